@@ -1,0 +1,48 @@
+# Compiler flags of our own targets; none of them reaches a user of the installed libraries.
+
+include(GNUInstallDirs)
+
+set(STOWAGE_WARNINGS -Wall -Wextra -Wshadow -Wconversion)
+if(STOWAGE_WERROR)
+  list(APPEND STOWAGE_WARNINGS -Werror)
+endif()
+
+# stowage_flags(<target>): warnings, host architecture, sanitizers, nvcc's switches.
+function(stowage_flags target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${STOWAGE_WARNINGS}>)
+  if(STOWAGE_HOST_ARCH)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=${STOWAGE_HOST_ARCH}>)
+  endif()
+  if(STOWAGE_SANITIZE)
+    set(sanitize -fsanitize=${STOWAGE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${sanitize}>)
+    target_link_options(${target} PRIVATE ${sanitize})
+  endif()
+  if(STOWAGE_PORTABLE)
+    target_link_options(${target} PRIVATE -s -Wl,--gc-sections)  # what is copied should be small
+  endif()
+  if(STOWAGE_CUDA)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:-extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall;-Xcompiler=-Wextra>")
+  endif()
+endfunction()
+
+# stowage_ptxas_check(<target>): ptxas reports registers and spills of every kernel; under the
+# folders of STOWAGE_PTXAS_STRICT a spill or a serialised wgmma fails the build.
+set(STOWAGE_PTXAS_STRICT kernels CACHE STRING "Folders whose kernels may neither spill nor serialise wgmma")
+mark_as_advanced(STOWAGE_PTXAS_STRICT)
+find_program(STOWAGE_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+if(NOT STOWAGE_PYTHON)
+  find_program(STOWAGE_PYTHON python3)
+endif()
+mark_as_advanced(STOWAGE_PYTHON)
+
+function(stowage_ptxas_check target)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>")
+  set(launcher ${STOWAGE_PYTHON} "${PROJECT_SOURCE_DIR}/cmake/ptxas_check.py")
+  foreach(folder IN LISTS STOWAGE_PTXAS_STRICT)
+    list(APPEND launcher --strict "${PROJECT_SOURCE_DIR}/${folder}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES
+    CUDA_COMPILER_LAUNCHER "${launcher};--;${CMAKE_CUDA_COMPILER_LAUNCHER}")
+endfunction()

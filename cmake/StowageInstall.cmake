@@ -1,0 +1,30 @@
+# Install rules: programs, libraries with their headers, and the package for find_package(stowage).
+# Headers go to include/stowage/<folder>/, which is on the include path of every stowage target, so
+# that "#include "execution/error.hpp"" means the same in an installed copy.
+
+include(CMakePackageConfigHelpers)
+
+function(stowage_install_package)
+  set(destination "${CMAKE_INSTALL_LIBDIR}/cmake/stowage")
+  get_property(targets GLOBAL PROPERTY STOWAGE_INSTALL_TARGETS)
+  install(TARGETS ${targets} EXPORT stowage
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+  install(EXPORT stowage NAMESPACE stowage:: FILE stowageTargets.cmake
+    DESTINATION "${destination}" COMPONENT development)
+
+  if(NOT STOWAGE_KOKKOS_PREFIX)
+    set(STOWAGE_KOKKOS_PREFIX "${Kokkos_DIR}")
+  endif()
+  configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/stowageConfig.cmake.in"
+    "${PROJECT_BINARY_DIR}/stowageConfig.cmake" INSTALL_DESTINATION "${destination}")
+  write_basic_package_version_file("${PROJECT_BINARY_DIR}/stowageConfigVersion.cmake"
+    COMPATIBILITY SameMinorVersion)
+  install(FILES
+    "${PROJECT_BINARY_DIR}/stowageConfig.cmake" "${PROJECT_BINARY_DIR}/stowageConfigVersion.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/StowageDependencies.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/StowageKokkos.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindcuDNN.cmake"
+    DESTINATION "${destination}" COMPONENT development)
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CITATION.cff"
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs OPTIONAL)
+endfunction()

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Checks of the source text: lint.py RULE... [--root FOLDER]
+
+Without rules all are checked. Prints one line per defect, `path:line: what`, and exits 1 if there
+is any, 77 if a rule cannot be checked here (no suitable clang-format).
+"""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# The levels of the design: a folder includes only lower levels, and no other folder of its level.
+LEVELS = {
+    "version": 0, "execution": 0, "inputs/deck": 0,
+    "kernels": 1, "parallel": 1, "offload": 1, "inputs/data": 1,
+    "layers": 2, "results": 2,
+    "drivers": 3,
+}
+# One type of error for all: the reader of decks throws it too.
+ALLOWED = {("inputs/deck", "execution/error.hpp")}
+CPP = {".hpp", ".cpp", ".cuh", ".cu"}
+TEXT = CPP | {".py", ".sh", ".cmake", ".md", ".toml", ".txt", ".json", ".in", ".cff", ".supp"}
+SKIPPED_FOLDERS = {".git", "build", "data", "runs", "install", "__pycache__"}
+MAX_LINES = 600
+MAX_COLUMNS = 100
+CLANG_FORMAT_VERSION = 14  # other versions lay out the same style differently
+
+Defect = tuple[pathlib.Path, int, str]
+
+
+def files(root, suffixes):
+    """Tracked and new files below root; without git, all files outside build folders."""
+    listing = subprocess.run(
+        ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        capture_output=True, text=True, check=False)
+    if listing.returncode == 0 and listing.stdout:
+        paths = [root / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = [path for path in root.rglob("*")
+                 if not SKIPPED_FOLDERS & set(path.relative_to(root).parts)]
+    return sorted(path for path in paths if path.is_file()
+                  and (path.suffix in suffixes or (".sh" in suffixes and path.suffix == "")))
+
+
+def numbered_lines(path):
+    return enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
+
+
+def folder_of(relative):
+    """The design's folder of a path from the root: "inputs/deck" before "inputs"."""
+    parts = relative.split("/")
+    return next((name for name in ("/".join(parts[:2]), parts[0]) if name in LEVELS), None)
+
+
+def include_direction(root):
+    include = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+    for path in files(root, CPP):
+        here = folder_of(str(path.relative_to(root)))
+        in_suite = path.relative_to(root).parts[0] == "ctest"
+        for number, line in numbered_lines(path):
+            if not (match := include.match(line)):
+                continue
+            target = match.group(1)
+            there = folder_of(target)
+            if target.startswith("../") or "/../" in target:
+                yield path, number, f'include "{target}": write it from the root of the tree'
+            elif there is None and not in_suite:
+                if here is not None:
+                    yield path, number, f'include "{target}": not a folder of the design'
+            elif here is None or there is None or here == there or (here, target) in ALLOWED:
+                continue
+            elif LEVELS[there] >= LEVELS[here]:
+                yield (path, number, f'include "{target}": {here} is level {LEVELS[here]} and may '
+                       f'include only lower levels, {there} is level {LEVELS[there]}')
+
+
+def file_length(root):
+    for path in files(root, CPP | {".py", ".sh", ".cmake"}):
+        count = sum(1 for _ in numbered_lines(path))
+        if count > MAX_LINES:
+            yield path, count, f"{count} lines, {MAX_LINES} at most: split it by concept"
+
+
+def line_length(root):
+    for path in files(root, CPP | {".py", ".sh"}):
+        for number, line in numbered_lines(path):
+            if len(line) > MAX_COLUMNS:
+                yield path, number, f"{len(line)} columns, {MAX_COLUMNS} at most"
+
+
+def formatting(root):
+    tool = find_clang_format()
+    if tool is None:
+        print(f"skipped: no clang-format {CLANG_FORMAT_VERSION}")
+        sys.exit(77)
+    sources = [str(path) for path in files(root, CPP)]
+    if not sources:
+        return
+    result = subprocess.run([tool, "--dry-run", "--style=file", *sources],
+                            capture_output=True, text=True, check=False)
+    seen = set()
+    for line in result.stderr.splitlines():
+        match = re.match(r"(.+?):(\d+):\d+: .*\[-Wclang-format-violations\]", line)
+        if match and match.group(1) not in seen:
+            seen.add(match.group(1))
+            yield pathlib.Path(match.group(1)), int(match.group(2)), "not as clang-format writes it"
+
+
+def find_clang_format():
+    for name in (f"clang-format-{CLANG_FORMAT_VERSION}", "clang-format"):
+        if shutil.which(name):
+            version = subprocess.check_output([name, "--version"], text=True)
+            if re.search(rf"version {CLANG_FORMAT_VERSION}\.", version):
+                return name
+    return None
+
+
+def readme(root):
+    """Every folder of the design that has files explains itself."""
+    tops = list(LEVELS) + ["inputs", "ctest", "scripts", "docs", "cmake"]
+    for name in tops:
+        folder = root / name
+        if name != "version" and folder.is_dir() and any(folder.iterdir()):
+            if not (folder / "README.md").is_file():
+                yield folder, 0, "no README.md"
+
+
+def notes(root):
+    """A note for later names the issue in which it is done: "TODO(#12): ..."."""
+    note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
+    for path in files(root, TEXT):
+        if path.relative_to(root).parts[:2] == ("ctest", "lint"):
+            continue
+        for number, line in numbered_lines(path):
+            if match := note.search(line):
+                yield path, number, f"{match.group(1)} without an issue; write TODO(#N)"
+
+
+def paths(root):
+    """Nothing names a place that exists on one machine only."""
+    place = re.compile(r"(?<![\w.$}])/(work|home/\w+|root|Users/\w+|mnt/\w+|scratch)/")
+    for path in files(root, TEXT):
+        if path.relative_to(root).parts[:2] == ("ctest", "lint"):
+            continue
+        for number, line in numbered_lines(path):
+            if match := place.search(line):
+                yield path, number, f"names a path of one machine: {match.group(0)}"
+
+
+RULES = {rule.__name__: rule for rule in
+         (include_direction, file_length, line_length, formatting, readme, notes, paths)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rules", nargs="*", metavar="RULE", help=", ".join(RULES))
+    parser.add_argument("--root", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parents[2])
+    arguments = parser.parse_args()
+    if unknown := set(arguments.rules) - set(RULES):
+        parser.error(f"unknown rule {', '.join(sorted(unknown))}; known: {', '.join(RULES)}")
+    defects = 0
+    for rule in arguments.rules or RULES:
+        for path, number, what in RULES[rule](arguments.root.resolve()):
+            print(f"{path.relative_to(arguments.root.resolve())}:{number}: {what}")
+            defects += 1
+    print(f"{defects} defects")
+    return 1 if defects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Each rule of lint.py is shown a small tree with one defect, and the same tree without it."""
+
+import pathlib
+import tempfile
+import unittest
+
+import lint
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def defects(self, rule):
+        return [what for _, _, what in lint.RULES[rule](self.root)]
+
+    def test_upward_include(self):
+        self.write("execution/a.cpp", '#include "kernels/norm.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 1)
+
+    def test_include_of_the_same_level(self):
+        self.write("results/a.cpp", '#include "layers/model.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 1)
+        self.write("results/a.cpp", '#include "layers/model.hpp"\n#include "parallel/grid.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 1)
+
+    def test_levels_inside_inputs(self):
+        self.write("inputs/deck/a.cpp", '#include "inputs/data/loader.hpp"\n')
+        self.write("inputs/data/b.cpp", '#include "inputs/deck/deck.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 1)
+
+    def test_relative_include(self):
+        self.write("kernels/norm/a.cpp", '#include "../support.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 1)
+
+    def test_downward_include(self):
+        self.write("drivers/a.cpp", '#include "layers/model.hpp"\n#include <vector>\n')
+        self.assertEqual(self.defects("include_direction"), [])
+
+    def test_file_length(self):
+        self.write("kernels/a.cpp", "//\n" * lint.MAX_LINES)
+        self.assertEqual(self.defects("file_length"), [])
+        self.write("kernels/a.cpp", "//\n" * (lint.MAX_LINES + 1))
+        self.assertEqual(len(self.defects("file_length")), 1)
+
+    def test_line_length(self):
+        self.write("kernels/a.cpp", "x" * lint.MAX_COLUMNS + "\n")
+        self.assertEqual(self.defects("line_length"), [])
+        self.write("kernels/a.cpp", "x" * (lint.MAX_COLUMNS + 1) + "\n")
+        self.assertEqual(len(self.defects("line_length")), 1)
+
+    def test_formatting(self):
+        if lint.find_clang_format() is None:
+            self.skipTest("no clang-format of the right version")
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.write("kernels/a.cpp", "int  a ;\n")
+        self.assertEqual(len(self.defects("formatting")), 1)
+        self.write("kernels/a.cpp", "int a;\n")
+        self.assertEqual(self.defects("formatting"), [])
+
+    def test_readme(self):
+        self.write("kernels/a.cpp", "")
+        self.assertEqual(self.defects("readme"), ["no README.md"])
+        self.write("kernels/README.md", "")
+        self.assertEqual(self.defects("readme"), [])
+
+    def test_notes(self):
+        self.write("kernels/a.cpp", "// TODO(#12): later\n")
+        self.assertEqual(self.defects("notes"), [])
+        self.write("kernels/a.cpp", "// TODO: later\n")
+        self.assertEqual(len(self.defects("notes")), 1)
+
+    def test_paths(self):
+        self.write("kernels/a.cpp", "// /usr/bin/python3 and ${x}/work/ and a/work/b\n")
+        self.assertEqual(self.defects("paths"), [])
+        self.write("kernels/a.cpp", '"/home/somebody/data"\n')
+        self.assertEqual(len(self.defects("paths")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# Packages of Debian and Ubuntu: installs what is missing where root or sudo is at hand, otherwise
+# says what is missing and how to get it. Source common.sh first.
+
+# For the build. Any HDF5 will do: the parallel one is asked for only when there is none.
+PACKAGES_BUILD=(
+  g++ cmake ninja-build pkg-config git
+  libopenmpi-dev libopenblas-dev libhwloc-dev
+  libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
+)
+# To run the main job: ranks, topology, the text to train on, plots.
+PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3 python3-h5py python3-matplotlib)
+PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools)
+
+package_installed() {
+  [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
+}
+
+# missing_packages PACKAGE...: those that are not installed, one a line.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    package_installed "$package" || echo "$package"
+  done
+  if ! package_installed libhdf5-openmpi-dev && ! package_installed libhdf5-dev; then
+    echo libhdf5-openmpi-dev
+  fi
+}
+
+# as_root COMMAND...: by root or by sudo; fails where neither is at hand. Sudo may ask for a
+# password on a terminal, never in a batch job.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif have sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+    sudo "$@"
+  else
+    return 1
+  fi
+}
+
+# require_tool NAME MINIMUM: at least this version, or an explanation.
+require_tool() {
+  local name=$1 minimum=$2 version
+  version=$("$name" --version 2>/dev/null | sed -n 1p | grep -oE '[0-9]+(\.[0-9]+)+' |
+    tail -n 1 || true)
+  [ -n "$version" ] || die "$name is missing"
+  [ "$(printf '%s\n%s\n' "$minimum" "$version" | sort -V | sed -n 1p)" = "$minimum" ] ||
+    die "$name $version is too old: $minimum or newer is needed (Debian 12, Ubuntu 24.04 or newer)"
+}
+
+# ensure_packages PACKAGE...: returns with all of them installed, or ends the script with code 3.
+ensure_packages() {
+  if ! have dpkg-query || ! have apt-get; then
+    note "not Debian or Ubuntu: packages are left to you ($*)"
+  else
+    local missing=()
+    mapfile -t missing < <(missing_packages "$@")
+    if [ "${#missing[@]}" -gt 0 ]; then
+      say "Installing packages: ${missing[*]}"
+      as_root apt-get update -qq >&2 &&
+        as_root env DEBIAN_FRONTEND=noninteractive \
+          apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2 || {
+        printf 'error: these packages are missing and could not be installed from here:\n' >&2
+        printf '  %s\n' "${missing[@]}" >&2
+        die "ask an administrator for: apt-get install --no-install-recommends ${missing[*]}"
+      }
+    fi
+  fi
+  require_tool "${CXX:-c++}" 12
+  require_tool cmake 3.25
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# test.sh: sets up what is missing, builds Stowage and runs its tests.
+#
+#   scripts/test.sh            host build and tests; device code too where nvcc is found
+#   scripts/test.sh --all      also the unit tests under sanitizers, and the quick start
+#   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/common.sh
+source scripts/lib/packages.sh
+source scripts/lib/build.sh
+
+all=no
+while [ $# -gt 0 ]; do
+  case $1 in
+    --all) all=yes ;;
+    --) shift && break ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    *) die "unknown argument '$1'; see --help" ;;
+  esac
+  shift
+done
+
+preset=host
+if find_nvcc; then
+  preset=cuda
+fi
+
+set_up() {
+  ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
+  configure "$preset" ON
+}
+
+run_tests() {
+  ctest --preset "$preset" --parallel "$(nproc)" --output-junit ctest.xml "$@"
+}
+
+sanitizers() {
+  configure asan ON
+  build asan
+  ctest --preset asan --parallel "$(nproc)"
+}
+
+quick_start() {
+  STOWAGE_PRESET=$preset scripts/quickstart.sh
+}
+
+# A failed build ends the script; after a failed test the rest still runs: one run tells all.
+trap print_phases EXIT
+needed_phase "set-up and configure" 5 set_up
+if [ "$preset" = cuda ]; then
+  needed_phase "CUDA compile" 20 build cuda stowage_cuda_objects
+else
+  skip_phase "CUDA compile" "no nvcc"
+fi
+needed_phase "host build" 8 build "$preset"
+phase "tests" 10 run_tests "$@"
+if [ "$all" = yes ]; then
+  phase "sanitizers" 20 sanitizers
+  phase "quick start" 7 quick_start
+else
+  skip_phase "sanitizers" "only with --all"
+fi
+exit "$PHASE_FAILED"
