@@ -1,0 +1,149 @@
+#include "execution/audit.hpp"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "execution/error.hpp"
+#include "execution/plan_shape.hpp"
+
+namespace stowage::execution {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::byte kPoison{0xff};  ///< as fp64, fp32 and bf16: NaN
+constexpr std::byte kCanary{0xa5};
+
+/// What the fault handler may touch: plain atomics, set while an audit is open.
+struct Watch {
+  std::atomic<std::byte*> begin{nullptr};
+  std::atomic<std::size_t> bytes{0};
+  std::atomic<std::byte*> fault{nullptr};  ///< first undeclared address
+};
+
+Watch& watch() {
+  static Watch instance;
+  return instance;
+}
+
+struct sigaction& previous_handler() {
+  static struct sigaction action;
+  return action;
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  Watch& w = watch();
+  auto* address = static_cast<std::byte*>(info->si_addr);
+  std::byte* begin = w.begin.load();
+  if (begin == nullptr || address < begin || address >= begin + w.bytes.load()) {
+    const struct sigaction& previous = previous_handler();
+    if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr)
+      return previous.sa_sigaction(signal, info, context);
+    ::signal(signal, SIG_DFL);
+    return;
+  }
+  std::byte* none = nullptr;
+  w.fault.compare_exchange_strong(none, address);
+  auto* page = begin + (address - begin) / static_cast<std::ptrdiff_t>(kPage) *
+                           static_cast<std::ptrdiff_t>(kPage);
+  ::mprotect(page, kPage, PROT_READ | PROT_WRITE);
+}
+
+void protect(std::byte* begin, std::size_t bytes, int how) {
+  const auto at = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
+  const auto end = align_up(reinterpret_cast<std::uintptr_t>(begin) + bytes, kPage);
+  STOWAGE_ASSERT(::mprotect(reinterpret_cast<void*>(at), end - at, how) == 0,
+                 "mprotect of {} bytes failed", end - at);
+}
+
+}  // namespace
+
+Audit::Audit(std::span<std::byte> arena) : arena_(arena) {
+  watch().bytes = arena.size();
+  watch().begin = arena.data();
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigaction(SIGSEGV, &action, &previous_handler());
+}
+
+Audit::~Audit() {
+  ::mprotect(arena_.data(), align_up(arena_.size(), kPage), PROT_READ | PROT_WRITE);
+  watch().begin = nullptr;
+  ::sigaction(SIGSEGV, &previous_handler(), nullptr);
+}
+
+void Audit::open(const Program& program, const Plan& plan, const Step& step,
+                 std::span<void* const> addresses) {
+  program_ = &program;
+  plan_ = &plan;
+  operands_.clear();
+  const auto add = [&](std::size_t index, bool reads, bool writes) {
+    const Place& place = plan.places[static_cast<std::size_t>(step.places[index])];
+    auto* begin = static_cast<std::byte*>(addresses[index]);
+    if (place.region == Region::host) return;
+    if (place.region == Region::transient)
+      transient_base_ = begin - arena_.data() - static_cast<std::ptrdiff_t>(place.offset);
+    operands_.push_back({begin, place.bytes, program.info(place.tensor).name, reads, writes});
+  };
+  if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
+    add(0, true, false);
+    add(1, false, true);
+  } else {
+    std::size_t next = 0;
+    for_each_operand(program, program.ops()[static_cast<std::size_t>(step.op)], step,
+                     [&](const Use& use, int) {
+                       add(next++, use.access != Access::write, use.access != Access::read);
+                     });
+  }
+  watch().fault = nullptr;
+  for (const Operand& operand : operands_) {
+    if (operand.writes && !operand.reads)
+      std::memset(operand.begin, static_cast<int>(kPoison), operand.bytes);
+    const std::size_t rest = align_up(operand.bytes, kPage) - operand.bytes;
+    std::memset(operand.begin + operand.bytes, static_cast<int>(kCanary), rest);
+  }
+  protect(arena_.data(), arena_.size(), PROT_NONE);
+  // A tensor may be an operand twice: what writes is opened last.
+  for (const bool writes : {false, true})
+    for (const Operand& operand : operands_)
+      if (operand.writes == writes)
+        protect(operand.begin, operand.bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ);
+}
+
+void Audit::close(const std::string& step) {
+  protect(arena_.data(), arena_.size(), PROT_READ | PROT_WRITE);
+  if (const std::byte* fault = watch().fault.exchange(nullptr))
+    throw Error(Exit::runtime, fmt::format("{} touched bytes that it does not declare: {}", step,
+                                           describe(fault)));
+  for (const Operand& operand : operands_) {
+    const std::byte* end = operand.begin + align_up(operand.bytes, kPage);
+    if (std::any_of(static_cast<const std::byte*>(operand.begin + operand.bytes), end,
+                    [](std::byte b) { return b != kCanary; }))
+      throw Error(Exit::runtime,
+                  fmt::format("{} wrote beyond the end of {}", step, operand.tensor));
+  }
+}
+
+std::string Audit::describe(const std::byte* address) const {
+  const std::ptrdiff_t at = address - arena_.data();
+  std::string found = "bytes of no tensor";
+  for (const Operand& operand : operands_)
+    if (address >= operand.begin && address < operand.begin + operand.bytes)
+      return fmt::format("a write to {}, byte {}, which it only reads", operand.tensor,
+                         address - operand.begin);
+  for (const Place& place : plan_->places) {
+    if (place.region == Region::host) continue;
+    const std::ptrdiff_t base = place.region == Region::persistent ? 0 : transient_base_;
+    const std::ptrdiff_t begin = base + static_cast<std::ptrdiff_t>(place.offset);
+    if (at >= begin && at < begin + static_cast<std::ptrdiff_t>(place.bytes))
+      found = fmt::format("byte {} of {}", at - begin, program_->info(place.tensor).name);
+  }
+  return fmt::format("{} (arena byte {})", found, at);
+}
+
+}  // namespace stowage::execution

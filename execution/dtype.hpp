@@ -1,0 +1,115 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace stowage::execution {
+
+/// Element types of a buffer. fp64 is for the host and its tests; uint8 is for workspaces.
+enum class Dtype : std::uint8_t { fp64, fp32, bf16, int32, int64, uint8 };
+
+/// Bytes of one element.
+constexpr std::size_t size_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp64:
+    case Dtype::int64:
+      return 8;
+    case Dtype::fp32:
+    case Dtype::int32:
+      return 4;
+    case Dtype::bf16:
+      return 2;
+    case Dtype::uint8:
+      return 1;
+  }
+  return 0;
+}
+
+/// "fp64", "fp32", "bf16", "int32", "int64" or "uint8".
+constexpr std::string_view name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp64:
+      return "fp64";
+    case Dtype::fp32:
+      return "fp32";
+    case Dtype::bf16:
+      return "bf16";
+    case Dtype::int32:
+      return "int32";
+    case Dtype::int64:
+      return "int64";
+    case Dtype::uint8:
+      return "uint8";
+  }
+  return "?";
+}
+
+/// The type in which sums, norms, states and losses are kept: the wider of fp32 and storage.
+constexpr Dtype accumulation(Dtype storage) {
+  return storage == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+}
+
+/// Unit roundoff of a floating type; 0 for integers. Tolerances of tests derive from it.
+constexpr double epsilon(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp64:
+      return 0x1p-53;
+    case Dtype::fp32:
+      return 0x1p-24;
+    case Dtype::bf16:
+      return 0x1p-8;
+    default:
+      return 0;
+  }
+}
+
+/// A bfloat16 on the host: the upper half of an fp32, rounded to nearest even; NaN stays NaN.
+struct Bf16 {
+  std::uint16_t bits = 0;
+
+  Bf16() = default;
+  constexpr explicit Bf16(float value) : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  constexpr explicit Bf16(double value) : Bf16(static_cast<float>(value)) {}
+  constexpr explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+  constexpr explicit operator double() const { return static_cast<float>(*this); }
+
+ private:
+  static constexpr std::uint16_t round(std::uint32_t word) {
+    if ((word & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((word >> 16) | 0x40U);
+    return static_cast<std::uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16);
+  }
+};
+
+namespace detail {
+template <class T>
+struct AccumulationOf {
+  using type = float;
+};
+template <>
+struct AccumulationOf<double> {
+  using type = double;
+};
+}  // namespace detail
+
+/// The C++ accumulation type of a storage type: double for double, float for float and Bf16.
+template <class Storage>
+using Accumulation = typename detail::AccumulationOf<Storage>::type;
+
+/// Calls `f.template operator()<T>()` with the C++ type of a floating storage dtype.
+template <class F>
+decltype(auto) with_storage_type(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::fp64:
+      return f.template operator()<double>();
+    case Dtype::bf16:
+      return f.template operator()<Bf16>();
+    default:
+      return f.template operator()<float>();
+  }
+}
+
+}  // namespace stowage::execution

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "execution/device.hpp"
+#include "execution/ring.hpp"
+#include "execution/verifier.hpp"
+
+namespace stowage::execution {
+
+class Audit;
+
+struct ExecutorOptions {
+  int ring_slots = 3;  ///< the host runs at most ring_slots - 1 steps ahead
+  bool audit = false;  ///< host backend: run op by op and check each op's declared uses
+};
+
+/// Runs a plan, over and over. Decides nothing.
+class Executor {
+ public:
+  /// Verifies the plan and binds every operand to its address. The program must outlive this.
+  /// @throws Error if the plan is not proven, or does not fit the device
+  Executor(const Program& program, Plan plan, Device& device, const ExecutorOptions& options = {});
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// The pinned slot of an input for the next step; blocks until the slot is free.
+  std::span<std::byte> stage(Tensor input);
+  /// Issues one step. Every input must have been staged since the last one.
+  void step();
+  /// Content of an output of a step that is done: `ago` steps before the last one issued. Blocks
+  /// until then; valid until ring_slots more steps are issued.
+  std::span<const std::byte> result(Tensor output, int ago = 0);
+
+  const Program& program() const { return program_; }
+  const Plan& plan() const { return plan_; }
+  long steps() const { return steps_; }
+
+ private:
+  struct Bound {
+    std::vector<void*> addresses;
+    std::vector<View> views;
+  };
+
+  void bind();
+  void issue(int index);
+  void work(const Step& step, const Bound& bound, Queue& queue);
+  void copy_ring(const Op& op, const Bound& bound, Queue& queue);
+
+  const Program& program_;
+  Plan plan_;
+  Device& device_;
+  ExecutorOptions options_;
+  Ring ring_;
+  std::vector<Bound> bound_;  ///< by step
+  std::vector<Queue*> queues_;
+  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::unique_ptr<Event>> done_;  ///< by ring slot: the end of the step that used it
+  std::unique_ptr<Audit> audit_;
+  std::vector<char> staged_;  ///< by tensor id
+  long steps_ = 0;
+};
+
+}  // namespace stowage::execution

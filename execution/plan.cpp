@@ -1,0 +1,39 @@
+#include "execution/plan.hpp"
+
+#include <fmt/core.h>
+
+namespace stowage::execution {
+
+std::string_view name(Region region) {
+  switch (region) {
+    case Region::persistent:
+      return "persistent";
+    case Region::transient:
+      return "transient";
+    case Region::host:
+      return "host";
+  }
+  return "?";
+}
+
+std::string describe(const Program& program, const Step& step) {
+  const auto op_name = [&]() -> std::string {
+    if (step.op < 0 || step.op >= static_cast<int>(program.ops().size())) return "?";
+    return program.ops()[static_cast<std::size_t>(step.op)].name;
+  };
+  switch (step.what) {
+    case Step::What::run:
+      return op_name();
+    case Step::What::rerun:
+      return fmt::format("rerun of {}", op_name());
+    case Step::What::copy_out:
+      return "copy to host";
+    case Step::What::copy_in:
+      return "copy from host";
+    case Step::What::mark:
+      return "mark";
+  }
+  return "?";
+}
+
+}  // namespace stowage::execution

@@ -1,0 +1,148 @@
+#include "execution/plan_shape.hpp"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace stowage::execution {
+namespace {
+
+class ShapeCheck {
+ public:
+  ShapeCheck(const Program& program, const Plan& plan, std::vector<std::string>& faults)
+      : program_(program), plan_(plan), faults_(faults) {}
+
+  void run() {
+    for (std::size_t i = 0; i < plan_.places.size(); ++i) check_place(plan_.places[i]);
+    if (!faults_.empty()) return;
+    check_sections();
+    for (const Step& step : plan_.steps) check_step(step);
+  }
+
+ private:
+  template <class... Args>
+  void fault(fmt::format_string<Args...> format, Args&&... args) {
+    faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  bool known(Tensor tensor) const {
+    return tensor && tensor.id < static_cast<int>(program_.tensors().size());
+  }
+
+  void check_place(const Place& place) {
+    if (!known(place.tensor)) return fault("a place belongs to no tensor ({})", place.tensor.id);
+    const TensorInfo& info = program_.info(place.tensor);
+    if (place.buffer < 0 || place.buffer >= static_cast<int>(info.buffers.size()))
+      return fault("a place of {} is for buffer {}", info.name, place.buffer);
+    const std::size_t bytes = info.buffers[static_cast<std::size_t>(place.buffer)].bytes();
+    if (place.bytes != bytes)
+      fault("a place of {} has {} bytes, its buffer has {}", info.name, place.bytes, bytes);
+    if (place.offset % kAlignment != 0)
+      fault("{} lies at offset {}, no multiple of {}", info.name, place.offset, kAlignment);
+    if (place.end() > plan_.bytes[static_cast<int>(place.region)])
+      fault("{} ends at byte {} of the {} region, which has {}", info.name, place.end(),
+            name(place.region), plan_.bytes[static_cast<int>(place.region)]);
+    if (is_persistent(info.lifetime) != (place.region == Region::persistent))
+      fault("{} tensor {} lies in the {} region", name(info.lifetime), info.name,
+            name(place.region));
+  }
+
+  void check_sections() {
+    if (plan_.sections.size() != program_.sections().size())
+      return fault("the plan has {} sections, program {} has {}", plan_.sections.size(),
+                   program_.name(), program_.sections().size());
+    std::vector<int> runs(program_.ops().size(), 0);
+    int next = 0;
+    for (std::size_t s = 0; s < plan_.sections.size(); ++s) {
+      const StepRange& range = plan_.sections[s];
+      const Section& section = program_.sections()[s];
+      if (range.begin != next || range.repeat != section.repeat)
+        fault("section {} does not follow the program", section.name);
+      next = range.end;
+      for (int i = range.begin; i < range.end; ++i) {
+        const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+        if (step.what != Step::What::run) continue;
+        if (step.op < section.begin || step.op >= section.end)
+          fault("{} runs in section {}, where it does not belong", describe(program_, step),
+                section.name);
+        else
+          ++runs[static_cast<std::size_t>(step.op)];
+      }
+    }
+    if (next != static_cast<int>(plan_.steps.size())) fault("steps lie outside all sections");
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (runs[i] != 1) fault("{} runs {} times in its section", program_.ops()[i].name, runs[i]);
+  }
+
+  void check_step(const Step& step) {
+    const std::string step_name = describe(program_, step);
+    if (step.queue < 0 || step.queue >= static_cast<int>(plan_.queues.size()))
+      return fault("{} is on queue {}, which does not exist", step_name, step.queue);
+    for (const int event : step.waits)
+      if (event < 0 || event >= plan_.events)
+        fault("{} waits for event {}, which does not exist", step_name, event);
+    if (step.records >= plan_.events)
+      fault("{} records event {}, which does not exist", step_name, step.records);
+    for (const int place : step.places)
+      if (place < 0 || place >= static_cast<int>(plan_.places.size()))
+        return fault("{} has an operand at place {}, which does not exist", step_name, place);
+    switch (step.what) {
+      case Step::What::mark:
+        return;
+      case Step::What::copy_out:
+        return check_copy(step, step_name, Region::host);
+      case Step::What::copy_in:
+        return check_copy(step, step_name, Region::transient);
+      default:
+        return check_operands(step, step_name);
+    }
+  }
+
+  const Place& place_at(int index) const { return plan_.places[static_cast<std::size_t>(index)]; }
+
+  void check_copy(const Step& step, const std::string& step_name, Region to) {
+    if (step.places.size() != 2) return fault("a {} has {} places", step_name, step.places.size());
+    const Place& a = place_at(step.places[0]);
+    const Place& b = place_at(step.places[1]);
+    if (a.tensor != b.tensor || a.buffer != b.buffer || b.region != to ||
+        (a.region == Region::host) == (to == Region::host))
+      fault("a {} is between {} of {} and {} of {}", step_name, name(a.region),
+            program_.info(a.tensor).name, name(b.region), program_.info(b.tensor).name);
+  }
+
+  void check_operands(const Step& step, const std::string& step_name) {
+    if (step.op < 0 || step.op >= static_cast<int>(program_.ops().size()))
+      return fault("a step is of op {}, which does not exist", step.op);
+    const Op& op = program_.ops()[static_cast<std::size_t>(step.op)];
+    if (plan_.queues[static_cast<std::size_t>(step.queue)].lane != op.lane)
+      fault("{} is on queue {}, of another lane", step_name,
+            plan_.queues[static_cast<std::size_t>(step.queue)].name);
+    std::size_t next = 0;
+    for (const Use& use : op.uses) {
+      const TensorInfo& info = program_.info(use.tensor);
+      if (step.what == Step::What::rerun && use.access == Access::update)
+        fault("{} updates {} in place", step_name, info.name);
+      for (std::size_t b = 0; b < info.buffers.size(); ++b, ++next) {
+        if (next >= step.places.size()) return fault("{} lacks operands", step_name);
+        const Place& place = place_at(step.places[next]);
+        if (place.tensor != use.tensor || place.buffer != static_cast<int>(b) ||
+            place.region == Region::host)
+          fault("operand {} of {} is bound to {}", info.name, step_name,
+                program_.info(place.tensor).name);
+      }
+    }
+    if (next != step.places.size()) fault("{} has operands too many", step_name);
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  std::vector<std::string>& faults_;
+};
+
+}  // namespace
+
+void check_shape(const Program& program, const Plan& plan, std::vector<std::string>& faults) {
+  ShapeCheck(program, plan, faults).run();
+}
+
+}  // namespace stowage::execution

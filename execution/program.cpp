@@ -1,0 +1,149 @@
+#include "execution/program.hpp"
+
+#include "execution/error.hpp"
+
+namespace stowage::execution {
+namespace {
+
+bool same_facts(const TensorInfo& a, const TensorInfo& b) {
+  if (a.lifetime != b.lifetime || a.buffers.size() != b.buffers.size()) return false;
+  for (std::size_t i = 0; i < a.buffers.size(); ++i)
+    if (a.buffers[i].dtype != b.buffers[i].dtype || a.buffers[i].shape != b.buffers[i].shape)
+      return false;
+  return true;
+}
+
+TensorInfo single_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
+                         Lifetime lifetime, std::string module = {}) {
+  TensorInfo info;
+  info.name = std::move(name);
+  info.buffers.push_back({"payload", dtype, std::move(shape)});
+  info.lifetime = lifetime;
+  info.module = std::move(module);
+  return info;
+}
+
+}  // namespace
+
+ScopeGuard::~ScopeGuard() { program_->scope_ = parent_; }
+
+Program::Program(std::string name) : name_(std::move(name)) {
+  scopes_.push_back({-1, "step", -1, -1, false});
+  scope_ = 0;
+}
+
+Tensor Program::add(TensorInfo info) {
+  STOWAGE_ASSERT(!info.buffers.empty(), "tensor {} has no buffer", info.name);
+  if (const auto found = by_name_.find(info.name); found != by_name_.end()) {
+    const TensorInfo& known = tensors_[static_cast<std::size_t>(found->second)];
+    STOWAGE_ASSERT(is_persistent(info.lifetime) && same_facts(known, info),
+                   "program {} has a tensor {} already", name_, info.name);
+    return Tensor{found->second};
+  }
+  const int id = static_cast<int>(tensors_.size());
+  by_name_.emplace(info.name, id);
+  tensors_.push_back(std::move(info));
+  return Tensor{id};
+}
+
+Tensor Program::saved(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
+                      std::string module) {
+  return add(
+      single_buffer(std::move(name), dtype, std::move(shape), Lifetime::saved, std::move(module)));
+}
+
+Tensor Program::scratch(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
+  return add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::scratch));
+}
+
+Tensor Program::input(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
+  Op copy;
+  copy.name = "stage/" + name;
+  const Tensor tensor =
+      add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::input));
+  copy.lane = Lane::h2d;
+  copy.uses = {{tensor, Access::write}};
+  copy.cost = {0, static_cast<double>(info(tensor).bytes())};
+  append(std::move(copy));
+  return tensor;
+}
+
+Tensor Program::output(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
+  return add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::output));
+}
+
+void Program::begin_section(std::string name, int repeat) {
+  STOWAGE_ASSERT(repeat > 0, "section {} of program {} repeats {} times", name, name_, repeat);
+  const int at = static_cast<int>(ops_.size());
+  sections_.push_back({std::move(name), repeat, at, at});
+}
+
+ScopeGuard Program::enter(std::string_view kind, int layer, int microbatch, bool backward) {
+  const int parent = scope_;
+  scopes_.push_back({parent, std::string(kind), layer, microbatch, backward});
+  scope_ = static_cast<int>(scopes_.size()) - 1;
+  return ScopeGuard(*this, parent);
+}
+
+void Program::append(Op op) {
+  STOWAGE_ASSERT(!finished_, "op {} comes after the end of program {}", op.name, name_);
+  if (sections_.empty()) begin_section("prologue");
+  for (const Use& use : op.uses)
+    STOWAGE_ASSERT(use.tensor && use.tensor.id < static_cast<int>(tensors_.size()),
+                   "op {} uses a tensor that program {} does not have", op.name, name_);
+  op.scope = scope_;
+  ops_.push_back(std::move(op));
+  sections_.back().end = static_cast<int>(ops_.size());
+}
+
+void Program::finish() {
+  STOWAGE_ASSERT(sections_.empty() || sections_.back().repeat == 1,
+                 "the last section of program {} repeats", name_);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].lifetime != Lifetime::output) continue;
+    Op copy;
+    copy.name = "result/" + tensors_[i].name;
+    copy.lane = Lane::d2h;
+    copy.uses = {{Tensor{static_cast<int>(i)}, Access::read}};
+    copy.cost = {0, static_cast<double>(tensors_[i].bytes())};
+    append(std::move(copy));
+  }
+  finished_ = true;
+}
+
+const TensorInfo& Program::info(Tensor tensor) const {
+  STOWAGE_ASSERT(tensor && tensor.id < static_cast<int>(tensors_.size()),
+                 "program {} has no tensor {}", name_, tensor.id);
+  return tensors_[static_cast<std::size_t>(tensor.id)];
+}
+
+Tensor Program::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? Tensor{} : Tensor{found->second};
+}
+
+Cost Program::cost() const {
+  Cost sum;
+  for (const Section& section : sections_)
+    for (int i = section.begin; i < section.end; ++i) {
+      const Cost& cost = ops_[static_cast<std::size_t>(i)].cost;
+      sum = sum + Cost{cost.flops * section.repeat, cost.bytes * section.repeat};
+    }
+  return sum;
+}
+
+std::vector<std::string> communication_signature(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Section& section : program.sections())
+    for (int i = section.begin; i < section.end; ++i) {
+      const Op& op = program.ops()[static_cast<std::size_t>(i)];
+      if (!op.communication) continue;
+      const Communication& c = *op.communication;
+      lines.push_back(fmt::format("{}x{} {} {} {} x {} peer {} ({})", section.name, section.repeat,
+                                  c.kind, c.group, c.count, stowage::execution::name(c.dtype),
+                                  c.peer, op.name));
+    }
+  return lines;
+}
+
+}  // namespace stowage::execution

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace stowage::execution {
+
+/// Which engine an operation needs; the plan picks the queue.
+enum class Lane : unsigned char { compute, comm, d2h, h2d };
+
+/// A point in a queue that other queues can wait for. Made by a Backend; has no state until
+/// recorded.
+class Event {
+ public:
+  virtual ~Event() = default;
+  /// Blocks the host until the latest record has happened; returns at once without one.
+  virtual void synchronize() = 0;
+  /// True if the latest record has happened, or if there is none.
+  virtual bool done() = 0;
+};
+
+/// How an event is used while a queue is captured (CUDA's external event nodes).
+enum class EventUse : unsigned char { internal, external };
+
+/// In-order work of one engine: a thread on the host backend, a CUDA stream on the cuda backend.
+///
+/// Semantics are CUDA's: a wait means the latest record of the event that was enqueued before the
+/// wait in host order (none: no wait); calls never block the host but synchronize().
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  /// The cudaStream_t, or nullptr on the host backend: how a launcher knows its backend.
+  virtual void* stream() const = 0;
+  /// Runs a closure in order. Host backend only.
+  virtual void enqueue(std::function<void()> work) = 0;
+  /// Copies bytes in order, between any two memories of the backend.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void record(Event& event, EventUse use = EventUse::internal) = 0;
+  virtual void wait(Event& event, EventUse use = EventUse::internal) = 0;
+  /// Blocks the host until all enqueued work is done; rethrows the first error of that work.
+  virtual void synchronize() = 0;
+};
+
+}  // namespace stowage::execution

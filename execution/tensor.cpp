@@ -1,0 +1,41 @@
+#include "execution/tensor.hpp"
+
+namespace stowage::execution {
+
+std::string_view name(Lifetime lifetime) {
+  switch (lifetime) {
+    case Lifetime::parameter:
+      return "parameter";
+    case Lifetime::gradient:
+      return "gradient";
+    case Lifetime::optimizer_state:
+      return "optimizer_state";
+    case Lifetime::saved:
+      return "saved";
+    case Lifetime::scratch:
+      return "scratch";
+    case Lifetime::input:
+      return "input";
+    case Lifetime::output:
+      return "output";
+  }
+  return "?";
+}
+
+std::int64_t BufferInfo::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape) product *= extent;
+  return product;
+}
+
+std::size_t BufferInfo::bytes() const {
+  return static_cast<std::size_t>(elements()) * size_bytes(dtype);
+}
+
+std::size_t TensorInfo::bytes() const {
+  std::size_t sum = 0;
+  for (const BufferInfo& buffer : buffers) sum += buffer.bytes();
+  return sum;
+}
+
+}  // namespace stowage::execution

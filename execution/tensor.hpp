@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execution/dtype.hpp"
+
+namespace stowage::execution {
+
+/// What a tensor is for, which decides where it lives and for how long.
+///
+/// parameter, gradient and optimizer_state are persistent: one place per name for the whole run,
+/// the same in every program. saved tensors are kept from forward to backward (the planner may
+/// offload or recompute them). scratch lives from its first write to its last use. input is copied
+/// in before a step, output is copied out after it.
+enum class Lifetime : std::uint8_t {
+  parameter,
+  gradient,
+  optimizer_state,
+  saved,
+  scratch,
+  input,
+  output
+};
+
+/// True for tensors whose bytes outlive a step.
+constexpr bool is_persistent(Lifetime lifetime) {
+  return lifetime == Lifetime::parameter || lifetime == Lifetime::gradient ||
+         lifetime == Lifetime::optimizer_state;
+}
+
+/// "parameter", "gradient", …
+std::string_view name(Lifetime lifetime);
+
+/// A handle: its facts are in a Program, its bytes in a Plan. It owns nothing.
+struct Tensor {
+  int id = -1;
+
+  explicit operator bool() const { return id >= 0; }
+  friend bool operator==(Tensor, Tensor) = default;
+};
+
+/// One buffer of a tensor: the payload, or its scales, counts or offsets.
+struct BufferInfo {
+  std::string role = "payload";
+  Dtype dtype = Dtype::fp32;
+  std::vector<std::int64_t> shape;
+
+  std::int64_t elements() const;
+  std::size_t bytes() const;
+};
+
+/// The facts of a tensor.
+struct TensorInfo {
+  std::string name;
+  std::vector<BufferInfo> buffers;
+  Lifetime lifetime = Lifetime::scratch;
+  std::string module;  ///< name of design section 5 for a saved tensor; empty: never moved
+  Tensor rows;         ///< valid leading rows (int32, on the device), or no tensor: all
+
+  std::size_t bytes() const;  ///< of all buffers, unpadded
+};
+
+/// A tensor bound to bytes for one step of a plan: all that a kernel sees.
+///
+/// `data[b]` is the address of buffer b; `info` outlives the view.
+struct View {
+  std::span<void* const> data;
+  const TensorInfo* info = nullptr;
+
+  explicit operator bool() const { return info != nullptr; }
+
+  template <class T>
+  T* as(std::size_t buffer = 0) const {
+    return static_cast<T*>(data[buffer]);
+  }
+  const BufferInfo& buffer(std::size_t index = 0) const { return info->buffers[index]; }
+  Dtype dtype(std::size_t index = 0) const { return buffer(index).dtype; }
+  std::int64_t extent(std::size_t dimension, std::size_t index = 0) const {
+    return buffer(index).shape[dimension];
+  }
+  std::size_t rank(std::size_t index = 0) const { return buffer(index).shape.size(); }
+};
+
+}  // namespace stowage::execution
