@@ -1,0 +1,63 @@
+#include "offload/packing.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace stowage::offload {
+namespace {
+
+void expect_disjoint(const std::vector<Block>& blocks, const Packing& packing) {
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    for (std::size_t j = i + 1; j < blocks.size(); ++j) {
+      const bool together = blocks[i].begin <= blocks[j].end && blocks[j].begin <= blocks[i].end;
+      const bool overlap = packing.offsets[i] < packing.offsets[j] + blocks[j].bytes &&
+                           packing.offsets[j] < packing.offsets[i] + blocks[i].bytes;
+      ASSERT_FALSE(together && overlap) << "blocks " << i << " and " << j;
+    }
+}
+
+TEST(packing, nothing_takes_nothing) { EXPECT_EQ(pack({}).bytes, 0U); }
+
+TEST(packing, blocks_that_never_meet_share_bytes) {
+  const std::vector<Block> blocks{{0, 1, 4096}, {2, 3, 4096}, {4, 9, 2048}};
+  const Packing packing = pack(blocks);
+  EXPECT_EQ(packing.bytes, 4096U);
+  expect_disjoint(blocks, packing);
+}
+
+TEST(packing, meets_the_bound_on_a_forward_backward_stack) {
+  std::vector<Block> blocks;
+  const int layers = 40;
+  for (int i = 0; i < layers; ++i) {
+    blocks.push_back({3 * i, 6 * layers - 3 * i, 8192});                    // saved
+    blocks.push_back({3 * i + 1, 3 * i + 2, 32768});                        // forward scratch
+    blocks.push_back({6 * layers - 3 * i, 6 * layers - 3 * i + 2, 65536});  // backward scratch
+  }
+  const Packing packing = pack(blocks);
+  expect_disjoint(blocks, packing);
+  EXPECT_EQ(packing.bytes, packing.bound);
+}
+
+TEST(packing, random_blocks_never_overlap_and_stay_near_the_bound) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Block> blocks;
+    const int count = 1 + static_cast<int>(random() % 120);
+    for (int i = 0; i < count; ++i) {
+      const int begin = static_cast<int>(random() % 100);
+      blocks.push_back(
+          {begin, begin + static_cast<int>(random() % 30), 1024 * (1 + random() % 64)});
+    }
+    const Packing packing = pack(blocks);
+    expect_disjoint(blocks, packing);
+    EXPECT_GE(packing.bytes, packing.bound);
+    // First fit in order of start needs at most 6 times the bound (Kierstead 1991); far less here.
+    EXPECT_LE(packing.bytes, packing.bound * 2);
+  }
+}
+
+}  // namespace
+}  // namespace stowage::offload

@@ -1,0 +1,157 @@
+#include "offload/planner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "execution/executor.hpp"
+#include "execution/verifier.hpp"
+#include "offload/lifetimes.hpp"
+#include "toy_program.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+/// Runs `steps` steps; returns the bytes of the last weight and sum.
+std::vector<std::byte> run_toy(Toy& toy, int steps, const HostOptions& host,
+                               const offload::PlannerOptions& options = {}, bool audit = false) {
+  const auto backend = make_host_backend(host);
+  Plan plan = offload::plan_keep(toy.program, toy.layout, options);
+  Device device(*backend, toy.layout, plan.bytes[1], 0);
+  const std::vector<float> ones(Toy::kWidth, 1.0F);
+  device.write("weight", std::as_bytes(std::span(ones)));
+  Executor executor(toy.program, plan, device, {.ring_slots = 3, .audit = audit});
+  for (int i = 0; i < steps; ++i) {
+    std::vector<float> x(Toy::kWidth, 0.25F * static_cast<float>(i + 1));
+    std::memcpy(executor.stage(toy.x).data(), x.data(), sizeof(float) * x.size());
+    executor.step();
+  }
+  std::vector<std::byte> bytes(Toy::kWidth * sizeof(float));
+  device.read("weight", bytes);
+  const auto sum = executor.result(toy.sum);
+  bytes.insert(bytes.end(), sum.begin(), sum.end());
+  return bytes;
+}
+
+TEST(planner, plans_are_proven) {
+  for (const int microbatches : {1, 2, 3, 5}) {
+    Toy toy(microbatches);
+    const Plan plan = offload::plan_keep(toy.program, toy.layout);
+    const PlannedProgram planned{&toy.program, &plan};
+    EXPECT_TRUE(verify({&planned, 1}).empty());
+  }
+}
+
+TEST(planner, two_programs_share_memory) {
+  Toy a(1), b(3, 7);
+  const Plan plan_a = offload::plan_keep(a.program, a.layout);
+  const Plan plan_b = offload::plan_keep(b.program, b.layout);
+  const PlannedProgram both[] = {{&a.program, &plan_a}, {&b.program, &plan_b}};
+  EXPECT_TRUE(verify(both).empty());
+}
+
+TEST(planner, memory_does_not_grow_with_the_number_of_microbatches) {
+  Toy three(3), many(50);
+  const Plan a = offload::plan_keep(three.program, three.layout);
+  const Plan b = offload::plan_keep(many.program, many.layout);
+  EXPECT_EQ(a.bytes[1], b.bytes[1]);
+  EXPECT_EQ(a.steps.size(), b.steps.size());
+}
+
+TEST(planner, random_delays_change_no_bit) {
+  Toy plain(3), delayed(3);
+  const auto expected = run_toy(plain, 5, {});
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_EQ(run_toy(delayed, 5, {.delay_seed = seed, .max_delay_s = 300e-6}), expected);
+}
+
+TEST(planner, audit_finds_nothing_in_a_sound_program) {
+  Toy plain(3), audited(3);
+  EXPECT_EQ(run_toy(audited, 2, {}, {.alignment = 4096}, true), run_toy(plain, 2, {}));
+}
+
+TEST(planner, peak_is_the_highest_byte_changed_and_the_largest_sum_of_live_bytes) {
+  constexpr std::size_t kSlack = std::size_t{64} << 20;
+  Toy toy(3);
+  const auto backend = make_host_backend();
+  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  Device device(*backend, toy.layout, plan.bytes[1], 0, kSlack);
+  const std::span<std::byte> arena = device.device_arena();
+  std::fill(arena.begin(), arena.end(), std::byte{0x5b});
+  const std::vector<float> ones(Toy::kWidth, 1.0F);
+  device.write("weight", std::as_bytes(std::span(ones)));
+  Executor executor(toy.program, plan, device);
+  std::memcpy(executor.stage(toy.x).data(), ones.data(), sizeof(float) * ones.size());
+  executor.step();
+  device.synchronize();
+  std::size_t highest = arena.size();
+  while (highest > 0 && arena[highest - 1] == std::byte{0x5b}) --highest;
+  const std::size_t peak =
+      static_cast<std::size_t>(device.base(Region::transient) - arena.data()) + plan.bytes[1];
+  EXPECT_LE(highest, peak);
+  EXPECT_GT(highest + kAlignment, peak);
+  // Counted op by op, from first and last uses, without the planner's help.
+  std::size_t live = 0, most = 0;
+  std::vector<int> last(plan.places.size(), -1);
+  std::vector<char> alive(plan.places.size(), 0);
+  std::vector<int> issued;
+  for_each_issued(plan, 1 << 20, [&](int step, int, int) { issued.push_back(step); });
+  for (std::size_t i = 0; i < issued.size(); ++i)
+    for (const int place : plan.steps[static_cast<std::size_t>(issued[i])].places)
+      last[static_cast<std::size_t>(place)] = static_cast<int>(i);
+  for (std::size_t i = 0; i < issued.size(); ++i) {
+    const auto& places = plan.steps[static_cast<std::size_t>(issued[i])].places;
+    for (const int place : places) {
+      const Place& p = plan.places[static_cast<std::size_t>(place)];
+      if (p.region != Region::transient || alive[static_cast<std::size_t>(place)]) continue;
+      alive[static_cast<std::size_t>(place)] = 1;
+      live += align_up(p.bytes);
+    }
+    most = std::max(most, live);
+    for (const int place : places) {
+      const Place& p = plan.places[static_cast<std::size_t>(place)];
+      if (last[static_cast<std::size_t>(place)] != static_cast<int>(i) ||
+          !alive[static_cast<std::size_t>(place)])
+        continue;
+      alive[static_cast<std::size_t>(place)] = 0;
+      live -= align_up(p.bytes);
+    }
+  }
+  EXPECT_EQ(most, plan.live_bytes);
+  EXPECT_EQ(most, plan.bytes[1]);
+}
+
+TEST(planner, input_that_was_not_staged_is_named) {
+  Toy toy;
+  const auto backend = make_host_backend();
+  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  Device device(*backend, toy.layout, plan.bytes[1], 0);
+  Executor executor(toy.program, plan, device);
+  try {
+    executor.step();
+    FAIL() << "a step ran without its input";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("input x of program toy"), std::string::npos);
+  }
+}
+
+TEST(planner, nothing_is_allocated_after_set_up) {
+  Toy toy(3);
+  const auto backend = make_host_backend();
+  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  Device device(*backend, toy.layout, plan.bytes[1], 0);
+  Executor executor(toy.program, plan, device);
+  const std::vector<float> ones(Toy::kWidth, 1.0F);
+  device.write("weight", std::as_bytes(std::span(ones)));
+  const std::uint64_t before = backend->allocations();
+  for (int i = 0; i < 4; ++i) {
+    std::memcpy(executor.stage(toy.x).data(), ones.data(), sizeof(float) * ones.size());
+    executor.step();
+  }
+  device.synchronize();
+  EXPECT_EQ(backend->allocations(), before);
+}
+
+}  // namespace
+}  // namespace stowage::ctest

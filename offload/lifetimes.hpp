@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "execution/plan.hpp"
+
+namespace stowage::offload {
+
+/// The steps of a plan during which a place must keep its bytes: [begin, end], indices into
+/// Plan::steps.
+struct LiveRange {
+  int place = -1;
+  int begin = 0;
+  int end = 0;
+};
+
+/// Exact live ranges of all transient and host places, from the operands of the plan's steps.
+///
+/// A place is live from its first write to its last use. One that is written before a repeating
+/// section and used inside it lives until that section's end, since the next period needs it again.
+std::vector<LiveRange> live_ranges(const execution::Program& program, const execution::Plan& plan);
+
+/// Largest sum of aligned bytes of places of `region` that are live at one step.
+std::size_t largest_live_bytes(const execution::Plan& plan, const std::vector<LiveRange>& ranges,
+                               execution::Region region, std::size_t alignment);
+
+/// Aligned bytes of live places at each step, for one region.
+std::vector<std::size_t> live_bytes_by_step(const execution::Plan& plan,
+                                            const std::vector<LiveRange>& ranges,
+                                            execution::Region region, std::size_t alignment);
+
+}  // namespace stowage::offload

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace stowage::offload {
+
+/// A block of `bytes` that is needed during [begin, end].
+struct Block {
+  int begin = 0;
+  int end = 0;
+  std::size_t bytes = 0;
+};
+
+struct Packing {
+  std::vector<std::size_t> offsets;  ///< by block
+  std::size_t bytes = 0;             ///< highest end
+  std::size_t bound = 0;             ///< largest sum of live blocks: no packing is smaller
+};
+
+/// Gives each block an offset so that blocks that live together do not overlap, with the least
+/// total bytes that greedy placement finds: blocks are placed one after the other at the lowest
+/// offset that fits, in several orders (by bytes, by length of life, by area, then the best of
+/// these with the blocks at the top moved first), until the bound is met or the tries are used up.
+///
+/// Dynamic storage allocation is NP-hard; deterministic. Sizes must be multiples of the alignment.
+/// Source: Sekiyama et al., "Profile-guided memory optimization for deep neural networks",
+/// arXiv:1804.10001, section 3 (best fit); Pisarchyk and Lee, arXiv:2001.03288 (greedy by size).
+Packing pack(const std::vector<Block>& blocks);
+
+}  // namespace stowage::offload
