@@ -1,0 +1,232 @@
+#include "kernels/attention/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Case {
+  AttentionShape shape;
+  Packed packed;
+
+  std::int64_t q_width() const { return shape.heads * shape.head_dim; }
+  std::int64_t kv_width() const { return shape.kv_heads * shape.head_dim; }
+};
+
+// {H, K, P}: one token, many short documents, and documents that cross the tiles of 64 and 128.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const bool causal : {true, false}) {
+    all.push_back({{1, 1, 2, causal, 0.7}, Packed({1})});
+    all.push_back({{4, 2, 3, causal, 0.6}, Packed({3, 1, 0, 4, 2}, 2)});
+    all.push_back({{2, 1, 4, causal, 0.5}, Packed({60, 5, 1, 80}, 4)});
+    all.push_back({{2, 2, 5, causal, 0.4}, Packed({141})});
+  }
+  return all;
+}
+
+Case large_case() { return {{4, 2, 32, true, 0.1767}, Packed({7, 250, 3, 130, 1}, 9)}; }
+
+struct Inputs {
+  Inputs(Random& random, const Case& c, Dtype storage)
+      : q(rounded(random.normal(c.packed.tokens * c.q_width()), storage)),
+        k(rounded(random.normal(c.packed.tokens * c.kv_width()), storage)),
+        v(rounded(random.normal(c.packed.tokens * c.kv_width()), storage)),
+        d_o(rounded(random.normal(c.packed.tokens * c.q_width()), storage)) {}
+  Values q, k, v, d_o;
+};
+
+struct Output {
+  Values o, lse;
+};
+
+// Row by row, as the formula is written.
+Output plain_forward(const Case& c, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens, dim = c.shape.head_dim;
+  const std::int64_t group = c.shape.heads / c.shape.kv_heads;
+  Output out{Values(in.q.size(), 0), Values(at(c.shape.heads * n))};
+  for (std::int64_t h = 0; h < c.shape.heads; ++h)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto kv = [&](std::int64_t j, std::int64_t p) {
+        return at(j * c.kv_width() + h / group * dim + p);
+      };
+      double sum = 0;
+      Values weight(at(n), 0);
+      for (std::int64_t j = 0; j < n; ++j) {
+        if (!c.packed.same(i, j) || (c.shape.causal && j > i)) continue;
+        double score = 0;
+        for (std::int64_t p = 0; p < dim; ++p)
+          score += in.q[at(i * c.q_width() + h * dim + p)] * in.k[kv(j, p)];
+        sum += weight[at(j)] = std::exp(c.shape.scale * score);
+      }
+      out.lse[at(h * n + i)] = std::log(sum);
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t p = 0; p < dim; ++p)
+          out.o[at(i * c.q_width() + h * dim + p)] += weight[at(j)] / sum * in.v[kv(j, p)];
+    }
+  return out;
+}
+
+// One tensor (n, (H + 2K) P), as a projection makes it.
+Array fused(const Case& c, Dtype storage, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens, q = c.q_width(), kv = c.kv_width();
+  Values all;
+  for (std::int64_t i = 0; i < n; ++i) {
+    all.insert(all.end(), in.q.begin() + i * q, in.q.begin() + (i + 1) * q);
+    all.insert(all.end(), in.k.begin() + i * kv, in.k.begin() + (i + 1) * kv);
+    all.insert(all.end(), in.v.begin() + i * kv, in.v.begin() + (i + 1) * kv);
+  }
+  return {storage, {n, q + 2 * kv}, all};
+}
+
+struct Gradients {
+  Values dq, dk, dv;
+};
+
+struct Results {
+  Output output;
+  Gradients gradients;
+};
+
+// Forward, then backward from the stored results.
+Results run(const Case& c, Dtype storage, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens, q = c.q_width(), kv = c.kv_width();
+  const Dtype sums = execution::accumulation(storage);
+  const Array qkv = fused(c, storage, in), cu_seqlens = c.packed.cu_seqlens();
+  const Array seq_idx = c.packed.seq_idx(), d_o(storage, {n, q}, in.d_o);
+  const Array o(storage, {n, q}), lse(sums, {c.shape.heads, n});
+  const Array dq(storage, {n, q + 1}), dk(storage, {n, kv}), dv(storage, {n, kv + 2});
+  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, storage));
+  on_queue([&](Queue& queue) {
+    attention_forward(queue, c.shape, qkv.columns(0, q), qkv.columns(q, kv),
+                      qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse);
+    attention_backward(queue, c.shape, d_o, qkv.columns(0, q), qkv.columns(q, kv),
+                       qkv.columns(q + kv, kv), o, lse, cu_seqlens, seq_idx, dq.columns(1, q),
+                       dk.columns(0, kv), dv.columns(0, kv), room);
+  });
+  return {{o.values(), lse.values()}, {columns_of(dq, 1, q), dk.values(), columns_of(dv, 0, kv)}};
+}
+
+// Terms of the longest sums: keys of a query, or queries of a key and its heads.
+double terms(const Case& c) {
+  return static_cast<double>(c.packed.tokens * c.shape.heads + c.shape.head_dim);
+}
+
+TEST(attention, forward_is_the_formula) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all)
+    for (const Dtype storage : kFloatingTypes) {
+      const Inputs in(random, c, storage);
+      const Output actual = run(c, storage, in).output, expected = plain_forward(c, in);
+      EXPECT_LT(relative_error(actual.o, expected.o), tolerance(storage, terms(c), 8));
+      EXPECT_LT(relative_error(actual.lse, expected.lse),
+                tolerance(execution::accumulation(storage), terms(c), 8));
+    }
+}
+
+TEST(attention, gradients_by_finite_differences) {
+  Random random;
+  for (const Case& c : cases()) {
+    if (c.packed.tokens > 20) continue;
+    const Inputs in(random, c, Dtype::fp64);
+    const Gradients gradients = run(c, Dtype::fp64, in).gradients;
+    const auto numeric = [&](Values Inputs::*input) {
+      return numeric_gradient(in.*input, [&](const Values& changed) {
+        Inputs other = in;
+        other.*input = changed;
+        return dot(plain_forward(c, other).o, in.d_o);
+      });
+    };
+    if (c.packed.tokens > 1) {
+      EXPECT_LT(relative_error(gradients.dq, numeric(&Inputs::q)), 1e-7);
+      EXPECT_LT(relative_error(gradients.dk, numeric(&Inputs::k)), 1e-7);
+    }
+    EXPECT_LT(relative_error(gradients.dv, numeric(&Inputs::v)), 1e-8);
+  }
+}
+
+// Where finite differences of every element would be slow: along random directions.
+TEST(attention, gradients_across_tiles) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all) {
+    if (c.packed.tokens < 20) continue;
+    const Inputs in(random, c, Dtype::fp64);
+    const Gradients gradients = run(c, Dtype::fp64, in).gradients;
+    const Inputs direction(random, c, Dtype::fp64);
+    const auto loss = [&](double step) {
+      Inputs moved = in;
+      for (Values Inputs::*input : {&Inputs::q, &Inputs::k, &Inputs::v})
+        for (std::size_t i = 0; i < (in.*input).size(); ++i)
+          (moved.*input)[i] += step * (direction.*input)[i];
+      return dot(plain_forward(c, moved).o, in.d_o);
+    };
+    constexpr double kStep = 1e-5;
+    const double expected = (loss(kStep) - loss(-kStep)) / (2 * kStep);
+    const double actual = dot(gradients.dq, direction.q) + dot(gradients.dk, direction.k) +
+                          dot(gradients.dv, direction.v);
+    const double size =
+        std::sqrt(dot(gradients.dq, gradients.dq) + dot(gradients.dk, gradients.dk) +
+                  dot(gradients.dv, gradients.dv));
+    EXPECT_NEAR(actual, expected, 1e-7 * size) << "tokens " << c.packed.tokens;
+  }
+}
+
+TEST(attention, gradients_in_storage_types) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all)
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+      const Inputs in(random, c, storage);
+      const Gradients expected = run(c, Dtype::fp64, in).gradients;
+      const Gradients actual = run(c, storage, in).gradients;
+      // delta is made from the rounded output: its error enters dq and dk beside their rounding.
+      const double bound = 4 * tolerance(storage, terms(c), 8);
+      EXPECT_LT(relative_error(actual.dv, expected.dv), bound);
+      if (c.packed.tokens == 1) continue;  // dq and dk are 0 but for rounding
+      EXPECT_LT(relative_error(actual.dq, expected.dq), bound);
+      EXPECT_LT(relative_error(actual.dk, expected.dk), bound);
+    }
+}
+
+// Large scores of one sign: exp would overflow without the running maximum.
+TEST(attention, large_scores_are_finite) {
+  Random random;
+  const Case c{{2, 1, 4, true, 40.0}, Packed({90, 60})};
+  const Inputs in(random, c, Dtype::fp32);
+  const Results results = run(c, Dtype::fp32, in);
+  for (const Values* values : {&results.output.o, &results.output.lse, &results.gradients.dq})
+    for (const double value : *values) ASSERT_TRUE(std::isfinite(value));
+}
+
+TEST(attention, two_runs_give_the_same_bits) {
+  Random random;
+  const Case c = large_case();
+  const Inputs in(random, c, Dtype::fp32);
+  const Results first = run(c, Dtype::fp32, in), second = run(c, Dtype::fp32, in);
+  EXPECT_EQ(first.output.o, second.output.o);
+  EXPECT_EQ(first.gradients.dq, second.gradients.dq);
+  EXPECT_EQ(first.gradients.dk, second.gradients.dk);
+  EXPECT_EQ(first.gradients.dv, second.gradients.dv);
+}
+
+TEST(attention, cost_counts_unmasked_pairs) {
+  const std::int64_t lengths[] = {3, 0, 2};
+  EXPECT_EQ(attention_pairs(lengths, true), 6 + 3);
+  EXPECT_EQ(attention_pairs(lengths, false), 9 + 4);
+  const AttentionShape shape{8, 2, 64, true, 0.125};
+  EXPECT_EQ(attention_forward_cost(shape, 5, 9, Dtype::bf16).flops, 4.0 * 8 * 9 * 64);
+  EXPECT_EQ(attention_backward_cost(shape, 5, 9, Dtype::bf16).flops, 10.0 * 8 * 9 * 64);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

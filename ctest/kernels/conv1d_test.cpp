@@ -1,0 +1,155 @@
+#include "kernels/conv1d/conv1d.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Case {
+  std::int64_t channels;
+  Packed packed;
+};
+
+std::vector<Case> cases() {
+  return {{1, Packed({1})},
+          {3, Packed({1, 1, 2, 3, 4, 5, 0, 6})},
+          {5, Packed({63, 2, 70, 1, 1}, 3)},  // boundaries around the blocks of 64 tokens
+          {130, Packed({40, 30})}};
+}
+
+struct Inputs {
+  Inputs(Random& random, const Case& c, Dtype storage)
+      : x(rounded(random.normal(c.packed.tokens * c.channels), storage)),
+        w(rounded(random.normal(c.channels * 4, 0.5), storage)),
+        b(rounded(random.normal(c.channels, 0.5), storage)),
+        dy(rounded(random.normal(c.packed.tokens * c.channels), storage)) {}
+  Values x, w, b, dy;
+};
+
+// The formula of the contract, term by term.
+Values plain_forward(const Case& c, const Values& x, const Values& w, const Values& b) {
+  Values y(x.size());
+  for (std::int64_t t = 0; t < c.packed.tokens; ++t)
+    for (std::int64_t j = 0; j < c.channels; ++j) {
+      double sum = b[at(j)];
+      for (std::int64_t k = 0; k < 4; ++k) {
+        const std::int64_t s = t - 3 + k;
+        if (s >= 0 && c.packed.same(s, t)) sum += w[at(j * 4 + k)] * x[at(s * c.channels + j)];
+      }
+      y[at(t * c.channels + j)] = sum / (1 + std::exp(-sum));
+    }
+  return y;
+}
+
+Values forward(const Case& c, Dtype storage, const Inputs& in) {
+  const Array x = embedded(storage, c.packed.tokens, c.channels, 3, in.x);
+  const Array w(storage, {c.channels, 4}, in.w), b(storage, {c.channels}, in.b);
+  const Array y(storage, {c.packed.tokens, c.channels}), seq_idx = c.packed.seq_idx();
+  on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(3, c.channels), w, b, seq_idx, y); });
+  return y.values();
+}
+
+struct Gradients {
+  Values dx, dw, db;
+};
+
+// Runs twice, storing and then adding: the second run must double dw and db and leave dx.
+Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens;
+  const Dtype sums = execution::accumulation(storage);
+  const Array x = embedded(storage, n, c.channels, 1, in.x);
+  const Array w(storage, {c.channels, 4}, in.w), b(storage, {c.channels}, in.b);
+  const Array dy(storage, {n, c.channels}, in.dy), dx(storage, {n, c.channels + 5});
+  const Array dw(sums, {c.channels, 4}), db(sums, {c.channels}), seq_idx = c.packed.seq_idx();
+  const auto run = [&](bool accumulate) {
+    const Array room = workspace(conv1d_silu_backward_workspace_bytes(n, c.channels, storage));
+    on_queue([&](Queue& q) {
+      conv1d_silu_backward(q, dy, x.columns(1, c.channels), w, b, seq_idx,
+                           dx.columns(2, c.channels), dw, db, room, accumulate);
+    });
+    return Gradients{columns_of(dx, 2, c.channels), dw.values(), db.values()};
+  };
+  const Gradients stored = run(false), added = run(true);
+  EXPECT_EQ(added.dx, stored.dx);
+  EXPECT_LT(relative_error(added.dw, doubled(stored.dw)), 4 * execution::epsilon(sums));
+  EXPECT_LT(relative_error(added.db, doubled(stored.db)), 4 * execution::epsilon(sums));
+  return stored;
+}
+
+TEST(conv1d, forward_is_the_formula) {
+  Random random;
+  for (const Case& c : cases())
+    for (const Dtype storage : kFloatingTypes) {
+      const Inputs in(random, c, storage);
+      EXPECT_LT(relative_error(forward(c, storage, in), plain_forward(c, in.x, in.w, in.b)),
+                tolerance(storage, 4, 8));
+    }
+}
+
+TEST(conv1d, gradients_by_finite_differences) {
+  Random random;
+  for (const Case& c : cases()) {
+    if (c.channels > 5) continue;
+    const Inputs in(random, c, Dtype::fp64);
+    const Gradients gradients = backward(c, Dtype::fp64, in);
+    const auto loss = [&](const Values& x, const Values& w, const Values& b) {
+      return dot(plain_forward(c, x, w, b), in.dy);
+    };
+    const Values dx = numeric_gradient(in.x, [&](const Values& v) { return loss(v, in.w, in.b); });
+    const Values dw = numeric_gradient(in.w, [&](const Values& v) { return loss(in.x, v, in.b); });
+    const Values db = numeric_gradient(in.b, [&](const Values& v) { return loss(in.x, in.w, v); });
+    EXPECT_LT(relative_error(gradients.dx, dx), 1e-8);
+    EXPECT_LT(relative_error(gradients.dw, dw), 1e-8);
+    EXPECT_LT(relative_error(gradients.db, db), 1e-8);
+  }
+}
+
+TEST(conv1d, gradients_in_storage_types) {
+  Random random;
+  for (const Case& c : cases())
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+      const Inputs in(random, c, storage);
+      const Gradients expected = backward(c, Dtype::fp64, in), actual = backward(c, storage, in);
+      // dw and db are not rounded to storage.
+      const double sums = tolerance(Dtype::fp32, static_cast<double>(c.packed.tokens), 8);
+      EXPECT_LT(relative_error(actual.dx, expected.dx), tolerance(storage, 8, 8));
+      EXPECT_LT(relative_error(actual.dw, expected.dw), sums);
+      EXPECT_LT(relative_error(actual.db, expected.db), sums);
+    }
+}
+
+// What a document holds changes nothing in another one.
+TEST(conv1d, documents_are_apart) {
+  Random random;
+  const Case c{4, Packed({5, 2, 9})};
+  Inputs in(random, c, Dtype::fp32);
+  const Values before = forward(c, Dtype::fp32, in);
+  for (std::int64_t i = 5 * c.channels; i < 7 * c.channels; ++i) in.x[at(i)] += 1;
+  const Values after = forward(c, Dtype::fp32, in);
+  for (std::int64_t t = 0; t < c.packed.tokens; ++t)
+    for (std::int64_t j = 0; j < c.channels; ++j)
+      EXPECT_EQ(before[at(t * c.channels + j)] == after[at(t * c.channels + j)],
+                c.packed.document[at(t)] != 1)
+          << "token " << t;
+}
+
+TEST(conv1d, wrong_operands_are_named) {
+  const Array x(Dtype::fp32, {4, 6}), w(Dtype::fp32, {3, 3}), b(Dtype::fp32, {3});
+  const Array y(Dtype::fp32, {4, 3}), seq_idx = int32_array({0, 0, 0, 0});
+  try {
+    on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(0, 3), w, b, seq_idx, y); });
+    FAIL() << "three taps were taken";
+  } catch (const execution::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("conv1d_silu_forward: w"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,197 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+#include "kernels/cross_entropy/linear_cross_entropy.hpp"
+#include "kernels/cross_entropy/loss_sum.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Case {
+  std::int64_t tokens, vocabulary, width;
+};
+
+// The last one has more rows than one chunk.
+constexpr Case kCases[] = {{1, 1, 1}, {1, 7, 3}, {13, 21, 5}, {70, 300, 33}, {1100, 9, 4}};
+constexpr double kScale = 0.37;
+
+struct Inputs {
+  Inputs(Random& random, const Case& c, Dtype storage)
+      : h(rounded(random.normal(c.tokens * c.width), storage)),
+        w(rounded(random.normal(c.vocabulary * c.width), storage)) {
+    for (std::int64_t t = 0; t < c.tokens; ++t)
+      targets.push_back(
+          static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, c.vocabulary - 1)));
+  }
+  Values h, w;
+  std::vector<std::int32_t> targets;
+};
+
+Values plain_losses(const Case& c, const Inputs& in) {
+  Values losses(at(c.tokens), 0);
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    if (in.targets[at(t)] < 0) continue;
+    double sum = 0, chosen = 0;
+    for (std::int64_t j = 0; j < c.vocabulary; ++j) {
+      double logit = 0;
+      for (std::int64_t k = 0; k < c.width; ++k)
+        logit += in.h[at(t * c.width + k)] * in.w[at(j * c.width + k)];
+      sum += std::exp(logit);
+      if (j == in.targets[at(t)]) chosen = logit;
+    }
+    losses[at(t)] = std::log(sum) - chosen;
+  }
+  return losses;
+}
+
+struct Results {
+  Values losses, dh, dw;
+};
+
+// Runs twice, storing and then adding: the second run must double dw and leave dh.
+Results run(const Case& c, Dtype storage, const Inputs& in) {
+  const Dtype sums = execution::accumulation(storage);
+  const Array h(storage, {c.tokens, c.width}, in.h), w(storage, {c.vocabulary, c.width}, in.w);
+  const Array targets = int32_array(in.targets), scale(sums, {1}, Values{kScale});
+  const Array losses(sums, {c.tokens}), dh(storage, {c.tokens, c.width});
+  const Array dw(sums, {c.vocabulary, c.width});
+  const auto once = [&](bool accumulate) {
+    const Array room =
+        workspace(linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, storage));
+    on_queue([&](Queue& q) {
+      linear_cross_entropy(q, h, w, targets, scale, losses, dh, dw, room, accumulate);
+    });
+    return Results{losses.values(), dh.values(), dw.values()};
+  };
+  const Results stored = once(false), added = once(true);
+  EXPECT_EQ(added.dh, stored.dh);
+  EXPECT_EQ(added.losses, stored.losses);
+  EXPECT_LT(relative_error(added.dw, doubled(stored.dw)),
+            tolerance(sums, static_cast<double>(c.tokens)));
+  return stored;
+}
+
+// Losses are a difference of larger numbers, logsumexp and the chosen logit.
+double loss_tolerance(const Case& c, Dtype storage) {
+  return tolerance(execution::accumulation(storage), static_cast<double>(c.vocabulary + c.width),
+                   16);
+}
+
+TEST(cross_entropy, losses_are_the_formula) {
+  Random random;
+  for (const Case& c : kCases)
+    for (const Dtype storage : kFloatingTypes) {
+      const Inputs in(random, c, storage);
+      const Values expected = plain_losses(c, in);
+      const Results results = run(c, storage, in);
+      if (c.vocabulary == 1)
+        EXPECT_EQ(results.losses, expected);
+      else
+        EXPECT_LT(relative_error(results.losses, expected), loss_tolerance(c, storage));
+    }
+}
+
+TEST(cross_entropy, evaluation_gives_the_same_losses) {
+  Random random;
+  for (const Case& c : kCases) {
+    const Inputs in(random, c, Dtype::bf16);
+    const Array h(Dtype::bf16, {c.tokens, c.width}, in.h);
+    const Array w(Dtype::bf16, {c.vocabulary, c.width}, in.w);
+    const Array targets = int32_array(in.targets), losses(Dtype::fp32, {c.tokens});
+    const Array room = workspace(
+        linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, Dtype::bf16));
+    on_queue([&](Queue& q) { linear_cross_entropy_loss(q, h, w, targets, losses, room); });
+    EXPECT_EQ(losses.values(), run(c, Dtype::bf16, in).losses);
+  }
+}
+
+TEST(cross_entropy, gradients_by_finite_differences) {
+  Random random;
+  for (const Case& c : kCases) {
+    if (c.tokens * c.vocabulary > 1000 || c.vocabulary == 1) continue;
+    const Inputs in(random, c, Dtype::fp64);
+    const Results results = run(c, Dtype::fp64, in);
+    const auto numeric = [&](Values Inputs::*input) {
+      return numeric_gradient(in.*input, [&](const Values& changed) {
+        Inputs other = in;
+        other.*input = changed;
+        const Values losses = plain_losses(c, other);
+        return kScale * std::accumulate(losses.begin(), losses.end(), 0.0);
+      });
+    };
+    EXPECT_LT(relative_error(results.dh, numeric(&Inputs::h)), 1e-8);
+    EXPECT_LT(relative_error(results.dw, numeric(&Inputs::w)), 1e-8);
+  }
+}
+
+// More rows than a chunk: dw has a share of each chunk, so it is compared with sums of parts.
+TEST(cross_entropy, chunks_add_up) {
+  Random random;
+  const Case c = kCases[4];
+  const Inputs in(random, c, Dtype::fp64);
+  const Results whole = run(c, Dtype::fp64, in);
+  Values dw(in.w.size(), 0);
+  constexpr std::int64_t kPart = 100;
+  for (std::int64_t begin = 0; begin < c.tokens; begin += kPart) {
+    Inputs part = in;
+    part.h = Values(in.h.begin() + begin * c.width, in.h.begin() + (begin + kPart) * c.width);
+    part.targets = {in.targets.begin() + begin, in.targets.begin() + begin + kPart};
+    const Results results = run({kPart, c.vocabulary, c.width}, Dtype::fp64, part);
+    for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += results.dw[i];
+  }
+  EXPECT_LT(relative_error(whole.dw, dw), tolerance(Dtype::fp64, static_cast<double>(c.tokens)));
+}
+
+TEST(cross_entropy, gradients_in_storage_types) {
+  Random random;
+  for (const Case& c : kCases)
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+      if (c.vocabulary == 1) continue;
+      const Inputs in(random, c, storage);
+      const Results expected = run(c, Dtype::fp64, in), actual = run(c, storage, in);
+      const double terms = static_cast<double>(c.tokens + c.vocabulary + c.width);
+      EXPECT_LT(relative_error(actual.dh, expected.dh), tolerance(storage, terms, 16));
+      EXPECT_LT(relative_error(actual.dw, expected.dw), tolerance(Dtype::fp32, terms, 16));
+    }
+}
+
+TEST(cross_entropy, large_and_undefined_logits) {
+  Random random;
+  const Case c{2, 5, 1};
+  Inputs in(random, c, Dtype::fp32);
+  in.h = {1, std::nan("")};
+  in.w = {3e4, -3e4, 0, 1, 2};
+  in.targets = {1, 0};
+  const Results results = run(c, Dtype::fp32, in);
+  EXPECT_EQ(results.losses[0], 6e4);
+  EXPECT_TRUE(std::isnan(results.losses[1])) << "a NaN must reach the loss";
+}
+
+TEST(cross_entropy, loss_sum_counts_targets) {
+  Random random;
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
+    const std::int64_t n = 1000;
+    const Values losses = rounded(random.uniform(n, 0, 3), dtype);
+    std::vector<std::int32_t> targets(at(n));
+    double sum = 0, count = 0;
+    for (std::int64_t t = 0; t < n; ++t) {
+      targets[at(t)] = static_cast<std::int32_t>(random.integer(-1, 1));
+      if (targets[at(t)] < 0) continue;
+      sum += losses[at(t)];
+      ++count;
+    }
+    const Array sums(dtype, {2}), l(dtype, {n}, losses), t = int32_array(targets);
+    on_queue([&](Queue& q) { loss_sum(q, l, t, sums, false); });
+    EXPECT_NEAR(sums.values()[0], sum, sum * tolerance(dtype, n));
+    EXPECT_EQ(sums.values()[1], count);
+    const Values once = sums.values();
+    on_queue([&](Queue& q) { loss_sum(q, l, t, sums, true); });
+    EXPECT_EQ(sums.values(), doubled(once));
+  }
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+constexpr std::int64_t kCount = 20011;  // several blocks of the loop, and a part
+
+TEST(elementwise, add_rounds_once) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    const Values a = rounded(random.normal(kCount), storage);
+    const Values b = rounded(random.normal(kCount), storage);
+    Values sum = a;
+    for (std::size_t i = 0; i < b.size(); ++i) sum[i] += b[i];
+    // Rounding twice is rounding once: the wider type has twice the digits and two more.
+    const Array as(storage, {kCount}, a), bs(storage, {kCount}, b), out(storage, {kCount});
+    on_queue([&](Queue& q) {
+      add(q, as, bs, out);
+      add(q, as, bs, as);
+    });
+    EXPECT_EQ(out.values(), rounded(sum, storage));
+    EXPECT_EQ(as.values(), out.values());
+  }
+}
+
+TEST(elementwise, fill_every_dtype) {
+  for (const Dtype dtype :
+       {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64, Dtype::uint8}) {
+    const Array x(dtype, {3, 7, 500});
+    on_queue([&](Queue& q) { fill(q, x, 5); });
+    EXPECT_EQ(x.values(), Values(x.size(), 5.0)) << execution::name(dtype);
+  }
+}
+
+TEST(elementwise, cast_rounds_to_nearest) {
+  Random random;
+  const Dtype pairs[][2] = {{Dtype::fp64, Dtype::fp64},
+                            {Dtype::fp32, Dtype::fp32},
+                            {Dtype::fp32, Dtype::bf16},
+                            {Dtype::bf16, Dtype::fp32},
+                            {Dtype::bf16, Dtype::bf16}};
+  for (const auto& [from, to] : pairs) {
+    const Values values = rounded(random.normal(kCount), from);
+    const Array x(from, {kCount}, values), y(to, {kCount});
+    on_queue([&](Queue& q) { cast(q, x, y); });
+    EXPECT_EQ(y.values(), rounded(values, to));
+  }
+}
+
+TEST(elementwise, cast_of_a_tie_goes_to_even) {
+  const Array x(Dtype::fp32, {2}, Values{257, 259}), y(Dtype::bf16, {2});
+  on_queue([&](Queue& q) { cast(q, x, y); });
+  EXPECT_EQ(y.values(), (Values{256, 260}));
+}
+
+TEST(elementwise, mixed_shapes_are_refused) {
+  const Array a(Dtype::fp32, {4}), b(Dtype::fp32, {2, 2}), out(Dtype::fp32, {4});
+  EXPECT_THROW(on_queue([&](Queue& q) { add(q, a, b, out); }), execution::Error);
+  const Array wide(Dtype::fp64, {4});
+  EXPECT_THROW(on_queue([&](Queue& q) { cast(q, wide, out); }), execution::Error);
+}
+
+TEST(elementwise, cost_counts_each_operand_once) {
+  EXPECT_EQ(add_cost(100, Dtype::bf16).bytes, 600);
+  EXPECT_EQ(fill_cost(100, Dtype::int64).bytes, 800);
+  EXPECT_EQ(cast_cost(100, Dtype::fp32, Dtype::bf16).bytes, 600);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
+#include "kernels/linear/linear.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Sizes {
+  std::int64_t n, m, k;
+};
+
+// One token, odd sizes, and more than one tile in every direction.
+constexpr Sizes kSizes[] = {{1, 1, 1},    {1, 7, 3},   {5, 3, 9},
+                            {37, 19, 23}, {3, 515, 9}, {131, 21, 1027}};
+
+// c (rows, columns) = a b, with elements given by functions.
+template <class A, class B>
+Values product(std::int64_t rows, std::int64_t columns, std::int64_t depth, A a, B b) {
+  Values c(static_cast<std::size_t>(rows * columns), 0.0);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < columns; ++j)
+        c[static_cast<std::size_t>(i * columns + j)] += a(i, k) * b(k, j);
+  return c;
+}
+
+auto at(const Values& values, std::int64_t stride) {
+  return [&values, stride](std::int64_t i, std::int64_t j) {
+    return values[static_cast<std::size_t>(i * stride + j)];
+  };
+}
+
+auto transposed(const Values& values, std::int64_t stride) {
+  return [&values, stride](std::int64_t i, std::int64_t j) {
+    return values[static_cast<std::size_t>(j * stride + i)];
+  };
+}
+
+Values sum(Values a, const Values& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+// Each operator, in storage and result dtype, against the plain triple loop in fp64.
+void check_against_loops(Sizes s, Dtype storage, Dtype result) {
+  SCOPED_TRACE(testing::Message() << "n " << s.n << " m " << s.m << " k " << s.k << " "
+                                  << execution::name(storage) << " " << execution::name(result));
+  Random random;
+  const Dtype accumulation = execution::accumulation(storage);
+  const Values x = rounded(random.normal(s.n * s.k), storage);
+  const Values w = rounded(random.normal(s.m * s.k), storage);
+  const Values dy = rounded(random.normal(s.n * s.m), result);
+  // Added to values of one sign and larger than most sums: nothing cancels.
+  const Values old_dx = rounded(random.uniform(s.n * s.k, 20, 30), storage);
+  const Values old_dw = rounded(random.uniform(s.m * s.k, 20, 30), accumulation);
+  const Array xs(storage, {s.n, s.k}, x), ws(storage, {s.m, s.k}, w), y(result, {s.n, s.m});
+  const Array dys(result, {s.n, s.m}, dy), dx(storage, {s.n, s.k}), dw(accumulation, {s.m, s.k});
+  const Array more_dx(storage, {s.n, s.k}, old_dx), more_dw(accumulation, {s.m, s.k}, old_dw);
+  on_queue([&](Queue& queue) {
+    linear_forward(queue, xs, ws, y);
+    linear_backward_input(queue, dys, ws, dx, false);
+    linear_backward_input(queue, dys, ws, more_dx, true);
+    linear_backward_weight(queue, dys, xs, dw, false);
+    linear_backward_weight(queue, dys, xs, more_dw, true);
+  });
+
+  const auto terms = [](std::int64_t count) { return static_cast<double>(count); };
+  EXPECT_LT(relative_error(y.values(), product(s.n, s.m, s.k, at(x, s.k), transposed(w, s.k))),
+            tolerance(result, terms(s.k)));
+  const Values expected_dx = product(s.n, s.k, s.m, at(dy, s.m), at(w, s.k));
+  EXPECT_LT(relative_error(dx.values(), expected_dx), tolerance(storage, terms(s.m)));
+  EXPECT_LT(relative_error(more_dx.values(), sum(expected_dx, old_dx)),
+            tolerance(storage, terms(s.m)));
+  const Values expected_dw = product(s.m, s.k, s.n, transposed(dy, s.m), at(x, s.k));
+  EXPECT_LT(relative_error(dw.values(), expected_dw), tolerance(accumulation, terms(s.n)));
+  EXPECT_LT(relative_error(more_dw.values(), sum(expected_dw, old_dw)),
+            tolerance(accumulation, terms(s.n)));
+}
+
+TEST(linear, products_match_loops_fp64) {
+  for (const Sizes& s : kSizes) check_against_loops(s, Dtype::fp64, Dtype::fp64);
+}
+
+TEST(linear, products_match_loops_fp32) {
+  for (const Sizes& s : kSizes) check_against_loops(s, Dtype::fp32, Dtype::fp32);
+}
+
+TEST(linear, products_match_loops_bf16) {
+  for (const Sizes& s : kSizes) check_against_loops(s, Dtype::bf16, Dtype::bf16);
+}
+
+TEST(linear, products_match_loops_bf16_with_fp32_results) {
+  for (const Sizes& s : kSizes) check_against_loops(s, Dtype::bf16, Dtype::fp32);
+}
+
+TEST(linear, gradients_match_finite_differences) {
+  Random random;
+  const std::int64_t n = 4, m = 3, k = 5;
+  const Values x = random.normal(n * k), w = random.normal(m * k), dy = random.normal(n * m);
+  const auto loss = [&](const Values& xs, const Values& ws) {
+    Values y(dy.size());
+    linear_forward_ref(n, m, k, xs.data(), ws.data(), y.data());
+    return dot(dy, y);
+  };
+  Values dx(x.size()), dw(w.size());
+  linear_backward_input_ref(n, m, k, dy.data(), w.data(), dx.data(), false);
+  linear_backward_weight_ref(n, m, k, dy.data(), x.data(), dw.data(), false);
+  const auto loss_of_x = [&](const Values& v) { return loss(v, w); };
+  const auto loss_of_w = [&](const Values& v) { return loss(x, v); };
+  EXPECT_LT(relative_error(dx, numeric_gradient(x, loss_of_x)), 1e-8);
+  EXPECT_LT(relative_error(dw, numeric_gradient(w, loss_of_w)), 1e-8);
+}
+
+TEST(linear, threads_do_not_change_bits) {
+  Random random;
+  const std::int64_t n = 300, m = 600, k = 1100;  // several tiles each way
+  const Array x(Dtype::fp32, {n, k}, random.normal(n * k));
+  const Array w(Dtype::fp32, {m, k}, random.normal(m * k));
+  const Array parallel(Dtype::fp32, {n, m}), serial(Dtype::fp32, {n, m});
+  on_queue([&](Queue& queue) { linear_forward(queue, x, w, parallel); });
+  // On this thread the loops are serial.
+  linear_forward_ref<float, float>(n, m, k, x.as<float>().data(), w.as<float>().data(),
+                                   serial.as<float>().data());
+  EXPECT_EQ(parallel.values(), serial.values());
+}
+
+TEST(linear, wrong_shape_is_named) {
+  const Array x(Dtype::fp32, {4, 5}), w(Dtype::fp32, {3, 6}, "head.weight"), y(Dtype::fp32, {4, 3});
+  try {
+    on_queue([&](Queue& queue) { linear_forward(queue, x, w, y); });
+    FAIL() << "accepted";
+  } catch (const execution::Error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("linear_forward: w is fp32 (3, 6) 'head.weight'"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("it must be fp32 (3, 5)"), std::string::npos) << message;
+  }
+}
+
+TEST(linear, cost_counts_each_operand_once) {
+  const execution::Cost cost = linear_forward_cost(7, 5, 3, Dtype::bf16, Dtype::fp32);
+  EXPECT_EQ(cost.flops, 2.0 * 7 * 5 * 3);
+  EXPECT_EQ(cost.bytes, 2.0 * (7 * 3 + 5 * 3) + 4.0 * 7 * 5);
+  const execution::Cost added =
+      linear_backward_weight_cost(7, 5, 3, Dtype::bf16, Dtype::bf16, true);
+  EXPECT_EQ(added.bytes, 2.0 * (7 * 5 + 7 * 3) + 2 * 4.0 * 5 * 3);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ctest/kernels/support.hpp"
+#include "kernels/moe/balance.hpp"
+#include "kernels/moe/permute.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct Sizes {
+  std::int64_t n, topk, experts, tail, width;
+};
+
+constexpr Sizes kSizes[] = {
+    {1, 1, 1, 0, 1}, {1, 2, 9, 0, 5}, {40, 3, 4, 7, 17}, {100, 2, 64, 0, 33}, {6, 2, 4, 6, 8}};
+
+// Random choices and what permute_index makes of them.
+struct Routing {
+  Routing(Random& random, Sizes s, Dtype storage)
+      : sizes(s),
+        accumulation(execution::accumulation(storage)),
+        indices(Dtype::int32, {s.n, s.topk}),
+        weights(accumulation, {s.n, s.topk}, random.uniform(s.n * s.topk, 0, 1)),
+        offsets(Dtype::int32, {s.experts + 1}),
+        row_token(Dtype::int32, {s.n * s.topk}),
+        token_row(Dtype::int32, {s.n, s.topk}),
+        row_weight(accumulation, {s.n * s.topk}) {
+    Values chosen;
+    for (std::int64_t t = 0; t < s.n; ++t) {
+      const std::int64_t first = random.integer(0, s.experts - 1);
+      for (std::int64_t r = 0; r < s.topk; ++r)  // distinct experts; the last quarter stays empty
+        chosen.push_back(t < s.n - s.tail ? static_cast<double>((first + r) %
+                                                                std::max(s.topk, s.experts * 3 / 4))
+                                          : -1.0);
+    }
+    indices.set(chosen);
+    on_queue([&](Queue& q) {
+      permute_index(q, indices, offsets, row_token, token_row, row_weight, weights);
+    });
+  }
+
+  std::int64_t rows() const { return std::lround(offsets.values().back()); }
+
+  Sizes sizes;
+  Dtype accumulation;
+  Array indices, weights, offsets, row_token, token_row, row_weight;
+};
+
+TEST(permute, rows_are_sorted_by_expert_token_and_slot) {
+  Random random;
+  for (const Sizes& s : kSizes) {
+    const Routing r(random, s, Dtype::fp32);
+    const Values chosen = r.indices.values(), weights = r.weights.values();
+    const Values offsets = r.offsets.values(), token_row = r.token_row.values();
+    const Values row_token = r.row_token.values(), row_weight = r.row_weight.values();
+    double row = 0;
+    for (std::int64_t e = 0; e < s.experts; ++e) {
+      EXPECT_EQ(offsets[index(e)], row);
+      for (std::int64_t pair = 0; pair < s.n * s.topk; ++pair) {
+        if (chosen[index(pair)] != static_cast<double>(e)) continue;
+        EXPECT_EQ(token_row[index(pair)], row);
+        EXPECT_EQ(row_token[static_cast<std::size_t>(row)], static_cast<double>(pair / s.topk));
+        EXPECT_EQ(row_weight[static_cast<std::size_t>(row)], weights[index(pair)]);
+        ++row;
+      }
+    }
+    EXPECT_EQ(offsets.back(), row);
+    EXPECT_EQ(row, static_cast<double>((s.n - s.tail) * s.topk));
+    for (auto rest = static_cast<std::size_t>(row); rest < row_token.size(); ++rest) {
+      EXPECT_EQ(row_token[rest], -1);
+      EXPECT_EQ(row_weight[rest], 0);
+    }
+    for (std::size_t pair = 0; pair < chosen.size(); ++pair)
+      EXPECT_EQ(token_row[pair] < 0, chosen[pair] < 0);
+  }
+}
+
+TEST(permute, gather_copies_rows_and_leaves_the_rest) {
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kFloatingTypes) {
+      const Routing r(random, s, storage);
+      const Values x = rounded(random.normal(s.n * s.width), storage);
+      const Array xs(storage, {s.n * s.topk, s.width});
+      on_queue([&](Queue& q) {
+        gather_rows(q, Array(storage, {s.n, s.width}, x), r.row_token, r.offsets, xs);
+      });
+      const Values tokens = r.row_token.values(), rows = xs.values();
+      for (std::int64_t row = 0; row < s.n * s.topk; ++row)
+        for (std::int64_t j = 0; j < s.width; ++j) {
+          const double value = rows[index(row * s.width + j)];
+          if (row < r.rows())
+            ASSERT_EQ(value, x[index(std::lround(tokens[index(row)]) * s.width + j)]);
+          else
+            ASSERT_TRUE(std::isnan(value)) << "row " << row << " was written";
+        }
+    }
+}
+
+// out[t] = old[t] + sum of the rows of t, in fp64.
+Values plain_combine(const Routing& r, const Values& ys, Values old) {
+  const Values rows = r.token_row.values();
+  const std::int64_t width = r.sizes.width;
+  for (std::size_t pair = 0; pair < rows.size(); ++pair)
+    for (std::int64_t j = 0; rows[pair] >= 0 && j < width; ++j)
+      old[pair / index(r.sizes.topk) * index(width) + index(j)] +=
+          ys[index(std::lround(rows[pair]) * width + j)];
+  return old;
+}
+
+TEST(permute, combine_adds_the_rows_of_a_token) {
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kFloatingTypes) {
+      const Routing r(random, s, storage);
+      Values ys = rounded(random.normal(s.n * s.topk * s.width), storage);
+      std::fill(ys.begin() + r.rows() * s.width, ys.end(), NAN);  // no row: never read
+      const Values old = rounded(random.normal(s.n * s.width), storage);
+      const Array rows(storage, {s.n * s.topk, s.width}, ys), stored(storage, {s.n, s.width});
+      const Array added(storage, {s.n, s.width}, old);
+      on_queue([&](Queue& q) {
+        combine_rows(q, rows, r.token_row, stored, false);
+        combine_rows(q, rows, r.token_row, added, true);
+      });
+      const double allowed = tolerance(storage, static_cast<double>(s.topk));
+      const Values zero(old.size(), 0.0);
+      EXPECT_LE(relative_error(stored.values(), plain_combine(r, ys, zero)), allowed);
+      EXPECT_LE(relative_error(added.values(), plain_combine(r, ys, old)), allowed);
+    }
+}
+
+TEST(permute, gather_and_combine_are_adjoint) {
+  Random random;
+  const Sizes s{40, 3, 8, 5, 12};
+  const Routing r(random, s, Dtype::fp64);
+  const Values x = random.normal(s.n * s.width);
+  Values ys = random.normal(s.n * s.topk * s.width);
+  std::fill(ys.begin() + r.rows() * s.width, ys.end(), 0.0);
+  const Array gathered(Dtype::fp64, {s.n * s.topk, s.width}, Values(ys.size(), 0.0));
+  const Array combined(Dtype::fp64, {s.n, s.width});
+  on_queue([&](Queue& q) {
+    gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), r.row_token, r.offsets, gathered);
+    combine_rows(q, Array(Dtype::fp64, {s.n * s.topk, s.width}, ys), r.token_row, combined, false);
+  });
+  const double one = dot(gathered.values(), ys), other = dot(x, combined.values());
+  EXPECT_NEAR(one, other, 1e-12 * static_cast<double>(ys.size()));
+}
+
+TEST(balance, load_counts_rows) {
+  const Array offsets = int32_array({0, 3, 3, 10});
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
+    const Array load(dtype, {3});
+    on_queue([&](Queue& q) {
+      expert_load(q, offsets, load, false);
+      expert_load(q, offsets, load, true);
+    });
+    EXPECT_EQ(load.values(), (Values{6, 0, 14}));
+  }
+}
+
+TEST(balance, bias_moves_one_step_towards_the_mean) {
+  const Array load(Dtype::fp64, {4}, Values{8, 4, 0, 4});
+  const Array bias(Dtype::fp64, {4}, Values{1, 1, 1, 1});
+  on_queue([&](Queue& q) { expert_bias_update(q, load, bias, 0.25, int32_array({1})); });
+  EXPECT_EQ(bias.values(), (Values{0.75, 1, 1.25, 1}));
+}
+
+TEST(balance, a_bad_step_changes_nothing) {
+  const Array load(Dtype::fp32, {2}, Values{NAN, 4}), bias(Dtype::fp32, {2}, Values{1, 2});
+  on_queue([&](Queue& q) { expert_bias_update(q, load, bias, 0.25, int32_array({0})); });
+  EXPECT_EQ(bias.values(), (Values{1, 2}));
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,95 @@
+#include "kernels/rope/rope.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+constexpr std::int64_t kHeads = 3, kKvHeads = 2, kHeadDim = 6;
+constexpr std::int64_t kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
+constexpr double kTheta = 100;
+
+Packed documents() { return Packed({1, 40, 0, 5, 20}, 4); }
+
+using Operator = void (*)(Queue&, const View&, const View&, const View&, const View&, std::int64_t,
+                          std::int64_t, std::int64_t, double);
+
+Values run(Operator op, Dtype storage, const Packed& packed, const Values& in) {
+  const Array from(storage, {packed.tokens, kWidth}, in), to(storage, {packed.tokens, kWidth});
+  const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
+  on_queue(
+      [&](Queue& q) { op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta); });
+  return to.values();
+}
+
+// By complex numbers: pair i is x_i + i x_{i + P/2}, times exp(i * angle).
+Values plain_forward(const Packed& packed, const Values& in) {
+  Values out = in;
+  for (std::int64_t t = 0; t < packed.tokens; ++t)
+    for (std::int64_t h = 0; h < kHeads + kKvHeads; ++h)
+      for (std::int64_t i = 0; i < kHeadDim / 2; ++i) {
+        const double angle = static_cast<double>(packed.position(t)) /
+                             std::pow(kTheta, 2.0 * static_cast<double>(i) / kHeadDim);
+        const std::size_t a = at(t * kWidth + h * kHeadDim + i), b = a + kHeadDim / 2;
+        const double radius = std::hypot(in[a], in[b]), phase = std::atan2(in[b], in[a]) + angle;
+        out[a] = radius * std::cos(phase);
+        out[b] = radius * std::sin(phase);
+      }
+  return out;
+}
+
+TEST(rope, forward_is_the_formula) {
+  Random random;
+  const Packed packed = documents();
+  for (const Dtype storage : kFloatingTypes) {
+    const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
+    EXPECT_LT(relative_error(run(rope_forward, storage, packed, in), plain_forward(packed, in)),
+              tolerance(storage, 2));
+  }
+}
+
+// It is linear, so <dy, R x> = <R^T dy, x> is the whole of the gradient.
+TEST(rope, backward_is_the_transpose) {
+  Random random;
+  const Packed packed = documents();
+  const Values x = random.normal(packed.tokens * kWidth),
+               dy = random.normal(packed.tokens * kWidth);
+  const double expected = dot(dy, run(rope_forward, Dtype::fp64, packed, x));
+  const double actual = dot(run(rope_backward, Dtype::fp64, packed, dy), x);
+  EXPECT_NEAR(actual, expected, 1e-12 * std::sqrt(dot(x, x) * dot(dy, dy)));
+  for (const Dtype storage : kFloatingTypes) {
+    const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
+    const Values back = run(rope_backward, storage, packed, run(rope_forward, storage, packed, in));
+    EXPECT_LT(relative_error(back, in), 2 * tolerance(storage, 2));
+  }
+}
+
+TEST(rope, gradient_by_finite_differences) {
+  Random random;
+  const Packed packed({3, 2});
+  const Values x = random.normal(packed.tokens * kWidth),
+               dy = random.normal(packed.tokens * kWidth);
+  const Values expected =
+      numeric_gradient(x, [&](const Values& v) { return dot(plain_forward(packed, v), dy); });
+  EXPECT_LT(relative_error(run(rope_backward, Dtype::fp64, packed, dy), expected), 1e-8);
+}
+
+TEST(rope, works_in_place) {
+  Random random;
+  const Packed packed = documents();
+  const Values in = random.normal(packed.tokens * kWidth);
+  const Array x(Dtype::fp32, {packed.tokens, kWidth}, in);
+  const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
+  on_queue([&](Queue& q) {
+    rope_forward(q, x, cu_seqlens, seq_idx, x, kHeads, kKvHeads, kHeadDim, kTheta);
+  });
+  EXPECT_EQ(x.values(), run(rope_forward, Dtype::fp32, packed, in));
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

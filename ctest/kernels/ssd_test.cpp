@@ -1,0 +1,265 @@
+#include "kernels/ssd/ssd.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Case {
+  SsdShape shape;
+  Packed packed;
+
+  std::int64_t inner() const { return shape.heads * shape.head_dim; }
+  std::int64_t shared() const { return shape.groups * shape.state; }
+};
+
+// {H, P, G, N, Q}: chunks of one token, longer than the input, and with boundaries inside, at both
+// of their ends and several at once.
+std::vector<Case> cases() {
+  return {{{1, 1, 1, 1, 4}, Packed({1})},
+          {{2, 3, 1, 2, 1}, Packed({5, 2})},
+          {{4, 3, 2, 5, 4}, Packed({4, 1, 0, 6, 2}, 3)},
+          {{2, 2, 2, 3, 64}, Packed({9, 4})},
+          {{3, 4, 3, 2, 8}, Packed({8, 8, 1, 7, 15})},
+          {{2, 5, 1, 3, 5}, Packed({23})}};
+}
+
+Case large_case() { return {{4, 32, 2, 24, 64}, Packed({100, 29, 64, 120, 1}, 11)}; }
+
+struct Inputs {
+  Inputs(Random& random, const Case& test, Dtype storage)
+      : x(rounded(random.normal(test.packed.tokens * test.inner()), storage)),
+        dt(rounded(random.normal(test.packed.tokens * test.shape.heads), storage)),
+        b(rounded(random.normal(test.packed.tokens * test.shared()), storage)),
+        c(rounded(random.normal(test.packed.tokens * test.shared()), storage)),
+        a_log(rounded(random.uniform(test.shape.heads, -3, 1), storage)),
+        d(rounded(random.normal(test.shape.heads), storage)),
+        dt_bias(rounded(random.normal(test.shape.heads), storage)),
+        dy(rounded(random.normal(test.packed.tokens * test.inner()), storage)) {}
+  Values x, dt, b, c, a_log, d, dt_bias, dy;
+};
+
+// The inputs as operands: X, B and C are columns of one tensor, as in a mixer, dt of another.
+struct Operand {
+  Operand(const Case& test, Dtype storage, const Inputs& in)
+      : x(embedded(storage, test.packed.tokens, test.inner(), 1, in.x)),
+        dt(embedded(storage, test.packed.tokens, test.shape.heads, 4, in.dt)),
+        b(embedded(storage, test.packed.tokens, test.shared(), 2, in.b)),
+        c(embedded(storage, test.packed.tokens, test.shared(), 0, in.c)),
+        a_log(storage, {test.shape.heads}, in.a_log),
+        d(storage, {test.shape.heads}, in.d),
+        dt_bias(storage, {test.shape.heads}, in.dt_bias),
+        seq_idx(test.packed.seq_idx()) {}
+  Array x, dt, b, c, a_log, d, dt_bias, seq_idx;
+};
+
+Values forward(const Case& c, Dtype storage, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens;
+  const Operand o(c, storage, in);
+  const Array y(storage, {n, c.inner()});
+  const Array room = workspace(ssd_forward_workspace_bytes(c.shape, n, storage));
+  on_queue([&](Queue& q) {
+    ssd_forward(q, c.shape, o.x.columns(1, c.inner()), o.dt.columns(4, c.shape.heads),
+                o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
+                o.seq_idx, y, room);
+  });
+  return y.values();
+}
+
+Values recurrence(const Case& c, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens, heads = c.shape.heads;
+  const SsdInputs<double> inputs{{in.x.data(), n, c.inner(), c.inner()},
+                                 {in.dt.data(), n, heads, heads},
+                                 {in.b.data(), n, c.shared(), c.shared()},
+                                 {in.c.data(), n, c.shared(), c.shared()},
+                                 in.a_log.data(),
+                                 in.d.data(),
+                                 in.dt_bias.data(),
+                                 c.packed.document.data()};
+  Values y(in.x.size());
+  ssd_recurrence_ref(c.shape, inputs, y.data());
+  return y;
+}
+
+struct Gradients {
+  Values dx, ddt, db, dc, da_log, dd, ddt_bias;
+};
+
+// Runs twice, storing and then adding: the second run must double the sums over tokens.
+Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
+  const std::int64_t n = c.packed.tokens, heads = c.shape.heads;
+  const Dtype sums = execution::accumulation(storage);
+  const Operand o(c, storage, in);
+  const Array dy(storage, {n, c.inner()}, in.dy);
+  const Array dx(storage, {n, c.inner() + 3}), ddt(storage, {n, heads + 2});
+  const Array db(storage, {n, c.shared() + 1}), dc(storage, {n, c.shared()});
+  const Array da_log(sums, {heads}), dd(sums, {heads}), ddt_bias(sums, {heads});
+  const auto run = [&](bool accumulate) {
+    const Array room = workspace(ssd_backward_workspace_bytes(c.shape, n, storage));
+    on_queue([&](Queue& q) {
+      ssd_backward(q, c.shape, dy, o.x.columns(1, c.inner()), o.dt.columns(4, heads),
+                   o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
+                   o.seq_idx, dx.columns(3, c.inner()), ddt.columns(1, heads),
+                   db.columns(1, c.shared()), dc.columns(0, c.shared()), da_log, dd, ddt_bias, room,
+                   accumulate);
+    });
+    return Gradients{columns_of(dx, 3, c.inner()),
+                     columns_of(ddt, 1, heads),
+                     columns_of(db, 1, c.shared()),
+                     dc.values(),
+                     da_log.values(),
+                     dd.values(),
+                     ddt_bias.values()};
+  };
+  const Gradients stored = run(false), added = run(true);
+  EXPECT_EQ(added.dx, stored.dx);
+  EXPECT_EQ(added.da_log, doubled(stored.da_log));
+  EXPECT_EQ(added.dd, doubled(stored.dd));
+  EXPECT_EQ(added.ddt_bias, doubled(stored.ddt_bias));
+  return stored;
+}
+
+struct Pair {
+  const char* name;
+  Values Inputs::*input;
+  Values Gradients::*gradient;
+  bool summed = false;  // over all tokens, and not rounded to storage
+};
+constexpr Pair kPairs[] = {{"x", &Inputs::x, &Gradients::dx},
+                           {"dt", &Inputs::dt, &Gradients::ddt},
+                           {"b", &Inputs::b, &Gradients::db},
+                           {"c", &Inputs::c, &Gradients::dc},
+                           {"a_log", &Inputs::a_log, &Gradients::da_log, true},
+                           {"d", &Inputs::d, &Gradients::dd, true},
+                           {"dt_bias", &Inputs::dt_bias, &Gradients::ddt_bias, true}};
+
+void expect_finite_differences(const Case& c, const Inputs& in) {
+  const Gradients gradients = backward(c, Dtype::fp64, in);
+  for (const Pair& pair : kPairs) {
+    const Values expected = numeric_gradient(in.*pair.input, [&](const Values& changed) {
+      Inputs other = in;
+      other.*pair.input = changed;
+      return dot(recurrence(c, other), in.dy);
+    });
+    // Of a single token a_log has no gradient: only rounding of the differences is left.
+    if (c.packed.tokens == 1 && pair.input == &Inputs::a_log) {
+      EXPECT_EQ((gradients.*pair.gradient)[0], 0);
+      continue;
+    }
+    EXPECT_LT(relative_error(gradients.*pair.gradient, expected), 1e-7)
+        << pair.name << ", chunk " << c.shape.chunk << ", tokens " << c.packed.tokens;
+  }
+}
+
+TEST(ssd, chunked_form_is_the_recurrence) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all) {
+    const Inputs in(random, c, Dtype::fp64);
+    const double terms = static_cast<double>(c.packed.tokens * c.shape.state);
+    EXPECT_LT(relative_error(forward(c, Dtype::fp64, in), recurrence(c, in)),
+              tolerance(Dtype::fp64, terms, 8));
+  }
+}
+
+// Each document alone, with nothing before it, by the recurrence.
+TEST(ssd, documents_are_apart) {
+  Random random;
+  const Case c = large_case();
+  const Inputs in(random, c, Dtype::fp64);
+  const Values packed = forward(c, Dtype::fp64, in);
+  for (std::int64_t begin = 0, end = 0; begin < c.packed.tokens; begin = end) {
+    while (end < c.packed.tokens && c.packed.same(begin, end)) ++end;
+    const auto part = [&](const Values& values, std::int64_t width) {
+      return Values(values.begin() + begin * width, values.begin() + end * width);
+    };
+    Inputs alone = in;
+    alone.x = part(in.x, c.inner());
+    alone.dt = part(in.dt, c.shape.heads);
+    alone.b = part(in.b, c.shared());
+    alone.c = part(in.c, c.shared());
+    const Values expected = recurrence({c.shape, Packed({end - begin})}, alone);
+    EXPECT_LT(relative_error(part(packed, c.inner()), expected), 1e-12) << "document at " << begin;
+  }
+}
+
+TEST(ssd, gradients_by_finite_differences) {
+  Random random;
+  for (const Case& c : cases()) expect_finite_differences(c, Inputs(random, c, Dtype::fp64));
+}
+
+// Steps far below, within and far above the clamp: only those within pass a gradient to dt.
+TEST(ssd, clamped_steps_pass_no_gradient) {
+  Random random;
+  Case c{{2, 2, 1, 3, 4}, Packed({5, 6})};
+  c.shape.dt_min = 0.1;
+  c.shape.dt_max = 1;
+  Inputs in(random, c, Dtype::fp64);
+  const double steps[] = {-6, -0.5, 4};
+  for (std::size_t i = 0; i < in.dt.size(); ++i) in.dt[i] = steps[i % 3];
+  in.dt_bias = {0.125, -0.25};
+  expect_finite_differences(c, in);
+  const Gradients gradients = backward(c, Dtype::fp64, in);
+  for (std::size_t i = 0; i < in.dt.size(); ++i)
+    EXPECT_EQ(gradients.ddt[i] == 0, i % 3 != 1) << "step " << i;
+}
+
+TEST(ssd, storage_types) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all)
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+      const Inputs in(random, c, storage);
+      const double terms = static_cast<double>(c.packed.tokens * c.shape.state);
+      EXPECT_LT(relative_error(forward(c, storage, in), recurrence(c, in)),
+                tolerance(storage, terms, 8));
+      const Gradients expected = backward(c, Dtype::fp64, in), actual = backward(c, storage, in);
+      for (const Pair& pair : kPairs) {
+        const double all_terms = terms * static_cast<double>(c.shape.head_dim);
+        EXPECT_LT(relative_error(actual.*pair.gradient, expected.*pair.gradient),
+                  tolerance(pair.summed ? Dtype::fp32 : storage, all_terms, 32))
+            << pair.name << " in " << execution::name(storage) << ", tokens " << c.packed.tokens;
+      }
+    }
+}
+
+// A decay that underflows forgets, exactly as a boundary does; nothing becomes NaN.
+TEST(ssd, strong_decay_is_finite) {
+  Random random;
+  const Case c{{2, 4, 1, 4, 8}, Packed({37})};
+  Inputs in(random, c, Dtype::fp32);
+  in.a_log = {6, 8};
+  for (std::size_t i = 0; i < in.dt.size(); i += 5) in.dt[i] = 30;
+  EXPECT_LT(relative_error(forward(c, Dtype::fp32, in), recurrence(c, in)),
+            tolerance(Dtype::fp32, 37 * 4, 64));
+  const Gradients gradients = backward(c, Dtype::fp32, in);
+  for (const Pair& pair : kPairs)
+    for (const double value : gradients.*pair.gradient) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(ssd, two_runs_give_the_same_bits) {
+  Random random;
+  const Case c = large_case();
+  const Inputs in(random, c, Dtype::fp32);
+  EXPECT_EQ(forward(c, Dtype::fp32, in), forward(c, Dtype::fp32, in));
+  const Gradients first = backward(c, Dtype::fp32, in), second = backward(c, Dtype::fp32, in);
+  for (const Pair& pair : kPairs) EXPECT_EQ(first.*pair.gradient, second.*pair.gradient);
+}
+
+// Flops per token of the shape that design section 10 names, in units of 10^6.
+TEST(ssd, cost_counts_whole_tiles) {
+  const SsdShape shape{64, 64, 8, 128, 64};
+  EXPECT_NEAR(ssd_forward_cost(shape, 1, Dtype::bf16).flops / 1e6, 3.41, 0.005);
+  EXPECT_NEAR(ssd_backward_cost(shape, 1, Dtype::bf16).flops / 1e6, 8.13, 0.005);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES activation.cpp activation_ref.cpp)

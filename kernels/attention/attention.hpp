@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "execution/op.hpp"
+#include "kernels/matrix.hpp"
+
+namespace stowage::kernels {
+
+/// Sizes and options of grouped-query attention. Query head h reads kv head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t heads = 0;     ///< H, a multiple of kv_heads
+  std::int64_t kv_heads = 0;  ///< K
+  std::int64_t head_dim = 0;  ///< P
+  bool causal = true;         ///< token i of a document sees its tokens 0 .. i, else all of them
+  double scale = 0;           ///< multiplies q k^T, usually 1 / sqrt(P)
+};
+
+/// Attention within documents: o = softmax(scale q k^T + mask) v for each head.
+///
+/// q (H*P), k and v (K*P): columns of wider tensors (n, *), usually of one (n, (H + 2K) P); o (n,
+/// H*P); all of one storage dtype. lse (H, n) in the accumulation dtype: natural logarithm of each
+/// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
+/// document of each token, non-decreasing, C for the tail, which is a document of its own.
+/// Scores and softmax in the accumulation dtype.
+void attention_forward(execution::Queue& queue, const AttentionShape& shape, const Columns& q,
+                       const Columns& k, const Columns& v, const execution::View& cu_seqlens,
+                       const execution::View& seq_idx, const execution::View& o,
+                       const execution::View& lse);
+
+/// Gradients of the above for d_o (n, H*P), from q, k, v and the forward's o and lse. dq, dk, dv
+/// (columns, as q, k, v) are stored; dk and dv are summed over the heads that share them.
+void attention_backward(execution::Queue& queue, const AttentionShape& shape,
+                        const execution::View& d_o, const Columns& q, const Columns& k,
+                        const Columns& v, const execution::View& o, const execution::View& lse,
+                        const execution::View& cu_seqlens, const execution::View& seq_idx,
+                        const Columns& dq, const Columns& dk, const Columns& dv,
+                        const execution::View& workspace);
+
+/// Room for rowsum(d_o * o) of each head and token.
+std::size_t attention_backward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
+                                               execution::Dtype storage);
+
+/// Query-key pairs that are not masked, for documents of these lengths.
+std::int64_t attention_pairs(std::span<const std::int64_t> lengths, bool causal);
+
+/// Flops of 2 (forward) and 5 (backward) products over `pairs` unmasked pairs.
+execution::Cost attention_forward_cost(const AttentionShape& shape, std::int64_t tokens,
+                                       std::int64_t pairs, execution::Dtype storage);
+execution::Cost attention_backward_cost(const AttentionShape& shape, std::int64_t tokens,
+                                        std::int64_t pairs, execution::Dtype storage);
+
+/// Queries, keys and values in host memory; tokens are the rows of q.
+template <class S>
+struct AttentionInputs {
+  Matrix<const S> q, k, v;
+  const std::int32_t* seq_idx = nullptr;
+};
+
+/// Host references: blocks of queries by blocks of keys with a running softmax (FlashAttention-2,
+/// arXiv 2307.08691, algorithms 1 and 2). o and d_o are dense.
+template <class S>
+void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs, S* o,
+                           execution::Accumulation<S>* lse);
+template <class S>
+void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
+                            const S* d_o, const S* o, const execution::Accumulation<S>* lse,
+                            Matrix<S> dq, Matrix<S> dk, Matrix<S> dv,
+                            execution::Accumulation<S>* workspace);
+
+}  // namespace stowage::kernels

@@ -1,0 +1,178 @@
+#include <vector>
+
+#include "execution/host_loops.hpp"
+#include "kernels/attention/attention_tiles.hpp"
+#include "kernels/exponential.hpp"
+#include "kernels/reduce.hpp"
+
+namespace stowage::kernels {
+
+using detail::kKeyTile;
+using detail::kQueryTile;
+using detail::TokenRange;
+using detail::Visibility;
+using execution::Accumulation;
+using execution::Bf16;
+
+namespace {
+
+// What the gradients are made from; o and d_o (n, H*P) as matrices.
+template <class S>
+struct BackwardInputs : AttentionInputs<S> {
+  Matrix<const S> o, d_o;
+  const Accumulation<S>* lse = nullptr;    // (H, n)
+  const Accumulation<S>* delta = nullptr;  // (H, n): rowsum(d_o * o)
+};
+
+// One tile of scores, in two passes over the whole: dq needs all keys of a query, dk and dv all
+// queries of a key. The scores are computed in both, so no sum is shared between threads.
+template <class S>
+class ScoreTile {
+ public:
+  using A = Accumulation<S>;
+
+  ScoreTile(const AttentionShape& shape, const BackwardInputs<S>& inputs,
+            const Visibility& visibility)
+      : q(kQueryTile, shape.head_dim),
+        d_o(kQueryTile, shape.head_dim),
+        k(kKeyTile, shape.head_dim),
+        v(kKeyTile, shape.head_dim),
+        p(kQueryTile, kKeyTile),
+        ds(kQueryTile, kKeyTile),
+        shape_(shape),
+        inputs_(inputs),
+        visibility_(visibility) {}
+
+  void load_queries(TokenRange queries, std::int64_t head) {
+    q.load(detail::head_block(inputs_.q, queries, head, shape_.head_dim));
+    d_o.load(detail::head_block(inputs_.d_o, queries, head, shape_.head_dim));
+    queries_ = queries;
+    lse_ = inputs_.lse + head * inputs_.q.rows;
+    delta_ = inputs_.delta + head * inputs_.q.rows;
+  }
+
+  void load_keys(TokenRange keys, std::int64_t kv_head) {
+    k.load(detail::head_block(inputs_.k, keys, kv_head, shape_.head_dim));
+    v.load(detail::head_block(inputs_.v, keys, kv_head, shape_.head_dim));
+    keys_ = keys;
+  }
+
+  // p = softmax, ds = scale * p * (d_o v^T - delta): the gradient of q k^T.
+  void compute() {
+    multiply(Transpose::no, q, Transpose::yes, k, p);
+    multiply(Transpose::no, d_o, Transpose::yes, v, ds);
+    const A scale = static_cast<A>(shape_.scale);
+    for (std::int64_t i = 0; i < p.rows(); ++i) {
+      const std::int64_t query = queries_.begin + i;
+      const TokenRange visible = detail::visible_columns(visibility_, query, keys_);
+      A* pi = p.row(i);
+      A* dsi = ds.row(i);
+      const A lse = lse_[query], delta = delta_[query];
+      for (std::int64_t j = visible.begin; j < visible.end; ++j) {
+        pi[j] = exponential(pi[j] * scale - lse);
+        dsi[j] = pi[j] * (dsi[j] - delta) * scale;
+      }
+      for (A* row : {pi, dsi}) {
+        std::fill(row, row + visible.begin, A{0});
+        std::fill(row + visible.end, row + p.columns(), A{0});
+      }
+    }
+  }
+
+  Tile<A> q, d_o, k, v, p, ds;
+
+ private:
+  const AttentionShape& shape_;
+  const BackwardInputs<S>& inputs_;
+  const Visibility& visibility_;
+  TokenRange queries_, keys_;
+  const A* lse_ = nullptr;
+  const A* delta_ = nullptr;
+};
+
+template <class S>
+void compute_delta(const AttentionShape& shape, const BackwardInputs<S>& inputs,
+                   Accumulation<S>* delta) {
+  using A = Accumulation<S>;
+  const std::int64_t n = inputs.q.rows;
+  execution::host_for(n, kQueryTile, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      for (std::int64_t head = 0; head < shape.heads; ++head) {
+        const S* o = inputs.o.row(t) + head * shape.head_dim;
+        const S* d_o = inputs.d_o.row(t) + head * shape.head_dim;
+        delta[head * n + t] = ordered_sum<A>(shape.head_dim, [=](std::int64_t p) {
+          return static_cast<A>(o[p]) * static_cast<A>(d_o[p]);
+        });
+      }
+  });
+}
+
+template <class S>
+void query_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
+                     const Visibility& visibility, Matrix<S> dq) {
+  const std::int64_t n = inputs.q.rows, tiles = (n + kQueryTile - 1) / kQueryTile;
+  execution::host_for_each(shape.heads * tiles, [&](std::int64_t index) {
+    const std::int64_t head = index / tiles, first = index % tiles * kQueryTile;
+    const TokenRange queries{first, std::min(first + kQueryTile, n)};
+    ScoreTile<S> tile(shape, inputs, visibility);
+    Tile<Accumulation<S>> sum(kQueryTile, shape.head_dim);
+    sum.set_zero(queries.size(), shape.head_dim);
+    tile.load_queries(queries, head);
+    detail::for_each_tile(visibility.keys(queries), kKeyTile, [&](TokenRange keys) {
+      tile.load_keys(keys, head / (shape.heads / shape.kv_heads));
+      tile.compute();
+      multiply(Transpose::no, tile.ds, Transpose::no, tile.k, sum, true);
+    });
+    sum.store(detail::head_block(dq, queries, head, shape.head_dim));
+  });
+}
+
+template <class S>
+void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
+                   const Visibility& visibility, Matrix<S> dk, Matrix<S> dv) {
+  const std::int64_t n = inputs.q.rows, tiles = (n + kKeyTile - 1) / kKeyTile;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  execution::host_for_each(shape.kv_heads * tiles, [&](std::int64_t index) {
+    const std::int64_t kv_head = index / tiles, first = index % tiles * kKeyTile;
+    const TokenRange keys{first, std::min(first + kKeyTile, n)};
+    ScoreTile<S> tile(shape, inputs, visibility);
+    Tile<Accumulation<S>> dk_sum(kKeyTile, shape.head_dim), dv_sum(kKeyTile, shape.head_dim);
+    dk_sum.set_zero(keys.size(), shape.head_dim);
+    dv_sum.set_zero(keys.size(), shape.head_dim);
+    tile.load_keys(keys, kv_head);
+    for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      detail::for_each_tile(visibility.queries(keys), kQueryTile, [&](TokenRange queries) {
+        tile.load_queries(queries, head);
+        tile.compute();
+        multiply(Transpose::yes, tile.p, Transpose::no, tile.d_o, dv_sum, true);
+        multiply(Transpose::yes, tile.ds, Transpose::no, tile.q, dk_sum, true);
+      });
+    dk_sum.store(detail::head_block(dk, keys, kv_head, shape.head_dim));
+    dv_sum.store(detail::head_block(dv, keys, kv_head, shape.head_dim));
+  });
+}
+
+}  // namespace
+
+template <class S>
+void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
+                            const S* d_o, const S* o, const Accumulation<S>* lse, Matrix<S> dq,
+                            Matrix<S> dk, Matrix<S> dv, Accumulation<S>* workspace) {
+  const std::int64_t n = inputs.q.rows, width = shape.heads * shape.head_dim;
+  const BackwardInputs<S> all{inputs, {o, n, width, width}, {d_o, n, width, width}, lse, workspace};
+  const Visibility visibility(inputs.seq_idx, n, shape.causal);
+  compute_delta(shape, all, workspace);
+  query_gradients(shape, all, visibility, dq);
+  key_gradients(shape, all, visibility, dk, dv);
+}
+
+#define STOWAGE_INSTANTIATE(S)                                                                     \
+  template void attention_backward_ref(const AttentionShape&, const AttentionInputs<S>&, const S*, \
+                                       const S*, const Accumulation<S>*, Matrix<S>, Matrix<S>,     \
+                                       Matrix<S>, Accumulation<S>*);
+STOWAGE_INSTANTIATE(double)
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
+
+}  // namespace stowage::kernels

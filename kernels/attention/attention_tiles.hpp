@@ -1,0 +1,82 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/tile.hpp"
+
+/// What the forward and the backward reference of attention share.
+namespace stowage::kernels::detail {
+
+/// Queries and keys of one tile of scores.
+inline constexpr std::int64_t kQueryTile = 64;
+inline constexpr std::int64_t kKeyTile = 128;
+
+/// A half-open range of tokens.
+struct TokenRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// Which tokens see which.
+class Visibility {
+ public:
+  Visibility(const std::int32_t* seq_idx, std::int64_t tokens, bool causal)
+      : causal_(causal), documents_(static_cast<std::size_t>(tokens)) {
+    for (std::int64_t begin = 0; begin < tokens;) {
+      const std::int64_t end =
+          std::upper_bound(seq_idx + begin, seq_idx + tokens, seq_idx[begin]) - seq_idx;
+      std::fill(documents_.begin() + begin, documents_.begin() + end, TokenRange{begin, end});
+      begin = end;
+    }
+  }
+
+  /// The keys that a query sees.
+  TokenRange keys(std::int64_t query) const {
+    const TokenRange& document = of(query);
+    return {document.begin, causal_ ? query + 1 : document.end};
+  }
+  /// The keys that any query of a range sees.
+  TokenRange keys(TokenRange queries) const {
+    return {of(queries.begin).begin, keys(queries.end - 1).end};
+  }
+  /// The queries that see any key of a range.
+  TokenRange queries(TokenRange keys) const {
+    return {causal_ ? keys.begin : of(keys.begin).begin, of(keys.end - 1).end};
+  }
+
+ private:
+  const TokenRange& of(std::int64_t token) const {
+    return documents_[static_cast<std::size_t>(token)];
+  }
+
+  bool causal_;
+  std::vector<TokenRange> documents_;
+};
+
+/// The columns, counted from `keys.begin`, that query `query` sees of a tile of keys; may be empty.
+inline TokenRange visible_columns(const Visibility& visibility, std::int64_t query,
+                                  TokenRange keys) {
+  const TokenRange seen = visibility.keys(query);
+  const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
+  const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
+  return {begin, std::max(begin, end)};
+}
+
+/// The rows of a range of tokens, in the columns of one head.
+template <class T>
+Matrix<T> head_block(const Matrix<T>& m, TokenRange tokens, std::int64_t head,
+                     std::int64_t head_dim) {
+  return block(m, tokens.begin, head * head_dim, tokens.size(), head_dim);
+}
+
+/// Calls `body(range)` for the pieces of a range, `size` tokens each.
+template <class Body>
+void for_each_tile(TokenRange range, std::int64_t size, Body&& body) {
+  for (std::int64_t begin = range.begin; begin < range.end; begin += size)
+    body(TokenRange{begin, std::min(begin + size, range.end)});
+}
+
+}  // namespace stowage::kernels::detail

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES attention.cpp attention_backward_ref.cpp attention_forward_ref.cpp)

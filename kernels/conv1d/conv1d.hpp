@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "execution/op.hpp"
+#include "kernels/matrix.hpp"
+
+namespace stowage::kernels {
+
+/// Taps of the convolution of a Mamba-2 mixer (arXiv 2405.21060).
+inline constexpr std::int64_t kConv1dWidth = 4;
+
+/// Causal depthwise convolution of width 4 and SiLU, for each channel c:
+///
+///   y_t = silu(b + sum_{k=0..3} w_k x_{t-3+k}),  x_s = 0 for s in another document than t
+///
+/// so w[:, 3] is the tap of the current token. x: C columns of a wider tensor (n, *), w (C, 4),
+/// b (C), y (n, C), all of one storage dtype; seq_idx (n) int32, the document of each token,
+/// non-decreasing. Summed in the accumulation dtype, rounded once.
+void conv1d_silu_forward(execution::Queue& queue, const Columns& x, const execution::View& w,
+                         const execution::View& b, const execution::View& seq_idx,
+                         const execution::View& y);
+
+/// Gradient of the above; the sum before SiLU is computed again from x. dx (columns) is stored;
+/// dw (C, 4) and db (C) in the accumulation dtype are stored or, with `accumulate`, added to.
+void conv1d_silu_backward(execution::Queue& queue, const execution::View& dy, const Columns& x,
+                          const execution::View& w, const execution::View& b,
+                          const execution::View& seq_idx, const Columns& dx,
+                          const execution::View& dw, const execution::View& db,
+                          const execution::View& workspace, bool accumulate);
+
+/// Room for the partial dw and db of each block of tokens.
+std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
+                                                 execution::Dtype storage);
+
+execution::Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t channels,
+                                         execution::Dtype storage);
+execution::Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels,
+                                          execution::Dtype storage);
+
+/// Host references. Tokens and channels are those of x; y and dy are dense.
+template <class S>
+void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
+                             S* y);
+template <class S>
+void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
+                              const std::int32_t* seq_idx, Matrix<S> dx,
+                              execution::Accumulation<S>* dw, execution::Accumulation<S>* db,
+                              execution::Accumulation<S>* workspace, bool accumulate);
+
+}  // namespace stowage::kernels

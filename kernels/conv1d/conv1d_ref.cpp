@@ -1,0 +1,184 @@
+#include <algorithm>
+
+#include "execution/host_loops.hpp"
+#include "kernels/conv1d/conv1d.hpp"
+#include "kernels/partials.hpp"
+#include "kernels/silu.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Bf16;
+
+namespace {
+
+// Tokens and channels of one piece of work: its rows of fp32 sums fit in the first-level cache.
+constexpr std::int64_t kTokens = kRowsPerPartial;
+constexpr std::int64_t kChannels = 64;
+constexpr std::int64_t kHalo = kConv1dWidth - 1;
+
+// The first tap of token t that falls on a token of its own document.
+std::int64_t first_tap(const std::int32_t* seq_idx, std::int64_t t) {
+  std::int64_t tap = kHalo;
+  while (tap > 0 && t - kHalo + tap > 0 && seq_idx[t - kHalo + tap - 1] == seq_idx[t]) --tap;
+  return tap;
+}
+
+// The filters of up to kChannels channels, by tap.
+template <class A>
+struct Filters {
+  template <class S>
+  Filters(const S* w, const S* b, std::int64_t first_channel, std::int64_t channels)
+      : first(first_channel), count(std::min(kChannels, channels - first_channel)) {
+    for (std::int64_t c = 0; c < count; ++c) {
+      bias[c] = static_cast<A>(b[first + c]);
+      for (std::int64_t tap = 0; tap < kConv1dWidth; ++tap)
+        taps[tap][c] = static_cast<A>(w[(first + c) * kConv1dWidth + tap]);
+    }
+  }
+
+  // sum = b + sum of w_k x_{t-3+k}: what SiLU is applied to.
+  template <class S>
+  void apply(Matrix<const S> x, const std::int32_t* seq_idx, std::int64_t t, A* sum) const {
+    std::copy_n(bias, count, sum);
+    for (std::int64_t tap = first_tap(seq_idx, t); tap < kConv1dWidth; ++tap) {
+      const S* from = x.row(t - kHalo + tap) + first;
+      for (std::int64_t c = 0; c < count; ++c) sum[c] += taps[tap][c] * static_cast<A>(from[c]);
+    }
+  }
+
+  std::int64_t first, count;
+  A taps[kConv1dWidth][kChannels];
+  A bias[kChannels];
+};
+
+// Gradients of one piece: tokens [begin, end) of the channels of `filters`.
+template <class S>
+class BackwardPiece {
+ public:
+  using A = Accumulation<S>;
+
+  BackwardPiece(const Filters<A>& filters, Matrix<const S> x, const std::int32_t* seq_idx,
+                std::int64_t begin, std::int64_t end)
+      : filters_(filters), x_(x), seq_idx_(seq_idx), begin_(begin), end_(end) {}
+
+  // The gradient of the sum before SiLU, for the piece and the tokens that look back into it.
+  void load(const S* dy) {
+    for (std::int64_t t = begin_; t < std::min(end_ + kHalo, x_.rows); ++t) {
+      A* dsum = dsum_[t - begin_];
+      filters_.apply(x_, seq_idx_, t, dsum);
+      const S* from = dy + t * x_.columns + filters_.first;
+      for (std::int64_t c = 0; c < filters_.count; ++c)
+        dsum[c] = static_cast<A>(from[c]) * silu_derivative(dsum[c], sigmoid(dsum[c]));
+    }
+  }
+
+  // dx_s = sum of w_k dsum_{s+3-k} over the tokens of the same document.
+  void store_input_gradient(Matrix<S> dx) const {
+    for (std::int64_t s = begin_; s < end_; ++s) {
+      A sum[kChannels] = {};
+      for (std::int64_t ahead = 0; ahead < kConv1dWidth; ++ahead) {
+        if (s + ahead >= x_.rows || seq_idx_[s + ahead] != seq_idx_[s]) break;
+        const A* w = filters_.taps[kHalo - ahead];
+        const A* dsum = dsum_[s + ahead - begin_];
+        for (std::int64_t c = 0; c < filters_.count; ++c) sum[c] += w[c] * dsum[c];
+      }
+      S* to = dx.row(s) + filters_.first;
+      for (std::int64_t c = 0; c < filters_.count; ++c) to[c] = static_cast<S>(sum[c]);
+    }
+  }
+
+  // Adds to partial sums (kConv1dWidth + 1, C): a row for each tap, then the bias.
+  void add_filter_gradient(A* partial) const {
+    for (std::int64_t t = begin_; t < end_; ++t) {
+      const A* dsum = dsum_[t - begin_];
+      for (std::int64_t tap = first_tap(seq_idx_, t); tap < kConv1dWidth; ++tap) {
+        const S* x = x_.row(t - kHalo + tap) + filters_.first;
+        A* to = partial + tap * x_.columns + filters_.first;
+        for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c] * static_cast<A>(x[c]);
+      }
+      A* to = partial + kConv1dWidth * x_.columns + filters_.first;
+      for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c];
+    }
+  }
+
+ private:
+  const Filters<A>& filters_;
+  Matrix<const S> x_;
+  const std::int32_t* seq_idx_;
+  std::int64_t begin_, end_;
+  A dsum_[kTokens + kHalo][kChannels];
+};
+
+// Adds the partial sums of all blocks in order; a thread has whole channels.
+template <class A>
+void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t channels, A* dw,
+                         A* db, bool accumulate) {
+  execution::host_for(channels, kChannels, [=](std::int64_t begin, std::int64_t end) {
+    if (!accumulate) {
+      std::fill(dw + begin * kConv1dWidth, dw + end * kConv1dWidth, A{0});
+      std::fill(db + begin, db + end, A{0});
+    }
+    for (std::int64_t block = 0; block < partial_count(tokens); ++block) {
+      const A* partial = partials + block * (kConv1dWidth + 1) * channels;
+      for (std::int64_t c = begin; c < end; ++c) {
+        for (std::int64_t tap = 0; tap < kConv1dWidth; ++tap)
+          dw[c * kConv1dWidth + tap] += partial[tap * channels + c];
+        db[c] += partial[kConv1dWidth * channels + c];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <class S>
+void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
+                             S* y) {
+  using A = Accumulation<S>;
+  execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = 0; first < x.columns; first += kChannels) {
+      const Filters<A> filters(w, b, first, x.columns);
+      for (std::int64_t t = begin; t < end; ++t) {
+        A sum[kChannels];
+        filters.apply(x, seq_idx, t, sum);
+        S* to = y + t * x.columns + first;
+        for (std::int64_t c = 0; c < filters.count; ++c)
+          to[c] = static_cast<S>(sum[c] * sigmoid(sum[c]));
+      }
+    }
+  });
+}
+
+template <class S>
+void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
+                              const std::int32_t* seq_idx, Matrix<S> dx, Accumulation<S>* dw,
+                              Accumulation<S>* db, Accumulation<S>* workspace, bool accumulate) {
+  using A = Accumulation<S>;
+  const std::int64_t width = (kConv1dWidth + 1) * x.columns;
+  execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
+    A* partial = workspace + begin / kTokens * width;
+    std::fill_n(partial, width, A{0});
+    for (std::int64_t first = 0; first < x.columns; first += kChannels) {
+      const Filters<A> filters(w, b, first, x.columns);
+      BackwardPiece<S> piece(filters, x, seq_idx, begin, end);
+      piece.load(dy);
+      piece.store_input_gradient(dx);
+      piece.add_filter_gradient(partial);
+    }
+  });
+  sum_filter_gradient(workspace, x.rows, x.columns, dw, db, accumulate);
+}
+
+#define STOWAGE_INSTANTIATE(S)                                                                    \
+  template void conv1d_silu_forward_ref(Matrix<const S>, const S*, const S*, const std::int32_t*, \
+                                        S*);                                                      \
+  template void conv1d_silu_backward_ref(const S*, Matrix<const S>, const S*, const S*,           \
+                                         const std::int32_t*, Matrix<S>, Accumulation<S>*,        \
+                                         Accumulation<S>*, Accumulation<S>*, bool);
+STOWAGE_INSTANTIATE(double)
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
+
+}  // namespace stowage::kernels

@@ -1,0 +1,2 @@
+stowage_kernels(SOURCES linear_cross_entropy.cpp linear_cross_entropy_ref.cpp loss_sum.cpp
+  loss_sum_ref.cpp)

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES document_index.cpp CUDA_SOURCES document_index.cu)

@@ -1,0 +1,79 @@
+#include "kernels/elementwise/elementwise.hpp"
+
+#include <type_traits>
+
+#include "kernels/cost.hpp"
+#include "kernels/elementwise/functors.hpp"
+#include "kernels/operands.hpp"
+
+namespace stowage::kernels {
+
+using execution::Bf16;
+using execution::Cost;
+using execution::Dtype;
+using execution::parallel_for;
+using execution::Queue;
+using execution::View;
+
+void add(Queue& queue, const View& a, const View& b, const View& out) {
+  const Operands operands("add");
+  const Dtype storage = operands.storage(out, "out");
+  operands.same(a, "a", out);
+  operands.same(b, "b", out);
+  execution::with_storage_type(storage, [&]<class S>() {
+    parallel_for(queue, out.buffer().elements(),
+                 detail::Add<S>{a.as<const S>(), b.as<const S>(), out.as<S>()});
+  });
+}
+
+void fill(Queue& queue, const View& x, double value) {
+  Operands("fill").require(static_cast<bool>(x), "x is absent");
+  const auto launch = [&]<class T>(T rounded) {
+    parallel_for(queue, x.buffer().elements(), detail::Fill<T>{x.as<T>(), rounded});
+  };
+  switch (x.dtype()) {
+    case Dtype::fp64:
+      return launch(value);
+    case Dtype::fp32:
+      return launch(static_cast<float>(value));
+    case Dtype::bf16:
+      return launch(static_cast<Bf16>(value));
+    case Dtype::int32:
+      return launch(static_cast<std::int32_t>(value));
+    case Dtype::int64:
+      return launch(static_cast<std::int64_t>(value));
+    case Dtype::uint8:
+      return launch(static_cast<std::uint8_t>(value));
+  }
+}
+
+void cast(Queue& queue, const View& x, const View& y) {
+  const Operands operands("cast");
+  const Dtype from = operands.storage(x, "x"), to = operands.storage(y, "y");
+  const std::int64_t count = y.buffer().elements();
+  operands.require(x.buffer().elements() == count, "x and y differ in their number of elements");
+  operands.require((from == Dtype::fp64) == (to == Dtype::fp64), "fp64 is cast to fp64 only");
+  const auto launch = [&]<class From, class To>(From* source, To* target) {
+    parallel_for(queue, count, detail::Cast<From, To>{source, target});
+  };
+  execution::with_storage_type(from, [&]<class From>() {
+    if constexpr (std::is_same_v<From, double>)
+      launch(x.as<double>(), y.as<double>());
+    else if (to == Dtype::bf16)
+      launch(x.as<From>(), y.as<Bf16>());
+    else
+      launch(x.as<From>(), y.as<float>());
+  });
+}
+
+Cost add_cost(std::int64_t count, Dtype storage) {
+  return {static_cast<double>(count), 3 * bytes(count, storage)};
+}
+
+Cost fill_cost(std::int64_t count, Dtype dtype) { return {0, bytes(count, dtype)}; }
+
+Cost cast_cost(std::int64_t count, Dtype from, Dtype to) {
+  return {0, bytes(count, from) + bytes(count, to)};
+}
+
+}  // namespace stowage::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "execution/op.hpp"
+
+namespace stowage::kernels {
+
+/// Elementwise operators, written once as functors for both backends (functors.hpp).
+
+/// out = a + b, rounded once; one floating dtype and shape. out may be a or b.
+void add(execution::Queue& queue, const execution::View& a, const execution::View& b,
+         const execution::View& out);
+
+/// Every element of x, of any dtype, becomes `value` (rounded to that dtype).
+void fill(execution::Queue& queue, const execution::View& x, double value);
+
+/// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
+void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
+
+execution::Cost add_cost(std::int64_t count, execution::Dtype storage);
+execution::Cost fill_cost(std::int64_t count, execution::Dtype dtype);
+execution::Cost cast_cost(std::int64_t count, execution::Dtype from, execution::Dtype to);
+
+}  // namespace stowage::kernels

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES elementwise.cpp CUDA_SOURCES elementwise.cu)

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES embedding.cpp embedding_ref.cpp)

@@ -1,0 +1,112 @@
+#include "kernels/linear/linear.hpp"
+
+#include "kernels/cost.hpp"
+#include "kernels/dispatch.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Cost;
+using execution::Dtype;
+using execution::Queue;
+using execution::View;
+
+namespace {
+
+// The dtype of y or dy: that of storage, or the accumulation dtype.
+Dtype result_dtype(const Operands& operands, const View& y, std::string_view operand,
+                   Dtype storage) {
+  const Dtype dtype = operands.storage(y, operand);
+  operands.require(dtype == storage || dtype == execution::accumulation(storage),
+                   "y or dy has neither the storage dtype nor its accumulation dtype");
+  return dtype;
+}
+
+// Calls f.operator()<Y>() with the type of y or dy.
+template <class S, class F>
+void with_result_type(bool accumulated, F&& f) {
+  if (accumulated)
+    f.template operator()<Accumulation<S>>();
+  else
+    f.template operator()<S>();
+}
+
+}  // namespace
+
+void linear_forward(Queue& queue, const View& x, const View& w, const View& y) {
+  const Operands operands("linear_forward");
+  const Dtype storage = operands.storage(x, "x");
+  operands.rank(x, "x", 2);
+  operands.rank(w, "w", 2);
+  const std::int64_t n = x.extent(0), m = w.extent(0), k = x.extent(1);
+  const Dtype result = result_dtype(operands, y, "y", storage);
+  operands.check(w, "w", storage, {m, k});
+  operands.check(y, "y", result, {n, m});
+  run(queue, "linear_forward", storage,
+      [=, x = Address(x), w = Address(w), y = Address(y)]<class S>() {
+        with_result_type<S>(result != storage, [&]<class Y>() {
+          linear_forward_ref(n, m, k, x.as<const S>(), w.as<const S>(), y.as<Y>());
+        });
+      });
+}
+
+void linear_backward_input(Queue& queue, const View& dy, const View& w, const View& dx,
+                           bool accumulate) {
+  const Operands operands("linear_backward_input");
+  const Dtype storage = operands.storage(dx, "dx");
+  operands.rank(dx, "dx", 2);
+  operands.rank(w, "w", 2);
+  const std::int64_t n = dx.extent(0), m = w.extent(0), k = dx.extent(1);
+  const Dtype gradient = result_dtype(operands, dy, "dy", storage);
+  operands.check(w, "w", storage, {m, k});
+  operands.check(dy, "dy", gradient, {n, m});
+  run(queue, "linear_backward_input", storage,
+      [=, dy = Address(dy), w = Address(w), dx = Address(dx)]<class S>() {
+        with_result_type<S>(gradient != storage, [&]<class Y>() {
+          linear_backward_input_ref(n, m, k, dy.as<const Y>(), w.as<const S>(), dx.as<S>(),
+                                    accumulate);
+        });
+      });
+}
+
+void linear_backward_weight(Queue& queue, const View& dy, const View& x, const View& dw,
+                            bool accumulate) {
+  const Operands operands("linear_backward_weight");
+  const Dtype storage = operands.storage(x, "x");
+  operands.rank(x, "x", 2);
+  operands.rank(dw, "dw", 2);
+  const std::int64_t n = x.extent(0), m = dw.extent(0), k = x.extent(1);
+  const Dtype gradient = result_dtype(operands, dy, "dy", storage);
+  operands.check(dy, "dy", gradient, {n, m});
+  operands.check(dw, "dw", execution::accumulation(storage), {m, k});
+  run(queue, "linear_backward_weight", storage,
+      [=, dy = Address(dy), x = Address(x), dw = Address(dw)]<class S>() {
+        with_result_type<S>(gradient != storage, [&]<class Y>() {
+          linear_backward_weight_ref(n, m, k, dy.as<const Y>(), x.as<const S>(),
+                                     dw.as<Accumulation<S>>(), accumulate);
+        });
+      });
+}
+
+Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
+                         Dtype storage, Dtype result) {
+  return {product_flops(rows, outputs, inputs), bytes(rows * inputs, storage) +
+                                                    bytes(outputs * inputs, storage) +
+                                                    bytes(rows * outputs, result)};
+}
+
+Cost linear_backward_input_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
+                                Dtype storage, Dtype gradient, bool accumulate) {
+  return {product_flops(rows, outputs, inputs),
+          bytes(rows * outputs, gradient) + bytes(outputs * inputs, storage) +
+              passes(accumulate) * bytes(rows * inputs, storage)};
+}
+
+Cost linear_backward_weight_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
+                                 Dtype storage, Dtype gradient, bool accumulate) {
+  return {product_flops(rows, outputs, inputs),
+          bytes(rows * outputs, gradient) + bytes(rows * inputs, storage) +
+              passes(accumulate) * bytes(outputs * inputs, execution::accumulation(storage))};
+}
+
+}  // namespace stowage::kernels

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES linear.cpp linear_ref.cpp)

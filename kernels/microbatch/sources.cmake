@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES take_row.cpp)

@@ -1,0 +1,94 @@
+#include "kernels/moe/permute.hpp"
+
+#include "kernels/cost.hpp"
+#include "kernels/dispatch.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Cost;
+using execution::Dtype;
+using execution::Queue;
+using execution::View;
+
+void permute_index(Queue& queue, const View& indices, const View& offsets, const View& row_token,
+                   const View& token_row, const View& row_weight, const View& weights) {
+  const Operands operands("permute_index");
+  operands.rank(indices, "indices", 2);
+  operands.rank(offsets, "offsets", 1);
+  const Dtype dtype = operands.storage(weights, "weights");
+  const std::int64_t n = indices.extent(0), topk = indices.extent(1);
+  const std::int64_t experts = offsets.extent(0) - 1;
+  operands.check(indices, "indices", Dtype::int32, {n, topk});
+  operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
+  operands.check(row_token, "row_token", Dtype::int32, {n * topk});
+  operands.check(token_row, "token_row", Dtype::int32, {n, topk});
+  operands.check(row_weight, "row_weight", execution::accumulation(dtype), {n * topk});
+  operands.check(weights, "weights", execution::accumulation(dtype), {n, topk});
+  run(queue, "permute_index", dtype,
+      [=, indices = Address(indices), offsets = Address(offsets), row_token = Address(row_token),
+       token_row = Address(token_row), row_weight = Address(row_weight),
+       weights = Address(weights)]<class S>() {
+        using A = Accumulation<S>;
+        permute_index_ref(n, topk, experts, indices.as<const std::int32_t>(),
+                          offsets.as<std::int32_t>(), row_token.as<std::int32_t>(),
+                          token_row.as<std::int32_t>(), row_weight.as<A>(), weights.as<const A>());
+      });
+}
+
+void gather_rows(Queue& queue, const View& x, const View& row_token, const View& offsets,
+                 const View& xs) {
+  const Operands operands("gather_rows");
+  const Dtype storage = operands.storage(x, "x");
+  operands.rank(x, "x", 2);
+  operands.rank(xs, "xs", 2);
+  operands.rank(offsets, "offsets", 1);
+  const std::int64_t rows = xs.extent(0), width = x.extent(1), experts = offsets.extent(0) - 1;
+  operands.check(row_token, "row_token", Dtype::int32, {rows});
+  operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
+  operands.check(xs, "xs", storage, {rows, width});
+  run(queue, "gather_rows", storage,
+      [=, x = Address(x), row_token = Address(row_token), offsets = Address(offsets),
+       xs = Address(xs)]<class S>() {
+        gather_rows_ref(rows, width, x.as<const S>(), row_token.as<const std::int32_t>(),
+                        offsets.as<const std::int32_t>() + experts, xs.as<S>());
+      });
+}
+
+void combine_rows(Queue& queue, const View& ys, const View& token_row, const View& out,
+                  bool accumulate) {
+  const Operands operands("combine_rows");
+  const Dtype storage = operands.storage(ys, "ys");
+  operands.rank(ys, "ys", 2);
+  operands.rank(token_row, "token_row", 2);
+  const std::int64_t n = token_row.extent(0), topk = token_row.extent(1), width = ys.extent(1);
+  operands.check(ys, "ys", storage, {n * topk, width});
+  operands.check(token_row, "token_row", Dtype::int32, {n, topk});
+  operands.check(out, "out", storage, {n, width});
+  run(queue, "combine_rows", storage,
+      [=, ys = Address(ys), token_row = Address(token_row), out = Address(out)]<class S>() {
+        combine_rows_ref(n, topk, width, ys.as<const S>(), token_row.as<const std::int32_t>(),
+                         out.as<S>(), accumulate);
+      });
+}
+
+Cost permute_index_cost(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
+                        Dtype accumulation) {
+  const std::int64_t pairs = tokens * topk;
+  return {0, bytes(3 * pairs + experts + 1, Dtype::int32) + bytes(2 * pairs, accumulation)};
+}
+
+Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width, Dtype storage) {
+  return {0, bytes(tokens * width, storage) + bytes(tokens * topk * width, storage) +
+                 bytes(tokens * topk, Dtype::int32)};
+}
+
+Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width, Dtype storage,
+                       bool accumulate) {
+  return {static_cast<double>(tokens * topk * width),
+          bytes(tokens * topk * width, storage) +
+              passes(accumulate) * bytes(tokens * width, storage) +
+              bytes(tokens * topk, Dtype::int32)};
+}
+
+}  // namespace stowage::kernels

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "execution/host_loops.hpp"
+#include "kernels/moe/router.hpp"
+#include "kernels/moe/scores.hpp"
+
+namespace stowage::kernels {
+
+namespace {
+
+constexpr std::int64_t kTokens = 32;
+
+// Index of the largest of count values, the lowest of equals; a NaN is never larger.
+template <class A>
+std::int64_t argmax(std::int64_t count, const A* values) {
+  std::int64_t best = 0;
+  for (std::int64_t i = 1; i < count; ++i)
+    if (values[i] > values[best]) best = i;
+  return best;
+}
+
+// Sum of the two largest of count values, or the only one.
+template <class A>
+A top2_sum(std::int64_t count, const A* values) {
+  A first = -std::numeric_limits<A>::infinity(), second = first;
+  for (std::int64_t i = 0; i < count; ++i) {
+    second = std::max(second, std::min(first, values[i]));
+    first = std::max(first, values[i]);
+  }
+  return count > 1 ? first + second : first;
+}
+
+// Takes the experts of all but the best groups out of the running.
+template <class A>
+void limit_groups(const RouterOptions& options, A* preference, std::vector<A>& group_score) {
+  constexpr A kOut = -std::numeric_limits<A>::infinity();
+  const std::int64_t size = options.experts / options.groups;
+  for (std::int64_t g = 0; g < options.groups; ++g)
+    group_score[static_cast<std::size_t>(g)] = top2_sum(size, preference + g * size);
+  std::vector<bool> chosen(static_cast<std::size_t>(options.groups));
+  for (int k = 0; k < options.group_topk; ++k) {
+    const auto best = static_cast<std::size_t>(argmax(options.groups, group_score.data()));
+    chosen[best] = true;
+    group_score[best] = kOut;
+  }
+  for (std::int64_t g = 0; g < options.groups; ++g)
+    if (!chosen[static_cast<std::size_t>(g)]) std::fill_n(preference + g * size, size, kOut);
+}
+
+}  // namespace
+
+template <class A>
+void router_select_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
+                       const A* bias, const std::int32_t* routed, std::int32_t* indices) {
+  const std::int64_t experts = options.experts;
+  execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+    std::vector<A> preference(static_cast<std::size_t>(experts));
+    std::vector<A> group_score(static_cast<std::size_t>(options.groups));
+    for (std::int64_t t = begin; t < end; ++t) {
+      std::int32_t* chosen = indices + t * options.topk;
+      if (t >= *routed) {
+        std::fill_n(chosen, options.topk, -1);
+        continue;
+      }
+      detail::router_scores(options, logits + t * experts, preference.data());
+      for (std::int64_t e = 0; bias && e < experts; ++e)
+        preference[static_cast<std::size_t>(e)] += bias[e];
+      if (options.groups > 1) limit_groups(options, preference.data(), group_score);
+      for (int r = 0; r < options.topk; ++r) {
+        const std::int64_t best = argmax(experts, preference.data());
+        chosen[r] = static_cast<std::int32_t>(best);
+        preference[static_cast<std::size_t>(best)] = -std::numeric_limits<A>::infinity();
+      }
+    }
+  });
+}
+
+template void router_select_ref(std::int64_t, const RouterOptions&, const float*, const float*,
+                                const std::int32_t*, std::int32_t*);
+template void router_select_ref(std::int64_t, const RouterOptions&, const double*, const double*,
+                                const std::int32_t*, std::int32_t*);
+
+}  // namespace stowage::kernels

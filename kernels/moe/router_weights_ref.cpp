@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <vector>
+
+#include "execution/host_loops.hpp"
+#include "kernels/moe/router.hpp"
+#include "kernels/moe/scores.hpp"
+
+namespace stowage::kernels {
+
+namespace {
+
+constexpr std::int64_t kTokens = 32;
+
+// What the weights of a token are divided by: the sum of its chosen scores, or 1.
+template <class A>
+A chosen_sum(const RouterOptions& options, const A* scores, const std::int32_t* chosen) {
+  if (!options.normalise) return A{1};
+  A sum = static_cast<A>(detail::kScoreFloor);
+  for (int r = 0; r < options.topk; ++r) sum += scores[chosen[r]];
+  return sum;
+}
+
+// dscores (E) += the gradient of a token's weights w_r = scaling s_r / sum.
+template <class A>
+void add_weight_gradient(const RouterOptions& options, const A* scores, const std::int32_t* chosen,
+                         const A* weights, const A* dweights_rows, const std::int32_t* rows,
+                         A* dscores) {
+  const A sum = chosen_sum(options, scores, chosen);
+  A projection{0};  // through the sum, which every weight shares
+  for (int r = 0; options.normalise && r < options.topk; ++r)
+    projection += dweights_rows[rows[r]] * weights[r];
+  for (int r = 0; r < options.topk; ++r)
+    dscores[chosen[r]] +=
+        (static_cast<A>(options.scaling) * dweights_rows[rows[r]] - projection) / sum;
+}
+
+// dscores (E) += the gradient of the aux loss, linear in the token's distribution p = scores / sum:
+// slope[e] = d aux / d p[e].
+template <class A>
+void add_aux_gradient(const RouterOptions& options, const A* scores, const A* slope, A* dscores) {
+  const A sum = detail::score_sum(options, scores);
+  A projection{0};
+  for (std::int64_t e = 0; e < options.experts; ++e) projection += slope[e] * scores[e];
+  for (std::int64_t e = 0; e < options.experts; ++e)
+    dscores[e] += (slope[e] - projection / sum) / sum;
+}
+
+// dlogits (E) from dscores, through the sigmoid or the softmax.
+template <class A>
+void logit_gradient(const RouterOptions& options, const A* scores, const A* dscores, A* dlogits) {
+  A projection{0};
+  for (std::int64_t e = 0; !options.sigmoid && e < options.experts; ++e)
+    projection += scores[e] * dscores[e];
+  for (std::int64_t e = 0; e < options.experts; ++e)
+    dlogits[e] = options.sigmoid ? dscores[e] * scores[e] * (A{1} - scores[e])
+                                 : scores[e] * (dscores[e] - projection);
+}
+
+// dlogits (E) += the gradient of z_slope * logsumexp(logits)^2.
+template <class A>
+void add_z_gradient(const RouterOptions& options, const A* logits, A z_slope, A* dlogits) {
+  const A lse = detail::logsumexp(options.experts, logits);
+  for (std::int64_t e = 0; e < options.experts; ++e)
+    dlogits[e] += z_slope * 2 * lse * exponential(logits[e] - lse);
+}
+
+// slope[e] = aux_scale aux_coeff E f_e / N with f_e = count_e / (N R); see router_losses.
+template <class A>
+std::vector<A> aux_slopes(const RouterOptions& options, const std::int32_t* offsets,
+                          std::int32_t routed) {
+  std::vector<A> slope(static_cast<std::size_t>(options.experts));
+  const double per_row = options.aux_scale * options.aux_coeff * options.experts /
+                         (static_cast<double>(routed) * routed * options.topk);
+  for (int e = 0; e < options.experts; ++e)
+    slope[static_cast<std::size_t>(e)] = static_cast<A>(per_row * (offsets[e + 1] - offsets[e]));
+  return slope;
+}
+
+}  // namespace
+
+template <class A>
+void router_weights_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
+                        const std::int32_t* indices, A* weights) {
+  execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+    std::vector<A> scores(static_cast<std::size_t>(options.experts));
+    for (std::int64_t t = begin; t < end; ++t) {
+      const std::int32_t* chosen = indices + t * options.topk;
+      A* weight = weights + t * options.topk;
+      if (chosen[0] < 0) {
+        std::fill_n(weight, options.topk, A{0});
+        continue;
+      }
+      detail::router_scores(options, logits + t * options.experts, scores.data());
+      const A scale = static_cast<A>(options.scaling) / chosen_sum(options, scores.data(), chosen);
+      for (int r = 0; r < options.topk; ++r)
+        weight[r] = scores[static_cast<std::size_t>(chosen[r])] * scale;
+    }
+  });
+}
+
+template <class A>
+void router_backward_ref(std::int64_t tokens, const RouterOptions& options, const A* dweights_rows,
+                         const std::int32_t* token_row, const A* logits,
+                         const std::int32_t* indices, const A* weights, const std::int32_t* offsets,
+                         const std::int32_t* routed, A* dlogits) {
+  const std::int64_t experts = options.experts, topk = options.topk;
+  std::vector<A> slope;
+  if (options.aux_coeff != 0 && *routed > 0) slope = aux_slopes<A>(options, offsets, *routed);
+  const A z_slope = static_cast<A>(options.aux_scale * options.z_coeff / std::max(*routed, 1));
+  execution::host_for(tokens, kTokens, [&, topk](std::int64_t begin, std::int64_t end) {
+    std::vector<A> scores(static_cast<std::size_t>(experts)), dscores(scores.size());
+    for (std::int64_t t = begin; t < end; ++t) {
+      const A* logit = logits + t * experts;
+      A* dlogit = dlogits + t * experts;
+      if (t >= *routed) {
+        std::fill_n(dlogit, experts, A{0});
+        continue;
+      }
+      detail::router_scores(options, logit, scores.data());
+      std::ranges::fill(dscores, A{0});
+      add_weight_gradient(options, scores.data(), indices + t * topk, weights + t * topk,
+                          dweights_rows, token_row + t * topk, dscores.data());
+      if (!slope.empty()) add_aux_gradient(options, scores.data(), slope.data(), dscores.data());
+      logit_gradient(options, scores.data(), dscores.data(), dlogit);
+      if (options.z_coeff != 0) add_z_gradient(options, logit, z_slope, dlogit);
+    }
+  });
+}
+
+#define STOWAGE_INSTANTIATE(A)                                                                    \
+  template void router_weights_ref(std::int64_t, const RouterOptions&, const A*,                  \
+                                   const std::int32_t*, A*);                                      \
+  template void router_backward_ref(std::int64_t, const RouterOptions&, const A*,                 \
+                                    const std::int32_t*, const A*, const std::int32_t*, const A*, \
+                                    const std::int32_t*, const std::int32_t*, A*);
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(double)
+#undef STOWAGE_INSTANTIATE
+
+}  // namespace stowage::kernels

@@ -1,0 +1,89 @@
+#include <cmath>
+
+#include "execution/host_loops.hpp"
+#include "kernels/norm/rmsnorm.hpp"
+#include "kernels/partials.hpp"
+#include "kernels/reduce.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Bf16;
+
+namespace {
+
+// sum = x + delta as rounded to storage; x itself where there is neither.
+template <class S>
+const S* residual_sum(std::int64_t width, const S* x, const S* delta, S* sum) {
+  if (sum == nullptr) return x;
+  using A = Accumulation<S>;
+  for (std::int64_t j = 0; j < width; ++j)
+    sum[j] = delta ? static_cast<S>(static_cast<A>(x[j]) + static_cast<A>(delta[j])) : x[j];
+  return sum;
+}
+
+// One row of dx, and its share of dw.
+template <class S, class A>
+void backward_row(std::int64_t width, const S* dy, const S* x, const S* w, A rstd,
+                  const S* dresidual, S* dx, A* dw) {
+  const A projection = ordered_sum<A>(width, [=](std::int64_t j) {
+    return static_cast<A>(dy[j]) * static_cast<A>(w[j]) * static_cast<A>(x[j]);
+  });
+  const A mean = projection * rstd / static_cast<A>(width);  // mean(g * h)
+  for (std::int64_t j = 0; j < width; ++j) {
+    const A h = static_cast<A>(x[j]) * rstd;
+    const A gradient = static_cast<A>(dy[j]);
+    const A residual = dresidual ? static_cast<A>(dresidual[j]) : A{0};
+    dw[j] += gradient * h;
+    dx[j] = static_cast<S>(residual + rstd * (gradient * static_cast<A>(w[j]) - h * mean));
+  }
+}
+
+}  // namespace
+
+template <class S>
+void add_rmsnorm_forward_ref(std::int64_t rows, std::int64_t width, const S* x, const S* delta,
+                             const S* w, S* sum, S* y, Accumulation<S>* rstd, double eps) {
+  using A = Accumulation<S>;
+  constexpr std::int64_t kRows = 16;
+  execution::host_for(rows, kRows, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t at = i * width;
+      const S* row =
+          residual_sum(width, x + at, delta ? delta + at : nullptr, sum ? sum + at : nullptr);
+      const A squares = ordered_sum<A>(
+          width, [=](std::int64_t j) { return static_cast<A>(row[j]) * static_cast<A>(row[j]); });
+      const A scale = A{1} / std::sqrt(squares / static_cast<A>(width) + static_cast<A>(eps));
+      for (std::int64_t j = 0; j < width; ++j)
+        y[at + j] = static_cast<S>(static_cast<A>(row[j]) * scale * static_cast<A>(w[j]));
+      rstd[i] = scale;
+    }
+  });
+}
+
+template <class S>
+void rmsnorm_backward_ref(std::int64_t rows, std::int64_t width, const S* dy, const S* x,
+                          const S* w, const Accumulation<S>* rstd, const S* dresidual, S* dx,
+                          Accumulation<S>* dw, Accumulation<S>* workspace, bool accumulate) {
+  sum_over_rows(rows, width, workspace, dw, accumulate,
+                [=](std::int64_t begin, std::int64_t end, Accumulation<S>* partial) {
+                  for (std::int64_t i = begin; i < end; ++i) {
+                    const std::int64_t at = i * width;
+                    backward_row(width, dy + at, x + at, w, rstd[i],
+                                 dresidual ? dresidual + at : nullptr, dx + at, partial);
+                  }
+                });
+}
+
+#define STOWAGE_INSTANTIATE(S)                                                                    \
+  template void add_rmsnorm_forward_ref(std::int64_t, std::int64_t, const S*, const S*, const S*, \
+                                        S*, S*, Accumulation<S>*, double);                        \
+  template void rmsnorm_backward_ref(std::int64_t, std::int64_t, const S*, const S*, const S*,    \
+                                     const Accumulation<S>*, const S*, S*, Accumulation<S>*,      \
+                                     Accumulation<S>*, bool);
+STOWAGE_INSTANTIATE(double)
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
+
+}  // namespace stowage::kernels

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES rmsnorm.cpp rmsnorm_ref.cpp gated_rmsnorm.cpp gated_rmsnorm_ref.cpp)

@@ -1,0 +1,106 @@
+#include "kernels/optimizer/adamw.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/cost.hpp"
+#include "kernels/dispatch.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Cost;
+using execution::Dtype;
+using execution::Queue;
+using execution::View;
+
+namespace {
+
+// The addresses of one tensor.
+struct Addresses {
+  explicit Addresses(const AdamwTensor& tensor)
+      : parameter(tensor.parameter),
+        master(tensor.master),
+        gradient(tensor.gradient),
+        m(tensor.m),
+        v(tensor.v),
+        elements(tensor.parameter.buffer().elements()),
+        decay(tensor.decay) {}
+
+  template <class S>
+  AdamwPointers<S> as() const {
+    using A = Accumulation<S>;
+    return {parameter.as<S>(), master.as<A>(), gradient.as<const A>(), m.as<A>(), v.as<A>(),
+            elements,          decay};
+  }
+
+  Address parameter, master, gradient, m, v;
+  std::int64_t elements;
+  bool decay;
+};
+
+// Buffers of one tensor may have other shapes (a bucket is flat), not other numbers of elements.
+void check(const Operands& operands, const AdamwTensor& tensor, Dtype storage) {
+  operands.require(operands.storage(tensor.parameter, "parameter") == storage,
+                   "the parameters have several dtypes");
+  const std::int64_t elements = tensor.parameter.buffer().elements();
+  const auto check_state = [&](const View& view, std::string_view operand) {
+    operands.require(operands.storage(view, operand) == execution::accumulation(storage),
+                     fmt::format("{} has not the accumulation dtype", operand));
+    operands.require(view.buffer().elements() == elements,
+                     fmt::format("{} has {} elements, the parameter {}", operand,
+                                 view.buffer().elements(), elements));
+  };
+  if (tensor.master) check_state(tensor.master, "master");
+  check_state(tensor.gradient, "gradient");
+  check_state(tensor.m, "m");
+  check_state(tensor.v, "v");
+}
+
+}  // namespace
+
+void adamw(Queue& queue, std::span<const AdamwTensor> tensors, const View& schedule,
+           const View& step, const View& norm, double clip, const View& step_ok,
+           const AdamwOptions& options) {
+  if (tensors.empty()) return;
+  const Operands operands("adamw");
+  const Dtype storage = operands.storage(tensors[0].parameter, "parameter");
+  operands.check(schedule, "schedule", execution::accumulation(storage), {2});
+  operands.check(step, "step", Dtype::int64, {1});
+  operands.check(norm, "norm", execution::accumulation(storage), {1});
+  operands.check(step_ok, "step_ok", Dtype::int32, {1});
+  std::vector<Addresses> addresses;
+  for (const AdamwTensor& tensor : tensors) {
+    check(operands, tensor, storage);
+    addresses.emplace_back(tensor);
+  }
+  run(queue, "adamw", storage,
+      [=, addresses = std::move(addresses), schedule = Address(schedule), step = Address(step),
+       norm = Address(norm), step_ok = Address(step_ok)]<class S>() {
+        using A = Accumulation<S>;
+        if (*step_ok.as<const std::int32_t>() == 0) return;
+        const AdamwStep<A> common =
+            make_adamw_step(schedule.as<const A>(), *step.as<const std::int64_t>(),
+                            *norm.as<const A>(), clip, options);
+        for (const Addresses& tensor : addresses) adamw_ref(tensor.as<S>(), common);
+      });
+}
+
+void advance(Queue& queue, const View& step, const View& step_ok) {
+  const Operands operands("advance");
+  operands.check(step, "step", Dtype::int64, {1});
+  operands.check(step_ok, "step_ok", Dtype::int32, {1});
+  run(queue, "advance", [step = Address(step), step_ok = Address(step_ok)] {
+    if (*step_ok.as<const std::int32_t>() != 0) ++*step.as<std::int64_t>();
+  });
+}
+
+// Gradient read; parameter or master, m and v read and written; with a master, parameter written.
+Cost adamw_cost(std::int64_t elements, Dtype storage, bool master) {
+  const Dtype sums = execution::accumulation(storage);
+  const double update =
+      master ? 2 * bytes(elements, sums) + bytes(elements, storage) : 2 * bytes(elements, storage);
+  return {15.0 * static_cast<double>(elements), 5 * bytes(elements, sums) + update};
+}
+
+}  // namespace stowage::kernels

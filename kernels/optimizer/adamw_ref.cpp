@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cmath>
+
+#include "execution/host_loops.hpp"
+#include "kernels/optimizer/adamw.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Bf16;
+
+template <class A>
+AdamwStep<A> make_adamw_step(const A* schedule, std::int64_t step, A norm, double clip,
+                             const AdamwOptions& options) {
+  const auto power = static_cast<double>(step + 1);
+  const double factor = clip > 0 ? std::min(1.0, clip / (static_cast<double>(norm) + 1e-6)) : 1.0;
+  return {.lr = schedule[0],
+          .weight_decay = schedule[1],
+          .clip_factor = static_cast<A>(factor),
+          .beta1 = static_cast<A>(options.beta1),
+          .beta2 = static_cast<A>(options.beta2),
+          .eps = static_cast<A>(options.eps),
+          .correction1 = static_cast<A>(1 / (1 - std::pow(options.beta1, power))),
+          .correction2 = static_cast<A>(1 / (1 - std::pow(options.beta2, power)))};
+}
+
+template <class S>
+void adamw_ref(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>& step) {
+  using A = Accumulation<S>;
+  constexpr std::int64_t kElements = 8192;
+  execution::host_for(tensor.elements, kElements, [&](std::int64_t begin, std::int64_t end) {
+    const A decay = tensor.decay ? step.weight_decay : A{0};
+    for (std::int64_t i = begin; i < end; ++i) {
+      const A g = tensor.gradient[i] * step.clip_factor;
+      const A m = step.beta1 * tensor.m[i] + (A{1} - step.beta1) * g;
+      const A v = step.beta2 * tensor.v[i] + (A{1} - step.beta2) * g * g;
+      const A old = tensor.master ? tensor.master[i] : static_cast<A>(tensor.parameter[i]);
+      const A direction =
+          m * step.correction1 / (std::sqrt(v * step.correction2) + step.eps) + decay * old;
+      const A updated = old - step.lr * direction;
+      tensor.m[i] = m;
+      tensor.v[i] = v;
+      if (tensor.master) tensor.master[i] = updated;
+      tensor.parameter[i] = static_cast<S>(updated);
+    }
+  });
+}
+
+#define STOWAGE_INSTANTIATE(S) \
+  template void adamw_ref(const AdamwPointers<S>&, const AdamwStep<Accumulation<S>>&);
+STOWAGE_INSTANTIATE(double)
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
+
+template AdamwStep<float> make_adamw_step(const float*, std::int64_t, float, double,
+                                          const AdamwOptions&);
+template AdamwStep<double> make_adamw_step(const double*, std::int64_t, double, double,
+                                           const AdamwOptions&);
+
+}  // namespace stowage::kernels

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES adamw.cpp adamw_ref.cpp global_norm.cpp global_norm_ref.cpp)

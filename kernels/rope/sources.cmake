@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES rope.cpp rope_ref.cpp)

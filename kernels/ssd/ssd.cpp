@@ -1,0 +1,174 @@
+#include "kernels/ssd/ssd.hpp"
+
+#include "kernels/cost.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/ssd/ssd_chunks.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Cost;
+using execution::Dtype;
+using execution::Queue;
+using execution::View;
+
+namespace {
+
+// The addresses of a scan's inputs.
+class Inputs {
+ public:
+  // Checks them too; tokens are the rows of y or dy.
+  Inputs(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
+         const Columns& x, const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
+         const View& d, const View& dt_bias, const View& seq_idx)
+      : x_(check(operands, x, "x", storage, n, shape.heads * shape.head_dim)),
+        dt_(check(operands, dt, "dt", storage, n, shape.heads)),
+        b_(check(operands, b, "b", storage, n, shape.groups * shape.state)),
+        c_(check(operands, c, "c", storage, n, shape.groups * shape.state)),
+        a_log_(a_log),
+        d_(d),
+        dt_bias_(dt_bias),
+        seq_idx_(seq_idx) {
+    operands.check(a_log, "a_log", storage, {shape.heads});
+    operands.check(d, "d", storage, {shape.heads});
+    operands.check(dt_bias, "dt_bias", storage, {shape.heads});
+    operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
+  }
+
+  template <class S>
+  SsdInputs<S> as() const {
+    return {x_.as<const S>(),       dt_.as<const S>(),
+            b_.as<const S>(),       c_.as<const S>(),
+            a_log_.as<const S>(),   d_.as<const S>(),
+            dt_bias_.as<const S>(), seq_idx_.as<const std::int32_t>()};
+  }
+
+  static const Columns& check(const Operands& operands, const Columns& columns,
+                              std::string_view operand, Dtype storage, std::int64_t rows,
+                              std::int64_t count) {
+    operands.check(columns, operand, storage, rows, count);
+    return columns;
+  }
+
+ private:
+  ColumnsAddress x_, dt_, b_, c_;
+  Address a_log_, d_, dt_bias_, seq_idx_;
+};
+
+// The same for their gradients.
+class Gradients {
+ public:
+  Gradients(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
+            const Columns& dx, const Columns& ddt, const Columns& db, const Columns& dc,
+            const View& da_log, const View& dd, const View& ddt_bias)
+      : dx_(Inputs::check(operands, dx, "dx", storage, n, shape.heads * shape.head_dim)),
+        ddt_(Inputs::check(operands, ddt, "ddt", storage, n, shape.heads)),
+        db_(Inputs::check(operands, db, "db", storage, n, shape.groups * shape.state)),
+        dc_(Inputs::check(operands, dc, "dc", storage, n, shape.groups * shape.state)),
+        da_log_(da_log),
+        dd_(dd),
+        ddt_bias_(ddt_bias) {
+    const Dtype sums = execution::accumulation(storage);
+    operands.check(da_log, "da_log", sums, {shape.heads});
+    operands.check(dd, "dd", sums, {shape.heads});
+    operands.check(ddt_bias, "ddt_bias", sums, {shape.heads});
+  }
+
+  template <class S>
+  SsdGradients<S> as() const {
+    using A = Accumulation<S>;
+    return {dx_.as<S>(),     ddt_.as<S>(), db_.as<S>(),      dc_.as<S>(),
+            da_log_.as<A>(), dd_.as<A>(),  ddt_bias_.as<A>()};
+  }
+
+ private:
+  ColumnsAddress dx_, ddt_, db_, dc_;
+  Address da_log_, dd_, ddt_bias_;
+};
+
+// The number of tokens, from y or dy (n, H*P).
+std::int64_t check_shape(const Operands& operands, const SsdShape& shape, const View& y,
+                         std::string_view operand) {
+  operands.require(shape.groups > 0 && shape.heads % shape.groups == 0,
+                   "heads is not a multiple of groups");
+  operands.require(shape.chunk > 0, "chunk is not positive");
+  operands.require(shape.dt_min <= shape.dt_max, "dt_min is above dt_max");
+  operands.rank(y, operand, 2);
+  operands.check(y, operand, y.dtype(), {y.extent(0), shape.heads * shape.head_dim});
+  return y.extent(0);
+}
+
+std::size_t bytes_of(std::int64_t elements, Dtype storage) {
+  return static_cast<std::size_t>(elements) *
+         execution::size_bytes(execution::accumulation(storage));
+}
+
+}  // namespace
+
+void ssd_forward(Queue& queue, const SsdShape& shape, const Columns& x, const Columns& dt,
+                 const Columns& b, const Columns& c, const View& a_log, const View& d,
+                 const View& dt_bias, const View& seq_idx, const View& y, const View& workspace) {
+  const Operands operands("ssd_forward");
+  const Dtype storage = operands.storage(y, "y");
+  const std::int64_t n = check_shape(operands, shape, y, "y");
+  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
+  operands.workspace(workspace, ssd_forward_workspace_bytes(shape, n, storage));
+  run(queue, "ssd_forward", storage,
+      [shape, inputs, y = Address(y), room = Address(workspace)]<class S>() {
+        ssd_forward_ref(shape, inputs.as<S>(), y.as<S>(), room.as<Accumulation<S>>());
+      });
+}
+
+void ssd_backward(Queue& queue, const SsdShape& shape, const View& dy, const Columns& x,
+                  const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
+                  const View& d, const View& dt_bias, const View& seq_idx, const Columns& dx,
+                  const Columns& ddt, const Columns& db, const Columns& dc, const View& da_log,
+                  const View& dd, const View& ddt_bias, const View& workspace, bool accumulate) {
+  const Operands operands("ssd_backward");
+  const Dtype storage = operands.storage(dy, "dy");
+  const std::int64_t n = check_shape(operands, shape, dy, "dy");
+  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
+  const Gradients gradients(operands, storage, n, shape, dx, ddt, db, dc, da_log, dd, ddt_bias);
+  operands.workspace(workspace, ssd_backward_workspace_bytes(shape, n, storage));
+  run(queue, "ssd_backward", storage, [=, dy = Address(dy), room = Address(workspace)]<class S>() {
+    ssd_backward_ref(shape, inputs.as<S>(), dy.as<const S>(), gradients.as<S>(),
+                     room.as<Accumulation<S>>(), accumulate);
+  });
+}
+
+std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
+  const detail::SsdSizes sizes(shape, tokens);
+  return bytes_of(detail::SsdWorkspace<float>::forward_elements(sizes), storage);
+}
+
+std::size_t ssd_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
+                                         Dtype storage) {
+  const detail::SsdSizes sizes(shape, tokens);
+  return bytes_of(detail::SsdWorkspace<float>::backward_elements(sizes), storage);
+}
+
+// With one chunk length for every kernel, or a larger one would seem to do more work.
+constexpr std::int64_t kCostChunk = 128;
+
+Cost ssd_forward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
+  const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;
+  const double flops = 2.0 * static_cast<double>(kCostChunk * (inner + shared)) +
+                       4.0 * static_cast<double>(inner * shape.state);
+  return {flops * static_cast<double>(tokens),
+          bytes(tokens * (2 * inner + 2 * shared + shape.heads), storage) +
+              bytes(3 * shape.heads, storage) + bytes(tokens, Dtype::int32)};
+}
+
+// Including the recomputation of the states (2 N P per head).
+Cost ssd_backward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
+  const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;
+  const double flops = static_cast<double>(kCostChunk * (4 * inner + 6 * shared)) +
+                       10.0 * static_cast<double>(inner * shape.state);
+  return {flops * static_cast<double>(tokens),
+          bytes(tokens * (3 * inner + 4 * shared + 2 * shape.heads), storage) +
+              bytes(3 * shape.heads, storage) +
+              bytes(3 * shape.heads, execution::accumulation(storage)) +
+              bytes(tokens, Dtype::int32)};
+}
+
+}  // namespace stowage::kernels

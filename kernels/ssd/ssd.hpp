@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "execution/op.hpp"
+#include "kernels/matrix.hpp"
+
+namespace stowage::kernels {
+
+/// Sizes and options of a state-space scan. Head h reads B and C of group h / (heads / groups).
+struct SsdShape {
+  std::int64_t heads = 0;     ///< H, a multiple of groups
+  std::int64_t head_dim = 0;  ///< P
+  std::int64_t groups = 0;    ///< G
+  std::int64_t state = 0;     ///< N
+  std::int64_t chunk = 64;    ///< Q, tokens that are handled by products at once
+  double dt_min = 0;          ///< step sizes are clamped to [dt_min, dt_max] after softplus
+  double dt_max = std::numeric_limits<double>::infinity();
+};
+
+/// The selective state-space scan of Mamba-2 (SSD, arXiv 2405.21060), for each head:
+///
+///   dt_t = clamp(softplus(dt_raw_t + dt_bias), dt_min, dt_max),  A = -exp(a_log)
+///   h_t = exp(dt_t A) h_{t-1} + dt_t X_t B_t^T,  y_t = h_t C_t + d X_t      (h: P x N)
+///
+/// h is zero before the first token of each document, at any position. x (H*P), dt (H, before bias
+/// and softplus), b and c (G*N): columns of wider tensors (n, *); a_log, d, dt_bias (H); y (n, H*P);
+/// all of one storage dtype; seq_idx (n) int32, the document of each token, non-decreasing. State,
+/// decay and sums are kept in the accumulation dtype. `chunk` changes the rounding only.
+void ssd_forward(execution::Queue& queue, const SsdShape& shape, const Columns& x,
+                 const Columns& dt, const Columns& b, const Columns& c,
+                 const execution::View& a_log, const execution::View& d,
+                 const execution::View& dt_bias, const execution::View& seq_idx,
+                 const execution::View& y, const execution::View& workspace);
+
+/// Gradients of the above for dy (n, H*P); the states are computed again from the inputs.
+///
+/// dx, ddt, db, dc (columns, as the inputs) are stored; da_log, dd, ddt_bias (H) in the
+/// accumulation dtype are stored or, with `accumulate`, added to. A step size outside of
+/// [dt_min, dt_max] passes no gradient to dt.
+void ssd_backward(execution::Queue& queue, const SsdShape& shape, const execution::View& dy,
+                  const Columns& x, const Columns& dt, const Columns& b, const Columns& c,
+                  const execution::View& a_log, const execution::View& d,
+                  const execution::View& dt_bias, const execution::View& seq_idx, const Columns& dx,
+                  const Columns& ddt, const Columns& db, const Columns& dc,
+                  const execution::View& da_log, const execution::View& dd,
+                  const execution::View& ddt_bias, const execution::View& workspace,
+                  bool accumulate);
+
+/// Room for step sizes, decays and the state of each chunk (backward: and its gradient).
+std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
+                                        execution::Dtype storage);
+std::size_t ssd_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
+                                         execution::Dtype storage);
+
+/// Flops of the chunked form with whole Q x Q tiles of Q = 128, whatever chunk a kernel uses.
+execution::Cost ssd_forward_cost(const SsdShape& shape, std::int64_t tokens,
+                                 execution::Dtype storage);
+execution::Cost ssd_backward_cost(const SsdShape& shape, std::int64_t tokens,
+                                  execution::Dtype storage);
+
+/// The inputs of a scan in host memory; tokens are the rows of x.
+template <class S>
+struct SsdInputs {
+  Matrix<const S> x, dt, b, c;
+  const S* a_log = nullptr;
+  const S* d = nullptr;
+  const S* dt_bias = nullptr;
+  const std::int32_t* seq_idx = nullptr;
+};
+
+/// The gradients of those inputs.
+template <class S>
+struct SsdGradients {
+  Matrix<S> dx, ddt, db, dc;
+  execution::Accumulation<S>* da_log = nullptr;
+  execution::Accumulation<S>* dd = nullptr;
+  execution::Accumulation<S>* ddt_bias = nullptr;
+};
+
+/// Host references: the chunked algorithm of section 6. y and dy are dense.
+template <class S>
+void ssd_forward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
+                     execution::Accumulation<S>* workspace);
+template <class S>
+void ssd_backward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
+                      const SsdGradients<S>& gradients, execution::Accumulation<S>* workspace,
+                      bool accumulate);
+
+/// The recurrence as written above, token by token: what tests compare the chunked form with.
+template <class S>
+void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y);
+
+}  // namespace stowage::kernels

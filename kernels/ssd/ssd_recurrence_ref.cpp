@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/ssd/ssd.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Bf16;
+
+namespace {
+
+// Step size of one token, and what it leaves of the state before it.
+template <class A>
+struct Step {
+  A dt, decay;
+};
+
+template <class S>
+Step<Accumulation<S>> step_of(const SsdShape& shape, const SsdInputs<S>& inputs, std::int64_t t,
+                              std::int64_t head) {
+  using A = Accumulation<S>;
+  const A raw = static_cast<A>(inputs.dt(t, head)) + static_cast<A>(inputs.dt_bias[head]);
+  const A softplus = std::max(raw, A{0}) + std::log1p(std::exp(-std::abs(raw)));
+  const A dt =
+      std::min(std::max(softplus, static_cast<A>(shape.dt_min)), static_cast<A>(shape.dt_max));
+  if (t == 0 || inputs.seq_idx[t] != inputs.seq_idx[t - 1]) return {dt, A{0}};
+  return {dt, std::exp(-dt * std::exp(static_cast<A>(inputs.a_log[head])))};
+}
+
+}  // namespace
+
+template <class S>
+void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y) {
+  using A = Accumulation<S>;
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    const std::int64_t group = head / (shape.heads / shape.groups);
+    std::vector<A> state(static_cast<std::size_t>(shape.head_dim * shape.state), A{0});
+    for (std::int64_t t = 0; t < inputs.x.rows; ++t) {
+      const auto [dt, decay] = step_of(shape, inputs, t, head);
+      const S* b = inputs.b.row(t) + group * shape.state;
+      const S* c = inputs.c.row(t) + group * shape.state;
+      for (std::int64_t p = 0; p < shape.head_dim; ++p) {
+        const A x = static_cast<A>(inputs.x(t, head * shape.head_dim + p));
+        A* h = state.data() + p * shape.state;
+        A sum = static_cast<A>(inputs.d[head]) * x;
+        for (std::int64_t s = 0; s < shape.state; ++s) {
+          h[s] = decay * h[s] + dt * x * static_cast<A>(b[s]);
+          sum += h[s] * static_cast<A>(c[s]);
+        }
+        y[(t * shape.heads + head) * shape.head_dim + p] = static_cast<S>(sum);
+      }
+    }
+  }
+}
+
+template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<double>&, double*);
+template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<float>&, float*);
+template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<Bf16>&, Bf16*);
+
+}  // namespace stowage::kernels
