@@ -1,0 +1,49 @@
+// A driver that fails in the way its argument names; run_main_test starts it.
+#include <string>
+#include <thread>
+
+#include "execution/backend.hpp"
+#include "parallel/collectives.hpp"
+#include "parallel/run_main.hpp"
+
+namespace {
+
+using namespace stowage;
+using execution::Exit;
+
+/// One rank fails in its comm queue, as the others wait for it in theirs.
+void fail_in_queue(const parallel::Communicator& world) {
+  const auto backend = execution::make_host_backend();
+  const auto comm = backend->make_queue(execution::Lane::comm, "comm");
+  const auto collectives = parallel::make_host_collectives(world, "world");
+  if (world.rank() == 1) comm->enqueue([] { throw execution::Error(Exit::runtime, "op failed"); });
+  float value = 1;
+  collectives->all_reduce(*comm, &value, 1, execution::Dtype::fp32, parallel::Reduction::sum);
+  comm->synchronize();
+}
+
+Exit fail(const parallel::Communicator& world, const std::string& how) {
+  const bool second = world.rank() == 1;
+  if (how == "usage") execution::throw_usage("deck key model.heads is 7");
+  if (how == "usage_on_one" && second) execution::throw_usage("file data.bin is not there");
+  if (how == "environment") execution::throw_environment("no GPU was found");
+  if (how == "runtime") throw execution::Error(Exit::runtime, "all lost");
+  if (how == "foreign" && second) throw std::out_of_range("index 12");
+  if (how == "queue") fail_in_queue(world);
+  if (how == "mpi" && second) {
+    int value = 0;
+    STOWAGE_MPI(MPI_Send(&value, 1, MPI_INT, 99, 0, world.handle()));
+  }
+  if (how == "stopped") return Exit::stopped;
+  if (how == "invalid") return Exit::invalid;
+  world.barrier();
+  return Exit::valid;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  return stowage::parallel::run_main(argc, argv,
+                                     [&how](const auto& world) { return fail(world, how); });
+}

@@ -1,0 +1,98 @@
+// How a job of several ranks ends: one message, the right exit code, nobody left behind.
+#include "parallel/run_main.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+
+namespace stowage::parallel {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string output;
+
+  /// How often `part` is in the output.
+  int count(const std::string& part) const {
+    int found = 0;
+    for (std::size_t at = output.find(part); at != std::string::npos;
+         at = output.find(part, at + 1))
+      ++found;
+    return found;
+  }
+};
+
+/// Runs the failing program on `ranks` ranks; code 124 means that it hung.
+Outcome run(const std::string& how, int ranks) {
+  const std::string command = fmt::format("timeout 30 {} -np {} {} {} 2>&1", STOWAGE_TEST_MPIRUN,
+                                          ranks, STOWAGE_TEST_PROGRAM, how);
+  Outcome outcome;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  std::array<char, 4096> part{};
+  while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr)
+    outcome.output += part.data();
+  outcome.code = WEXITSTATUS(::pclose(pipe));
+  return outcome;
+}
+
+TEST(run_main, returns_the_exit_code_of_the_program) {
+  EXPECT_EQ(run("", 2).code, 0);
+  EXPECT_EQ(run("invalid", 2).code, 1);
+  EXPECT_EQ(run("stopped", 2).code, 75);
+}
+
+TEST(run_main, usage_error_on_all_ranks_is_one_message_without_abort) {
+  for (const int ranks : {1, 3}) {
+    const Outcome outcome = run("usage", ranks);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.count("stowage: error: deck key model.heads is 7\n"), 1) << outcome.output;
+    EXPECT_EQ(outcome.count("stowage: error"), 1) << outcome.output;
+    EXPECT_EQ(outcome.count("MPI_ABORT"), 0) << outcome.output;
+  }
+}
+
+TEST(run_main, environment_error_on_all_ranks_is_one_message) {
+  const Outcome outcome = run("environment", 2);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.count("stowage: error: no GPU was found\n"), 1) << outcome.output;
+}
+
+TEST(run_main, usage_error_on_one_rank_ends_all) {
+  const Outcome outcome = run("usage_on_one", 3);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.count("stowage: error: rank 1 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("file data.bin is not there"), 1) << outcome.output;
+}
+
+TEST(run_main, runtime_error_on_all_ranks_is_one_message) {
+  const Outcome outcome = run("runtime", 3);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("stowage: error: rank 0 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("stowage: error"), 1) << outcome.output;
+}
+
+TEST(run_main, failed_mpi_call_names_rank_call_and_place) {
+  const Outcome outcome = run("mpi", 3);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("stowage: error: rank 1 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("MPI_Send(&value, 1, MPI_INT, 99"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("failing_program.cpp:"), 1) << outcome.output;
+}
+
+TEST(run_main, error_in_a_queue_ends_ranks_that_wait_in_theirs) {
+  const Outcome outcome = run("queue", 3);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("stowage: error: rank 1 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("op failed"), 1) << outcome.output;
+}
+
+TEST(run_main, other_exceptions_are_runtime_failures) {
+  const Outcome outcome = run("foreign", 2);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("index 12"), 1) << outcome.output;
+}
+
+}  // namespace
+}  // namespace stowage::parallel

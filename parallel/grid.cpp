@@ -1,0 +1,76 @@
+#include "parallel/grid.hpp"
+
+#include "execution/error.hpp"
+
+namespace stowage::parallel {
+namespace {
+
+constexpr std::array<Axis, kAxes> kAllAxes = {Axis::tensor, Axis::context, Axis::expert,
+                                              Axis::pipeline, Axis::data};
+
+}  // namespace
+
+std::string_view name(Axis axis) {
+  constexpr std::array<std::string_view, kAxes> kNames = {"tensor", "context", "expert", "pipeline",
+                                                          "data"};
+  return kNames[static_cast<std::size_t>(axis)];
+}
+
+int GridShape::ranks() const {
+  int product = 1;
+  for (const int extent_of_axis : extent.value) product *= extent_of_axis;
+  return product;
+}
+
+std::string GridShape::describe() const {
+  std::string text;
+  for (const Axis axis : kAllAxes) {
+    if (extent[axis] == 1) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name(axis), extent[axis]);
+  }
+  return text.empty() ? "1 rank" : text;
+}
+
+GridShape fit_grid(int ranks, int tensor, int context, int expert, int pipeline) {
+  GridShape shape{{{tensor, context, expert, pipeline, 1}}};
+  for (const Axis axis : kAllAxes) {
+    if (shape[axis] < 1)
+      execution::throw_usage("the {} axis has {} ranks, at least 1 is needed", name(axis),
+                             shape[axis]);
+  }
+  if (ranks % shape.ranks() != 0)
+    execution::throw_usage("{} ranks were started, a multiple of {} is needed for {}", ranks,
+                           shape.ranks(), shape.describe());
+  shape.extent[Axis::data] = ranks / shape.ranks();
+  return shape;
+}
+
+PerAxis coordinates(const GridShape& shape, int rank) {
+  PerAxis result;
+  for (const Axis axis : kAllAxes) {
+    result[axis] = rank % shape[axis];
+    rank /= shape[axis];
+  }
+  return result;
+}
+
+int rank_at(const GridShape& shape, const PerAxis& coordinates) {
+  int rank = 0;
+  for (std::size_t i = kAxes; i-- > 0;) rank = rank * shape.extent.value[i] + coordinates.value[i];
+  return rank;
+}
+
+std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
+  const PerAxis mine = coordinates(shape, rank);
+  std::vector<int> result;
+  for (int other = 0; other < shape.ranks(); ++other) {
+    const PerAxis theirs = coordinates(shape, other);
+    bool member = true;
+    for (const Axis axis : kAllAxes)
+      member = member && (axes.has(axis) || theirs[axis] == mine[axis]);
+    if (member) result.push_back(other);
+  }
+  return result;
+}
+
+}  // namespace stowage::parallel

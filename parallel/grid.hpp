@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The process grid as arithmetic on rank numbers; groups.hpp makes communicators of it.
+
+namespace stowage::parallel {
+
+/// The axes of the grid, the fastest first: neighbouring ranks, which share a host, differ in the
+/// tensor coordinate, whose messages are the largest and the most frequent.
+enum class Axis : unsigned char { tensor, context, expert, pipeline, data };
+inline constexpr std::size_t kAxes = 5;
+
+/// "tensor", "context", "expert", "pipeline" or "data".
+std::string_view name(Axis axis);
+
+/// One number per axis.
+struct PerAxis {
+  std::array<int, kAxes> value{};
+
+  int& operator[](Axis axis) { return value[static_cast<std::size_t>(axis)]; }
+  int operator[](Axis axis) const { return value[static_cast<std::size_t>(axis)]; }
+  friend bool operator==(const PerAxis&, const PerAxis&) = default;
+};
+
+/// Ranks along each axis.
+struct GridShape {
+  PerAxis extent{{1, 1, 1, 1, 1}};
+
+  int operator[](Axis axis) const { return extent[axis]; }
+  int ranks() const;
+  /// "tensor 2 x data 4": the axes above 1, or "1 rank".
+  std::string describe() const;
+};
+
+/// The shape of `ranks` ranks with these extents, data taking what is left.
+/// @throws Error (exit 2) if an extent is below 1 or the ranks do not divide
+GridShape fit_grid(int ranks, int tensor = 1, int context = 1, int expert = 1, int pipeline = 1);
+
+/// Coordinates of a rank, and back.
+PerAxis coordinates(const GridShape& shape, int rank);
+int rank_at(const GridShape& shape, const PerAxis& coordinates);
+
+/// A set of axes.
+class AxisSet {
+ public:
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) has_[static_cast<std::size_t>(axis)] = true;
+  }
+  constexpr bool has(Axis axis) const { return has_[static_cast<std::size_t>(axis)]; }
+
+ private:
+  std::array<bool, kAxes> has_{};
+};
+
+/// The ranks that differ from `rank` in `axes` only, itself included, ascending.
+std::vector<int> members(const GridShape& shape, int rank, AxisSet axes);
+
+}  // namespace stowage::parallel

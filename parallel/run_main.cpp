@@ -1,0 +1,96 @@
+#include "parallel/run_main.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <thread>
+
+namespace stowage::parallel {
+namespace {
+
+using execution::Exit;
+using std::chrono::milliseconds;
+
+/// How long a failing rank waits for the others to fail as well, before it ends them.
+constexpr milliseconds kAgreementTime{1000};
+/// Then the lower rank speaks first, so that its abort ends those that would repeat the message.
+constexpr milliseconds kStagger{20};
+constexpr int kMostStaggers = 50;
+
+struct Failure {
+  Exit exit = Exit::runtime;
+  std::string message;
+};
+
+/// In one write, so that the lines of two ranks do not mix.
+void print(const Failure& failure, const std::string& prefix) {
+  const std::string line = fmt::format("stowage: error: {}{}\n", prefix, failure.message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
+/// True if every rank calls this within kAgreementTime.
+bool all_failed(const Communicator& ranks) {
+  int mine = 1, all = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, ranks.handle(), &request) != MPI_SUCCESS)
+    return false;
+  const auto deadline = std::chrono::steady_clock::now() + kAgreementTime;
+  int done = 0;
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done != 0) return true;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
+}
+
+/// Ends this rank after a failure: returns if all ranks failed alike before they began, else ends
+/// all ranks. `ranks` is used for nothing else.
+int end(const Failure& failure, const Communicator& ranks) {
+  const bool before_work = failure.exit == Exit::usage || failure.exit == Exit::environment;
+  const bool together = all_failed(ranks);
+  if (together && before_work) {
+    if (ranks.rank() == 0) print(failure, {});
+    return static_cast<int>(failure.exit);
+  }
+  std::this_thread::sleep_for(kStagger * std::min(ranks.rank(), kMostStaggers));
+  print(failure, execution::error_prefix());
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(failure.exit));
+  return static_cast<int>(failure.exit);
+}
+
+/// Runs `f` and returns its failure, or nothing.
+template <class F>
+std::optional<Failure> failure_of(F&& f) {
+  try {
+    f();
+    return {};
+  } catch (const execution::Error& error) {
+    return Failure{error.exit(), error.what()};
+  } catch (const std::exception& error) {
+    return Failure{Exit::runtime, error.what()};
+  }
+}
+
+}  // namespace
+
+int run_main(int argc, char** argv, const MainProgram& program) {
+  std::optional<Environment> environment;
+  std::optional<Communicator> world, failing;
+  if (const auto failure = failure_of([&] {
+        environment.emplace(argc, argv);
+        world = Communicator::world();
+        failing = world->duplicate();
+      })) {
+    print(*failure, execution::error_prefix());
+    return static_cast<int>(failure->exit);
+  }
+  Exit exit = Exit::valid;
+  if (const auto failure = failure_of([&] { exit = program(*world); }))
+    return end(*failure, *failing);
+  return static_cast<int>(exit);
+}
+
+}  // namespace stowage::parallel
