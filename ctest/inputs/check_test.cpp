@@ -1,0 +1,102 @@
+#include "inputs/deck/check.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ctest/inputs/support.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::expect_parts;
+using testing::usage_error;
+using Overrides = std::vector<std::string>;
+
+Deck deck_of(const std::string& pattern, Overrides overrides = {}) {
+  overrides.insert(overrides.begin(),
+                   {"data.source=synthetic", "model.pattern=\"" + pattern + "\""});
+  return Deck::parse("", "empty.toml", overrides);
+}
+
+std::string error_of(const std::string& pattern, const Overrides& overrides = {}) {
+  return usage_error([&] { deck_of(pattern, overrides); });
+}
+
+TEST(check, patterns) {
+  EXPECT_NO_THROW(deck_of("M*-E|M"));
+  expect_parts(error_of(""), {"model.pattern is empty"});
+  expect_parts(error_of("M*XE"), {"model.pattern = \"M*XE\"", "'X' at position 3", "M Mamba-2"});
+  expect_parts(error_of("m"), {"'m' at position 1"});
+  for (const char* cut : {"|M", "M|", "M||*"}) expect_parts(error_of(cut), {"between two layers"});
+}
+
+TEST(check, attention_heads) {
+  expect_parts(error_of("*", {"model.num_attention_heads=6", "model.num_query_groups=4",
+                              "model.head_dim=32"}),
+               {"model.num_query_groups = 4 (command line)", "must divide",
+                "model.num_attention_heads = 6"});
+  expect_parts(error_of("*", {"model.num_attention_heads=3"}),
+               {"model.hidden_size = 128 (default)"});
+  expect_parts(error_of("*", {"model.head_dim=33", "model.position_embedding=rope"}), {"even"});
+  EXPECT_NO_THROW(deck_of("M", {"model.num_attention_heads=3"}));  // no attention layer
+}
+
+TEST(check, mamba_heads) {
+  expect_parts(error_of("M", {"model.mamba_num_heads=6", "model.mamba_num_groups=4"}),
+               {"model.mamba_num_groups = 4", "model.mamba_num_heads = 6"});
+  expect_parts(error_of("M", {"model.mamba_head_dim=48"}), {"model.mamba_head_dim = 48", "2 *"});
+  EXPECT_NO_THROW(deck_of("M", {"model.mamba_head_dim=48", "model.mamba_num_heads=5"}));
+  expect_parts(error_of("M", {"model.mamba_dt_min=1", "model.mamba_dt_max=0.5"}), {"below"});
+  EXPECT_NO_THROW(deck_of("*", {"model.mamba_num_heads=6", "model.mamba_num_groups=4"}));
+}
+
+TEST(check, experts) {
+  expect_parts(error_of("E", {"model.num_moe_experts=4", "model.moe_router_topk=5"}),
+               {"model.moe_router_topk = 5", "at most", "model.num_moe_experts = 4"});
+  expect_parts(error_of("E", {"model.moe_num_groups=3"}), {"model.moe_num_groups = 3", "divide"});
+  expect_parts(error_of("E", {"model.moe_num_groups=2", "model.moe_group_topk=3"}), {"at most"});
+  expect_parts(error_of("E", {"model.num_moe_experts=8", "model.moe_num_groups=4",
+                              "model.moe_group_topk=1", "model.moe_router_topk=3"}),
+               {"more than the 2 experts of 1 groups"});
+}
+
+TEST(check, training) {
+  expect_parts(error_of("-", {"train.micro_batch_size=3", "train.global_batch_size=4"}),
+               {"train.micro_batch_size = 3", "divide", "train.global_batch_size = 4"});
+  expect_parts(error_of("-", {"train.micro_batch_size=65536", "train.global_batch_size=65536",
+                              "train.seq_length=65536"}),
+               {"2^31 - 1"});
+  expect_parts(error_of("-", {"optim.lr=1e-5"}), {"optim.min_lr = 3e-05", "optim.lr = 1e-05"});
+  expect_parts(error_of("-", {"optim.warmup_steps=101"}), {"optim.decay_steps = 100 (derived)"});
+  EXPECT_NO_THROW(deck_of("-", {"optim.warmup_steps=101", "optim.schedule=constant"}));
+  expect_parts(error_of("-", {"optim.schedule=wsd", "optim.wsd_decay_steps=200"}), {"at most"});
+  expect_parts(error_of("-", {"train.dtype=fp64", "execution.backend=cuda"}), {"on the host"});
+}
+
+TEST(check, data_and_memory) {
+  expect_parts(error_of("-", {"data.source=text"}), {"data.path is empty"});
+  expect_parts(error_of("-", {"data.document_token=256"}), {"model.vocab_size = 256"});
+  expect_parts(error_of("-", {"checkpoint.interval=5"}), {"checkpoint.directory"});
+  expect_parts(error_of("-", {"recompute.modules=mlp_act,mlp_norm"}),
+               {"mlp_norm cannot be computed again"});
+  expect_parts(error_of("-", {"graphs.mode=scopes"}), {"graphs.scopes"});
+  expect_parts(error_of("-", {"offload.policy=manual"}), {"offload.modules"});
+}
+
+TEST(check, ranks) {
+  const Deck deck = deck_of("-", {"train.micro_batch_size=2", "train.global_batch_size=12"});
+  EXPECT_EQ(check_ranks(deck, 1), 6);
+  EXPECT_EQ(check_ranks(deck, 2), 3);
+  EXPECT_EQ(check_ranks(deck, 6), 1);
+  expect_parts(usage_error([&] { check_ranks(deck, 4); }),
+               {"train.global_batch_size = 12", "4 * 2 = 8"});
+  const Deck fixed = deck_of("-", {"parallel.data=2", "train.global_batch_size=4"});
+  EXPECT_EQ(check_ranks(fixed, 2), 2);
+  expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "ranks, 4"});
+  for (const char* axis : {"tensor", "context", "expert", "pipeline"}) {
+    const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
+    expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
+  }
+}
+
+}  // namespace
+}  // namespace stowage::inputs

@@ -1,0 +1,66 @@
+#include "inputs/deck/command_line.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ctest/inputs/support.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::expect_parts;
+using testing::usage_error;
+
+CommandLine parse(std::vector<const char*> words, std::vector<ExtraOption> extra = {},
+                  bool needs_deck = true) {
+  words.insert(words.begin(), "stowage_test");
+  return parse_command_line(static_cast<int>(words.size()), words.data(),
+                            {.name = "stowage_test",
+                             .summary = "A test.",
+                             .version = "1.2",
+                             .options = std::move(extra),
+                             .needs_deck = needs_deck});
+}
+
+TEST(command_line, deck_and_overrides_in_order) {
+  const CommandLine line = parse(
+      {"a.toml", "run.steps=3", "--quiet", "optim.lr=-1", "data.path=/a=b", "--out", "x y.h5"});
+  EXPECT_EQ(line.deck, "a.toml");
+  EXPECT_TRUE(line.quiet);
+  EXPECT_FALSE(line.dry_run);
+  EXPECT_EQ(line.overrides, (std::vector<std::string>{"run.steps=3", "optim.lr=-1",
+                                                      "data.path=/a=b", "run.output=\"x y.h5\""}));
+  EXPECT_EQ(parse({"--deck", "d/b=c.toml", "--dry-run"}).deck, "d/b=c.toml");
+  EXPECT_EQ(parse({"dir/with=sign.toml"}).deck, "dir/with=sign.toml");
+  EXPECT_EQ(parse({"--from", "r.h5"}).from, "r.h5");
+}
+
+TEST(command_line, texts) {
+  expect_parts(parse({"--help"}).print_and_exit, {"A test.", "--dry-run", "[optim]", "lr"});
+  EXPECT_EQ(parse({"--version"}).print_and_exit, "stowage_test 1.2\n");
+  expect_parts(parse({"--help-key", "optim.lr"}).print_and_exit, {"Largest learning rate"});
+}
+
+TEST(command_line, extra_options) {
+  std::int64_t ranks = 1;
+  bool list = false;
+  std::vector<std::string> shapes;
+  parse({"--ranks", "8", "--list", "--shape", "B=1", "--shape", "T=2"},
+        {{"--ranks", "Ranks to plan for", &ranks},
+         {"--list", "List", &list},
+         {"--shape", "Sizes", &shapes}},
+        false);
+  EXPECT_EQ(ranks, 8);
+  EXPECT_TRUE(list);
+  EXPECT_EQ(shapes, (std::vector<std::string>{"B=1", "T=2"}));
+}
+
+TEST(command_line, errors) {
+  expect_parts(usage_error([] { parse({}); }), {"no deck"});
+  expect_parts(usage_error([] { parse({"a.toml", "b.toml"}); }), {"a.toml", "b.toml"});
+  expect_parts(usage_error([] { parse({"a.toml", "--from", "b.h5"}); }), {"one of them"});
+  expect_parts(usage_error([] { parse({"a.toml", "--fast"}); }), {"--fast", "--help"});
+  expect_parts(usage_error([] { parse({"--help-key", "run.step"}); }), {"run.steps"});
+}
+
+}  // namespace
+}  // namespace stowage::inputs

@@ -1,0 +1,212 @@
+#include "inputs/deck/deck.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ctest/inputs/support.hpp"
+#include "inputs/deck/help.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::expect_parts;
+using testing::TemporaryFolder;
+using testing::usage_error;
+
+constexpr std::string_view kSmall = "[model]\npattern = \"M*-E\"\n[data]\nsource = \"synthetic\"\n";
+
+Deck small(std::vector<std::string> overrides = {}) {
+  return Deck::parse(kSmall, "small.toml", overrides);
+}
+
+std::string error_of(const std::string& text) {
+  return usage_error([&] { Deck::parse(std::string(kSmall) + text, "small.toml"); });
+}
+
+std::string error_of_override(const std::string& text) {
+  return usage_error([&] { small({text}); });
+}
+
+TEST(deck, registry_rows_are_sound) {
+  std::set<std::string_view> keys;
+  for (const Parameter& row : registry()) {
+    EXPECT_TRUE(keys.insert(row.key).second) << row.key;
+    EXPECT_EQ(find(row.key), &row);
+    EXPECT_FALSE(row.help.empty()) << row.key;
+    EXPECT_TRUE(row.help.ends_with('.')) << row.key;
+    if (const auto* number = std::get_if<std::int64_t>(&row.fallback)) {
+      EXPECT_TRUE(row.range.contains(static_cast<double>(*number))) << row.key;
+    }
+    if (const auto* real = std::get_if<double>(&row.fallback)) {
+      EXPECT_TRUE(row.range.contains(*real)) << row.key;
+    }
+    const bool known = std::ranges::any_of(
+        sections(), [&](const Section& section) { return section.name == row.section(); });
+    EXPECT_TRUE(known) << row.key;
+  }
+}
+
+TEST(deck, later_assignments_win) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "base");
+  folder.write("base/deep.toml", "[optim]\nlr = 1.0\nmin_lr = 0.5\nclip_grad = 3.0\n");
+  folder.write("base/base.toml", "include = [\"deep.toml\"]\n[optim]\nlr = 0.75\n");
+  const std::string path =
+      folder.write("top.toml", "include = \"base/base.toml\"\n" + std::string(kSmall) +
+                                   "[optim]\nclip_grad = 2\n");
+  const std::vector<std::string> overrides = {"run.steps=7", "run.steps=9", "run.name=3"};
+  const Deck deck = Deck::load(path, overrides);
+  EXPECT_EQ(deck.get<double>("optim.min_lr"), 0.5);
+  EXPECT_EQ(deck.get<double>("optim.lr"), 0.75);
+  EXPECT_EQ(deck.get<double>("optim.clip_grad"), 2.0);
+  EXPECT_EQ(deck.get<std::int64_t>("run.steps"), 9);
+  EXPECT_EQ(deck.get<std::string>("run.name"), "3");
+  EXPECT_EQ(deck.where("optim.clip_grad"), path + ":7");
+  EXPECT_TRUE(deck.where("optim.lr").ends_with("base.toml:3")) << deck.where("optim.lr");
+  EXPECT_EQ(deck.where("run.steps"), "command line");
+  EXPECT_EQ(deck.where("run.seed"), "default");
+  expect_parts(deck.given(), {"lr = 0.75", "# override: run.steps=9", "top.toml"});
+}
+
+TEST(deck, overrides_of_every_type) {
+  const Deck deck =
+      small({"execution.audit=true", "optim.lr=1", "optim.min_lr=1e-5", "data.path=/tmp/a b.txt",
+             "offload.modules=core_attn,moe_act", "recompute.modules=[\"mlp_act\"]",
+             "graphs.max_packed_seqs=[16, 64]", "offload.device_budget_bytes=2 GiB",
+             "expects.final_loss=[1, 2]", "graphs.scopes="});
+  EXPECT_TRUE(deck.get<bool>("execution.audit"));
+  EXPECT_EQ(deck.get<double>("optim.lr"), 1.0);
+  EXPECT_EQ(deck.get<std::string>("data.path"), "/tmp/a b.txt");
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(deck.get<Words>("offload.modules"), (Words{"core_attn", "moe_act"}));
+  EXPECT_EQ(deck.get<Words>("recompute.modules"), Words{"mlp_act"});
+  EXPECT_EQ(deck.get<Words>("graphs.scopes"), Words{});
+  EXPECT_EQ(deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs"),
+            (std::vector<std::int64_t>{16, 64}));
+  EXPECT_EQ(deck.get<std::int64_t>("offload.device_budget_bytes"), std::int64_t{2} << 30);
+  EXPECT_EQ(
+      small({"graphs.max_packed_seqs=8"}).get<std::vector<std::int64_t>>("graphs.max_packed_seqs"),
+      std::vector<std::int64_t>{8});
+}
+
+// The resolved deck is a valid deck that resolves to itself.
+TEST(deck, text_is_a_fixed_point) {
+  const Deck deck = small({"optim.lr=0.00031", "run.name=with \"quotes\"", "model.mamba_dt_max=inf",
+                           "expects.loss_at_100=[3.9, 4.1]"});
+  const Deck again = Deck::parse(deck.text(), "resolved");
+  EXPECT_EQ(again.text(), deck.text());
+  EXPECT_EQ(again.sha256(), deck.sha256());
+  for (const Deck::Row& row : again.rows()) EXPECT_FALSE(row.is_default) << row.key;
+}
+
+TEST(deck, derived_values) {
+  const Deck deck = small({"model.hidden_size=256", "run.steps=55"});
+  const auto number = [&](std::string_view key) { return deck.get<std::int64_t>(key); };
+  EXPECT_EQ(number("model.num_query_groups"), 4);
+  EXPECT_EQ(number("model.head_dim"), 64);
+  EXPECT_EQ(number("model.ffn_hidden_size"), 1024);
+  EXPECT_EQ(number("model.moe_ffn_hidden_size"), 1024);
+  EXPECT_EQ(number("model.mamba_num_heads"), 8);
+  EXPECT_EQ(number("optim.decay_steps"), 55);
+  EXPECT_EQ(number("optim.wsd_decay_steps"), 6);
+  EXPECT_EQ(deck.where("model.head_dim"), "derived");
+}
+
+TEST(deck, identities) {
+  EXPECT_NE(small().sha256(), small({"run.name=other"}).sha256());
+  EXPECT_EQ(small().numerics_sha256(), small({"run.name=other"}).numerics_sha256());
+  EXPECT_EQ(small().numerics_sha256(), small({"offload.fraction=0.5"}).numerics_sha256());
+  EXPECT_NE(small().numerics_sha256(), small({"optim.adam_beta2=0.9"}).numerics_sha256());
+  EXPECT_NE(small().numerics_sha256(), small({"run.seed=1"}).numerics_sha256());
+  // The schedule ends at run.steps, so a shorter run is another one, unless the end is given.
+  EXPECT_NE(small().numerics_sha256(), small({"run.steps=5"}).numerics_sha256());
+  EXPECT_EQ(
+      small({"optim.decay_steps=50"}).numerics_sha256(),
+      small({"optim.decay_steps=50", "run.steps=5", "optim.wsd_decay_steps=5"}).numerics_sha256());
+}
+
+TEST(deck, expectations) {
+  const Deck deck = small({"expects.val_loss_at_200=[1.5, 2]", "expects.final_grad_norm=[0, 9]"});
+  const std::vector<Expectation> all = deck.expectations();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].quantity, "grad_norm");
+  EXPECT_EQ(all[0].step, -1);
+  EXPECT_EQ(all[1].quantity, "val_loss");
+  EXPECT_EQ(all[1].step, 200);
+  EXPECT_EQ(all[1].low, 1.5);
+  EXPECT_EQ(all[1].high, 2.0);
+}
+
+TEST(deck, wrong_type_of_the_caller_is_our_mistake) {
+  const Deck deck;
+  EXPECT_THROW(deck.get<double>("run.steps"), execution::Error);
+  EXPECT_THROW(deck.value("run.stepz"), execution::Error);
+}
+
+TEST(deck_errors, unknown_keys) {
+  expect_parts(error_of("[optim]\n\nlrr = 1\n"), {"small.toml:7", "'optim.lrr'", "'optim.lr'"});
+  expect_parts(error_of_override("train.lr=1"), {"command line", "'train.lr'", "'optim.lr'"});
+  expect_parts(error_of_override("modle.hidden_size=1"),
+               {"no section [modle]", "'model.hidden_size'"});
+  expect_parts(error_of_override("seed=1"), {"unknown key 'seed'", "'run.seed'"});
+  expect_parts(error_of("[expects]\nlss_at_3 = [0, 1]\n"), {"expects.lss_at_3", "loss_at_<step>"});
+}
+
+TEST(deck_errors, wrong_types) {
+  expect_parts(error_of("[train]\nseq_length = \"long\"\n"),
+               {"small.toml:6", "train.seq_length = \"long\"", "an integer", "not a string"});
+  expect_parts(error_of("[optim]\nlr = true\n"), {"a number", "not true or false"});
+  expect_parts(error_of("[execution]\naudit = 1\n"), {"true or false", "not an integer"});
+  expect_parts(error_of("[run]\nsteps = 1.5\n"), {"an integer", "not a number"});
+  expect_parts(error_of("[offload]\nmodules = [1]\n"), {"a list of", "not a list of integers"});
+  expect_parts(error_of("[offload]\nmin_tensor_bytes = \"many\"\n"), {"64 GiB"});
+  expect_parts(error_of("[run]\nsteps = 1979-05-27\n"), {"small.toml:6", "run.steps must be"});
+  expect_parts(error_of("[run.deeper]\nsteps = 1\n"), {"run.deeper must be"});
+  expect_parts(error_of("[expects]\nfinal_loss = 3\n"), {"a band [low, high]"});
+  expect_parts(error_of("[expects]\nfinal_loss = [3, 2]\n"), {"a band [low, high]"});
+}
+
+TEST(deck_errors, out_of_range) {
+  expect_parts(error_of("[run]\nsteps = -1\n"),
+               {"small.toml:6", "run.steps = -1 is out of range", "[0, inf)"});
+  expect_parts(error_of_override("data.held_out_fraction=1"), {"[0, 1)"});
+  expect_parts(error_of_override("offload.fraction=1.01"), {"[0, 1]"});
+  expect_parts(error_of_override("optim.adam_eps=0"), {"(0, inf)"});
+  expect_parts(error_of_override("optim.lr=nan"), {"optim.lr = nan"});
+  expect_parts(error_of_override("graphs.max_packed_seqs=[4, 0]"), {"[1, inf)"});
+  expect_parts(error_of_override("offload.min_tensor_bytes=-1"), {"out of range"});
+  expect_parts(error_of_override("model.hidden_size=0"), {"model.hidden_size = 0"});
+}
+
+TEST(deck_errors, unknown_words) {
+  expect_parts(error_of_override("train.dtype=fp8"),
+               {"train.dtype = \"fp8\"", "\"fp32\", \"bf16\", \"fp64\"", "nearest"});
+  expect_parts(error_of_override("offload.modules=core_atn"), {"nearest: \"core_attn\""});
+  expect_parts(error_of_override("graphs.scopes=moe,mambo"), {"nearest: \"mamba\""});
+}
+
+TEST(deck_errors, files) {
+  const TemporaryFolder folder;
+  expect_parts(usage_error([&] { Deck::load(folder / "none.toml"); }),
+               {"cannot read", "none.toml"});
+  expect_parts(usage_error([&] { Deck::load(folder / ""); }), {"cannot read"});
+  const std::string syntax = folder.write("syntax.toml", "[run]\nsteps = = 3\n");
+  expect_parts(usage_error([&] { Deck::load(syntax); }), {"syntax.toml:2", "not TOML"});
+  const std::string twice = folder.write("twice.toml", "[run]\nsteps = 3\nsteps = 4\n");
+  expect_parts(usage_error([&] { Deck::load(twice); }), {"twice.toml:3"});
+  const std::string circle = folder.write("circle.toml", "include = \"circle.toml\"\n");
+  expect_parts(usage_error([&] { Deck::load(circle); }), {"circle.toml:1", "being read already"});
+  const std::string lost = folder.write("lost.toml", "\ninclude = \"gone.toml\"\n");
+  expect_parts(usage_error([&] { Deck::load(lost); }), {"lost.toml:2", "gone.toml"});
+  const std::string wrong = folder.write("wrong.toml", "include = 3\n");
+  expect_parts(usage_error([&] { Deck::load(wrong); }), {"wrong.toml:1", "include must be"});
+}
+
+TEST(deck_errors, overrides_without_shape) {
+  expect_parts(error_of_override("run.steps"), {"'run.steps'", "section.key=value"});
+  expect_parts(error_of_override("=3"), {"'=3'"});
+}
+
+}  // namespace
+}  // namespace stowage::inputs

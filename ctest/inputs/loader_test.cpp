@@ -1,0 +1,254 @@
+#include "inputs/data/loader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "ctest/inputs/support.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::expect_parts;
+using testing::usage_error;
+
+/// Tokens 0, 1, 2, …: a token tells its place. Documents end at the given offsets.
+class CountingSource final : public TokenSource {
+ public:
+  explicit CountingSource(std::vector<std::int64_t> offsets) : offsets_(std::move(offsets)) {}
+  std::int64_t tokens() const override { return offsets_.back(); }
+  std::span<const std::int64_t> document_offsets() const override { return offsets_; }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    ASSERT_LE(first + std::ssize(out), tokens());
+    std::iota(out.begin(), out.end(), static_cast<std::int32_t>(first));
+  }
+  std::string description() const override { return "counting"; }
+  std::vector<std::string> files() const override { return {}; }
+
+ private:
+  std::vector<std::int64_t> offsets_;
+};
+
+CountingSource random_documents(std::uint64_t seed, std::int64_t tokens) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int64_t> offsets = {0};
+  while (offsets.back() < tokens) {
+    offsets.push_back(
+        std::min(tokens, offsets.back() + 1 + static_cast<std::int64_t>(random() % 25)));
+  }
+  return CountingSource(std::move(offsets));
+}
+
+/// A filled microbatch, in memory that was poisoned first.
+struct Filling {
+  std::vector<std::int32_t> tokens, targets, cu_seqlens;
+  Filled filled;
+
+  Filling(const Loader& loader, std::int64_t m, std::int64_t n, std::int64_t capacity)
+      : tokens(static_cast<std::size_t>(n), -9),
+        targets(static_cast<std::size_t>(n), -9),
+        cu_seqlens(static_cast<std::size_t>(capacity + 1), -9) {
+    filled = loader.fill(m, {tokens, targets, cu_seqlens});
+  }
+};
+
+const LoaderOptions kBase{.seq_length = 10, .micro_batch_size = 2, .global_batch_size = 4};
+
+TEST(loader, samples_targets_and_lengths) {
+  const CountingSource source({0, 4, 13, 20, 45});
+  LoaderOptions options = kBase;
+  options.shuffle = false;
+  Loader loader(source, {0, 45}, options);
+  EXPECT_EQ(loader.samples(), 4);
+  EXPECT_EQ(loader.microbatches(), 2);
+  EXPECT_EQ(loader.max_documents(), 4);
+  const Filling first(loader, 0, 20, 6);
+  for (std::int32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(first.tokens[static_cast<std::size_t>(i)], i);
+    const bool last_of_document = i == 3 || i == 12 || i == 19;
+    EXPECT_EQ(first.targets[static_cast<std::size_t>(i)], last_of_document ? kNoTarget : i + 1);
+  }
+  // Documents 0-4, 4-10 (cut), 10-13, 13-20; then padding with the last value.
+  EXPECT_EQ(first.cu_seqlens, (std::vector<std::int32_t>{0, 4, 10, 13, 20, 20, 20}));
+  EXPECT_EQ(first.filled.documents, 4);
+  EXPECT_EQ(first.filled.targets, 17);
+  const Filling second(loader, 1, 20, 2);
+  EXPECT_EQ(second.cu_seqlens, (std::vector<std::int32_t>{0, 10, 20}));
+  EXPECT_EQ(second.targets[9], 30);
+  EXPECT_EQ(second.targets[19], 40);  // one token beyond the sample
+  EXPECT_EQ(loader.global_targets(), 37);
+  EXPECT_EQ(loader.global_documents(), 4);
+}
+
+TEST(loader, the_last_token_of_the_range_has_no_target) {
+  const CountingSource source({0, 100});
+  LoaderOptions options = kBase;
+  options.shuffle = false;
+  options.packing = Packing::none;
+  const Loader loader(source, {20, 60}, options);
+  const Filling first(loader, 0, 20, 2), second(loader, 1, 20, 2);
+  EXPECT_EQ(first.tokens.front(), 20);
+  EXPECT_EQ(first.targets.back(), 40);
+  EXPECT_EQ(second.tokens.back(), 59);
+  EXPECT_EQ(second.targets.back(), kNoTarget);
+  EXPECT_EQ(second.filled.targets, 19);
+  EXPECT_EQ(loader.global_targets(), 39);
+}
+
+TEST(loader, packing_none_ignores_boundaries) {
+  const CountingSource source({0, 4, 13, 20, 45});
+  LoaderOptions options = kBase;
+  options.shuffle = false;
+  options.packing = Packing::none;
+  const Loader loader(source, {0, 45}, options);
+  const Filling first(loader, 0, 20, 3);
+  EXPECT_EQ(first.targets[3], 4);
+  EXPECT_EQ(first.cu_seqlens, (std::vector<std::int32_t>{0, 10, 20, 20}));
+  EXPECT_EQ(first.filled.targets, 20);
+  EXPECT_EQ(loader.max_documents(), 2);
+}
+
+TEST(loader, too_small_a_capacity_writes_nothing) {
+  const CountingSource source({0, 4, 13, 20, 45});
+  LoaderOptions options = kBase;
+  options.shuffle = false;
+  const Loader loader(source, {0, 45}, options);
+  const Filling filling(loader, 0, 20, 3);
+  EXPECT_EQ(filling.filled.documents, 4);
+  for (const auto* buffer : {&filling.tokens, &filling.targets, &filling.cu_seqlens}) {
+    EXPECT_TRUE(std::ranges::all_of(*buffer, [](std::int32_t x) { return x == -9; }));
+  }
+  EXPECT_EQ(Filling(loader, 0, 20, 4).cu_seqlens.back(), 20);  // exactly enough
+}
+
+/// All sequences of some steps, in global order, as any number of ranks serves them.
+std::vector<std::vector<std::int32_t>> serve(const TokenSource& source, LoaderOptions options,
+                                             int steps) {
+  std::vector<Loader> loaders;
+  for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
+    loaders.emplace_back(source, TokenRange{0, source.tokens()}, options);
+  }
+  std::vector<std::vector<std::int32_t>> all;
+  for (int step = 0; step < steps; ++step) {
+    std::int64_t targets = 0;
+    for (Loader& loader : loaders) {
+      for (std::int64_t m = 0; m < loader.microbatches(); ++m) {
+        const std::int64_t n = options.seq_length * options.micro_batch_size;
+        const Filling filling(loader, m, n, loader.global_documents());
+        targets += filling.filled.targets;
+        EXPECT_EQ(filling.filled.targets, n - std::ranges::count(filling.targets, kNoTarget));
+        for (auto t = filling.tokens.begin(); t != filling.tokens.end(); t += options.seq_length) {
+          all.emplace_back(t, t + options.seq_length);
+        }
+      }
+    }
+    for (Loader& loader : loaders) {
+      EXPECT_EQ(loader.global_targets(), targets);
+      loader.advance();
+    }
+  }
+  return all;
+}
+
+TEST(loader, order_is_the_same_for_any_number_of_ranks) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 1003);
+  LoaderOptions options{
+      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 12, .seed = seed};
+  const auto one = serve(source, options, 20);
+  for (const std::int64_t ranks : {2, 3, 4, 6}) {
+    for (const std::int64_t micro : {1, 2}) {
+      options.ranks = ranks;
+      options.micro_batch_size = micro;
+      EXPECT_EQ(serve(source, options, 20), one) << ranks << " ranks, seed " << seed;
+    }
+  }
+}
+
+TEST(loader, every_pass_serves_every_sample_once_in_another_order) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 1003);  // 100 samples, steps of 12
+  const LoaderOptions options{
+      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 12, .seed = seed};
+  const auto all = serve(source, options, 25);  // three passes: steps straddle their ends
+  ASSERT_EQ(all.size(), 300U);
+  std::map<std::int32_t, int> starts;
+  for (const auto& sequence : all) ++starts[sequence.front()];
+  EXPECT_EQ(starts.size(), 100U);
+  for (const auto& [start, times] : starts) EXPECT_EQ(times, 3) << start << " seed " << seed;
+  EXPECT_FALSE(std::equal(all.begin(), all.begin() + 100, all.begin() + 100)) << "seed " << seed;
+}
+
+TEST(loader, continues_at_a_stored_position) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 997);
+  const LoaderOptions options{
+      .seq_length = 10, .micro_batch_size = 2, .global_batch_size = 8, .seed = seed};
+  Loader loader(source, {0, 997}, options);
+  for (int step = 0; step < 30; ++step) loader.advance();
+  const LoaderPosition position = loader.position();
+  EXPECT_EQ(position.epoch, 240 / 99);
+  EXPECT_EQ(position.sample, 240 % 99);
+  EXPECT_EQ(position.seed, seed);
+  LoaderOptions other = options;
+  other.seed = seed + 1;
+  Loader resumed(source, {0, 997}, other);
+  resumed.seek(position);
+  for (int step = 0; step < 20; ++step) {
+    for (std::int64_t m = 0; m < 4; ++m) {
+      EXPECT_EQ(Filling(loader, m, 20, 20).tokens, Filling(resumed, m, 20, 20).tokens);
+    }
+    loader.advance();
+    resumed.advance();
+  }
+  EXPECT_EQ(loader.position(), resumed.position());
+}
+
+// Counted positions and lengths against a plain count over the stream, on random documents.
+TEST(loader, agrees_with_a_plain_count) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 2000);
+  const auto offsets = source.document_offsets();
+  const LoaderOptions options{
+      .seq_length = 50, .micro_batch_size = 2, .global_batch_size = 2, .seed = seed};
+  Loader loader(source, {0, 2000}, options);
+  const auto document_of = [&](std::int64_t token) {
+    return std::ranges::upper_bound(offsets, token) - offsets.begin();
+  };
+  for (int step = 0; step < 40; ++step, loader.advance()) {
+    const Filling filling(loader, 0, 100, loader.max_documents());
+    std::vector<std::int32_t> expected = {0};
+    for (std::size_t i = 0; i < 100; ++i) {
+      const std::int64_t token = filling.tokens[i];
+      const bool joined = token + 1 < 2000 && document_of(token) == document_of(token + 1);
+      EXPECT_EQ(filling.targets[i], joined ? token + 1 : kNoTarget) << "seed " << seed;
+      if (!joined || i == 49 || i == 99) expected.push_back(static_cast<std::int32_t>(i + 1));
+    }
+    expected.resize(filling.cu_seqlens.size(), 100);
+    EXPECT_EQ(filling.cu_seqlens, expected) << "seed " << seed;
+  }
+}
+
+TEST(loader, errors) {
+  const CountingSource source({0, 30});
+  LoaderOptions options = kBase;
+  options.ranks = 3;
+  expect_parts(usage_error([&] {
+                 Loader(source, {0, 30}, options);
+               }),
+               {"4 sequences", "3 ranks * 2 sequences"});
+  expect_parts(usage_error([&] {
+                 Loader(source, {5, 14}, kBase);
+               }),
+               {"counting", "9 tokens", "train.seq_length = 10"});
+  Loader loader(source, {0, 30}, kBase);
+  expect_parts(usage_error([&] { loader.seek({.seed = 0, .epoch = 0, .sample = 3}); }),
+               {"sample 3", "3 samples"});
+  EXPECT_NO_THROW(loader.seek({.seed = 0, .epoch = 5, .sample = 2}));
+}
+
+}  // namespace
+}  // namespace stowage::inputs

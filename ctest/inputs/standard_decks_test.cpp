@@ -1,0 +1,114 @@
+// The decks that ship: each is valid, and has the shape that the user's guide says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "inputs/deck/check.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+Deck standard(const std::string& name) {
+  return Deck::load(STOWAGE_INPUTS_DIR "/" + name + ".toml");
+}
+
+/// Parameters of the model family by its formulas, apart from the layers' code.
+std::int64_t parameters(const Deck& deck) {
+  const auto n = [&](std::string_view key) { return deck.get<std::int64_t>(key); };
+  const std::int64_t d = n("model.hidden_size"), heads = n("model.mamba_num_heads");
+  const std::int64_t inner = heads * n("model.mamba_head_dim");
+  const std::int64_t bc = 2 * n("model.mamba_num_groups") * n("model.mamba_state_dim");
+  const std::int64_t q = n("model.num_attention_heads") * n("model.head_dim");
+  const std::int64_t kv = n("model.num_query_groups") * n("model.head_dim");
+  std::int64_t total = 2 * n("model.vocab_size") * d + d;  // embedding, head, last norm
+  for (const char letter : deck.get<std::string>("model.pattern")) {
+    total += d;  // the layer's norm
+    if (letter == '*') total += d * (q + 2 * kv) + q * d;
+    if (letter == '-') total += 2 * d * n("model.ffn_hidden_size");
+    if (letter == 'M') {
+      total += d * (2 * inner + bc + heads) + inner * d;          // projections
+      total += (inner + bc) * (n("model.mamba_conv_width") + 1);  // convolution, bias
+      total += 3 * heads + inner;                                 // A, D, dt bias, norm
+    }
+    if (letter == 'E') {
+      total += n("model.num_moe_experts") * (d + 2 * d * n("model.moe_ffn_hidden_size"));
+      total += 2 * d * n("model.moe_shared_expert_hidden_size");
+    }
+  }
+  return total;
+}
+
+std::int64_t count(const Deck& deck, char letter) {
+  return std::ranges::count(deck.get<std::string>("model.pattern"), letter);
+}
+
+void expect_common(const Deck& deck) {
+  EXPECT_EQ(deck.get<std::string>("model.activation"), "squared_relu");
+  EXPECT_EQ(deck.get<std::string>("model.position_embedding"), "none");
+  EXPECT_TRUE(deck.get<bool>("model.untie_embeddings"));
+  EXPECT_EQ(check_ranks(deck, 1), 1);  // one microbatch
+}
+
+TEST(standard_decks, every_file_in_the_folder_loads) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STOWAGE_INPUTS_DIR)) {
+    if (entry.path().extension() != ".toml") continue;
+    EXPECT_NO_THROW(Deck::load(entry.path().string())) << entry.path();
+    ++decks;
+  }
+  EXPECT_GE(decks, 5);
+}
+
+TEST(standard_decks, machines_are_includes) {
+  for (const auto& entry : std::filesystem::directory_iterator(STOWAGE_INPUTS_DIR "/machines")) {
+    if (entry.path().extension() != ".toml") continue;
+    const Deck deck =
+        Deck::parse("include = \"" + entry.path().string() +
+                        "\"\n[model]\npattern = \"-\"\n[data]\nsource = \"synthetic\"",
+                    "test");
+    EXPECT_GT(deck.get<double>("machine.d2h_bytes_per_s"), 0) << entry.path();
+  }
+}
+
+TEST(standard_decks, quickstart) {
+  const Deck deck = standard("quickstart");
+  for (const char letter : {'M', '*', '-', 'E'}) EXPECT_GE(count(deck, letter), 1) << letter;
+  EXPECT_EQ(deck.get<std::int64_t>("model.vocab_size"), 256);
+  EXPECT_EQ(deck.get<double>("data.held_out_fraction"), 0.05);
+  EXPECT_EQ(deck.get<double>("validate.val_loss_below"), 2.2);
+  for (const std::int64_t ranks : {1, 2, 4}) EXPECT_GE(check_ranks(deck, ranks), 1);
+}
+
+TEST(standard_decks, dense_124m) {
+  const Deck deck = standard("dense-124m");
+  expect_common(deck);
+  EXPECT_EQ(count(deck, '*'), 12);
+  EXPECT_EQ(count(deck, '-'), 12);
+  EXPECT_NEAR(static_cast<double>(parameters(deck)), 162e6, 0.5e6);
+}
+
+TEST(standard_decks, hybrid_dense_1b) {
+  const Deck deck = standard("hybrid-dense-1b");
+  expect_common(deck);
+  EXPECT_NEAR(static_cast<double>(parameters(deck)), 0.99e9, 0.005e9);
+}
+
+TEST(standard_decks, hybrid_moe_2b) {
+  const Deck deck = standard("hybrid-moe-2b");
+  expect_common(deck);
+  EXPECT_NEAR(static_cast<double>(parameters(deck)), 2.05e9, 0.005e9);
+}
+
+TEST(standard_decks, nemotron_nano_30b) {
+  const Deck deck = standard("nemotron-nano-30b");
+  expect_common(deck);
+  EXPECT_EQ(count(deck, 'M'), 23);
+  EXPECT_EQ(count(deck, 'E'), 23);
+  EXPECT_EQ(count(deck, '*'), 6);
+  EXPECT_NEAR(static_cast<double>(parameters(deck)), 31.6e9, 0.05e9);
+}
+
+}  // namespace
+}  // namespace stowage::inputs

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+#include "inputs/data/token_source.hpp"
+
+namespace stowage::inputs::detail {
+
+// One opener a format; open.cpp chooses. All throw usage errors that name file and offset.
+
+/// One token a byte; a document is a chapter under a heading such as "Genesis 1".
+std::unique_ptr<TokenSource> open_text(const SourceOptions& options);
+
+/// Megatron's indexed data set: PREFIX.idx (sizes, offsets, documents) and PREFIX.bin (tokens).
+/// The path may be either of them or PREFIX. Tokens may be uint8, uint16 or int32.
+std::unique_ptr<TokenSource> open_megatron(const SourceOptions& options);
+
+/// A shard of llm.c: a header of 256 int32 (magic 20240520, version 1, tokens), then uint16 tokens.
+std::unique_ptr<TokenSource> open_llmc(const SourceOptions& options);
+
+/// Uniform random tokens: token i is a function of (seed, i), and so are document lengths.
+std::unique_ptr<TokenSource> open_synthetic(const SourceOptions& options);
+
+/// The .idx of a Megatron path: PREFIX, PREFIX.bin or PREFIX.idx.
+std::string megatron_index_path(const std::string& path);
+
+/// First bytes of a Megatron .idx, its terminating zeros included.
+inline constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
+/// First int32 of an llm.c shard.
+inline constexpr std::int32_t kLlmcMagic = 20240520;
+
+}  // namespace stowage::inputs::detail

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "execution/error.hpp"
+#include "inputs/data/formats.hpp"
+#include "inputs/data/mapped_file.hpp"
+#include "inputs/data/token_source.hpp"
+
+namespace stowage::inputs {
+
+namespace {
+
+using execution::throw_usage;
+
+constexpr std::array<std::string_view, 5> kWords = {"auto", "text", "megatron", "llmc",
+                                                    "synthetic"};
+
+/// The format of a file, by its magic.
+SourceKind detect(const std::string& path) {
+  const std::string index = detail::megatron_index_path(path);
+  std::error_code ignored;
+  if (index == path || std::filesystem::is_regular_file(index, ignored)) {
+    return SourceKind::megatron;
+  }
+  const MappedFile file(path);
+  if (file.size() >= 4 && file.read<std::int32_t>(0) == detail::kLlmcMagic) {
+    return SourceKind::llmc;
+  }
+  const auto magic = static_cast<std::int64_t>(detail::kMegatronMagic.size());
+  if (file.size() >= magic &&
+      std::memcmp(file.data(), detail::kMegatronMagic.data(), detail::kMegatronMagic.size()) == 0) {
+    throw_usage("data file '{}': a Megatron index whose name does not end in .idx", path);
+  }
+  if (path.ends_with(".bin")) {
+    throw_usage(
+        "data file '{}': wrong magic at byte offset 0: neither an llm.c shard ({}) nor beside a "
+        "Megatron index '{}'",
+        path, detail::kLlmcMagic, index);
+  }
+  return SourceKind::text;
+}
+
+}  // namespace
+
+SourceKind source_kind(std::string_view word) {
+  const auto found = std::ranges::find(kWords, word);
+  if (found == kWords.end()) throw_usage("data.source = \"{}\" is not known", word);
+  return static_cast<SourceKind>(found - kWords.begin());
+}
+
+std::unique_ptr<TokenSource> open_source(const SourceOptions& options) {
+  const SourceKind kind =
+      options.kind == SourceKind::automatic ? detect(options.path) : options.kind;
+  switch (kind) {
+    case SourceKind::megatron:
+      return detail::open_megatron(options);
+    case SourceKind::llmc:
+      return detail::open_llmc(options);
+    case SourceKind::synthetic:
+      return detail::open_synthetic(options);
+    default:
+      return detail::open_text(options);
+  }
+}
+
+Split split(const TokenSource& source, double fraction) {
+  const auto offsets = source.document_offsets();
+  const std::int64_t documents = source.documents();
+  const auto share = [fraction](std::int64_t all) {
+    return static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(all)));
+  };
+  const std::int64_t cut = documents > 1
+                               ? offsets[static_cast<std::size_t>(documents - share(documents))]
+                               : source.tokens() - share(source.tokens());
+  return {.train = {0, cut}, .held_out = {cut, source.tokens()}};
+}
+
+}  // namespace stowage::inputs

@@ -1,0 +1,66 @@
+// Random tokens without a file: the stream of benchmarks.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "execution/philox.hpp"
+#include "inputs/data/formats.hpp"
+
+namespace stowage::inputs::detail {
+
+namespace {
+
+constexpr std::uint64_t kTokens = execution::stream_of("inputs/synthetic/tokens");
+constexpr std::uint64_t kLengths = execution::stream_of("inputs/synthetic/lengths");
+
+class SyntheticSource final : public TokenSource {
+ public:
+  explicit SyntheticSource(const SourceOptions& options)
+      : seed_(options.seed), vocab_size_(static_cast<std::uint32_t>(options.vocab_size)) {
+    const std::int64_t tokens = options.synthetic_tokens;
+    const std::int64_t mean = options.synthetic_document_length;
+    offsets_ = {0};
+    while (mean > 0 && offsets_.back() < tokens) {
+      // Uniform in [1, 2 * mean): its mean is `mean`.
+      const auto width = static_cast<std::uint32_t>(std::min<std::int64_t>(2 * mean - 1, tokens));
+      const auto block = execution::philox(seed_, kLengths, offsets_.size());
+      const std::int64_t length = 1 + execution::scale_to(block.word[0], width);
+      offsets_.push_back(std::min(offsets_.back() + length, tokens));
+    }
+    if (mean == 0) offsets_.push_back(tokens);
+  }
+
+  std::int64_t tokens() const override { return offsets_.back(); }
+  std::span<const std::int64_t> document_offsets() const override { return offsets_; }
+
+  /// Four tokens a block: token i is word i % 4 of block i / 4.
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    auto at = static_cast<std::uint64_t>(first);
+    for (std::size_t i = 0; i < out.size();) {
+      const execution::PhiloxBlock block = execution::philox(seed_, kTokens, at / 4);
+      for (; i < out.size(); ++i) {
+        out[i] = static_cast<std::int32_t>(execution::scale_to(block.word[at % 4], vocab_size_));
+        if (++at % 4 == 0) {
+          ++i;
+          break;
+        }
+      }
+    }
+  }
+
+  std::string description() const override { return fmt::format("synthetic, seed {}", seed_); }
+  std::vector<std::string> files() const override { return {}; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t vocab_size_;
+  std::vector<std::int64_t> offsets_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_synthetic(const SourceOptions& options) {
+  return std::make_unique<SyntheticSource>(options);
+}
+
+}  // namespace stowage::inputs::detail

@@ -1,0 +1,195 @@
+// How values get into a deck: files, includes, overrides, and what is derived from others.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "inputs/deck/check.hpp"
+#include "inputs/deck/deck.hpp"
+#include "inputs/deck/help.hpp"
+#include "inputs/deck/nearest.hpp"
+#include "inputs/deck/source.hpp"
+
+namespace stowage::inputs {
+
+using execution::throw_usage;
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void throw_unknown_key(const std::string& where, const std::string& key) {
+  std::vector<std::string_view> names;
+  for (const Section& section : sections()) names.push_back(section.name);
+  const std::string section = key.substr(0, key.find('.'));
+  const bool known = std::ranges::find(names, section) != names.end();
+  if (!known && key.find('.') != std::string::npos) {
+    throw_usage("{}: unknown key '{}': there is no section [{}]; nearest: '{}'", where, key,
+                section, nearest_key(key));
+  }
+  throw_usage("{}: unknown key '{}'; nearest: '{}'", where, key, nearest_key(key));
+}
+
+void check_word(const Parameter& row, const std::string& word, const std::string& where) {
+  if (row.allowed.empty() || std::ranges::find(row.allowed, word) != row.allowed.end()) return;
+  throw_usage("{}: {} = \"{}\": must be {}; nearest: \"{}\"", where, row.key, word, accepts(row),
+              nearest(word, row.allowed));
+}
+
+void check_number(const Parameter& row, double number, const Value& value,
+                  const std::string& where) {
+  if (row.range.contains(number)) return;
+  throw_usage("{}: {} = {} is out of range: must be {}", where, row.key, to_toml(value),
+              accepts(row));
+}
+
+/// Checks one value, of the right type, against its row.
+void check_value(const Parameter& row, const Value& value, const std::string& where) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    check_number(row, static_cast<double>(*integer), value, where);
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    check_number(row, *real, value, where);
+  } else if (const auto* word = std::get_if<std::string>(&value)) {
+    check_word(row, *word, where);
+  } else if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
+    for (const std::string& item : *words) check_word(row, item, where);
+  } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) {
+    for (const std::int64_t item : *integers) {
+      check_number(row, static_cast<double>(item), value, where);
+    }
+  }
+}
+
+std::string read_text(const std::string& path, const std::string& included_at) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || fs::is_directory(path)) {
+    throw_usage("{}cannot read deck '{}'", included_at.empty() ? "" : included_at + ": ", path);
+  }
+  return text;
+}
+
+/// All assignments of a deck, those of its includes first.
+class Reader {
+ public:
+  std::vector<detail::Assignment> assignments;
+  std::string given;
+
+  void read_file(const fs::path& path, const std::string& included_at) {
+    const fs::path same = fs::weakly_canonical(path);
+    if (std::ranges::find(open_, same) != open_.end()) {
+      throw_usage("{}: include of '{}', which is being read already", included_at, path.string());
+    }
+    open_.push_back(same);
+    read_text_of(read_text(path.string(), included_at), path.string(), path.parent_path());
+    open_.pop_back();
+  }
+
+  void read_text_of(std::string_view text, const std::string& origin, const fs::path& folder) {
+    detail::Source source = detail::parse_toml(text, origin);
+    for (const std::string& include : source.includes) {
+      read_file(folder / include, source.include_where);
+    }
+    std::ranges::move(source.assignments, std::back_inserter(assignments));
+    given += fmt::format("# {}\n{}", origin, text);
+    if (!given.ends_with('\n')) given += '\n';
+  }
+
+ private:
+  std::vector<fs::path> open_;
+};
+
+/// "a,b" as a list of words; "" as none.
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    words.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return words;
+}
+
+}  // namespace
+
+void Deck::assign(const std::string& key, Value value, const std::string& where) {
+  if (key.starts_with("expects.")) return assign_expectation(key, std::move(value), where);
+  const Parameter* row = find(key);
+  if (row == nullptr) throw_unknown_key(where, key);
+  if (!detail::coerce(value, row->fallback, row->unit == "B")) {
+    throw_usage("{}: {} = {} has the wrong type: must be {}, not {}", where, key, to_toml(value),
+                accepts(*row), type_name(value));
+  }
+  check_value(*row, value, where);
+  entries_[static_cast<std::size_t>(row - registry().data())] = {std::move(value), where, false};
+}
+
+void Deck::read_override(const std::string& text) {
+  const std::string where = "command line";
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw_usage("{}: '{}' is no override: write section.key=value", where, text);
+  }
+  const std::string key = text.substr(0, equals);
+  const std::string right = text.substr(equals + 1);
+  Value value = detail::parse_override_value(right);
+  const Parameter* row = find(key);
+  const bool is_string = std::holds_alternative<std::string>(value);
+  if (row != nullptr && std::holds_alternative<std::string>(row->fallback) && !is_string) {
+    value = right;  // run.name=3 means the word 3
+  }
+  if (row != nullptr && is_string) {  // offload.modules=core_attn,moe_act
+    if (std::holds_alternative<std::vector<std::string>>(row->fallback)) value = split_words(right);
+  }
+  if (row != nullptr && std::holds_alternative<std::int64_t>(value) &&
+      std::holds_alternative<std::vector<std::int64_t>>(row->fallback)) {
+    value = std::vector{std::get<std::int64_t>(value)};
+  }
+  assign(key, std::move(value), where);
+  given_ += fmt::format("# override: {}\n", text);
+}
+
+Deck Deck::load(const std::string& path, std::span<const std::string> overrides) {
+  Reader reader;
+  reader.read_file(path, "");
+  Deck deck;
+  deck.given_ = std::move(reader.given);
+  for (detail::Assignment& a : reader.assignments) deck.assign(a.key, std::move(a.value), a.where);
+  for (const std::string& text : overrides) deck.read_override(text);
+  deck.derive();
+  check(deck);
+  return deck;
+}
+
+Deck Deck::parse(std::string_view text, std::string_view origin,
+                 std::span<const std::string> overrides) {
+  Reader reader;
+  reader.read_text_of(text, std::string(origin), {});
+  Deck deck;
+  deck.given_ = std::move(reader.given);
+  for (detail::Assignment& a : reader.assignments) deck.assign(a.key, std::move(a.value), a.where);
+  for (const std::string& override_text : overrides) deck.read_override(override_text);
+  deck.derive();
+  check(deck);
+  return deck;
+}
+
+void Deck::derive() {
+  const auto number = [this](std::string_view key) { return get<std::int64_t>(key); };
+  const auto fill = [this, number](std::string_view key, std::int64_t derived) {
+    if (number(key) != 0) return;
+    const Parameter* row = find(key);
+    entries_[static_cast<std::size_t>(row - registry().data())] = {derived, "derived", true};
+  };
+  // The divisions by two keys that a pattern may not use are checked where it does (check.cpp).
+  fill("model.num_query_groups", number("model.num_attention_heads"));
+  fill("model.head_dim", number("model.hidden_size") / number("model.num_attention_heads"));
+  fill("model.ffn_hidden_size", 4 * number("model.hidden_size"));
+  fill("model.moe_ffn_hidden_size", number("model.ffn_hidden_size"));
+  fill("model.mamba_num_heads", 2 * number("model.hidden_size") / number("model.mamba_head_dim"));
+  fill("optim.decay_steps", number("run.steps"));
+  fill("optim.wsd_decay_steps", (number("optim.decay_steps") + 9) / 10);
+}
+
+}  // namespace stowage::inputs

@@ -1,0 +1,172 @@
+#include "inputs/deck/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "execution/error.hpp"
+
+namespace stowage::inputs {
+
+using execution::throw_usage;
+
+namespace {
+
+std::int64_t number(const Deck& deck, std::string_view key) { return deck.get<std::int64_t>(key); }
+
+/// The pattern's letters, and its cuts.
+void check_pattern(const Deck& deck) {
+  const auto& pattern = deck.get<std::string>("model.pattern");
+  if (pattern.empty()) throw_usage("model.pattern is empty: a model needs a letter for each layer");
+  const std::size_t bad = pattern.find_first_not_of("M*-E|");
+  if (bad != std::string::npos) {
+    throw_usage(
+        "{}: letter '{}' at position {} is unknown: M Mamba-2, * attention, - dense MLP, E mixture "
+        "of experts, | pipeline cut",
+        deck.cite("model.pattern"), pattern[bad], bad + 1);
+  }
+  const bool empty_stage =
+      pattern.front() == '|' || pattern.back() == '|' || pattern.find("||") != std::string::npos;
+  if (empty_stage) {
+    throw_usage("{}: a pipeline cut | must stand between two layers", deck.cite("model.pattern"));
+  }
+}
+
+/// `small` divides `large`, both by key.
+void check_divides(const Deck& deck, std::string_view small, std::string_view large) {
+  if (number(deck, large) % number(deck, small) == 0) return;
+  throw_usage("{} must divide {}", deck.cite(small), deck.cite(large));
+}
+
+void check_at_most(const Deck& deck, std::string_view small, std::string_view large) {
+  if (number(deck, small) <= number(deck, large)) return;
+  throw_usage("{} must be at most {}", deck.cite(small), deck.cite(large));
+}
+
+void check_attention(const Deck& deck) {
+  check_divides(deck, "model.num_query_groups", "model.num_attention_heads");
+  if (deck.where("model.head_dim") == "derived") {
+    check_divides(deck, "model.num_attention_heads", "model.hidden_size");
+  }
+  if (deck.get<std::string>("model.position_embedding") == "rope" &&
+      number(deck, "model.head_dim") % 2 != 0) {
+    throw_usage("{} must be even for {}", deck.cite("model.head_dim"),
+                deck.cite("model.position_embedding"));
+  }
+}
+
+void check_mamba(const Deck& deck) {
+  const std::int64_t inner = 2 * number(deck, "model.hidden_size");
+  if (deck.where("model.mamba_num_heads") == "derived" &&
+      inner % number(deck, "model.mamba_head_dim") != 0) {
+    throw_usage("{} must divide 2 * {}, the inner width of a Mamba layer by default",
+                deck.cite("model.mamba_head_dim"), deck.cite("model.hidden_size"));
+  }
+  check_divides(deck, "model.mamba_num_groups", "model.mamba_num_heads");
+  if (!(deck.get<double>("model.mamba_dt_min") < deck.get<double>("model.mamba_dt_max"))) {
+    throw_usage("{} must be below {}", deck.cite("model.mamba_dt_min"),
+                deck.cite("model.mamba_dt_max"));
+  }
+}
+
+void check_experts(const Deck& deck) {
+  check_at_most(deck, "model.moe_router_topk", "model.num_moe_experts");
+  check_divides(deck, "model.moe_num_groups", "model.num_moe_experts");
+  check_at_most(deck, "model.moe_group_topk", "model.moe_num_groups");
+  const std::int64_t open =
+      number(deck, "model.moe_group_topk") *
+      (number(deck, "model.num_moe_experts") / number(deck, "model.moe_num_groups"));
+  if (number(deck, "model.moe_router_topk") > open) {
+    throw_usage("{} is more than the {} experts of {} groups that a token may choose from ({}, {})",
+                deck.cite("model.moe_router_topk"), open, number(deck, "model.moe_group_topk"),
+                deck.cite("model.moe_num_groups"), deck.cite("model.num_moe_experts"));
+  }
+}
+
+void check_training(const Deck& deck) {
+  check_divides(deck, "train.micro_batch_size", "train.global_batch_size");
+  if (number(deck, "train.micro_batch_size") > 2147483647 / number(deck, "train.seq_length")) {
+    throw_usage("{} times {}: a microbatch has at most 2^31 - 1 tokens",
+                deck.cite("train.micro_batch_size"), deck.cite("train.seq_length"));
+  }
+  if (deck.get<double>("optim.min_lr") > deck.get<double>("optim.lr")) {
+    throw_usage("{} must be at most {}", deck.cite("optim.min_lr"), deck.cite("optim.lr"));
+  }
+  const auto& schedule = deck.get<std::string>("optim.schedule");
+  if (schedule != "constant") check_at_most(deck, "optim.warmup_steps", "optim.decay_steps");
+  if (schedule == "wsd") check_at_most(deck, "optim.wsd_decay_steps", "optim.decay_steps");
+  if (deck.get<std::string>("train.dtype") == "fp64" &&
+      deck.get<std::string>("execution.backend") == "cuda") {
+    throw_usage("{}: fp64 is for checks on the host, not for {}", deck.cite("train.dtype"),
+                deck.cite("execution.backend"));
+  }
+}
+
+void check_data(const Deck& deck) {
+  const auto& source = deck.get<std::string>("data.source");
+  if (source != "synthetic" && deck.get<std::string>("data.path").empty()) {
+    throw_usage("data.path is empty: give the file of {}, or data.source = \"synthetic\"",
+                deck.cite("data.source"));
+  }
+  if (number(deck, "data.document_token") >= number(deck, "model.vocab_size")) {
+    throw_usage("{} must be below {}", deck.cite("data.document_token"),
+                deck.cite("model.vocab_size"));
+  }
+  if (number(deck, "checkpoint.interval") > 0 &&
+      deck.get<std::string>("checkpoint.directory").empty()) {
+    throw_usage("{} needs a checkpoint.directory", deck.cite("checkpoint.interval"));
+  }
+}
+
+void check_memory(const Deck& deck) {
+  using Names = std::vector<std::string>;
+  for (const std::string& name : deck.get<Names>("recompute.modules")) {
+    if (name != "attn_norm" && name != "mlp_norm" && name != "mamba_norm") continue;
+    throw_usage("{}: {} cannot be computed again: it is the layer's input, where reruns end",
+                deck.cite("recompute.modules"), name);
+  }
+  if (deck.get<std::string>("graphs.mode") == "scopes" &&
+      deck.get<Names>("graphs.scopes").empty()) {
+    throw_usage("{} needs at least one of graphs.scopes", deck.cite("graphs.mode"));
+  }
+  if (deck.get<std::string>("offload.policy") == "manual" &&
+      deck.get<Names>("offload.modules").empty()) {
+    throw_usage("{} needs at least one of offload.modules", deck.cite("offload.policy"));
+  }
+}
+
+}  // namespace
+
+void check(const Deck& deck) {
+  check_pattern(deck);
+  const auto& pattern = deck.get<std::string>("model.pattern");
+  if (pattern.find('*') != std::string::npos) check_attention(deck);
+  if (pattern.find('M') != std::string::npos) check_mamba(deck);
+  if (pattern.find('E') != std::string::npos) check_experts(deck);
+  check_training(deck);
+  check_data(deck);
+  check_memory(deck);
+}
+
+std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
+  static constexpr std::array<std::string_view, 4> kAxes = {"parallel.tensor", "parallel.context",
+                                                            "parallel.expert", "parallel.pipeline"};
+  for (const std::string_view axis : kAxes) {
+    if (number(deck, axis) == 1) continue;
+    throw_usage("{} is not supported by this version: only data parallelism is, so it must be 1",
+                deck.cite(axis));
+  }
+  const std::int64_t data = number(deck, "parallel.data");
+  if (data != 0 && data != ranks) {
+    throw_usage("{} must be 0 or the number of ranks, {}", deck.cite("parallel.data"), ranks);
+  }
+  const std::int64_t share = ranks * number(deck, "train.micro_batch_size");
+  if (number(deck, "train.global_batch_size") % share != 0) {
+    throw_usage("{} must be a multiple of ranks * micro_batch_size = {} * {} = {}",
+                deck.cite("train.global_batch_size"), ranks, number(deck, "train.micro_batch_size"),
+                share);
+  }
+  return number(deck, "train.global_batch_size") / share;
+}
+
+}  // namespace stowage::inputs

@@ -1,0 +1,93 @@
+// The one place that sees CLI11.
+#include "inputs/deck/command_line.hpp"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "execution/error.hpp"
+#include "inputs/deck/help.hpp"
+#include "inputs/deck/value.hpp"
+
+namespace stowage::inputs {
+
+using execution::throw_usage;
+
+namespace {
+
+void add(CLI::App& app, const ExtraOption& option) {
+  const auto add_to = [&](auto* target) {
+    using Target = std::remove_pointer_t<decltype(target)>;
+    if constexpr (std::is_same_v<Target, bool>) {
+      app.add_flag(option.name, *target, option.help);
+    } else {
+      app.add_option(option.name, *target, option.help);
+    }
+  };
+  std::visit(add_to, option.target);
+}
+
+/// Sorts positional words: one deck, and overrides.
+void take_words(CommandLine& line, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    // A path may hold '=', but hardly before the first dot of "section.key=value".
+    const std::size_t equals = word.find('=');
+    const bool is_override = equals != std::string::npos && word.find('/') > equals;
+    if (is_override) {
+      line.overrides.push_back(word);
+    } else if (line.deck.empty()) {
+      line.deck = word;
+    } else {
+      throw_usage("command line: two decks, '{}' and '{}'; overrides are section.key=value",
+                  line.deck, word);
+    }
+  }
+}
+
+std::string whole_help(const CLI::App& app) { return app.help() + "\n" + help_keys(); }
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv, const DriverInfo& driver) {
+  CommandLine line;
+  std::vector<std::string> words;
+  std::string out, key;
+  bool help = false, version = false;
+
+  CLI::App app(driver.summary, driver.name);
+  app.set_help_flag();  // ours also lists the keys, and never ends the process
+  app.add_option("words", words, "DECK.toml and overrides section.key=value")->expected(0, -1);
+  app.add_option("--deck", line.deck, "The deck; the same as naming it alone");
+  app.add_option("--from", line.from, "Run the deck stored in a result set again");
+  app.add_option("--out", out, "Path of the result set: the same as run.output=PATH");
+  app.add_option("--json", line.json, "Path of the JSON lines; default: beside the result set");
+  app.add_flag("--dry-run", line.dry_run, "Print what would run: parameters, memory, flops");
+  app.add_flag("--print-config", line.print_config, "Print the resolved deck, itself a deck");
+  app.add_flag("--quiet", line.quiet, "Print the verdict only");
+  app.add_option("--help-key", key, "Explain a key or a section of the deck");
+  app.add_flag("-h,--help", help, "This text");
+  app.add_flag("--version", version, "Print the version");
+  for (const ExtraOption& option : driver.options) add(app, option);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    throw_usage("command line: {} (--help lists the options)", error.what());
+  }
+  if (help) line.print_and_exit = whole_help(app);
+  if (version) line.print_and_exit = fmt::format("{} {}\n", driver.name, driver.version);
+  if (!key.empty()) line.print_and_exit = help_key(key);
+  if (!line.print_and_exit.empty()) return line;
+
+  take_words(line, words);
+  if (!out.empty()) line.overrides.push_back("run.output=" + to_toml(Value(out)));
+  if (!line.deck.empty() && !line.from.empty()) {
+    throw_usage("command line: deck '{}' and --from '{}': give one of them", line.deck, line.from);
+  }
+  if (driver.needs_deck && line.deck.empty() && line.from.empty()) {
+    throw_usage("command line: no deck: {} DECK.toml [section.key=value ...]", driver.name);
+  }
+  return line;
+}
+
+}  // namespace stowage::inputs

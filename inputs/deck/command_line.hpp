@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace stowage::inputs {
+
+/// An option that one driver has besides the common ones: "--ranks", its help, and where it goes.
+/// A bool is a flag; a vector takes the option several times.
+struct ExtraOption {
+  std::string name;
+  std::string help;
+  std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*> target;
+};
+
+/// Who asks: the words of --help and --version.
+struct DriverInfo {
+  std::string name;     ///< "stowage_train"
+  std::string summary;  ///< one sentence
+  std::string version;  ///< what --version prints
+  std::vector<ExtraOption> options = {};
+  bool needs_deck = true;  ///< a missing deck is a usage error
+};
+
+/// The command line that all drivers share:
+///   DRIVER [DECK.toml] [section.key=value ...] [--from FILE.h5] [--dry-run] [--print-config] …
+struct CommandLine {
+  std::string deck;                    ///< path of the deck file, or empty
+  std::string from;                    ///< result set whose deck is run again, or empty
+  std::vector<std::string> overrides;  ///< "section.key=value", in order; --out is one of them
+  std::string json;                    ///< JSON lines go here; empty: beside the result
+  bool dry_run = false;
+  bool print_config = false;
+  bool quiet = false;
+
+  /// Text of --help, --help-key or --version: if not empty, print it on rank 0 and exit with 0.
+  std::string print_and_exit;
+};
+
+/// Parses the command line. Throws a usage error (exit code 2) for anything unknown.
+CommandLine parse_command_line(int argc, const char* const* argv, const DriverInfo& driver);
+
+}  // namespace stowage::inputs

@@ -1,0 +1,6 @@
+// Prints docs/deck.md.
+#include <fmt/core.h>
+
+#include "inputs/deck/help.hpp"
+
+int main() { fmt::print("{}", stowage::inputs::reference_page()); }

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inputs/deck/value.hpp"
+
+namespace stowage::inputs {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The numbers a key accepts: from `low` to `high`, each included unless its `open` flag is set.
+/// For a list, each item.
+struct Range {
+  double low = -kInfinity;
+  double high = kInfinity;
+  bool open_low = false;
+  bool open_high = false;
+
+  bool contains(double value) const;
+  std::string text() const;  ///< "[0, 1)"; empty if anything goes
+};
+
+constexpr Range at_least(double low) { return {.low = low}; }
+constexpr Range above(double low) { return {.low = low, .open_low = true}; }
+constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
+constexpr Range from_to_below(double low, double high) {
+  return {.low = low, .high = high, .open_high = true};
+}
+
+/// One parameter: the row that makes the TOML key, the override, the help, the page of
+/// docs/deck.md and the HDF5 attribute.
+struct Parameter {
+  /// "section.name".
+  std::string_view key = {};
+  /// The default; its type is the type of the key.
+  Value fallback = {};
+  /// "B" also accepts sizes such as "64 GiB"; empty: a plain number or text.
+  std::string_view unit = {};
+  Range range = {};
+  /// The words that a string, or each item of a list, may be; empty: any.
+  std::vector<std::string_view> allowed = {};
+  /// Does the value decide what a step computes?
+  bool numerics = false;
+  /// One or more sentences.
+  std::string_view help = {};
+
+  std::string_view section() const { return key.substr(0, key.find('.')); }
+  std::string_view name() const { return key.substr(key.find('.') + 1); }
+};
+
+/// All rows, grouped by section, in the order in which decks are printed.
+std::span<const Parameter> registry();
+
+/// The row of a key, or nullptr.
+const Parameter* find(std::string_view key);
+
+/// The registered key that a wrong one most likely means ("train.lr" means "optim.lr").
+std::string_view nearest_key(std::string_view key);
+
+/// A section of the registry: its name and what it is about.
+struct Section {
+  std::string_view name;
+  std::string_view help;
+};
+
+/// All sections in the order of registry(), then what is no row: `expects`, with free keys
+/// (deck.hpp), and `include`.
+std::span<const Section> sections();
+
+namespace detail {
+// The rows, by what they are about; one file each.
+std::vector<Parameter> run_parameters();
+std::vector<Parameter> model_parameters();
+std::vector<Parameter> training_parameters();
+std::vector<Parameter> memory_parameters();
+std::vector<Parameter> machine_parameters();
+}  // namespace detail
+
+}  // namespace stowage::inputs

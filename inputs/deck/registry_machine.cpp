@@ -1,0 +1,68 @@
+// Rows of [machine] and [validate].
+#include "inputs/deck/registry.hpp"
+
+namespace stowage::inputs::detail {
+
+using std::string;
+
+std::vector<Parameter> machine_parameters() {
+  return {
+      {.key = "machine.name", .fallback = string(), .help = "Kind of device, for tables."},
+      {.key = "machine.device_memory_bytes",
+       .fallback = 0,
+       .unit = "B",
+       .range = at_least(0),
+       .help = "Memory of one device. 0: not known."},
+      {.key = "machine.matmul_flops_per_s",
+       .fallback = 0.0,
+       .unit = "FLOP/s",
+       .range = at_least(0),
+       .help = "Measured rate of large bf16 products on random data. 0: not known."},
+      {.key = "machine.device_copy_bytes_per_s",
+       .fallback = 0.0,
+       .unit = "B/s",
+       .range = at_least(0),
+       .help = "Measured device-to-device copy, bytes read plus written. 0: not known."},
+      {.key = "machine.d2h_bytes_per_s",
+       .fallback = 0.0,
+       .unit = "B/s",
+       .range = at_least(0),
+       .help = "Measured copy from device to pinned host memory. 0: not known."},
+      {.key = "machine.h2d_bytes_per_s",
+       .fallback = 0.0,
+       .unit = "B/s",
+       .range = at_least(0),
+       .help = "Measured copy from pinned host to device memory. 0: not known."},
+      {.key = "machine.duplex_bytes_per_s",
+       .fallback = 0.0,
+       .unit = "B/s",
+       .range = at_least(0),
+       .help = "Measured sum of both directions at once. 0: not known."},
+      {.key = "machine.allreduce_bytes_per_s",
+       .fallback = 0.0,
+       .unit = "B/s",
+       .range = at_least(0),
+       .help = "Measured bus bandwidth of a large all-reduce. 0: not known."},
+      {.key = "machine.copy_slowdown",
+       .fallback = 1.0,
+       .range = at_least(1),
+       .help = "Factor on the time of compute that runs beside a copy to the host."},
+      {.key = "validate.val_loss_below",
+       .fallback = kInfinity,
+       .unit = "nats/token",
+       .help = "The last validation loss must be smaller. inf: not checked."},
+      {.key = "validate.val_loss_falling",
+       .fallback = false,
+       .help = "The last validation loss must be below the one before it."},
+      {.key = "validate.loss_below",
+       .fallback = kInfinity,
+       .unit = "nats/token",
+       .help = "The last training loss must be smaller. inf: not checked."},
+      {.key = "validate.grad_norm_below",
+       .fallback = kInfinity,
+       .help = "Every gradient norm after warm-up, before clipping, must be smaller. inf: not "
+               "checked."},
+  };
+}
+
+}  // namespace stowage::inputs::detail

@@ -1,0 +1,168 @@
+// Rows of [parallel], [offload], [recompute], [graphs] and [execution]: where and how, never what.
+#include "inputs/deck/registry.hpp"
+
+namespace stowage::inputs::detail {
+
+using std::string;
+using Words = std::vector<std::string_view>;
+
+namespace {
+
+// Names of saved tensors, as in the table of modules in the user's guide.
+const Words kModules = {"attn_norm", "mlp_norm",   "mamba_norm",    "qkv_linear",
+                        "mlp_fc1",   "expert_fc1", "mamba_in_proj", "core_attn",
+                        "attn_proj", "mlp_act",    "shared_expert", "moe_act",
+                        "group_mlp", "mamba_conv", "mamba_ssm",     "mamba_out_proj"};
+
+std::vector<Parameter> parallel_rows() {
+  return {
+      {.key = "parallel.data",
+       .fallback = 0,
+       .unit = "ranks",
+       .range = at_least(0),
+       .help = "Data-parallel ranks. 0: all ranks that the other axes leave."},
+      {.key = "parallel.tensor",
+       .fallback = 1,
+       .unit = "ranks",
+       .range = at_least(1),
+       .help = "Tensor-parallel ranks, with sequence parallelism."},
+      {.key = "parallel.context",
+       .fallback = 1,
+       .unit = "ranks",
+       .range = at_least(1),
+       .help = "Context-parallel ranks."},
+      {.key = "parallel.expert",
+       .fallback = 1,
+       .unit = "ranks",
+       .range = at_least(1),
+       .help = "Expert-parallel ranks."},
+      {.key = "parallel.pipeline",
+       .fallback = 1,
+       .unit = "ranks",
+       .range = at_least(1),
+       .help = "Pipeline stages."},
+  };
+}
+
+std::vector<Parameter> offload_rows() {
+  return {
+      {.key = "offload.policy",
+       .fallback = string("none"),
+       .allowed = {"none", "manual", "auto"},
+       .help = "none: everything saved stays on the device. manual: what the keys below say. auto: "
+               "the planner chooses within the budgets."},
+      {.key = "offload.modules",
+       .fallback = std::vector<string>{},
+       .allowed = kModules,
+       .help = "Saved tensors that may leave the device (manual)."},
+      {.key = "offload.fraction",
+       .fallback = 1.0,
+       .range = between(0, 1),
+       .help = "Part of the bytes of each module name that leaves: whole tensors, earliest in "
+               "forward first, never above."},
+      {.key = "offload.min_tensor_bytes",
+       .fallback = 1 << 20,
+       .unit = "B",
+       .range = at_least(0),
+       .help = "Smaller buffers stay."},
+      {.key = "offload.delta_bytes_across_pp_ranks",
+       .fallback = 0,
+       .unit = "B",
+       .range = at_least(0),
+       .help = "Pipeline rank p keeps p times as many bytes, earliest in backward first."},
+      {.key = "offload.max_inflight",
+       .fallback = -1,
+       .range = at_least(-1),
+       .help = "Copies to the host in flight per module name before compute waits for the oldest. "
+               "0: each is joined at once. -1: no cap."},
+      {.key = "offload.max_inflight_bytes_d2h",
+       .fallback = -1,
+       .unit = "B",
+       .range = at_least(-1),
+       .help = "Bytes in flight to the host. -1: no cap."},
+      {.key = "offload.max_inflight_bytes_h2d",
+       .fallback = -1,
+       .unit = "B",
+       .range = at_least(-1),
+       .help = "Bytes in flight from the host. -1: no cap."},
+      {.key = "offload.delay_until_graph",
+       .fallback = false,
+       .help = "The copies of a graph segment start right after the next launch, the last ones at "
+               "step end."},
+      {.key = "offload.keep_unhidden",
+       .fallback = true,
+       .help = "What could not come back in time stays on the device."},
+      {.key = "offload.device_budget_bytes",
+       .fallback = 0,
+       .unit = "B",
+       .range = at_least(0),
+       .help = "Device memory that auto may use. 0: offload exactly what costs nothing."},
+      {.key = "offload.host_budget_bytes",
+       .fallback = -1,
+       .unit = "B",
+       .range = at_least(-1),
+       .help = "Pinned host memory per rank. -1: no cap."},
+      {.key = "recompute.modules",
+       .fallback = std::vector<string>{},
+       .allowed = kModules,
+       .help = "Saved tensors that are computed again in backward. Listed in both tables: "
+               "recomputed where the producers can be rerun, else offloaded."},
+  };
+}
+
+std::vector<Parameter> graph_rows() {
+  return {
+      {.key = "graphs.mode",
+       .fallback = string("off"),
+       .allowed = {"off", "scopes", "step"},
+       .help = "off: every op is launched by itself. scopes: one graph for each instance of a "
+               "listed scope. step: the whole step in graphs."},
+      {.key = "graphs.scopes",
+       .fallback = std::vector<string>{},
+       .allowed = {"attn", "mamba", "mlp", "moe_router", "moe", "layer"},
+       .help = "Scopes that become graphs in mode scopes."},
+      {.key = "graphs.warmup_steps",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .help = "Real steps that run eagerly before capture."},
+      {.key = "graphs.max_packed_seqs",
+       .fallback = std::vector<std::int64_t>{},
+       .range = at_least(1),
+       .help = "Capacities, in documents of a microbatch, for which graphs are captured; the "
+               "smallest that fits is used. Empty: one, as data.max_documents says."},
+  };
+}
+
+std::vector<Parameter> execution_rows() {
+  return {
+      {.key = "execution.backend",
+       .fallback = string("auto"),
+       .allowed = {"auto", "host", "cuda"},
+       .help = "Where the program runs. auto: cuda if this build and machine have it."},
+      {.key = "execution.delay_seed",
+       .fallback = 0,
+       .range = at_least(0),
+       .help = "Seed of random delays of ops on the host backend, to find ordering mistakes. 0: "
+               "no delays."},
+      {.key = "execution.audit",
+       .fallback = false,
+       .help = "Check that each op touches only the buffers it declares. Slow."},
+      {.key = "execution.ring_slots",
+       .fallback = 3,
+       .range = between(2, 64),
+       .help = "Pinned slots k of inputs and metrics: the host runs at most k - 1 steps ahead."},
+  };
+}
+
+}  // namespace
+
+std::vector<Parameter> memory_parameters() {
+  std::vector<Parameter> rows = parallel_rows();
+  for (const auto& part : {offload_rows(), graph_rows(), execution_rows()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
+
+}  // namespace stowage::inputs::detail

@@ -1,0 +1,34 @@
+// Rows of [run].
+#include "inputs/deck/registry.hpp"
+
+namespace stowage::inputs::detail {
+
+using std::string;
+
+std::vector<Parameter> run_parameters() {
+  return {
+      {.key = "run.name", .fallback = string("run"), .help = "Name of the run in its results."},
+      {.key = "run.seed",
+       .fallback = 1234,
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Seed of initial weights, sample order and synthetic tokens."},
+      {.key = "run.steps",
+       .fallback = 100,
+       .unit = "steps",
+       .range = at_least(0),
+       .help =
+           "Optimizer steps. The learning-rate schedule ends here unless optim.decay_steps says "
+           "otherwise."},
+      {.key = "run.output",
+       .fallback = string(),
+       .help = "Path of the result set (HDF5). Empty: <run.name>.h5 in the working directory."},
+      {.key = "run.log_interval",
+       .fallback = 10,
+       .unit = "steps",
+       .range = at_least(1),
+       .help = "A progress line every so many steps."},
+  };
+}
+
+}  // namespace stowage::inputs::detail

@@ -1,0 +1,198 @@
+// Rows of [train], [data], [optim], [eval] and [checkpoint].
+#include "inputs/deck/registry.hpp"
+
+namespace stowage::inputs::detail {
+
+using std::string;
+
+namespace {
+
+std::vector<Parameter> train_rows() {
+  return {
+      {.key = "train.dtype",
+       .fallback = string("bf16"),
+       .allowed = {"fp32", "bf16", "fp64"},
+       .numerics = true,
+       .help = "Element type of weights and activations. bf16 has fp32 master weights; fp64 is for "
+               "checks on the host."},
+      {.key = "train.micro_batch_size",
+       .fallback = 1,
+       .unit = "sequences",
+       .range = at_least(1),
+       .numerics = true,
+       .help = "Sequences of one microbatch on one rank."},
+      {.key = "train.global_batch_size",
+       .fallback = 1,
+       .unit = "sequences",
+       .range = at_least(1),
+       .numerics = true,
+       .help = "Sequences of one optimizer step over all ranks: a multiple of ranks * "
+               "micro_batch_size."},
+      {.key = "train.seq_length",
+       .fallback = 256,
+       .unit = "tokens",
+       .range = between(1, 1 << 24),
+       .numerics = true,
+       .help = "Tokens T of a sequence."},
+  };
+}
+
+std::vector<Parameter> data_rows() {
+  return {
+      {.key = "data.source",
+       .fallback = string("auto"),
+       .allowed = {"auto", "text", "megatron", "llmc", "synthetic"},
+       .numerics = true,
+       .help = "Format of the tokens. auto: a Megatron .bin/.idx pair or an llm.c shard by its "
+               "magic, any other file as text, one token a byte."},
+      {.key = "data.path",
+       .fallback = string(),
+       .help = "The data file, relative to the working directory; for Megatron data the .idx, the "
+               ".bin or both without suffix."},
+      {.key = "data.validation_path",
+       .fallback = string(),
+       .help = "Held-out data in a file of its own. Empty: held_out_fraction of data.path."},
+      {.key = "data.packing",
+       .fallback = string("documents"),
+       .allowed = {"documents", "none"},
+       .numerics = true,
+       .help = "documents: attention, convolution and scan end where a document ends, and nothing "
+               "is predicted across. none: boundaries are ignored."},
+      {.key = "data.held_out_fraction",
+       .fallback = 0.05,
+       .range = from_to_below(0, 1),
+       .numerics = true,
+       .help = "The last part of the documents, kept for evaluation."},
+      {.key = "data.max_documents",
+       .fallback = 0,
+       .range = at_least(0),
+       .help = "Documents that a microbatch may hold: the capacity of cu_seqlens. 0: what the data "
+               "can need at most."},
+      {.key = "data.document_token",
+       .fallback = -1,
+       .range = at_least(-1),
+       .numerics = true,
+       .help = "Token that starts a document in files without stored boundaries (llm.c's GPT-2 "
+               "shards: 50256). -1: none."},
+      {.key = "data.synthetic_tokens",
+       .fallback = 1 << 24,
+       .unit = "tokens",
+       .range = at_least(2),
+       .numerics = true,
+       .help = "Length of the synthetic stream: uniform random tokens by position."},
+      {.key = "data.synthetic_document_length",
+       .fallback = 0,
+       .unit = "tokens",
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Mean length of synthetic documents, which are uniform in [1, 2 * mean). 0: the "
+               "stream is one document."},
+  };
+}
+
+std::vector<Parameter> optimizer_rows() {
+  return {
+      {.key = "optim.lr",
+       .fallback = 3e-4,
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Largest learning rate."},
+      {.key = "optim.min_lr",
+       .fallback = 3e-5,
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Learning rate at and after the end of the decay."},
+      {.key = "optim.warmup_steps",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Steps of linear warm-up."},
+      {.key = "optim.schedule",
+       .fallback = string("cosine"),
+       .allowed = {"cosine", "wsd", "constant"},
+       .numerics = true,
+       .help = "After warm-up: half a cosine to min_lr, warm-up-stable-decay, or constant lr."},
+      {.key = "optim.decay_steps",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Step at which min_lr is reached. 0: run.steps."},
+      {.key = "optim.wsd_decay_steps",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Length of the linear decay that ends schedule wsd. 0: a tenth of decay_steps, "
+               "rounded up."},
+      {.key = "optim.adam_beta1",
+       .fallback = 0.9,
+       .range = from_to_below(0, 1),
+       .numerics = true,
+       .help = "Decay of the first moment."},
+      {.key = "optim.adam_beta2",
+       .fallback = 0.95,
+       .range = from_to_below(0, 1),
+       .numerics = true,
+       .help = "Decay of the second moment."},
+      {.key = "optim.adam_eps",
+       .fallback = 1e-8,
+       .range = above(0),
+       .numerics = true,
+       .help = "Added to the root of the second moment."},
+      {.key = "optim.weight_decay",
+       .fallback = 0.1,
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Decoupled decay of matrices; vectors are never decayed."},
+      {.key = "optim.clip_grad",
+       .fallback = 1.0,
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Largest global gradient norm. 0: no clipping."},
+  };
+}
+
+std::vector<Parameter> saving_rows() {
+  return {
+      {.key = "eval.interval",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .help = "Evaluate every so many steps, and at the end. 0: at the end only."},
+      {.key = "eval.steps",
+       .fallback = 0,
+       .unit = "batches",
+       .range = at_least(0),
+       .help = "Global batches of one evaluation. 0: all held-out data."},
+      {.key = "checkpoint.directory",
+       .fallback = string(),
+       .help = "Where checkpoints are written. Empty: no checkpoints."},
+      {.key = "checkpoint.interval",
+       .fallback = 0,
+       .unit = "steps",
+       .range = at_least(0),
+       .help = "Save every so many steps, and at the end. 0: at the end only."},
+      {.key = "checkpoint.resume",
+       .fallback = string("auto"),
+       .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "
+               "checkpoint."},
+      {.key = "checkpoint.keep_last",
+       .fallback = 2,
+       .range = at_least(1),
+       .help = "Checkpoints kept; older ones are deleted."},
+  };
+}
+
+}  // namespace
+
+std::vector<Parameter> training_parameters() {
+  std::vector<Parameter> rows = train_rows();
+  for (const auto& part : {data_rows(), optimizer_rows(), saving_rows()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
+
+}  // namespace stowage::inputs::detail
