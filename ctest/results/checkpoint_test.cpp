@@ -1,0 +1,270 @@
+#include "results/checkpoint.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <random>
+
+#include "results/checkpoint_directory.hpp"
+#include "results/h5.hpp"
+#include "scratch_folder.hpp"
+
+namespace stowage::results {
+namespace {
+
+namespace fs = std::filesystem;
+using execution::Dtype;
+using execution::Exit;
+using test::expect_error;
+using test::ScratchFolder;
+
+/// Tensors with random bits: NaNs, infinities and denormals must come back as they are.
+class Model {
+ public:
+  explicit Model(unsigned seed) : generator_(seed) {
+    add({"layers.0.mamba.in_proj.weight", Dtype::bf16, {300, 64}});
+    add({"layers.0.mamba.in_proj.weight.master", Dtype::fp32, {300, 64}});
+    add({"layers.1.moe.experts.fc1.weight", Dtype::fp32, {4, 96, 3000}});  // 4.4 MiB: 5 chunks
+    add({"layers.1.moe.expert_bias", Dtype::fp32, {4}});
+    add({"state/tokens", Dtype::int64, {}});
+    add({"state/empty", Dtype::fp32, {0, 3}});
+    add({"embedding", Dtype::fp64, {17, 5}});
+    add({"mask", Dtype::uint8, {1001}});
+    add({"counts", Dtype::int32, {7}});
+  }
+
+  std::vector<TensorSource> sources() const {
+    std::vector<TensorSource> list;
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      list.push_back(from_memory(specs[i], bytes[i].data()));
+    return list;
+  }
+
+  std::vector<TensorTarget> targets() {
+    std::vector<TensorTarget> list;
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      list.push_back(to_memory(specs[i], bytes[i].data()));
+    return list;
+  }
+
+  void poison() {
+    for (auto& buffer : bytes) std::fill(buffer.begin(), buffer.end(), std::byte{0xA5});
+  }
+
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<std::byte>> bytes;
+
+ private:
+  void add(TensorSpec spec) {
+    std::vector<std::byte> buffer(spec.bytes());
+    for (auto& byte : buffer) byte = static_cast<std::byte>(generator_() & 0xffU);
+    specs.push_back(std::move(spec));
+    bytes.push_back(std::move(buffer));
+  }
+
+  std::mt19937 generator_;
+};
+
+CheckpointState state_at(std::int64_t step) {
+  return {.step = step,
+          .values = {{"loader.epoch", std::int64_t{2}},
+                     {"loader.position", std::int64_t{1} << 40},
+                     {"loss_scale", 0.1}},
+          .deck = "[train]\n"};
+}
+
+TEST(checkpoint, comes_back_to_the_bit) {
+  const ScratchFolder folder;
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Model model(seed);
+  const auto saved = model.bytes;
+  const auto bytes = save_checkpoint(folder / "a.h5", state_at(7), model.sources());
+  EXPECT_EQ(bytes, static_cast<std::int64_t>(fs::file_size(folder / "a.h5")));
+  EXPECT_FALSE(fs::exists(folder / "a.h5.part"));
+  model.poison();
+  const Checkpoint file(folder / "a.h5");
+  file.load(model.targets());
+  EXPECT_EQ(model.bytes, saved);
+  EXPECT_EQ(file.state().step, 7);
+  EXPECT_EQ(integer_value(file.state(), "loader.position"), std::int64_t{1} << 40);
+  EXPECT_EQ(real_value(file.state(), "loss_scale"), 0.1);
+  EXPECT_EQ(file.state().deck, "[train]\n");
+  EXPECT_EQ(file.tensors().size(), model.specs.size());
+}
+
+TEST(checkpoint, order_of_tensors_does_not_matter) {
+  const ScratchFolder folder;
+  Model model(1);
+  const auto saved = model.bytes;
+  save_checkpoint(folder / "a.h5", state_at(1), model.sources());
+  model.poison();
+  auto targets = model.targets();
+  std::reverse(targets.begin(), targets.end());
+  Checkpoint(folder / "a.h5").load(targets);
+  EXPECT_EQ(model.bytes, saved);
+}
+
+TEST(checkpoint, sources_are_read_in_order_and_in_pieces) {
+  const ScratchFolder folder;
+  const TensorSpec spec{"big", Dtype::fp32, {3000, 1024}};  // 11.7 MiB
+  std::size_t next = 0;
+  std::size_t largest = 0;
+  const TensorSource source{spec, [&](std::size_t offset, std::span<std::byte> to) {
+                              EXPECT_EQ(offset, next);
+                              next += to.size();
+                              largest = std::max(largest, to.size());
+                              std::fill(to.begin(), to.end(), std::byte{1});
+                            }};
+  save_checkpoint(folder / "a.h5", state_at(1), std::span(&source, 1));
+  EXPECT_EQ(next, spec.bytes());
+  EXPECT_LE(largest, std::size_t{4} << 20);
+}
+
+TEST(checkpoint, mismatches_name_file_and_tensor_and_load_nothing) {
+  const ScratchFolder folder;
+  Model model(1);
+  save_checkpoint(folder / "a.h5", state_at(1), model.sources());
+  const Checkpoint file(folder / "a.h5");
+  model.poison();
+  const auto poisoned = model.bytes;
+  auto changed = [&](auto&& change) {
+    auto targets = model.targets();
+    change(targets);
+    return [&file, targets] { file.load(targets); };
+  };
+  expect_error(Exit::usage, {"a.h5", "'embedding' is fp64 (17, 5), the model wants fp64 (17, 6)"},
+               changed([](auto& t) {
+                 t[6].spec.shape = {17, 6};
+               }));
+  expect_error(Exit::usage, {"'counts' is int32 (7), the model wants fp32 (7)"},
+               changed([](auto& t) { t[8].spec.dtype = Dtype::fp32; }));
+  expect_error(Exit::usage, {"a.h5", "has no tensor 'other'"},
+               changed([](auto& t) { t[0].spec.name = "other"; }));
+  expect_error(Exit::usage, {"holds tensor 'counts'", "which the model does not have"},
+               changed([](auto& t) { t.pop_back(); }));
+  EXPECT_EQ(model.bytes, poisoned);
+  auto fewer = model.targets();
+  fewer.pop_back();
+  file.load(fewer, true);
+}
+
+TEST(checkpoint, files_that_are_not_ours_or_cut_are_refused) {
+  const ScratchFolder folder;
+  const Model model(1);
+  test::write_all(folder / "text", "hello");
+  h5::File::create(folder / "other.h5").close();
+  save_checkpoint(folder / "cut.h5", state_at(1), model.sources());
+  test::truncate_to_half(folder / "cut.h5");
+  for (const auto& [name, word] : {std::pair{"text", "not an HDF5 file"},
+                                   {"other.h5", "not a stowage-checkpoint file"},
+                                   {"cut.h5", "truncated"},
+                                   {"none.h5", "no such file"}})
+    expect_error(Exit::usage, {name, word}, [&, n = name] { Checkpoint(folder / n); });
+}
+
+// Bytes of a tensor are changed in place: the file opens, the checksum tells.
+void damage(const fs::path& path, const Model& model, std::size_t tensor) {
+  std::string bytes = test::read_all(path);
+  const std::string piece(reinterpret_cast<const char*>(model.bytes[tensor].data()), 64);
+  const std::size_t at = bytes.find(piece);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 5] = static_cast<char>(bytes[at + 5] ^ 0x10);
+  test::write_all(path, bytes);
+}
+
+TEST(checkpoint, one_flipped_bit_is_found_and_its_tensor_named) {
+  const ScratchFolder folder;
+  Model model(1);
+  save_checkpoint(folder / "a.h5", state_at(1), model.sources());
+  damage(folder / "a.h5", model, 7);
+  const Checkpoint file(folder / "a.h5");
+  expect_error(Exit::usage, {"a.h5", "tensor 'mask' is damaged"}, [&] { file.verify(); });
+  expect_error(Exit::usage, {"tensor 'mask' is damaged"}, [&] { file.load(model.targets()); });
+}
+
+TEST(checkpoint, state_of_the_wrong_kind_is_refused) {
+  const auto state = state_at(1);
+  expect_error(Exit::usage, {"no state 'none'"}, [&] { integer_value(state, "none"); });
+  expect_error(Exit::usage, {"'loss_scale' is not an integer"},
+               [&] { integer_value(state, "loss_scale"); });
+}
+
+TEST(checkpoint, a_writer_killed_midway_leaves_no_final_file) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt");
+  directory.save(state_at(1), model.sources());
+  const pid_t child = fork();
+  if (child == 0) {
+    auto sources = model.sources();
+    sources.back().read = [](std::size_t, std::span<std::byte>) { raise(SIGKILL); };
+    directory.save(state_at(2), sources);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(directory.steps(), std::vector<std::int64_t>{1});
+  EXPECT_EQ(directory.latest().path, directory.file_of(1));
+}
+
+TEST(checkpoint, a_source_that_throws_leaves_nothing) {
+  const ScratchFolder folder;
+  auto sources = Model(1).sources();
+  sources.back().read = [](std::size_t, auto) { throw std::runtime_error("lost"); };
+  sources.resize(sources.size());
+  for (auto& source : sources) source.read = sources.back().read;
+  EXPECT_THROW(save_checkpoint(folder / "a.h5", state_at(1), sources), std::runtime_error);
+  EXPECT_FALSE(fs::exists(folder / "a.h5"));
+  EXPECT_FALSE(fs::exists(folder / "a.h5.part"));
+}
+
+TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt", 2);
+  directory.require_writable();
+  EXPECT_FALSE(directory.latest().path);
+  for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
+  EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 30}));
+  EXPECT_EQ(Checkpoint(folder / "ckpt/latest").state().step, 30);
+}
+
+TEST(checkpoint_directory, goes_back_to_the_newest_that_is_whole) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt");
+  for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
+  test::truncate_to_half(directory.file_of(30));
+  damage(directory.file_of(20), model, 7);
+  const auto found = directory.latest();
+  EXPECT_EQ(found.path, directory.file_of(10));
+  ASSERT_EQ(found.skipped.size(), 2U);
+  EXPECT_NE(found.skipped[0].find("truncated"), std::string::npos);
+  EXPECT_NE(found.skipped[1].find("mask"), std::string::npos);
+}
+
+TEST(checkpoint_directory, the_link_decides_after_going_back) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt", 1);
+  directory.save(state_at(30), model.sources());
+  directory.save(state_at(15), model.sources());  // resumed from step 10, say
+  EXPECT_EQ(directory.latest().path, directory.file_of(15));
+  EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{15, 30}));
+  fs::remove(folder / "ckpt/latest");
+  EXPECT_EQ(directory.latest().path, directory.file_of(30));
+}
+
+TEST(checkpoint_directory, unwritable_folder_is_told_before_the_run) {
+  const ScratchFolder folder;
+  test::write_all(folder / "file", "");
+  expect_error(Exit::usage, {"a checkpoint", "file"},
+               [&] { CheckpointDirectory(folder / "file").require_writable(); });
+}
+
+}  // namespace
+}  // namespace stowage::results

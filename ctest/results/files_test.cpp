@@ -1,0 +1,163 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "results/json_log.hpp"
+#include "results/part_file.hpp"
+#include "results/sha256.hpp"
+#include "scratch_folder.hpp"
+
+namespace stowage::results {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::read_all;
+using test::ScratchFolder;
+using test::write_all;
+
+TEST(part_file, takes_its_name_only_when_committed) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "new/deep/a.txt";
+  {
+    PartFile file(path, "the file");
+    EXPECT_FALSE(fs::exists(path));
+    write_all(file.part(), "whole");
+    file.commit();
+  }
+  EXPECT_EQ(read_all(path), "whole");
+  EXPECT_FALSE(fs::exists(path.string() + ".part"));
+}
+
+TEST(part_file, leaves_the_old_file_when_given_up) {
+  const ScratchFolder folder;
+  write_all(folder / "a", "old");
+  {
+    PartFile file(folder / "a", "the file");
+    write_all(file.part(), "half");
+  }
+  EXPECT_EQ(read_all(folder / "a"), "old");
+  EXPECT_FALSE(fs::exists(folder / "a.part"));
+}
+
+TEST(part_file, a_killed_writer_leaves_no_final_file) {
+  const ScratchFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    PartFile file(folder / "a", "the file");
+    write_all(file.part(), "half");
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(fs::exists(folder / "a"));
+  EXPECT_EQ(read_all(folder / "a.part"), "half");
+}
+
+TEST(part_file, unwritable_places_are_usage_errors) {
+  const ScratchFolder folder;
+  write_all(folder / "file", "");
+  fs::create_directory(folder / "folder");
+  expect_error(execution::Exit::usage, {"the result", "file/a.h5"},
+               [&] { require_writable(folder / "file/a.h5", "the result"); });
+  expect_error(execution::Exit::usage, {"it is a folder"},
+               [&] { require_writable(folder / "folder", "the result"); });
+  require_writable(folder / "good.h5", "the result");
+  EXPECT_FALSE(fs::exists(folder / "good.h5"));
+  EXPECT_FALSE(fs::exists(folder / "good.h5.part"));
+}
+
+TEST(part_file, link_is_replaced) {
+  const ScratchFolder folder;
+  write_all(folder / "one", "1");
+  write_all(folder / "two", "2");
+  replace_link(folder / "latest", "one");
+  replace_link(folder / "latest", "two");
+  EXPECT_EQ(read_all(folder / "latest"), "2");
+}
+
+TEST(sha256, vectors_of_the_standard) {
+  const auto hash = [](const std::string& text) {
+    Sha256 sha;
+    sha.update(std::as_bytes(std::span(text)));
+    return sha.hex();
+  };
+  EXPECT_EQ(hash(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hash("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hash(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(sha256, pieces_give_the_same_as_the_whole) {
+  const ScratchFolder folder;
+  const std::string text(777, 'x');
+  write_all(folder / "a", text);
+  Sha256 sha;
+  for (std::size_t at = 0; at < text.size(); at += 37)
+    sha.update(std::as_bytes(std::span(text).subspan(at, std::min<std::size_t>(37, 777 - at))));
+  EXPECT_EQ(sha.hex(), sha256_of_file(folder / "a"));
+}
+
+std::vector<nlohmann::json> lines_of(const fs::path& path) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(read_all(path));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(json_log, every_line_is_an_object_as_it_happens) {
+  const ScratchFolder folder;
+  JsonLog log(folder / "run/a.jsonl");
+  log.write("step", {{"step", std::int64_t{3}},
+                     {"loss", std::nan("")},
+                     {"limit", std::numeric_limits<double>::infinity()},
+                     {"skipped", false},
+                     {"text", std::string("a \"quoted\"\nline \xff")}});
+  const auto lines = lines_of(folder / "run/a.jsonl");  // before the log is closed
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["event"], "step");
+  EXPECT_EQ(lines[0]["step"], 3);
+  EXPECT_TRUE(lines[0]["loss"].is_null());
+  EXPECT_TRUE(lines[0]["limit"].is_null());
+  EXPECT_EQ(lines[0]["skipped"], false);
+  EXPECT_EQ(lines[0]["text"].get<std::string>().substr(0, 15), "a \"quoted\"\nline");
+}
+
+TEST(json_log, continues_after_a_restart) {
+  const ScratchFolder folder;
+  JsonLog(folder / "a.jsonl").write("start", {});
+  JsonLog(folder / "a.jsonl", true).write("start", {});
+  EXPECT_EQ(lines_of(folder / "a.jsonl").size(), 2U);
+  JsonLog(folder / "a.jsonl").write(metric("train/val_loss", 2));
+  const auto lines = lines_of(folder / "a.jsonl");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["tag"], "train/val_loss");
+}
+
+TEST(json_log, verdict_lists_its_checks) {
+  const ScratchFolder folder;
+  Verdict verdict;
+  verdict.add(at_most("loss", 3, 2, "last loss"));
+  JsonLog(folder / "a.jsonl").write(verdict);
+  const auto line = lines_of(folder / "a.jsonl").at(0);
+  EXPECT_EQ(line["result"], "INVALID");
+  EXPECT_EQ(line["checks"][0]["passed"], false);
+}
+
+TEST(json_log, unwritable_path_is_a_usage_error_and_no_path_is_silent) {
+  const ScratchFolder folder;
+  write_all(folder / "file", "");
+  expect_error(execution::Exit::usage, {"a.jsonl"}, [&] { JsonLog(folder / "file/a.jsonl"); });
+  JsonLog().write("step", {});
+}
+
+}  // namespace
+}  // namespace stowage::results

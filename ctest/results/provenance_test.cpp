@@ -1,0 +1,108 @@
+#include "results/provenance.hpp"
+
+#include <stdlib.h>
+
+#include <regex>
+#include <set>
+
+#include "scratch_folder.hpp"
+
+namespace stowage::results {
+namespace {
+
+TEST(provenance, this_rank_finds_its_machine) {
+  const RankInfo info = this_rank(3, 2);
+  EXPECT_EQ(info.rank, 3);
+  EXPECT_FALSE(info.host.empty());
+  EXPECT_GT(info.cpus, 0);
+  EXPECT_FALSE(info.cpuset.empty());
+  EXPECT_GT(info.memory_bytes, 1 << 20);
+  EXPECT_NE(info.topology.find("PU:"), std::string::npos) << info.topology;
+}
+
+TEST(provenance, ranks_travel_as_text) {
+  RankInfo info = this_rank(3, 2);
+  info.gpu_name = "A \"GPU\"";
+  info.gpu_clock_hz = 1.98e9;
+  const RankInfo back = rank_from_text(to_text(info));
+  for_each_rank_field([&](const char* field, auto member, bool) {
+    EXPECT_EQ(back.*member, info.*member) << field;
+  });
+}
+
+std::vector<RankInfo> equal_ranks(std::size_t count) {
+  std::vector<RankInfo> ranks(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    ranks[i].rank = static_cast<std::int64_t>(i);
+    ranks[i].host = "n1";
+    ranks[i].cpuset = fmt::format("{}", i);
+    ranks[i].gpu_driver = "580.1";
+  }
+  return ranks;
+}
+
+TEST(provenance, the_odd_rank_is_named) {
+  auto ranks = equal_ranks(4);
+  EXPECT_TRUE(differences(ranks).empty());
+  ranks[2].gpu_driver = "535.0";
+  ranks[2].host = "n2";
+  const auto rows = differences(ranks);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0], "rank 2 (host n2): gpu_driver is '535.0', most ranks have '580.1'");
+}
+
+TEST(provenance, ranks_that_share_cpus_are_named) {
+  auto ranks = equal_ranks(3);
+  ranks[1].cpuset = "0-1";
+  const auto rows = differences(ranks);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_NE(rows[0].find("share CPUs 0"), std::string::npos) << rows[0];
+  ranks[0].host = "n2";
+  EXPECT_TRUE(differences(ranks).empty()) << "the same numbers on another host are other CPUs";
+}
+
+TEST(provenance, environment_is_an_allow_list) {
+  setenv("OMP_TEST_VARIABLE", "a=b", 1);
+  setenv("STOWAGE_TEST_TOKEN", "hidden", 1);
+  setenv("UNRELATED_TEST_VARIABLE", "hidden", 1);
+  bool found = false;
+  for (const auto& [name, value] : allowed_environment()) {
+    EXPECT_NE(value, Value(std::string("hidden"))) << name;
+    if (name == "OMP_TEST_VARIABLE") found = value == Value(std::string("a=b"));
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(provenance, every_run_has_its_own_uuid) {
+  const char* const argv[] = {"stowage_train", "a.toml"};
+  const std::regex form("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}");
+  std::set<std::string> uuids;
+  for (int i = 0; i < 100; ++i) {
+    const RunInfo run = begin_run(2, argv, 1, 0);
+    EXPECT_TRUE(std::regex_match(run.uuid, form)) << run.uuid;
+    uuids.insert(run.uuid);
+    EXPECT_EQ(run.argv[1], "a.toml");
+  }
+  EXPECT_EQ(uuids.size(), 100U);
+}
+
+TEST(provenance, software_names_build_and_libraries) {
+  std::set<std::string> names;
+  for (const auto& field : software({{"mpi", std::string("MPI 3.1")}}))
+    EXPECT_TRUE(names.insert(field.name).second) << field.name;
+  for (const char* name : {"git_describe", "compiler", "flags", "hdf5_loaded", "mpi"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_FALSE(loaded_libraries().empty());
+}
+
+TEST(provenance, files_are_hashed_up_to_a_limit) {
+  const test::ScratchFolder folder;
+  test::write_all(folder / "a", "abc");
+  EXPECT_EQ(record_file(folder / "a").sha256.substr(0, 8), "ba7816bf");
+  EXPECT_EQ(record_file(folder / "a", 2).sha256, "");
+  EXPECT_EQ(record_file(folder / "a", 2).bytes, 3);
+  test::expect_error(execution::Exit::usage, {"missing"}, [&] { record_file(folder / "missing"); });
+}
+
+}  // namespace
+}  // namespace stowage::results

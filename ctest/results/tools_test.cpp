@@ -1,0 +1,207 @@
+// The Python tools on files that the C++ writer made: STOWAGE_TOOLS is their folder.
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <regex>
+
+#include "results/h5.hpp"
+#include "sample_result.hpp"
+#include "scratch_folder.hpp"
+
+namespace stowage::results {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ScratchFolder;
+using test::write_sample;
+
+struct Ran {
+  int code;
+  std::string output;
+};
+
+Ran run_command(const std::string& command) {
+  const ScratchFolder folder;
+  const fs::path out = folder / "out";
+  const int status = std::system((command + " > " + out.string() + " 2>&1").c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, test::read_all(out)};
+}
+
+Ran tool(const std::string& name, const std::vector<fs::path>& files,
+         const std::string& options = "") {
+  std::string command = STOWAGE_PYTHON " " STOWAGE_TOOLS "/" + name + ".py " + options;
+  for (const auto& file : files) command += " " + file.string();
+  return run_command(command);
+}
+
+class tools : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string find =
+        "import importlib.util as u; exit(not (u.find_spec(\"h5py\") and "
+        "u.find_spec(\"matplotlib\")))";
+    if (run_command(STOWAGE_PYTHON " -c '" + find + "'").code != 0)
+      GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
+  }
+
+  fs::path sample(const std::string& name, const test::SampleRun& run = {},
+                  const Verdict& verdict = test::good_verdict()) {
+    write_sample(folder / name, run, verdict);
+    return folder / name;
+  }
+
+  // Finished files, each with one thing changed behind the writer's back by a Python statement on f.
+  std::vector<fs::path> edited(const std::vector<std::string>& edits) {
+    std::vector<fs::path> paths;
+    std::string script = "import h5py\n";
+    for (const auto& edit : edits) {
+      paths.push_back(sample(fmt::format("edited{}.h5", paths.size())));
+      script +=
+          fmt::format("with h5py.File('{}', 'r+') as f:\n    {}\n", paths.back().string(), edit);
+    }
+    test::write_all(folder / "edit.py", script);
+    const Ran ran = run_command(STOWAGE_PYTHON " " + (folder / "edit.py").string());
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return paths;
+  }
+
+  ScratchFolder folder;
+};
+
+TEST_F(tools, validate_accepts_what_the_writer_writes) {
+  Verdict stopped = test::good_verdict();
+  stopped.stop();
+  Verdict failed;
+  failed.add(at_most("val_loss", 3, 2.2, "loss"));
+  const Ran ran = tool("validate", {sample("a.h5"), sample("long.h5", {.steps = 20000}),
+                                    sample("none.h5", {.steps = 0}), sample("s.h5", {}, stopped),
+                                    sample("f.h5", {}, failed)});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_NE(ran.output.find("conforms to schema 1.0, VALID"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("STOPPED"), std::string::npos);
+}
+
+TEST_F(tools, validate_finds_each_defect) {
+  const std::vector<std::pair<std::string, std::string>> defects = {
+      {"f[\"extra\"] = 1", "/extra: not in the schema"},
+      {"del f[\"config/deck_resolved\"]", "/config/deck_resolved: is missing"},
+      {"f.attrs[\"more\"] = 1", "/: more is not in the schema"},
+      {"del f[\"metrics/train/val_loss\"].attrs[\"units\"]",
+       "/metrics/train/val_loss: units is missing"},
+      {"f[\"provenance/run\"].attrs[\"seed\"] = 1.5", "/provenance/run: seed is f64, wanted i64"},
+      {"f[\"provenance/env\"].attrs[\"PATH\"] = \"x\"",
+       "/provenance/env: PATH is not on the allow-list"},
+      {"f[\"validation/val_loss\"].attrs[\"value\"] = 9.0",
+       "/validation/val_loss: result contradicts its value"},
+      {"del f[\"validation/val_loss\"]", "/: verdict is VALID, the checks say INVALID"},
+      {"f[\"series/train/step\"][3] = 3", "/series/train/step: the scale does not increase"},
+      {"f[\"series/train/x\"] = [1.0]", "/series/train/x: units is missing"}};
+  std::vector<std::string> edits;
+  for (const auto& defect : defects) edits.push_back(defect.first);
+  const auto paths = edited(edits);
+  const Ran ran = tool("validate", paths);
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  for (std::size_t i = 0; i < defects.size(); ++i)
+    EXPECT_NE(ran.output.find(paths[i].string() + ": " + defects[i].second), std::string::npos)
+        << edits[i] << "\n"
+        << ran.output;
+  EXPECT_EQ(ran.output.find("conforms"), std::string::npos) << ran.output;
+}
+
+TEST_F(tools, every_tool_refuses_files_that_are_not_ours) {
+  test::write_all(folder / "text.h5", "hello");
+  h5::File::create(folder / "other.h5").close();
+  test::truncate_to_half(sample("cut.h5"));
+  const fs::path damaged = sample("damaged.h5", {.steps = 20000});
+  {  // a run of bytes in the middle, where the compressed samples and series lie
+    std::string bytes = test::read_all(damaged);
+    for (std::size_t i = bytes.size() / 4; i < bytes.size() * 3 / 4; i += 100) bytes[i] ^= 1;
+    test::write_all(damaged, bytes);
+  }
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"text.h5", "not an HDF5 file"},
+      {"other.h5", "not a stowage-result file"},
+      {"cut.h5", "truncated"},
+      {"none.h5", "no such file"},
+      {"damaged.h5", "damaged.h5"}};
+  const fs::path good = sample("good.h5", {.steps = 20000});
+  for (const auto& [name, message] : cases)
+    for (const std::string command : {"validate", "plot", "compare"}) {
+      std::vector<fs::path> files = {folder / name};
+      if (command == "compare") files.push_back(good);
+      const Ran ran = tool(command, files);
+      EXPECT_EQ(ran.code, 2) << command << " " << name << "\n" << ran.output;
+      EXPECT_NE(ran.output.find(message), std::string::npos) << command << "\n" << ran.output;
+      EXPECT_EQ(ran.output.find("Traceback"), std::string::npos) << command << "\n" << ran.output;
+    }
+}
+
+TEST_F(tools, unfinished_results_are_not_compared) {
+  const fs::path part = edited({"f.attrs['verdict'] = 'UNFINISHED'"})[0];
+  EXPECT_EQ(tool("compare", {part, part}).code, 2);
+  EXPECT_EQ(tool("validate", {part}).code, 2);
+  EXPECT_EQ(tool("plot", {part}).code, 0) << "a look at a run that failed";
+}
+
+TEST_F(tools, plot_writes_an_image) {
+  const Ran ran = tool("plot", {sample("a.h5"), sample("b.h5", {.step_time_s = 1})});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(test::read_all(folder / "a.png").substr(1, 3), "PNG");
+  EXPECT_EQ(tool("plot", {sample("empty.h5", {.steps = 0})}).code, 0);
+  const Ran refused = tool("plot", {sample("a.h5")}, "--out " + (folder / "no/a.png").string());
+  EXPECT_EQ(refused.code, 2) << refused.output;
+}
+
+// The noise is 2 % of 60 samples: the median has a standard error of 1.253 * 0.02 / sqrt(60), the
+// ratio of two one of 0.0046; five times that is allowed.
+TEST_F(tools, compare_tells_same_faster_and_slower) {
+  struct Case {
+    double ratio;
+    std::string word;
+    int code;
+  };
+  const fs::path base = sample("base.h5", {.step_time_s = 0.5, .seed = 1});
+  for (const Case& wanted :
+       {Case{1.0, "same", 0}, Case{1.1, "slower", 1}, Case{0.9, "faster", 0}}) {
+    const fs::path other = sample("other.h5", {.step_time_s = 0.5 * wanted.ratio, .seed = 2});
+    const Ran ran = tool("compare", {base, other}, "--tolerance 0.02");
+    EXPECT_EQ(ran.code, wanted.code) << ran.output;
+    const std::regex line(R"(train/step_time +(\w+) +B/A = ([\d.]+)  \[([\d.]+), ([\d.]+)\])");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(ran.output, found, line)) << ran.output;
+    EXPECT_EQ(found[1], wanted.word);
+    EXPECT_NEAR(std::stod(found[2]), wanted.ratio, 5 * 0.0046);
+    EXPECT_LT(std::stod(found[3]), std::stod(found[2]));
+    EXPECT_GT(std::stod(found[4]), std::stod(found[2]));
+  }
+}
+
+TEST_F(tools, compare_names_the_first_step_that_differs) {
+  const fs::path base = sample("a.h5", {.seed = 1});
+  const Ran equal = tool("compare", {base, sample("b.h5", {.seed = 1})}, "--equal-loss");
+  EXPECT_EQ(equal.code, 0) << equal.output;
+  EXPECT_NE(equal.output.find("equal to the bit at all 60 common steps"), std::string::npos);
+  const Ran other = tool("compare", {base, sample("c.h5", {.differs_from = 23})}, "--equal-loss");
+  EXPECT_EQ(other.code, 1) << other.output;
+  EXPECT_NE(other.output.find("train/loss                       differs first at step 23"),
+            std::string::npos)
+      << other.output;
+}
+
+TEST_F(tools, series_have_their_step_as_a_dimension_scale) {
+  const fs::path path = sample("a.h5");
+  test::write_all(folder / "look.py",
+                  "import h5py, sys\n"
+                  "f = h5py.File(sys.argv[1])\n"
+                  "loss = f['series/train/val_loss']\n"
+                  "scale = loss.dims[0][0]\n"
+                  "print(list(scale[()]), scale.name, h5py.h5ds.is_scale(scale.id),\n"
+                  "      h5py.h5ds.is_attached(loss.id, scale.id, 0))\n"
+                  "print(f['series/train/step'].attrs['REFERENCE_LIST'].shape)\n");
+  const Ran ran =
+      run_command(STOWAGE_PYTHON " " + (folder / "look.py").string() + " " + path.string());
+  EXPECT_EQ(ran.output, "[20, 40, 60] /series/train/val_step True True\n(3,)\n");
+}
+
+}  // namespace
+}  // namespace stowage::results

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execution/dtype.hpp"
+#include "results/value.hpp"
+
+/// Checkpoints: every persistent tensor by name, whole, with its global shape. Nothing in the file
+/// depends on the layout of ranks, on a plan or on buckets, so any of these may differ on restart.
+///
+/// The file is HDF5: tensors under /tensors (a Fletcher-32 checksum per 4 MiB chunk; bf16 as uint16
+/// with the attribute dtype), the state as attributes of /state, the deck as text.
+namespace stowage::results {
+
+inline constexpr std::string_view kCheckpointSchema = "stowage-checkpoint";
+
+/// Name, type and global shape of a tensor; its bytes are in row-major order.
+struct TensorSpec {
+  std::string name;
+  execution::Dtype dtype = execution::Dtype::fp32;
+  std::vector<std::int64_t> shape;
+
+  std::size_t bytes() const;
+  std::string description() const;  ///< "fp32 (64, 256)"
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+/// A tensor to save. `read` fills `to` with the bytes [offset, offset + to.size()); it is called
+/// with rising offsets, in pieces of some MiB, so a tensor on the device needs no full host copy.
+struct TensorSource {
+  TensorSpec spec;
+  std::function<void(std::size_t offset, std::span<std::byte> to)> read;
+};
+
+/// A tensor to load; `write` takes the pieces.
+struct TensorTarget {
+  TensorSpec spec;
+  std::function<void(std::size_t offset, std::span<const std::byte> from)> write;
+};
+
+/// The same for bytes that lie in host memory and outlive the call.
+TensorSource from_memory(TensorSpec spec, const void* data);
+TensorTarget to_memory(TensorSpec spec, void* data);
+
+/// What a checkpoint holds beside its tensors.
+struct CheckpointState {
+  std::int64_t step = 0;  ///< optimizer steps done
+  Fields values;          ///< the loader's position, counters, seeds: integers, doubles, text
+  std::string deck;       ///< resolved deck of the run
+};
+
+/// The value of a field, with its type. Throws Error(Exit::usage) if it is missing or of another
+/// type: then the file is not from this program.
+std::int64_t integer_value(const CheckpointState& state, std::string_view name);
+double real_value(const CheckpointState& state, std::string_view name);
+
+/// Writes `path` by way of `path.part`: complete and synced, or not there. Call on one rank.
+/// Returns the bytes of the file.
+std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
+                             std::span<const TensorSource> tensors);
+
+/// An open checkpoint. Every error is an Error(Exit::usage) that names the file, and the tensor.
+class Checkpoint {
+ public:
+  /// Throws if the file is missing, is truncated, or is not a checkpoint of ours.
+  explicit Checkpoint(std::filesystem::path path);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+
+  const std::filesystem::path& path() const;
+  const CheckpointState& state() const;
+  const std::vector<TensorSpec>& tensors() const;  ///< sorted by name
+
+  /// Loads all targets. First checks that file and targets are the same set of tensors, with equal
+  /// shapes and dtypes (`allow_more`: the file may hold more): nothing is written before that.
+  void load(std::span<const TensorTarget> targets, bool allow_more = false) const;
+
+  /// Reads every byte of every tensor against its checksum.
+  void verify() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stowage::results

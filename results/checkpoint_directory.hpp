@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "results/checkpoint.hpp"
+
+namespace stowage::results {
+
+/// The checkpoints of one run: `step_00001200.h5` and so on, and a link `latest`.
+class CheckpointDirectory {
+ public:
+  /// `keep_last` >= 1 newest files are kept, older ones removed after each save; 0 keeps all.
+  explicit CheckpointDirectory(std::filesystem::path path, std::int64_t keep_last = 0);
+
+  /// Throws Error(Exit::usage) if no checkpoint could be written here; asked before step 1.
+  void require_writable() const;
+
+  /// Saves the file of `state.step`, then moves `latest`, then removes what is too old. Files of
+  /// later steps (the run was resumed from before them) are left alone.
+  std::int64_t save(const CheckpointState& state, std::span<const TensorSource> tensors) const;
+
+  std::filesystem::path file_of(std::int64_t step) const;
+
+  /// Steps of which there is a file, rising.
+  std::vector<std::int64_t> steps() const;
+
+  struct Found {
+    std::optional<std::filesystem::path> path;  ///< empty: nothing to resume from
+    std::vector<std::string> skipped;           ///< files that came first but are not whole: why
+  };
+
+  /// The checkpoint to resume from: the target of `latest`, or else the newest one before it that is
+  /// whole (every byte is checked). Without `latest`, the newest of all. Call on one rank.
+  Found latest() const;
+
+ private:
+  std::filesystem::path path_;
+  std::int64_t keep_last_;
+};
+
+}  // namespace stowage::results

@@ -1,0 +1,111 @@
+#include "results/metric.hpp"
+
+#include <array>
+
+#include "execution/error.hpp"
+
+namespace stowage::results {
+namespace {
+
+constexpr auto kHigher = Better::higher;
+constexpr auto kLower = Better::lower;
+constexpr auto kNeither = Better::neither;
+
+constexpr auto kRegistry = std::to_array<MetricInfo>({
+    {"train/tokens_per_s", "1/s", kHigher, "tokens of a step / median step time"},
+    {"train/tokens_per_s_gpu", "1/s", kHigher, "tokens of a step / (median step time x GPUs)"},
+    {"train/step_time", "s", kLower, "median time of an optimizer step"},
+    {"train/model_flops_per_s", "FLOP/s", kHigher,
+     "analytic FLOP of the model, true lengths and causal halves, no recompute / step time"},
+    {"train/model_flops_per_s_gpu", "FLOP/s", kHigher, "train/model_flops_per_s / GPUs"},
+    {"train/hw_flops_per_s", "FLOP/s", kHigher, "FLOP executed, recompute included / step time"},
+    {"train/megatron_compat_flops_per_s", "FLOP/s", kHigher,
+     "FLOP by Megatron's formula / step time; for comparison with its logs only"},
+    {"train/mfu", "1", kHigher, "train/model_flops_per_s_gpu / peak rate of the data sheet"},
+    {"train/pct_ceiling", "1", kHigher, "train/model_flops_per_s_gpu / measured product rate"},
+    {"train/loss", "nat", kLower, "training loss, mean of the last 10 % of the steps"},
+    {"train/val_loss", "nat", kLower, "last validation loss per token"},
+    {"train/best_val_loss", "nat", kLower, "least validation loss per token"},
+    {"train/time_to_loss", "s", kLower, "first step to the first evaluation at the target loss"},
+    {"train/wall_time", "s", kLower, "start of the program to the end of the last step"},
+    {"train/setup_time", "s", kLower, "start of the program to the first step"},
+    {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},
+    {"train/peak_device_bytes", "B", kLower, "highest device memory of a rank"},
+    {"train/persistent_bytes", "B", kLower, "parameters, gradients, masters and states of a rank"},
+    {"train/transient_bytes", "B", kLower, "shared transient region of a rank, as planned"},
+    {"train/pinned_bytes", "B", kLower, "highest pinned host memory of a rank"},
+    {"train/parameters", "1", kNeither, "parameters of the model, all ranks"},
+    {"plan/time", "s", kLower, "recording, planning and verifying all programs"},
+    {"plan/predicted_step_time", "s", kNeither, "time of a step as the planner predicts it"},
+    {"offload/exposed_copy", "s", kLower, "time per step in which compute waits for a copy"},
+    {"offload/bytes", "B", kNeither, "bytes copied to the host per step"},
+    {"offload/bandwidth", "B/s", kHigher, "bytes of a copy / its time"},
+    {"comm/exposed", "s", kLower, "time per step in which compute waits for a collective"},
+    {"comm/*/busbw", "B/s", kHigher, "bus bandwidth of a collective, nccl-tests' formula"},
+    {"kernels/*/time", "s", kLower, "median time of a launch"},
+    {"kernels/*/flops_per_s", "FLOP/s", kHigher, "FLOP of the contract / median time"},
+    {"kernels/*/bytes_per_s", "B/s", kHigher, "bytes of the contract / median time"},
+    {"kernels/*/pct_ceiling", "1", kHigher, "rate / measured ceiling of the resource that binds"},
+    {"ceilings/*/flops_per_s", "FLOP/s", kHigher, "measured matrix-product rate"},
+    {"ceilings/*/bandwidth", "B/s", kHigher, "measured copy rate"},
+    {"scaling/efficiency", "1", kHigher, "weak: t1 / tn; strong: t1 / (n tn)"},
+    {"energy/j_per_token", "J", kLower, "energy from first to last step / tokens"},
+    {"ckpt/stall", "s", kLower, "training time lost per checkpoint"},
+    {"ckpt/bandwidth", "B/s", kHigher, "bytes of a checkpoint / time to write it"},
+    {"ckpt/bytes", "B", kNeither, "size of a checkpoint file"},
+});
+
+// A '*' matches one or more parts of the path: kernels/*/time matches kernels/ssd/fwd/t4096/time.
+bool matches(std::string_view pattern, std::string_view tag) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == tag;
+  const std::string_view head = pattern.substr(0, star);
+  const std::string_view tail = pattern.substr(star + 1);
+  return tag.size() > head.size() + tail.size() && tag.substr(0, head.size()) == head &&
+         tag.substr(tag.size() - tail.size()) == tail;
+}
+
+}  // namespace
+
+std::string_view name(Better better) {
+  switch (better) {
+    case Better::higher:
+      return "higher";
+    case Better::lower:
+      return "lower";
+    case Better::neither:
+      return "neither";
+  }
+  return "?";
+}
+
+std::span<const MetricInfo> metric_registry() { return kRegistry; }
+
+Metric metric(std::string_view tag, double value) {
+  for (const auto& info : kRegistry)
+    if (matches(info.tag, tag))
+      return {.tag = std::string(tag),
+              .value = value,
+              .unit = std::string(info.unit),
+              .better = info.better,
+              .help = std::string(info.help)};
+  throw execution::Error(
+      execution::Exit::runtime,
+      fmt::format("metric {} is not in the registry of results/metric.cpp", tag));
+}
+
+Metric metric(std::string_view tag, const Summary& summary) {
+  Metric made = metric(tag, summary.median);
+  made.median_of = summary.count;
+  made.ci95 = summary.ci95;
+  return made;
+}
+
+Metric rate_metric(std::string_view tag, double work, const Summary& time_s) {
+  Metric made = metric(tag, work / time_s.median);
+  made.median_of = time_s.count;
+  made.ci95 = {work / time_s.ci95.high, work / time_s.ci95.low};
+  return made;
+}
+
+}  // namespace stowage::results

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace stowage::results {
+
+/// A file under construction: written under `<final>.part`, renamed when it is complete, so that no
+/// reader ever sees half a file under the final name, not even after a kill or a power cut.
+class PartFile {
+ public:
+  /// Makes the folder if needed and an empty `.part`. Throws Error(Exit::usage), naming path and
+  /// reason, if that cannot be done. `what` names the file in messages: "the result set".
+  PartFile(std::filesystem::path final_path, std::string_view what);
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+
+  /// Removes the `.part` unless it was committed or kept.
+  ~PartFile();
+
+  const std::filesystem::path& part() const { return part_; }
+  const std::filesystem::path& final_path() const { return final_; }
+
+  /// Syncs the bytes to disk, renames, and syncs the folder. The writer has closed the file.
+  void commit();
+
+  /// Leaves the `.part` where it is, for a look at a run that failed.
+  void keep() { owned_ = false; }
+
+ private:
+  std::filesystem::path final_;
+  std::filesystem::path part_;
+  bool owned_ = true;
+};
+
+/// Throws Error(Exit::usage) if `path` cannot be written; leaves nothing behind but folders. A run
+/// asks this before its first step, of every file that it will write at its end.
+void require_writable(const std::filesystem::path& path, std::string_view what);
+
+/// Points the symbolic link `link` at `target` (relative to the link's folder) in one step.
+void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
+
+}  // namespace stowage::results

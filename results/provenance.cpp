@@ -1,0 +1,117 @@
+#include "results/provenance.hpp"
+
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "execution/error.hpp"
+#include "results/format.hpp"
+#include "results/h5.hpp"
+#include "results/sha256.hpp"
+#include "version/version.hpp"
+
+namespace stowage::results {
+namespace {
+
+constexpr std::array<std::string_view, 8> kAllowedPrefixes = {
+    "NCCL_", "UCX_", "OMPI_", "PMIX_", "SLURM_", "CUDA_", "OMP_", "STOWAGE_"};
+
+// Even with an allowed prefix, these can carry credentials (Slurm's and PMIx's own tokens).
+constexpr std::array<std::string_view, 5> kRefusedParts = {"KEY", "TOKEN", "SECRET", "PASSWORD",
+                                                           "JWT"};
+
+bool is_allowed(std::string_view name) {
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  const auto contains = [&](std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
+  return std::any_of(kAllowedPrefixes.begin(), kAllowedPrefixes.end(), begins) &&
+         std::none_of(kRefusedParts.begin(), kRefusedParts.end(), contains);
+}
+
+std::string random_uuid() {
+  std::random_device device;
+  std::array<std::uint32_t, 4> words;
+  for (auto& word : words) word = device();
+  words[1] = (words[1] & 0xffff0fffU) | 0x4000U;      // version 4
+  words[2] = (words[2] & 0x3fffffffU) | 0x80000000U;  // variant of RFC 4122
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:04x}{:08x}", words[0], words[1] >> 16,
+                     words[1] & 0xffffU, words[2] >> 16, words[2] & 0xffffU, words[3]);
+}
+
+int append_library(dl_phdr_info* info, std::size_t, void* data) noexcept {
+  try {
+    if (info->dlpi_name && *info->dlpi_name)
+      static_cast<std::vector<std::string>*>(data)->emplace_back(info->dlpi_name);
+  } catch (...) {
+    return -1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+RunInfo begin_run(int argc, const char* const* argv, std::int64_t ranks, std::int64_t seed) {
+  return {.uuid = random_uuid(),
+          .start = utc_now(),
+          .argv = {argv, argv + argc},
+          .ranks = ranks,
+          .seed = seed};
+}
+
+Fields software(const Fields& extra) {
+  const auto& build = version::build_info();
+  const auto text = [](std::string_view view) { return Value(std::string(view)); };
+  Fields fields = {{"release", text(build.release)},
+                   {"git_describe", text(build.git_describe)},
+                   {"compiler", text(build.compiler)},
+                   {"cuda_compiler", text(build.cuda_compiler)},
+                   {"cuda_architectures", text(build.cuda_architectures)},
+                   {"build_type", text(build.build_type)},
+                   {"flags", text(build.flags)},
+                   {"hdf5_loaded", h5::library_version()}};
+  for (const auto& library : build.libraries) {
+    std::string key = "built_with_" + std::string(library.name);
+    std::transform(key.begin(), key.end(), key.begin(), [](char c) {
+      return c == '+' ? 'p' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    });
+    fields.push_back({key, text(library.version)});
+  }
+  fields.insert(fields.end(), extra.begin(), extra.end());
+  return fields;
+}
+
+Fields allowed_environment() {
+  Fields fields;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos || !is_allowed(text.substr(0, equals))) continue;
+    fields.push_back({std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))});
+  }
+  std::sort(fields.begin(), fields.end(),
+            [](const Field& a, const Field& b) { return a.name < b.name; });
+  return fields;
+}
+
+std::vector<std::string> loaded_libraries() {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(append_library, &paths);
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+FileRecord record_file(const std::filesystem::path& path, std::int64_t hash_limit_bytes) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (error) execution::throw_usage("{}: {}", path.string(), error.message());
+  FileRecord record{.path = path.string(), .bytes = static_cast<std::int64_t>(bytes), .sha256 = {}};
+  if (record.bytes <= hash_limit_bytes) record.sha256 = sha256_of_file(path);
+  return record;
+}
+
+}  // namespace stowage::results

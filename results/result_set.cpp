@@ -1,0 +1,291 @@
+#include "results/result_set.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <list>
+
+#include "execution/error.hpp"
+#include "results/format.hpp"
+#include "results/h5.hpp"
+#include "results/part_file.hpp"
+#include "version/version.hpp"
+
+namespace stowage::results {
+
+using execution::Dtype;
+
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const auto& word : words) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void write_run(h5::Group& root, const RunInfo& run) {
+  h5::Group group = root.make_group("provenance/run");
+  group.set_attributes({{"uuid", run.uuid},
+                        {"start", run.start},
+                        {"stop", std::string()},
+                        {"argv", joined(run.argv)},
+                        {"cwd", std::filesystem::current_path().string()},
+                        {"ranks", run.ranks},
+                        {"seed", run.seed},
+                        {"slurm_job_id", environment("SLURM_JOB_ID")},
+                        {"nodelist", environment("SLURM_JOB_NODELIST")},
+                        {"restart_count", environment("SLURM_RESTART_COUNT")}});
+}
+
+void write_system(h5::Group& root, const std::vector<RankInfo>& ranks) {
+  std::vector<h5::Column> columns;
+  for_each_rank_field([&](const char* field, auto member, bool) {
+    std::vector<std::decay_t<decltype(RankInfo{}.*member)>> rows;
+    for (const auto& rank : ranks) rows.push_back(rank.*member);
+    columns.push_back({field, std::move(rows)});
+  });
+  root.write_table("provenance/system/ranks", columns);
+  root.write_lines("provenance/system/differences", differences(ranks));
+}
+
+void write_files(h5::Group& root, const std::vector<FileRecord>& files) {
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> bytes;
+  std::vector<std::string> hashes;
+  for (const auto& file : files) {
+    paths.push_back(file.path);
+    bytes.push_back(file.bytes);
+    hashes.push_back(file.sha256);
+  }
+  root.write_table("files", {{"path", paths}, {"bytes", bytes}, {"sha256", hashes}});
+}
+
+void write_header(h5::Group& root, const ResultHeader& header) {
+  const auto& build = version::build_info();
+  root.set_attributes({{"schema", std::string(kResultSchema)},
+                       {"schema_version", std::string(kSchemaVersion)},
+                       {"created", header.run.start},
+                       {"uuid", header.run.uuid},
+                       {"verdict", std::string(name(Outcome::unfinished))},
+                       {"remark", std::string()},
+                       {"driver", header.driver},
+                       {"software", std::string("stowage")},
+                       {"software_version", std::string(build.release)},
+                       {"git_describe", std::string(build.git_describe)}});
+  h5::Group config = root.make_group("config");
+  config.set_attributes(header.config);
+  config.write_text("deck_given", header.deck_given);
+  config.write_text("deck_resolved", header.deck_resolved);
+  write_run(root, header.run);
+  root.make_group("provenance/software").set_attributes(header.software);
+  root.write_lines("provenance/software/libraries", loaded_libraries());
+  write_system(root, header.ranks);
+  root.make_group("provenance/env").set_attributes(allowed_environment());
+  for (const char* group : {"metrics", "series", "samples", "ceilings", "validation"})
+    root.make_group(group);
+}
+
+void write_metric(h5::Group& root, const Metric& metric) {
+  h5::Dataset made =
+      root.make_dataset("metrics/" + metric.tag, Dtype::fp64, {}, h5::Storage::plain);
+  made.write(&metric.value);
+  made.set_attributes({{"units", metric.unit},
+                       {"long_name", metric.help},
+                       {"better", std::string(name(metric.better))},
+                       {"median_of", metric.median_of},
+                       {"ci95_low", metric.ci95.low},
+                       {"ci95_high", metric.ci95.high}});
+}
+
+void write_samples(h5::Group& root, const Samples& samples) {
+  const auto count = static_cast<std::int64_t>(samples.time_s.size());
+  STOWAGE_ASSERT(samples.ranks > 0 && count % samples.ranks == 0,
+                 "samples {}: {} numbers for {} ranks", samples.path, count, samples.ranks);
+  h5::Shape shape = {count / samples.ranks};
+  if (samples.ranks > 1) shape.push_back(samples.ranks);
+  h5::Dataset made =
+      root.make_dataset("samples/" + samples.path, Dtype::fp64, shape, h5::Storage::packed);
+  if (count > 0) made.write(samples.time_s.data());
+  made.set_attribute("units", std::string("s"));
+  made.set_attributes(samples.attributes);
+}
+
+void write_ceiling(h5::Group& root, const Ceiling& ceiling) {
+  h5::Group group = root.make_group("ceilings");
+  h5::Dataset size = group.write_values(ceiling.name + "_size", ceiling.size);
+  std::vector<h5::Dataset> users;
+  users.push_back(group.write_values(ceiling.name, ceiling.value));
+  users[0].set_attribute("units", ceiling.unit);
+  h5::attach_scale(size, ceiling.name + "_size", users);
+}
+
+void write_checks(h5::Group& root, const Verdict& verdict) {
+  for (const auto& check : verdict.checks())
+    root.make_group("validation/" + check.name)
+        .set_attributes({{"result", std::string(check.passed() ? "PASSED" : "FAILED")},
+                         {"value", check.value},
+                         {"low", check.low},
+                         {"high", check.high},
+                         {"threshold", check.threshold()},
+                         {"formula", check.formula}});
+}
+
+}  // namespace
+
+struct ResultSet::State {
+  State(std::filesystem::path path, const ResultHeader& header)
+      : part(std::move(path), "the result set"),
+        file(h5::File::create(part.part())),
+        uuid(header.run.uuid),
+        files(header.files) {
+    write_header(file, header);
+    file.flush();
+  }
+
+  // Everything but the verdict: also what a run that failed leaves in its .part.
+  void write_body();
+  static void write_series(h5::Group& root, const Series& series);
+
+  PartFile part;
+  h5::File file;
+  std::string uuid;
+  std::vector<FileRecord> files;
+  std::list<Series> series;  // a list: references to its members stay valid
+  std::vector<Metric> metrics;
+  std::vector<Samples> samples;
+  std::vector<Ceiling> ceilings;
+  bool finished = false;
+};
+
+void ResultSet::State::write_series(h5::Group& root, const Series& series) {
+  h5::Group group = root.make_group("series/" + series.group_);
+  const std::int64_t entries = series.size();
+  h5::Dataset scale =
+      group.make_dataset(series.scale_, Dtype::int64, {entries}, h5::Storage::packed);
+  if (entries > 0) scale.write(series.at_.data());
+  std::vector<h5::Dataset> users;
+  std::int64_t offset = 0;
+  for (const auto& column : series.columns_) {
+    h5::Shape shape = {entries};
+    shape.insert(shape.end(), column.shape.begin(), column.shape.end());
+    std::int64_t width = 1;
+    for (const std::int64_t extent : column.shape) width *= extent;
+    std::vector<double> values;
+    for (std::int64_t row = 0; row < entries; ++row) {
+      const double* from = series.values_.data() + row * series.width_ + offset;
+      values.insert(values.end(), from, from + width);
+    }
+    offset += width;
+    h5::Dataset made = group.make_dataset(column.name, Dtype::fp64, shape, h5::Storage::packed);
+    if (!values.empty()) made.write(values.data());
+    made.set_attributes({{"units", column.unit}, {"long_name", column.help}});
+    users.push_back(std::move(made));
+  }
+  h5::attach_scale(scale, series.scale_, users);
+}
+
+void ResultSet::State::write_body() {
+  for (const auto& one : series) write_series(file, one);
+  for (const auto& one : metrics) write_metric(file, one);
+  for (const auto& one : samples) write_samples(file, one);
+  for (const auto& one : ceilings) write_ceiling(file, one);
+  write_files(file, files);
+  file.group("provenance/run").set_attribute("stop", utc_now());
+}
+
+Series::Series(std::string group, std::string scale, std::vector<SeriesColumn> columns)
+    : group_(std::move(group)), scale_(std::move(scale)), columns_(std::move(columns)) {
+  for (const auto& column : columns_) {
+    std::int64_t width = 1;
+    for (const std::int64_t extent : column.shape) width *= extent;
+    width_ += width;
+  }
+}
+
+void Series::append(std::int64_t at, std::span<const double> values) {
+  STOWAGE_ASSERT(static_cast<std::int64_t>(values.size()) == width_,
+                 "series {} takes {} numbers an entry, not {}", group_, width_, values.size());
+  STOWAGE_ASSERT(at_.empty() || at > at_.back(), "series {}: {} {} follows {}", group_, scale_, at,
+                 at_.back());
+  at_.push_back(at);
+  values_.insert(values_.end(), values.begin(), values.end());
+}
+
+std::vector<double> Series::column(std::string_view name) const {
+  std::int64_t offset = 0;
+  for (const auto& column : columns_) {
+    std::int64_t width = 1;
+    for (const std::int64_t extent : column.shape) width *= extent;
+    if (column.name == name && column.shape.empty()) {
+      std::vector<double> values;
+      for (std::int64_t row = 0; row < size(); ++row)
+        values.push_back(values_[static_cast<std::size_t>(row * width_ + offset)]);
+      return values;
+    }
+    offset += width;
+  }
+  throw execution::Error(execution::Exit::runtime,
+                         fmt::format("series {} has no scalar column {}", group_, name));
+}
+
+ResultSet::ResultSet(std::filesystem::path path, const ResultHeader& header)
+    : state_(std::make_unique<State>(std::move(path), header)) {}
+
+ResultSet::~ResultSet() {
+  if (state_->finished) return;
+  const auto filled = [](const Series& series) { return series.size() > 0; };
+  if (std::none_of(state_->series.begin(), state_->series.end(), filled)) return;
+  try {
+    state_->write_body();
+    state_->part.keep();
+  } catch (...) {
+    // The run has failed already and says why; its .part is only a help.
+  }
+}
+
+Series& ResultSet::series(std::string group, std::string scale, std::vector<SeriesColumn> columns) {
+  state_->series.push_back(Series(std::move(group), std::move(scale), std::move(columns)));
+  return state_->series.back();
+}
+
+void ResultSet::add(Metric metric) {
+  for (auto& held : state_->metrics)
+    if (held.tag == metric.tag) {
+      held = std::move(metric);
+      return;
+    }
+  state_->metrics.push_back(std::move(metric));
+}
+
+void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(samples)); }
+void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
+void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
+const std::vector<Metric>& ResultSet::metrics() const { return state_->metrics; }
+const std::filesystem::path& ResultSet::path() const { return state_->part.final_path(); }
+const std::string& ResultSet::uuid() const { return state_->uuid; }
+
+void ResultSet::finish(const Verdict& verdict) {
+  STOWAGE_ASSERT(!state_->finished, "result set {} is finished twice", path().string());
+  state_->finished = true;
+  state_->write_body();
+  write_checks(state_->file, verdict);
+  state_->file.set_attribute("verdict", std::string(name(verdict.outcome())));
+  state_->file.set_attribute("remark", verdict.remark());
+  state_->file.close();
+  state_->part.commit();
+}
+
+std::string read_config(const std::filesystem::path& path) {
+  const h5::File file = h5::File::open(path, kResultSchema);
+  if (!file.exists("config/deck_resolved"))
+    execution::throw_usage("{}: has no /config/deck_resolved to run again", path.string());
+  return file.read_text("config/deck_resolved");
+}
+
+}  // namespace stowage::results

@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+"""Compares two result sets: same, faster or slower by their raw samples, and the first step at
+which their losses differ.
+
+Two sets of times are compared by the ratio of their medians, B / A, with a 95 % interval from a
+moving-block bootstrap (Kunsch 1989; blocks of n^(1/3) repetitions, since neighbours are not
+independent). B is slower if the whole interval lies above 1 + tolerance, faster if it lies below
+1 - tolerance, and the same otherwise; the interval says how much "same" can hide.
+
+Exit codes: 0 same or faster, 1 slower (or, with --equal-loss, another loss), 2 the files cannot be
+compared: not ours, truncated, or nothing in common.
+"""
+
+import argparse
+
+import numpy as np
+
+from result_files import Refused, Result, run, slowest_rank
+
+RESAMPLES = 4000
+SEED = 20  # a comparison of the same two files gives the same interval again
+
+
+def block_medians(times, generator):
+    """Medians of RESAMPLES series put together from random blocks of `times`."""
+    count = len(times)
+    block = max(1, round(count ** (1 / 3)))
+    blocks = -(-count // block)
+    starts = generator.integers(0, count - block + 1, size=(RESAMPLES, blocks))
+    index = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :count]
+    return np.median(times[index], axis=1)
+
+
+def ratio_interval(times_a, times_b):
+    """Ratio of the medians, B / A, and its 95 % interval."""
+    generator = np.random.default_rng(SEED)
+    ratios = block_medians(times_b, generator) / block_medians(times_a, generator)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return np.median(times_b) / np.median(times_a), low, high
+
+
+def judge(low, high, tolerance):
+    if low > 1 + tolerance:
+        return "slower"
+    return "faster" if high < 1 - tolerance else "same"
+
+
+def compare_samples(a, b, skip, tolerance):
+    """Prints one line per set of samples in both files; the words it judged by."""
+    words = []
+    for name in a.datasets("samples"):
+        if f"samples/{name}" not in b.file:
+            continue
+        times = [slowest_rank(file.array(f"samples/{name}"))[skip:] for file in (a, b)]
+        if min(len(one) for one in times) < 6:
+            print(f"{name:<32} too few samples for an interval: {len(times[0])} and {len(times[1])}")
+            continue
+        ratio, low, high = ratio_interval(*times)
+        word = judge(low, high, tolerance)
+        words.append(word)
+        print(f"{name:<32} {word:<6} B/A = {ratio:.4f}  [{low:.4f}, {high:.4f}]  "
+              f"medians {np.median(times[0]):.6g} s ({len(times[0])}), "
+              f"{np.median(times[1]):.6g} s ({len(times[1])})")
+    return words
+
+
+def compare_loss(a, b, name):
+    """Prints whether a loss series is the same in both, to the bit; None if not in both."""
+    series = [file.series(name) for file in (a, b)]
+    if None in series:
+        return None
+    (steps_a, loss_a), (steps_b, loss_b) = series
+    steps, in_a, in_b = np.intersect1d(steps_a, steps_b, return_indices=True)
+    if len(steps) == 0:
+        return None
+    one, other = loss_a[in_a], loss_b[in_b]
+    differs = np.flatnonzero(one.view(np.int64) != other.view(np.int64))
+    if len(differs) == 0:
+        print(f"{name:<32} equal to the bit at all {len(steps)} common steps")
+        return True
+    first = differs[0]
+    print(f"{name:<32} differs first at step {steps[first]}: {one[first]:.9g} and "
+          f"{other[first]:.9g}; largest difference {np.nanmax(np.abs(one - other)):.3g}")
+    return False
+
+
+def print_differing_keys(a, b):
+    keys_a, keys_b = a.config(), b.config()
+    for key in sorted(keys_a.keys() | keys_b.keys()):
+        one, other = (keys.get(key, "(none)") for keys in (keys_a, keys_b))
+        if one != other:
+            print(f"  {key}: {one} -> {other}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("a", metavar="A.h5", help="the reference")
+    parser.add_argument("b", metavar="B.h5", help="what is judged")
+    parser.add_argument("--tolerance", type=float, default=0.01, metavar="F",
+                        help="a difference that matters, as a fraction (default 0.01)")
+    parser.add_argument("--skip", type=int, default=0, metavar="N",
+                        help="leave out the first N repetitions: warm-up")
+    parser.add_argument("--equal-loss", action="store_true",
+                        help="exit with 1 unless all losses are equal to the bit")
+    options = parser.parse_args()
+    if options.skip < 0 or not 0 <= options.tolerance < 1:
+        parser.error("--skip must be >= 0, --tolerance in [0, 1)")
+    a, b = Result(options.a), Result(options.b)
+    print(f"# A {options.a}  {a.verdict}\n# B {options.b}  {b.verdict}")
+    print_differing_keys(a, b)
+    words = compare_samples(a, b, options.skip, options.tolerance)
+    equal = [compare_loss(a, b, name) for name in ("train/loss", "train/val_loss")]
+    if not words and equal == [None, None]:
+        raise Refused(f"{options.a} and {options.b} have no samples and no losses in common")
+    if options.equal_loss and (False in equal or equal == [None, None]):
+        return 1
+    return 1 if "slower" in words else 0
+
+
+if __name__ == "__main__":
+    run(main)

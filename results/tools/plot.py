@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""Draws result sets: loss (training and validation), step time, memory over the run.
+
+Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
+names another (its suffix chooses the format: .png, .svg or .pdf).
+
+Exit codes: 0 drawn, 2 a file is not ours or is truncated, or the image cannot be written.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+
+from result_files import Refused, Result, run, text
+
+GIB = 2.0**30
+
+
+def smoothed(values):
+    """Centred running mean over a fiftieth of the run: noise of single batches goes, shape stays."""
+    width = max(1, len(values) // 50) | 1
+    padded = np.pad(values, width // 2, mode="edge")
+    return np.convolve(padded, np.ones(width) / width, mode="valid")
+
+
+def label_of(result):
+    return f"{pathlib.Path(result.path).stem} ({result.verdict})"
+
+
+
+def draw_loss(axes, results):
+    for index, result in enumerate(results):
+        color = f"C{index}"
+        train, validation = result.series("train/loss"), result.series("train/val_loss")
+        if train:
+            axes.plot(*train, color=color, alpha=0.25, linewidth=0.8)
+            axes.plot(train[0], smoothed(train[1]), color=color, label=label_of(result))
+        if validation:
+            axes.plot(*validation, "o--", color=color, markersize=4, markerfacecolor="white",
+                      label=f"{label_of(result)}, validation: {validation[1][-1]:.3f}")
+    axes.set_ylabel("loss (nat)")
+
+
+def draw_step_time(axes, results):
+    for index, result in enumerate(results):
+        series = result.series("train/step_time")
+        if series:
+            median = np.median(series[1])
+            axes.plot(*series, ".", color=f"C{index}", markersize=2, alpha=0.6)
+            axes.axhline(median, color=f"C{index}", linewidth=1,
+                         label=f"{label_of(result)}, median {median:.4g} s")
+    axes.set_ylabel("step time (s)")
+    axes.set_ylim(bottom=0)
+
+
+def draw_memory(axes, results):
+    styles = {"mem_device": "-", "mem_host": "-.", "mem_pinned": "--"}
+    for index, result in enumerate(results):
+        for name, style in styles.items():
+            series = result.series(f"train/{name}")
+            if series and np.any(series[1] > 0):
+                values = series[1].reshape(len(series[1]), -1).max(axis=1) / GIB
+                axes.plot(series[0], values, style, color=f"C{index}",
+                          label=f"{label_of(result)}, {name}: {values.max():.3g} GiB")
+    axes.set_ylabel("memory (GiB)")
+    axes.set_ylim(bottom=0)
+
+
+def draw(results, out):
+    import matplotlib  # takes a second: only once all files are known to be good
+    matplotlib.use("Agg")  # no display on a compute node
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(3, 1, figsize=(9, 10), sharex=True, constrained_layout=True)
+    for axes, draw_panel in zip(panels, (draw_loss, draw_step_time, draw_memory)):
+        draw_panel(axes, results)
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small")
+        else:
+            axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
+    panels[-1].set_xlabel("step")
+    facts = results[0].file.attrs
+    panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
+                        fontsize="medium")
+    try:
+        figure.savefig(out, dpi=150)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{out}: cannot be written: {error}") from None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="+", metavar="result.h5")
+    parser.add_argument("--out", type=pathlib.Path, metavar="image.png")
+    options = parser.parse_args()
+    results = [Result(path, unfinished_too=True) for path in options.results]
+    out = options.out or pathlib.Path(options.results[0]).with_suffix(".png")
+    draw(results, out)
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,110 @@
+"""Opens result sets: what validate.py, plot.py and compare.py share."""
+
+import sys
+
+import h5py
+import numpy as np
+
+SCHEMA = "stowage-result"
+MAJOR_VERSION = "1"
+
+
+class Refused(Exception):
+    """The file cannot be used: missing, truncated, or not ours."""
+
+
+def text(value):
+    """An HDF5 string as str, whether it was stored with a fixed or a variable length."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def slowest_rank(times):
+    """Times of the repetitions: one takes as long as its slowest rank."""
+    return times if times.ndim == 1 else times.max(axis=1)
+
+
+class Result:
+    """A result set, open for reading."""
+
+    def __init__(self, path, unfinished_too=False):
+        self.path = path
+        try:
+            self.file = h5py.File(path, "r")
+        except FileNotFoundError:
+            raise Refused(f"{path}: no such file") from None
+        except OSError as error:
+            raise Refused(f"{path}: {self._reason(error)}") from None
+        self._touch_everything()
+        schema = text(self.file.attrs.get("schema", ""))
+        if schema != SCHEMA:
+            found = f"'{schema}'" if schema else "missing"
+            raise Refused(f"{path}: not a {SCHEMA} file: its root attribute schema is {found}")
+        version = text(self.file.attrs.get("schema_version", ""))
+        if version.split(".")[0] != MAJOR_VERSION:
+            raise Refused(f"{path}: has schema version '{version}', this tool reads {MAJOR_VERSION}.x")
+        self.verdict = text(self.file.attrs.get("verdict", ""))
+        if self.verdict == "UNFINISHED" and not unfinished_too:
+            raise Refused(f"{path}: the run ended without a verdict")
+
+    def _touch_everything(self):
+        """Reads all metadata, so that damage in it is told here and not half-way through."""
+        def touch(_, node):
+            dict(node.attrs)
+        try:
+            dict(self.file.attrs)
+            self.file.visititems(touch)
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise Refused(f"{self.path}: the file is damaged ({error})") from None
+
+    @staticmethod
+    def _reason(error):
+        message = str(error)
+        if "truncated" in message:
+            return f"the file is truncated ({message})"
+        if "signature not found" in message:
+            return "not an HDF5 file"
+        return f"cannot be read ({message})"
+
+    def array(self, path):
+        """A dataset's values, or None if the file does not have it. Damaged bytes are refused."""
+        if path not in self.file:
+            return None
+        try:
+            return self.file[path][()]
+        except OSError as error:
+            raise Refused(f"{self.path}: {path} is damaged ({error})") from None
+
+    def series(self, path):
+        """The pair (scale, values) of /series/<path>, or None if it is missing or empty."""
+        values = self.array(f"series/{path}")
+        if values is None or len(values) == 0:
+            return None
+        scales = self.file[f"series/{path}"].dims[0]
+        where = scales[0][()] if len(scales) else np.arange(len(values))
+        return where, values
+
+    def datasets(self, group):
+        """Paths, relative to `group`, of all datasets below it, sorted."""
+        found = []
+        if group not in self.file:
+            return found
+        self.file[group].visititems(
+            lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None)
+        return sorted(found)
+
+    def config(self):
+        """The deck's keys and values."""
+        attributes = self.file["config"].attrs if "config" in self.file else {}
+        return {key: text(value) if isinstance(value, bytes) else value
+                for key, value in attributes.items()}
+
+
+def run(main):
+    """Runs a tool's main function; a refused file ends it with exit code 2 and one line."""
+    try:
+        sys.exit(main())
+    except Refused as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(0)
