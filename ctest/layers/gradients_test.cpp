@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+/// Compares the gradient of every parameter with finite differences of the evaluation program,
+/// element by element: two programs that share only the forward operators.
+void check(const std::string& pattern, int microbatches = 1) {
+  layers::TrainerOptions options = tiny_options(pattern, execution::Dtype::fp64);
+  options.model.moe.frozen_tokens = options.step.tokens;
+  options.step.microbatches = microbatches;
+  options.evaluation_microbatches = microbatches;
+  TinyRun run(std::move(options));
+  run.freeze_routing();
+  run.train(1, 0.0);
+  const double counted = run.loss()[1];
+  EXPECT_NEAR(run.loss()[0], run.evaluate(1), 1e-12 * run.loss()[0]);
+  for (const layers::Parameter& parameter : run.trainer().plan().model().parameters()) {
+    const std::vector<double> gradient = run.read(layers::gradient_name(parameter.name));
+    std::vector<double> values = run.read(parameter.name);
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      // A four-point stencil: truncation h^4, rounding 1e-16 * loss / h; small enough that it
+      // rarely straddles a kink of the squared ReLU's derivative.
+      const double h = 1e-5;
+      const double value = values[i];
+      const auto at = [&](double x) {
+        values[i] = x;
+        run.write(parameter.name, values);
+        return run.evaluate(1);
+      };
+      const double near = at(value + h) - at(value - h);
+      const double far = at(value + 2 * h) - at(value - 2 * h);
+      values[i] = value;
+      const double expected = (8 * near - far) / (12 * h) / counted;
+      difference += std::pow(gradient[i] - expected, 2);
+      norm += expected * expected;
+    }
+    run.write(parameter.name, values);
+    EXPECT_GT(norm, 0) << parameter.name;
+    EXPECT_LT(std::sqrt(difference / norm), 1e-6) << parameter.name << " norm " << std::sqrt(norm);
+  }
+}
+
+TEST(gradients, attention) { check("*"); }
+TEST(gradients, mamba) { check("M"); }
+TEST(gradients, mlp) { check("-"); }
+TEST(gradients, moe) { check("E"); }
+TEST(gradients, all_letters) { check("M*-E"); }
+TEST(gradients, microbatches) { check("ME", 4); }
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,61 @@
+#include "layers/parameters.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "execution/error.hpp"
+#include "layers/model.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using layers::Init;
+using layers::Parameter;
+
+TEST(parameters, values_depend_on_seed_name_and_index_alone) {
+  const Parameter a{"a", {40, 5}, Init::normal};
+  const Parameter same{"a", {200}, Init::normal};
+  const Parameter other{"b", {200}, Init::normal};
+  EXPECT_EQ(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(same, 1, 0.02, 8));
+  EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(a, 2, 0.02, 4));
+  EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(other, 1, 0.02, 4));
+}
+
+TEST(parameters, moments_of_the_normal_are_right) {
+  const Parameter p{"weight", {100000}, Init::residual_normal};
+  const std::vector<float> values = layers::initial_values(p, 3, 0.02, 8);
+  double sum = 0, squares = 0;
+  for (const float v : values) sum += v, squares += double{v} * v;
+  const double deviation = 0.02 / std::sqrt(16.0);
+  // Five standard errors of the mean and of the variance of 100000 draws.
+  EXPECT_NEAR(sum / 1e5, 0, 5 * deviation / std::sqrt(1e5));
+  EXPECT_NEAR(squares / 1e5 / (deviation * deviation), 1, 5 * std::sqrt(2 / 1e5));
+}
+
+TEST(parameters, mamba_states_are_in_their_ranges) {
+  for (const float a : layers::initial_values({"A", {1000}, Init::a_log}, 1, 0, 1)) {
+    EXPECT_GE(a, 0);
+    EXPECT_LE(a, std::log(16.0F));
+  }
+  for (const float b : layers::initial_values({"dt", {1000}, Init::dt_bias}, 1, 0, 1)) {
+    const double dt = std::log1p(std::exp(double{b}));
+    EXPECT_GT(dt, 0.999e-3);
+    EXPECT_LT(dt, 0.1001);
+  }
+}
+
+TEST(parameters, a_bad_letter_is_a_usage_error) {
+  layers::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
+  try {
+    layers::Model model(options.model, options.precision, 1);
+    FAIL();
+  } catch (const execution::Error& error) {
+    EXPECT_EQ(error.exit(), execution::Exit::usage);
+    EXPECT_NE(std::string(error.what()).find("'X'"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,171 @@
+#include "tiny_model.hpp"
+
+#include <cstring>
+
+#include "execution/philox.hpp"
+
+namespace stowage::ctest {
+
+using execution::Dtype;
+using execution::Tensor;
+
+namespace {
+
+constexpr std::int64_t kTokens = 23;
+constexpr std::int64_t kCapacity = 5;
+constexpr std::int32_t kVocabulary = 13;
+
+/// Stages a tensor of one dtype from doubles or integers.
+template <class Value>
+void stage(execution::Executor& executor, Tensor tensor, const std::vector<Value>& values) {
+  const auto slot = executor.stage(tensor);
+  std::memcpy(slot.data(), values.data(), values.size() * sizeof(Value));
+}
+
+void stage_real(execution::Executor& executor, Tensor tensor, const std::vector<double>& values) {
+  if (executor.program().info(tensor).buffers[0].dtype == Dtype::fp64)
+    return stage(executor, tensor, values);
+  stage(executor, tensor, std::vector<float>(values.begin(), values.end()));
+}
+
+std::vector<double> to_doubles(std::span<const std::byte> bytes, Dtype dtype) {
+  std::vector<double> values(bytes.size() / execution::size_bytes(dtype));
+  execution::with_storage_type(dtype, [&]<class S>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      S value;
+      std::memcpy(&value, bytes.data() + i * sizeof(S), sizeof(S));
+      values[i] = static_cast<double>(value);
+    }
+  });
+  return values;
+}
+
+}  // namespace
+
+layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
+  layers::TrainerOptions options;
+  layers::ModelConfig& model = options.model;
+  model.pattern = pattern;
+  model.width = 12;
+  model.vocabulary = kVocabulary;
+  model.init_std = 0.3;
+  model.attention = {4, 2, 6, true, 100.0};
+  model.mamba = {.heads = 4, .head_dim = 5, .groups = 2, .state = 6, .chunk = 4};
+  model.mlp.ffn = 10;
+  model.moe = {.experts = 5, .topk = 2, .ffn = 7, .shared_ffn = 6, .scaling = 1.5};
+  options.precision.storage = storage;
+  options.step.tokens = kTokens;
+  options.step.sequence = kTokens;
+  options.capacities = {kCapacity};
+  options.state.bucket_elements = 400;
+  return options;
+}
+
+TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
+    : backend_(execution::make_host_backend(host)),
+      trainer_(std::make_unique<layers::Trainer>(
+          std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
+
+TinyRun::Batch TinyRun::make_batch(int index, int microbatches) const {
+  Batch batch;
+  for (int m = 0; m < microbatches; ++m) {
+    const auto stream = static_cast<std::uint64_t>(index * 100 + m);
+    const auto draw = [&](std::int64_t i) {
+      return static_cast<std::int32_t>(
+          execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) % kVocabulary);
+    };
+    for (std::int64_t i = 0; i < kTokens; ++i) {
+      batch.tokens.push_back(draw(i));
+      const bool counts = i % 7 != 3 && i < 21;
+      batch.targets.push_back(counts ? draw(1000 + i) : -1);
+      batch.counted += counts;
+    }
+    for (const std::int32_t start : {0, 6, 7, 21, 21, 21}) batch.cu_seqlens.push_back(start);
+  }
+  return batch;
+}
+
+void TinyRun::train(int index, double lr) {
+  const auto [recorded, executor] = trainer_->training(kCapacity);
+  const Batch batch = make_batch(index, recorded.shape.microbatches);
+  executor_ = &executor;
+  recorded_ = &recorded;
+  stage(executor, recorded.tokens, batch.tokens);
+  stage(executor, recorded.targets, batch.targets);
+  stage(executor, recorded.cu_seqlens, batch.cu_seqlens);
+  stage_real(executor, recorded.loss_scale, {1.0 / batch.counted});
+  stage_real(executor, recorded.schedule, {lr, 0.1});
+  executor.step();
+}
+
+double TinyRun::evaluate(int index) {
+  const auto [recorded, executor] = trainer_->evaluation(kCapacity);
+  const Batch batch = make_batch(index, recorded.shape.microbatches);
+  stage(executor, recorded.tokens, batch.tokens);
+  stage(executor, recorded.targets, batch.targets);
+  stage(executor, recorded.cu_seqlens, batch.cu_seqlens);
+  executor.step();
+  const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
+  return to_doubles(executor.result(recorded.loss), dtype)[0];
+}
+
+std::vector<double> TinyRun::loss() {
+  const Dtype dtype = recorded_->program.info(recorded_->loss).buffers[0].dtype;
+  return to_doubles(executor_->result(recorded_->loss), dtype);
+}
+
+double TinyRun::grad_norm() {
+  const Dtype dtype = recorded_->program.info(recorded_->grad_norm).buffers[0].dtype;
+  return to_doubles(executor_->result(recorded_->grad_norm), dtype)[0];
+}
+
+bool TinyRun::step_ok() {
+  std::int32_t ok = 0;
+  std::memcpy(&ok, executor_->result(recorded_->step_ok).data(), sizeof(ok));
+  return ok != 0;
+}
+
+std::vector<double> TinyRun::read(const std::string& tensor) {
+  const execution::TensorInfo& info = trainer_->plan().layout().info(tensor);
+  std::vector<std::byte> bytes(info.bytes());
+  trainer_->device().read(tensor, bytes);
+  return to_doubles(bytes, info.buffers[0].dtype);
+}
+
+void TinyRun::write(const std::string& tensor, const std::vector<double>& values) {
+  const execution::TensorInfo& info = trainer_->plan().layout().info(tensor);
+  std::vector<std::byte> bytes(info.bytes());
+  execution::with_storage_type(info.buffers[0].dtype, [&]<class S>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const S value = static_cast<S>(values[i]);
+      std::memcpy(bytes.data() + i * sizeof(S), &value, sizeof(S));
+    }
+  });
+  trainer_->device().write(tensor, bytes);
+}
+
+std::vector<std::byte> TinyRun::state() {
+  std::vector<std::byte> all;
+  for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
+    for (const std::string& tensor : bucket.tensors) {
+      std::vector<std::byte> bytes(trainer_->plan().layout().info(tensor).bytes());
+      trainer_->device().read(tensor, bytes);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+  return all;
+}
+
+void TinyRun::freeze_routing() {
+  const layers::ModelConfig& model = trainer_->plan().options().model;
+  for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
+    for (const std::string& tensor : bucket.tensors) {
+      if (!tensor.ends_with(".router.frozen")) continue;
+      std::vector<std::int32_t> indices;
+      for (std::int32_t t = 0; t < kTokens; ++t)
+        for (std::int32_t r = 0; r < model.moe.topk; ++r)
+          indices.push_back(t < 21 ? (t * 3 + r * 2) % (model.moe.experts - 1) : -1);
+      trainer_->device().write(tensor, std::as_bytes(std::span(indices)));
+    }
+}
+
+}  // namespace stowage::ctest

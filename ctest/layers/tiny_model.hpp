@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/trainer.hpp"
+
+namespace stowage::ctest {
+
+/// A model of some layers that trains in milliseconds, with awkward sizes on purpose: 3 documents
+/// whose borders are no multiple of a chunk, and a tail.
+layers::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
+
+/// A trainer of tiny_options on the host backend, with data of its own.
+class TinyRun {
+ public:
+  explicit TinyRun(layers::TrainerOptions options, execution::HostOptions host = {});
+
+  /// Stages batch `index` and issues a training step.
+  void train(int index, double lr);
+  /// Loss of batch `index`: the sum over counted targets.
+  double evaluate(int index);
+  /// Sum of losses and number of counted targets of the last training step.
+  std::vector<double> loss();
+  bool step_ok();
+  double grad_norm();
+
+  layers::Trainer& trainer() { return *trainer_; }
+  /// Content of a persistent tensor as doubles (fp64, fp32, bf16).
+  std::vector<double> read(const std::string& tensor);
+  void write(const std::string& tensor, const std::vector<double>& values);
+  /// All bytes of parameters, masters and moments.
+  std::vector<std::byte> state();
+  /// Gives every token of a frozen router its experts, one of which gets none.
+  void freeze_routing();
+
+ private:
+  struct Batch {
+    std::vector<std::int32_t> tokens, targets, cu_seqlens;
+    int counted = 0;
+  };
+  Batch make_batch(int index, int microbatches) const;
+
+  std::unique_ptr<execution::Backend> backend_;
+  std::unique_ptr<layers::Trainer> trainer_;
+  execution::Executor* executor_ = nullptr;
+  const layers::TrainingProgram* recorded_ = nullptr;
+};
+
+}  // namespace stowage::ctest

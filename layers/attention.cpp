@@ -1,0 +1,150 @@
+#include "kernels/attention/attention.hpp"
+
+#include <cmath>
+
+#include "kernels/rope/rope.hpp"
+#include "layers/layer.hpp"
+#include "layers/products.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using Views = std::span<const execution::View>;
+using kernels::Columns;
+
+/// Causal grouped-query attention inside documents. q, k and v are columns of one projection.
+class Attention final : public Mixer {
+ public:
+  Attention(const ModelConfig& config, const std::string& prefix)
+      : width_(config.width),
+        rope_(config.attention.rope),
+        rope_theta_(config.attention.rope_theta),
+        shape_(shape_of(config.attention)),
+        qkv_{{prefix + ".attn.qkv.weight",
+              {(shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim, width_},
+              Init::normal,
+              true}},
+        proj_{{prefix + ".attn.proj.weight", {width_, query_width()}, Init::residual_normal, true}},
+        parameters_{proj_.weight, qkv_.weight} {}
+
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  std::string_view scope() const override { return "attn"; }
+  std::string_view norm_module() const override { return "attn_norm"; }
+  std::string_view input_module() const override { return "qkv_linear"; }
+
+  Tensor forward(Recorder& recorder, Tensor x) override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = at_slot(saved_, recorder.batch().slot);
+    kept.x = x;
+    kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
+    if (rope_) {
+      const Tensor raw = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
+      qkv_.forward(recorder, "qkv", x, raw);
+      rotate(recorder, raw, kept.qkv, false);
+    } else {
+      qkv_.forward(recorder, "qkv", x, kept.qkv);
+    }
+    kept.lse = recorder.saved("lse", recorder.accumulation(), {shape_.heads, n}, "core_attn");
+    kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
+    recorder.compute("core",
+                     kernels::attention_forward_cost(shape_, n, recorder.batch().attention_pairs,
+                                                     recorder.storage()),
+                     {read(kept.qkv), read(recorder.batch().cu_seqlens),
+                      read(recorder.batch().seq_idx), write(kept.out), write(kept.lse)},
+                     [shape = shape_](execution::Queue& q, Views v) {
+                       kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[0]),
+                                                  value(shape, v[0]), v[1], v[2], v[3], v[4]);
+                     });
+    const Tensor y = recorder.scratch("out", {n, width_});
+    proj_.forward(recorder, "proj", kept.out, y);
+    return y;
+  }
+
+  Tensor backward(Recorder& recorder, Tensor dy) override {
+    const std::int64_t n = recorder.tokens();
+    const Saved& kept = at_slot(saved_, recorder.batch().slot);
+    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
+    const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
+    proj_.backward_input(recorder, "proj_backward", dy, dout);
+    Tensor dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
+    const Tensor workspace = recorder.workspace(
+        "workspace", kernels::attention_backward_workspace_bytes(shape_, n, recorder.storage()));
+    recorder.compute("core_backward",
+                     kernels::attention_backward_cost(shape_, n, recorder.batch().attention_pairs,
+                                                      recorder.storage()),
+                     {read(dout), read(kept.qkv), read(kept.out), read(kept.lse),
+                      read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
+                      write(dqkv), write(workspace)},
+                     [shape = shape_](execution::Queue& q, Views v) {
+                       kernels::attention_backward(q, shape, v[0], query(shape, v[1]),
+                                                   key(shape, v[1]), value(shape, v[1]), v[2], v[3],
+                                                   v[4], v[5], query(shape, v[6]), key(shape, v[6]),
+                                                   value(shape, v[6]), v[7]);
+                     });
+    if (rope_) {
+      const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
+      rotate(recorder, dqkv, draw, true);
+      dqkv = draw;
+    }
+    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, kept.x);
+    const Tensor dx = recorder.scratch("dx", {n, width_});
+    qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
+    return dx;
+  }
+
+ private:
+  struct Saved {
+    Tensor x, qkv, lse, out;
+  };
+
+  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention) {
+    kernels::AttentionShape shape;
+    shape.heads = attention.heads;
+    shape.kv_heads = attention.kv_heads;
+    shape.head_dim = attention.head_dim;
+    shape.causal = true;
+    shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+    return shape;
+  }
+
+  std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
+
+  static Columns query(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, 0, s.heads * s.head_dim};
+  }
+  static Columns key(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, s.heads * s.head_dim, s.kv_heads * s.head_dim};
+  }
+  static Columns value(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, (s.heads + s.kv_heads) * s.head_dim, s.kv_heads * s.head_dim};
+  }
+
+  void rotate(Recorder& recorder, Tensor from, Tensor to, bool backward) const {
+    recorder.compute(
+        backward ? "rope_backward" : "rope",
+        kernels::rope_cost(recorder.tokens(), shape_.heads, shape_.kv_heads, shape_.head_dim,
+                           recorder.storage()),
+        {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
+        [shape = shape_, theta = rope_theta_, backward](execution::Queue& q, Views v) {
+          const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
+          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta);
+        });
+  }
+
+  std::int64_t width_;
+  bool rope_;
+  double rope_theta_;
+  kernels::AttentionShape shape_;
+  Product qkv_;
+  Product proj_;
+  std::vector<Parameter> parameters_;
+  std::vector<Saved> saved_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::string& prefix) {
+  return std::make_unique<Attention>(config, prefix);
+}
+
+}  // namespace stowage::layers

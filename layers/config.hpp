@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/activation/activation.hpp"
+
+namespace stowage::layers {
+
+/// The model, as plain numbers (design section 4). A driver fills it from a deck, which checks it.
+struct ModelConfig {
+  std::string pattern;          ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
+  std::int64_t width = 0;       ///< D
+  std::int64_t vocabulary = 0;  ///< V
+  double norm_epsilon = 1e-5;
+  double init_std = 0.02;
+  bool tied_embeddings = false;
+
+  struct Attention {
+    int heads = 0;     ///< H
+    int kv_heads = 0;  ///< K
+    int head_dim = 0;  ///< P
+    bool rope = false;
+    double rope_theta = 10000;
+  } attention;
+
+  struct Mamba {
+    int heads = 0;     ///< H
+    int head_dim = 0;  ///< P
+    int groups = 0;    ///< G
+    int state = 0;     ///< N
+    int chunk = 128;   ///< Q
+    int conv_width = 4;
+    double dt_min = 0;
+    double dt_max = 1e30;
+
+    std::int64_t inner() const { return std::int64_t{heads} * head_dim; }
+    std::int64_t conv_channels() const { return inner() + std::int64_t{2} * groups * state; }
+    std::int64_t projection() const { return inner() + conv_channels() + heads; }
+  } mamba;
+
+  struct Mlp {
+    std::int64_t ffn = 0;  ///< F
+    kernels::Activation activation = kernels::Activation::squared_relu;
+  } mlp;
+
+  struct Moe {
+    int experts = 0;              ///< E
+    int topk = 0;                 ///< R
+    std::int64_t ffn = 0;         ///< F of an expert
+    std::int64_t shared_ffn = 0;  ///< F of the shared expert; 0: none
+    bool sigmoid = true;
+    bool normalise = true;
+    int groups = 1;
+    int group_topk = 1;
+    double scaling = 1;
+    double aux_coeff = 0;
+    double z_coeff = 0;
+    double bias_rate = 1e-3;
+    /// Tests: expert choices of this many tokens are given in a state, not computed; 0: computed.
+    std::int64_t frozen_tokens = 0;
+  } moe;
+
+  int layers() const {
+    int count = 0;
+    for (const char letter : pattern) count += letter != '|';
+    return count;
+  }
+};
+
+}  // namespace stowage::layers

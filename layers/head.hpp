@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "layers/layer.hpp"
+
+namespace stowage::layers {
+
+/// Final norm, output projection and cross-entropy. The projection is fused with the loss and its
+/// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
+class Head {
+ public:
+  explicit Head(const ModelConfig& config, const Parameter& embedding);
+
+  /// In backward order. Without the output weight if it is the embedding.
+  std::vector<Parameter> parameters() const;
+
+  /// Loss of each token (n) accum, and its gradients for backward().
+  Tensor forward(Recorder& recorder, Stream stream);
+  /// @return gradient of the stream's sum
+  Tensor backward(Recorder& recorder);
+  /// Loss of each token alone.
+  Tensor evaluate(Recorder& recorder, Stream stream);
+
+ private:
+  struct Saved {
+    Tensor sum, rstd, dnormed;
+  };
+
+  Tensor norm(Recorder& recorder, Stream stream);
+
+  std::int64_t width_;
+  std::int64_t vocabulary_;
+  double epsilon_;
+  bool tied_;
+  Parameter norm_;
+  Parameter output_;
+  std::vector<Saved> saved_;
+};
+
+}  // namespace stowage::layers

@@ -1,0 +1,78 @@
+#include "layers/layer.hpp"
+
+#include <fmt/core.h>
+
+#include "kernels/norm/rmsnorm.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+Layer::Layer(const ModelConfig& config, int index, std::unique_ptr<Mixer> mixer)
+    : width_(config.width),
+      epsilon_(config.norm_epsilon),
+      index_(index),
+      mixer_(std::move(mixer)),
+      norm_{fmt::format("layers.{}.norm.weight", index), {config.width}, Init::ones} {}
+
+std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, mixer_->scope()); }
+
+std::vector<Parameter> Layer::parameters() const {
+  std::vector<Parameter> all = mixer_->parameters();
+  all.push_back(norm_);
+  return all;
+}
+
+Stream Layer::forward(Recorder& recorder, Stream stream) {
+  recorder.set_prefix(prefix());
+  const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
+  const auto scope = recorder.program().enter(mixer_->scope(), index_, recorder.batch().slot);
+  const std::int64_t n = recorder.tokens();
+  Saved& kept = at_slot(saved_, recorder.batch().slot);
+  const Tensor w = recorder.parameter(norm_);
+  kept.normed = recorder.saved("normed", {n, width_}, mixer_->input_module());
+  kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, mixer_->norm_module());
+  const double eps = epsilon_;
+  const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(),
+                                                      static_cast<bool>(stream.delta));
+  if (stream.delta) {
+    kept.sum = recorder.saved("sum", {n, width_}, mixer_->norm_module());
+    recorder.compute("norm", cost,
+                     {read(stream.x), read(stream.delta), read(w), write(kept.sum),
+                      write(kept.normed), write(kept.rstd)},
+                     [eps](execution::Queue& q, Views v) {
+                       kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
+                     });
+  } else {
+    kept.sum = stream.x;
+    recorder.compute("norm", cost, {read(stream.x), read(w), write(kept.normed), write(kept.rstd)},
+                     [eps](execution::Queue& q, Views v) {
+                       kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
+                     });
+  }
+  return {kept.sum, mixer_->forward(recorder, kept.normed)};
+}
+
+Tensor Layer::backward(Recorder& recorder, Tensor dsum) {
+  recorder.set_prefix(prefix());
+  const int slot = recorder.batch().slot;
+  const auto layer = recorder.program().enter("layer", index_, slot, true);
+  const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
+  const Tensor dnormed = mixer_->backward(recorder, dsum);
+  const std::int64_t n = recorder.tokens();
+  const Saved& kept = at_slot(saved_, slot);
+  const Tensor dx = recorder.scratch("dsum", {n, width_});
+  const Tensor workspace = recorder.workspace(
+      "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute(
+      "norm_backward", kernels::rmsnorm_backward_cost(n, width_, recorder.storage(), true),
+      {read(dnormed), read(kept.sum), read(recorder.parameter(norm_)), read(kept.rstd), read(dsum),
+       write(dx), recorder.into(recorder.gradient(norm_)), write(workspace)},
+      [accumulate](execution::Queue& q, Views v) {
+        kernels::rmsnorm_backward(q, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], accumulate);
+      });
+  return dx;
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/config.hpp"
+#include "layers/recorder.hpp"
+
+namespace stowage::layers {
+
+/// What stands between the norm and the residual sum: attention, Mamba-2, MLP or MoE.
+///
+/// forward() records the ops of one microbatch and keeps the handles of what it saved under the
+/// batch's slot; backward() uses them. Both are called once per slot, backward in reverse order.
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+
+  /// Its parameters, in the order in which backward finishes their gradients.
+  virtual const std::vector<Parameter>& parameters() const = 0;
+  /// Scope kind: "attn", "mamba", "mlp" or "moe".
+  virtual std::string_view scope() const = 0;
+  /// Module names of the saved layer input and of the saved normed input.
+  virtual std::string_view norm_module() const = 0;
+  virtual std::string_view input_module() const = 0;
+
+  /// @param x (n, D) normed input  @return (n, D), to be added to the residual stream
+  virtual Tensor forward(Recorder& recorder, Tensor x) = 0;
+  /// @param dy gradient of forward's result  @return gradient of x
+  virtual Tensor backward(Recorder& recorder, Tensor dy) = 0;
+  /// Work at the end of a step, such as the update of expert biases.
+  virtual void end_of_step(Recorder&, Tensor /*step_ok*/) {}
+  /// Optimizer-like tensors that it owns besides parameters: names, dtypes, shapes.
+  virtual std::vector<execution::TensorInfo> states(Precision) const { return {}; }
+  /// Counts to be summed over ranks before end_of_step.
+  virtual std::vector<Tensor> step_counts() const { return {}; }
+};
+
+/// The residual stream between layers: its value is x + delta, added by the next norm.
+struct Stream {
+  Tensor x;      ///< (n, D)
+  Tensor delta;  ///< (n, D), or none before the first layer
+};
+
+/// A pre-norm residual block: x + mixer(rmsnorm(x)).
+class Layer {
+ public:
+  Layer(const ModelConfig& config, int index, std::unique_ptr<Mixer> mixer);
+
+  Mixer& mixer() { return *mixer_; }
+  const Mixer& mixer() const { return *mixer_; }
+  const Parameter& norm() const { return norm_; }
+  int index() const { return index_; }
+  /// Parameters in backward order: the mixer's, then the norm's.
+  std::vector<Parameter> parameters() const;
+
+  Stream forward(Recorder& recorder, Stream stream);
+  /// @param dsum gradient of the stream after this layer  @return gradient of the stream before it
+  Tensor backward(Recorder& recorder, Tensor dsum);
+
+ private:
+  struct Saved {
+    Tensor sum, normed, rstd;
+  };
+
+  std::string prefix() const;
+
+  std::int64_t width_;
+  double epsilon_;
+  int index_;
+  std::unique_ptr<Mixer> mixer_;
+  Parameter norm_;
+  std::vector<Saved> saved_;
+};
+
+/// The mixers, by letter.
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::string& prefix);
+std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix);
+std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const std::string& prefix);
+std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
+                                double loss_scale);
+
+/// Element `slot` of handles kept per microbatch; grows as needed.
+template <class Handles>
+Handles& at_slot(std::vector<Handles>& handles, int slot) {
+  if (handles.size() <= static_cast<std::size_t>(slot))
+    handles.resize(static_cast<std::size_t>(slot) + 1);
+  return handles[static_cast<std::size_t>(slot)];
+}
+
+}  // namespace stowage::layers

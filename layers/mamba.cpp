@@ -1,0 +1,224 @@
+#include "kernels/conv1d/conv1d.hpp"
+#include "kernels/norm/gated_rmsnorm.hpp"
+#include "kernels/ssd/ssd.hpp"
+#include "layers/layer.hpp"
+#include "layers/products.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using Views = std::span<const execution::View>;
+using kernels::Columns;
+
+/// The Mamba-2 mixer (arXiv 2405.21060 section 7, design section 4).
+///
+/// in_proj gives rows [z | xBC | dt]; the conv gives rows [x | B | C]. Both are read in place, by
+/// columns.
+class Mamba final : public Mixer {
+ public:
+  Mamba(const ModelConfig& config, const std::string& prefix)
+      : width_(config.width),
+        epsilon_(config.norm_epsilon),
+        mamba_(config.mamba),
+        shape_(shape_of(config.mamba)),
+        in_proj_{
+            {prefix + ".mamba.in_proj.weight", {mamba_.projection(), width_}, Init::normal, true}},
+        out_proj_{{prefix + ".mamba.out_proj.weight",
+                   {width_, mamba_.inner()},
+                   Init::residual_normal,
+                   true}},
+        conv_weight_{prefix + ".mamba.conv1d.weight",
+                     {mamba_.conv_channels(), mamba_.conv_width},
+                     Init::uniform_half},
+        conv_bias_{prefix + ".mamba.conv1d.bias", {mamba_.conv_channels()}, Init::zeros},
+        a_log_{prefix + ".mamba.A_log", {mamba_.heads}, Init::a_log},
+        d_{prefix + ".mamba.D", {mamba_.heads}, Init::ones},
+        dt_bias_{prefix + ".mamba.dt_bias", {mamba_.heads}, Init::dt_bias},
+        norm_{prefix + ".mamba.norm.weight", {mamba_.inner()}, Init::ones},
+        parameters_{out_proj_.weight, norm_,        a_log_,     d_,
+                    dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight} {}
+
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  std::string_view scope() const override { return "mamba"; }
+  std::string_view norm_module() const override { return "mamba_norm"; }
+  std::string_view input_module() const override { return "mamba_in_proj"; }
+
+  Tensor forward(Recorder& recorder, Tensor x) override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = at_slot(saved_, recorder.batch().slot);
+    kept.x = x;
+    kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()}, "mamba_conv");
+    in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
+    convolve(recorder, kept);
+    scan(recorder, kept);
+    kept.gated = recorder.saved("gated", {n, mamba_.inner()}, "mamba_out_proj");
+    recorder.compute(
+        "gated_norm", kernels::gated_rmsnorm_forward_cost(n, mamba_.inner(), recorder.storage()),
+        {read(kept.y), read(kept.zxbcdt), read(recorder.parameter(norm_)), write(kept.gated)},
+        [m = mamba_, eps = epsilon_](execution::Queue& q, Views v) {
+          kernels::gated_rmsnorm_forward(q, v[0], z(m, v[1]), v[2], v[3], m.groups, eps);
+        });
+    const Tensor out = recorder.scratch("out", {n, width_});
+    out_proj_.forward(recorder, "out_proj", kept.gated, out);
+    return out;
+  }
+
+  Tensor backward(Recorder& recorder, Tensor dy) override {
+    const std::int64_t n = recorder.tokens();
+    const Saved& kept = at_slot(saved_, recorder.batch().slot);
+    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
+    const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
+    out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
+    const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
+    const Tensor dscan = gate_backward(recorder, kept, dgated, dzxbcdt);
+    const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
+    convolve_backward(recorder, kept, dxbc, dzxbcdt);
+    in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, kept.x);
+    const Tensor dx = recorder.scratch("dx", {n, width_});
+    in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
+    return dx;
+  }
+
+ private:
+  using Shape = ModelConfig::Mamba;
+  struct Saved {
+    Tensor x, zxbcdt, xbc, y, gated;
+  };
+
+  static kernels::SsdShape shape_of(const Shape& mamba) {
+    kernels::SsdShape shape;
+    shape.heads = mamba.heads;
+    shape.head_dim = mamba.head_dim;
+    shape.groups = mamba.groups;
+    shape.state = mamba.state;
+    shape.chunk = mamba.chunk;
+    shape.dt_min = mamba.dt_min;
+    shape.dt_max = mamba.dt_max;
+    return shape;
+  }
+
+  static std::int64_t group_width(const Shape& m) { return std::int64_t{m.groups} * m.state; }
+  static Columns z(const Shape& m, const execution::View& zxbcdt) { return {zxbcdt, 0, m.inner()}; }
+  static Columns conv_input(const Shape& m, const execution::View& zxbcdt) {
+    return {zxbcdt, m.inner(), m.conv_channels()};
+  }
+  static Columns dt(const Shape& m, const execution::View& zxbcdt) {
+    return {zxbcdt, m.inner() + m.conv_channels(), m.heads};
+  }
+  static Columns scan_x(const Shape& m, const execution::View& xbc) { return {xbc, 0, m.inner()}; }
+  static Columns scan_b(const Shape& m, const execution::View& xbc) {
+    return {xbc, m.inner(), group_width(m)};
+  }
+  static Columns scan_c(const Shape& m, const execution::View& xbc) {
+    return {xbc, m.inner() + group_width(m), group_width(m)};
+  }
+
+  void convolve(Recorder& recorder, Saved& kept) const {
+    const std::int64_t n = recorder.tokens();
+    kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
+    recorder.compute(
+        "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
+        {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
+         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), write(kept.xbc)},
+        [m = mamba_](execution::Queue& q, Views v) {
+          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4]);
+        });
+  }
+
+  void scan(Recorder& recorder, Saved& kept) const {
+    const std::int64_t n = recorder.tokens();
+    kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
+    const Tensor workspace = recorder.workspace(
+        "scan_workspace", kernels::ssd_forward_workspace_bytes(shape_, n, recorder.storage()));
+    recorder.compute("scan", kernels::ssd_forward_cost(shape_, n, recorder.storage()),
+                     {read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
+                      read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
+                      read(recorder.batch().seq_idx), write(kept.y), write(workspace)},
+                     [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
+                       kernels::ssd_forward(q, shape, scan_x(m, v[0]), dt(m, v[1]), scan_b(m, v[0]),
+                                            scan_c(m, v[0]), v[2], v[3], v[4], v[5], v[6], v[7]);
+                     });
+  }
+
+  /// Writes the z columns of din_proj_out; returns the gradient of the scan's output.
+  Tensor gate_backward(Recorder& recorder, const Saved& kept, Tensor dgated, Tensor dzxbcdt) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor dscan = recorder.scratch("dscan_out", {n, mamba_.inner()});
+    const Tensor workspace = recorder.workspace(
+        "norm_gate_workspace",
+        kernels::gated_rmsnorm_backward_workspace_bytes(n, mamba_.inner(), recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "gated_norm_backward",
+        kernels::gated_rmsnorm_backward_cost(n, mamba_.inner(), recorder.storage()),
+        {read(dgated), read(kept.y), read(kept.zxbcdt), read(recorder.parameter(norm_)),
+         write(dscan), write(dzxbcdt), recorder.into(recorder.gradient(norm_)), write(workspace)},
+        [m = mamba_, eps = epsilon_, accumulate](execution::Queue& q, Views v) {
+          kernels::gated_rmsnorm_backward(q, v[0], v[1], z(m, v[2]), v[3], v[4], z(m, v[5]), v[6],
+                                          v[7], m.groups, eps, accumulate);
+        });
+    return dscan;
+  }
+
+  /// Writes the dt columns of din_proj_out; returns the gradient of xBC.
+  Tensor scan_backward(Recorder& recorder, const Saved& kept, Tensor dscan, Tensor dzxbcdt) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor dxbc = recorder.scratch("dxBC", {n, mamba_.conv_channels()});
+    const Tensor workspace =
+        recorder.workspace("scan_backward_workspace",
+                           kernels::ssd_backward_workspace_bytes(shape_, n, recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()),
+        {read(dscan), read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
+         read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
+         read(recorder.batch().seq_idx), write(dxbc), update(dzxbcdt),
+         recorder.into(recorder.gradient(a_log_)), recorder.into(recorder.gradient(d_)),
+         recorder.into(recorder.gradient(dt_bias_)), write(workspace)},
+        [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
+          kernels::ssd_backward(q, shape, v[0], scan_x(m, v[1]), dt(m, v[2]), scan_b(m, v[1]),
+                                scan_c(m, v[1]), v[3], v[4], v[5], v[6], scan_x(m, v[7]),
+                                dt(m, v[8]), scan_b(m, v[7]), scan_c(m, v[7]), v[9], v[10], v[11],
+                                v[12], accumulate);
+        });
+    return dxbc;
+  }
+
+  /// Writes the xBC columns of din_proj_out.
+  void convolve_backward(Recorder& recorder, const Saved& kept, Tensor dxbc, Tensor dzxbcdt) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor workspace =
+        recorder.workspace("conv_workspace", kernels::conv1d_silu_backward_workspace_bytes(
+                                                 n, mamba_.conv_channels(), recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "conv1d_backward",
+        kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(), recorder.storage()),
+        {read(dxbc), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
+         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), update(dzxbcdt),
+         recorder.into(recorder.gradient(conv_weight_)),
+         recorder.into(recorder.gradient(conv_bias_)), write(workspace)},
+        [m = mamba_, accumulate](execution::Queue& q, Views v) {
+          kernels::conv1d_silu_backward(q, v[0], conv_input(m, v[1]), v[2], v[3], v[4],
+                                        conv_input(m, v[5]), v[6], v[7], v[8], accumulate);
+        });
+  }
+
+  std::int64_t width_;
+  double epsilon_;
+  Shape mamba_;
+  kernels::SsdShape shape_;
+  Product in_proj_;
+  Product out_proj_;
+  Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_, norm_;
+  std::vector<Parameter> parameters_;
+  std::vector<Saved> saved_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix) {
+  return std::make_unique<Mamba>(config, prefix);
+}
+
+}  // namespace stowage::layers

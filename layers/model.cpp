@@ -1,0 +1,119 @@
+#include "layers/model.hpp"
+
+#include <fmt/core.h>
+
+#include "execution/error.hpp"
+#include "kernels/embedding/embedding.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int index,
+                                  double loss_scale) {
+  const std::string prefix = fmt::format("layers.{}", index);
+  switch (letter) {
+    case 'M':
+      return make_mamba(config, prefix);
+    case '*':
+      return make_attention(config, prefix);
+    case '-':
+      return make_mlp(config, prefix);
+    case 'E':
+      return make_moe(config, prefix, loss_scale);
+    default:
+      execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
+                             config.pattern, letter);
+  }
+}
+
+}  // namespace
+
+Model::Model(const ModelConfig& config, Precision precision, double loss_scale)
+    : config_(config),
+      precision_(precision),
+      embedding_{"embedding.weight", {config.vocabulary, config.width}, Init::normal, true},
+      head_(config, embedding_) {
+  for (const char letter : config.pattern)
+    if (letter != '|') {
+      const int index = static_cast<int>(layers_.size());
+      layers_.emplace_back(config, index, make_mixer(config, letter, index, loss_scale));
+    }
+}
+
+std::vector<Parameter> Model::parameters() const {
+  std::vector<Parameter> all = head_.parameters();
+  for (std::size_t i = layers_.size(); i-- > 0;)
+    for (Parameter& p : layers_[i].parameters()) all.push_back(std::move(p));
+  all.push_back(embedding_);
+  return all;
+}
+
+std::vector<execution::TensorInfo> Model::states() const {
+  std::vector<execution::TensorInfo> all;
+  for (const Layer& layer : layers_)
+    for (execution::TensorInfo& info : layer.mixer().states(precision_))
+      all.push_back(std::move(info));
+  return all;
+}
+
+Stream Model::trunk(Recorder& recorder) {
+  recorder.set_prefix("embedding");
+  const std::int64_t n = recorder.tokens();
+  const std::string_view module =
+      layers_.empty() ? std::string_view("") : layers_.front().mixer().norm_module();
+  const Tensor x = recorder.saved("out", {n, config_.width}, module);
+  recorder.compute(
+      "forward", kernels::embedding_forward_cost(n, config_.width, recorder.storage()),
+      {read(recorder.batch().tokens), read(recorder.parameter(embedding_)), write(x)},
+      [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
+  Stream stream{x, {}};
+  for (Layer& layer : layers_) stream = layer.forward(recorder, stream);
+  return stream;
+}
+
+Tensor Model::forward(Recorder& recorder) { return head_.forward(recorder, trunk(recorder)); }
+
+Tensor Model::evaluate(Recorder& recorder) { return head_.evaluate(recorder, trunk(recorder)); }
+
+void Model::backward(Recorder& recorder, const Finished& finished) {
+  Tensor dsum = head_.backward(recorder);
+  finished(head_.parameters());
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    dsum = layers_[i].backward(recorder, dsum);
+    finished(layers_[i].parameters());
+  }
+  recorder.set_prefix("embedding");
+  const std::int64_t n = recorder.tokens();
+  const Tensor workspace = recorder.workspace(
+      "workspace", kernels::embedding_backward_workspace_bytes(n, config_.vocabulary));
+  const Tensor gradient = recorder.gradient(embedding_);
+  const bool accumulate = recorder.batch().accumulate || config_.tied_embeddings;
+  recorder.compute("backward",
+                   kernels::embedding_backward_cost(n, config_.vocabulary, config_.width,
+                                                    recorder.storage(), accumulate),
+                   {read(recorder.batch().tokens), read(dsum),
+                    accumulate ? update(gradient) : write(gradient), write(workspace)},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);
+                   });
+  finished({&embedding_, 1});
+}
+
+std::vector<Tensor> Model::step_counts() const {
+  std::vector<Tensor> all;
+  for (const Layer& layer : layers_)
+    for (const Tensor count : layer.mixer().step_counts()) all.push_back(count);
+  return all;
+}
+
+void Model::end_of_step(Recorder& recorder, Tensor step_ok) {
+  for (Layer& layer : layers_) {
+    recorder.set_prefix(fmt::format("layers.{}.{}", layer.index(), layer.mixer().scope()));
+    layer.mixer().end_of_step(recorder, step_ok);
+  }
+}
+
+}  // namespace stowage::layers

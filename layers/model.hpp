@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "layers/head.hpp"
+#include "layers/layer.hpp"
+
+namespace stowage::layers {
+
+/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss.
+class Model {
+ public:
+  /// @param loss_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
+  /// @throws Error (exit 2) for a letter that is not in "M*-E|"
+  Model(const ModelConfig& config, Precision precision, double loss_scale);
+
+  const ModelConfig& config() const { return config_; }
+  Precision precision() const { return precision_; }
+  /// All parameters, in the order in which backward finishes their gradients.
+  std::vector<Parameter> parameters() const;
+  /// Persistent tensors besides parameters and what the optimizer adds: expert biases.
+  std::vector<execution::TensorInfo> states() const;
+
+  /// Records forward and, fused with the head's gradients, the loss. @return losses (n) accum
+  Tensor forward(Recorder& recorder);
+  /// Called after the ops that finish the gradients of some parameters.
+  using Finished = std::function<void(std::span<const Parameter>)>;
+  /// Records backward of the microbatch whose forward was recorded last in this slot.
+  void backward(Recorder& recorder, const Finished& finished);
+  /// Records forward up to the loss alone. @return losses (n) accum
+  Tensor evaluate(Recorder& recorder);
+
+  /// Counts of a training step that ranks add up: loads of experts.
+  std::vector<Tensor> step_counts() const;
+  /// Work at the end of a training step, when step_ok is known.
+  void end_of_step(Recorder& recorder, Tensor step_ok);
+
+ private:
+  Stream trunk(Recorder& recorder);
+
+  ModelConfig config_;
+  Precision precision_;
+  Parameter embedding_;
+  std::vector<Layer> layers_;
+  Head head_;
+};
+
+}  // namespace stowage::layers

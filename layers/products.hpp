@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "layers/recorder.hpp"
+
+namespace stowage::layers {
+
+/// A matrix product y = x w^T and its gradients as recorded ops: shared by all layers.
+struct Product {
+  Parameter weight;  ///< (outputs, inputs)
+
+  std::int64_t outputs() const { return weight.shape[0]; }
+  std::int64_t inputs() const { return weight.shape[1]; }
+
+  /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
+  void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y) const;
+  /// dx (n, inputs) from dy: stored, or added when `accumulate`.
+  void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
+                      bool accumulate = false) const;
+  /// The weight's gradient, stored or added as the microbatch asks.
+  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
+};
+
+}  // namespace stowage::layers

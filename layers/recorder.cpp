@@ -1,0 +1,60 @@
+#include "layers/recorder.hpp"
+
+#include <fmt/core.h>
+
+namespace stowage::layers {
+
+std::string Recorder::full_name(std::string_view name) const {
+  return fmt::format("mb{}/{}/{}", batch_.slot, prefix_, name);
+}
+
+Tensor Recorder::saved(std::string_view name, std::vector<std::int64_t> shape,
+                       std::string_view module) {
+  return saved(name, storage(), std::move(shape), module);
+}
+
+Tensor Recorder::saved(std::string_view name, execution::Dtype dtype,
+                       std::vector<std::int64_t> shape, std::string_view module) {
+  return program_.saved(full_name(name), dtype, std::move(shape), std::string(module));
+}
+
+Tensor Recorder::scratch(std::string_view name, std::vector<std::int64_t> shape) {
+  return scratch(name, storage(), std::move(shape));
+}
+
+Tensor Recorder::scratch(std::string_view name, execution::Dtype dtype,
+                         std::vector<std::int64_t> shape) {
+  return program_.scratch(full_name(name), dtype, std::move(shape));
+}
+
+Tensor Recorder::workspace(std::string_view name, std::size_t bytes) {
+  const auto count = static_cast<std::int64_t>(bytes == 0 ? 1 : bytes);
+  return scratch(name, execution::Dtype::uint8, {count});
+}
+
+Tensor Recorder::parameter(const Parameter& parameter) {
+  return program_.add({parameter.name,
+                       {{"payload", storage(), parameter.shape}},
+                       execution::Lifetime::parameter,
+                       {},
+                       {}});
+}
+
+Tensor Recorder::gradient(const Parameter& parameter) {
+  return program_.add({gradient_name(parameter.name),
+                       {{"payload", accumulation(), parameter.shape}},
+                       execution::Lifetime::gradient,
+                       {},
+                       {}});
+}
+
+void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
+  execution::Op op;
+  op.name = full_name(name);
+  op.uses = std::move(uses);
+  op.cost = cost;
+  op.launch = std::move(launch);
+  program_.append(std::move(op));
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,89 @@
+#include "layers/state.hpp"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Dtype;
+using execution::Lifetime;
+using execution::PersistentLayout;
+
+struct Group {
+  std::string name;
+  std::vector<const Parameter*> parameters;
+};
+
+/// Parameters of one reduction group, cut where a bucket is full.
+std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::int64_t most) {
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> open;
+  std::map<std::string, std::int64_t> filled;
+  for (const Parameter& p : parameters) {
+    if (!open.contains(p.group) || filled[p.group] >= most) {
+      open[p.group] = groups.size();
+      filled[p.group] = 0;
+      groups.push_back({p.group, {}});
+    }
+    groups[open[p.group]].parameters.push_back(&p);
+    filled[p.group] += p.elements();
+  }
+  return groups;
+}
+
+using Naming = std::function<std::string(const std::string&)>;
+
+void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const char* what,
+               Lifetime lifetime, Dtype dtype, int shards, const Naming& naming) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    layout.open_bucket(fmt::format("{}/{}/{}", what, groups[i].name, i), groups[i].name, dtype,
+                       shards);
+    for (const Parameter* p : groups[i].parameters)
+      layout.add({naming(p->name), {{"payload", dtype, p->shape}}, lifetime, {}, {}});
+  }
+}
+
+}  // namespace
+
+PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
+                               const std::vector<execution::TensorInfo>& states,
+                               Precision precision, const StateOptions& options) {
+  const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
+  const Dtype accum = precision.accumulation();
+  PersistentLayout layout;
+  const auto add = [&](const char* what, Lifetime lifetime, Dtype dtype, const Naming& naming) {
+    add_class(layout, groups, what, lifetime, dtype, options.shards, naming);
+  };
+  add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
+  add("gradient", Lifetime::gradient, accum, gradient_name);
+  if (precision.has_master()) add("master", Lifetime::optimizer_state, accum, master_name);
+  add("adam_m", Lifetime::optimizer_state, accum, first_moment_name);
+  add("adam_v", Lifetime::optimizer_state, accum, second_moment_name);
+  for (const execution::TensorInfo& state : states) {
+    layout.open_bucket(state.name, "", state.buffers[0].dtype);
+    layout.add(state);
+  }
+  layout.open_bucket(kGoodSteps, "", Dtype::int64);
+  layout.add({kGoodSteps, {{"payload", Dtype::int64, {1}}}, Lifetime::optimizer_state, {}, {}});
+  layout.close();
+  return layout;
+}
+
+std::vector<std::byte> to_bytes(const std::vector<float>& values, Dtype dtype) {
+  std::vector<std::byte> bytes(values.size() * execution::size_bytes(dtype));
+  execution::with_storage_type(dtype, [&]<class S>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const S value = static_cast<S>(values[i]);
+      std::memcpy(bytes.data() + i * sizeof(S), &value, sizeof(S));
+    }
+  });
+  return bytes;
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <vector>
+
+#include "execution/persistent.hpp"
+#include "layers/parameters.hpp"
+
+namespace stowage::layers {
+
+/// What lays out the persistent region: the model's parameters and states, and the process grid.
+struct StateOptions {
+  /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
+  /// one starts earlier and a larger one uses a link better.
+  std::int64_t bucket_elements = std::int64_t{16} << 20;
+  int shards = 1;  ///< every bucket divides into this many equal parts
+};
+
+/// Name of the count of steps that changed the parameters, (1) int64.
+inline constexpr const char* kGoodSteps = "optimizer/good_steps";
+
+/// Lays out parameters, gradients, fp32 masters (if any), both Adam moments, the states of layers
+/// and the step count. Buckets follow the order of `parameters` (backward order), those of one
+/// reduction group apart from those of another.
+execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
+                                          const std::vector<execution::TensorInfo>& states,
+                                          Precision precision, const StateOptions& options);
+
+/// One parameter's initial values, rounded to a dtype, as bytes.
+std::vector<std::byte> to_bytes(const std::vector<float>& values, execution::Dtype dtype);
+
+/// Calls `set(name, bytes)` for what a run starts from: parameters, and masters if there are any.
+/// Moments, biases and counts start from zero.
+template <class Set>
+void for_each_initial_state(const std::vector<Parameter>& parameters, Precision precision,
+                            std::uint64_t seed, double std, int layers, Set&& set) {
+  for (const Parameter& parameter : parameters) {
+    const std::vector<float> values = initial_values(parameter, seed, std, layers);
+    set(parameter.name, to_bytes(values, precision.storage));
+    if (precision.has_master())
+      set(master_name(parameter.name), to_bytes(values, precision.accumulation()));
+  }
+}
+
+}  // namespace stowage::layers

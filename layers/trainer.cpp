@@ -1,0 +1,93 @@
+#include "layers/trainer.hpp"
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+double loss_scale(const TrainerOptions& options) {
+  return 1.0 / (static_cast<double>(options.step.microbatches) * options.ranks);
+}
+
+}  // namespace
+
+TrainerPlan::TrainerPlan(TrainerOptions options)
+    : options_(std::move(options)),
+      model_(options_.model, options_.precision, loss_scale(options_)),
+      layout_(
+          lay_out_state(model_.parameters(), model_.states(), options_.precision, options_.state)) {
+  for (const std::int64_t capacity : options_.capacities) {
+    StepShape shape = options_.step;
+    shape.capacity = capacity;
+    auto training = std::make_unique<Training>();
+    training->recorded =
+        record_training(model_, shape, options_.optimizer, layout_, options_.all_reduce);
+    training->plan = offload::plan_keep(training->recorded.program, layout_, options_.planner);
+    training_.push_back(std::move(training));
+    if (options_.evaluation_microbatches == 0) continue;
+    shape.microbatches = options_.evaluation_microbatches;
+    auto evaluation = std::make_unique<Evaluation>();
+    evaluation->recorded = record_evaluation(model_, shape, options_.all_reduce);
+    evaluation->plan = offload::plan_keep(evaluation->recorded.program, layout_, options_.planner);
+    evaluation_.push_back(std::move(evaluation));
+  }
+}
+
+std::size_t TrainerPlan::transient_bytes() const {
+  std::size_t most = 0;
+  const auto transient = static_cast<int>(execution::Region::transient);
+  for (const auto& training : training_) most = std::max(most, training->plan.bytes[transient]);
+  for (const auto& evaluation : evaluation_)
+    most = std::max(most, evaluation->plan.bytes[transient]);
+  return most;
+}
+
+void TrainerPlan::require_proven() const {
+  std::vector<execution::PlannedProgram> all;
+  for (const auto& training : training_)
+    all.push_back({&training->recorded.program, &training->plan});
+  for (const auto& evaluation : evaluation_)
+    all.push_back({&evaluation->recorded.program, &evaluation->plan});
+  execution::require_proven(all);
+}
+
+Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend)
+    : plan_(std::move(plan)),
+      device_(backend, plan_->layout(), plan_->transient_bytes(), 0, plan_->options().slack_bytes) {
+  plan_->require_proven();
+  const TrainerOptions& options = plan_->options();
+  for_each_initial_state(plan_->model().parameters(), options.precision, options.seed,
+                         options.model.init_std, options.model.layers(),
+                         [&](const std::string& name, const std::vector<std::byte>& bytes) {
+                           device_.write(name, bytes);
+                         });
+  for (const auto& training : plan_->training())
+    training_.push_back(std::make_unique<execution::Executor>(
+        training->recorded.program, training->plan, device_, options.executor));
+  for (const auto& evaluation : plan_->evaluation())
+    evaluation_.push_back(std::make_unique<execution::Executor>(
+        evaluation->recorded.program, evaluation->plan, device_, options.executor));
+}
+
+std::size_t Trainer::pick(std::int64_t documents) const {
+  const auto& capacities = plan_->options().capacities;
+  const auto found = std::lower_bound(capacities.begin(), capacities.end(), documents);
+  STOWAGE_ASSERT(found != capacities.end(), "a microbatch has {} documents, the largest program {}",
+                 documents, capacities.back());
+  return static_cast<std::size_t>(found - capacities.begin());
+}
+
+Trainer::Training Trainer::training(std::int64_t documents) {
+  const std::size_t at = pick(documents);
+  return {plan_->training()[at]->recorded, *training_[at]};
+}
+
+Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {
+  const std::size_t at = pick(documents);
+  STOWAGE_ASSERT(at < evaluation_.size(), "the run has no evaluation program");
+  return {plan_->evaluation()[at]->recorded, *evaluation_[at]};
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "execution/device.hpp"
+#include "execution/executor.hpp"
+#include "layers/state.hpp"
+#include "layers/step.hpp"
+#include "offload/planner.hpp"
+
+namespace stowage::layers {
+
+/// Everything that decides a run on one rank, as plain numbers.
+struct TrainerOptions {
+  ModelConfig model;
+  Precision precision;
+  StepShape step;                           ///< without capacity
+  int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
+  std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
+  OptimizerConfig optimizer;
+  StateOptions state;
+  std::uint64_t seed = 1;
+  int ranks = 1;  ///< of the data axis
+  AllReduce all_reduce;
+  execution::ExecutorOptions executor;
+  offload::PlannerOptions planner;
+  std::size_t slack_bytes = 0;  ///< see execution::Device
+};
+
+/// The recorded, planned programs of a run: known without memory, so a dry run stops here.
+class TrainerPlan {
+ public:
+  explicit TrainerPlan(TrainerOptions options);
+
+  struct Training {
+    TrainingProgram recorded;
+    execution::Plan plan;
+  };
+  struct Evaluation {
+    EvaluationProgram recorded;
+    execution::Plan plan;
+  };
+
+  const TrainerOptions& options() const { return options_; }
+  Model& model() { return model_; }
+  const Model& model() const { return model_; }
+  const execution::PersistentLayout& layout() const { return layout_; }
+  /// One for each capacity, ascending.
+  const std::vector<std::unique_ptr<Training>>& training() const { return training_; }
+  /// One for each capacity, or none.
+  const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
+  /// Largest transient region of all programs.
+  std::size_t transient_bytes() const;
+  /// Proves all programs together. @throws Error
+  void require_proven() const;
+
+ private:
+  TrainerOptions options_;
+  Model model_;
+  execution::PersistentLayout layout_;
+  std::vector<std::unique_ptr<Training>> training_;
+  std::vector<std::unique_ptr<Evaluation>> evaluation_;
+};
+
+/// The programs of a run on a device, ready to step.
+class Trainer {
+ public:
+  /// Allocates everything and sets the initial state.
+  /// @throws Error (exit 3) if the memory is not there
+  Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend);
+
+  TrainerPlan& plan() { return *plan_; }
+  execution::Device& device() { return device_; }
+
+  /// A program with its executor.
+  struct Training {
+    const TrainingProgram& recorded;
+    execution::Executor& executor;
+  };
+  struct Evaluation {
+    const EvaluationProgram& recorded;
+    execution::Executor& executor;
+  };
+  /// The smallest capacity that holds `documents` in every microbatch.
+  /// @throws Error if none does
+  Training training(std::int64_t documents);
+  Evaluation evaluation(std::int64_t documents);
+
+ private:
+  std::size_t pick(std::int64_t documents) const;
+
+  std::unique_ptr<TrainerPlan> plan_;
+  execution::Device device_;
+  std::vector<std::unique_ptr<execution::Executor>> training_;
+  std::vector<std::unique_ptr<execution::Executor>> evaluation_;
+};
+
+}  // namespace stowage::layers
