@@ -1,0 +1,80 @@
+#include "drivers/common/data.hpp"
+
+#include <algorithm>
+
+namespace stowage::drivers {
+namespace {
+
+using inputs::Deck;
+
+std::unique_ptr<inputs::TokenSource> open(const Deck& deck, const std::string& path) {
+  return inputs::open_source(
+      {.kind = inputs::source_kind(deck.get<std::string>("data.source")),
+       .path = path,
+       .vocab_size = deck.get<std::int64_t>("model.vocab_size"),
+       .document_token = deck.get<std::int64_t>("data.document_token"),
+       .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed")),
+       .synthetic_tokens = deck.get<std::int64_t>("data.synthetic_tokens"),
+       .synthetic_document_length = deck.get<std::int64_t>("data.synthetic_document_length")});
+}
+
+inputs::LoaderOptions loader_options(const Deck& deck, int rank, int ranks) {
+  return {.seq_length = deck.get<std::int64_t>("train.seq_length"),
+          .micro_batch_size = deck.get<std::int64_t>("train.micro_batch_size"),
+          .global_batch_size = deck.get<std::int64_t>("train.global_batch_size"),
+          .rank = rank,
+          .ranks = ranks,
+          .packing = deck.get<std::string>("data.packing") == "documents"
+                         ? inputs::Packing::documents
+                         : inputs::Packing::none,
+          .shuffle = true,
+          .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed"))};
+}
+
+}  // namespace
+
+std::vector<std::string> Data::files() const {
+  std::vector<std::string> all = source->files();
+  if (validation_source)
+    for (std::string& file : validation_source->files()) all.push_back(std::move(file));
+  return all;
+}
+
+std::int64_t Data::max_documents() const {
+  return std::max(train->max_documents(), held_out ? held_out->max_documents() : 0);
+}
+
+Data open_data(const Deck& deck, int rank, int ranks) {
+  Data data;
+  data.source = open(deck, deck.get<std::string>("data.path"));
+  const std::string& validation_path = deck.get<std::string>("data.validation_path");
+  inputs::Split parts;
+  const inputs::TokenSource* held_out = data.source.get();
+  if (validation_path.empty()) {
+    parts = inputs::split(*data.source, deck.get<double>("data.held_out_fraction"));
+  } else {
+    data.validation_source = open(deck, validation_path);
+    held_out = data.validation_source.get();
+    parts = {{0, data.source->tokens()}, {0, held_out->tokens()}};
+  }
+  inputs::LoaderOptions options = loader_options(deck, rank, ranks);
+  data.train = std::make_unique<inputs::Loader>(*data.source, parts.train, options);
+  data.global_batch = options.global_batch_size;
+  options.shuffle = false;
+  if (parts.held_out.size() > options.seq_length * options.global_batch_size)
+    data.held_out = std::make_unique<inputs::Loader>(*held_out, parts.held_out, options);
+  return data;
+}
+
+std::vector<std::int64_t> capacities(const Deck& deck, std::int64_t max_documents) {
+  std::vector<std::int64_t> all = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
+  const std::int64_t wanted = deck.get<std::int64_t>("data.max_documents");
+  if (all.empty() && wanted > 0) all.push_back(wanted);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  std::erase_if(all, [&](std::int64_t capacity) { return capacity >= max_documents; });
+  all.push_back(max_documents);
+  return all;
+}
+
+}  // namespace stowage::drivers

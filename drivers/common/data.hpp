@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "inputs/data/loader.hpp"
+#include "inputs/data/token_source.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::drivers {
+
+/// The data of a run: what is trained on, and what is held out.
+struct Data {
+  std::unique_ptr<inputs::TokenSource> source;
+  std::unique_ptr<inputs::TokenSource> validation_source;  ///< only with data.validation_path
+  std::unique_ptr<inputs::Loader> train;
+  std::unique_ptr<inputs::Loader> held_out;  ///< none if nothing is held out, or not enough of it
+  std::int64_t global_batch = 1;             ///< sequences of a step, over all ranks
+
+  std::vector<std::string> files() const;
+  /// Documents that a microbatch of either part can have at most.
+  std::int64_t max_documents() const;
+};
+
+/// Opens and checks the data that a deck names. Throws usage errors (exit 2).
+Data open_data(const inputs::Deck& deck, int rank, int ranks);
+
+/// Capacities of the programs of a run: those that the deck names, and one that always fits.
+std::vector<std::int64_t> capacities(const inputs::Deck& deck, std::int64_t max_documents);
+
+}  // namespace stowage::drivers

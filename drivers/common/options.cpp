@@ -1,0 +1,123 @@
+#include "drivers/common/options.hpp"
+
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "execution/error.hpp"
+#include "kernels/conv1d/conv1d.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using inputs::Deck;
+
+std::int64_t integer(const Deck& deck, const char* key) { return deck.get<std::int64_t>(key); }
+int small(const Deck& deck, const char* key) { return static_cast<int>(integer(deck, key)); }
+double real(const Deck& deck, const char* key) { return deck.get<double>(key); }
+bool flag(const Deck& deck, const char* key) { return deck.get<bool>(key); }
+const std::string& text(const Deck& deck, const char* key) { return deck.get<std::string>(key); }
+
+}  // namespace
+
+layers::ModelConfig model_config(const Deck& deck) {
+  layers::ModelConfig model;
+  model.pattern = text(deck, "model.pattern");
+  model.width = integer(deck, "model.hidden_size");
+  model.vocabulary = integer(deck, "model.vocab_size");
+  model.norm_epsilon = real(deck, "model.norm_epsilon");
+  model.init_std = real(deck, "model.init_std");
+  model.tied_embeddings = !flag(deck, "model.untie_embeddings");
+  model.attention = {.heads = small(deck, "model.num_attention_heads"),
+                     .kv_heads = small(deck, "model.num_query_groups"),
+                     .head_dim = small(deck, "model.head_dim"),
+                     .rope = text(deck, "model.position_embedding") == "rope",
+                     .rope_theta = real(deck, "model.rope_theta")};
+  model.mamba = {.heads = small(deck, "model.mamba_num_heads"),
+                 .head_dim = small(deck, "model.mamba_head_dim"),
+                 .groups = small(deck, "model.mamba_num_groups"),
+                 .state = small(deck, "model.mamba_state_dim"),
+                 .chunk = small(deck, "model.mamba_chunk_size"),
+                 .conv_width = small(deck, "model.mamba_conv_width"),
+                 .dt_min = real(deck, "model.mamba_dt_min"),
+                 .dt_max = real(deck, "model.mamba_dt_max")};
+  model.mlp = {.ffn = integer(deck, "model.ffn_hidden_size"),
+               .activation = text(deck, "model.activation") == "swiglu"
+                                 ? kernels::Activation::swiglu
+                                 : kernels::Activation::squared_relu};
+  model.moe = {.experts = small(deck, "model.num_moe_experts"),
+               .topk = small(deck, "model.moe_router_topk"),
+               .ffn = integer(deck, "model.moe_ffn_hidden_size"),
+               .shared_ffn = integer(deck, "model.moe_shared_expert_hidden_size"),
+               .sigmoid = text(deck, "model.moe_score_function") == "sigmoid",
+               .normalise = flag(deck, "model.moe_norm_topk_prob"),
+               .groups = small(deck, "model.moe_num_groups"),
+               .group_topk = small(deck, "model.moe_group_topk"),
+               .scaling = real(deck, "model.moe_router_topk_scaling_factor"),
+               .aux_coeff = real(deck, "model.moe_aux_loss_coeff"),
+               .z_coeff = real(deck, "model.moe_z_loss_coeff"),
+               .bias_rate = real(deck, "model.moe_expert_bias_update_rate")};
+  return model;
+}
+
+layers::OptimizerConfig optimizer_config(const Deck& deck) {
+  return {.beta1 = real(deck, "optim.adam_beta1"),
+          .beta2 = real(deck, "optim.adam_beta2"),
+          .epsilon = real(deck, "optim.adam_eps"),
+          .clip = real(deck, "optim.clip_grad")};
+}
+
+layers::Schedule schedule(const Deck& deck) {
+  using Shape = layers::Schedule::Shape;
+  const std::string& word = text(deck, "optim.schedule");
+  return {.shape = word == "cosine" ? Shape::cosine
+                   : word == "wsd"  ? Shape::wsd
+                                    : Shape::constant,
+          .lr = real(deck, "optim.lr"),
+          .min_lr = real(deck, "optim.min_lr"),
+          .warmup_steps = integer(deck, "optim.warmup_steps"),
+          .decay_steps = integer(deck, "optim.decay_steps"),
+          .wsd_decay_steps = integer(deck, "optim.wsd_decay_steps")};
+}
+
+execution::Dtype storage_dtype(const Deck& deck) {
+  const std::string& word = text(deck, "train.dtype");
+  if (word == "fp64") return execution::Dtype::fp64;
+  return word == "bf16" ? execution::Dtype::bf16 : execution::Dtype::fp32;
+}
+
+layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches, int ranks) {
+  layers::TrainerOptions options;
+  options.model = model_config(deck);
+  options.precision.storage = storage_dtype(deck);
+  options.step.sequence = integer(deck, "train.seq_length");
+  options.step.tokens = options.step.sequence * integer(deck, "train.micro_batch_size");
+  options.step.microbatches = static_cast<int>(microbatches);
+  options.optimizer = optimizer_config(deck);
+  options.state.shards = ranks;
+  options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
+  options.ranks = ranks;
+  options.executor.ring_slots = small(deck, "execution.ring_slots");
+  options.executor.audit = flag(deck, "execution.audit");
+  if (options.executor.audit) options.planner.alignment = 4096;
+  return options;
+}
+
+void refuse_unsupported(const Deck& deck) {
+  const auto refuse = [&](const char* key, const char* allowed) {
+    execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);
+  };
+  if (text(deck, "offload.policy") != "none") refuse("offload.policy", "\"none\"");
+  if (text(deck, "graphs.mode") != "off") refuse("graphs.mode", "\"off\"");
+  if (!deck.get<std::vector<std::string>>("recompute.modules").empty())
+    refuse("recompute.modules", "[]");
+  for (const char* key :
+       {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
+    if (integer(deck, key) != 1) refuse(key, "1");
+  if (integer(deck, "model.mamba_conv_width") != kernels::kConv1dWidth)
+    refuse("model.mamba_conv_width", "4");
+  if (text(deck, "execution.backend") == "cuda") refuse("execution.backend", "\"auto\", \"host\"");
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "execution/dtype.hpp"
+#include "inputs/deck/deck.hpp"
+#include "layers/schedule.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// From deck keys to the plain structs that layers take. The deck is checked already.
+layers::ModelConfig model_config(const inputs::Deck& deck);
+layers::OptimizerConfig optimizer_config(const inputs::Deck& deck);
+layers::Schedule schedule(const inputs::Deck& deck);
+execution::Dtype storage_dtype(const inputs::Deck& deck);
+
+/// All but capacities, collectives and the number of evaluation microbatches.
+/// @param microbatches of a step on one rank  @param ranks of the data axis
+layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches,
+                                       int ranks);
+
+/// Throws a usage error (exit 2) for keys that are legal but that this program cannot do yet:
+/// nothing a deck asks for is silently left out.
+void refuse_unsupported(const inputs::Deck& deck);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,96 @@
+#include "drivers/train/checkpointing.hpp"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+/// Calls `visit(spec)` for every tensor that a checkpoint holds.
+template <class Visit>
+void for_each_saved(const execution::PersistentLayout& layout, Visit&& visit) {
+  for (const execution::Bucket& bucket : layout.buckets())
+    for (const std::string& name : bucket.tensors) {
+      const execution::TensorInfo& info = layout.info(name);
+      if (info.lifetime != execution::Lifetime::gradient)
+        visit(results::TensorSpec{name, info.buffers[0].dtype, info.buffers[0].shape});
+    }
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world)
+    : world_(world),
+      directory_name_(deck.get<std::string>("checkpoint.directory")),
+      resume_(deck.get<std::string>("checkpoint.resume")),
+      deck_text_(deck.text()),
+      numerics_(deck.numerics_sha256()),
+      interval_(deck.get<std::int64_t>("checkpoint.interval")),
+      directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
+  if (enabled() && world_.rank() == 0) directory_.require_writable();
+}
+
+bool Checkpointing::due(std::int64_t step) const {
+  return enabled() && interval_ > 0 && step % interval_ == 0;
+}
+
+std::string Checkpointing::find() const {
+  if (resume_ == "never") return {};
+  if (resume_ != "auto") return resume_;
+  std::string path;
+  if (enabled() && world_.rank() == 0) {
+    const results::CheckpointDirectory::Found found = directory_.latest();
+    for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
+    if (found.path) path = found.path->string();
+  }
+  return world_.broadcast(path);
+}
+
+std::int64_t Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
+  const std::string path = find();
+  if (path.empty()) return 0;
+  const results::Checkpoint checkpoint(path);
+  std::vector<results::TensorTarget> targets;
+  for_each_saved(trainer.plan().layout(), [&](const results::TensorSpec& spec) {
+    targets.push_back(
+        {spec, [&trainer, name = spec.name](std::size_t offset, std::span<const std::byte> from) {
+           trainer.device().write(name, from, offset);
+         }});
+  });
+  checkpoint.load(targets);
+  const results::CheckpointState& state = checkpoint.state();
+  loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
+               results::integer_value(state, "loader.epoch"),
+               results::integer_value(state, "loader.sample")});
+  return state.step;
+}
+
+std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader& loader,
+                                 std::int64_t step) const {
+  std::int64_t bytes = 0;
+  if (world_.rank() == 0) {
+    std::vector<results::TensorSource> sources;
+    for_each_saved(trainer.plan().layout(), [&](const results::TensorSpec& spec) {
+      sources.push_back(
+          {spec, [&trainer, name = spec.name](std::size_t offset, std::span<std::byte> to) {
+             trainer.device().read(name, to, offset);
+           }});
+    });
+    const inputs::LoaderPosition position = loader.position();
+    bytes = directory_.save({.step = step,
+                             .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
+                                        {"loader.epoch", position.epoch},
+                                        {"loader.sample", position.sample},
+                                        {"numerics", numerics_}},
+                             .deck = deck_text_},
+                            sources);
+  }
+  world_.barrier();
+  return bytes;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,84 @@
+#include "drivers/train/loop.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/train/staging.hpp"
+#include "execution/error.hpp"
+#include "results/progress.hpp"
+
+namespace stowage::drivers {
+
+Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule,
+           double weight_decay)
+    : trainer_(trainer),
+      data_(data),
+      schedule_(schedule),
+      weight_decay_(weight_decay),
+      last_end_s_(results::steady_seconds()) {}
+
+std::optional<StepReport> Loop::issue(std::int64_t step) {
+  inputs::Loader& loader = *data_.train;
+  const auto [recorded, executor] = trainer_.training(loader.global_documents());
+  const double lr = schedule_.at(step);
+  const auto targets = static_cast<double>(loader.global_targets());
+  stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
+               recorded.cu_seqlens);
+  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
+  stage_values(executor, recorded.schedule, {lr, weight_decay_});
+  executor.step();
+  loader.advance();
+  std::optional<StepReport> report;
+  if (pending_) report = read(*pending_, pending_->executor == &executor ? 1 : 0);
+  pending_ = Pending{&executor, &recorded, step + 1, lr};
+  return report;
+}
+
+std::optional<StepReport> Loop::drain() {
+  if (!pending_) return std::nullopt;
+  const StepReport report = read(*pending_, 0);
+  pending_.reset();
+  return report;
+}
+
+StepReport Loop::read(const Pending& pending, int ago) {
+  StepReport report;
+  report.step = pending.step;
+  report.lr = pending.lr;
+  const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
+  report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
+  report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
+  std::int32_t ok = 0;
+  std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
+  report.ok = ok != 0;
+  const double now_s = results::steady_seconds();
+  report.time_s = now_s - last_end_s_;
+  last_end_s_ = now_s;
+  return report;
+}
+
+double Loop::evaluate(std::int64_t batches) {
+  STOWAGE_ASSERT(!pending_, "an evaluation is asked for while a step is under way");
+  inputs::Loader& loader = *data_.held_out;
+  loader.seek({loader.position().seed, 0, 0});
+  const std::int64_t whole = loader.samples() / data_.global_batch;
+  const std::int64_t count = batches > 0 ? std::min(batches, whole) : whole;
+  double sum = 0;
+  double targets = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
+    stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
+                 recorded.cu_seqlens);
+    executor.step();
+    loader.advance();
+    const std::vector<double> loss = read_values(executor, recorded.loss, 0);
+    sum += loss[0];
+    targets += loss[1];
+  }
+  restart_clock();
+  return sum / targets;
+}
+
+void Loop::restart_clock() { last_end_s_ = results::steady_seconds(); }
+
+}  // namespace stowage::drivers

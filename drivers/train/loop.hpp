@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "drivers/common/data.hpp"
+#include "layers/schedule.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// What is known of a training step when it is done.
+struct StepReport {
+  std::int64_t step = 0;  ///< counted from 1
+  double loss = 0;        ///< mean over the counted targets of all ranks
+  double grad_norm = 0;   ///< before clipping
+  double lr = 0;
+  double time_s = 0;  ///< from the end of the step before to its own end
+  bool ok = true;     ///< false: it changed nothing
+};
+
+/// Issues training steps one ahead of the step whose results are read, and evaluations.
+class Loop {
+ public:
+  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
+
+  /// Issues step `step` (from 0). @return the report of the step before, if one was under way
+  std::optional<StepReport> issue(std::int64_t step);
+  /// Waits for the step under way. @return its report, if there was one
+  std::optional<StepReport> drain();
+  /// Mean loss over `batches` global batches of held-out data (0: all whole batches). No step may be
+  /// under way.
+  double evaluate(std::int64_t batches);
+  /// The next step is timed from now on: something else took the time before.
+  void restart_clock();
+
+ private:
+  struct Pending {
+    execution::Executor* executor;
+    const layers::TrainingProgram* recorded;
+    std::int64_t step;
+    double lr;
+  };
+  StepReport read(const Pending& pending, int ago);
+
+  layers::Trainer& trainer_;
+  Data& data_;
+  layers::Schedule schedule_;
+  double weight_decay_;
+  std::optional<Pending> pending_;
+  double last_end_s_;
+};
+
+}  // namespace stowage::drivers

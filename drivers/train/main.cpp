@@ -1,0 +1,25 @@
+// stowage_train: trains a hybrid model from a deck and publishes what happened.
+
+#include <fmt/core.h>
+
+#include "drivers/train/train.hpp"
+#include "parallel/run_main.hpp"
+#include "version/version.hpp"
+
+int main(int argc, char** argv) {
+  using namespace stowage;
+  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    const inputs::CommandLine command = inputs::parse_command_line(
+        argc, argv,
+        {.name = "stowage_train",
+         .summary = "Trains a hybrid Mamba-2 / attention / MoE language model from a deck.",
+         .version =
+             fmt::format("stowage_train {} ({}, {})\n", version::build_info().release,
+                         version::build_info().git_describe, version::build_info().compiler)});
+    if (!command.print_and_exit.empty()) {
+      if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
+      return execution::Exit::valid;
+    }
+    return drivers::train(world, command, argc, argv);
+  });
+}

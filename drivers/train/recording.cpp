@@ -1,0 +1,216 @@
+#include "drivers/train/recording.hpp"
+
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <type_traits>
+#include <variant>
+
+#include "offload/lifetimes.hpp"
+#include "results/console.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+std::filesystem::path output_path(const inputs::Deck& deck) {
+  const std::string& path = deck.get<std::string>("run.output");
+  return path.empty() ? deck.get<std::string>("run.name") + ".h5" : path;
+}
+
+/// A scalar as it is, a list as TOML text.
+results::Value attribute(const inputs::Value& value) {
+  return std::visit(
+      [&](const auto& held) -> results::Value {
+        if constexpr (std::is_constructible_v<results::Value, decltype(held)>)
+          return held;
+        else
+          return inputs::to_toml(value);
+      },
+      value);
+}
+
+results::Fields config_fields(const inputs::Deck& deck) {
+  results::Fields fields;
+  for (const inputs::Deck::Row& row : deck.rows())
+    fields.push_back({std::string(row.key), attribute(row.value)});
+  return fields;
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  STOWAGE_MPI(MPI_Get_library_version(text, &length));
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
+/// Times of steps after the first tenth (at least one), which warms caches and threads.
+std::vector<double> timed(const History& history) {
+  std::vector<double> times;
+  const std::size_t skip = std::min<std::size_t>(history.steps.size() / 10 + 1, 10);
+  for (std::size_t i = skip; i < history.steps.size(); ++i)
+    times.push_back(history.steps[i].time_s);
+  if (times.empty() && !history.steps.empty()) times.push_back(history.steps.back().time_s);
+  return times;
+}
+
+}  // namespace
+
+Recording::Recording(const parallel::Communicator& world, const inputs::Deck& deck,
+                     const inputs::CommandLine& command, int argc, const char* const* argv,
+                     const Data& data, double start_s)
+    : deck_(deck),
+      ranks_(world.size()),
+      quiet_(command.quiet),
+      start_s_(start_s),
+      tokens_per_step_(static_cast<double>(deck.get<std::int64_t>("train.global_batch_size") *
+                                           deck.get<std::int64_t>("train.seq_length"))) {
+  const std::string mine =
+      results::to_text(results::this_rank(world.rank(), omp_get_max_threads()));
+  for (const std::string& text : world.gather(mine))
+    rank_infos_.push_back(results::rank_from_text(text));
+  run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
+  if (world.rank() != 0) return;
+  results::ResultHeader header{.driver = "train",
+                               .deck_given = deck.given(),
+                               .deck_resolved = deck.text(),
+                               .config = config_fields(deck),
+                               .run = run_,
+                               .ranks = rank_infos_,
+                               .software = results::software({{"mpi", mpi_library()}}),
+                               .files = {}};
+  for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
+  const std::filesystem::path output = output_path(deck);
+  set_ = std::make_unique<results::ResultSet>(output, header);
+  std::filesystem::path json = command.json;
+  if (json.empty()) json = std::filesystem::path(output).replace_extension(".jsonl");
+  log_ = results::JsonLog(json);
+  train_ = &set_->series("train", "step",
+                         {{"loss", "nat", "mean over the counted targets of the step"},
+                          {"grad_norm", "1", "global norm of the gradient before clipping"},
+                          {"lr", "1", "learning rate"},
+                          {"step_time", "s", "from the end of the step before to its own"},
+                          {"mem_device", "B", "planned device memory of a rank"},
+                          {"ok", "1", "1: the step changed the parameters"}});
+  validation_ =
+      &set_->series("train", "val_step", {{"val_loss", "nat", "held-out loss per token"}});
+}
+
+void Recording::planned(const results::Fields& facts, layers::TrainerPlan& plan) {
+  device_bytes_ = plan.layout().bytes() + plan.transient_bytes();
+  if (!root()) return;
+  const auto& training = *plan.training().back();
+  const auto live = offload::live_bytes_by_step(
+      training.plan, offload::live_ranges(training.recorded.program, training.plan),
+      execution::Region::transient, execution::kAlignment);
+  results::Series& memory = set_->series(
+      "memory", "op", {{"transient", "B", "live transient bytes at each step of the plan"}});
+  for (std::size_t i = 0; i < live.size(); ++i)
+    memory.append(static_cast<std::int64_t>(i), {static_cast<double>(live[i])});
+  if (quiet_) return;
+  fmt::print("{}{}", results::header_text("stowage_train", run_, rank_infos_, facts),
+             results::ranks_text(rank_infos_));
+  std::fflush(stdout);
+}
+
+void Recording::begin(std::int64_t first_step, std::int64_t last_step) {
+  first_step_s_ = results::steady_seconds();
+  if (!root()) return;
+  progress_ = std::make_unique<results::Progress>(
+      results::Progress::Options{.first_step = first_step,
+                                 .last_step = last_step,
+                                 .tokens_per_step = tokens_per_step_,
+                                 .interval_s = 10,
+                                 .out = quiet_ ? nullptr : stdout,
+                                 .terminal = results::is_terminal(stdout)});
+  if (first_step > 0) progress_->note(fmt::format("# resumed after step {}", first_step));
+  log_.write("start", {{"first_step", first_step}, {"last_step", last_step}});
+}
+
+void Recording::step(const StepReport& report) {
+  if (!root()) return;
+  train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
+                               static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
+  log_.write("step", {{"step", report.step},
+                      {"loss", report.loss},
+                      {"grad_norm", report.grad_norm},
+                      {"lr", report.lr},
+                      {"step_time", report.time_s},
+                      {"ok", report.ok}});
+  if (!report.ok)
+    progress_->note(fmt::format("# step {}: gradient is not finite, nothing changed", report.step));
+  progress_->update(report.step, report.loss, report.time_s);
+}
+
+void Recording::evaluation(std::int64_t step, double loss) {
+  if (!root()) return;
+  validation_->append(step, {loss});
+  log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
+  progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void Recording::checkpoint(std::int64_t step, std::int64_t bytes, double time_s) {
+  if (!root()) return;
+  log_.write("checkpoint", {{"step", step}, {"bytes", bytes}, {"time_s", time_s}});
+  set_->add(results::metric("ckpt/stall", time_s));
+  set_->add(results::metric("ckpt/bytes", static_cast<double>(bytes)));
+  progress_->note(fmt::format("step {}: checkpoint of {:.1f} MB in {:.2f} s", step,
+                              static_cast<double>(bytes) / 1e6, time_s));
+}
+
+void Recording::add_metrics(const History& history, const layers::TrainerPlan& plan) {
+  const auto add = [&](std::string_view tag, double value) {
+    set_->add(results::metric(tag, value));
+  };
+  const double end_s = results::steady_seconds();
+  add("train/wall_time", end_s - start_s_);
+  add("train/setup_time", first_step_s_ - start_s_);
+  add("train/parameters", static_cast<double>(parameter_count(plan)));
+  add("train/peak_device_bytes", static_cast<double>(device_bytes_));
+  add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
+  add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
+  add("train/skipped_steps",
+      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
+                                        [](const StepReport& r) { return !r.ok; })));
+  if (!history.evaluations.empty()) {
+    double best = HUGE_VAL;
+    for (const auto& e : history.evaluations) best = std::min(best, e.loss);
+    add("train/val_loss", history.evaluations.back().loss);
+    add("train/best_val_loss", best);
+  }
+  if (history.steps.empty()) return;
+  const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
+  double sum = 0;
+  for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
+    sum += history.steps[i].loss;
+  add("train/loss", sum / static_cast<double>(tail));
+  const std::vector<double> times = timed(history);
+  const results::Summary summary = results::summarize(times);
+  set_->add(results::metric("train/step_time", summary));
+  set_->add(results::rate_metric("train/tokens_per_s", tokens_per_step_, summary));
+  const double flops = plan.training().back()->recorded.program.cost().flops * ranks_;
+  set_->add(results::rate_metric("train/model_flops_per_s", flops, summary));
+  set_->add(results::Samples{.path = "train/step_time", .time_s = times});
+}
+
+void Recording::finish(const results::Verdict& verdict, const History& history,
+                       const layers::TrainerPlan& plan) {
+  if (!root()) return;
+  progress_->close();
+  add_metrics(history, plan);
+  log_.write(verdict);
+  for (const results::Metric& m : set_->metrics()) log_.write(m);
+  set_->finish(verdict);
+  if (quiet_) return;
+  const auto& metrics = set_->metrics();
+  const auto rate = std::find_if(metrics.begin(), metrics.end(), [](const results::Metric& m) {
+    return m.tag == "train/tokens_per_s";
+  });
+  const results::Metric headline = rate != metrics.end() ? *rate : metrics.front();
+  fmt::print("{}{}{}", results::metrics_text(metrics), results::validation_text(verdict),
+             results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/common/data.hpp"
+#include "drivers/train/report.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "inputs/deck/deck.hpp"
+#include "parallel/mpi.hpp"
+#include "results/json_log.hpp"
+#include "results/progress.hpp"
+#include "results/result_set.hpp"
+
+namespace stowage::drivers {
+
+/// What a run leaves behind: the result set, the JSON lines, and what rank 0 prints. On other ranks
+/// every call does nothing.
+class Recording {
+ public:
+  /// Collective. Throws a usage error (exit 2) if an output cannot be written.
+  Recording(const parallel::Communicator& world, const inputs::Deck& deck,
+            const inputs::CommandLine& command, int argc, const char* const* argv, const Data& data,
+            double start_s);
+
+  /// Prints the header; keeps the memory of a step, op by op.
+  void planned(const results::Fields& facts, layers::TrainerPlan& plan);
+  void begin(std::int64_t first_step, std::int64_t last_step);
+  void step(const StepReport& report);
+  void evaluation(std::int64_t step, double loss);
+  void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
+  /// Writes metrics and verdict, closes the result set, prints the end.
+  void finish(const results::Verdict& verdict, const History& history,
+              const layers::TrainerPlan& plan);
+
+ private:
+  bool root() const { return set_ != nullptr; }
+  void add_metrics(const History& history, const layers::TrainerPlan& plan);
+
+  const inputs::Deck& deck_;
+  int ranks_;
+  bool quiet_;
+  double start_s_;
+  double first_step_s_ = 0;
+  double tokens_per_step_;
+  std::size_t device_bytes_ = 0;
+  results::RunInfo run_;
+  std::vector<results::RankInfo> rank_infos_;
+  std::unique_ptr<results::ResultSet> set_;
+  results::JsonLog log_;
+  std::unique_ptr<results::Progress> progress_;
+  results::Series* train_ = nullptr;
+  results::Series* validation_ = nullptr;
+};
+
+}  // namespace stowage::drivers

@@ -1,0 +1,137 @@
+#include "drivers/train/report.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "offload/lifetimes.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Lifetime;
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+/// Bytes of live transient tensors by module at the fullest moment of a plan.
+std::map<std::string, std::size_t> peak_by_module(const execution::Program& program,
+                                                  const execution::Plan& plan) {
+  const auto ranges = offload::live_ranges(program, plan);
+  const auto live = offload::live_bytes_by_step(plan, ranges, execution::Region::transient,
+                                                execution::kAlignment);
+  const auto fullest = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
+  std::map<std::string, std::size_t> bytes;
+  for (const offload::LiveRange& range : ranges) {
+    if (range.begin > fullest || range.end < fullest) continue;
+    const execution::Place& place = plan.places[static_cast<std::size_t>(range.place)];
+    const execution::TensorInfo& info = program.info(place.tensor);
+    const std::string key = info.lifetime != Lifetime::saved ? std::string(name(info.lifetime))
+                            : info.module.empty()            ? "saved (other)"
+                                                             : "saved " + info.module;
+    bytes[key] += execution::align_up(place.bytes);
+  }
+  return bytes;
+}
+
+/// The value of a quantity after `step` steps (-1: the last), or NaN.
+double value_at(const History& history, const inputs::Expectation& expected) {
+  const double none = std::nan("");
+  if (expected.quantity == "val_loss") {
+    for (const auto& e : history.evaluations)
+      if (e.step == expected.step) return e.loss;
+    return expected.step < 0 && !history.evaluations.empty() ? history.evaluations.back().loss
+                                                             : none;
+  }
+  const auto pick = [&](const StepReport& r) {
+    return expected.quantity == "loss" ? r.loss : r.grad_norm;
+  };
+  for (const StepReport& report : history.steps)
+    if (report.step == expected.step) return pick(report);
+  return expected.step < 0 && !history.steps.empty() ? pick(history.steps.back()) : none;
+}
+
+}  // namespace
+
+std::int64_t parameter_count(const layers::TrainerPlan& plan) {
+  std::int64_t count = 0;
+  for (const layers::Parameter& p : plan.model().parameters()) count += p.elements();
+  return count;
+}
+
+results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan) {
+  const auto& training = *plan.training().back();
+  return {{"model", deck.get<std::string>("model.pattern")},
+          {"parameters", parameter_count(plan)},
+          {"dtype", deck.get<std::string>("train.dtype")},
+          {"tokens/step/rank",
+           plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
+          {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
+          {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
+          {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
+          {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)}};
+}
+
+std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
+  const execution::PersistentLayout& layout = plan.layout();
+  const auto& training = *plan.training().back();
+  const std::int64_t tokens =
+      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
+  std::string text =
+      fmt::format("# dry run of {}: {} layers, {:.4g} M parameters, {} tokens a step and rank\n",
+                  deck.get<std::string>("run.name"), plan.options().model.layers(),
+                  static_cast<double>(parameter_count(plan)) / 1e6, tokens);
+  const auto row = [&](std::string_view what, std::size_t bytes) {
+    text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
+  };
+  text += "# memory of one rank by class\n";
+  row("parameters", layout.bytes(Lifetime::parameter));
+  row("gradients", layout.bytes(Lifetime::gradient));
+  row("optimizer states", layout.bytes(Lifetime::optimizer_state));
+  row("transient", plan.transient_bytes());
+  row("all device memory", layout.bytes() + plan.transient_bytes());
+  text += "# transient at its fullest, by module\n";
+  for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))
+    row(module, bytes);
+  const execution::Cost cost = training.recorded.program.cost();
+  text += fmt::format(
+      "# one step: {} ops, {:.6g} TFLOP, at least {:.4g} GB through memory, {:.4g} GFLOP a token\n",
+      training.recorded.program.ops().size(), cost.flops / 1e12, cost.bytes / 1e9,
+      cost.flops / 1e9 / static_cast<double>(tokens));
+  return text;
+}
+
+results::Verdict judge(const inputs::Deck& deck, const History& history) {
+  results::Verdict verdict;
+  const auto bad = std::count_if(history.steps.begin(), history.steps.end(),
+                                 [](const StepReport& r) { return !r.ok; });
+  verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
+                             "steps whose gradient was not finite"));
+  const auto limit = [&](const char* name, const char* key, double value, const char* formula) {
+    const double high = deck.get<double>(key);
+    if (std::isfinite(high)) verdict.add(results::at_most(name, value, high, formula));
+  };
+  if (!history.steps.empty()) {
+    limit("loss", "validate.loss_below", history.steps.back().loss, "last training loss");
+    double norm = 0;
+    for (const StepReport& r : history.steps)
+      if (r.step > deck.get<std::int64_t>("optim.warmup_steps")) norm = std::max(norm, r.grad_norm);
+    limit("grad_norm", "validate.grad_norm_below", norm, "largest gradient norm after warm-up");
+  }
+  if (!history.evaluations.empty())
+    limit("val_loss", "validate.val_loss_below", history.evaluations.back().loss,
+          "last validation loss per token");
+  if (deck.get<bool>("validate.val_loss_falling")) {
+    const std::size_t n = history.evaluations.size();
+    const double fall =
+        n < 2 ? std::nan("") : history.evaluations[n - 2].loss - history.evaluations[n - 1].loss;
+    verdict.add({"val_loss_falling", fall, 0, HUGE_VAL, "fall of the last validation loss"});
+  }
+  for (const inputs::Expectation& expected : deck.expectations())
+    verdict.add(results::between(expected.key, value_at(history, expected), expected.low,
+                                 expected.high, "expects." + expected.key));
+  return verdict;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "drivers/train/loop.hpp"
+#include "inputs/deck/deck.hpp"
+#include "layers/trainer.hpp"
+#include "results/result_set.hpp"
+#include "results/verdict.hpp"
+
+namespace stowage::drivers {
+
+/// What one rank needs and does, for people: parameters, memory by class, flops of a step.
+results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan);
+/// The same as text, for --dry-run.
+std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
+
+/// Parameters of the model.
+std::int64_t parameter_count(const layers::TrainerPlan& plan);
+
+/// Values that a run leaves behind, by step.
+struct History {
+  std::vector<StepReport> steps;
+  struct Evaluation {
+    std::int64_t step;
+    double loss;
+  };
+  std::vector<Evaluation> evaluations;
+};
+
+/// The checks that the deck asks for, and those that every run must pass.
+results::Verdict judge(const inputs::Deck& deck, const History& history);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,72 @@
+#include "drivers/train/staging.hpp"
+
+#include <cstring>
+
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+
+using execution::Dtype;
+using execution::Tensor;
+
+namespace {
+
+std::span<std::int32_t> integers(std::span<std::byte> slot) {
+  return {reinterpret_cast<std::int32_t*>(slot.data()), slot.size() / sizeof(std::int32_t)};
+}
+
+bool is_fp64(execution::Executor& executor, Tensor tensor) {
+  return executor.program().info(tensor).buffers[0].dtype == Dtype::fp64;
+}
+
+}  // namespace
+
+void stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
+                  const layers::StepShape& shape, Tensor tokens, Tensor targets,
+                  Tensor cu_seqlens) {
+  const auto n = static_cast<std::size_t>(shape.tokens);
+  const auto starts = static_cast<std::size_t>(shape.capacity) + 1;
+  const std::span<std::int32_t> token_slot = integers(executor.stage(tokens));
+  const std::span<std::int32_t> target_slot = integers(executor.stage(targets));
+  const std::span<std::int32_t> start_slot = integers(executor.stage(cu_seqlens));
+  for (int m = 0; m < shape.microbatches; ++m) {
+    const auto at = static_cast<std::size_t>(m);
+    const inputs::Filled filled =
+        loader.fill(m, {token_slot.subspan(at * n, n), target_slot.subspan(at * n, n),
+                        start_slot.subspan(at * starts, starts)});
+    STOWAGE_ASSERT(filled.documents <= shape.capacity, "a microbatch has {} documents, room is {}",
+                   filled.documents, shape.capacity);
+  }
+}
+
+void stage_values(execution::Executor& executor, Tensor tensor,
+                  std::initializer_list<double> values) {
+  const std::span<std::byte> slot = executor.stage(tensor);
+  std::size_t at = 0;
+  for (const double value : values) {
+    if (is_fp64(executor, tensor)) {
+      std::memcpy(slot.data() + at, &value, sizeof(value));
+      at += sizeof(value);
+    } else {
+      const auto narrow = static_cast<float>(value);
+      std::memcpy(slot.data() + at, &narrow, sizeof(narrow));
+      at += sizeof(narrow);
+    }
+  }
+}
+
+std::vector<double> read_values(execution::Executor& executor, Tensor tensor, int ago) {
+  const std::span<const std::byte> bytes = executor.result(tensor, ago);
+  std::vector<double> values;
+  if (is_fp64(executor, tensor)) {
+    values.resize(bytes.size() / sizeof(double));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  std::vector<float> narrow(bytes.size() / sizeof(float));
+  std::memcpy(narrow.data(), bytes.data(), bytes.size());
+  values.assign(narrow.begin(), narrow.end());
+  return values;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "inputs/data/loader.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// Fills the pinned slots of a program's next step from a loader's current step.
+void stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
+                  const layers::StepShape& shape, execution::Tensor tokens,
+                  execution::Tensor targets, execution::Tensor cu_seqlens);
+
+/// Fills a small floating input, fp32 or fp64.
+void stage_values(execution::Executor& executor, execution::Tensor tensor,
+                  std::initializer_list<double> values);
+
+/// An output of fp32 or fp64 elements as doubles; blocks until that step is done.
+std::vector<double> read_values(execution::Executor& executor, execution::Tensor tensor, int ago);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,192 @@
+#include "drivers/train/train.hpp"
+
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <memory>
+#include <optional>
+
+#include "drivers/common/data.hpp"
+#include "drivers/common/options.hpp"
+#include "drivers/train/checkpointing.hpp"
+#include "drivers/train/recording.hpp"
+#include "drivers/train/report.hpp"
+#include "execution/backend.hpp"
+#include "inputs/deck/check.hpp"
+#include "parallel/collectives.hpp"
+#include "parallel/signals.hpp"
+#include "results/result_set.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Exit;
+using inputs::Deck;
+using parallel::Communicator;
+
+/// The deck that a command line asks for.
+Deck read_deck(const inputs::CommandLine& command) {
+  if (!command.from.empty())
+    return Deck::parse(results::read_config(command.from), command.from, command.overrides);
+  return Deck::load(command.deck, command.overrides);
+}
+
+layers::AllReduce make_all_reduce(const Communicator& world) {
+  if (world.size() == 1) return {};
+  auto collectives = parallel::make_host_collectives(world, "data");
+  return [collectives](const layers::Program& program, std::string name,
+                       std::span<const execution::Tensor> tensors, layers::Reduction how) {
+    const auto reduction =
+        how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
+    return parallel::all_reduce_op(program, std::move(name), tensors, reduction, collectives);
+  };
+}
+
+/// Ends the job with one message if the ranks do not issue the same communication.
+void require_equal_communication(const Communicator& world, const layers::TrainerPlan& plan) {
+  std::string mine;
+  for (const auto& training : plan.training())
+    for (const std::string& line : communication_signature(training->recorded.program))
+      mine += line + "\n";
+  const std::string first = world.broadcast(mine);
+  if (world.max(first != mine) != 0)
+    throw execution::Error(Exit::runtime, "the ranks' programs communicate differently");
+}
+
+std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
+                                               std::int64_t microbatches, const Data& data) {
+  layers::TrainerOptions options = trainer_options(deck, microbatches, world.size());
+  options.capacities = capacities(deck, data.max_documents());
+  options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
+  options.all_reduce = make_all_reduce(world);
+  return std::make_unique<layers::TrainerPlan>(std::move(options));
+}
+
+/// A dry run needs no data, and one rank stands for all.
+int dry_run(const Deck& deck, const Communicator& world) {
+  const std::int64_t ranks =
+      std::max<std::int64_t>(world.size(), deck.get<std::int64_t>("parallel.data"));
+  layers::TrainerOptions options =
+      trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
+  const std::int64_t documents = deck.get<std::int64_t>("data.max_documents");
+  options.capacities = {std::max(documents, deck.get<std::int64_t>("train.micro_batch_size"))};
+  options.evaluation_microbatches = 0;
+  layers::TrainerPlan plan(std::move(options));
+  plan.require_proven();
+  if (world.rank() == 0) fmt::print("{}", dry_run_text(deck, plan));
+  return 0;
+}
+
+/// The run proper: from a trainer that is ready to its verdict.
+class Run {
+ public:
+  Run(const Communicator& world, const Deck& deck, Data& data, layers::Trainer& trainer,
+      Recording& recording)
+      : world_(world),
+        deck_(deck),
+        data_(data),
+        trainer_(trainer),
+        recording_(recording),
+        checkpoints_(deck, world),
+        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
+
+  bool go() {
+    const std::int64_t last = deck_.get<std::int64_t>("run.steps");
+    const std::int64_t first = checkpoints_.resume(trainer_, *data_.train);
+    recording_.begin(first, last);
+    std::int64_t step = first;
+    for (; step < last && !stopped_; ++step) {
+      note(loop_.issue(step));
+      const std::int64_t done = step + 1;
+      if (pause_due(done, last)) pause(done);
+      stopped_ = done < last && world_.max(signals_.received()) != 0;
+    }
+    note(loop_.drain());
+    if (stopped_ || checkpoint_at_ != step) save(step);
+    if (!stopped_ && (history_.evaluations.empty() || history_.evaluations.back().step != step))
+      evaluate(step);
+    return !stopped_;
+  }
+
+  const History& history() const { return history_; }
+
+ private:
+  bool pause_due(std::int64_t done, std::int64_t last) const {
+    const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
+    return checkpoints_.due(done) || (interval > 0 && done % interval == 0 && done < last);
+  }
+
+  void pause(std::int64_t done) {
+    note(loop_.drain());
+    const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
+    if (interval > 0 && done % interval == 0) evaluate(done);
+    if (checkpoints_.due(done)) save(done);
+  }
+
+  void note(const std::optional<StepReport>& report) {
+    if (!report) return;
+    history_.steps.push_back(*report);
+    recording_.step(*report);
+  }
+
+  void evaluate(std::int64_t step) {
+    if (!data_.held_out) return;
+    const double loss = loop_.evaluate(deck_.get<std::int64_t>("eval.steps"));
+    history_.evaluations.push_back({step, loss});
+    recording_.evaluation(step, loss);
+  }
+
+  void save(std::int64_t step) {
+    if (!checkpoints_.enabled()) return;
+    const double start_s = results::steady_seconds();
+    const std::int64_t bytes = checkpoints_.save(trainer_, *data_.train, step);
+    checkpoint_at_ = step;
+    recording_.checkpoint(step, bytes, results::steady_seconds() - start_s);
+    loop_.restart_clock();
+  }
+
+  const Communicator& world_;
+  const Deck& deck_;
+  Data& data_;
+  layers::Trainer& trainer_;
+  Recording& recording_;
+  Checkpointing checkpoints_;
+  Loop loop_;
+  parallel::StopSignals signals_;
+  History history_;
+  std::int64_t checkpoint_at_ = -1;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Exit train(const Communicator& world, const inputs::CommandLine& command, int argc,
+           const char* const* argv) {
+  const double start_s = results::steady_seconds();
+  const Deck deck = read_deck(command);
+  if (command.print_config) {
+    if (world.rank() == 0) fmt::print("{}", deck.text());
+    return Exit::valid;
+  }
+  if (command.dry_run) return static_cast<Exit>(dry_run(deck, world));
+  refuse_unsupported(deck);
+  const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
+  Data data = open_data(deck, world.rank(), world.size());
+  Recording recording(world, deck, command, argc, argv, data, start_s);
+  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, microbatches, data);
+  require_equal_communication(world, *plan);
+  recording.planned(facts(deck, *plan), *plan);
+  const auto delay_seed =
+      static_cast<std::uint64_t>(deck.get<std::int64_t>("execution.delay_seed"));
+  const std::unique_ptr<execution::Backend> backend = execution::make_host_backend(
+      {.delay_seed = delay_seed == 0 ? 0 : delay_seed + static_cast<std::uint64_t>(world.rank())});
+  layers::Trainer trainer(std::move(plan), *backend);
+  Run run(world, deck, data, trainer, recording);
+  const bool complete = run.go();
+  results::Verdict verdict = judge(deck, run.history());
+  if (!complete) verdict.stop();
+  recording.finish(verdict, run.history(), trainer.plan());
+  return verdict.exit();
+}
+
+}  // namespace stowage::drivers
