@@ -11,6 +11,7 @@
 
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -84,9 +85,9 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
   const std::filesystem::path output = output_path(deck);
   set_ = std::make_unique<results::ResultSet>(output, header);
-  std::filesystem::path json = command.json;
-  if (json.empty()) json = std::filesystem::path(output).replace_extension(".jsonl");
-  log_ = results::JsonLog(json);
+  log_path_ = command.json;
+  if (log_path_.empty()) log_path_ = std::filesystem::path(output).replace_extension(".jsonl");
+  results::require_writable(log_path_, "the log");
   train_ = &set_->series("train", "step",
                          {{"loss", "nat", "mean over the counted targets of the step"},
                           {"grad_norm", "1", "global norm of the gradient before clipping"},
@@ -98,9 +99,20 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
       &set_->series("train", "val_step", {{"val_loss", "nat", "held-out loss per token"}});
 }
 
-void Recording::planned(const results::Fields& facts, layers::TrainerPlan& plan) {
+void Recording::planned(const results::Fields& facts, const layers::TrainerPlan& plan) {
   device_bytes_ = plan.layout().bytes() + plan.transient_bytes();
   if (!root()) return;
+  if (quiet_) return;
+  fmt::print("{}{}", results::header_text("stowage_train", run_, rank_infos_, facts),
+             results::ranks_text(rank_infos_));
+  std::fflush(stdout);
+}
+
+void Recording::begin(std::int64_t first_step, std::int64_t last_step,
+                      const layers::TrainerPlan& plan) {
+  first_step_s_ = results::steady_seconds();
+  if (!root()) return;
+  log_ = results::JsonLog(log_path_, first_step > 0);
   const auto& training = *plan.training().back();
   const auto live = offload::live_bytes_by_step(
       training.plan, offload::live_ranges(training.recorded.program, training.plan),
@@ -109,15 +121,6 @@ void Recording::planned(const results::Fields& facts, layers::TrainerPlan& plan)
       "memory", "op", {{"transient", "B", "live transient bytes at each step of the plan"}});
   for (std::size_t i = 0; i < live.size(); ++i)
     memory.append(static_cast<std::int64_t>(i), {static_cast<double>(live[i])});
-  if (quiet_) return;
-  fmt::print("{}{}", results::header_text("stowage_train", run_, rank_infos_, facts),
-             results::ranks_text(rank_infos_));
-  std::fflush(stdout);
-}
-
-void Recording::begin(std::int64_t first_step, std::int64_t last_step) {
-  first_step_s_ = results::steady_seconds();
-  if (!root()) return;
   progress_ = std::make_unique<results::Progress>(
       results::Progress::Options{.first_step = first_step,
                                  .last_step = last_step,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +25,10 @@ class Recording {
             const inputs::CommandLine& command, int argc, const char* const* argv, const Data& data,
             double start_s);
 
-  /// Prints the header; keeps the memory of a step, op by op.
-  void planned(const results::Fields& facts, layers::TrainerPlan& plan);
-  void begin(std::int64_t first_step, std::int64_t last_step);
+  /// Prints the header.
+  void planned(const results::Fields& facts, const layers::TrainerPlan& plan);
+  /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
+  void begin(std::int64_t first_step, std::int64_t last_step, const layers::TrainerPlan& plan);
   void step(const StepReport& report);
   void evaluation(std::int64_t step, double loss);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
@@ -48,6 +50,7 @@ class Recording {
   results::RunInfo run_;
   std::vector<results::RankInfo> rank_infos_;
   std::unique_ptr<results::ResultSet> set_;
+  std::filesystem::path log_path_;
   results::JsonLog log_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;

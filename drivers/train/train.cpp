@@ -1,7 +1,6 @@
 #include "drivers/train/train.hpp"
 
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <memory>
 #include <optional>
@@ -93,7 +92,7 @@ class Run {
   bool go() {
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     const std::int64_t first = checkpoints_.resume(trainer_, *data_.train);
-    recording_.begin(first, last);
+    recording_.begin(first, last, trainer_.plan());
     std::int64_t step = first;
     for (; step < last && !stopped_; ++step) {
       note(loop_.issue(step));

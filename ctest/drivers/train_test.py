@@ -1,0 +1,260 @@
+#!/usr/bin/python3
+"""stowage_train as a user meets it: whole processes, their files and exit codes.
+
+Usage: train_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import h5py
+import numpy
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Runner:
+    def __init__(self, train, source):
+        self.train = train
+        self.deck = os.path.join(source, "ctest", "drivers", "tiny.toml")
+        self.env = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
+                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+    def command(self, *arguments, ranks=1):
+        program = [self.train, *arguments]
+        if ranks == 1:
+            return program
+        return ["mpirun", "--oversubscribe", "-np", str(ranks), *program]
+
+    def run(self, *arguments, ranks=1, expect=0):
+        done = subprocess.run(self.command(self.deck, *arguments, ranks=ranks), env=self.env,
+                              capture_output=True, text=True, timeout=240)
+        if done.returncode != expect:
+            print(done.stdout, done.stderr)
+            raise AssertionError(f"exit code {done.returncode}, expected {expect}: {arguments}")
+        return done
+
+    def refuse(self, *arguments, says, ranks=1, deck=None):
+        """A usage error: exit code 2, one message that contains all of `says`, no result set."""
+        done = subprocess.run(self.command(deck or self.deck, *arguments, ranks=ranks),
+                              env=self.env, capture_output=True, text=True, timeout=120)
+        message = done.stderr
+        assert done.returncode == 2, (done.returncode, message)
+        assert message.count("stowage: error:") == 1, message
+        for words in says:
+            assert words in message, f"'{words}' is not in: {message}"
+        assert not pathlib.Path("tiny.h5").exists() and not pathlib.Path("tiny.h5.part").exists()
+
+
+def losses(path, name="loss"):
+    with h5py.File(path) as file:
+        return file[f"/series/train/{name}"][:]
+
+
+def assert_equal(a, b, name="loss"):
+    x, y = losses(a, name), losses(b, name)
+    assert x.shape == y.shape and (x == y).all(), f"{name} differs: {x} {y}"
+
+
+@case
+def result_set_is_complete(r):
+    r.run()
+    with h5py.File("tiny.h5") as file:
+        assert file.attrs["verdict"] in ("VALID", b"VALID"), file.attrs["verdict"]
+        assert len(file["/series/train/loss"]) == 6
+        assert numpy.isfinite(file["/series/train/loss"][:]).all()
+        assert file["/series/train/val_loss"][-1] > 0
+        for group in ("config", "provenance", "metrics", "validation", "samples"):
+            assert group in file, group
+    events = [json.loads(line)["event"] for line in open("tiny.jsonl")]
+    assert events.count("step") == 6 and "evaluation" in events and "verdict" in events, events
+
+
+@case
+def same_seed_twice_is_bitwise_equal(r):
+    for dtype in ("fp32", "bf16"):
+        r.run(f"train.dtype={dtype}", "run.output=a.h5")
+        r.run(f"train.dtype={dtype}", "run.output=b.h5")
+        assert_equal("a.h5", "b.h5")
+        assert_equal("a.h5", "b.h5", "grad_norm")
+    r.run("run.seed=8", "run.output=c.h5")
+    assert not (losses("a.h5") == losses("c.h5")).all()
+
+
+@case
+def random_delays_change_no_bit(r):
+    r.run("run.output=a.h5", ranks=2)
+    r.run("run.output=b.h5", "execution.delay_seed=5", ranks=2)
+    assert_equal("a.h5", "b.h5")
+    assert_equal("a.h5", "b.h5", "grad_norm")
+
+
+@case
+def ranks_agree(r):
+    for ranks in (1, 2, 4):
+        r.run(f"run.output=np{ranks}.h5", ranks=ranks)
+        r.run(f"run.output=again{ranks}.h5", ranks=ranks)
+        assert_equal(f"np{ranks}.h5", f"again{ranks}.h5")
+    # fp32 sums of 8 microbatches in another order: 8 roundings a step, grown by 6 steps of lr 1e-2.
+    for ranks in (2, 4):
+        band = numpy.abs(losses("np1.h5") - losses(f"np{ranks}.h5")) / losses("np1.h5")
+        assert band.max() < 2e-5, band
+    with h5py.File("np4.h5") as file:
+        assert file["/provenance/system/ranks"].shape == (4,)
+
+
+@case
+def stopped_and_resumed_is_bitwise_equal(r):
+    r.run("run.output=whole.h5")
+    r.run("run.output=first.h5", "checkpoint.directory=ckpt", "checkpoint.interval=3",
+          "run.steps=3", "optim.decay_steps=6")
+    r.run("run.output=second.h5", "checkpoint.directory=ckpt", "optim.decay_steps=6")
+    whole = losses("whole.h5")
+    assert (losses("first.h5") == whole[:3]).all()
+    assert (losses("second.h5") == whole[3:]).all(), (losses("second.h5"), whole)
+    with h5py.File("whole.h5") as a, h5py.File("second.h5") as b:
+        assert a["/series/train/val_loss"][-1] == b["/series/train/val_loss"][-1]
+
+
+@case
+def resumed_on_other_ranks(r):
+    r.run("run.output=whole.h5", ranks=2)
+    r.run("run.output=a.h5", "checkpoint.directory=ckpt", "run.steps=3", "optim.decay_steps=6")
+    r.run("run.output=b.h5", "checkpoint.directory=ckpt", "optim.decay_steps=6", ranks=2)
+    assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5)
+
+
+@case
+def signal_saves_and_exits_75(r):
+    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
+        folder = f"ckpt{ranks}"
+        process = subprocess.Popen(
+            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000", f"run.output={folder}.h5",
+                      f"checkpoint.directory={folder}", ranks=ranks),
+            env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        log = pathlib.Path(f"{folder}.jsonl")
+        deadline = time.time() + 100
+        while not (log.exists() and '"step"' in log.read_text()) and time.time() < deadline:
+            time.sleep(0.1)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 75, (process.returncode, out[-2000:], err[-2000:])
+        with h5py.File(f"{folder}.h5") as file:
+            assert file.attrs["verdict"] in ("STOPPED", b"STOPPED")
+            stopped_at = len(file["/series/train/loss"])
+        r.run(f"run.steps={stopped_at + 2}", f"run.output=more{ranks}.h5",
+              "optim.decay_steps=100000", f"checkpoint.directory={folder}", ranks=ranks)
+        assert len(losses(f"more{ranks}.h5")) == 2
+
+
+@case
+def from_result_repeats_a_run(r):
+    r.run("run.output=a.h5", "optim.lr=0.005", ranks=2)
+    done = subprocess.run(r.command("--from", "a.h5", "run.output=b.h5", ranks=2), env=r.env,
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert_equal("a.h5", "b.h5")
+
+
+@case
+def printed_config_is_a_deck(r):
+    text = r.run("--print-config", "optim.lr=0.004").stdout
+    pathlib.Path("again.toml").write_text(text)
+    again = subprocess.run(r.command("again.toml", "--print-config"), env=r.env,
+                           capture_output=True, text=True, timeout=60)
+    assert again.returncode == 0 and again.stdout == text, again.stderr
+
+
+@case
+def audit_and_delays_together(r):
+    r.run("run.output=a.h5", "run.steps=2")
+    r.run("run.output=b.h5", "run.steps=2", "execution.audit=true", "execution.delay_seed=3")
+    assert_equal("a.h5", "b.h5")
+    r.run("run.output=c.h5", "run.steps=2", ranks=2)
+    r.run("run.output=d.h5", "run.steps=2", "execution.audit=true", ranks=2)
+    assert_equal("c.h5", "d.h5")
+
+
+@case
+def bad_input_is_refused(r):
+    r.refuse("optim.weight_dcay=1", says=["optim.weight_dcay", "optim.weight_decay"])
+    r.refuse("optim.lr=fast", says=["optim.lr", "fast"])
+    r.refuse("data.held_out_fraction=2", says=["data.held_out_fraction", "2"])
+    r.refuse("model.pattern=M*Q", says=["model.pattern", "Q"])
+    r.refuse("model.num_query_groups=3", says=["num_query_groups", "3"])
+    r.refuse("train.global_batch_size=9", ranks=2, says=["global_batch_size", "9", "2"])
+    r.refuse("parallel.tensor=2", ranks=2, says=["parallel.tensor"])
+    r.refuse("offload.policy=auto", says=["offload.policy"])
+    r.refuse("run.output=/proc/none/tiny.h5", says=["/proc/none"])
+    r.refuse("checkpoint.directory=/proc/none", says=["/proc/none"])
+    r.refuse("data.source=text", "data.path=missing.txt", says=["missing.txt"])
+    r.refuse(deck="missing.toml", says=["missing.toml"])
+
+
+@case
+def bad_files_are_refused(r):
+    text = ["data.source=auto", "data.path=data.bin"]
+    pathlib.Path("data.bin").write_bytes(b"")
+    r.refuse(*text, says=["data.bin"])
+    pathlib.Path("data.txt").write_bytes(b"In the beginning God created the heaven\n" * 200)
+    r.refuse("data.source=text", "data.path=data.txt", says=["data.txt", "vocab_size"])
+    header = numpy.zeros(256, dtype="<i4")
+    header[:3] = [20240520, 1, 5000]
+    pathlib.Path("data.bin").write_bytes(header.tobytes() + b"\x01\x00" * 100)
+    r.refuse(*text, says=["data.bin", "truncated"])
+    r.refuse("data.source=llmc", "data.path=magic.bin", says=["magic.bin"])
+    pathlib.Path("magic.bin").write_bytes(b"\x07" * 4096)
+    r.refuse("data.source=llmc", "data.path=magic.bin", says=["magic"])
+    pathlib.Path("not_ours.h5").write_bytes(b"\x89HDF nothing" * 50)
+    done = subprocess.run(r.command("--from", "not_ours.h5"), env=r.env, capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 2 and "not_ours.h5" in done.stderr, done.stderr
+    r.refuse("checkpoint.resume=not_ours.h5", says=["not_ours.h5"])
+    r.run("run.steps=1", "checkpoint.directory=ckpt", "run.output=x.h5")
+    whole = next(pathlib.Path("ckpt").glob("step_*.h5"))
+    cut = whole.read_bytes()
+    pathlib.Path("cut.h5").write_bytes(cut[:len(cut) // 2])
+    r.refuse("checkpoint.resume=cut.h5", says=["cut.h5"])
+    r.refuse(f"checkpoint.resume={whole}", "model.hidden_size=40", says=[str(whole)])
+
+
+@case
+def standard_decks_dry_run(r):
+    source = os.path.dirname(os.path.dirname(os.path.dirname(r.deck)))
+    parameters = {"dense-124m": 162, "hybrid-dense-1b": 990, "hybrid-moe-2b": 2050,
+                  "nemotron-nano-30b": 31600, "quickstart": 1}
+    for name, millions in parameters.items():
+        deck = os.path.join(source, "inputs", name + ".toml")
+        done = subprocess.run(r.command(deck, "--dry-run"), env=r.env, capture_output=True,
+                              text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        found = float(done.stdout.split(" M parameters")[0].split()[-1])
+        assert abs(found - millions) < 0.02 * millions + 1, (name, found)
+        assert "optimizer states" in done.stdout and "TFLOP" in done.stdout, done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--source", required=True)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        CASES[options.case](Runner(options.train, options.source))
+    print("passed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
