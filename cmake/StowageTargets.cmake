@@ -9,7 +9,8 @@
 #     A program that people submit; installed.
 #
 #   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
-#                [NP <ranks>...] [TIMEOUT <seconds>] [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...])
+#                [NP <ranks>...] [TIMEOUT <seconds>] [THREADS <OpenMP threads, 2>]
+#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...])
 #     GoogleTest cases, registered as <folder>.<suite>.<case>; with NP one ctest entry per number of
 #     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | performance | lint,
 #     plus gpu, mpi, slurm, slow. A gpu test skips itself (GTEST_SKIP) without a device.
@@ -86,7 +87,7 @@ endfunction()
 
 function(stowage_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES")
+    "" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES")
   if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
     message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
   endif()
@@ -133,11 +134,15 @@ macro(stowage_test_cases)
   gtest_discover_tests(${program}
     TEST_PREFIX "${folder}." TEST_LIST ${program}_cases DISCOVERY_TIMEOUT 30
     PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set(threads 2)
+  if(arg_THREADS)
+    set(threads ${arg_THREADS})
+  endif()
   set(properties "${CMAKE_CURRENT_BINARY_DIR}/${program}_properties.cmake")
   file(WRITE "${properties}"
 "foreach(case IN LISTS ${program}_cases)
   set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\"
-    ENVIRONMENT \"OMP_NUM_THREADS=2;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1\")
+    ENVIRONMENT \"OMP_NUM_THREADS=${threads};OMP_WAIT_POLICY=passive;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1\")
 endforeach()
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")

@@ -94,11 +94,12 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
     add(0, true, false);
     add(1, false, true);
   } else {
+    const Op& op = program.ops()[static_cast<std::size_t>(step.op)];
     std::size_t next = 0;
-    for_each_operand(program, program.ops()[static_cast<std::size_t>(step.op)], step,
-                     [&](const Use& use, int) {
-                       add(next++, use.access != Access::write, use.access != Access::read);
-                     });
+    for_each_operand(program, op, step, [&](const Use& use, int) {
+      add(next++, use.access != Access::write, use.access != Access::read);
+    });
+    if (op.communication) join_operands();
   }
   watch().fault = nullptr;
   for (const Operand& operand : operands_) {
@@ -127,6 +128,16 @@ void Audit::close(const std::string& step) {
       throw Error(Exit::runtime,
                   fmt::format("{} wrote beyond the end of {}", step, operand.tensor));
   }
+}
+
+void Audit::join_operands() {
+  for (const Operand& operand : operands_) {
+    Operand& whole = operands_.front();
+    std::byte* end = std::max(whole.begin + whole.bytes, operand.begin + operand.bytes);
+    whole.begin = std::min(whole.begin, operand.begin);
+    whole.bytes = static_cast<std::size_t>(end - whole.begin);
+  }
+  operands_.resize(std::min<std::size_t>(operands_.size(), 1));
 }
 
 std::string Audit::describe(const std::byte* address) const {

@@ -40,6 +40,8 @@ class Audit {
     bool writes = false;
   };
 
+  /// A collective takes the tensors of a bucket as one range, with the padding between them.
+  void join_operands();
   std::string describe(const std::byte* address) const;
 
   std::span<std::byte> arena_;

@@ -42,7 +42,8 @@ struct Place {
 /// One thing that the executor issues.
 ///
 /// run and rerun: the op, with one place per buffer of each use, in order. copy_out and copy_in:
-/// two places, from and to. mark: no work; it carries the fork at the start and the join at the end.
+/// two places, from and to. mark: no work; it carries the fork at the start and the join at the
+/// end.
 struct Step {
   enum class What : unsigned char { run, rerun, copy_out, copy_in, mark };
 

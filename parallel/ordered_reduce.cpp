@@ -11,7 +11,7 @@ using execution::Dtype;
 /// Messages up to this size are latency-bound: fewer exchanges beat fewer bytes.
 constexpr std::size_t kShortBytes = 4096;
 
-/// into[i] = combine(into[i], from[i]). `a` before `b` in each comparison: a NaN in either stays.
+/// into[i] = combine(into[i], from[i]); written so that a NaN in either stays.
 template <class T>
 void fold(T* into, const T* from, std::int64_t count, Reduction reduction) {
   switch (reduction) {
@@ -19,12 +19,16 @@ void fold(T* into, const T* from, std::int64_t count, Reduction reduction) {
       for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
       break;
     case Reduction::min:
-      for (std::int64_t i = 0; i < count; ++i)
-        into[i] = into[i] < from[i] || into[i] != into[i] ? into[i] : from[i];
+      for (std::int64_t i = 0; i < count; ++i) {
+        const T a = into[i], b = from[i];
+        into[i] = a < b || a != a ? a : b;
+      }
       break;
     case Reduction::max:
-      for (std::int64_t i = 0; i < count; ++i)
-        into[i] = into[i] > from[i] || into[i] != into[i] ? into[i] : from[i];
+      for (std::int64_t i = 0; i < count; ++i) {
+        const T a = into[i], b = from[i];
+        into[i] = a > b || a != a ? a : b;
+      }
       break;
   }
 }

@@ -34,7 +34,7 @@ class CheckpointDirectory {
     std::vector<std::string> skipped;           ///< files that came first but are not whole: why
   };
 
-  /// The checkpoint to resume from: the target of `latest`, or else the newest one before it that is
+  /// The checkpoint to resume from: the target of `latest`, or else the newest before it that is
   /// whole (every byte is checked). Without `latest`, the newest of all. Call on one rank.
   Found latest() const;
 

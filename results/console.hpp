@@ -11,8 +11,8 @@
 #include "results/value.hpp"
 #include "results/verdict.hpp"
 
-/// What rank 0 prints, as text ending in a newline. Comment lines begin with `#`; the verdict is the
-/// last line and is made for `grep` (and for the regular expressions of ReFrame and Ramble).
+/// What rank 0 prints, as text ending in a newline. Comment lines begin with `#`; the verdict is
+/// the last line and is made for `grep` (and for the regular expressions of ReFrame and Ramble).
 namespace stowage::results {
 
 /// "# stowage_train 0.1.0 (1a2b3c4)  np 2 on 1 host  seed 1234" and the facts given, aligned:

@@ -16,7 +16,7 @@
 
 /// A thin layer over the HDF5 C library: owned ids, checked calls, the few shapes that we store.
 ///
-/// Every failed call throws Error(Exit::runtime) with HDF5's own error stack in the message. HDF5 is
+/// Every failed call throws Error(Exit::runtime) with HDF5's own error stack in the message. It is
 /// not thread-safe as distributions build it: one thread of a process calls these, on one rank
 /// (the serial driver is used, also by a parallel library). No other file includes `hdf5.h`.
 namespace stowage::results::h5 {

@@ -4,6 +4,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "results/format.hpp"
 #include "results/statistics.hpp"
@@ -19,7 +23,15 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool is_terminal(std::FILE* out) { return out && isatty(fileno(out)) == 1; }
+bool is_terminal(std::FILE* out) {
+  if (!out || isatty(fileno(out)) != 1) return false;
+  if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMIX_RANK")) return true;
+  // A launcher gives its ranks a pseudo-terminal: what counts is where its own output goes.
+  std::error_code none;
+  const std::string link = "/proc/" + std::to_string(getppid()) + "/fd/1";
+  const std::string target = std::filesystem::read_symlink(link, none).string();
+  return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
+}
 
 Progress::Progress(Options options) : options_(std::move(options)), step_(options_.first_step) {}
 

@@ -75,7 +75,7 @@ Fields software(const Fields& extra) {
                    {"flags", text(build.flags)},
                    {"hdf5_loaded", h5::library_version()}};
   for (const auto& library : build.libraries) {
-    std::string key = "built_with_" + std::string(library.name);
+    std::string key = fmt::format("built_with_{}", library.name);
     std::transform(key.begin(), key.end(), key.begin(), [](char c) {
       return c == '+' ? 'p' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     });

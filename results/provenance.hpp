@@ -81,7 +81,7 @@ struct RunInfo {
 /// Takes the start time and a fresh random uuid (RFC 4122, version 4).
 RunInfo begin_run(int argc, const char* const* argv, std::int64_t ranks, std::int64_t seed);
 
-/// The build (release, git describe, compiler, flags, library versions) and the HDF5 that is loaded.
+/// The build (release, git describe, compiler, flags, library versions) and the HDF5 in use.
 /// `extra` adds what only upper folders know: the MPI library's own string, CUDA's driver.
 Fields software(const Fields& extra);
 

@@ -21,8 +21,8 @@ double binomial_half(double n, double k) {
                   n * std::log(2.0));
 }
 
-// The number of samples below the median is Binomial(n, 1/2). The interval from the k-th smallest to
-// the k-th largest sample misses the median with probability 2 P(Binomial <= k - 1): take the
+// The number of samples below the median is Binomial(n, 1/2). The interval from the k-th smallest
+// to the k-th largest sample misses the median with probability 2 P(Binomial <= k - 1): take the
 // largest k for which that is at most 5 % (David and Nagaraja, Order Statistics, section 7.1).
 void set_interval(Summary& summary, std::span<const double> sorted) {
   const auto n = static_cast<double>(sorted.size());

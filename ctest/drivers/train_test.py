@@ -140,8 +140,8 @@ def signal_saves_and_exits_75(r):
     for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
         folder = f"ckpt{ranks}"
         process = subprocess.Popen(
-            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000", f"run.output={folder}.h5",
-                      f"checkpoint.directory={folder}", ranks=ranks),
+            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000",
+                      f"run.output={folder}.h5", f"checkpoint.directory={folder}", ranks=ranks),
             env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         log = pathlib.Path(f"{folder}.jsonl")
         deadline = time.time() + 100

@@ -157,7 +157,7 @@ TEST(loader, order_is_the_same_for_any_number_of_ranks) {
   const std::uint64_t seed = testing::fresh_seed();
   const CountingSource source = random_documents(seed, 1003);
   LoaderOptions options{
-      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 12, .seed = seed};
+      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 24, .seed = seed};
   const auto one = serve(source, options, 20);
   for (const std::int64_t ranks : {2, 3, 4, 6}) {
     for (const std::int64_t micro : {1, 2}) {

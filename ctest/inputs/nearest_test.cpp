@@ -12,7 +12,7 @@ TEST(nearest, edit_distance) {
   EXPECT_EQ(edit_distance("", "abc"), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("patern", "pattern"), 1U);
-  EXPECT_EQ(edit_distance("hidden_zise", "hidden_size"), 1U);  // neighbours swapped
+  EXPECT_EQ(edit_distance("hidden_szie", "hidden_size"), 1U);  // neighbours swapped
 }
 
 TEST(nearest, picks_the_closest_and_the_first_of_equals) {

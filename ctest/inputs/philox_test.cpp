@@ -86,7 +86,7 @@ TEST(philox, scaled_values) {
   EXPECT_EQ(scale_to(0, 10), 0U);
 }
 
-// Which halves of which blocks an element is made of: changing it would change every initial weight.
+// Which halves of which blocks an element is made of: a change here changes all initial weights.
 TEST(philox, halves_of_an_element) {
   const PhiloxBlock a = philox(1, 2, 0), b = philox(1, 2, 1), c = philox(1, 2, 2);
   std::int64_t even = -393210, odd = -393210;

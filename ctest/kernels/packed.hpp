@@ -63,6 +63,14 @@ inline Values columns_of(const Array& array, std::int64_t first, std::int64_t co
   return values;
 }
 
+/// The root of the mean squared difference: for values that may cancel to near 0, whose relative
+/// error has no bound.
+inline double rms_difference(const Values& a, const Values& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(squares / static_cast<double>(a.size()));
+}
+
 /// Twice the values: what adding to themselves gives.
 inline Values doubled(Values values) {
   for (double& value : values) value *= 2;

@@ -23,15 +23,19 @@ struct Ran {
 Ran run_command(const std::string& command) {
   const ScratchFolder folder;
   const fs::path out = folder / "out";
-  const int status = std::system((command + " > " + out.string() + " 2>&1").c_str());
+  const int status = std::system(fmt::format("{} > {} 2>&1", command, out.string()).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, test::read_all(out)};
 }
 
-Ran tool(const std::string& name, const std::vector<fs::path>& files,
-         const std::string& options = "") {
-  std::string command = STOWAGE_PYTHON " " STOWAGE_TOOLS "/" + name + ".py " + options;
-  for (const auto& file : files) command += " " + file.string();
-  return run_command(command);
+std::string python(const std::vector<fs::path>& words) {
+  std::string command = STOWAGE_PYTHON;
+  for (const auto& word : words) command += fmt::format(" {}", word.string());
+  return command;
+}
+
+Ran tool(const std::string& name, std::vector<fs::path> files, const std::string& options = {}) {
+  files.insert(files.begin(), fmt::format("{}/{}.py", STOWAGE_TOOLS, name));
+  return run_command(fmt::format("{} {}", python(files), options));
 }
 
 class tools : public testing::Test {
@@ -40,7 +44,7 @@ class tools : public testing::Test {
     const std::string find =
         "import importlib.util as u; exit(not (u.find_spec(\"h5py\") and "
         "u.find_spec(\"matplotlib\")))";
-    if (run_command(STOWAGE_PYTHON " -c '" + find + "'").code != 0)
+    if (run_command(fmt::format("{} -c '{}'", STOWAGE_PYTHON, find)).code != 0)
       GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
   }
 
@@ -50,7 +54,7 @@ class tools : public testing::Test {
     return folder / name;
   }
 
-  // Finished files, each with one thing changed behind the writer's back by a Python statement on f.
+  // Finished files, each with one thing changed afterwards by a Python statement on f.
   std::vector<fs::path> edited(const std::vector<std::string>& edits) {
     std::vector<fs::path> paths;
     std::string script = "import h5py\n";
@@ -60,7 +64,7 @@ class tools : public testing::Test {
           fmt::format("with h5py.File('{}', 'r+') as f:\n    {}\n", paths.back().string(), edit);
     }
     test::write_all(folder / "edit.py", script);
-    const Ran ran = run_command(STOWAGE_PYTHON " " + (folder / "edit.py").string());
+    const Ran ran = run_command(python({folder / "edit.py"}));
     EXPECT_EQ(ran.code, 0) << ran.output;
     return paths;
   }
@@ -148,7 +152,8 @@ TEST_F(tools, plot_writes_an_image) {
   EXPECT_EQ(ran.code, 0) << ran.output;
   EXPECT_EQ(test::read_all(folder / "a.png").substr(1, 3), "PNG");
   EXPECT_EQ(tool("plot", {sample("empty.h5", {.steps = 0})}).code, 0);
-  const Ran refused = tool("plot", {sample("a.h5")}, "--out " + (folder / "no/a.png").string());
+  const Ran refused =
+      tool("plot", {sample("a.h5")}, fmt::format("--out {}", (folder / "no/a.png").string()));
   EXPECT_EQ(refused.code, 2) << refused.output;
 }
 
@@ -198,8 +203,7 @@ TEST_F(tools, series_have_their_step_as_a_dimension_scale) {
                   "print(list(scale[()]), scale.name, h5py.h5ds.is_scale(scale.id),\n"
                   "      h5py.h5ds.is_attached(loss.id, scale.id, 0))\n"
                   "print(f['series/train/step'].attrs['REFERENCE_LIST'].shape)\n");
-  const Ran ran =
-      run_command(STOWAGE_PYTHON " " + (folder / "look.py").string() + " " + path.string());
+  const Ran ran = run_command(python({folder / "look.py", path}));
   EXPECT_EQ(ran.output, "[20, 40, 60] /series/train/val_step True True\n(3,)\n");
 }
 

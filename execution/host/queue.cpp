@@ -37,7 +37,7 @@ void HostQueue::enqueue(std::function<void()> work) {
   const Lock lock(schedule_mutex());
   if (capture_) {
     Node node;
-    node.work = std::move(shared);
+    node.work = shared;  // `shared` goes last, without the lock, if this is refused
     node.worker = worker_;
     add_node(std::move(node));
   } else {

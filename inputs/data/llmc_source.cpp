@@ -1,6 +1,8 @@
 // llm.c's token shards, as its dev/data scripts write them.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 #include "inputs/data/formats.hpp"
 #include "inputs/data/mapped_file.hpp"

@@ -111,6 +111,7 @@ class MegatronSource final : public TokenSource {
         throw_usage("data file '{}': sequence {} (byte offset {}) has length {} and position {}",
                     index_.path(), s, kLengthsAt + 4 * s, length, pointer);
       }
+      tokens_file_.require(pointer);
       tokens_file_.require(pointer + length * static_cast<std::int64_t>(width_));
       pointers_.push_back(pointer);
       starts_.push_back(starts_.back() + length);

@@ -1,6 +1,7 @@
 // Plain text, one token a byte; a document is a chapter.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
 #include <string_view>
 

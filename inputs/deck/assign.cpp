@@ -62,12 +62,12 @@ void check_value(const Parameter& row, const Value& value, const std::string& wh
 }
 
 std::string read_text(const std::string& path, const std::string& included_at) {
+  std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || fs::is_directory(path)) {
+  if (!file || fs::is_directory(path, ignored)) {
     throw_usage("{}cannot read deck '{}'", included_at.empty() ? "" : included_at + ": ", path);
   }
-  return text;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// All assignments of a deck, those of its includes first.

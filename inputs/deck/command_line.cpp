@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <type_traits>
 
 #include "execution/error.hpp"
 #include "inputs/deck/help.hpp"

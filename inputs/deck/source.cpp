@@ -5,7 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <sstream>
+#include <optional>
 
 #include "execution/error.hpp"
 

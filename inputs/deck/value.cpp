@@ -4,7 +4,7 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
+#include <system_error>
 
 namespace stowage::inputs {
 

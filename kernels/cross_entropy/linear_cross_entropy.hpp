@@ -14,10 +14,10 @@ namespace stowage::kernels {
 ///   dlogits = (softmax(logits) - onehot(target)) * scale,  dh = dlogits w,  dw = dlogits^T h
 ///
 /// h, dh (n, D) and w (V, D) of one storage dtype; targets (n) int32 in [0, V), or negative for a
-/// token that counts nothing (its loss and its row of dh are 0). scale (1), losses (n) and dw (V, D)
-/// have the accumulation dtype; dw is stored or, with `accumulate`, added to. Works through chunks
-/// of rows, so the logits of all tokens never exist; logits, softmax and dlogits are kept in the
-/// accumulation dtype.
+/// token that counts nothing (its loss and its row of dh are 0). scale (1), losses (n) and dw
+/// (V, D) have the accumulation dtype; dw is stored or, with `accumulate`, added to. Works through
+/// chunks of rows, so the logits of all tokens never exist; logits, softmax and dlogits are kept in
+/// the accumulation dtype.
 void linear_cross_entropy(execution::Queue& queue, const execution::View& h,
                           const execution::View& w, const execution::View& targets,
                           const execution::View& scale, const execution::View& losses,

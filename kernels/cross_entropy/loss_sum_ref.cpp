@@ -6,8 +6,11 @@ namespace stowage::kernels {
 template <class T>
 void loss_sum_ref(const T* losses, const std::int32_t* targets, std::int64_t tokens, T* sums,
                   bool accumulate) {
-  const T sum =
-      ordered_sum<T>(tokens, [=](std::int64_t t) { return targets[t] >= 0 ? losses[t] : T{0}; });
+  // Loads without a condition: gcc before 12.4 mixes up the lanes of conditional ones (PR 114375).
+  const T sum = ordered_sum<T>(tokens, [=](std::int64_t t) {
+    const T loss = losses[t];
+    return targets[t] >= 0 ? loss : T{0};
+  });
   const auto count = ordered_sum<std::int64_t>(
       tokens, [=](std::int64_t t) { return std::int64_t{targets[t] >= 0}; });
   sums[0] = accumulate ? sums[0] + sum : sum;

@@ -31,9 +31,10 @@ struct AdamwOptions {
 ///   master = master - lr (m / (1 - beta1^s) / (sqrt(v / (1 - beta2^s)) + eps) + decay * master)
 ///   parameter = round(master)
 ///
-/// schedule (2): {lr, weight decay}, accumulation dtype; step (1) int64: good steps so far; norm (1)
-/// accumulation dtype; step_ok (1) int32: nothing is written where it is 0. `clip` <= 0 means no
-/// clipping. All tensors have one storage dtype. Reads `step`, does not change it: see advance().
+/// schedule (2): {lr, weight decay}, accumulation dtype; step (1) int64: good steps so far;
+/// norm (1) accumulation dtype; step_ok (1) int32: nothing is written where it is 0. `clip` <= 0
+/// means no clipping. All tensors have one storage dtype. Reads `step`, does not change it: see
+/// advance().
 void adamw(execution::Queue& queue, std::span<const AdamwTensor> tensors,
            const execution::View& schedule, const execution::View& step,
            const execution::View& norm, double clip, const execution::View& step_ok,

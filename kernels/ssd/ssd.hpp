@@ -26,9 +26,10 @@ struct SsdShape {
 ///   h_t = exp(dt_t A) h_{t-1} + dt_t X_t B_t^T,  y_t = h_t C_t + d X_t      (h: P x N)
 ///
 /// h is zero before the first token of each document, at any position. x (H*P), dt (H, before bias
-/// and softplus), b and c (G*N): columns of wider tensors (n, *); a_log, d, dt_bias (H); y (n, H*P);
-/// all of one storage dtype; seq_idx (n) int32, the document of each token, non-decreasing. State,
-/// decay and sums are kept in the accumulation dtype. `chunk` changes the rounding only.
+/// and softplus), b and c (G*N): columns of wider tensors (n, *); a_log, d, dt_bias (H); y
+/// (n, H*P); all of one storage dtype; seq_idx (n) int32, the document of each token,
+/// non-decreasing. State, decay and sums are kept in the accumulation dtype. `chunk` changes the
+/// rounding only.
 void ssd_forward(execution::Queue& queue, const SsdShape& shape, const Columns& x,
                  const Columns& dt, const Columns& b, const Columns& c,
                  const execution::View& a_log, const execution::View& d,

@@ -53,7 +53,7 @@ def compare_samples(a, b, skip, tolerance):
             continue
         times = [slowest_rank(file.array(f"samples/{name}"))[skip:] for file in (a, b)]
         if min(len(one) for one in times) < 6:
-            print(f"{name:<32} too few samples for an interval: {len(times[0])} and {len(times[1])}")
+            print(f"{name:<32} too few samples for an interval: {len(times[0])}, {len(times[1])}")
             continue
         ratio, low, high = ratio_interval(*times)
         word = judge(low, high, tolerance)

@@ -18,7 +18,7 @@ GIB = 2.0**30
 
 
 def smoothed(values):
-    """Centred running mean over a fiftieth of the run: noise of single batches goes, shape stays."""
+    """Centred running mean over a fiftieth of the run: less noise of single batches."""
     width = max(1, len(values) // 50) | 1
     padded = np.pad(values, width // 2, mode="edge")
     return np.convolve(padded, np.ones(width) / width, mode="valid")

@@ -41,7 +41,8 @@ class Result:
             raise Refused(f"{path}: not a {SCHEMA} file: its root attribute schema is {found}")
         version = text(self.file.attrs.get("schema_version", ""))
         if version.split(".")[0] != MAJOR_VERSION:
-            raise Refused(f"{path}: has schema version '{version}', this tool reads {MAJOR_VERSION}.x")
+            raise Refused(
+                f"{path}: has schema version '{version}', this tool reads {MAJOR_VERSION}.x")
         self.verdict = text(self.file.attrs.get("verdict", ""))
         if self.verdict == "UNFINISHED" and not unfinished_too:
             raise Refused(f"{path}: the run ended without a verdict")

@@ -169,8 +169,9 @@ def check_facts(result):
         passed = check.attrs["low"] <= check.attrs["value"] <= check.attrs["high"]
         if text(check.attrs["result"]) != ("PASSED" if passed else "FAILED"):
             problems.append(f"/validation/{name}: result contradicts its value")
-    if result.verdict != expected_verdict(result):
-        problems.append(f"/: verdict is {result.verdict}, the checks say {expected_verdict(result)}")
+    expected = expected_verdict(result)
+    if result.verdict != expected:
+        problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
     return problems
 
 

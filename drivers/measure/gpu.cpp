@@ -1,0 +1,37 @@
+#include "drivers/measure/gpu.hpp"
+
+#include <fmt/core.h>
+
+namespace stowage::drivers {
+
+using execution::MemoryKind;
+
+Gpu::Gpu(int index)
+    : device_(execution::open_cuda_device(index)),
+      monitor_(device_.uuid),
+      backend_(execution::make_cuda_backend({index})),
+      queue_(backend_->make_queue(execution::Lane::compute, "compute")) {}
+
+std::unique_ptr<execution::Arena> Gpu::device_memory(std::size_t bytes) {
+  return backend_->allocate(MemoryKind::device, bytes);
+}
+
+std::unique_ptr<execution::Arena> Gpu::host_memory(std::size_t bytes) {
+  return backend_->allocate(MemoryKind::host, bytes);
+}
+
+results::RankInfo Gpu::rank_info() const {
+  results::RankInfo info = results::this_rank(0, 1);
+  info.gpu_name = device_.name;
+  info.gpu_uuid = device_.uuid;
+  info.gpu_pci = device_.pci;
+  info.gpu_driver = fmt::format("{} (CUDA {}.{})", monitor_.driver_version(),
+                                device_.driver / 1000, device_.driver % 1000 / 10);
+  info.gpu_mode = device_.ecc ? "ecc on" : "ecc off";
+  info.gpu_memory_bytes = static_cast<std::int64_t>(device_.memory_bytes);
+  info.gpu_clock_hz = monitor_.highest_clock_hz();
+  info.gpu_power_limit_w = monitor_.power_limit_w();
+  return info;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,32 @@
+// Device code of the elementwise operators: one thread per element, bound by memory.
+
+#include "execution/parallel_for.cuh"
+#include "kernels/elementwise/functors.hpp"
+
+using stowage::execution::Bf16;
+using stowage::kernels::detail::Add;
+using stowage::kernels::detail::Cast;
+using stowage::kernels::detail::Fill;
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<Bf16>);
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<Bf16>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int32_t>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int64_t>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::uint8_t>);
+
+// Named, because a macro's argument ends at a comma.
+using CastFp64 = Cast<double, double>;
+using CastFp32 = Cast<float, float>;
+using CastDown = Cast<float, Bf16>;
+using CastUp = Cast<Bf16, float>;
+using CastBf16 = Cast<Bf16, Bf16>;
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CastFp64);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CastFp32);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CastDown);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CastUp);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CastBf16);
