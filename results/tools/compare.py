@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 
-from result_files import Refused, Result, run, slowest_rank
+from result_files import Refused, Result, largest_of_ranks, run
 
 RESAMPLES = 4000
 SEED = 20  # a comparison of the same two files gives the same interval again
@@ -51,7 +51,7 @@ def compare_samples(a, b, skip, tolerance):
     for name in a.datasets("samples"):
         if f"samples/{name}" not in b.file:
             continue
-        times = [slowest_rank(file.array(f"samples/{name}"))[skip:] for file in (a, b)]
+        times = [largest_of_ranks(file.array(f"samples/{name}"))[skip:] for file in (a, b)]
         if min(len(one) for one in times) < 6:
             print(f"{name:<32} too few samples for an interval: {len(times[0])}, {len(times[1])}")
             continue

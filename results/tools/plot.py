@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Draws result sets: loss (training and validation), step time, memory over the run.
+"""Draws result sets: loss (training and validation), step time, memory timeline.
 
 Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
 names another (its suffix chooses the format: .png, .svg or .pdf).
@@ -12,9 +12,7 @@ import pathlib
 
 import numpy as np
 
-from result_files import Refused, Result, run, text
-
-GIB = 2.0**30
+from result_files import Refused, Result, largest_of_ranks, run, text
 
 
 def smoothed(values):
@@ -35,7 +33,8 @@ def draw_loss(axes, results):
         train, validation = result.series("train/loss"), result.series("train/val_loss")
         if train:
             axes.plot(*train, color=color, alpha=0.25, linewidth=0.8)
-            axes.plot(train[0], smoothed(train[1]), color=color, label=label_of(result))
+            axes.plot(train[0], smoothed(train[1]), color=color,
+                      label=f"{label_of(result)}, training")
         if validation:
             axes.plot(*validation, "o--", color=color, markersize=4, markerfacecolor="white",
                       label=f"{label_of(result)}, validation: {validation[1][-1]:.3f}")
@@ -54,17 +53,32 @@ def draw_step_time(axes, results):
     axes.set_ylim(bottom=0)
 
 
+def binary_unit(peak):
+    """The unit in which a peak has one to four digits."""
+    return next(((size, name) for size, name in ((2.0**30, "GiB"), (2.0**20, "MiB"))
+                 if peak >= size), (2.0**10, "KiB"))
+
+
 def draw_memory(axes, results):
-    styles = {"mem_device": "-", "mem_host": "-.", "mem_pinned": "--"}
+    """Live bytes at each operation of one planned step; without them, device memory by step."""
+    by_operation = any(result.series("memory/transient") for result in results)
+    styles = ({"memory/transient": "-"} if by_operation
+              else {"train/mem_device": "-", "train/mem_pinned": "--"})
+    lines = []
     for index, result in enumerate(results):
         for name, style in styles.items():
-            series = result.series(f"train/{name}")
+            series = result.series(name)
             if series and np.any(series[1] > 0):
-                values = series[1].reshape(len(series[1]), -1).max(axis=1) / GIB
-                axes.plot(series[0], values, style, color=f"C{index}",
-                          label=f"{label_of(result)}, {name}: {values.max():.3g} GiB")
-    axes.set_ylabel("memory (GiB)")
-    axes.set_ylim(bottom=0)
+                where, values = series[0], largest_of_ranks(series[1])
+                lines.append((f"C{index}", style, f"{label_of(result)}, {name}", where, values))
+    peak = max((values.max() for *_, values in lines), default=0)
+    size, unit = binary_unit(peak)
+    for color, style, label, where, values in lines:
+        axes.plot(where, values / size, style, color=color, linewidth=1,
+                  label=f"{label}: at most {values.max() / size:.4g} {unit}")
+    axes.set_ylabel(f"memory ({unit})")
+    axes.set_xlabel("operation of a step" if by_operation else "step")
+    axes.set_ylim(0, 1.15 * peak / size if peak else 1)  # room for the legend
 
 
 def draw(results, out):
@@ -72,7 +86,7 @@ def draw(results, out):
     matplotlib.use("Agg")  # no display on a compute node
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(3, 1, figsize=(9, 10), sharex=True, constrained_layout=True)
+    figure, panels = plt.subplots(3, 1, figsize=(9, 10), constrained_layout=True)
     for axes, draw_panel in zip(panels, (draw_loss, draw_step_time, draw_memory)):
         draw_panel(axes, results)
         axes.grid(alpha=0.3)
@@ -80,7 +94,8 @@ def draw(results, out):
             axes.legend(fontsize="small")
         else:
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
-    panels[-1].set_xlabel("step")
+    panels[0].sharex(panels[1])
+    panels[1].set_xlabel("step")
     facts = results[0].file.attrs
     panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
                         fontsize="medium")

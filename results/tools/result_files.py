@@ -18,9 +18,9 @@ def text(value):
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def slowest_rank(times):
-    """Times of the repetitions: one takes as long as its slowest rank."""
-    return times if times.ndim == 1 else times.max(axis=1)
+def largest_of_ranks(values):
+    """One value per entry: a step takes as long as its slowest rank, and as much as its fullest."""
+    return values if values.ndim == 1 else values.max(axis=1)
 
 
 class Result:
