@@ -1,10 +1,19 @@
 #include "execution/executor.hpp"
 
+#include <chrono>
+
 #include "execution/audit.hpp"
 #include "execution/error.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::execution {
+namespace {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 Executor::Executor(const Program& program, Plan plan, Device& device,
                    const ExecutorOptions& options)
@@ -24,6 +33,7 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
   for (const QueueInfo& queue : plan_.queues) queues_.push_back(&device_.queue(queue));
   for (int i = 0; i < plan_.events; ++i) events_.push_back(device_.backend().make_event());
   for (int i = 0; i < options_.ring_slots; ++i) done_.push_back(device_.backend().make_event());
+  end_s_.assign(done_.size(), 0);
   if (options_.audit) {
     STOWAGE_ASSERT(device_.backend().name() == "host", "audit mode needs the host backend");
     audit_ = std::make_unique<Audit>(device_.device_arena());
@@ -72,7 +82,10 @@ void Executor::step() {
   for (const StepRange& section : plan_.sections)
     for (int repetition = 0; repetition < section.repeat; ++repetition)
       for (int i = section.begin; i < section.end; ++i) issue(i);
-  queues_[0]->record(*done_[static_cast<std::size_t>(steps_ % options_.ring_slots)]);
+  const auto slot = static_cast<std::size_t>(steps_ % options_.ring_slots);
+  if (queues_[0]->stream() == nullptr)
+    queues_[0]->enqueue([end = &end_s_[slot]] { *end = steady_seconds(); });
+  queues_[0]->record(*done_[slot]);
   ++steps_;
 }
 
@@ -121,13 +134,22 @@ void Executor::copy_ring(const Op& op, const Bound& bound, Queue& queue) {
     queue.copy(slot.data(), bound.addresses.front(), slot.size());
 }
 
-std::span<const std::byte> Executor::result(Tensor output, int ago) {
+std::size_t Executor::slot_of(int ago) const {
   const long step = steps_ - 1 - ago;
   STOWAGE_ASSERT(step >= 0 && ago < options_.ring_slots,
                  "the result of {} steps ago is not kept: {} were issued, the ring has {} slots",
                  ago, steps_, options_.ring_slots);
-  done_[static_cast<std::size_t>(step % options_.ring_slots)]->synchronize();
-  return ring_.slot(output, step);
+  return static_cast<std::size_t>(step % options_.ring_slots);
+}
+
+std::span<const std::byte> Executor::result(Tensor output, int ago) {
+  done_[slot_of(ago)]->synchronize();
+  return ring_.slot(output, steps_ - 1 - ago);
+}
+
+double Executor::end_time_s(int ago) {
+  done_[slot_of(ago)]->synchronize();
+  return end_s_[slot_of(ago)];
 }
 
 }  // namespace stowage::execution

@@ -36,6 +36,10 @@ class Executor {
   /// until then; valid until ring_slots more steps are issued.
   std::span<const std::byte> result(Tensor output, int ago = 0);
 
+  /// When the last op of a step ended (`ago` as in result()), in seconds of the steady clock, taken
+  /// on queue 0 itself: the host may look later. Blocks until then. Host backend.
+  double end_time_s(int ago = 0);
+
   const Program& program() const { return program_; }
   const Plan& plan() const { return plan_; }
   long steps() const { return steps_; }
@@ -47,6 +51,7 @@ class Executor {
   };
 
   void bind();
+  std::size_t slot_of(int ago) const;
   void issue(int index);
   void work(const Step& step, const Bound& bound, Queue& queue);
   void copy_ring(const Op& op, const Bound& bound, Queue& queue);
@@ -60,6 +65,7 @@ class Executor {
   std::vector<Queue*> queues_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Event>> done_;  ///< by ring slot: the end of the step that used it
+  std::vector<double> end_s_;                 ///< by ring slot: when that step ended
   std::unique_ptr<Audit> audit_;
   std::vector<char> staged_;  ///< by tensor id
   long steps_ = 0;

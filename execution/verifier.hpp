@@ -26,7 +26,7 @@ struct PlannedProgram {
 /// Cost: a few microseconds for each step and place.
 std::vector<std::string> verify(std::span<const PlannedProgram> programs);
 
-/// Like verify, for one program; throws an Error with all lines if anything is wrong.
+/// Like verify; throws an Error with all lines if anything is wrong.
 void require_proven(std::span<const PlannedProgram> programs);
 
 }  // namespace stowage::execution

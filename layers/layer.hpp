@@ -79,7 +79,7 @@ std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::stri
 std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix);
 std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const std::string& prefix);
 std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
-                                double loss_scale);
+                                double aux_scale);
 
 /// Element `slot` of handles kept per microbatch; grows as needed.
 template <class Handles>

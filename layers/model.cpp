@@ -12,7 +12,7 @@ using Views = std::span<const execution::View>;
 namespace {
 
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int index,
-                                  double loss_scale) {
+                                  double aux_scale) {
   const std::string prefix = fmt::format("layers.{}", index);
   switch (letter) {
     case 'M':
@@ -22,7 +22,7 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int in
     case '-':
       return make_mlp(config, prefix);
     case 'E':
-      return make_moe(config, prefix, loss_scale);
+      return make_moe(config, prefix, aux_scale);
     default:
       execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
                              config.pattern, letter);
@@ -31,7 +31,7 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int in
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, Precision precision, double loss_scale)
+Model::Model(const ModelConfig& config, Precision precision, double aux_scale)
     : config_(config),
       precision_(precision),
       embedding_{"embedding.weight", {config.vocabulary, config.width}, Init::normal, true},
@@ -39,7 +39,7 @@ Model::Model(const ModelConfig& config, Precision precision, double loss_scale)
   for (const char letter : config.pattern)
     if (letter != '|') {
       const int index = static_cast<int>(layers_.size());
-      layers_.emplace_back(config, index, make_mixer(config, letter, index, loss_scale));
+      layers_.emplace_back(config, index, make_mixer(config, letter, index, aux_scale));
     }
 }
 

@@ -13,9 +13,9 @@ namespace stowage::layers {
 /// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss.
 class Model {
  public:
-  /// @param loss_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
+  /// @param aux_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
   /// @throws Error (exit 2) for a letter that is not in "M*-E|"
-  Model(const ModelConfig& config, Precision precision, double loss_scale);
+  Model(const ModelConfig& config, Precision precision, double aux_scale);
 
   const ModelConfig& config() const { return config_; }
   Precision precision() const { return precision_; }

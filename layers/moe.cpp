@@ -58,11 +58,11 @@ struct GroupedProduct {
 /// the activation, so the combine is a plain sum over a token's rows.
 class Moe final : public Mixer {
  public:
-  Moe(const ModelConfig& config, const std::string& prefix, double loss_scale)
+  Moe(const ModelConfig& config, const std::string& prefix, double aux_scale)
       : width_(config.width),
         ffn_(config.moe.ffn),
         activation_(config.mlp.activation),
-        router_(config, prefix, loss_scale),
+        router_(config, prefix, aux_scale),
         fc1_{{prefix + ".experts.fc1.weight",
               {config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
               Init::normal,
@@ -202,8 +202,8 @@ class Moe final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
-                                double loss_scale) {
-  return std::make_unique<Moe>(config, prefix, loss_scale);
+                                double aux_scale) {
+  return std::make_unique<Moe>(config, prefix, aux_scale);
 }
 
 }  // namespace stowage::layers

@@ -23,13 +23,13 @@ struct Routing {
 /// The router of a MoE layer: logits, choice, weights, order of rows; and its expert biases.
 class Router {
  public:
-  /// @param loss_scale 1 / (microbatches * ranks), for the auxiliary losses
-  Router(const ModelConfig& config, const std::string& prefix, double loss_scale);
+  /// @param aux_scale 1 / (microbatches * ranks), for the auxiliary losses
+  Router(const ModelConfig& config, const std::string& prefix, double aux_scale);
 
   const Parameter& parameter() const { return gate_.weight; }
   const kernels::RouterOptions& options() const { return options_; }
   std::vector<execution::TensorInfo> states(Precision precision) const;
-  /// Rows of each expert of the whole step, (E) accum; made by the first forward of a training step.
+  /// Rows of each expert of the whole step, (E) accum; made by the first microbatch of a step.
   Tensor load() const { return load_; }
 
   Routing forward(Recorder& recorder, Tensor x);

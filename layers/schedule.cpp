@@ -24,7 +24,7 @@ double Schedule::at(std::int64_t step) const {
       return lr;
     case Shape::cosine: {
       const double done = progress(step, warmup_steps, decay_steps);
-      return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done));
+      return std::min(lr, min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done)));
     }
     case Shape::wsd:
       return lr + (min_lr - lr) * progress(step, decay_steps - wsd_decay_steps, decay_steps);

@@ -7,7 +7,7 @@
 namespace stowage::layers {
 namespace {
 
-double loss_scale(const TrainerOptions& options) {
+double aux_scale(const TrainerOptions& options) {
   return 1.0 / (static_cast<double>(options.step.microbatches) * options.ranks);
 }
 
@@ -15,7 +15,7 @@ double loss_scale(const TrainerOptions& options) {
 
 TrainerPlan::TrainerPlan(TrainerOptions options)
     : options_(std::move(options)),
-      model_(options_.model, options_.precision, loss_scale(options_)),
+      model_(options_.model, options_.precision, aux_scale(options_)),
       layout_(
           lay_out_state(model_.parameters(), model_.states(), options_.precision, options_.state)) {
   for (const std::int64_t capacity : options_.capacities) {

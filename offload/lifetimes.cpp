@@ -42,10 +42,4 @@ std::vector<std::size_t> live_bytes_by_step(const Plan& plan, const std::vector<
   return live;
 }
 
-std::size_t largest_live_bytes(const Plan& plan, const std::vector<LiveRange>& ranges,
-                               Region region, std::size_t alignment) {
-  const auto live = live_bytes_by_step(plan, ranges, region, alignment);
-  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
-}
-
 }  // namespace stowage::offload

@@ -20,10 +20,6 @@ struct LiveRange {
 /// section and used inside it lives until that section's end, since the next period needs it again.
 std::vector<LiveRange> live_ranges(const execution::Program& program, const execution::Plan& plan);
 
-/// Largest sum of aligned bytes of places of `region` that are live at one step.
-std::size_t largest_live_bytes(const execution::Plan& plan, const std::vector<LiveRange>& ranges,
-                               execution::Region region, std::size_t alignment);
-
 /// Aligned bytes of live places at each step, for one region.
 std::vector<std::size_t> live_bytes_by_step(const execution::Plan& plan,
                                             const std::vector<LiveRange>& ranges,

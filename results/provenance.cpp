@@ -9,9 +9,9 @@
 #include <random>
 
 #include "execution/error.hpp"
+#include "inputs/deck/sha256.hpp"
 #include "results/format.hpp"
 #include "results/h5.hpp"
-#include "results/sha256.hpp"
 #include "version/version.hpp"
 
 namespace stowage::results {
@@ -110,7 +110,7 @@ FileRecord record_file(const std::filesystem::path& path, std::int64_t hash_limi
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) execution::throw_usage("{}: {}", path.string(), error.message());
   FileRecord record{.path = path.string(), .bytes = static_cast<std::int64_t>(bytes), .sha256 = {}};
-  if (record.bytes <= hash_limit_bytes) record.sha256 = sha256_of_file(path);
+  if (record.bytes <= hash_limit_bytes) record.sha256 = inputs::sha256_of_file(path);
   return record;
 }
 

@@ -159,6 +159,72 @@ def signal_saves_and_exits_75(r):
 
 
 @case
+def a_missing_value_fails_its_check(r):
+    r.run("data.held_out_fraction=0", "validate.val_loss_below=9", expect=1)
+    r.run("data.held_out_fraction=0", "run.output=b.h5")
+    r.run("run.steps=1", "optim.lr=1e30", "optim.clip_grad=0", "run.output=c.h5", expect=1)
+    with h5py.File("c.h5") as file:
+        assert file.attrs["verdict"] in ("INVALID", b"INVALID")
+
+
+@case
+def a_stopped_run_is_judged_by_what_it_did(r):
+    process = subprocess.Popen(
+        r.command(r.deck, "run.steps=100000", "checkpoint.directory=ckpt",
+                  "validate.val_loss_falling=true"),
+        env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = pathlib.Path("tiny.jsonl")
+    while not (log.exists() and '"step"' in log.read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 75, (process.returncode, out, err)
+    # Without a checkpoint there is nothing to come back to.
+    process = subprocess.Popen(r.command(r.deck, "run.steps=100000", "run.output=lost.h5"),
+                               env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = pathlib.Path("lost.jsonl")
+    while not (log.exists() and '"step"' in log.read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 1 and "nothing was saved" in out, (process.returncode, out, err)
+
+
+@case
+def resume_refuses_what_does_not_fit(r):
+    r.run("run.steps=3", "optim.decay_steps=6", "checkpoint.directory=ckpt", "run.output=a.h5")
+    again = ["checkpoint.directory=ckpt", "optim.decay_steps=6"]
+    for change in ("run.seed=9", "train.seq_length=20", "optim.adam_beta2=0.5"):
+        r.refuse(*again, change, says=[change.split("=")[0], "checkpoint.allow_changes"])
+    r.refuse(*again, "run.steps=3", says=["run.steps = 3", "3 steps already"])
+    r.run(*again, "optim.adam_beta2=0.5", "checkpoint.allow_changes=true", "run.output=b.h5")
+    for file in pathlib.Path("ckpt").glob("step_*.h5"):
+        file.write_bytes(file.read_bytes()[:1000])
+    r.refuse(*again, says=["ckpt", "checkpoint.resume=never"])
+
+
+@case
+def a_result_is_never_replaced_by_its_continuation(r):
+    r.run("run.steps=3", "optim.decay_steps=6", "checkpoint.directory=ckpt")
+    r.run("optim.decay_steps=6", "checkpoint.directory=ckpt")
+    assert len(losses("tiny.h5")) == 3 and len(losses("tiny.from_3.h5")) == 3
+    done = subprocess.run(r.command("--from", "tiny.h5", "checkpoint.resume=never"), env=r.env, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 2 and "run.output" in done.stderr, done.stderr
+    pathlib.Path("tiny.h5").unlink()
+    r.refuse("run.output=results/", says=["run.output"])
+    r.refuse("run.output=x.jsonl", says=["x.jsonl"])
+
+
+@case
+def ranks_with_different_decks_are_refused(r):
+    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, "run.steps=9",
+                           ":", "-np", "1", r.train, r.deck], env=r.env, capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 2 and "different decks" in done.stderr, done.stderr
+
+
+@case
 def from_result_repeats_a_run(r):
     r.run("run.output=a.h5", "optim.lr=0.005", ranks=2)
     done = subprocess.run(r.command("--from", "a.h5", "run.output=b.h5", ranks=2), env=r.env,

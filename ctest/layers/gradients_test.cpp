@@ -9,11 +9,9 @@ namespace {
 
 /// Compares the gradient of every parameter with finite differences of the evaluation program,
 /// element by element: two programs that share only the forward operators.
-void check(const std::string& pattern, int microbatches = 1) {
-  layers::TrainerOptions options = tiny_options(pattern, execution::Dtype::fp64);
+void check(layers::TrainerOptions options) {
   options.model.moe.frozen_tokens = options.step.tokens;
-  options.step.microbatches = microbatches;
-  options.evaluation_microbatches = microbatches;
+  options.evaluation_microbatches = options.step.microbatches;
   TinyRun run(std::move(options));
   run.freeze_routing();
   run.train(1, 0.0);
@@ -47,12 +45,47 @@ void check(const std::string& pattern, int microbatches = 1) {
   }
 }
 
-TEST(gradients, attention) { check("*"); }
-TEST(gradients, mamba) { check("M"); }
-TEST(gradients, mlp) { check("-"); }
-TEST(gradients, moe) { check("E"); }
-TEST(gradients, all_letters) { check("M*-E"); }
-TEST(gradients, microbatches) { check("ME", 4); }
+layers::TrainerOptions fp64(const std::string& pattern) {
+  return tiny_options(pattern, execution::Dtype::fp64);
+}
+
+TEST(gradients, attention) { check(fp64("*")); }
+TEST(gradients, mamba) { check(fp64("M")); }
+TEST(gradients, mlp) { check(fp64("-")); }
+TEST(gradients, moe) { check(fp64("E")); }
+TEST(gradients, all_letters) { check(fp64("M*-E")); }
+
+TEST(gradients, microbatches) {
+  layers::TrainerOptions options = fp64("ME");
+  options.step.microbatches = 4;
+  check(options);
+}
+
+TEST(gradients, tied_embeddings) {
+  layers::TrainerOptions options = fp64("*-");
+  options.model.tied_embeddings = true;
+  check(options);
+}
+
+TEST(gradients, swiglu) {
+  layers::TrainerOptions options = fp64("-E");
+  options.model.mlp.activation = kernels::Activation::swiglu;
+  check(options);
+}
+
+TEST(gradients, softmax_router_without_norm_or_shared_expert) {
+  layers::TrainerOptions options = fp64("E");
+  options.model.moe.sigmoid = false;
+  options.model.moe.normalise = false;
+  options.model.moe.shared_ffn = 0;
+  check(options);
+}
+
+TEST(gradients, attention_without_positions) {
+  layers::TrainerOptions options = fp64("**");
+  options.model.attention.rope = false;
+  check(options);
+}
 
 }  // namespace
 }  // namespace stowage::ctest

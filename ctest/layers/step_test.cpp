@@ -51,8 +51,7 @@ TEST(step, loss_falls) {
   EXPECT_LT(run.evaluate(5), 0.7 * before);
 }
 
-TEST(step, microbatches_add_up_to_one_gradient) {
-  // The gradient of three microbatches is the sum over them, whatever the sections.
+TEST(step, the_loss_of_all_microbatches_is_the_evaluations) {
   layers::TrainerOptions options = tiny_options("M-", Dtype::fp64);
   options.step.microbatches = 5;
   options.evaluation_microbatches = 5;
@@ -105,7 +104,7 @@ TEST(step, peak_is_the_highest_byte_changed) {
   EXPECT_EQ(plan.bytes[1], plan.live_bytes);
 }
 
-TEST(step, clipping_bounds_the_update) {
+TEST(step, the_norm_is_that_of_all_gradients) {
   layers::TrainerOptions options = tiny_options("-", Dtype::fp64);
   TinyRun run(options);
   run.train(0, 0.0);

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "inputs/deck/sha256.hpp"
 #include "results/json_log.hpp"
 #include "results/part_file.hpp"
-#include "results/sha256.hpp"
 #include "scratch_folder.hpp"
 
 namespace stowage::results {
@@ -84,7 +84,7 @@ TEST(part_file, link_is_replaced) {
 
 TEST(sha256, vectors_of_the_standard) {
   const auto hash = [](const std::string& text) {
-    Sha256 sha;
+    inputs::Sha256 sha;
     sha.update(std::as_bytes(std::span(text)));
     return sha.hex();
   };
@@ -100,10 +100,10 @@ TEST(sha256, pieces_give_the_same_as_the_whole) {
   const ScratchFolder folder;
   const std::string text(777, 'x');
   write_all(folder / "a", text);
-  Sha256 sha;
+  inputs::Sha256 sha;
   for (std::size_t at = 0; at < text.size(); at += 37)
     sha.update(std::as_bytes(std::span(text).subspan(at, std::min<std::size_t>(37, 777 - at))));
-  EXPECT_EQ(sha.hex(), sha256_of_file(folder / "a"));
+  EXPECT_EQ(sha.hex(), inputs::sha256_of_file(folder / "a"));
 }
 
 std::vector<nlohmann::json> lines_of(const fs::path& path) {

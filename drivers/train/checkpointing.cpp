@@ -1,6 +1,6 @@
 #include "drivers/train/checkpointing.hpp"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <vector>
@@ -32,6 +32,30 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
       directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
   if (enabled() && world_.rank() == 0) directory_.require_writable();
+  found_ = find();
+  if (found_.empty()) return;
+  const results::Checkpoint checkpoint(found_);
+  first_step_ = checkpoint.state().step;
+  if (!deck.get<bool>("checkpoint.allow_changes")) require_same_numerics(deck, checkpoint);
+  const std::int64_t last = deck.get<std::int64_t>("run.steps");
+  if (first_step_ >= last)
+    execution::throw_usage("{}: checkpoint {} has done {} steps already; nothing is left to do",
+                           deck.cite("run.steps"), found_, first_step_);
+}
+
+void Checkpointing::require_same_numerics(const inputs::Deck& deck,
+                                          const results::Checkpoint& found) const {
+  const inputs::Deck saved = inputs::Deck::parse(found.state().deck, found.path().string());
+  if (saved.numerics_sha256() == deck.numerics_sha256()) return;
+  std::string keys;
+  for (const inputs::Deck::Row& row : deck.rows())
+    if (row.parameter.numerics && saved.value(row.key) != row.value)
+      keys += fmt::format("\n  {}, the checkpoint has {}", deck.cite(row.key),
+                          inputs::to_toml(saved.value(row.key)));
+  execution::throw_usage(
+      "checkpoint {} belongs to a deck that computes something else; change it back, or say "
+      "checkpoint.allow_changes=true:{}",
+      found.path().string(), keys);
 }
 
 bool Checkpointing::due(std::int64_t step) const {
@@ -44,16 +68,20 @@ std::string Checkpointing::find() const {
   std::string path;
   if (enabled() && world_.rank() == 0) {
     const results::CheckpointDirectory::Found found = directory_.latest();
+    if (!found.path && !found.skipped.empty())
+      execution::throw_usage(
+          "checkpoint.directory = \"{}\": no checkpoint in it is whole ({}); start anew with "
+          "checkpoint.resume=never",
+          directory_name_, fmt::join(found.skipped, "; "));
     for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
     if (found.path) path = found.path->string();
   }
   return world_.broadcast(path);
 }
 
-std::int64_t Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
-  const std::string path = find();
-  if (path.empty()) return 0;
-  const results::Checkpoint checkpoint(path);
+void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
+  if (found_.empty()) return;
+  const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorTarget> targets;
   for_each_saved(trainer.plan().layout(), [&](const results::TensorSpec& spec) {
     targets.push_back(
@@ -66,7 +94,6 @@ std::int64_t Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loa
   loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
                results::integer_value(state, "loader.epoch"),
                results::integer_value(state, "loader.sample")});
-  return state.step;
 }
 
 std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader& loader,

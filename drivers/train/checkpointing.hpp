@@ -15,25 +15,32 @@ namespace stowage::drivers {
 /// from the one before; the loader's position; the step.
 class Checkpointing {
  public:
-  /// Rank 0 checks that the directory can be written. Throws a usage error (exit 2) if not.
+  /// Collective. Checks on rank 0 that the directory can be written, and finds what
+  /// checkpoint.resume asks for. Throws a usage error (exit 2) if it cannot be written or read, if
+  /// every checkpoint is damaged, or if it belongs to a deck with other numerics.
   Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world);
 
   bool enabled() const { return !directory_name_.empty(); }
+  /// Steps that are done before this run; 0: it starts from the beginning.
+  std::int64_t first_step() const { return first_step_; }
   /// True after `step` steps if the deck asks for a checkpoint then.
   bool due(std::int64_t step) const;
 
-  /// Loads what checkpoint.resume asks for, on every rank. @return steps done; 0: from the start
-  std::int64_t resume(layers::Trainer& trainer, inputs::Loader& loader) const;
+  /// Loads what was found, on every rank.
+  void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
   /// Saves on rank 0; all ranks wait. The device must be idle. @return bytes written
   std::int64_t save(layers::Trainer& trainer, const inputs::Loader& loader,
                     std::int64_t step) const;
 
  private:
   std::string find() const;
+  void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
 
   const parallel::Communicator& world_;
   std::string directory_name_;
   std::string resume_;
+  std::string found_;  ///< path of the checkpoint to resume from, or empty
+  std::int64_t first_step_ = 0;
   std::string deck_text_;
   std::string numerics_;
   std::int64_t interval_;

@@ -51,9 +51,9 @@ StepReport Loop::read(const Pending& pending, int ago) {
   std::int32_t ok = 0;
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;
-  const double now_s = results::steady_seconds();
-  report.time_s = now_s - last_end_s_;
-  last_end_s_ = now_s;
+  const double end_s = pending.executor->end_time_s(ago);
+  report.time_s = end_s - last_end_s_;
+  last_end_s_ = end_s;
   return report;
 }
 

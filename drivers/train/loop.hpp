@@ -29,8 +29,8 @@ class Loop {
   std::optional<StepReport> issue(std::int64_t step);
   /// Waits for the step under way. @return its report, if there was one
   std::optional<StepReport> drain();
-  /// Mean loss over `batches` global batches of held-out data (0: all whole batches). No step may
-  /// be under way.
+  /// Mean loss over the first `batches` global batches of held-out data (0: all whole batches). No
+  /// step may be under way.
   double evaluate(std::int64_t batches);
   /// The next step is timed from now on: something else took the time before.
   void restart_clock();

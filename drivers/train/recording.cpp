@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "execution/error.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
 #include "results/part_file.hpp"
@@ -16,9 +17,22 @@
 namespace stowage::drivers {
 namespace {
 
-std::filesystem::path output_path(const inputs::Deck& deck) {
-  const std::string& path = deck.get<std::string>("run.output");
-  return path.empty() ? deck.get<std::string>("run.name") + ".h5" : path;
+/// Where the result goes. A run that continues another keeps that one's file: it adds its first
+/// step to the name if the name is taken.
+std::filesystem::path output_path(const inputs::Deck& deck, const std::string& from,
+                                  std::int64_t first_step) {
+  const std::string& given = deck.get<std::string>("run.output");
+  std::filesystem::path path = given.empty() ? deck.get<std::string>("run.name") + ".h5" : given;
+  if (!path.has_filename())
+    execution::throw_usage("{}: names a folder, not a file", deck.cite("run.output"));
+  std::error_code none;
+  if (!from.empty() && std::filesystem::equivalent(path, from, none))
+    execution::throw_usage("{}: is the result that --from reads; name another run.output",
+                           path.string());
+  if (first_step > 0 && std::filesystem::exists(path))
+    path.replace_filename(
+        fmt::format("{}.from_{}{}", path.stem().string(), first_step, path.extension().string()));
+  return path;
 }
 
 /// A scalar as it is, a list as TOML text.
@@ -47,7 +61,7 @@ std::string mpi_library() {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-/// Times of steps after the first tenth (at least one), which warms caches and threads.
+/// Times of all steps but the first ones, which warm caches and threads: a tenth, at most ten.
 std::vector<double> timed(const History& history) {
   std::vector<double> times;
   const std::size_t skip = std::min<std::size_t>(history.steps.size() / 10 + 1, 10);
@@ -61,9 +75,11 @@ std::vector<double> timed(const History& history) {
 
 Recording::Recording(const parallel::Communicator& world, const inputs::Deck& deck,
                      const inputs::CommandLine& command, int argc, const char* const* argv,
-                     const Data& data, double start_s)
+                     const Data& data, std::int64_t first_step, double start_s)
     : deck_(deck),
       ranks_(world.size()),
+      first_step_(first_step),
+      last_step_(deck.get<std::int64_t>("run.steps")),
       quiet_(command.quiet),
       start_s_(start_s),
       tokens_per_step_(static_cast<double>(deck.get<std::int64_t>("train.global_batch_size") *
@@ -83,10 +99,12 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                                .software = results::software({{"mpi", mpi_library()}}),
                                .files = {}};
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
-  const std::filesystem::path output = output_path(deck);
+  const std::filesystem::path output = output_path(deck, command.from, first_step);
   set_ = std::make_unique<results::ResultSet>(output, header);
   log_path_ = command.json;
   if (log_path_.empty()) log_path_ = std::filesystem::path(output).replace_extension(".jsonl");
+  if (log_path_ == output)
+    execution::throw_usage("{}: the result set and the JSON lines need two files", output.string());
   results::require_writable(log_path_, "the log");
   train_ = &set_->series("train", "step",
                          {{"loss", "nat", "mean over the counted targets of the step"},
@@ -108,11 +126,10 @@ void Recording::planned(const results::Fields& facts, const layers::TrainerPlan&
   std::fflush(stdout);
 }
 
-void Recording::begin(std::int64_t first_step, std::int64_t last_step,
-                      const layers::TrainerPlan& plan) {
+void Recording::begin(const layers::TrainerPlan& plan) {
   first_step_s_ = results::steady_seconds();
   if (!root()) return;
-  log_ = results::JsonLog(log_path_, first_step > 0);
+  log_ = results::JsonLog(log_path_, first_step_ > 0);
   const auto& training = *plan.training().back();
   const auto live = offload::live_bytes_by_step(
       training.plan, offload::live_ranges(training.recorded.program, training.plan),
@@ -122,14 +139,14 @@ void Recording::begin(std::int64_t first_step, std::int64_t last_step,
   for (std::size_t i = 0; i < live.size(); ++i)
     memory.append(static_cast<std::int64_t>(i), {static_cast<double>(live[i])});
   progress_ = std::make_unique<results::Progress>(
-      results::Progress::Options{.first_step = first_step,
-                                 .last_step = last_step,
+      results::Progress::Options{.first_step = first_step_,
+                                 .last_step = last_step_,
                                  .tokens_per_step = tokens_per_step_,
-                                 .interval_s = 10,
+                                 .interval_s = 2,
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
-  if (first_step > 0) progress_->note(fmt::format("# resumed after step {}", first_step));
-  log_.write("start", {{"first_step", first_step}, {"last_step", last_step}});
+  if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
+  log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
 }
 
 void Recording::step(const StepReport& report) {
@@ -144,7 +161,13 @@ void Recording::step(const StepReport& report) {
                       {"ok", report.ok}});
   if (!report.ok)
     progress_->note(fmt::format("# step {}: gradient is not finite, nothing changed", report.step));
-  progress_->update(report.step, report.loss, report.time_s);
+  const bool due = report.step % deck_.get<std::int64_t>("run.log_interval") == 0;
+  if (due || report.step == last_step_ || results::is_terminal(stdout))
+    progress_->update(report.step, report.loss, report.time_s);
+}
+
+void Recording::note(const std::string& line) {
+  if (root()) progress_->note(line);
 }
 
 void Recording::evaluation(std::int64_t step, double loss) {
@@ -194,7 +217,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   set_->add(results::metric("train/step_time", summary));
   set_->add(results::rate_metric("train/tokens_per_s", tokens_per_step_, summary));
   const double flops = plan.training().back()->recorded.program.cost().flops * ranks_;
-  set_->add(results::rate_metric("train/model_flops_per_s", flops, summary));
+  set_->add(results::rate_metric("train/hw_flops_per_s", flops, summary));
   set_->add(results::Samples{.path = "train/step_time", .time_s = times});
 }
 

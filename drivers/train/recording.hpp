@@ -21,17 +21,20 @@ namespace stowage::drivers {
 class Recording {
  public:
   /// Collective. Throws a usage error (exit 2) if an output cannot be written.
+  /// @param first_step steps done before this run: its result never replaces the one it continues
   Recording(const parallel::Communicator& world, const inputs::Deck& deck,
             const inputs::CommandLine& command, int argc, const char* const* argv, const Data& data,
-            double start_s);
+            std::int64_t first_step, double start_s);
 
   /// Prints the header.
   void planned(const results::Fields& facts, const layers::TrainerPlan& plan);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
-  void begin(std::int64_t first_step, std::int64_t last_step, const layers::TrainerPlan& plan);
+  void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
   void evaluation(std::int64_t step, double loss);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
+  /// Prints a line of its own.
+  void note(const std::string& line);
   /// Writes metrics and verdict, closes the result set, prints the end.
   void finish(const results::Verdict& verdict, const History& history,
               const layers::TrainerPlan& plan);
@@ -42,6 +45,8 @@ class Recording {
 
   const inputs::Deck& deck_;
   int ranks_;
+  std::int64_t first_step_;
+  std::int64_t last_step_;
   bool quiet_;
   double start_s_;
   double first_step_s_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "offload/lifetimes.hpp"
@@ -51,6 +52,15 @@ double value_at(const History& history, const inputs::Expectation& expected) {
     if (report.step == expected.step) return pick(report);
   return expected.step < 0 && !history.steps.empty() ? pick(history.steps.back()) : none;
 }
+
+/// Adds a check that a deck asks for; `value` is NaN if the run has none, and fails.
+void add_limit(results::Verdict& verdict, const inputs::Deck& deck, const char* name,
+               const char* key, double value, const char* formula) {
+  const double high = deck.get<double>(key);
+  if (std::isfinite(high)) verdict.add(results::at_most(name, value, high, formula));
+}
+
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 }  // namespace
 
@@ -102,30 +112,33 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   return text;
 }
 
-results::Verdict judge(const inputs::Deck& deck, const History& history) {
+results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete) {
   results::Verdict verdict;
+  const double none = std::nan("");
   const auto bad = std::count_if(history.steps.begin(), history.steps.end(),
                                  [](const StepReport& r) { return !r.ok; });
   verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
                              "steps whose gradient was not finite"));
-  const auto limit = [&](const char* name, const char* key, double value, const char* formula) {
-    const double high = deck.get<double>(key);
-    if (std::isfinite(high)) verdict.add(results::at_most(name, value, high, formula));
-  };
-  if (!history.steps.empty()) {
-    limit("loss", "validate.loss_below", history.steps.back().loss, "last training loss");
-    double norm = 0;
-    for (const StepReport& r : history.steps)
-      if (r.step > deck.get<std::int64_t>("optim.warmup_steps")) norm = std::max(norm, r.grad_norm);
-    limit("grad_norm", "validate.grad_norm_below", norm, "largest gradient norm after warm-up");
-  }
-  if (!history.evaluations.empty())
-    limit("val_loss", "validate.val_loss_below", history.evaluations.back().loss,
-          "last validation loss per token");
+  const double loss = history.steps.empty() ? none : history.steps.back().loss;
+  verdict.add(results::at_most("finite_loss", std::abs(loss), kLargest, "|last training loss|"));
+  double norm = history.steps.empty() ? none : 0;
+  for (const StepReport& r : history.steps)
+    if (r.step > deck.get<std::int64_t>("optim.warmup_steps")) norm = std::max(norm, r.grad_norm);
+  add_limit(verdict, deck, "grad_norm", "validate.grad_norm_below", norm,
+            "largest gradient norm after warm-up");
+  const auto& evaluations = history.evaluations;
+  const double val_loss = evaluations.empty() ? none : evaluations.back().loss;
+  if (!evaluations.empty())
+    verdict.add(results::at_most("finite_val_loss", std::abs(val_loss), kLargest,
+                                 "|last validation loss|"));
+  if (!complete) return verdict;
+  // What the deck promises of the end of the run; a value that is missing fails its check.
+  add_limit(verdict, deck, "loss", "validate.loss_below", loss, "last training loss");
+  add_limit(verdict, deck, "val_loss", "validate.val_loss_below", val_loss,
+            "last validation loss per token");
   if (deck.get<bool>("validate.val_loss_falling")) {
-    const std::size_t n = history.evaluations.size();
-    const double fall =
-        n < 2 ? std::nan("") : history.evaluations[n - 2].loss - history.evaluations[n - 1].loss;
+    const std::size_t n = evaluations.size();
+    const double fall = n < 2 ? none : evaluations[n - 2].loss - evaluations[n - 1].loss;
     verdict.add({"val_loss_falling", fall, 0, HUGE_VAL, "fall of the last validation loss"});
   }
   for (const inputs::Expectation& expected : deck.expectations())

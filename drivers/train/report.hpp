@@ -30,7 +30,7 @@ struct History {
   std::vector<Evaluation> evaluations;
 };
 
-/// The checks that the deck asks for, and those that every run must pass.
-results::Verdict judge(const inputs::Deck& deck, const History& history);
+/// The checks that every run must pass, and, of a complete run, those that the deck asks for.
+results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete);
 
 }  // namespace stowage::drivers

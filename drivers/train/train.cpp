@@ -41,6 +41,12 @@ layers::AllReduce make_all_reduce(const Communicator& world) {
   };
 }
 
+/// A stale deck or include on one node would leave ranks waiting for each other.
+void require_equal_decks(const Communicator& world, const Deck& deck) {
+  if (world.max(world.broadcast(deck.text()) != deck.text()) != 0)
+    execution::throw_usage("the ranks were given different decks");
+}
+
 /// Ends the job with one message if the ranks do not issue the same communication.
 void require_equal_communication(const Communicator& world, const layers::TrainerPlan& plan) {
   std::string mine;
@@ -62,7 +68,7 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
 }
 
 /// A dry run needs no data, and one rank stands for all.
-int dry_run(const Deck& deck, const Communicator& world) {
+Exit dry_run(const Deck& deck, const Communicator& world) {
   const std::int64_t ranks =
       std::max<std::int64_t>(world.size(), deck.get<std::int64_t>("parallel.data"));
   layers::TrainerOptions options =
@@ -73,27 +79,28 @@ int dry_run(const Deck& deck, const Communicator& world) {
   layers::TrainerPlan plan(std::move(options));
   plan.require_proven();
   if (world.rank() == 0) fmt::print("{}", dry_run_text(deck, plan));
-  return 0;
+  return Exit::valid;
 }
 
 /// The run proper: from a trainer that is ready to its verdict.
 class Run {
  public:
   Run(const Communicator& world, const Deck& deck, Data& data, layers::Trainer& trainer,
-      Recording& recording)
+      Checkpointing& checkpoints, Recording& recording)
       : world_(world),
         deck_(deck),
         data_(data),
         trainer_(trainer),
         recording_(recording),
-        checkpoints_(deck, world),
+        checkpoints_(checkpoints),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
   bool go() {
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
-    const std::int64_t first = checkpoints_.resume(trainer_, *data_.train);
-    recording_.begin(first, last, trainer_.plan());
-    std::int64_t step = first;
+    checkpoints_.resume(trainer_, *data_.train);
+    recording_.begin(trainer_.plan());
+    if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
+    std::int64_t step = checkpoints_.first_step();
     for (; step < last && !stopped_; ++step) {
       note(loop_.issue(step));
       const std::int64_t done = step + 1;
@@ -102,6 +109,8 @@ class Run {
     }
     note(loop_.drain());
     if (stopped_ || checkpoint_at_ != step) save(step);
+    if (stopped_ && !checkpoints_.enabled())
+      recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
     if (!stopped_ && (history_.evaluations.empty() || history_.evaluations.back().step != step))
       evaluate(step);
     return !stopped_;
@@ -149,7 +158,7 @@ class Run {
   Data& data_;
   layers::Trainer& trainer_;
   Recording& recording_;
-  Checkpointing checkpoints_;
+  Checkpointing& checkpoints_;
   Loop loop_;
   parallel::StopSignals signals_;
   History history_;
@@ -167,11 +176,15 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, int ar
     if (world.rank() == 0) fmt::print("{}", deck.text());
     return Exit::valid;
   }
-  if (command.dry_run) return static_cast<Exit>(dry_run(deck, world));
   refuse_unsupported(deck);
+  if (command.dry_run) return dry_run(deck, world);
+  require_equal_decks(world, deck);
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
   Data data = open_data(deck, world.rank(), world.size());
-  Recording recording(world, deck, command, argc, argv, data, start_s);
+  Checkpointing checkpoints(deck, world);
+  if (deck.get<std::int64_t>("run.steps") == 0)
+    execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
+  Recording recording(world, deck, command, argc, argv, data, checkpoints.first_step(), start_s);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, microbatches, data);
   require_equal_communication(world, *plan);
   recording.planned(facts(deck, *plan), *plan);
@@ -180,12 +193,13 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, int ar
   const std::unique_ptr<execution::Backend> backend = execution::make_host_backend(
       {.delay_seed = delay_seed == 0 ? 0 : delay_seed + static_cast<std::uint64_t>(world.rank())});
   layers::Trainer trainer(std::move(plan), *backend);
-  Run run(world, deck, data, trainer, recording);
+  Run run(world, deck, data, trainer, checkpoints, recording);
   const bool complete = run.go();
-  results::Verdict verdict = judge(deck, run.history());
+  results::Verdict verdict = judge(deck, run.history(), complete);
   if (!complete) verdict.stop();
   recording.finish(verdict, run.history(), trainer.plan());
-  return verdict.exit();
+  const bool lost = !complete && !checkpoints.enabled();
+  return lost ? Exit::invalid : verdict.exit();
 }
 
 }  // namespace stowage::drivers

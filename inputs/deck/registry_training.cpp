@@ -178,6 +178,9 @@ std::vector<Parameter> saving_rows() {
        .fallback = string("auto"),
        .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "
                "checkpoint."},
+      {.key = "checkpoint.allow_changes",
+       .fallback = false,
+       .help = "Resume although keys that change the numbers differ from the checkpoint's deck."},
       {.key = "checkpoint.keep_last",
        .fallback = 2,
        .range = at_least(1),

@@ -1,19 +1,17 @@
 #include "inputs/deck/sha256.hpp"
 
-#include <fmt/core.h>
-
-#include <array>
+#include <algorithm>
 #include <bit>
-#include <cstddef>
-#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "execution/error.hpp"
 
 namespace stowage::inputs {
-
 namespace {
 
-using Digest = std::array<std::uint32_t, 8>;
-
-// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+// FIPS 180-4, section 4.2.2: fractional parts of the cube roots of the first 64 primes.
 constexpr std::array<std::uint32_t, 64> kRound = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -24,58 +22,78 @@ constexpr std::array<std::uint32_t, 64> kRound = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-void absorb(Digest& digest, const char* block) {
-  std::array<std::uint32_t, 64> w;
-  for (std::size_t t = 0; t < 16; ++t) {
-    w[t] = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-      w[t] = (w[t] << 8) | static_cast<unsigned char>(block[4 * t + i]);
-    }
-  }
-  for (std::size_t t = 16; t < 64; ++t) {
-    const std::uint32_t s0 = std::rotr(w[t - 15], 7) ^ std::rotr(w[t - 15], 18) ^ (w[t - 15] >> 3);
-    const std::uint32_t s1 = std::rotr(w[t - 2], 17) ^ std::rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
-    w[t] = w[t - 16] + s0 + w[t - 7] + s1;
-  }
-  auto [a, b, c, d, e, f, g, h] = digest;
-  for (std::size_t t = 0; t < 64; ++t) {
-    const std::uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const std::uint32_t first = h + sum1 + ((e & f) ^ (~e & g)) + kRound[t] + w[t];
-    const std::uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-    const std::uint32_t second = sum0 + ((a & b) ^ (a & c) ^ (b & c));
-    h = g;
-    g = f;
-    f = e;
-    e = d + first;
-    d = c;
-    c = b;
-    b = a;
-    a = first + second;
-  }
-  const Digest mixed = {a, b, c, d, e, f, g, h};
-  for (std::size_t i = 0; i < digest.size(); ++i) digest[i] += mixed[i];
+std::uint32_t big_endian(const std::byte* bytes) {
+  std::uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) word = word << 8 | std::to_integer<std::uint32_t>(bytes[i]);
+  return word;
 }
 
 }  // namespace
 
+// Section 6.2.2, with the names of the standard.
+void Sha256::compress(const std::byte* block) {
+  std::array<std::uint32_t, 64> w;
+  for (std::size_t t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);
+  for (std::size_t t = 16; t < 64; ++t) {
+    const std::uint32_t x = w[t - 15];
+    const std::uint32_t y = w[t - 2];
+    const std::uint32_t sigma0 = std::rotr(x, 7) ^ std::rotr(x, 18) ^ (x >> 3);
+    const std::uint32_t sigma1 = std::rotr(y, 17) ^ std::rotr(y, 19) ^ (y >> 10);
+    w[t] = w[t - 16] + sigma0 + w[t - 7] + sigma1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (std::size_t t = 0; t < 64; ++t) {
+    const std::uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const std::uint32_t t1 = h + sum1 + ((e & f) ^ (~e & g)) + kRound[t] + w[t];
+    const std::uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const std::uint32_t t2 = sum0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const std::array<std::uint32_t, 8> added = {a, b, c, d, e, f, g, h};
+  for (std::size_t i = 0; i < 8; ++i) state_[i] += added[i];
+}
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t held = total_bytes_ % block_.size();
+    const std::size_t taken = std::min(bytes.size(), block_.size() - held);
+    std::memcpy(block_.data() + held, bytes.data(), taken);
+    total_bytes_ += taken;
+    if (held + taken == block_.size()) compress(block_.data());
+    bytes = bytes.subspan(taken);
+  }
+}
+
+std::string Sha256::hex() {
+  const std::uint64_t bits = total_bytes_ * 8;
+  const std::array<std::byte, 64> padding = {std::byte{0x80}};
+  const std::size_t held = total_bytes_ % 64;
+  update(std::span(padding).first(held < 56 ? 56 - held : 120 - held));
+  std::array<std::byte, 8> length;
+  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(bits >> (56 - 8 * i));
+  update(length);
+  std::string text;
+  for (const std::uint32_t word : state_) text += fmt::format("{:08x}", word);
+  return text;
+}
+
 std::string sha256_hex(std::string_view bytes) {
-  // The first 32 bits of the fractional parts of the square roots of the first 8 primes.
-  Digest digest = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                   0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::size_t done = 0;
-  for (; bytes.size() - done >= 64; done += 64) absorb(digest, bytes.data() + done);
+  Sha256 sha;
+  sha.update(std::as_bytes(std::span(bytes)));
+  return sha.hex();
+}
 
-  // Padding: a one bit, zeros, and the length in bits as 64 bits, big-endian.
-  std::string tail(bytes.substr(done));
-  tail += '\x80';
-  while (tail.size() % 64 != 56) tail += '\0';
-  const std::uint64_t bits = std::uint64_t{bytes.size()} * 8;
-  for (int shift = 56; shift >= 0; shift -= 8) tail += static_cast<char>((bits >> shift) & 0xff);
-  for (done = 0; done < tail.size(); done += 64) absorb(digest, tail.data() + done);
-
-  std::string hex;
-  for (const std::uint32_t word : digest) hex += fmt::format("{:08x}", word);
-  return hex;
+std::string sha256_of_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) execution::throw_usage("{}: cannot be read: {}", path.string(), std::strerror(errno));
+  Sha256 hash;
+  std::vector<char> buffer(1 << 20);
+  while (file) {
+    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    hash.update(std::as_bytes(std::span(buffer).first(static_cast<std::size_t>(file.gcount()))));
+  }
+  if (file.bad()) execution::throw_usage("{}: reading failed", path.string());
+  return hash.hex();
 }
 
 }  // namespace stowage::inputs
