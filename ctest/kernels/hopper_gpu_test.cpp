@@ -1,0 +1,74 @@
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "ctest/kernels/hopper_product.hpp"
+
+// One wgmma tile, fed by bulk tensor copies: descriptors, swizzle, fragments and tensor maps in one
+// go.
+namespace stowage::kernels::test {
+namespace {
+
+using execution::Bf16;
+
+constexpr int kM = 64;
+constexpr int kN = 128;
+constexpr int kK = 64;
+
+bool has_hopper() {
+  int devices = 0;
+  cudaDeviceProp properties{};
+  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 &&
+         cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9;
+}
+
+void check(ProductForm form) {
+  if (!has_hopper()) GTEST_SKIP() << "no device of compute capability 9.0";
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<Bf16> values(kM * kK + kN * kK);
+  for (Bf16& value : values) value = Bf16(normal(generator));
+  const std::size_t value_bytes = values.size() * sizeof(Bf16);
+  std::vector<float> d(kM * kN);
+  void* device = nullptr;
+  void* out = nullptr;
+  ASSERT_EQ(cudaMalloc(&device, value_bytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&out, d.size() * sizeof(float)), cudaSuccess);
+  ASSERT_EQ(cudaMemset(out, 0xFF, d.size() * sizeof(float)), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(device, values.data(), value_bytes, cudaMemcpyHostToDevice), cudaSuccess);
+  const auto* a = static_cast<const Bf16*>(device);
+  ASSERT_EQ(run_product(form, a, a + kM * kK, static_cast<float*>(out)), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(d.data(), out, d.size() * sizeof(float), cudaMemcpyDeviceToHost),
+            cudaSuccess);
+  cudaFree(device);
+  cudaFree(out);
+  for (int m = 0; m < kM; ++m) {
+    for (int n = 0; n < kN; ++n) {
+      double expected = 0;
+      double magnitude = 0;
+      for (int k = 0; k < kK; ++k) {
+        const int b = kM * kK + (form == ProductForm::mn_major_b ? k * kN + n : n * kK + k);
+        const double term = static_cast<double>(values[static_cast<std::size_t>(m * kK + k)]) *
+                            static_cast<double>(values[static_cast<std::size_t>(b)]);
+        expected += term;
+        magnitude += std::abs(term);
+      }
+      // Products of bf16 are exact in fp32; the tensor core truncates sums, so one ulp for each
+      // term.
+      ASSERT_NEAR(d[static_cast<std::size_t>(m * kN + n)], expected, kK * 0x1p-23 * magnitude)
+          << "row " << m << ", column " << n;
+    }
+  }
+}
+
+TEST(hopper_gpu, product_of_k_major_operands) { check(ProductForm::k_major); }
+TEST(hopper_gpu, product_with_b_along_n) { check(ProductForm::mn_major_b); }
+TEST(hopper_gpu, product_with_a_in_registers) { check(ProductForm::a_in_registers); }
+
+}  // namespace
+}  // namespace stowage::kernels::test

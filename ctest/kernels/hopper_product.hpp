@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "execution/dtype.hpp"
+
+namespace stowage::kernels::test {
+
+/// Which operands the wgmma of the test reads, and how.
+enum class ProductForm { k_major, mn_major_b, a_in_registers };
+
+/// d (64 x 128, fp32) = a (64 x 64) b by one warpgroup on the device, operands loaded by bulk
+/// tensor copies with the 128-byte swizzle. b is (128 x 64), rows along n, for k_major and
+/// a_in_registers; (64 x 128), rows along k, for mn_major_b. Device pointers; synchronises. Returns
+/// a CUDA error code.
+int run_product(ProductForm form, const execution::Bf16* a, const execution::Bf16* b, float* d);
+
+}  // namespace stowage::kernels::test
