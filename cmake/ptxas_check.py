@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compiler launcher for device code: ptxas_check.py [--strict FOLDER]... -- COMMAND...
+"""Compiler launcher for device code: ptxas_check.py [--strict|--wgmma FOLDER]... -- COMMAND...
 
 Runs the command, keeps ptxas' report beside the object file (<object>.ptxas), and fails when a
-source under a strict folder spills registers or has its wgmma instructions serialised. Both are
-silent losses of speed: the program stays right and ptxas only mentions them.
+source under a strict folder spills registers or has its wgmma instructions serialised; under a
+--wgmma folder only the latter. Both are silent losses of speed: the program stays right and ptxas
+only mentions them.
 """
 
 import os
@@ -14,32 +15,32 @@ import sys
 SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 FUNCTION = re.compile(r"(?:Function properties for|Compiling entry function '?)\s*([\w$.]+)")
 # ptxas advisories: wgmma pipeline crossing a function boundary, serialised for lack of registers...
-SERIALISED = re.compile(r"C75(?:0[0-9]|1[0-9])|wgmma\.mma_async instructions are serialized")
+SERIALISED = re.compile(r"C75(?:0[0-9]|1[0-8])|wgmma\.mma_async instructions are serialized")
 
 
 def split_arguments(arguments):
-    strict = []
-    while arguments and arguments[0] == "--strict":
-        strict.append(os.path.realpath(arguments[1]) + os.sep)
+    folders = {"--strict": [], "--wgmma": []}
+    while arguments and arguments[0] in folders:
+        folders[arguments[0]].append(os.path.realpath(arguments[1]) + os.sep)
         arguments = arguments[2:]
     if not arguments or arguments[0] != "--":
         sys.exit(__doc__)
-    return strict, [word for word in arguments[1:] if word]
+    return folders["--strict"], folders["--wgmma"], [word for word in arguments[1:] if word]
 
 
-def defects(report):
+def defects(report, may_spill):
     function = "?"
     for line in report.splitlines():
         if match := FUNCTION.search(line):
             function = match.group(1)
-        if (match := SPILL.search(line)) and match.groups() != ("0", "0"):
+        if (match := SPILL.search(line)) and match.groups() != ("0", "0") and not may_spill:
             yield f"{function}: {match.group(0)}"
         if SERIALISED.search(line):
             yield line.strip()
 
 
 def main():
-    strict, command = split_arguments(sys.argv[1:])
+    strict, wgmma, command = split_arguments(sys.argv[1:])
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     report, other = [], []
     for line in result.stderr.splitlines(keepends=True):
@@ -54,8 +55,10 @@ def main():
         with open(output + ".ptxas", "w", encoding="utf-8") as file:
             file.writelines(report)
     source = next((word for word in reversed(command) if word.endswith(".cu")), "")
-    if any(os.path.realpath(source).startswith(folder) for folder in strict):
-        found = list(defects(result.stderr))
+    under = [any(os.path.realpath(source).startswith(folder) for folder in folders)
+             for folders in (strict, wgmma)]
+    if any(under):
+        found = list(defects(result.stderr, may_spill=not under[0]))
         if found:
             print(f"{source}: slow device code", *found, sep="\n  ", file=sys.stderr)
             if output and os.path.exists(output):

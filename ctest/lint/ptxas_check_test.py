@@ -26,13 +26,14 @@ class PtxasCheckTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in ("kernels", "other"):
+        for name in ("kernels", "wgmma", "other"):
             (self.root / name).mkdir()
             (self.root / name / "a.cu").touch()
         self.object = self.root / "a.o"
 
     def launch(self, source, report, code=0):
-        command = [sys.executable, LAUNCHER, "--strict", self.root / "kernels", "--",
+        command = [sys.executable, LAUNCHER, "--strict", self.root / "kernels",
+                   "--wgmma", self.root / "wgmma", "--",
                    sys.executable, "-c", COMPILER, "-o", self.object, self.root / source,
                    report, str(code)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -50,6 +51,10 @@ class PtxasCheckTest(unittest.TestCase):
 
     def test_serialised_wgmma_fails_under_a_strict_folder(self):
         self.assertEqual(self.launch("kernels/a.cu", SERIALISED).returncode, 1)
+
+    def test_a_wgmma_folder_may_spill_but_not_serialise(self):
+        self.assertEqual(self.launch("wgmma/a.cu", SPILLS).returncode, 0)
+        self.assertEqual(self.launch("wgmma/a.cu", SERIALISED).returncode, 1)
 
     def test_other_folders_may_spill(self):
         self.assertEqual(self.launch("other/a.cu", SPILLS).returncode, 0)

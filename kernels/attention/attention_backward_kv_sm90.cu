@@ -1,0 +1,431 @@
+// Attention backward on Hopper, part 1: dK and dV, and on request the score gradients for part 2.
+//
+// For keys j and queries i of a document: P = exp2(scale_log2 q k^T - lse2), dP = d_o v^T,
+// dS = P (dP - delta), dV = P^T d_o, dK = scale dS^T q, summed over the heads that share the keys.
+// Layout: bf16 rows as in the forward; lse2, delta (H, padded rows) fp32 from attention_delta.cu;
+// dS in blocks of 128 keys x 64 queries, bf16 (see stored_block, store_ds).
+// Cost: 8 P flops for every visible pair. Deterministic: a block of keys has one owner, which takes
+// heads and queries in order.
+// Design (FlashAttention-3's backward, arXiv 2407.08608, without its dQ reduction): S and dP are
+// computed transposed, so that P^T and dS^T leave the accumulators as register operands of dV and
+// dK; two warpgroups own 64 keys each; a producer warp feeds Q and dO; the next step's scores are
+// issued behind this step's gradients. dS leaves once, from the registers: four products here and
+// one in part 2 need no recomputation, no fp32 dQ in memory and no order between blocks.
+// Limit on one H200 at P = 128: tensor pipe 65 % of cycles, shared-memory wavefronts 58 %; S and dP
+// are 64 wide, where both operands from shared memory take all its bandwidth. Next: dS through
+// shared memory behind the gradients was 3 % faster at P = 128, 10 % slower at 64.
+
+#include "kernels/attention/attention_fragment.cuh"
+#include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_schedule.cuh"
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
+#include "kernels/hopper/warp.cuh"
+#include "kernels/hopper/wgmma.cuh"
+
+namespace stowage::kernels::attention {
+namespace {
+
+using namespace hopper;
+
+template <int kHeadDimension, int kQueryRows>
+struct Tiles {
+  static constexpr int kHeadDim = kHeadDimension;
+  static constexpr int kKeys = kBackwardKeys;  // of a tile, 64 for each of two warpgroups
+  static constexpr int kQueries = kQueryRows;  // of a step
+  // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
+  // see while it holds the step before; with two, that deadlocks.
+  static constexpr int kStages = 3;
+  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kThreads = 384;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
+  static constexpr int kQueryBytes = kQueries * kHeadDim * 2;
+};
+
+template <class T>
+struct Shared {
+  alignas(1024) unsigned char k[2][T::kKeyBytes];  // this tile's and the next one's
+  alignas(1024) unsigned char v[2][T::kKeyBytes];
+  alignas(1024) unsigned char q[T::kStages][T::kQueryBytes];
+  alignas(1024) unsigned char d_o[T::kStages][T::kQueryBytes];
+  alignas(16) float lse2[T::kStages][T::kQueries];
+  alignas(16) float delta[T::kStages][T::kQueries];
+  Mbarrier kv_full[2], kv_empty[2];
+  Mbarrier q_full[T::kStages], d_o_full[T::kStages], empty[T::kStages];
+  Tile tile[2];
+};
+
+/// The first step of queries that sees any key of the tile.
+template <class T, bool kCausal>
+__device__ __forceinline__ int first_step(const Tile& tile) {
+  return kCausal ? tile.index * T::kKeys / T::kQueries : 0;
+}
+
+template <class T>
+__device__ __forceinline__ int end_step(const Tile& tile) {
+  return (tile.length + T::kQueries - 1) / T::kQueries;
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
+                                        const BackwardParameters& p) {
+  const bool leader = threadIdx.x % 32 == 0;
+  RingPosition<T::kStages> at;
+  RingPosition<2> kv_at;
+  while (true) {
+    const Tile tile = next_tile(p.schedule);
+    if (leader) {
+      Mbarrier* full = &shared.kv_full[kv_at.stage];
+      mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
+      shared.tile[kv_at.stage] = tile;
+      if (tile.index < 0) {
+        mbarrier_arrive(full);
+      } else {
+        mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
+        const int key_row = tile.first_row + tile.index * T::kKeys;
+        bulk_load_3d(shared.k[kv_at.stage], &maps.k, full, 0, key_row, tile.head * T::kPanels);
+        bulk_load_3d(shared.v[kv_at.stage], &maps.v, full, 0, key_row, tile.head * T::kPanels);
+        constexpr int kStatBytes = T::kQueries * 4;
+        const int begin = first_step<T, kCausal>(tile) * T::kQueries;
+        const int padded = padded_first(p, tile.document) - tile.first_row;
+        const int end_row = tile.first_row + tile.length;
+        int head = tile.head * p.heads_per_kv;
+        for (int h = p.heads_per_kv; h > 0; --h, ++head) {
+          for (int row = tile.first_row + begin; row < end_row; row += T::kQueries) {
+            const std::int64_t statistics = head * p.padded_rows + (padded + row);
+            mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+            mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
+            bulk_load_3d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row,
+                         head * T::kPanels);
+            bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
+                      &shared.q_full[at.stage]);
+            mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
+            bulk_load_3d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row,
+                         head * T::kPanels);
+            bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
+                      &shared.d_o_full[at.stage]);
+            at.next();
+          }
+        }
+      }
+    }
+    kv_at.next();
+    if (tile.index < 0) return;
+    __syncwarp();
+  }
+}
+
+/// out (64 keys x queries) = rows of `keys` times rows of `queries`, over the head dimension.
+template <class T>
+__device__ __forceinline__ void issue_scores(float (&out)[T::kQueries / 2],
+                                             const unsigned char* keys,
+                                             const unsigned char* queries) {
+  const std::uint64_t a = k_major<Swizzle::b128>(keys);
+  const std::uint64_t b = k_major<Swizzle::b128>(queries);
+#pragma unroll
+  for (int i = 0; i < T::kHeadDim / 16; ++i) {
+    Wgmma<T::kQueries>::template ss<0, 0>(out, advance(a, i / 4 * T::kKeys * 128 + i % 4 * 32),
+                                          advance(b, i / 4 * T::kQueries * 128 + i % 4 * 32),
+                                          i > 0);
+  }
+}
+
+/// gradient (64 keys x P) += factor^T (64 keys x queries) times rows of `queries`.
+template <class T>
+__device__ __forceinline__ void issue_gradient(float (&gradient)[T::kHeadDim / 2],
+                                               std::uint32_t (&factor)[T::kQueries / 4],
+                                               const unsigned char* queries) {
+  const std::uint64_t b = mn_major<Swizzle::b128>(queries, T::kQueries * 128);
+#pragma unroll
+  for (int i = 0; i < T::kQueries / 16; ++i) {
+    Wgmma<T::kHeadDim>::template rs<1>(gradient, factor[4 * i], factor[4 * i + 1],
+                                       factor[4 * i + 2], factor[4 * i + 3],
+                                       advance(b, i * 16 * 128), 1);
+  }
+}
+
+/// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
+/// document.
+template <class T, bool kCausal>
+__device__ __forceinline__ void mask(float (&s)[T::kQueries / 2], int key, int query, int length) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 8; ++j) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int my_key = key + c / 2 * 8;
+      const bool hidden = kCausal ? query + 8 * j + c % 2 < my_key : my_key >= length;
+      if (hidden) s[4 * j + c] = -INFINITY;
+    }
+  }
+}
+
+/// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
+/// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`.
+template <class T, bool kCausal>
+__device__ __forceinline__ void store_ds(const std::uint32_t (&ds)[T::kQueries / 4],
+                                         unsigned char* out, int query, int length) {
+#pragma unroll
+  for (int panel = 0; panel < T::kQueries / 64; ++panel) {
+    if (query + panel * 64 < length) {
+      auto* words = reinterpret_cast<unsigned*>(out) + threadIdx.x % 32;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        __stcs(words + 32 * j, ds[16 * panel + 2 * j]);
+        __stcs(words + 256 + 32 * j, ds[16 * panel + 2 * j + 1]);
+      }
+    }
+    out += stored_row_blocks<kCausal>(length, query / 64 + panel) * kStoredBytes;
+  }
+}
+
+/// Walks over the steps of a tile: all heads of the group, and of each the queries from the
+/// diagonal on.
+template <class T, bool kCausal>
+struct Steps {
+  int query, head, begin, end, heads;
+
+  __device__ __forceinline__ Steps(const Tile& tile, int heads_per_kv)
+      : query(first_step<T, kCausal>(tile) * T::kQueries),
+        head(0),
+        begin(query),
+        end(tile.length),
+        heads(heads_per_kv) {}
+
+  __device__ __forceinline__ void next() {
+    query += T::kQueries;
+    if (query >= end) {
+      query = begin;
+      ++head;
+    }
+  }
+
+  __device__ __forceinline__ bool done() const { return head >= heads; }
+};
+
+template <class T, bool kCausal, bool kStoreDs>
+__device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kGroup = 1;     // named barriers of each warpgroup alone
+  RingPosition<T::kStages> at;  // of the next step that is not begun
+  RingPosition<2> kv_at;
+
+  while (true) {
+    mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
+    const Tile& tile = shared.tile[kv_at.stage];  // reread where needed: registers are short
+    if (tile.index < 0) return;
+    unsigned char* k = shared.k[kv_at.stage] + group * 64 * 128;
+    unsigned char* v = shared.v[kv_at.stage] + group * 64 * 128;
+    const int group_key = tile.index * T::kKeys + group * 64;  // in the document
+    const int thread_key = group_key + warp * 16 + lane / 4;
+    float dk[T::kHeadDim / 2];
+    float dv[T::kHeadDim / 2];
+#pragma unroll
+    for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+
+    Steps<T, kCausal> steps(tile, p.heads_per_kv);
+    // Releases the steps that this warpgroup does not see, and waits for the queries of the next
+    // that it sees.
+    const auto await_queries = [&]() {
+      while (!steps.done()) {
+        mbarrier_wait(&shared.q_full[at.stage], at.parity);
+        if (!kCausal || steps.query + T::kQueries > group_key) return;
+        mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+        if (lane == 0) mbarrier_arrive(&shared.empty[at.stage]);
+        at.next();
+        steps.next();
+      }
+    };
+    float s[T::kQueries / 2];   // scores of the current step, then its probabilities
+    float dp[T::kQueries / 2];  // their gradients
+    const auto issue_s = [&]() {
+      wgmma_fence();
+      issue_scores<T>(s, k, shared.q[at.stage]);
+      wgmma_commit_group();
+    };
+    const auto finish_scores = [&]() {
+      mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+      wgmma_fence();
+      issue_scores<T>(dp, v, shared.d_o[at.stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<1>();
+      pin_registers(s);
+      if (kCausal ? steps.query < group_key + 63 : group_key + 64 > tile.length) {
+        mask<T, kCausal>(s, thread_key, steps.query + lane % 4 * 2, tile.length);
+      }
+      const float* lse2 = shared.lse2[at.stage] + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < T::kQueries / 8; ++j) {
+        const float2 l = *reinterpret_cast<const float2*>(lse2 + 8 * j);
+        s[4 * j] = ex2(s[4 * j] * p.scale_log2 - l.x);
+        s[4 * j + 1] = ex2(s[4 * j + 1] * p.scale_log2 - l.y);
+        s[4 * j + 2] = ex2(s[4 * j + 2] * p.scale_log2 - l.x);
+        s[4 * j + 3] = ex2(s[4 * j + 3] * p.scale_log2 - l.y);
+      }
+      wgmma_wait_group<0>();
+      pin_registers(dp);
+    };
+
+    await_queries();
+    if (!steps.done()) {
+      issue_s();
+      finish_scores();
+      while (true) {
+        const int stage = at.stage;
+        const int query = steps.query;
+        const int head = steps.head;
+        std::uint32_t probabilities[T::kQueries / 4];
+        std::uint32_t ds[T::kQueries / 4];
+        const float* delta = shared.delta[stage] + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < T::kQueries / 8; ++j) {
+          const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
+          probabilities[2 * j] = pack_bf16(s[4 * j], s[4 * j + 1]);
+          probabilities[2 * j + 1] = pack_bf16(s[4 * j + 2], s[4 * j + 3]);
+          ds[2 * j] = pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
+          ds[2 * j + 1] =
+              pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x), s[4 * j + 3] * (dp[4 * j + 3] - d.y));
+        }
+        const auto store = [&]() {
+          if constexpr (!kStoreDs) return;
+          const std::int64_t first =
+              stored_first(p, tile.document, tile.head * p.heads_per_kv + head);
+          const int block = stored_block<kCausal>(tile.length, query / 64, tile.index);
+          if (first >= 0) {
+            store_ds<T, kCausal>(
+                ds, p.stored + (first + block) * kStoredBytes + (group * 4 + warp) * 2048, query,
+                tile.length);
+          }
+        };
+        store();
+        pin_registers(dv);
+        pin_registers(dk);
+        pin_registers(probabilities);
+        pin_registers(ds);
+        wgmma_fence();
+        issue_gradient<T>(dv, probabilities, shared.d_o[stage]);
+        issue_gradient<T>(dk, ds, shared.q[stage]);
+        wgmma_commit_group();
+        at.next();
+        steps.next();
+        await_queries();
+        if (steps.done()) {
+          wgmma_wait_group<0>();
+          pin_registers(dv);
+          pin_registers(dk);
+          pin_registers(probabilities);
+          pin_registers(ds);
+          __syncwarp();  // every lane has read its statistics
+          if (lane == 0) mbarrier_arrive(&shared.empty[stage]);
+          break;
+        }
+        issue_s();  // the next scores follow the gradients without a gap
+        wgmma_wait_group<1>();
+        pin_registers(dv);
+        pin_registers(dk);
+        pin_registers(probabilities);
+        pin_registers(ds);
+        __syncwarp();  // every lane has read its statistics
+        if (lane == 0) mbarrier_arrive(&shared.empty[stage]);
+        finish_scores();
+      }
+    }
+
+    // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
+    named_barrier_sync(kGroup + group, 128);
+    const float scale[2] = {p.scale, p.scale};
+    const float one[2] = {1.0F, 1.0F};
+    const int warp_key = group_key + warp * 16;
+    const std::int64_t row = tile.first_row + warp_key;
+    stage_rows<T::kHeadDim>(k + warp * 16 * 128, T::kKeys * 128, dk, scale);
+    stage_rows<T::kHeadDim>(v + warp * 16 * 128, T::kKeys * 128, dv, one);
+    fence_proxy_async();  // the next K and V overwrite them through the other proxy
+    __syncwarp();
+    store_rows<T::kHeadDim>(
+        static_cast<std::uint16_t*>(p.dk) + row * p.k_stride + tile.head * T::kHeadDim, p.k_stride,
+        k + warp * 16 * 128, T::kKeys * 128, tile.length - warp_key);
+    store_rows<T::kHeadDim>(
+        static_cast<std::uint16_t*>(p.dv) + row * p.v_stride + tile.head * T::kHeadDim, p.v_stride,
+        v + warp * 16 * 128, T::kKeys * 128, tile.length - warp_key);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
+    kv_at.next();
+  }
+}
+
+template <class T, bool kCausal, bool kStoreDs>
+__global__ void __launch_bounds__(T::kThreads, 1)
+    attention_backward_kv_kernel(const __grid_constant__ BackwardMaps maps,
+                                 const __grid_constant__ BackwardParameters p) {
+  extern __shared__ unsigned char raw[];
+  auto& shared =
+      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&maps.q);
+    prefetch_tensor_map(&maps.k);
+    prefetch_tensor_map(&maps.v);
+    prefetch_tensor_map(&maps.d_o);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(&shared.kv_full[i], 1);
+      mbarrier_init(&shared.kv_empty[i], 8);
+    }
+    for (int i = 0; i < T::kStages; ++i) {
+      mbarrier_init(&shared.q_full[i], 1);
+      mbarrier_init(&shared.d_o_full[i], 1);
+      mbarrier_init(&shared.empty[i], 8);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const int group = uniform_warp_index() / 4;
+  if (group == 0) {
+    setmaxnreg_dec<T::kProducerRegisters>();
+    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, maps, p);
+  } else {
+    setmaxnreg_inc<T::kConsumerRegisters>();
+    consume<T, kCausal, kStoreDs>(shared, group - 1, p);
+  }
+}
+
+template <class T, bool kCausal, bool kStoreDs>
+cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
+                   cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Shared<T>) + 1024;
+  const auto kernel = attention_backward_kv_kernel<T, kCausal, kStoreDs>;
+  static const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (raised != cudaSuccess) return raised;
+  kernel<<<blocks, T::kThreads, kBytes, stream>>>(maps, parameters);
+  return cudaGetLastError();
+}
+
+using Tiles128 = Tiles<128, kBackwardQueries128>;
+using Tiles64 = Tiles<64, kBackwardQueries64>;
+
+template <class T>
+cudaError_t dispatch(bool causal, const BackwardMaps& maps, const BackwardParameters& parameters,
+                     int blocks, cudaStream_t stream) {
+  if (parameters.stored != nullptr) {
+    return causal ? launch<T, true, true>(maps, parameters, blocks, stream)
+                  : launch<T, false, true>(maps, parameters, blocks, stream);
+  }
+  return causal ? launch<T, true, false>(maps, parameters, blocks, stream)
+                : launch<T, false, false>(maps, parameters, blocks, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
+                                              const BackwardParameters& parameters, int blocks,
+                                              cudaStream_t stream) {
+  return head_dim == 64 ? dispatch<Tiles64>(causal, maps, parameters, blocks, stream)
+                        : dispatch<Tiles128>(causal, maps, parameters, blocks, stream);
+}
+
+}  // namespace stowage::kernels::attention

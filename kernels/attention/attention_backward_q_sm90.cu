@@ -1,0 +1,273 @@
+// Attention backward on Hopper, part 2 by recomputation: dQ = scale dS K with dS = P (d_o v^T -
+// delta) and P = exp2(scale_log2 q k^T - lse2), where the stored dS of part 1 would not fit its
+// room.
+//
+// Layout and numerics as in part 1. Cost: 6 P flops for every visible pair, 4 of them recomputed.
+// Deterministic: a tile of queries has one owner, which takes the keys in order. Design: as the
+// forward, with dO beside Q; dS leaves the accumulators as the register operand of the third
+// product.
+
+#include "kernels/attention/attention_fragment.cuh"
+#include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_schedule.cuh"
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
+#include "kernels/hopper/warp.cuh"
+#include "kernels/hopper/wgmma.cuh"
+
+namespace stowage::kernels::attention {
+namespace {
+
+using namespace hopper;
+
+template <int kHeadDimension>
+struct Tiles {
+  static constexpr int kHeadDim = kHeadDimension;
+  static constexpr int kRows = kRecomputeRows;
+  static constexpr int kKeys = kBackwardKeys;
+  static constexpr int kStages = 2;
+  static constexpr int kPanels = kHeadDim / 64;
+  static constexpr int kThreads = 384;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kRowBytes = kRows * kHeadDim * 2;
+  static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
+};
+
+template <class T>
+struct Shared {
+  alignas(1024) unsigned char q[T::kRowBytes];
+  alignas(1024) unsigned char d_o[T::kRowBytes];
+  alignas(1024) unsigned char k[T::kStages][T::kKeyBytes];
+  alignas(1024) unsigned char v[T::kStages][T::kKeyBytes];
+  Mbarrier q_full, q_empty;
+  Mbarrier k_full[T::kStages], v_full[T::kStages], empty[T::kStages];
+  Tile tile;
+};
+
+template <class T, bool kCausal>
+__device__ __forceinline__ int key_steps(const Tile& tile) {
+  const int keys = kCausal ? min(tile.length, (tile.index + 1) * T::kRows) : tile.length;
+  return (keys + T::kKeys - 1) / T::kKeys;
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
+                                        const BackwardParameters& p) {
+  const bool leader = threadIdx.x % 32 == 0;
+  RingPosition<T::kStages> at;
+  std::uint32_t parity = 0;
+  while (true) {
+    const Tile tile = next_tile(p.schedule);
+    if (leader) {
+      mbarrier_wait(&shared.q_empty, parity ^ 1U);
+      shared.tile = tile;
+      if (tile.index < 0) {
+        mbarrier_arrive(&shared.q_full);
+      } else {
+        mbarrier_arrive_expect_tx(&shared.q_full, 2 * T::kRowBytes);
+        const int row = tile.first_row + tile.index * T::kRows;
+        bulk_load_3d(shared.q, &maps.q, &shared.q_full, 0, row, tile.head * T::kPanels);
+        bulk_load_3d(shared.d_o, &maps.d_o, &shared.q_full, 0, row, tile.head * T::kPanels);
+        const int panel = tile.head / p.heads_per_kv * T::kPanels;
+        const int n = key_steps<T, kCausal>(tile);
+        for (int j = 0; j < n; ++j) {
+          const int key_row = tile.first_row + j * T::kKeys;
+          mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+          mbarrier_arrive_expect_tx(&shared.k_full[at.stage], T::kKeyBytes);
+          bulk_load_3d(shared.k[at.stage], &maps.k, &shared.k_full[at.stage], 0, key_row, panel,
+                       CachePolicy::evict_last);
+          mbarrier_arrive_expect_tx(&shared.v_full[at.stage], T::kKeyBytes);
+          bulk_load_3d(shared.v[at.stage], &maps.v, &shared.v_full[at.stage], 0, key_row, panel,
+                       CachePolicy::evict_last);
+          at.next();
+        }
+      }
+    }
+    parity ^= 1U;
+    if (tile.index < 0) return;
+    __syncwarp();
+  }
+}
+
+/// out (64 queries x keys) = rows of `queries` times rows of `keys`, over the head dimension.
+template <class T>
+__device__ __forceinline__ void issue_scores(float (&out)[T::kKeys / 2],
+                                             const unsigned char* queries,
+                                             const unsigned char* keys) {
+  const std::uint64_t a = k_major<Swizzle::b128>(queries);
+  const std::uint64_t b = k_major<Swizzle::b128>(keys);
+#pragma unroll
+  for (int i = 0; i < T::kHeadDim / 16; ++i) {
+    Wgmma<T::kKeys>::template ss<0, 0>(out, advance(a, i / 4 * T::kRows * 128 + i % 4 * 32),
+                                       advance(b, i / 4 * T::kKeys * 128 + i % 4 * 32), i > 0);
+  }
+}
+
+/// dq (64 queries x P) += dS K with dS in registers.
+template <class T>
+__device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2],
+                                         std::uint32_t (&ds)[T::kKeys / 4],
+                                         const unsigned char* k) {
+  const std::uint64_t b = mn_major<Swizzle::b128>(k, T::kKeys * 128);
+#pragma unroll
+  for (int i = 0; i < T::kKeys / 16; ++i) {
+    Wgmma<T::kHeadDim>::template rs<1>(dq, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3],
+                                       advance(b, i * 16 * 128), 1);
+  }
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], int row, int key, int length) {
+  const int limit0 = kCausal ? row - key : length - 1 - key;
+  const int limit1 = kCausal ? limit0 + 8 : limit0;
+#pragma unroll
+  for (int j = 0; j < T::kKeys / 8; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (8 * j + c > limit0) s[4 * j + c] = -INFINITY;
+      if (8 * j + c > limit1) s[4 * j + 2 + c] = -INFINITY;
+    }
+  }
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  RingPosition<T::kStages> at;
+  std::uint32_t parity = 0;
+
+  while (true) {
+    mbarrier_wait(&shared.q_full, parity);
+    parity ^= 1U;
+    const Tile tile = shared.tile;
+    if (tile.index < 0) return;
+    unsigned char* q = shared.q + group * 64 * 128;
+    const unsigned char* d_o = shared.d_o + group * 64 * 128;
+    const int group_row = tile.index * T::kRows + group * 64;
+    const int thread_row = group_row + warp * 16 + lane / 4;
+    const std::int64_t statistics =
+        tile.head * p.padded_rows + padded_first(p, tile.document) + thread_row;
+    const float lse2[2] = {__ldg(p.lse2 + statistics), __ldg(p.lse2 + statistics + 8)};
+    const float delta[2] = {__ldg(p.delta + statistics), __ldg(p.delta + statistics + 8)};
+    float dq[T::kHeadDim / 2];
+#pragma unroll
+    for (int i = 0; i < T::kHeadDim / 2; ++i) dq[i] = 0;
+
+    const int n = key_steps<T, kCausal>(tile);
+    for (int j = 0; j < n; ++j) {
+      float s[T::kKeys / 2];
+      float dp[T::kKeys / 2];
+      mbarrier_wait(&shared.k_full[at.stage], at.parity);
+      mbarrier_wait(&shared.v_full[at.stage], at.parity);
+      wgmma_fence();
+      issue_scores<T>(s, q, shared.k[at.stage]);
+      wgmma_commit_group();
+      issue_scores<T>(dp, d_o, shared.v[at.stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<1>();
+      pin_registers(s);
+      const int first_key = j * T::kKeys;
+      if (kCausal ? first_key + T::kKeys - 1 > group_row : first_key + T::kKeys > tile.length) {
+        mask<T, kCausal>(s, thread_row, first_key + lane % 4 * 2, tile.length);
+      }
+#pragma unroll
+      for (int i = 0; i < T::kKeys / 2; ++i) s[i] = ex2(s[i] * p.scale_log2 - lse2[i / 2 % 2]);
+      wgmma_wait_group<0>();
+      pin_registers(dp);
+      std::uint32_t ds[T::kKeys / 4];
+#pragma unroll
+      for (int i = 0; i < T::kKeys / 4; ++i) {
+        ds[i] = pack_bf16(s[2 * i] * (dp[2 * i] - delta[i % 2]),
+                          s[2 * i + 1] * (dp[2 * i + 1] - delta[i % 2]));
+      }
+      pin_registers(dq);
+      pin_registers(ds);
+      wgmma_fence();
+      issue_dq<T>(dq, ds, shared.k[at.stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<0>();
+      pin_registers(dq);
+      pin_registers(ds);
+      if (lane == 0) mbarrier_arrive(&shared.empty[at.stage]);
+      at.next();
+    }
+
+    named_barrier_sync(1 + group, 128);
+    const float scale[2] = {p.scale, p.scale};
+    const int row = group_row + warp * 16;
+    unsigned char* staging = q + warp * 16 * 128;
+    stage_rows<T::kHeadDim>(staging, T::kRows * 128, dq, scale);
+    fence_proxy_async();  // the next Q overwrites it through the other proxy
+    __syncwarp();
+    store_rows<T::kHeadDim>(static_cast<std::uint16_t*>(p.dq) +
+                                (tile.first_row + row) * p.q_stride + tile.head * T::kHeadDim,
+                            p.q_stride, staging, T::kRows * 128, tile.length - row);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&shared.q_empty);
+  }
+}
+
+template <class T, bool kCausal>
+__global__ void __launch_bounds__(T::kThreads, 1)
+    attention_backward_q_kernel(const __grid_constant__ BackwardMaps maps,
+                                const __grid_constant__ BackwardParameters p) {
+  extern __shared__ unsigned char raw[];
+  auto& shared =
+      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&maps.q);
+    prefetch_tensor_map(&maps.k);
+    prefetch_tensor_map(&maps.v);
+    prefetch_tensor_map(&maps.d_o);
+    mbarrier_init(&shared.q_full, 1);
+    mbarrier_init(&shared.q_empty, 8);
+    for (int i = 0; i < T::kStages; ++i) {
+      mbarrier_init(&shared.k_full[i], 1);
+      mbarrier_init(&shared.v_full[i], 1);
+      mbarrier_init(&shared.empty[i], 8);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const int group = uniform_warp_index() / 4;
+  if (group == 0) {
+    setmaxnreg_dec<T::kProducerRegisters>();
+    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, maps, p);
+  } else {
+    setmaxnreg_inc<T::kConsumerRegisters>();
+    consume<T, kCausal>(shared, group - 1, p);
+  }
+}
+
+template <class T, bool kCausal>
+cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
+                   cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Shared<T>) + 1024;
+  const auto kernel = attention_backward_q_kernel<T, kCausal>;
+  static const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (raised != cudaSuccess) return raised;
+  kernel<<<blocks, T::kThreads, kBytes, stream>>>(maps, parameters);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_attention_backward_q_sm90(int head_dim, bool causal, const BackwardMaps& maps,
+                                             const BackwardParameters& parameters, int blocks,
+                                             cudaStream_t stream) {
+  if (head_dim == 64) {
+    return causal ? launch<Tiles<64>, true>(maps, parameters, blocks, stream)
+                  : launch<Tiles<64>, false>(maps, parameters, blocks, stream);
+  }
+  return causal ? launch<Tiles<128>, true>(maps, parameters, blocks, stream)
+                : launch<Tiles<128>, false>(maps, parameters, blocks, stream);
+}
+
+}  // namespace stowage::kernels::attention

@@ -1,0 +1,400 @@
+// Attention forward on Hopper: O = softmax(scale Q K^T + mask) V and its log-sum-exp, for packed or
+// equal documents, grouped-query, causal or full.
+//
+// Layout: q, k, v, o (tokens, heads, P) bf16 with any row stride; lse (H, tokens) fp32.
+// Numerics: products in fp32, softmax in fp32 with the running maximum, P rounded to bf16 for the
+// second product. Cost: 4 P flops for every visible pair. Deterministic: a tile has one owner.
+// Design (FlashAttention-3, arXiv 2407.08608; written from the paper): one producer warp feeds Q
+// tiles and rings of K and V tiles by the bulk tensor copy engine; 2 or 3 consumer warpgroups own
+// 64 query rows each. A consumer issues S(j) = Q K^T and O += P(j+1) V together and does the
+// softmax of S(j) while the other warpgroups' products run; P never leaves the registers. Blocks
+// are persistent and draw tiles, longest first; the next tile's Q arrives during this one.
+// Limit on one H200 at P = 128: tensor pipe 75 % of cycles at a throttled 1.7 GHz, exp 39 %, issue
+// 38 %; a softmax beside the warpgroup's own product, or turns between them, gained nothing. Next:
+// at T = 1024, P = 64 (tensor pipe 42 %) the first scores of a tile behind the last one's O.
+
+#include "kernels/attention/attention_fragment.cuh"
+#include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_schedule.cuh"
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
+#include "kernels/hopper/warp.cuh"
+#include "kernels/hopper/wgmma.cuh"
+
+namespace stowage::kernels::attention {
+namespace {
+
+using namespace hopper;
+
+template <int kHeadDimension, int kConsumerGroups>
+struct Tiles {
+  static constexpr int kHeadDim = kHeadDimension;
+  static constexpr int kConsumers = kConsumerGroups;
+  static constexpr int kRows = 64 * kConsumers;  // one wgmma row block for each warpgroup
+  static constexpr int kKeys = kForwardKeys;
+  static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of the K and of the V ring: what fits
+  static constexpr int kPanels = kHeadDim / 64;           // 128-byte wide columns of every tile
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  // The register file: 65536 = 128 * (producer + consumers * consumer).
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+  static constexpr int kQBytes = kRows * kHeadDim * 2;
+  static constexpr int kKBytes = kKeys * kHeadDim * 2;
+};
+
+template <class T>
+struct Shared {
+  alignas(1024) unsigned char q[2][T::kQBytes];
+  alignas(1024) unsigned char k[T::kStages][T::kKBytes];
+  alignas(1024) unsigned char v[T::kStages][T::kKBytes];
+  Mbarrier q_full[2], q_empty[2];
+  Mbarrier k_full[T::kStages], k_empty[T::kStages];
+  Mbarrier v_full[T::kStages], v_empty[T::kStages];
+  Tile tile[2];
+};
+
+template <class T, bool kCausal>
+__device__ __forceinline__ int key_tiles(const Tile& tile) {
+  const int keys = kCausal ? min(tile.length, (tile.index + 1) * T::kRows) : tile.length;
+  return (keys + T::kKeys - 1) / T::kKeys;
+}
+
+/// Key tiles that the 64 rows from `row` see; at least one.
+template <class T, bool kCausal>
+__device__ __forceinline__ int visible_tiles(const Tile& tile, int row) {
+  if (row >= tile.length) return 1;
+  const int keys = kCausal ? min(tile.length, row + 64) : tile.length;
+  return (keys + T::kKeys - 1) / T::kKeys;
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_map,
+                                        const CUtensorMap& k_map, const CUtensorMap& v_map,
+                                        const ForwardParameters& p) {
+  const bool leader = threadIdx.x % 32 == 0;
+  RingPosition<T::kStages> k_at, v_at;
+  RingPosition<2> q_at;
+  while (true) {
+    const Tile tile = next_tile(p.schedule);
+    if (leader) {
+      mbarrier_wait(&shared.q_empty[q_at.stage], q_at.parity ^ 1U);
+      shared.tile[q_at.stage] = tile;
+      if (tile.index < 0) {
+        mbarrier_arrive(&shared.q_full[q_at.stage]);
+      } else {
+        mbarrier_arrive_expect_tx(&shared.q_full[q_at.stage], T::kQBytes);
+        bulk_load_3d(shared.q[q_at.stage], &q_map, &shared.q_full[q_at.stage], 0,
+                     tile.first_row + tile.index * T::kRows, tile.head * T::kPanels);
+        const int panel = tile.head / p.heads_per_kv * T::kPanels;
+        const auto load_k = [&](int j) {
+          mbarrier_wait(&shared.k_empty[k_at.stage], k_at.parity ^ 1U);
+          mbarrier_arrive_expect_tx(&shared.k_full[k_at.stage], T::kKBytes);
+          bulk_load_3d(shared.k[k_at.stage], &k_map, &shared.k_full[k_at.stage], 0,
+                       tile.first_row + j * T::kKeys, panel, CachePolicy::evict_last);
+          k_at.next();
+        };
+        // In the consumers' order: K(n-1), then K(j-1) before V(j).
+        const int n = key_tiles<T, kCausal>(tile);
+        load_k(n - 1);
+        for (int j = n - 1; j >= 0; --j) {
+          if (j > 0) load_k(j - 1);
+          mbarrier_wait(&shared.v_empty[v_at.stage], v_at.parity ^ 1U);
+          mbarrier_arrive_expect_tx(&shared.v_full[v_at.stage], T::kKBytes);
+          bulk_load_3d(shared.v[v_at.stage], &v_map, &shared.v_full[v_at.stage], 0,
+                       tile.first_row + j * T::kKeys, panel, CachePolicy::evict_last);
+          v_at.next();
+        }
+      }
+      q_at.next();
+    }
+    if (tile.index < 0) return;
+    __syncwarp();
+  }
+}
+
+/// S (64 x keys) = Q K^T; issued, not waited for.
+template <class T>
+__device__ __forceinline__ void issue_qk(float (&s)[T::kKeys / 2], const unsigned char* q,
+                                         const unsigned char* k) {
+  const std::uint64_t a = k_major<Swizzle::b128>(q);
+  const std::uint64_t b = k_major<Swizzle::b128>(k);
+#pragma unroll
+  for (int i = 0; i < T::kHeadDim / 16; ++i) {
+    const int panel = i / 4;
+    const int within = i % 4 * 32;
+    Wgmma<T::kKeys>::template ss<0, 0>(s, advance(a, panel * T::kRows * 128 + within),
+                                       advance(b, panel * T::kKeys * 128 + within), i > 0);
+  }
+}
+
+/// O (64 x P) += P V with P in registers; issued, not waited for.
+template <class T>
+__device__ __forceinline__ void issue_pv(float (&o)[T::kHeadDim / 2],
+                                         std::uint32_t (&p)[T::kKeys / 4], const unsigned char* v) {
+  const std::uint64_t b = mn_major<Swizzle::b128>(v, T::kKeys * 128);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < T::kKeys / 16; ++i) {
+    Wgmma<T::kHeadDim>::template rs<1>(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3],
+                                       advance(b, i * 16 * 128), 1);
+  }
+}
+
+/// Sets the scores of keys that the row may not see to -inf. `row` is the thread's first row in the
+/// document, `key` its first key.
+template <class T, bool kCausal>
+__device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], int row, int key, int length) {
+  const int limit0 = kCausal ? row - key : length - 1 - key;
+  const int limit1 = kCausal ? limit0 + 8 : limit0;
+#pragma unroll
+  for (int j = 0; j < T::kKeys / 8; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (8 * j + c > limit0) s[4 * j + c] = -INFINITY;
+      if (8 * j + c > limit1) s[4 * j + 2 + c] = -INFINITY;
+    }
+  }
+}
+
+/// The running maximum and sum of a thread's two rows; the sum covers this thread's columns only.
+struct RowState {
+  float maximum[2];
+  float sum[2];
+};
+
+/// Turns scores into exp2 of the scaled distance to the new maximum, updates the state, and returns
+/// the factors for what was accumulated under the old maximum.
+template <class T>
+__device__ __forceinline__ void softmax_step(float (&s)[T::kKeys / 2], RowState& state,
+                                             float (&rescale)[2], float scale_log2) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float maximum = state.maximum[r];
+#pragma unroll
+    for (int j = 0; j < T::kKeys / 8; ++j) {
+      maximum = fmaxf(maximum, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+    }
+    maximum = lanes_max<4>(maximum);
+    // A row that has seen no key yet keeps 0 as its reference: its exponentials are 0, not NaN.
+    const float offset = maximum == -INFINITY ? 0.0F : maximum * scale_log2;
+    rescale[r] = ex2(state.maximum[r] * scale_log2 - offset);
+    state.maximum[r] = maximum;
+    float sum0 = 0;
+    float sum1 = 0;
+#pragma unroll
+    for (int j = 0; j < T::kKeys / 8; ++j) {
+      s[4 * j + 2 * r] = ex2(s[4 * j + 2 * r] * scale_log2 - offset);
+      s[4 * j + 2 * r + 1] = ex2(s[4 * j + 2 * r + 1] * scale_log2 - offset);
+      sum0 += s[4 * j + 2 * r];
+      sum1 += s[4 * j + 2 * r + 1];
+    }
+    state.sum[r] = state.sum[r] * rescale[r] + (sum0 + sum1);
+  }
+}
+
+/// Rounds the exponentials to the A operand of the second product.
+template <class T>
+__device__ __forceinline__ void pack(std::uint32_t (&p)[T::kKeys / 4],
+                                     const float (&s)[T::kKeys / 2]) {
+#pragma unroll
+  for (int i = 0; i < T::kKeys / 4; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+}
+
+/// Normalises the rows, brings them through shared memory into rows of 16-byte pieces and stores
+/// those of the document; `q` is this warp's part of the tile's Q, no longer needed.
+template <class T>
+__device__ __forceinline__ void store(float (&o)[T::kHeadDim / 2], RowState& state,
+                                      unsigned char* q, const Tile& tile, int row,
+                                      const ForwardParameters& p) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = lanes_sum<4>(state.sum[r]);
+    inverse[r] = 1.0F / sum;
+    const int my_row = row + lane / 4 + 8 * r;
+    if (lane % 4 == 0 && my_row < tile.length) {
+      p.lse[tile.head * p.tokens + tile.first_row + my_row] =
+          state.maximum[r] * p.scale + __logf(sum);
+    }
+  }
+  stage_rows<T::kHeadDim>(q, T::kRows * 128, o, inverse);
+  fence_proxy_async();  // the next Q overwrites it through the other proxy
+  __syncwarp();
+  auto* out = static_cast<std::uint16_t*>(p.o) + (tile.first_row + row) * p.o_stride +
+              tile.head * T::kHeadDim;
+  store_rows<T::kHeadDim>(out, p.o_stride, q, T::kRows * 128, tile.length - row);
+}
+
+template <class T, bool kCausal>
+__device__ __forceinline__ void consume(Shared<T>& shared, int group, const ForwardParameters& p) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kGroup = 1;  // named barriers of each warpgroup alone
+  RingPosition<T::kStages> k_at, v_at;
+  RingPosition<2> q_at;
+
+  while (true) {
+    mbarrier_wait(&shared.q_full[q_at.stage], q_at.parity);
+    const Tile tile = shared.tile[q_at.stage];
+    if (tile.index < 0) return;
+    unsigned char* q = shared.q[q_at.stage] + group * 64 * 128;
+    const int group_row = tile.index * T::kRows + group * 64;  // in the document
+    const int thread_row = group_row + warp * 16 + lane / 4;
+    const int thread_key = lane % 4 * 2;
+    const auto mask_tile = [&](float(&s)[T::kKeys / 2], int j) {
+      const int first_key = j * T::kKeys;
+      if (kCausal ? first_key + T::kKeys - 1 > group_row : first_key + T::kKeys > tile.length) {
+        mask<T, kCausal>(s, thread_row, first_key + thread_key, tile.length);
+      }
+    };
+
+    float o[T::kHeadDim / 2];
+#pragma unroll
+    for (int i = 0; i < T::kHeadDim / 2; ++i) o[i] = 0;
+    RowState state{{-INFINITY, -INFINITY}, {0, 0}};
+    float rescale[2];
+    std::uint32_t probabilities[T::kKeys / 4];
+
+    // Tiles of keys that no row of this warpgroup sees are released unread.
+    int j = key_tiles<T, kCausal>(tile) - 1;
+    for (const int last = visible_tiles<T, kCausal>(tile, group_row) - 1; j > last; --j) {
+      mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
+      if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
+      k_at.next();
+      mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
+      if (lane == 0) mbarrier_arrive(&shared.v_empty[v_at.stage]);
+      v_at.next();
+    }
+    {
+      float s[T::kKeys / 2];
+      mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
+      wgmma_fence();
+      issue_qk<T>(s, q, shared.k[k_at.stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<0>();
+      pin_registers(s);
+      if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
+      k_at.next();
+      mask_tile(s, j);
+      softmax_step<T>(s, state, rescale, p.scale_log2);
+      pack<T>(probabilities, s);
+    }
+    for (--j; j >= 0; --j) {
+      float s[T::kKeys / 2];
+      mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
+      pin_registers(o);
+      pin_registers(probabilities);
+      wgmma_fence();
+      issue_qk<T>(s, q, shared.k[k_at.stage]);
+      wgmma_commit_group();
+      mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
+      issue_pv<T>(o, probabilities, shared.v[v_at.stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<1>();
+      pin_registers(s);
+      if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
+      k_at.next();
+      mask_tile(s, j);
+      softmax_step<T>(s, state, rescale, p.scale_log2);
+      wgmma_wait_group<0>();
+      pin_registers(o);
+      pin_registers(probabilities);
+      if (lane == 0) mbarrier_arrive(&shared.v_empty[v_at.stage]);
+      v_at.next();
+      pack<T>(probabilities, s);
+#pragma unroll
+      for (int i = 0; i < T::kHeadDim / 2; ++i) o[i] *= rescale[i / 2 % 2];
+    }
+    mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
+    pin_registers(o);
+    pin_registers(probabilities);
+    issue_pv<T>(o, probabilities, shared.v[v_at.stage]);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    pin_registers(o);
+    pin_registers(probabilities);
+    if (lane == 0) mbarrier_arrive(&shared.v_empty[v_at.stage]);
+    v_at.next();
+
+    // All four warps are done with this warpgroup's Q before it becomes the staging room of O.
+    named_barrier_sync(kGroup + group, 128);
+    store<T>(o, state, q + warp * 16 * 128, tile, group_row + warp * 16, p);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&shared.q_empty[q_at.stage]);
+    q_at.next();
+  }
+}
+
+template <class T, bool kCausal>
+__global__ void __launch_bounds__(T::kThreads, 1)
+    attention_forward_kernel(const __grid_constant__ CUtensorMap q_map,
+                             const __grid_constant__ CUtensorMap k_map,
+                             const __grid_constant__ CUtensorMap v_map,
+                             const __grid_constant__ ForwardParameters p) {
+  extern __shared__ unsigned char raw[];
+  auto& shared =
+      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&q_map);
+    prefetch_tensor_map(&k_map);
+    prefetch_tensor_map(&v_map);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(&shared.q_full[i], 1);
+      mbarrier_init(&shared.q_empty[i], 4 * T::kConsumers);
+    }
+    for (int i = 0; i < T::kStages; ++i) {
+      mbarrier_init(&shared.k_full[i], 1);
+      mbarrier_init(&shared.k_empty[i], 4 * T::kConsumers);
+      mbarrier_init(&shared.v_full[i], 1);
+      mbarrier_init(&shared.v_empty[i], 4 * T::kConsumers);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const int group = uniform_warp_index() / 4;
+  if (group == 0) {
+    setmaxnreg_dec<T::kProducerRegisters>();
+    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, q_map, k_map, v_map, p);
+  } else {
+    setmaxnreg_inc<T::kConsumerRegisters>();
+    consume<T, kCausal>(shared, group - 1, p);
+  }
+}
+
+template <class T, bool kCausal>
+cudaError_t launch(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
+                   const ForwardParameters& parameters, int blocks, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Shared<T>) + 1024;
+  const auto kernel = attention_forward_kernel<T, kCausal>;
+  static const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (raised != cudaSuccess) return raised;
+  kernel<<<blocks, T::kThreads, kBytes, stream>>>(q, k, v, parameters);
+  return cudaGetLastError();
+}
+
+using Tiles128 = Tiles<128, 2>;
+using Tiles64 = Tiles<64, 3>;
+
+}  // namespace
+
+int forward_tile_rows(int head_dim) { return head_dim == 64 ? Tiles64::kRows : Tiles128::kRows; }
+
+cudaError_t launch_attention_forward_sm90(int head_dim, bool causal, const CUtensorMap& q,
+                                          const CUtensorMap& k, const CUtensorMap& v,
+                                          const ForwardParameters& parameters, int blocks,
+                                          cudaStream_t stream) {
+  if (head_dim == 64) {
+    return causal ? launch<Tiles64, true>(q, k, v, parameters, blocks, stream)
+                  : launch<Tiles64, false>(q, k, v, parameters, blocks, stream);
+  }
+  return causal ? launch<Tiles128, true>(q, k, v, parameters, blocks, stream)
+                : launch<Tiles128, false>(q, k, v, parameters, blocks, stream);
+}
+
+}  // namespace stowage::kernels::attention

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/matrix_move.cuh"
+
+/// Moves between wgmma accumulators and rows in memory, shared by the attention kernels.
+namespace stowage::kernels::attention {
+
+/// Writes 16 rows of a warp, kColumns wide, as swizzled 128-byte rows in panels of 64 columns,
+/// `panel_bytes` apart; rows r and r + 8 of a thread are scaled by factor[0] and factor[1].
+template <int kColumns>
+__device__ __forceinline__ void stage_rows(unsigned char* staging, int panel_bytes,
+                                           const float (&fragment)[kColumns / 2],
+                                           const float (&factor)[2]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::uint32_t base = hopper::shared_address(staging);
+#pragma unroll
+  for (int j = 0; j < kColumns / 16; ++j) {
+    // Matrices of one stmatrix: rows 0-7 and 8-15 of columns 16 j, then of columns 16 j + 8.
+    const int row = lane % 16;
+    const int chunk = 2 * (j % 4) + lane / 16;
+    const float* f = fragment + 8 * j;
+    hopper::stmatrix_x4(base + j / 4 * panel_bytes + row * 128 + ((chunk ^ (row % 8)) * 16),
+                        hopper::pack_bf16(f[0] * factor[0], f[1] * factor[0]),
+                        hopper::pack_bf16(f[2] * factor[1], f[3] * factor[1]),
+                        hopper::pack_bf16(f[4] * factor[0], f[5] * factor[0]),
+                        hopper::pack_bf16(f[6] * factor[1], f[7] * factor[1]));
+  }
+}
+
+/// Stores the first `rows` of 16 staged rows to `out`, `stride` elements apart, in 16-byte pieces.
+template <int kColumns>
+__device__ __forceinline__ void store_rows(void* out, std::int64_t stride,
+                                           const unsigned char* staging, int panel_bytes,
+                                           int rows) {
+  constexpr int kPieces = kColumns / 8;
+  constexpr int kRowsAtOnce = 32 / kPieces;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int piece = lane % kPieces;
+  auto* bytes = static_cast<unsigned char*>(out) + piece * 16;
+#pragma unroll
+  for (int i = 0; i < 16; i += kRowsAtOnce) {
+    const int r = i + lane / kPieces;
+    const uint4 value = *reinterpret_cast<const uint4*>(staging + piece / 8 * panel_bytes +
+                                                        r * 128 + (((piece % 8) ^ (r % 8)) * 16));
+    if (r < rows) *reinterpret_cast<uint4*>(bytes + r * stride * 2) = value;
+  }
+}
+
+}  // namespace stowage::kernels::attention

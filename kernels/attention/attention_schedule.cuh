@@ -1,0 +1,109 @@
+#pragma once
+
+#include "kernels/attention/attention_launch.hpp"
+
+namespace stowage::kernels::attention {
+
+/// One unit of work.
+struct Tile {
+  int first_row;  // of the document in the packed matrices
+  int length;     // of the document
+  int document;
+  int index;  // tile of the document, from its first row; < 0: no tile is left
+  int head;
+};
+
+__device__ __forceinline__ int tiles_of(const TileSchedule& s, int length) {
+  return (length + s.tile_rows - 1) / s.tile_rows;
+}
+
+/// The tiles of this pass are [begin, end) of all documents and heads.
+__device__ __forceinline__ int begin_tile(const TileSchedule& s) {
+  return s.begin == nullptr ? 0 : __ldg(s.begin) * s.heads;
+}
+
+__device__ __forceinline__ int end_tile(const TileSchedule& s) {
+  if (s.uniform_length > 0) return s.documents * tiles_of(s, s.uniform_length) * s.heads;
+  return __ldg(s.end == nullptr ? s.first + s.documents : s.end) * s.heads;
+}
+
+/// The place in `order` of the document that holds tile `t` of one head; called by a whole warp,
+/// with one ballot per factor of 32 in the number of documents.
+__device__ __forceinline__ int find_place(const TileSchedule& s, int t) {
+  int low = 0;
+  int high = s.documents;
+  while (high - low > 1) {
+    const int width = (high - low + 31) / 32;
+    const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
+    const bool before = probe < high && __ldg(s.first + probe) <= t;
+    const int count = __popc(__ballot_sync(0xFFFFFFFFU, before));
+    low += (count - 1) * width;
+    high = min(high, low + width);
+  }
+  return low;
+}
+
+/// Draws the next tile; called by a whole warp.
+__device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
+  int t = 0;
+  if (threadIdx.x % 32 == 0) t = atomicAdd(s.ticket, 1);
+  t = __shfl_sync(0xFFFFFFFFU, t, 0) + begin_tile(s);
+  Tile tile{0, 0, 0, -1, 0};
+  if (t >= end_tile(s)) return tile;
+  int tiles = 0;  // of this document and one head
+  int rest = 0;   // tile within this document
+  if (s.uniform_length > 0) {
+    tiles = tiles_of(s, s.uniform_length);
+    tile.document = t / (tiles * s.heads);
+    rest = t - tile.document * tiles * s.heads;
+    tile.first_row = tile.document * s.uniform_length;
+    tile.length = s.uniform_length;
+  } else {
+    const int place = find_place(s, t / s.heads);
+    const int first = __ldg(s.first + place);
+    tiles = __ldg(s.first + place + 1) - first;
+    rest = t - first * s.heads;
+    tile.document = __ldg(s.order + place);
+    tile.first_row = __ldg(s.cu_seqlens + tile.document);
+    tile.length = __ldg(s.cu_seqlens + tile.document + 1) - tile.first_row;
+  }
+  const int section = rest / (tiles * s.heads_per_section);
+  rest -= section * tiles * s.heads_per_section;
+  const int index = rest / s.heads_per_section;
+  tile.head = section * s.heads_per_section + rest - index * s.heads_per_section;
+  tile.index = s.longest_last ? tiles - 1 - index : index;
+  return tile;
+}
+
+/// First row of a document in the padded statistics: a multiple of 64, past all rows of the
+/// documents before. Works for `documents` too, which gives the end. P: DeltaParameters or
+/// BackwardParameters.
+template <class P>
+__device__ __forceinline__ int padded_first(const P& p, int document) {
+  if (p.uniform_length > 0) return document * ((p.uniform_length + 127) / 128 * 128);
+  return (p.cu_seqlens[document] + document * 128) / 64 * 64;
+}
+
+/// First dS block of a document and head; < 0 if they are not stored.
+__device__ __forceinline__ std::int64_t stored_first(const BackwardParameters& p, int document,
+                                                     int head) {
+  if (p.uniform_length > 0) {
+    return static_cast<std::int64_t>(document * p.heads + head) * p.stored_per_head;
+  }
+  const int at = __ldg(p.stored_at + document);
+  return at < 0 ? -1 : head * p.stored_per_head + at;
+}
+
+/// Number of dS blocks in the row of 64 queries `i`.
+template <bool kCausal>
+__device__ __forceinline__ int stored_row_blocks(int length, int i) {
+  return kCausal ? i / 2 + 1 : (length + 127) / 128;
+}
+
+/// Place of the block of 64 queries `i` and 128 keys `j` among those of its document and head.
+template <bool kCausal>
+__device__ __forceinline__ int stored_block(int length, int i, int j) {
+  return kCausal ? i / 2 * (i / 2 + 1) + i % 2 * (i / 2 + 1) + j : i * ((length + 127) / 128) + j;
+}
+
+}  // namespace stowage::kernels::attention
