@@ -1,1 +1,2 @@
-stowage_kernels(SOURCES conv1d.cpp conv1d_ref.cpp)
+stowage_kernels(SOURCES conv1d.cpp conv1d_ref.cpp
+  CUDA_SOURCES conv1d_cuda.cpp conv1d_backward.cu conv1d_forward.cu)

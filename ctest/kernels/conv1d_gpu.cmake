@@ -1,0 +1,4 @@
+if(STOWAGE_CUDA)
+  stowage_test(NAME kernels.conv1d_gpu CUDA_SOURCES conv1d_gpu_test.cu
+    LIBS stowage::kernels LABELS unit gpu)
+endif()

@@ -1,0 +1,294 @@
+#include "kernels/ssd/ssd_cuda.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "execution/error.hpp"
+#include "kernels/hopper/tensor_map.hpp"
+#include "kernels/ssd/ssd_launch.hpp"
+
+namespace stowage::kernels {
+namespace {
+
+using namespace ssd;
+
+constexpr int kLeastSegmentChunks = 8;  // below, a segment's own state costs more than it saves
+
+/// Segments such that `blocks` blocks a segment fill the GPU once.
+int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
+  const int fit = shape.segments > 0 ? shape.segments : kMultiprocessors / blocks;
+  return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
+}
+
+Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
+  const std::int64_t xbc_width =
+      static_cast<std::int64_t>(shape.heads) * shape.head_dim + 2LL * shape.groups * shape.state;
+  STOWAGE_ASSERT(shape.tokens > 0 && shape.tokens < (1LL << 30), "ssd: {} tokens", shape.tokens);
+  STOWAGE_ASSERT(shape.head_dim > 0 && shape.head_dim % kPart == 0,
+                 "ssd: head_dim {} is not a multiple of {}", shape.head_dim, kPart);
+  STOWAGE_ASSERT(shape.state == 64 || shape.state == 128, "ssd: state {} is neither 64 nor 128",
+                 shape.state);
+  STOWAGE_ASSERT(shape.groups > 0 && shape.heads > 0 && shape.heads % shape.groups == 0,
+                 "ssd: {} heads in {} groups", shape.heads, shape.groups);
+  STOWAGE_ASSERT(shape.xbc_stride % 8 == 0 && shape.xbc_stride >= xbc_width,
+                 "ssd: row stride {} of xbc of width {}", shape.xbc_stride, xbc_width);
+  STOWAGE_ASSERT(shape.y_stride % 8 == 0, "ssd: row stride {} of y", shape.y_stride);
+  Sizes s;
+  s.tokens = static_cast<int>(shape.tokens);
+  s.chunks = (s.tokens + kChunk - 1) / kChunk;
+  s.heads = shape.heads;
+  s.parts = shape.head_dim / kPart;
+  s.units = s.heads * s.parts;
+  s.groups = shape.groups;
+  s.group_units = s.units / s.groups;
+  s.b_column = s.units * kPart;
+  s.c_column = s.b_column + s.groups * shape.state;
+  const int block_units = backward ? kStatesUnits : kScanUnits;
+  const int blocks = s.groups * ((s.group_units + block_units - 1) / block_units);
+  const int segments = segments_for(shape, s.chunks, backward ? 2 * blocks : blocks);
+  s.segment_chunks = (s.chunks + segments - 1) / segments;
+  s.segments = (s.chunks + s.segment_chunks - 1) / s.segment_chunks;
+  return s;
+}
+
+/// Hands out 1 KiB aligned pieces of the workspace; counts them only, with a null base.
+class Pieces {
+ public:
+  explicit Pieces(void* base) : base_(static_cast<std::byte*>(base)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 1023) / 1024 * 1024;
+    return reinterpret_cast<T*>(at);
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+struct Common {
+  float* records;
+  Span* spans;
+};
+
+struct Partial {
+  float* states;
+  float* through;
+};
+
+Common take_common(Pieces& pieces, const Sizes& s) {
+  const std::int64_t chunks = s.chunks;
+  return {pieces.take<float>(chunks * s.heads * kRecordFloats), pieces.take<Span>(chunks * kChunk)};
+}
+
+Partial take_partial(Pieces& pieces, const Sizes& s, int state) {
+  const std::int64_t segments = s.segments;
+  return {pieces.take<float>(segments * s.units * kPart * state),
+          pieces.take<float>(segments * s.heads)};
+}
+
+struct ForwardSpace {
+  Common common;
+  Partial partial;
+  std::size_t bytes;
+};
+
+ForwardSpace forward_space(const SsdCudaShape& shape, const Sizes& s, void* base) {
+  Pieces pieces(base);
+  ForwardSpace space{};
+  space.common = take_common(pieces, s);
+  space.partial = take_partial(pieces, s, shape.state);
+  space.bytes = pieces.used();
+  return space;
+}
+
+struct BackwardSpace {
+  Common common;
+  Partial state, adjoint;
+  std::uint16_t* states;
+  std::uint16_t* adjoints;
+  float* dstep;
+  float* sums;
+  std::size_t bytes;
+};
+
+BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& s, void* base) {
+  Pieces pieces(base);
+  BackwardSpace space{};
+  const std::int64_t chunks = s.chunks;
+  const std::int64_t images = chunks * s.units * kPart * shape.state;
+  space.common = take_common(pieces, s);
+  space.state = take_partial(pieces, s, shape.state);
+  space.adjoint = take_partial(pieces, s, shape.state);
+  space.states = pieces.take<std::uint16_t>(images);
+  space.adjoints = pieces.take<std::uint16_t>(images);
+  space.dstep = pieces.take<float>(s.parts == 1 ? 0 : chunks * kChunk * s.units);
+  space.sums = pieces.take<float>(chunks * s.units * 4);
+  space.bytes = pieces.used();
+  return space;
+}
+
+/// A (tokens, width) bf16 matrix as tiles of 64 tokens x 64 columns, `tiles` neighbours a box.
+CUtensorMap tile_map(const void* base, std::int64_t tokens, std::int64_t width, std::int64_t stride,
+                     int tiles) {
+  const std::uint64_t extents[] = {kPart, static_cast<std::uint64_t>(tokens),
+                                   static_cast<std::uint64_t>(width / kPart)};
+  const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * 2, kPart * 2};
+  const std::uint32_t box[] = {kPart, kChunk, static_cast<std::uint32_t>(tiles)};
+  return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
+                                 hopper::Swizzle::b128);
+}
+
+CUtensorMap xbc_map(const SsdCudaShape& shape, const Sizes& sizes, const void* xbc, int tiles) {
+  return tile_map(xbc, shape.tokens, sizes.c_column + sizes.groups * shape.state, shape.xbc_stride,
+                  tiles);
+}
+
+void check(cudaError_t status, const char* kernel) {
+  STOWAGE_ASSERT(status == cudaSuccess, "ssd: launch of {} failed: {}", kernel,
+                 cudaGetErrorString(status));
+}
+
+template <class Args>
+void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, const Common& common,
+             cudaStream_t stream) {
+  PrepareParameters p;
+  p.sizes = sizes;
+  p.dt_raw = args.dt_raw;
+  p.dt_stride = shape.dt_stride;
+  p.a_log = args.a_log;
+  p.dt_bias = args.dt_bias;
+  p.seq_idx = args.seq_idx;
+  p.dt_min = shape.dt_min;
+  p.dt_max = shape.dt_max;
+  p.bf16_parameters = shape.bf16_parameters;
+  p.records = common.records;
+  p.spans = common.spans;
+  check(launch_prepare(p, stream), "prepare");
+}
+
+StatesDirection state_direction(const SsdCudaShape& shape, const Sizes& sizes, const void* xbc,
+                                const float* initial, const Partial& partial) {
+  StatesDirection d;
+  d.v = xbc_map(shape, sizes, xbc, kStatesUnits);
+  d.u = xbc_map(shape, sizes, xbc, shape.state / kPart);
+  d.u_column = sizes.b_column;
+  d.edge_state = initial;
+  d.partials = partial.states;
+  d.through = partial.through;
+  return d;
+}
+
+}  // namespace
+
+std::size_t ssd_cuda_forward_workspace_bytes(const SsdCudaShape& shape) {
+  return forward_space(shape, sizes_of(shape, false), nullptr).bytes;
+}
+
+std::size_t ssd_cuda_backward_workspace_bytes(const SsdCudaShape& shape) {
+  return backward_space(shape, sizes_of(shape, true), nullptr).bytes;
+}
+
+void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cudaStream_t stream) {
+  const Sizes sizes = sizes_of(shape, false);
+  const ForwardSpace space = forward_space(shape, sizes, args.workspace);
+  prepare(shape, sizes, args, space.common, stream);
+
+  StatesParameters states;
+  states.sizes = sizes;
+  states.state = shape.state;
+  states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.partial);
+  states.records = space.common.records;
+  states.spans = space.common.spans;
+  check(launch_segment_states(states, stream), "segment states");
+
+  ScanParameters scan;
+  scan.sizes = sizes;
+  scan.state = shape.state;
+  scan.x = xbc_map(shape, sizes, args.xbc, kScanUnits);
+  scan.bc = xbc_map(shape, sizes, args.xbc, shape.state / kPart);
+  scan.records = space.common.records;
+  scan.spans = space.common.spans;
+  scan.partials = space.partial.states;
+  scan.through = space.partial.through;
+  scan.initial_state = args.initial_state;
+  scan.d = args.d;
+  scan.bf16_parameters = shape.bf16_parameters;
+  scan.y = args.y;
+  scan.y_stride = shape.y_stride;
+  scan.final_state = args.final_state;
+  scan.total_decay = args.total_decay;
+  check(launch_scan(scan, stream), "scan");
+}
+
+void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
+                       cudaStream_t stream) {
+  const Sizes sizes = sizes_of(shape, true);
+  STOWAGE_ASSERT(shape.dxbc_stride % 8 == 0, "ssd: row stride {} of dxbc", shape.dxbc_stride);
+  const BackwardSpace space = backward_space(shape, sizes, args.workspace);
+  prepare(shape, sizes, args, space.common, stream);
+
+  const std::int64_t width = static_cast<std::int64_t>(sizes.units) * kPart;
+  StatesParameters states;
+  states.sizes = sizes;
+  states.state = shape.state;
+  states.directions = 2;
+  states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.state);
+  states.direction[0].images = space.states;
+  states.direction[1] = state_direction(shape, sizes, args.xbc, args.dfinal_state, space.adjoint);
+  states.direction[1].v = tile_map(args.dy, shape.tokens, width, shape.y_stride, kStatesUnits);
+  states.direction[1].u_column = sizes.c_column;
+  states.direction[1].reverse = true;
+  states.direction[1].end_state = args.dinitial_state;
+  states.direction[1].images = space.adjoints;
+  states.records = space.common.records;
+  states.spans = space.common.spans;
+  check(launch_segment_states(states, stream), "segment states");
+  check(launch_chunk_states(states, stream), "chunk states");
+
+  GradientParameters gradient;
+  gradient.sizes = sizes;
+  gradient.state = shape.state;
+  gradient.x = xbc_map(shape, sizes, args.xbc, 1);
+  gradient.dy = tile_map(args.dy, shape.tokens, width, shape.y_stride, 1);
+  gradient.bc = xbc_map(shape, sizes, args.xbc, shape.state / kPart);
+  gradient.records = space.common.records;
+  gradient.spans = space.common.spans;
+  gradient.states = space.states;
+  gradient.adjoints = space.adjoints;
+  gradient.a_log = args.a_log;
+  gradient.d = args.d;
+  gradient.bf16_parameters = shape.bf16_parameters;
+  gradient.dxbc = args.dxbc;
+  gradient.dxbc_stride = shape.dxbc_stride;
+  gradient.dt_min = shape.dt_min;
+  gradient.dt_max = shape.dt_max;
+  gradient.ddt_raw = args.ddt_raw;
+  gradient.ddt_stride = shape.ddt_stride;
+  gradient.dstep = space.dstep;
+  gradient.sums = space.sums;
+  check(launch_gradient(gradient, stream), "gradient");
+
+  FinishParameters finish;
+  finish.sizes = sizes;
+  finish.dt_raw = args.dt_raw;
+  finish.dt_stride = shape.dt_stride;
+  finish.a_log = args.a_log;
+  finish.dt_bias = args.dt_bias;
+  finish.dt_min = shape.dt_min;
+  finish.dt_max = shape.dt_max;
+  finish.bf16_parameters = shape.bf16_parameters;
+  finish.dstep = space.dstep;
+  finish.sums = space.sums;
+  finish.ddt_raw = args.ddt_raw;
+  finish.ddt_stride = shape.ddt_stride;
+  finish.da_log = args.da_log;
+  finish.dd = args.dd;
+  finish.ddt_bias = args.ddt_bias;
+  finish.accumulate = args.accumulate;
+  check(launch_finish(finish, stream), "finish");
+}
+
+}  // namespace stowage::kernels

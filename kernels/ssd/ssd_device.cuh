@@ -1,0 +1,238 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/matrix_move.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/warp.cuh"
+#include "kernels/hopper/wgmma.cuh"
+#include "kernels/ssd/ssd_launch.hpp"
+
+/// What the scan's kernels share on the device.
+///
+/// All operands are tiles of 64 rows of 128 bytes (64 bf16), 128-byte swizzled, as the copy engine
+/// writes them; a wider matrix is several tiles, one per 64 columns. A state is held by a warpgroup
+/// as the wgmma accumulator of its (64 columns of X) x (N) matrix.
+namespace stowage::kernels::ssd {
+
+using namespace hopper;
+
+inline constexpr float kLog2E = 1.4426950408889634F;
+inline constexpr int kTileBytes = kChunk * 128;
+inline constexpr int kKStep = 16;                  ///< K of one wgmma
+inline constexpr int kKMajorStep = 2 * kKStep;     ///< bytes to the next K in a row
+inline constexpr int kMnMajorStep = 128 * kKStep;  ///< bytes to the next K, 16 rows further
+inline constexpr float kNoOverflow = 126.0F;       ///< 2^126 is finite
+
+/// Element i of a parameter that is bf16 or fp32.
+__device__ __forceinline__ float parameter(const void* values, int i, bool bf16) {
+  return bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(values)[i])
+              : static_cast<const float*>(values)[i];
+}
+
+/// log(1 + e^x) to about 2^-21, relative: a series in e^x where it is small.
+__device__ __forceinline__ float softplus(float x) {
+  const float t = ex2(fminf(x, 20) * kLog2E);
+  float series = -1.0F / 6;
+  series = 1.0F / 5 + t * series;
+  series = -1.0F / 4 + t * series;
+  series = 1.0F / 3 + t * series;
+  series = -1.0F / 2 + t * series;
+  series = t + t * t * series;
+  return x > 20 ? x : t < 0.125F ? series : lg2(1 + t) * (1 / kLog2E);
+}
+
+/// sigmoid(x) from dt = log(1 + e^x): 1 - e^-dt, a series where dt is small.
+__device__ __forceinline__ float sigmoid_of_softplus(float dt) {
+  const float series = dt * (1 - dt * (1.0F / 2 - dt * (1.0F / 6 - dt * (1.0F / 24))));
+  return dt < 0.125F ? series : 1 - ex2(-kLog2E * dt);
+}
+
+/// Loads tiles of columns [column, ..) of 64 tokens, as many as a box of the map has.
+__device__ __forceinline__ void load_tiles(std::byte* to, const CUtensorMap* map, Mbarrier* barrier,
+                                           int column, int token,
+                                           CachePolicy policy = CachePolicy::evict_normal) {
+  bulk_load_3d(to, map, barrier, 0, token, column / kPart, policy);
+}
+
+/// A thread's place in its warpgroup, and in the accumulator: rows `row` and `row` + 8, columns
+/// 8 j + `column` and + 1. `group` and `warp` are known to be uniform, so what follows from them
+/// (tile addresses, descriptors) stays in uniform registers.
+struct Place {
+  int group, warp, lane, thread, row, column;
+  __device__ __forceinline__ Place() {
+    const int index = uniform_warp_index();
+    group = index / 4;
+    warp = index % 4;
+    lane = static_cast<int>(threadIdx.x % 32U);
+    thread = 32 * warp + lane;
+    row = 16 * warp + lane / 4;
+    column = 2 * (lane % 4);
+  }
+};
+
+/// Tiles are addressed in the shared window. Their first address is a multiple of 1024, so that the
+/// swizzle is an exclusive or with the row's low bits, and a step of 2 k chunks one with 32 k.
+__device__ __forceinline__ std::uint32_t tile_address(std::uint32_t tile, int row, int chunk) {
+  return tile + static_cast<std::uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+/// The bf16 pairs of a tile at the accumulator's positions of column blocks 2 k and 2 k + 1: rows
+/// row and row + 8 of the first, then of the second.
+__device__ __forceinline__ void load_rows(std::uint32_t (&pairs)[4], std::uint32_t tile, int k,
+                                          const Place& at) {
+  const std::uint32_t first = tile_address(tile, 16 * at.warp + at.lane % 16, at.lane / 16);
+  ldmatrix_x4(pairs, first ^ static_cast<std::uint32_t>(k << 5));
+}
+
+/// A operand of V^T: rows are columns of V, K is its tokens 16 k .. 16 k + 15, from a tile of V.
+__device__ __forceinline__ void load_transposed(std::uint32_t (&a)[4], std::uint32_t tile, int k,
+                                                const Place& at) {
+  const int token = at.lane / 16 * 8 + at.lane % 8;
+  const int chunk = 2 * at.warp + at.lane / 8 % 2;
+  ldmatrix_x4_trans(a, tile_address(tile, token, chunk) + k * kMnMajorStep);
+}
+
+/// The same with token t scaled by factors[t], rounded to bf16 once more.
+__device__ __forceinline__ void load_transposed_scaled(std::uint32_t (&a)[4], std::uint32_t tile,
+                                                       const float* factors, int k,
+                                                       const Place& at) {
+  load_transposed(a, tile, k, at);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      a[i] = pack_bf16(unpack_low(a[i]) * f.x, unpack_high(a[i]) * f.y);
+    }
+  }
+}
+
+/// Rounds accumulator columns 16 k .. 16 k + 15 to bf16 and stores them; `first` is the lane's
+/// tile_address of its row and chunk lane / 16.
+template <int kCount>
+__device__ __forceinline__ void store_columns(std::uint32_t first, const float (&d)[kCount],
+                                              int k) {
+  const int i = 8 * k;
+  stmatrix_x4((first ^ static_cast<std::uint32_t>(k % 4 << 5)) +
+                  static_cast<std::uint32_t>(k / 4 * kTileBytes),
+              pack_bf16(d[i], d[i + 1]), pack_bf16(d[i + 2], d[i + 3]),
+              pack_bf16(d[i + 4], d[i + 5]), pack_bf16(d[i + 6], d[i + 7]));
+}
+
+/// Rounds an accumulator of 8 kBlocks columns to bf16 and stores it as operand tiles.
+template <int kBlocks>
+__device__ __forceinline__ void store_tiles(std::uint32_t tiles, const float (&d)[4 * kBlocks],
+                                            const Place& at) {
+  const std::uint32_t first = tile_address(tiles, 16 * at.warp + at.lane % 16, at.lane / 16);
+#pragma unroll
+  for (int k = 0; k < kBlocks / 2; ++k) store_columns(first, d, k);
+}
+
+/// Writes a warp's 16 rows of a 64-column result to global memory, whole 128-byte rows at a time,
+/// through 2 KiB of shared memory of its own. Rows from `rows` on (counted from the chunk's first)
+/// are left out.
+__device__ __forceinline__ void store_rows(std::uint32_t staging, const float (&d)[32],
+                                           __nv_bfloat16* to, std::int64_t stride, int rows,
+                                           const Place& at) {
+  __syncwarp();
+  const std::uint32_t first = tile_address(staging, at.lane % 16, at.lane / 16);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) store_columns(first, d, k);
+  __syncwarp();
+  const int row = at.lane / 8;
+  const std::uint32_t from = tile_address(staging, row, at.lane % 8);
+  __nv_bfloat16* out = to + (16 * at.warp + row) * stride + at.lane % 8 * 8;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"((from ^ static_cast<std::uint32_t>(i % 2 << 6)) +
+                       static_cast<std::uint32_t>(i * 512)));
+    if (16 * at.warp + row + 4 * i < rows) *reinterpret_cast<uint4*>(out + 4 * i * stride) = value;
+  }
+}
+
+/// Adds factor * a (64, N) fp32 matrix of global memory to the accumulator.
+template <int kState>
+__device__ __forceinline__ void add_matrix(float (&s)[kState / 2], const float* matrix,
+                                           float factor, const Place& at) {
+#pragma unroll
+  for (int i = 0; i < kState / 2; i += 2) {
+    const int row = at.row + (i & 2) * 4;
+    const float2 v =
+        *reinterpret_cast<const float2*>(matrix + row * kState + 2 * (i & ~3) + at.column);
+    s[i] += factor * v.x;
+    s[i + 1] += factor * v.y;
+  }
+}
+
+template <int kState>
+__device__ __forceinline__ void store_matrix(float* matrix, const float (&s)[kState / 2],
+                                             const Place& at) {
+#pragma unroll
+  for (int i = 0; i < kState / 2; i += 2) {
+    const int row = at.row + (i & 2) * 4;
+    *reinterpret_cast<float2*>(matrix + row * kState + 2 * (i & ~3) + at.column) =
+        make_float2(s[i], s[i + 1]);
+  }
+}
+
+/// The same in fragment order: thread by thread, 16 bytes each, for results that only the same
+/// fragment reads again.
+template <int kState>
+__device__ __forceinline__ void add_fragment(float (&s)[kState / 2], const float* fragment,
+                                             float factor, const Place& at) {
+#pragma unroll
+  for (int i = 0; i < kState / 8; ++i) {
+    const float4 v = reinterpret_cast<const float4*>(fragment)[i * 128 + at.thread];
+    s[4 * i] += factor * v.x;
+    s[4 * i + 1] += factor * v.y;
+    s[4 * i + 2] += factor * v.z;
+    s[4 * i + 3] += factor * v.w;
+  }
+}
+
+template <int kState>
+__device__ __forceinline__ void store_fragment(float* fragment, const float (&s)[kState / 2],
+                                               const Place& at) {
+#pragma unroll
+  for (int i = 0; i < kState / 8; ++i) {
+    reinterpret_cast<float4*>(fragment)[i * 128 + at.thread] =
+        make_float4(s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]);
+  }
+}
+
+/// What enters a segment: the local states of the segments before it (after it, in reverse), each
+/// decayed through those between, nearest first, until a document boundary or the edge.
+template <int kState>
+__device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Sizes& sizes,
+                                               int segment, bool reverse, int unit,
+                                               const Span* spans, const float* partials,
+                                               const float* through, const float* edge_state,
+                                               const Place& at) {
+#pragma unroll
+  for (float& value : s) value = 0;
+  const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
+  float decay = 1;
+  while (decay != 0) {
+    const int boundary = segment + (reverse ? 1 : 0);
+    if (boundary == (reverse ? sizes.segments : 0)) {
+      if (edge_state != nullptr) add_matrix<kState>(s, edge_state + unit * size, decay, at);
+      return;
+    }
+    if (spans[boundary * sizes.segment_chunks * kChunk].start != 0) return;
+    segment += reverse ? 1 : -1;
+    add_fragment<kState>(
+        s, partials + (static_cast<std::int64_t>(segment) * sizes.units + unit) * size, decay, at);
+    decay *= through[segment * sizes.heads + unit / sizes.parts];
+  }
+}
+
+}  // namespace stowage::kernels::ssd

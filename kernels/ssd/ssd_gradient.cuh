@@ -1,0 +1,237 @@
+#pragma once
+
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/ssd/ssd_device.cuh"
+
+/// The frame of the backward kernel (ssd_gradient.cu, where the formulas are): what lies in shared
+/// memory, the walk over tiles, and the warps of warpgroup 0, which load, scan and multiply beside
+/// the two warpgroups with the matrix products.
+namespace stowage::kernels::ssd::gradient_frame {
+
+inline constexpr int kStages = 3;
+inline constexpr int kThreads = 384;
+inline constexpr int kHelpers = 3;                ///< warps 1 to 3: scans over tokens, <G, S>
+inline constexpr int kFactorFloats = 4 * kChunk;  ///< rows in, log, step, out
+inline constexpr int kIn = 0, kLog = kChunk, kStep = 2 * kChunk, kOut = 3 * kChunk;
+inline constexpr int kStagingBytes = 2048;
+inline constexpr int kPairBarrier = 1;
+
+/// What the warpgroups hand to the helper for one unit, by token.
+struct Vectors {
+  float row_part[4][kChunk];  ///< sum over a warp's j of dt_j E_ij
+  float column[kChunk];       ///< sum over i of E_ij
+  float out[kChunk];          ///< K_j
+  float in[kChunk];           ///< R_i
+  float skip[kChunk];         ///< dY_t X_t
+  float through[4];           ///< halves of <G, S>
+};
+
+template <int kState>
+struct Layout {
+  static constexpr int kStateTiles = kState / 64;
+  static constexpr int kStageTiles = 2 + 2 * kStateTiles;  ///< X, dY, S, G
+  static constexpr int kBOffset = kStages * kStageTiles * kTileBytes;
+  static constexpr int kCOffset = kBOffset + kStateTiles * kTileBytes;
+  static constexpr int kPairOffset = kCOffset + kStateTiles * kTileBytes;  ///< dCB^T
+  static constexpr int kStagingOffset = kPairOffset + kTileBytes;
+  static constexpr int kFactorOffset = kStagingOffset + 8 * kStagingBytes;
+  static constexpr int kVectorOffset =
+      kFactorOffset + kStages * kFactorFloats * static_cast<int>(sizeof(float));
+  static constexpr int kBarrierOffset = kVectorOffset + kStages * static_cast<int>(sizeof(Vectors));
+  static constexpr int kBytes = kBarrierOffset + (4 * kStages + 2) * 8;
+  static constexpr int kLoadBytes =
+      kStageTiles * kTileBytes + kFactorFloats * static_cast<int>(sizeof(float));
+};
+
+struct Barriers {
+  Mbarrier full[kStages], empty[kStages], vectors_full[kStages], vectors_empty[kStages];
+  Mbarrier group_full, group_empty;  ///< B and C of a tile
+};
+
+/// The tiles of a persistent block, (chunk, group) with chunks fastest.
+struct Tile {
+  int index, count, chunks;
+  std::uint32_t parity = 0;  ///< of the tile's use of B and C
+  __device__ explicit Tile(const Sizes& s)
+      : index(static_cast<int>(blockIdx.x)), count(s.chunks * s.groups), chunks(s.chunks) {}
+  __device__ bool valid() const { return index < count; }
+  __device__ int chunk() const { return index % chunks; }
+  __device__ int group() const { return index / chunks; }
+  __device__ void next() {
+    index += static_cast<int>(gridDim.x);
+    parity ^= 1U;
+  }
+};
+
+template <int kState>
+__device__ void load_unit(const GradientParameters& p, int chunk, int unit, std::byte* tiles,
+                          float* factors, Mbarrier* barrier) {
+  using L = Layout<kState>;
+  const int token = chunk * kChunk;
+  const std::int64_t image =
+      (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kPart * kState;
+  const std::uint32_t image_bytes = L::kStateTiles * kTileBytes;
+  mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
+  load_tiles(tiles, &p.x, barrier, unit * kPart, token, CachePolicy::evict_first);
+  load_tiles(tiles + kTileBytes, &p.dy, barrier, unit * kPart, token, CachePolicy::evict_first);
+  bulk_load(tiles + 2 * kTileBytes, static_cast<const __nv_bfloat16*>(p.states) + image,
+            image_bytes, barrier, CachePolicy::evict_first);
+  bulk_load(tiles + (2 + L::kStateTiles) * kTileBytes,
+            static_cast<const __nv_bfloat16*>(p.adjoints) + image, image_bytes, barrier,
+            CachePolicy::evict_first);
+  const float* record =
+      p.records +
+      (static_cast<std::int64_t>(chunk) * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats;
+  bulk_load(factors, record + kRowIn * kChunk, kFactorFloats * sizeof(float), barrier);
+}
+
+/// Loads a tile: its first units run ahead of B and C, which wait for the tile before.
+template <int kState>
+__device__ void load_tile(const GradientParameters& p, const Tile& tile,
+                          RingPosition<kStages>& ring, std::byte* shared) {
+  using L = Layout<kState>;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
+  const int units = p.sizes.group_units;
+  for (int u = 0; u < units; ++u, ring.next()) {
+    mbarrier_wait(&barriers->empty[ring.stage], ring.parity ^ 1U);
+    load_unit<kState>(p, tile.chunk(), tile.group() * units + u,
+                      shared + ring.stage * L::kStageTiles * kTileBytes,
+                      factors + ring.stage * kFactorFloats, &barriers->full[ring.stage]);
+    if (u != min(kStages - 1, units) - 1) continue;
+    mbarrier_wait(&barriers->group_empty, tile.parity ^ 1U);
+    mbarrier_arrive_expect_tx(&barriers->group_full, 2 * L::kStateTiles * kTileBytes);
+    const int column = tile.group() * kState, token = tile.chunk() * kChunk;
+    load_tiles(shared + L::kBOffset, &p.bc, &barriers->group_full, p.sizes.b_column + column,
+               token);
+    load_tiles(shared + L::kCOffset, &p.bc, &barriers->group_full, p.sizes.c_column + column,
+               token);
+  }
+}
+
+__device__ __forceinline__ float dot8(const uint4& a, const uint4& b) {
+  float sum = unpack_low(a.x) * unpack_low(b.x);
+  sum += unpack_high(a.x) * unpack_high(b.x);
+  sum += unpack_low(a.y) * unpack_low(b.y);
+  sum += unpack_high(a.y) * unpack_high(b.y);
+  sum += unpack_low(a.z) * unpack_low(b.z);
+  sum += unpack_high(a.z) * unpack_high(b.z);
+  sum += unpack_low(a.w) * unpack_low(b.w);
+  sum += unpack_high(a.w) * unpack_high(b.w);
+  return sum;
+}
+
+/// Sums over tokens of one unit: the gradient of dt, and the chunk's share of dA and dD. One warp,
+/// two tokens a lane.
+__device__ inline void finish_unit(const GradientParameters& p, const Vectors& v, float2 dt,
+                                   float decay, int chunk, int unit, int lane) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  const int t = 2 * lane;
+  const float a = -expf(parameter(p.a_log, unit / p.sizes.parts, p.bf16_parameters));
+  const float2 column = *reinterpret_cast<const float2*>(v.column + t);
+  const float2 out = *reinterpret_cast<const float2*>(v.out + t);
+  const float2 in = *reinterpret_cast<const float2*>(v.in + t);
+  const float2 skip = *reinterpret_cast<const float2*>(v.skip + t);
+  float2 rows = make_float2(-dt.x * column.x, -dt.y * column.y);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const float2 part = *reinterpret_cast<const float2*>(v.row_part[w] + t);
+    rows.x += part.x;
+    rows.y += part.y;
+  }
+  rows.x += in.x;
+  rows.y += in.y;
+  float suffix = rows.x + rows.y;  // of this lane and all after it
+  float prefix = dt.x * out.x + dt.y * out.y;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float after = __shfl_down_sync(kAll, suffix, step);
+    const float before = __shfl_up_sync(kAll, prefix, step);
+    if (lane + step < 32) suffix += after;
+    if (lane >= step) prefix += before;
+  }
+  const float earlier = __shfl_up_sync(kAll, prefix, 1);
+  prefix = lane == 0 ? 0 : earlier;
+  float later = __shfl_down_sync(kAll, suffix, 1);
+  if (lane == 31) later = 0;
+  const float through = decay * (v.through[0] + v.through[1]);
+  const float da0 = through + (later + rows.y + rows.x) + prefix;
+  const float da1 = through + (later + rows.y) + (prefix + dt.x * out.x);
+  float2 step = make_float2(a * da0 + column.x + out.x, a * da1 + column.y + out.y);
+  float sum_bias = 0;
+  if (p.sizes.parts == 1) {  // sigmoid(x) = 1 - e^-softplus(x)
+    step.x *= dt.x > p.dt_min && dt.x < p.dt_max ? sigmoid_of_softplus(dt.x) : 0;
+    step.y *= dt.y > p.dt_min && dt.y < p.dt_max ? sigmoid_of_softplus(dt.y) : 0;
+    sum_bias = lanes_sum<32>(step.x + step.y);
+    const std::int64_t token = chunk * kChunk + t;
+    auto* to = static_cast<__nv_bfloat16*>(p.ddt_raw) + token * p.ddt_stride + unit;
+    if (token < p.sizes.tokens) to[0] = __float2bfloat16(step.x);
+    if (token + 1 < p.sizes.tokens) to[p.ddt_stride] = __float2bfloat16(step.y);
+  } else {
+    const std::int64_t tokens = static_cast<std::int64_t>(p.sizes.chunks) * kChunk;
+    *reinterpret_cast<float2*>(p.dstep + unit * tokens + chunk * kChunk + t) = step;
+  }
+  const float sum_a = lanes_sum<32>(dt.x * da0 + dt.y * da1);
+  const float sum_d = lanes_sum<32>(skip.x + skip.y);
+  if (lane == 0) {
+    reinterpret_cast<float4*>(p.sums)[static_cast<std::int64_t>(chunk) * p.sizes.units + unit] =
+        make_float4(sum_a, sum_d, sum_bias, 0);
+  }
+}
+
+/// Helper 0: the scans over tokens, one unit after the other.
+template <int kState>
+__device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
+                            RingPosition<kStages>& ring, std::byte* shared) {
+  using L = Layout<kState>;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  const auto* vectors = reinterpret_cast<const Vectors*>(shared + L::kVectorOffset);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
+    mbarrier_wait(&barriers->full[ring.stage], ring.parity);
+    const float* factors =
+        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
+    const float2 dt = *reinterpret_cast<const float2*>(factors + kStep + 2 * lane);
+    const float decay = factors[kIn + kChunk - 1];
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    mbarrier_wait(&barriers->vectors_full[ring.stage], ring.parity);
+    finish_unit(p, vectors[ring.stage], dt, decay, tile.chunk(),
+                tile.group() * p.sizes.group_units + u, lane);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&barriers->vectors_empty[ring.stage]);
+  }
+}
+
+/// Helpers 1 and 2: a half of <G, S> each.
+template <int kState>
+__device__ void multiply_states(const GradientParameters& p, int half, RingPosition<kStages>& ring,
+                                std::byte* shared) {
+  using L = Layout<kState>;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kRows = L::kStateTiles * kTileBytes / 16 / 2;  // of 16 bytes, in a half
+  for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
+    mbarrier_wait(&barriers->full[ring.stage], ring.parity);
+    const std::byte* tiles = shared + ring.stage * L::kStageTiles * kTileBytes;
+    const auto* s = reinterpret_cast<const uint4*>(tiles + 2 * kTileBytes) + half * kRows + lane;
+    const auto* g = s + L::kStateTiles * kTileBytes / 16;
+    float sums[2] = {0, 0};
+#pragma unroll 1
+    for (int i = 0; i < kRows; i += 64) {
+      sums[0] += dot8(s[i], g[i]);
+      sums[1] += dot8(s[i + 32], g[i + 32]);
+    }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    const float sum = lanes_sum<32>(sums[0] + sums[1]);
+    mbarrier_wait(&barriers->vectors_empty[ring.stage], ring.parity ^ 1U);
+    if (lane == 0) {
+      vectors[ring.stage].through[half] = sum;
+      mbarrier_arrive(&barriers->vectors_full[ring.stage]);
+    }
+  }
+}
+
+}  // namespace stowage::kernels::ssd::gradient_frame

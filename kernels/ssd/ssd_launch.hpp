@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+/// The launches of the scan's kernels: plain structs between ssd_cuda.cpp (checks, tensor maps,
+/// workspace) and the .cu files.
+namespace stowage::kernels::ssd {
+
+inline constexpr int kChunk = 64;     ///< Q, tokens of a chunk: one wgmma tile, and see ssd_scan.cu
+inline constexpr int kPart = 64;      ///< columns of X that one unit owns; a head has P / 64 units
+inline constexpr int kScanUnits = 4;  ///< units of a block of the scan
+inline constexpr int kStatesUnits = 2;  ///< units of a block of the state pass
+
+inline constexpr int kMultiprocessors = 132;  ///< H100, H200; fixed, as the bits depend on it
+
+/// Per chunk and head, made by the prepare kernel: six rows of 64 floats, by token of the chunk.
+/// With a the inclusive sum of dt A log2(e) within the chunk, and 2^-inf = 0:
+enum Row : int {
+  kRowShift = 0,   ///< a - log2(dt)
+  kRowWeight = 1,  ///< dt 2^(a_63 - a), 0 where the document ends before the chunk does
+  kRowIn = 2,      ///< 2^a, 0 where the document begins inside the chunk
+  kRowLog = 3,     ///< a
+  kRowStep = 4,    ///< dt
+  kRowOut = 5,     ///< 2^(a_63 - a), 0 as for the weight
+  kRows = 6
+};
+inline constexpr int kRecordFloats = kRows * kChunk;
+
+/// Sizes that all kernels share. A unit is 64 columns of X of one head; its state is 64 x N.
+struct Sizes {
+  int tokens = 0;
+  int chunks = 0;  ///< tokens of the last one beyond the end have dt = 0
+  int heads = 0;
+  int parts = 0;  ///< units of a head
+  int units = 0;  ///< heads * parts
+  int groups = 0;
+  int group_units = 0;  ///< units / groups
+  int b_column = 0;     ///< first column of B in xbc
+  int c_column = 0;
+  int segments = 0;  ///< pieces of the sequence that run in parallel
+  int segment_chunks = 0;
+};
+
+/// The document's reach around a token: start = 0 if it began before the chunk, else 1 + its first
+/// token in the chunk; end = its last token in the chunk.
+struct Span {
+  std::uint8_t start, end;
+};
+
+struct PrepareParameters {
+  Sizes sizes;
+  const void* dt_raw = nullptr;
+  std::int64_t dt_stride = 0;
+  const void* a_log = nullptr;
+  const void* dt_bias = nullptr;
+  const int* seq_idx = nullptr;
+  float dt_min = 0, dt_max = 0;
+  bool bf16_parameters = false;
+  float* records = nullptr;  ///< (chunks, heads, kRecordFloats)
+  Span* spans = nullptr;     ///< (chunks, 64)
+};
+cudaError_t launch_prepare(const PrepareParameters& parameters, cudaStream_t stream);
+
+/// One direction of the state pass: the state (forward: U = B, V = X, weight dt 2^..) or its
+/// adjoint (backward in time: U = C, V = dY, weight 2^a).
+struct StatesDirection {
+  CUtensorMap v;     ///< box 64 tokens x 64 columns
+  CUtensorMap u;     ///< the same box, of xbc
+  int u_column = 0;  ///< first column of U
+  bool reverse = false;
+  const float* edge_state = nullptr;  ///< (H, P, N): enters the first (last) segment, or nullptr
+  float* end_state = nullptr;         ///< (H, P, N): leaves the last (first) segment, or nullptr
+  float* total_decay = nullptr;       ///< (H), or nullptr
+  float* partials = nullptr;          ///< (segments, units, 64 N) fp32 in fragment order
+  float* through = nullptr;           ///< (segments, heads): decay over a segment, 0 at a boundary
+  void* images = nullptr;             ///< (chunks, units, 64 N) bf16 tiles
+};
+
+struct StatesParameters {
+  Sizes sizes;
+  int state = 0;
+  int directions = 1;
+  StatesDirection direction[2];
+  const float* records = nullptr;
+  const Span* spans = nullptr;
+};
+/// Segment-local states at the far edge of every segment that has a successor.
+cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream);
+/// The state before every chunk (its adjoint after it) as bf16 operand tiles.
+cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream);
+
+struct ScanParameters {
+  Sizes sizes;
+  int state = 0;
+  CUtensorMap x;   ///< tiles of xbc, kScanUnits a box
+  CUtensorMap bc;  ///< tiles of xbc, N / 64 a box
+  const float* records = nullptr;
+  const Span* spans = nullptr;
+  const float* partials = nullptr;
+  const float* through = nullptr;
+  const float* initial_state = nullptr;
+  const void* d = nullptr;
+  bool bf16_parameters = false;
+  void* y = nullptr;
+  std::int64_t y_stride = 0;
+  float* final_state = nullptr;
+  float* total_decay = nullptr;
+};
+cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream);
+
+struct GradientParameters {
+  Sizes sizes;
+  int state = 0;
+  CUtensorMap x;   ///< tiles of xbc, one a box
+  CUtensorMap dy;  ///< tiles of dy, one a box
+  CUtensorMap bc;  ///< tiles of xbc, N / 64 a box
+  const float* records = nullptr;
+  const Span* spans = nullptr;
+  const void* states = nullptr;  ///< images of the state and of its adjoint
+  const void* adjoints = nullptr;
+  const void* a_log = nullptr;
+  const void* d = nullptr;
+  bool bf16_parameters = false;
+  void* dxbc = nullptr;
+  std::int64_t dxbc_stride = 0;
+  float dt_min = 0, dt_max = 0;
+  void* ddt_raw = nullptr;  ///< written here when a head is one unit, else left to finish
+  std::int64_t ddt_stride = 0;
+  float* dstep = nullptr;  ///< (units, chunks * 64): gradient of dt, this unit's share, else
+  float* sums = nullptr;   ///< (chunks, units, 4): sums of dt da, of dy x, of ddt_raw; unused
+};
+cudaError_t launch_gradient(const GradientParameters& parameters, cudaStream_t stream);
+
+struct FinishParameters {
+  Sizes sizes;
+  const void* dt_raw = nullptr;
+  std::int64_t dt_stride = 0;
+  const void* a_log = nullptr;
+  const void* dt_bias = nullptr;
+  float dt_min = 0, dt_max = 0;
+  bool bf16_parameters = false;
+  const float* dstep = nullptr;
+  float* sums = nullptr;
+  void* ddt_raw = nullptr;
+  std::int64_t ddt_stride = 0;
+  float* da_log = nullptr;
+  float* dd = nullptr;
+  float* ddt_bias = nullptr;
+  bool accumulate = false;
+};
+cudaError_t launch_finish(const FinishParameters& parameters, cudaStream_t stream);
+
+}  // namespace stowage::kernels::ssd

@@ -1,0 +1,407 @@
+// Forward of the scan: one pass over X, B, C per segment, the state never leaves the chip.
+//
+// For a chunk of 64 tokens and one unit (64 columns of X of a head), with the state S before it:
+//   CB = C B^T, masked to i >= j of one document
+//   Y  = 2^(a_i) (C S^T) + (CB . 2^(a_i - a_j) dt_j) X + D X
+//   S  = 2^(a_63) S + (w_j X_j)^T B
+// (Mamba-2, arXiv 2405.21060, section 6; factors from ssd_prepare.cu, none overflows). S is fp32 in
+// registers, as accumulators; its bf16 copy in shared memory is the operand of C S^T. The products
+// with CB and with X^T take A from registers. bf16 operands, fp32 sums, one rounding of Y.
+//
+// A block: four units of a group and four warpgroups. Two hold the states of two units each, 128
+// registers a thread, and leave bf16 copies; two make the outputs of two units each from CB and the
+// copies. So the recurrence and the quadratic form of different chunks overlap, with four warps a
+// scheduler. One thread issues the bulk loads of a two-stage ring. Chunk 64 because the
+// recurrence needs fewer flops than a longer quadratic form (57 k against 82 k a token and unit at
+// 128) and CB fits in registers. Segments of a sequence run at the same time from states that
+// ssd_states.cu made.
+// Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
+// Deterministic. Limits: the chain CB, exponentials, products, store of the output warpgroups; 96
+// registers leave it little overlap. Next: CB made once a block and shared in fp32, which frees
+// registers for the products of two units in flight.
+
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
+#include "kernels/ssd/ssd_device.cuh"
+
+namespace stowage::kernels::ssd {
+namespace {
+
+constexpr int kPairs = 2;      ///< warpgroups of each kind
+constexpr int kPairUnits = 2;  ///< units of one of them
+constexpr int kUnits = kPairs * kPairUnits;
+static_assert(kUnits == kScanUnits);
+constexpr int kStages = 2;
+constexpr int kThreads = 2 * kPairs * 128;
+constexpr int kFactorFloats = 4 * kChunk;  ///< rows shift, weight, in, log
+constexpr int kStagingBytes = 2048;        ///< a warp's 16 rows of Y
+
+struct Barriers {
+  Mbarrier full[kStages], empty[kStages];
+  Mbarrier copied[kUnits], read[kUnits];  ///< a state's bf16 copy is there; has been read
+};
+
+template <int kState>
+struct Layout {
+  static constexpr int kStateTiles = kState / 64;
+  static constexpr int kStageTiles = kUnits + 2 * kStateTiles;
+  static constexpr int kStateOffset = kStages * kStageTiles * kTileBytes;
+  static constexpr int kStagingOffset = kStateOffset + kUnits * kStateTiles * kTileBytes;
+  static constexpr int kFactorOffset = kStagingOffset + kPairs * 4 * kStagingBytes;
+  static constexpr int kSpanOffset =
+      kFactorOffset + kStages * kUnits * kFactorFloats * static_cast<int>(sizeof(float));
+  static constexpr int kBarrierOffset =
+      kSpanOffset + kStages * kChunk * static_cast<int>(sizeof(Span));
+  static constexpr int kBytes = kBarrierOffset + static_cast<int>(sizeof(Barriers));
+  static constexpr int kLoadBytes = kStageTiles * kTileBytes +
+                                    kUnits * kFactorFloats * static_cast<int>(sizeof(float)) +
+                                    kChunk * static_cast<int>(sizeof(Span));
+};
+
+struct Block {
+  int segment, group, base, first_chunk, chunks;
+  __device__ explicit Block(const Sizes& s) {
+    const int sets = (s.group_units + kUnits - 1) / kUnits;
+    segment = static_cast<int>(blockIdx.y);
+    group = static_cast<int>(blockIdx.x) / sets;
+    base = static_cast<int>(blockIdx.x) % sets * kUnits;  // within the group
+    first_chunk = segment * s.segment_chunks;
+    chunks = min(s.segment_chunks, s.chunks - first_chunk);
+  }
+  /// Unit v of the block; beyond the group's last one, that one again.
+  __device__ int unit(const Sizes& s, int v) const {
+    return group * s.group_units + min(base + v, s.group_units - 1);
+  }
+  __device__ bool valid(const Sizes& s, int v) const { return base + v < s.group_units; }
+};
+
+__device__ __forceinline__ int token_of(const Block& block, int i) {
+  return (block.first_chunk + i) * kChunk;
+}
+
+/// Loads chunk i of the block into its stage once the stage is empty. One thread.
+template <int kState>
+__device__ void load_chunk(const ScanParameters& p, const Block& block, int i, std::byte* shared) {
+  using L = Layout<kState>;
+  if (i >= block.chunks) return;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  const int stage = i % kStages;
+  if (i >= kStages) mbarrier_wait(&barriers->empty[stage], (i / kStages - 1) % 2);
+  Mbarrier* barrier = &barriers->full[stage];
+  mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
+  const std::int64_t chunk = block.first_chunk + i;
+  const int token = static_cast<int>(chunk) * kChunk;
+  std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
+  std::byte* c = tiles + kUnits * kTileBytes;
+  std::byte* b = c + L::kStateTiles * kTileBytes;
+  const int column = block.group * kState;
+  load_tiles(c, &p.bc, barrier, p.sizes.c_column + column, token);
+  load_tiles(b, &p.bc, barrier, p.sizes.b_column + column, token);
+  load_tiles(tiles, &p.x, barrier, block.unit(p.sizes, 0) * kPart, token, CachePolicy::evict_first);
+  auto* factors =
+      reinterpret_cast<float*>(shared + L::kFactorOffset) + stage * kUnits * kFactorFloats;
+#pragma unroll 1
+  for (int v = 0; v < kUnits; ++v) {
+    const int unit = block.unit(p.sizes, v);
+    bulk_load(factors + v * kFactorFloats,
+              p.records + (chunk * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats,
+              kFactorFloats * sizeof(float), barrier);
+  }
+  bulk_load(shared + L::kSpanOffset + stage * kChunk * sizeof(Span), p.spans + chunk * kChunk,
+            kChunk * sizeof(Span), barrier);
+}
+
+/// Bit i: accumulator position i lies on or below the diagonal.
+__device__ __forceinline__ std::uint32_t causal_bits(const Place& at) {
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const int column = 8 * (i / 4) + at.column + (i & 1);
+    if (column <= at.row + (i & 2) * 4) bits |= 1U << i;
+  }
+  return bits;
+}
+
+/// The accumulator positions of one row whose column is in the row's document, as bits.
+__device__ __forceinline__ std::uint32_t row_bits(int start, int column, int shift) {
+  const std::uint64_t columns = ~0ULL << max(start - 1, 0) >> column;
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    bits |= (static_cast<std::uint32_t>(columns >> (8 * j)) & 3U) << (4 * j + shift);
+  }
+  return bits;
+}
+
+/// The A operand CB . 2^(a_i - a_j) dt_j in bf16, zero where `bits` has none.
+__device__ __forceinline__ void decayed(std::uint32_t (&m)[16], const float (&cb)[32],
+                                        std::uint32_t bits, const float* factors, const Place& at) {
+  const float row0 = factors[kRowLog * kChunk + at.row];
+  const float row1 = factors[kRowLog * kChunk + at.row + 8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 shift =
+        *reinterpret_cast<const float2*>(factors + kRowShift * kChunk + 8 * j + at.column);
+    float values[4] = {row0 - shift.x, row0 - shift.y, row1 - shift.x, row1 - shift.y};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value = cb[4 * j + i] * ex2(values[i]);
+      values[i] = bits >> (4 * j + i) & 1U ? value : 0;  // where masked it may be infinite
+    }
+    m[2 * j] = pack_bf16(values[0], values[1]);
+    m[2 * j + 1] = pack_bf16(values[2], values[3]);
+  }
+}
+
+/// Issues y = C S^T from the bf16 copy of the state.
+template <int kState>
+__device__ __forceinline__ void issue_product(float (&y)[32], const std::byte* a,
+                                              const std::byte* b) {
+  const std::uint64_t da = k_major<Swizzle::b128>(a);
+  const std::uint64_t db = k_major<Swizzle::b128>(b);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < kState / kKStep; ++k) {
+    const std::uint32_t offset = (k / 4) * kTileBytes + (k % 4) * kKMajorStep;
+    Wgmma<64>::ss<0, 0>(y, advance(da, offset), advance(db, offset), k > 0);
+  }
+  wgmma_commit_group();
+}
+
+/// Issues y += m X.
+__device__ __forceinline__ void issue_inside(float (&y)[32], const std::uint32_t (&m)[16],
+                                             const std::byte* x) {
+  const std::uint64_t dx = mn_major<Swizzle::b128>(x, kTileBytes);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    Wgmma<64>::rs<1>(y, m[4 * k], m[4 * k + 1], m[4 * k + 2], m[4 * k + 3],
+                     advance(dx, k * kMnMajorStep), 1);
+  }
+  wgmma_commit_group();
+}
+
+__device__ __forceinline__ void scale_rows(float (&y)[32], float row0, float row1) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) y[i] *= (i & 2) ? row1 : row0;
+}
+
+/// y + D x to global memory.
+__device__ __forceinline__ void write_y(const ScanParameters& p, float (&y)[32], const std::byte* x,
+                                        int unit, bool valid, int token, std::uint32_t staging,
+                                        const Place& at) {
+  const float skip = parameter(p.d, unit / p.sizes.parts, p.bf16_parameters);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    std::uint32_t pairs[4];
+    load_rows(pairs, shared_address(x), k, at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[8 * k + 2 * i] += skip * unpack_low(pairs[i]);
+      y[8 * k + 2 * i + 1] += skip * unpack_high(pairs[i]);
+    }
+  }
+  auto* to = static_cast<__nv_bfloat16*>(p.y) + token * p.y_stride + unit * kPart;
+  store_rows(staging, y, to, p.y_stride, valid ? p.sizes.tokens - token : 0, at);
+}
+
+/// Leaves the bf16 copy of a state for the outputs of the next chunk.
+template <int kState>
+__device__ __forceinline__ void copy_state(const float (&s)[kState / 2], std::byte* tiles,
+                                           Mbarrier* copied, const Place& at) {
+  store_tiles<kState / 8>(shared_address(tiles), s, at);
+  fence_proxy_async();
+  __syncwarp();
+  if (at.lane == 0) mbarrier_arrive(copied);
+}
+
+/// s = 2^(a_63) s + (w X)^T B, 16 tokens at a time: the states leave few registers, and this
+/// warpgroup has time.
+template <int kState>
+__device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::byte* x,
+                                             const std::byte* b, const float* factors,
+                                             const Place& at) {
+  const float decay = factors[kRowIn * kChunk + kChunk - 1];
+#pragma unroll
+  for (float& value : s) value *= decay;
+  const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
+#pragma unroll
+  for (int k = 0; k < kChunk / kKStep; ++k) {
+    std::uint32_t a[4];
+    load_transposed_scaled(a, shared_address(x), factors + kRowWeight * kChunk, k, at);
+    wgmma_fence();
+    Wgmma<kState>::template rs<1>(s, a[0], a[1], a[2], a[3], advance(db, k * kMnMajorStep), 1);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+  }
+}
+
+/// Warpgroups 0 and 1: the recurrence of two units.
+template <int kState>
+__device__ void run_states(const ScanParameters& p, const Block& block, std::byte* shared) {
+  using L = Layout<kState>;
+  const Place at;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  const int v = at.group * kPairUnits;
+  const int unit0 = block.unit(p.sizes, v), unit1 = block.unit(p.sizes, v + 1);
+  std::byte* copy0 = shared + L::kStateOffset + v * L::kStateTiles * kTileBytes;
+  std::byte* copy1 = copy0 + L::kStateTiles * kTileBytes;
+  float s0[kState / 2], s1[kState / 2];
+  incoming_state<kState>(s0, p.sizes, block.segment, false, unit0, p.spans, p.partials, p.through,
+                         p.initial_state, at);
+  copy_state<kState>(s0, copy0, &barriers->copied[v], at);
+  incoming_state<kState>(s1, p.sizes, block.segment, false, unit1, p.spans, p.partials, p.through,
+                         p.initial_state, at);
+  copy_state<kState>(s1, copy1, &barriers->copied[v + 1], at);
+  RingPosition<kStages> ring;
+  for (int i = 0; i < block.chunks; ++i, ring.next()) {
+    const std::byte* x = shared + (ring.stage * L::kStageTiles + v) * kTileBytes;
+    const std::byte* b =
+        shared + (ring.stage * L::kStageTiles + kUnits + L::kStateTiles) * kTileBytes;
+    const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
+                           (ring.stage * kUnits + v) * kFactorFloats;
+    mbarrier_wait(&barriers->full[ring.stage], ring.parity);
+    update_state<kState>(s0, x, b, factors, at);
+    mbarrier_wait(&barriers->read[v], i % 2);
+    copy_state<kState>(s0, copy0, &barriers->copied[v], at);
+    update_state<kState>(s1, x + kTileBytes, b, factors + kFactorFloats, at);
+    if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    mbarrier_wait(&barriers->read[v + 1], i % 2);
+    copy_state<kState>(s1, copy1, &barriers->copied[v + 1], at);
+  }
+
+  if (block.segment != p.sizes.segments - 1) return;
+  const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
+  if (p.final_state != nullptr) {
+    if (block.valid(p.sizes, v)) store_matrix<kState>(p.final_state + unit0 * size, s0, at);
+    if (block.valid(p.sizes, v + 1)) store_matrix<kState>(p.final_state + unit1 * size, s1, at);
+  }
+}
+
+/// The decay over the whole sequence of the pair's heads.
+__device__ __forceinline__ void write_total_decay(const ScanParameters& p, const Block& block,
+                                                  int v) {
+  const int head = block.unit(p.sizes, v) / p.sizes.parts;
+  float decay = 1;
+  for (int k = 0; k < p.sizes.segments - 1; ++k) decay *= p.through[k * p.sizes.heads + head];
+  for (int i = 0; i < block.chunks; ++i) {
+    const std::int64_t record =
+        static_cast<std::int64_t>(block.first_chunk + i) * p.sizes.heads + head;
+    decay *= p.records[record * kRecordFloats + kRowIn * kChunk + kChunk - 1];
+  }
+  p.total_decay[head] = decay;
+}
+
+/// Warpgroups 2 and 3: the outputs of two units; their first thread issues the loads. CB is made
+/// anew for each unit, one ahead, while the unit before it is written: that costs fewer registers
+/// than to keep it.
+template <int kState>
+__device__ void run_outputs(const ScanParameters& p, const Block& block, std::byte* shared) {
+  using L = Layout<kState>;
+  const Place at;
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  const bool loader = threadIdx.x == kPairs * 128;
+  const int v = (at.group - kPairs) * kPairUnits;
+  const std::uint32_t staging =
+      shared_address(shared + L::kStagingOffset) + (2 * v + at.warp) * kStagingBytes;
+  const std::uint32_t causal = causal_bits(at);
+  if (loader) {
+    prefetch_tensor_map(&p.x);
+    prefetch_tensor_map(&p.bc);
+    load_chunk<kState>(p, block, 0, shared);
+  }
+  const bool last = block.segment == p.sizes.segments - 1;
+  if (last && p.total_decay != nullptr && at.thread < kPairUnits) {
+    write_total_decay(p, block, v + at.thread);
+  }
+  __syncwarp();
+  float cb[32];
+  mbarrier_wait(&barriers->full[0], 0);
+  issue_product<kState>(cb, shared + kUnits * kTileBytes,
+                        shared + (kUnits + L::kStateTiles) * kTileBytes);
+  wgmma_wait_group<0>();
+  for (int step = 0; step < kPairUnits * block.chunks; ++step) {
+    const int i = step / kPairUnits, stage = i % kStages, u = v + step % kPairUnits;
+    const std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
+    const std::byte* c = tiles + kUnits * kTileBytes;
+    const std::byte* x = tiles + u * kTileBytes;
+    const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
+                           (stage * kUnits + u) * kFactorFloats;
+    const Span* spans = reinterpret_cast<const Span*>(shared + L::kSpanOffset) + stage * kChunk;
+    float y[32];
+    std::uint32_t m[16];
+    mbarrier_wait(&barriers->copied[u], i % 2);
+    issue_product<kState>(y, c, shared + L::kStateOffset + u * L::kStateTiles * kTileBytes);
+    if (loader && step % kPairUnits == 0) load_chunk<kState>(p, block, i + 1, shared);
+    __syncwarp();
+    std::uint32_t bits = causal;
+    if (spans[kChunk - 1].start != 0) {
+      bits &= row_bits(spans[at.row].start, at.column, 0) |
+              row_bits(spans[at.row + 8].start, at.column, 2);
+    }
+    decayed(m, cb, bits, factors, at);
+    wgmma_wait_group<0>();
+    if (at.lane == 0) mbarrier_arrive(&barriers->read[u]);
+    scale_rows(y, factors[kRowIn * kChunk + at.row], factors[kRowIn * kChunk + at.row + 8]);
+    issue_inside(y, m, x);
+    const int following = min(step + 1, kPairUnits * block.chunks - 1) / kPairUnits;
+    const std::byte* next = shared + (following % kStages * L::kStageTiles + kUnits) * kTileBytes;
+    mbarrier_wait(&barriers->full[following % kStages], following / kStages % 2);
+    wgmma_wait_group<0>();
+    issue_product<kState>(cb, next, next + L::kStateTiles * kTileBytes);
+    write_y(p, y, x, block.unit(p.sizes, u), block.valid(p.sizes, u), token_of(block, i), staging,
+            at);
+    if (at.lane == 0 && step % kPairUnits == kPairUnits - 1) {
+      mbarrier_arrive(&barriers->empty[stage]);
+    }
+    wgmma_wait_group<0>();
+  }
+}
+
+template <int kState>
+__global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ ScanParameters p) {
+  using L = Layout<kState>;
+  extern __shared__ __align__(1024) std::byte shared[];
+  const Block block(p.sizes);
+  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(&barriers->full[i], 1);
+      mbarrier_init(&barriers->empty[i], kThreads / 32);
+    }
+    for (int u = 0; u < kUnits; ++u) {
+      mbarrier_init(&barriers->copied[u], 4);
+      mbarrier_init(&barriers->read[u], 4);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x < kPairs * 128) {
+    setmaxnreg_inc<160>();
+    run_states<kState>(p, block, shared);
+  } else {
+    setmaxnreg_dec<96>();
+    run_outputs<kState>(p, block, shared);
+  }
+}
+
+template <int kState>
+cudaError_t launch(const ScanParameters& p, cudaStream_t stream) {
+  using L = Layout<kState>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(scan<kState>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+  if (status != cudaSuccess) return status;
+  const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
+  const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets),
+                  static_cast<unsigned>(p.sizes.segments));
+  scan<kState><<<grid, kThreads, L::kBytes, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream) {
+  return parameters.state == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+}
+
+}  // namespace stowage::kernels::ssd

@@ -1,0 +1,284 @@
+// States of the scan at segment and chunk borders, without the outputs.
+//
+//   state:   S <- 2^(a_63) S + sum_t w_t X_t^T B_t      over the tokens t of a chunk, in order
+//   adjoint: G <- 2^(a_63) G + sum_t 2^(a_t) dY_t^T C_t                       in reverse order
+//
+// S, G: (64 columns of X) x N, fp32, the accumulators of one warpgroup; w, a: ssd_prepare.cu. The
+// scaled V^T comes from shared memory by transposing loads and is the A operand, U is B as it lies.
+// Two uses: `launch_segment_states` gives every segment's local state at its far edge, so that
+// segments of one sequence can run at the same time; it starts at the last document boundary, or
+// where what came before has decayed by 2^-64, and does nothing where a boundary is on the edge.
+// `launch_chunk_states` leaves the state before (the adjoint after) every chunk as bf16 tiles.
+// A block: two units of a group share U; its first thread issues the bulk loads, since a producer
+// warp would cost the registers of four at two blocks an SM.
+// Cost per token and unit: 256 N flops, 128 + N bytes in, 2 N out for the tiles. Deterministic.
+// Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read).
+// Next: tiles at every second chunk, the others rebuilt in ssd_gradient.cu by one more warpgroup.
+
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/ssd/ssd_device.cuh"
+
+namespace stowage::kernels::ssd {
+namespace {
+
+constexpr int kUnits = kStatesUnits;  ///< warpgroups, each with one unit
+constexpr int kThreads = kUnits * 128;
+constexpr float kForgotten = 64;  ///< a state times 2^-64 is lost beside any later token's share
+
+/// Shared memory of a block, 1024-byte aligned tiles first.
+template <int kState, bool kImages>
+struct Layout {
+  static constexpr int kStages = kImages ? 2 : 3;  ///< two blocks an SM
+  static constexpr int kUTiles = kState / 64;
+  static constexpr int kStageTiles = kUnits + kUTiles;
+  static constexpr int kImageBytes = kUTiles * kTileBytes;
+  static constexpr int kFactorFloats = 2 * kChunk;  ///< rows weight, in
+  static constexpr int kImageOffset = kStages * kStageTiles * kTileBytes;
+  static constexpr int kFactorOffset = kImageOffset + (kImages ? kUnits * kImageBytes : 0);
+  static constexpr int kBarrierOffset =
+      kFactorOffset + kStages * kUnits * kFactorFloats * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = kBarrierOffset + 2 * kStages * 8;
+  static constexpr int kLoadBytes =
+      kStageTiles * kTileBytes + kUnits * kFactorFloats * static_cast<int>(sizeof(float));
+};
+
+/// The chunks that a block visits: `count` of them from `first` on, by `step`.
+struct Range {
+  int first, count, step;
+  bool cut;  ///< the decay over the segment is zero
+};
+
+/// Chunks next to the far edge beyond which both units' states have decayed by 2^-kForgotten, at
+/// most `count`; one warp calls it.
+__device__ int remembered(const StatesParameters& p, const int (&units)[kUnits], int edge,
+                          int count, bool reverse) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float decay = 0;
+  for (int base = 0; base < count; base += 32) {
+    const int i = base + lane;
+    float log = 0;
+    if (i < count) {
+      const std::int64_t chunk = reverse ? edge + i : edge - 1 - i;
+      const auto last = [&](int unit) {
+        return p.records[(chunk * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats +
+                         kRowLog * kChunk + kChunk - 1];
+      };
+      log = fmaxf(last(units[0]), last(units[1]));
+    }
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const float before = __shfl_up_sync(0xFFFFFFFFU, log, step);
+      if (lane >= step) log += before;
+    }
+    const unsigned forgotten = __ballot_sync(0xFFFFFFFFU, decay + log < -kForgotten);
+    if (forgotten != 0) return min(base + __ffs(static_cast<int>(forgotten)), count);
+    decay += __shfl_sync(0xFFFFFFFFU, log, 31);
+  }
+  return count;
+}
+
+/// Pass 1 needs only what reaches the far edge: chunks from the last document boundary on, and of
+/// those only what is not forgotten there.
+__device__ Range local_range(const StatesParameters& p, const int (&units)[kUnits], int segment,
+                             bool reverse, int* found) {
+  const Sizes& sizes = p.sizes;
+  const int begin = segment * sizes.segment_chunks;
+  const int end = min(begin + sizes.segment_chunks, sizes.chunks);
+  const int edge = reverse ? begin : end;
+  if (threadIdx.x == 0) *found = reverse ? end : begin - 1;
+  __syncthreads();
+  for (int c = begin + static_cast<int>(threadIdx.x); c < end; c += kThreads) {
+    if (p.spans[c * kChunk + kChunk - 1].start == 0) continue;
+    reverse ? atomicMin(found, c) : atomicMax(found, c);
+  }
+  __syncthreads();
+  const int boundary = *found;
+  const bool bounded = boundary >= begin && boundary < end;
+  const bool unused = p.spans[edge * kChunk].start != 0;
+  const int reach = !bounded ? end - begin : reverse ? boundary - begin + 1 : end - boundary;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const int count = unused ? 0 : remembered(p, units, edge, reach, reverse);
+    if (threadIdx.x == 0) *found = count;
+  }
+  __syncthreads();
+  const int count = *found;
+  return {reverse ? begin + count - 1 : end - count, count, reverse ? -1 : 1,
+          count < end - begin || bounded};
+}
+
+/// Loads chunk i of the range into its stage once the stage is empty. One thread.
+template <int kState, bool kImages>
+__device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, const Range& range,
+                           int i, const int (&units)[kUnits], std::byte* shared) {
+  using L = Layout<kState, kImages>;
+  if (i >= range.count) return;
+  const int stage = i % L::kStages;
+  auto* barrier = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset) + stage;
+  if (i >= L::kStages) mbarrier_wait(barrier + L::kStages, (i / L::kStages - 1) % 2);
+  mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
+  const int chunk = range.first + i * range.step;
+  const int token = chunk * kChunk;
+  std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
+  auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
+  load_tiles(tiles, &d.v, barrier, units[0] * kPart, token);
+  load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier,
+             d.u_column + units[0] / p.sizes.group_units * kState, token);
+#pragma unroll
+  for (int w = 0; w < kUnits; ++w) {
+    const float* record =
+        p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + units[w] / p.sizes.parts) *
+                        kRecordFloats;
+    bulk_load(factors + (stage * kUnits + w) * L::kFactorFloats, record + kRowWeight * kChunk,
+              L::kFactorFloats * sizeof(float), barrier);
+  }
+}
+
+template <int kState, bool kImages>
+__device__ void consume(const StatesParameters& p, const StatesDirection& d, const Range& range,
+                        int segment, const int (&units)[kUnits], bool valid, std::byte* shared) {
+  using L = Layout<kState, kImages>;
+  const Place at;
+  const int group = at.group;
+  const int unit = group == 0 ? units[0] : units[1];
+  auto* full = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset);
+  Mbarrier* empty = full + L::kStages;
+  std::byte* image = shared + L::kImageOffset + group * L::kImageBytes;
+  const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
+
+  float s[kState / 2];
+  if constexpr (kImages) {
+    incoming_state<kState>(s, p.sizes, segment, d.reverse, unit, p.spans, d.partials, d.through,
+                           d.edge_state, at);
+  } else {
+#pragma unroll
+    for (float& value : s) value = 0;
+  }
+  float through = range.cut ? 0 : 1;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < L::kStages - 1; ++i)
+      load_chunk<kState, kImages>(p, d, range, i, units, shared);
+  }
+  RingPosition<L::kStages> ring;
+  for (int i = 0; i < range.count; ++i, ring.next()) {
+    if (threadIdx.x == 0) {
+      load_chunk<kState, kImages>(p, d, range, i + L::kStages - 1, units, shared);
+    }
+    const int chunk = range.first + i * range.step;
+    if constexpr (kImages) {
+      if (at.thread == 0) bulk_wait_group_read<0>();
+      named_barrier_sync(1 + group, 128);
+      store_tiles<kState / 8>(shared_address(image), s, at);
+      fence_proxy_async();
+      named_barrier_sync(1 + group, 128);
+      if (at.thread == 0 && valid) {
+        auto* to = static_cast<__nv_bfloat16*>(d.images) +
+                   (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * size;
+        bulk_store(to, image, L::kImageBytes);
+        bulk_commit_group();
+      }
+    }
+    mbarrier_wait(&full[ring.stage], ring.parity);
+    const std::byte* tiles = shared + ring.stage * L::kStageTiles * kTileBytes;
+    const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
+                           (ring.stage * kUnits + group) * L::kFactorFloats;
+    const float decay = factors[L::kFactorFloats - 1];
+    std::uint32_t a[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      load_transposed_scaled(a[k], shared_address(tiles) + group * kTileBytes,
+                             factors + (d.reverse ? kChunk : 0), k, at);
+    }
+    through *= decay;
+#pragma unroll
+    for (float& value : s) value *= decay;
+    const std::uint64_t u = mn_major<Swizzle::b128>(tiles + kUnits * kTileBytes, kTileBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      Wgmma<kState>::template rs<1>(s, a[k][0], a[k][1], a[k][2], a[k][3],
+                                    advance(u, k * kMnMajorStep), 1);
+    }
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    if (at.lane == 0) mbarrier_arrive(&empty[ring.stage]);
+  }
+
+  if (!valid) return;
+  if constexpr (kImages) {
+    const bool last = d.reverse ? segment == 0 : segment == p.sizes.segments - 1;
+    if (last && d.end_state != nullptr) store_matrix<kState>(d.end_state + unit * size, s, at);
+    if (at.thread == 0) bulk_wait_group<0>();
+  } else {
+    store_fragment<kState>(
+        d.partials + (static_cast<std::int64_t>(segment) * p.sizes.units + unit) * size, s, at);
+    if (at.thread == 0 && unit % p.sizes.parts == 0) {
+      d.through[segment * p.sizes.heads + unit / p.sizes.parts] = through;
+    }
+  }
+}
+
+template <int kState, bool kImages>
+__global__ void __launch_bounds__(kThreads, 2) states(const __grid_constant__ StatesParameters p) {
+  using L = Layout<kState, kImages>;
+  extern __shared__ __align__(1024) std::byte shared[];
+  __shared__ int found;
+  const StatesDirection& d = p.direction[blockIdx.z];
+  const int segment = static_cast<int>(blockIdx.y) + (!kImages && d.reverse ? 1 : 0);
+  const int pairs = (p.sizes.group_units + kUnits - 1) / kUnits;
+  const int group = static_cast<int>(blockIdx.x) / pairs;
+  const int first = static_cast<int>(blockIdx.x) % pairs * kUnits;
+  const int base = group * p.sizes.group_units;
+  const int units[kUnits] = {base + first, base + min(first + 1, p.sizes.group_units - 1)};
+
+  Range range;
+  if constexpr (kImages) {
+    const int begin = segment * p.sizes.segment_chunks;
+    const int end = min(begin + p.sizes.segment_chunks, p.sizes.chunks);
+    range = {d.reverse ? end - 1 : begin, end - begin, d.reverse ? -1 : 1, false};
+  } else {
+    range = local_range(p, units, segment, d.reverse, &found);
+  }
+  auto* full = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < L::kStages; ++i) {
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&full[L::kStages + i], kThreads / 32);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const int w = static_cast<int>(threadIdx.x / 128);
+  consume<kState, kImages>(p, d, range, segment, units, first + w < p.sizes.group_units, shared);
+}
+
+template <int kState, bool kImages>
+cudaError_t launch(const StatesParameters& p, int segments, cudaStream_t stream) {
+  using L = Layout<kState, kImages>;
+  const auto kernel = states<kState, kImages>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+  if (status != cudaSuccess) return status;
+  const int pairs = (p.sizes.group_units + kUnits - 1) / kUnits;
+  const dim3 grid(static_cast<unsigned>(p.sizes.groups * pairs), static_cast<unsigned>(segments),
+                  static_cast<unsigned>(p.directions));
+  kernel<<<grid, kThreads, L::kBytes, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream) {
+  const int segments = parameters.sizes.segments - 1;
+  if (segments == 0) return cudaSuccess;
+  return parameters.state == 128 ? launch<128, false>(parameters, segments, stream)
+                                 : launch<64, false>(parameters, segments, stream);
+}
+
+cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream) {
+  const int segments = parameters.sizes.segments;
+  return parameters.state == 128 ? launch<128, true>(parameters, segments, stream)
+                                 : launch<64, true>(parameters, segments, stream);
+}
+
+}  // namespace stowage::kernels::ssd
