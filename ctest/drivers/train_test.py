@@ -208,8 +208,8 @@ def a_result_is_never_replaced_by_its_continuation(r):
     r.run("run.steps=3", "optim.decay_steps=6", "checkpoint.directory=ckpt")
     r.run("optim.decay_steps=6", "checkpoint.directory=ckpt")
     assert len(losses("tiny.h5")) == 3 and len(losses("tiny.from_3.h5")) == 3
-    done = subprocess.run(r.command("--from", "tiny.h5", "checkpoint.resume=never"), env=r.env, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(r.command("--from", "tiny.h5", "checkpoint.resume=never"), env=r.env,
+                          capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "run.output" in done.stderr, done.stderr
     pathlib.Path("tiny.h5").unlink()
     r.refuse("run.output=results/", says=["run.output"])
