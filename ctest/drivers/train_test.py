@@ -73,6 +73,7 @@ def result_set_is_complete(r):
     with h5py.File("tiny.h5") as file:
         assert file.attrs["verdict"] in ("VALID", b"VALID"), file.attrs["verdict"]
         assert len(file["/series/train/loss"]) == 6
+        assert file["/series/loader/sample"][-1] == 6 * 8  # steps x global batch
         assert numpy.isfinite(file["/series/train/loss"][:]).all()
         assert file["/series/train/val_loss"][-1] > 0
         for group in ("config", "provenance", "metrics", "validation", "samples"):

@@ -166,6 +166,17 @@ void Recording::step(const StepReport& report) {
     progress_->update(report.step, report.loss, report.time_s);
 }
 
+void Recording::position(std::int64_t step, const inputs::LoaderPosition& position) {
+  if (!root()) return;
+  results::Series& series =
+      set_->series("loader", "step",
+                   {{"seed", "1", "seed of the order of samples"},
+                    {"epoch", "1", "passes over the data finished"},
+                    {"sample", "1", "next sample of this pass, over all ranks"}});
+  series.append(step, {static_cast<double>(position.seed), static_cast<double>(position.epoch),
+                       static_cast<double>(position.sample)});
+}
+
 void Recording::note(const std::string& line) {
   if (root()) progress_->note(line);
 }

@@ -33,6 +33,8 @@ class Recording {
   void step(const StepReport& report);
   void evaluation(std::int64_t step, double loss);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
+  /// Keeps where the data stands after a step: what a restart would go on from.
+  void position(std::int64_t step, const inputs::LoaderPosition& position);
   /// Prints a line of its own.
   void note(const std::string& line);
   /// Writes metrics and verdict, closes the result set, prints the end.

@@ -108,6 +108,7 @@ class Run {
       stopped_ = done < last && world_.max(signals_.received()) != 0;
     }
     note(loop_.drain());
+    recording_.position(step, data_.train->position());
     if (stopped_ || checkpoint_at_ != step) save(step);
     if (stopped_ && !checkpoints_.enabled())
       recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
