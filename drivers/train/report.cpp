@@ -101,6 +101,7 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   row("optimizer states", layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.transient_bytes());
   row("all device memory", layout.bytes() + plan.transient_bytes());
+  row("largest sum of live bytes", training.plan.live_bytes);
   text += "# transient at its fullest, by module\n";
   for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))
     row(module, bytes);
