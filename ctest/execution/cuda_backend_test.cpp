@@ -1,0 +1,96 @@
+// Arenas, queues and events of the cuda backend.
+#include <algorithm>
+
+#include "ctest/execution/cuda_support.hpp"
+
+namespace stowage::execution {
+namespace {
+
+using cuda_backend = CudaBackendTest;
+
+TEST_F(cuda_backend, arenas_are_zeroed_and_aligned) {
+  for (const auto* arena : {device.get(), host.get()})
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena->data()) % 4096, 0U);
+  std::memset(host->data(), 0xee, kBytes);
+  compute->copy(host->data(), device->data(), kBytes);
+  compute->synchronize();
+  EXPECT_TRUE(std::all_of(host->data(), host->data() + 2 * kBytes,
+                          [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_F(cuda_backend, too_little_memory_names_both_sizes) {
+  const std::size_t huge = std::size_t{1} << 50;
+  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host}) {
+    try {
+      (void)backend->allocate(kind, huge);
+      FAIL() << "a petabyte was allocated";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::environment);
+      const std::string message = error.what();
+      EXPECT_NE(message.find(std::to_string(huge)), std::string::npos) << message;
+      EXPECT_NE(message.find("are available"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_F(cuda_backend, counts_allocations) {
+  const std::uint64_t before = backend->allocations();
+  const auto more = backend->allocate(MemoryKind::device, 1);
+  EXPECT_EQ(backend->allocations(), before + 1);
+  up(*compute);
+  compute->record(*event);
+  compute->synchronize();
+  EXPECT_EQ(backend->allocations(), before + 1);
+}
+
+TEST_F(cuda_backend, missing_gpu_is_an_environment_error) {
+  try {
+    (void)make_cuda_backend({.device = 4096});
+    FAIL() << "GPU 4096 exists";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::environment);
+    EXPECT_NE(std::string(error.what()).find("GPU 4096 was asked for"), std::string::npos);
+  }
+}
+
+TEST_F(cuda_backend, failed_call_names_call_and_code) {
+  // Not an address of this process: refused when it is enqueued, no sticky error.
+  EXPECT_ERROR(compute->copy(nullptr, device->data(), 16), "cudaMemcpyAsync");
+  compute->synchronize();
+}
+
+TEST_F(cuda_backend, events_order_queues) {
+  for (int round = 0; round < 20; ++round) {
+    randomise();
+    up(*h2d);
+    h2d->record(*event);
+    compute->wait(*event);
+    across(*compute);
+    compute->record(*event);
+    d2h->wait(*event);
+    down(*d2h);
+    d2h->record(*other);
+    other->synchronize();
+    EXPECT_TRUE(other->done());
+    ASSERT_TRUE(arrived()) << "round " << round;
+  }
+}
+
+TEST_F(cuda_backend, event_never_recorded_is_done) {
+  EXPECT_TRUE(event->done());
+  event->synchronize();
+  compute->wait(*event);
+  compute->synchronize();
+}
+
+TEST_F(cuda_backend, refuses_what_belongs_to_the_host_backend) {
+  EXPECT_ERROR(compute->enqueue([] {}), "host closure");
+  const auto foreign = make_host_backend();
+  const auto foreign_event = foreign->make_event();
+  const auto foreign_queue = foreign->make_queue(Lane::h2d, "h2d");
+  EXPECT_ERROR(compute->record(*foreign_event), "another backend");
+  EXPECT_ERROR(backend->begin_capture(*foreign_queue), "another backend");
+}
+
+}  // namespace
+}  // namespace stowage::execution
