@@ -25,8 +25,8 @@ results::RankInfo Gpu::rank_info() const {
   info.gpu_name = device_.name;
   info.gpu_uuid = device_.uuid;
   info.gpu_pci = device_.pci;
-  info.gpu_driver = fmt::format("{} (CUDA {}.{})", monitor_.driver_version(),
-                                device_.driver / 1000, device_.driver % 1000 / 10);
+  info.gpu_driver = fmt::format("{} (CUDA {}.{})", monitor_.driver_version(), device_.driver / 1000,
+                                device_.driver % 1000 / 10);
   info.gpu_mode = device_.ecc ? "ecc on" : "ecc off";
   info.gpu_memory_bytes = static_cast<std::int64_t>(device_.memory_bytes);
   info.gpu_clock_hz = monitor_.highest_clock_hz();

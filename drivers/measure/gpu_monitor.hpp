@@ -7,9 +7,9 @@ namespace stowage::drivers {
 
 /// What a GPU is doing at one moment; NaN where the machine does not say.
 struct GpuState {
-  double clock_hz;         ///< of the multiprocessors
+  double clock_hz;  ///< of the multiprocessors
   double memory_clock_hz;
-  double power_w;          ///< averaged by the board over some ten milliseconds
+  double power_w;  ///< averaged by the board over some ten milliseconds
   double temperature_c;
 };
 

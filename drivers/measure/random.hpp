@@ -8,20 +8,17 @@
 
 namespace stowage::drivers {
 
-/// out[i] = mean + deviation * (nearly normal), bf16 or fp32: never zeros, on which a GPU runs faster.
-struct RandomBf16 {
+/// out[i] = mean + scale * (nearly normal): never zeros, on which a GPU runs faster. Element type T
+/// is float or Bf16; `scale` is from execution::normal_scale().
+template <class T>
+struct RandomNormal {
   std::uint64_t seed, stream;
-  float mean, deviation;
-  execution::Bf16* out;
+  float mean, scale;
+  T* out;
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const;
-};
-struct RandomFp32 {
-  std::uint64_t seed, stream;
-  float mean, deviation;
-  float* out;
-
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const;
+  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+    out[i] = T(mean + execution::normal(seed, stream, static_cast<std::uint64_t>(i), scale));
+  }
 };
 
 /// Sixteen bytes, moved by one instruction.

@@ -76,6 +76,7 @@ std::vector<std::vector<double>> Timer::alternate(std::span<const Work> contende
       ++pair;
     }
   }
+  state_ = gpu_.monitor().read();
   gpu_.queue().synchronize();
   std::vector<std::vector<double>> times(count);
   pair = events_->pairs.begin();
@@ -91,6 +92,7 @@ double Timer::once(const Work& work) {
   STOWAGE_CUDA(cudaEventRecord(pair.start, stream(gpu_)));
   work(gpu_.queue());
   STOWAGE_CUDA(cudaEventRecord(pair.stop, stream(gpu_)));
+  state_ = gpu_.monitor().read();
   gpu_.queue().synchronize();
   return elapsed_s(pair.start, pair.stop);
 }

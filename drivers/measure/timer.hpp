@@ -29,6 +29,9 @@ class Timer {
   /// One sample, with what the caller enqueues around it; waits for the queue.
   double once(const Work& work);
 
+  /// Clocks and power while the latest of these calls ran, read once all its work was enqueued.
+  const GpuState& state() const { return state_; }
+
  private:
   struct Events;
   void scrub();
@@ -36,6 +39,7 @@ class Timer {
   Gpu& gpu_;
   std::unique_ptr<execution::Arena> scratch_;  ///< several times the L2
   std::unique_ptr<Events> events_;
+  GpuState state_{};
 };
 
 }  // namespace stowage::drivers

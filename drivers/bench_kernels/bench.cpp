@@ -1,0 +1,162 @@
+#include "drivers/bench_kernels/bench.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "execution/error.hpp"
+#include "results/statistics.hpp"
+
+namespace stowage::drivers::bench {
+namespace {
+
+using execution::throw_usage;
+
+constexpr double kTera = 1e12;
+constexpr double kGiga = 1e9;
+
+double largest(const results::h5::Group& ceilings, const std::string& name) {
+  if (!ceilings.exists(name)) return 0;
+  const results::h5::Dataset data = ceilings.dataset(name);
+  std::vector<double> values(static_cast<std::size_t>(data.shape().at(0)));
+  data.read(values.data());
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+}  // namespace
+
+Limits read_limits(const std::string& path) {
+  const auto file = results::h5::File::open(path, results::kResultSchema);
+  const results::h5::Group ceilings = file.group("ceilings");
+  const Limits limits{largest(ceilings, "gemm_bf16"), largest(ceilings, "device_copy")};
+  if (limits.flops_per_s <= 0 || limits.bytes_per_s <= 0)
+    throw_usage("--ceilings {}: no ceilings gemm_bf16 and device_copy in it", path);
+  return limits;
+}
+
+std::string list_text(const std::vector<Entry>& entries) {
+  std::string text;
+  for (const Entry& entry : entries) {
+    text += fmt::format("{:<20} {}\n", entry.name, entry.help);
+    for (const Shape& shape : entry.shapes) text += fmt::format("    --shape {}\n", shape.text());
+    for (const Implementation& one : entry.implementations)
+      text += fmt::format("    --impl {:<14} {}\n", one.name,
+                          one.missing.empty() ? one.version : "not in this build: " + one.missing);
+  }
+  return text;
+}
+
+const Entry& find_entry(const std::vector<Entry>& entries, const std::string& name) {
+  std::string names;
+  for (const Entry& entry : entries) {
+    if (entry.name == name) return entry;
+    names += (names.empty() ? "" : ", ") + entry.name;
+  }
+  throw_usage("--op: no operator '{}' in this build; there are {}", name, names);
+}
+
+Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options)
+    : gpu_(gpu), record_(record), verdict_(verdict), options_(options), timer_(gpu) {
+  if (!options.ceilings.empty()) limits_ = read_limits(options.ceilings);
+  if (!options.dump.empty())
+    dump_ = std::make_unique<results::h5::File>(results::h5::File::create(options.dump));
+  fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>9} {:>6} {:>5}\n",
+             "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
+             "limit", "error", "MHz", "W");
+}
+
+std::vector<std::string> Bench::chosen(const Entry& entry) const {
+  const bool named = !options_.implementations.empty();
+  std::vector<std::string> names;
+  for (const Implementation& one : entry.implementations) {
+    const auto& wanted = options_.implementations;
+    const bool asked = std::find(wanted.begin(), wanted.end(), one.name) != wanted.end();
+    if (named && asked && !one.missing.empty())
+      throw_usage("--impl {}: not in this build: {}", one.name, one.missing);
+    if ((!named || asked) && one.missing.empty()) names.push_back(one.name);
+  }
+  if (names.empty()) throw_usage("--impl: {} has none of these; --list shows them", entry.name);
+  return names;
+}
+
+double Bench::check(Case& one, const std::string& label, const std::string& implementation) {
+  for (Operand* operand : one.operands)
+    if (operand->role() == Role::output) operand->poison();
+  one.enqueue(implementation, gpu_.queue());
+  gpu_.queue().synchronize();
+  double worst = 0;
+  for (const Agreement& agreement : one.check(implementation)) {
+    const std::string name = fmt::format("{}.{}.{}", label, implementation, agreement.what);
+    verdict_.add(results::at_most(name, agreement.error, agreement.tolerance,
+                                  "||out - ref|| / ||ref||, reference in fp64"));
+    worst = std::isnan(agreement.error) ? agreement.error : std::max(worst, agreement.error);
+  }
+  return worst;
+}
+
+void Bench::dump(const Case& one, const std::string& label, const std::string& implementation) {
+  if (!dump_) return;
+  for (const Operand* operand : one.operands) {
+    if (operand->role() == Role::workspace) continue;
+    const bool output = operand->role() == Role::output;
+    const std::string path =
+        fmt::format("{}/{}/{}", label, output ? implementation : "inputs", operand->name());
+    if (dump_->exists(path)) continue;
+    auto set = dump_->make_dataset(path, operand->dtype(), operand->shape(),
+                                   results::h5::Storage::checked);
+    set.write(operand->download().data());
+  }
+}
+
+void Bench::report(const Case& one, const std::string& tag, const std::string& implementation,
+                   std::vector<double> time_s, double error) {
+  const results::Summary summary = results::summarize(time_s);
+  const execution::Cost cost = one.cost();
+  const std::string base = fmt::format("kernels/{}/{}", tag, implementation);
+  record_.add(results::metric(base + "/time", summary));
+  record_.add(results::rate_metric(base + "/bytes_per_s", cost.bytes, summary));
+  if (cost.flops > 0) record_.add(results::rate_metric(base + "/flops_per_s", cost.flops, summary));
+  double share = std::nan("");
+  if (limits_.bytes_per_s > 0) {  // the resource that binds is the one that needs longer
+    const double least_s =
+        std::max(cost.bytes / limits_.bytes_per_s, cost.flops / limits_.flops_per_s);
+    share = least_s / summary.median;
+    record_.add(results::metric(base + "/pct_ceiling", share));
+  }
+  const GpuState& state = timer_.state();
+  fmt::print(
+      "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>9.2e} {:>6.0f} "
+      "{:>5.0f}\n",
+      tag, implementation, summary.median * 1e6, summary.ci95.low * 1e6, summary.ci95.high * 1e6,
+      cost.flops / summary.median / kTera, cost.bytes / summary.median / kGiga, share * 100, error,
+      state.clock_hz * 1e-6, state.power_w);
+  std::fflush(stdout);
+  record_.add(results::Samples{.path = base,
+                               .time_s = std::move(time_s),
+                               .attributes = {{"flops", cost.flops},
+                                              {"bytes", cost.bytes},
+                                              {"error", error},
+                                              {"clock_hz", state.clock_hz},
+                                              {"power_w", state.power_w}}});
+}
+
+std::string Bench::run(const Entry& entry, const Shape& shape) {
+  const std::vector<std::string> names = chosen(entry);
+  const auto one = entry.make(gpu_, shape, options_.measure.seed);
+  const std::string tag = entry.name + "/" + shape.tag();
+  const std::string label = entry.name + "." + shape.tag();
+  std::vector<double> errors;
+  std::vector<Work> contenders;
+  for (const std::string& name : names) {
+    errors.push_back(check(*one, label, name));
+    dump(*one, label, name);
+    contenders.push_back([&one, name](execution::Queue& queue) { one->enqueue(name, queue); });
+  }
+  auto times = timer_.alternate(contenders, static_cast<int>(options_.measure.samples));
+  for (std::size_t i = 0; i < names.size(); ++i)
+    report(*one, tag, names[i], std::move(times[i]), errors[i]);
+  return fmt::format("kernels/{}/{}/time", tag, names.front());
+}
+
+}  // namespace stowage::drivers::bench

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "drivers/bench_kernels/case.hpp"
+#include "drivers/measure/record.hpp"
+#include "drivers/measure/timer.hpp"
+#include "results/h5.hpp"
+#include "results/verdict.hpp"
+
+namespace stowage::drivers::bench {
+
+/// What the command line asks for.
+struct BenchOptions {
+  MeasureOptions measure;
+  bool list = false;
+  std::vector<std::string> ops;              ///< empty: all
+  std::vector<std::string> shapes;           ///< empty: those of the operator
+  std::vector<std::string> implementations;  ///< empty: all that this build can run
+  std::string dump;                          ///< inputs and outputs go here
+  std::string ceilings;                      ///< result set of stowage_ceilings
+};
+
+/// Measured limits; 0: unknown.
+struct Limits {
+  double flops_per_s = 0;
+  double bytes_per_s = 0;
+};
+
+/// The largest rates of a result set of stowage_ceilings.
+/// @throws Error (exit 2) if the file is no such set
+Limits read_limits(const std::string& path);
+
+/// The operators with their sizes and implementations, and why a peer is missing.
+std::string list_text(const std::vector<Entry>& entries);
+
+/// The entry of this name. Throws a usage error (exit 2) that lists the names.
+const Entry& find_entry(const std::vector<Entry>& entries, const std::string& name);
+
+/// Checks, times, records and prints operators, one row per implementation.
+class Bench {
+ public:
+  /// Prints the head of the table; opens the dump.
+  Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options);
+
+  /// Returns the tag of a metric of it, for the verdict line.
+  std::string run(const Entry& entry, const Shape& shape);
+
+ private:
+  std::vector<std::string> chosen(const Entry& entry) const;
+  double check(Case& one, const std::string& label, const std::string& implementation);
+  void dump(const Case& one, const std::string& label, const std::string& implementation);
+  void report(const Case& one, const std::string& tag, const std::string& implementation,
+              std::vector<double> time_s, double error);
+
+  Gpu& gpu_;
+  Record& record_;
+  results::Verdict& verdict_;
+  const BenchOptions& options_;
+  Timer timer_;
+  Limits limits_;
+  std::unique_ptr<results::h5::File> dump_;
+};
+
+}  // namespace stowage::drivers::bench

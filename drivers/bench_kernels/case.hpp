@@ -1,0 +1,85 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "drivers/bench_kernels/operand.hpp"
+#include "drivers/measure/gpu.hpp"
+#include "execution/op.hpp"
+
+namespace stowage::drivers::bench {
+
+/// Sizes of a case by name, in the order of the operator's own list.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<std::pair<std::string, std::int64_t>> sizes) : sizes_(sizes) {}
+
+  /// @throws Error (exit 2) for a size that the shape does not have
+  std::int64_t operator[](const std::string& name) const;
+  void set(const std::string& name, std::int64_t value);
+
+  /// "B=2,T=8192": as --shape takes it.
+  std::string text() const;
+  /// "B2_T8192": as part of a metric's tag.
+  std::string tag() const;
+
+  /// This shape with the sizes of `text` ("T=4096,H=16") in place of its own.
+  /// @throws Error (exit 2) that names the sizes there are
+  Shape with(const std::string& text) const;
+
+ private:
+  std::vector<std::pair<std::string, std::int64_t>> sizes_;
+};
+
+/// How far a result is from the fp64 reference: ||out - ref|| / ||ref||.
+struct Agreement {
+  std::string what;  ///< "y", "dx"
+  double error = 0;
+  double tolerance = 0;
+};
+
+/// One operator at one shape, with its operands in device memory.
+class Case {
+ public:
+  virtual ~Case() = default;
+
+  virtual execution::Cost cost() const = 0;
+  /// Enqueues one launch of an implementation; allocates nothing.
+  virtual void enqueue(const std::string& implementation, execution::Queue& queue) = 0;
+  /// Compares what the latest launch of an implementation left in the outputs with the reference.
+  virtual std::vector<Agreement> check(const std::string& implementation) = 0;
+
+  /// All operands; outputs are poisoned before a launch is checked.
+  std::vector<Operand*> operands;
+};
+
+/// One way to compute an operator.
+struct Implementation {
+  std::string name;     ///< "ours", "cublas", "cudnn"
+  std::string version;  ///< of the library behind it
+  std::string missing;  ///< why this build cannot run it; empty: it can
+};
+
+/// An operator that can be benchmarked.
+struct Entry {
+  std::string name;  ///< "attention_forward"
+  std::string help;
+  std::vector<Shape> shapes;  ///< what runs without --shape; the first gives the default sizes
+  std::vector<Implementation> implementations;
+  std::function<std::unique_ptr<Case>(Gpu& gpu, const Shape& shape, std::int64_t seed)> make;
+};
+
+/// Every operator of this build.
+std::vector<Entry> registry();
+
+/// ||out - ref|| / ||ref||; NaN in `out` gives NaN, which passes no check.
+double relative_error(const std::vector<double>& out, const std::vector<double>& reference);
+
+/// Runs a host reference on all cores: as an operation of a host backend.
+void on_host(const std::function<void()>& reference);
+
+}  // namespace stowage::drivers::bench

@@ -1,0 +1,78 @@
+// stowage_bench_kernels: checks and times operators and their peers on one GPU.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "drivers/bench_kernels/bench.hpp"
+#include "drivers/measure/gemm.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers::bench {
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+void add_options(CLI::App& app, BenchOptions& options) {
+  app.add_flag("--list", options.list, "Name the operators, their sizes and implementations");
+  app.add_option("--op", options.ops, "Operator; may be repeated; default: all");
+  app.add_option("--shape", options.shapes, "Sizes, as B=2,T=8192; the others keep their default");
+  app.add_option("--impl", options.implementations, "Implementations, timed in turn; default: all")
+      ->delimiter(',');
+  app.add_option("--ceilings", options.ceilings, "Result set of stowage_ceilings");
+  app.add_option("--dump", options.dump, "Store inputs and outputs in this HDF5 file");
+}
+
+execution::Exit bench(const BenchOptions& options) {
+  const std::vector<Entry> entries = registry();
+  if (options.list) {
+    fmt::print("{}", list_text(entries));
+    return execution::Exit::valid;
+  }
+  std::vector<const Entry*> chosen;
+  for (const std::string& name : options.ops) chosen.push_back(&find_entry(entries, name));
+  if (options.ops.empty())
+    for (const Entry& entry : entries) chosen.push_back(&entry);
+
+  Gpu gpu(static_cast<int>(options.measure.device));
+  Record record("bench_kernels", options.measure, gpu,
+                {{"bench.ops", joined(options.ops)},
+                 {"bench.shapes", joined(options.shapes)},
+                 {"bench.implementations", joined(options.implementations)},
+                 {"bench.samples", options.measure.samples},
+                 {"bench.seed", options.measure.seed}},
+                {{"cublas", Gemm::version()}});
+  results::Verdict verdict;
+  Bench runner(gpu, record, verdict, options);
+  std::string headline;
+  for (const Entry* entry : chosen) {
+    std::vector<Shape> shapes = entry->shapes;
+    if (!options.shapes.empty()) {
+      shapes.clear();
+      for (const std::string& text : options.shapes)
+        shapes.push_back(entry->shapes.front().with(text));
+    }
+    for (const Shape& shape : shapes) {
+      const std::string tag = runner.run(*entry, shape);
+      if (headline.empty()) headline = tag;
+    }
+  }
+  return record.finish(verdict, headline);
+}
+
+}  // namespace
+}  // namespace stowage::drivers::bench
+
+int main(int argc, char** argv) {
+  using namespace stowage::drivers;
+  bench::BenchOptions options;
+  return measure_main(
+      argc, argv, "stowage_bench_kernels",
+      "Checks and times operators and their peers on one GPU, on random data.", options.measure,
+      [&](CLI::App& app) { bench::add_options(app, options); },
+      [&] { return bench::bench(options); });
+}

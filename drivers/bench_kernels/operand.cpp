@@ -1,0 +1,106 @@
+#include "drivers/bench_kernels/operand.hpp"
+
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "drivers/measure/random.hpp"
+#include "execution/cuda_check.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers::bench {
+namespace {
+
+using execution::Bf16;
+using execution::Dtype;
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+/// Element i of an array of bf16 or fp32.
+double element(const std::vector<std::byte>& content, std::size_t i, Dtype dtype) {
+  if (dtype == Dtype::bf16) {
+    Bf16 value;
+    std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
+    return static_cast<double>(value);
+  }
+  float value = 0;
+  std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
+  return static_cast<double>(value);
+}
+
+}  // namespace
+
+Operand::Operand(Gpu& gpu, std::string name, Role role, Dtype dtype,
+                 std::vector<std::int64_t> shape)
+    : gpu_(gpu),
+      name_(std::move(name)),
+      role_(role),
+      dtype_(dtype),
+      shape_(std::move(shape)),
+      elements_(product(shape_)),
+      memory_(gpu.device_memory(bytes())) {}
+
+std::size_t Operand::bytes() const {
+  return static_cast<std::size_t>(elements_) * execution::size_bytes(dtype_);
+}
+
+void Operand::fill_normal(std::int64_t seed, double mean, double deviation) {
+  const auto key = static_cast<std::uint64_t>(seed);
+  const std::uint64_t stream = execution::stream_of(name_);
+  const float scale = execution::normal_scale(deviation);
+  if (dtype_ == Dtype::bf16)
+    execution::parallel_for(
+        gpu_.queue(), elements_,
+        RandomNormal<Bf16>{key, stream, static_cast<float>(mean), scale, as<Bf16>()});
+  else if (dtype_ == Dtype::fp32)
+    execution::parallel_for(
+        gpu_.queue(), elements_,
+        RandomNormal<float>{key, stream, static_cast<float>(mean), scale, as<float>()});
+  else
+    throw execution::Error(execution::Exit::runtime, "random values of an integer operand");
+}
+
+void Operand::poison() {
+  STOWAGE_CUDA(
+      cudaMemsetAsync(data(), 0xff, bytes(), static_cast<cudaStream_t>(gpu_.queue().stream())));
+}
+
+void Operand::upload(const void* from) {
+  gpu_.queue().copy(data(), from, bytes());
+  gpu_.queue().synchronize();
+}
+
+std::vector<std::byte> Operand::download() const {
+  std::vector<std::byte> content(bytes());
+  gpu_.queue().copy(content.data(), data(), bytes());
+  gpu_.queue().synchronize();
+  return content;
+}
+
+std::vector<double> Operand::rows(std::int64_t first, std::int64_t count) const {
+  const std::int64_t width = elements_ / shape_.front();
+  const std::size_t size = execution::size_bytes(dtype_);
+  std::vector<std::byte> content(static_cast<std::size_t>(count * width) * size);
+  gpu_.queue().copy(content.data(),
+                    memory_->data() + static_cast<std::size_t>(first * width) * size,
+                    content.size());
+  gpu_.queue().synchronize();
+  std::vector<double> values(static_cast<std::size_t>(count * width));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(content, i, dtype_);
+  return values;
+}
+
+std::vector<double> Operand::columns(std::int64_t first, std::int64_t count) const {
+  const std::vector<std::byte> content = download();
+  const std::int64_t width = elements_ / shape_.front();
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(shape_.front() * count));
+  for (std::int64_t row = 0; row < shape_.front(); ++row)
+    for (std::int64_t column = first; column < first + count; ++column)
+      values.push_back(element(content, static_cast<std::size_t>(row * width + column), dtype_));
+  return values;
+}
+
+}  // namespace stowage::drivers::bench

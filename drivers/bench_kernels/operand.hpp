@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/measure/gpu.hpp"
+#include "execution/dtype.hpp"
+
+namespace stowage::drivers::bench {
+
+enum class Role : unsigned char { input, output, workspace };
+
+/// A named array in device memory.
+class Operand {
+ public:
+  Operand(Gpu& gpu, std::string name, Role role, execution::Dtype dtype,
+          std::vector<std::int64_t> shape);
+
+  const std::string& name() const { return name_; }
+  Role role() const { return role_; }
+  execution::Dtype dtype() const { return dtype_; }
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  std::int64_t elements() const { return elements_; }
+  std::size_t bytes() const;
+  void* data() const { return memory_->data(); }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(memory_->data());
+  }
+
+  /// Nearly normal values, made on the device; fp32 and bf16. The stream is the operand's name.
+  void fill_normal(std::int64_t seed, double mean, double deviation);
+  /// Bytes 0xff: NaN in every floating type.
+  void poison();
+  void upload(const void* from);
+
+  /// All bytes, on the host; waits for the queue.
+  std::vector<std::byte> download() const;
+  /// Rows [first, first + count) of the first dimension as doubles; fp32 and bf16.
+  std::vector<double> rows(std::int64_t first, std::int64_t count) const;
+  std::vector<double> values() const { return rows(0, shape_.front()); }
+  /// Columns [first, first + count) of all rows of a matrix, dense.
+  std::vector<double> columns(std::int64_t first, std::int64_t count) const;
+
+ private:
+  Gpu& gpu_;
+  std::string name_;
+  Role role_;
+  execution::Dtype dtype_;
+  std::vector<std::int64_t> shape_;
+  std::int64_t elements_;
+  std::unique_ptr<execution::Arena> memory_;
+};
+
+}  // namespace stowage::drivers::bench

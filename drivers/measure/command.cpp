@@ -1,0 +1,45 @@
+#include "drivers/measure/command.hpp"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "parallel/run_main.hpp"
+#include "version/version.hpp"
+
+namespace stowage::drivers {
+
+int measure_main(int argc, char** argv, const std::string& name, const std::string& summary,
+                 MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
+                 const std::function<execution::Exit()>& run) {
+  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    if (world.size() != 1)
+      throw execution::Error(execution::Exit::environment,
+                             fmt::format("{} runs on 1 rank, {} were started", name, world.size()));
+    bool version = false;
+    CLI::App app(summary, name);
+    app.add_option("--out", options.output, "Path of the result set (HDF5)");
+    app.add_option("--device", options.device, "Index of the GPU")->check(CLI::NonNegativeNumber);
+    app.add_option("--samples", options.samples, "Times taken of each case (default 50)")
+        ->check(CLI::Range(1, 1000000));
+    app.add_option("--seed", options.seed, "Of the random operands")->check(CLI::NonNegativeNumber);
+    app.add_flag("--version", version, "Print the version");
+    add_options(app);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      fmt::print("{}", app.help());
+      return execution::Exit::valid;
+    } catch (const CLI::ParseError& error) {
+      execution::throw_usage("command line: {} (--help lists the options)", error.what());
+    }
+    if (version) {
+      fmt::print("{} {} ({}, {})\n", name, version::build_info().release,
+                 version::build_info().git_describe, version::build_info().compiler);
+      return execution::Exit::valid;
+    }
+    return run();
+  });
+}
+
+}  // namespace stowage::drivers
