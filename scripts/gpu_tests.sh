@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_tests.sh [FOLDER [GTEST_ARGUMENT...]]: runs the test programs that need a GPU out of a build
-# that was made on another machine (cmake --preset device), where ctest's absolute paths do not hold.
+# gpu_tests.sh [FOLDER [GTEST_ARGUMENT...]]: runs the test programs that need a GPU, out of a build
+# made on another machine (cmake --preset device); ctest needs the paths of the machine that built.
 # FOLDER is where the programs lie: build/device/ctest/bin.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -11,13 +11,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/common.sh
 source scripts/lib/packages.sh
 source scripts/lib/build.sh
+source scripts/lib/text.sh
 
 case ${1:-} in
   -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 esac
 preset=${STOWAGE_PRESET:-host}
 ranks=${STOWAGE_RANKS:-2}
-text=data/kjv.txt
 output=runs/quickstart
 
 ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}"
@@ -25,14 +25,7 @@ ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}"
 say "Building the trainer (build/$preset)"
 configure "$preset" OFF
 build "$preset" stowage_train
-
-# The King James text: public domain, 4.3 MB, a chapter starts with a heading such as "Genesis 1".
-if [ ! -s "$text" ]; then
-  say "Extracting the training text to $text"
-  mkdir -p data
-  bible 'gen1:1-rev22:21' </dev/null >"$text.new"
-  mv "$text.new" "$text"
-fi
+ensure_text
 
 say "Training on $ranks ranks"
 mkdir -p "$output"

@@ -4,30 +4,35 @@
 #   scripts/test.sh            host build and tests; device code too where nvcc is found
 #   scripts/test.sh --all      also the unit tests under sanitizers, and the quick start
 #   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
+#
+# Environment: STOWAGE_PRESET (cuda where nvcc is found, otherwise host).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/common.sh
 source scripts/lib/packages.sh
 source scripts/lib/build.sh
+source scripts/lib/text.sh
 
 all=no
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=yes ;;
     --) shift && break ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
     *) die "unknown argument '$1'; see --help" ;;
   esac
   shift
 done
 
-preset=host
-if find_nvcc; then
-  preset=cuda
+preset=${STOWAGE_PRESET:-}
+if [ -z "$preset" ]; then
+  preset=host
+  ! find_nvcc || preset=cuda
 fi
 
 set_up() {
   ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
+  ensure_text
   configure "$preset" ON
 }
 
@@ -51,7 +56,7 @@ needed_phase "set-up and configure" 5 set_up
 if [ "$preset" = cuda ]; then
   needed_phase "CUDA compile" 20 build cuda stowage_cuda_objects
 else
-  skip_phase "CUDA compile" "no nvcc"
+  skip_phase "CUDA compile" "preset $preset"
 fi
 needed_phase "host build" 8 build "$preset"
 phase "tests" 10 run_tests "$@"
