@@ -7,6 +7,9 @@ namespace stowage::kernels {
 
 /// The sum of term(0) + … + term(count - 1), in an order that depends on `count` alone: sixteen
 /// strided partial sums, which compilers turn into vector additions, then a pairwise tree.
+///
+/// A term must not load under a condition: gcc 12.2 with AVX then sums wrong elements. Load first,
+/// then select.
 template <class T, class Term>
 inline T ordered_sum(std::int64_t count, Term&& term) {
   constexpr std::int64_t kLanes = 16;
