@@ -9,7 +9,7 @@ using execution::Plan;
 using execution::Region;
 using execution::StepRange;
 
-std::vector<LiveRange> live_ranges(const execution::Program&, const Plan& plan) {
+std::vector<LiveRange> live_ranges(const Plan& plan) {
   std::vector<LiveRange> by_place(plan.places.size());
   for (const StepRange& section : plan.sections)
     for (int i = section.begin; i < section.end; ++i)

@@ -18,7 +18,7 @@ struct LiveRange {
 ///
 /// A place is live from its first write to its last use. One that is written before a repeating
 /// section and used inside it lives until that section's end, since the next period needs it again.
-std::vector<LiveRange> live_ranges(const execution::Program& program, const execution::Plan& plan);
+std::vector<LiveRange> live_ranges(const execution::Plan& plan);
 
 /// Aligned bytes of live places at each step, for one region.
 std::vector<std::size_t> live_bytes_by_step(const execution::Plan& plan,

@@ -75,8 +75,8 @@ class Placement {
   std::vector<int> first_;
 };
 
-void place_transients(const Program& program, Plan& plan, std::size_t alignment) {
-  const std::vector<LiveRange> ranges = live_ranges(program, plan);
+void place_transients(Plan& plan, std::size_t alignment) {
+  const std::vector<LiveRange> ranges = live_ranges(plan);
   std::vector<Block> blocks;
   for (const LiveRange& range : ranges) {
     const Place& place = plan.places[static_cast<std::size_t>(range.place)];
@@ -113,7 +113,7 @@ Plan plan_keep(const Program& program, const execution::PersistentLayout& layout
       plan.steps.push_back(std::move(step));
     }
   }
-  place_transients(program, plan, options.alignment);
+  place_transients(plan, options.alignment);
   add_edges(program, plan);
   return plan;
 }

@@ -28,7 +28,6 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       directory_name_(deck.get<std::string>("checkpoint.directory")),
       resume_(deck.get<std::string>("checkpoint.resume")),
       deck_text_(deck.text()),
-      numerics_(deck.numerics_sha256()),
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
       directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
   if (enabled() && world_.rank() == 0) directory_.require_writable();
@@ -111,8 +110,7 @@ std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader&
     bytes = directory_.save({.step = step,
                              .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
                                         {"loader.epoch", position.epoch},
-                                        {"loader.sample", position.sample},
-                                        {"numerics", numerics_}},
+                                        {"loader.sample", position.sample}},
                              .deck = deck_text_},
                             sources);
   }

@@ -42,7 +42,6 @@ class Checkpointing {
   std::string found_;  ///< path of the checkpoint to resume from, or empty
   std::int64_t first_step_ = 0;
   std::string deck_text_;
-  std::string numerics_;
   std::int64_t interval_;
   results::CheckpointDirectory directory_;
 };

@@ -131,9 +131,9 @@ void Recording::begin(const layers::TrainerPlan& plan) {
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
   const auto& training = *plan.training().back();
-  const auto live = offload::live_bytes_by_step(
-      training.plan, offload::live_ranges(training.recorded.program, training.plan),
-      execution::Region::transient, execution::kAlignment);
+  const auto live =
+      offload::live_bytes_by_step(training.plan, offload::live_ranges(training.plan),
+                                  execution::Region::transient, execution::kAlignment);
   results::Series& memory = set_->series(
       "memory", "op", {{"transient", "B", "live transient bytes at each step of the plan"}});
   for (std::size_t i = 0; i < live.size(); ++i)

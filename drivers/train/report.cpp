@@ -19,7 +19,7 @@ double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 /// Bytes of live transient tensors by module at the fullest moment of a plan.
 std::map<std::string, std::size_t> peak_by_module(const execution::Program& program,
                                                   const execution::Plan& plan) {
-  const auto ranges = offload::live_ranges(program, plan);
+  const auto ranges = offload::live_ranges(plan);
   const auto live = offload::live_bytes_by_step(plan, ranges, execution::Region::transient,
                                                 execution::kAlignment);
   const auto fullest = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
