@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "execution/queue.hpp"
+#include "execution/timing.hpp"
 
 namespace stowage::execution {
 
@@ -44,6 +45,8 @@ class Backend {
   virtual std::unique_ptr<Arena> allocate(MemoryKind kind, std::size_t bytes) = 0;
   virtual std::unique_ptr<Queue> make_queue(Lane lane, std::string name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  /// An event that also tells when it happened; it costs a little more.
+  virtual std::unique_ptr<TimedEvent> make_timed_event() = 0;
 
   /// Starts to record what is enqueued on `queue`, and on queues that join it by waiting for an
   /// event recorded in it, instead of running it.

@@ -27,6 +27,10 @@ struct CudaDevice {
   std::size_t free_bytes = 0;  ///< now
 };
 
+/// GPUs that this process sees, at least one.
+/// @throws Error (exit 3) if there is none, no driver, or a driver too old for this program
+int cuda_device_count();
+
 /// Describes a GPU and makes it the current one of this thread.
 /// @throws Error (exit 3) if there is no such GPU, no driver, or a driver too old for this program
 CudaDevice open_cuda_device(int device);

@@ -1,20 +1,11 @@
 #include "execution/executor.hpp"
 
-#include <chrono>
-
 #include "execution/audit.hpp"
 #include "execution/error.hpp"
+#include "execution/observer.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::execution {
-namespace {
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 Executor::Executor(const Program& program, Plan plan, Device& device,
                    const ExecutorOptions& options)
     : program_(program),
@@ -32,8 +23,8 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
                    device_.bytes(static_cast<Region>(r)));
   for (const QueueInfo& queue : plan_.queues) queues_.push_back(&device_.queue(queue));
   for (int i = 0; i < plan_.events; ++i) events_.push_back(device_.backend().make_event());
-  for (int i = 0; i < options_.ring_slots; ++i) done_.push_back(device_.backend().make_event());
-  end_s_.assign(done_.size(), 0);
+  for (int i = 0; i < options_.ring_slots; ++i)
+    done_.push_back(device_.backend().make_timed_event());
   if (options_.audit) {
     STOWAGE_ASSERT(device_.backend().name() == "host", "audit mode needs the host backend");
     audit_ = std::make_unique<Audit>(device_.device_arena());
@@ -79,12 +70,11 @@ void Executor::step() {
                    "input {} of program {} was not staged", info.name, program_.name());
     staged_[i] = 0;
   }
+  for (Observer* observer : observers_) observer->begin_step();
   for (const StepRange& section : plan_.sections)
     for (int repetition = 0; repetition < section.repeat; ++repetition)
       for (int i = section.begin; i < section.end; ++i) issue(i);
   const auto slot = static_cast<std::size_t>(steps_ % options_.ring_slots);
-  if (queues_[0]->stream() == nullptr)
-    queues_[0]->enqueue([end = &end_s_[slot]] { *end = steady_seconds(); });
   queues_[0]->record(*done_[slot]);
   ++steps_;
 }
@@ -101,7 +91,11 @@ void Executor::issue(int index) {
     device_.synchronize();
     audit_->close(describe(program_, step));
   } else {
+    if (step.what != Step::What::mark)
+      for (Observer* observer : observers_) observer->before(index, queue);
     work(step, bound, queue);
+    if (step.what != Step::What::mark)
+      for (Observer* observer : observers_) observer->after(index, queue);
   }
   if (step.records >= 0) queue.record(*events_[static_cast<std::size_t>(step.records)]);
 }
@@ -147,9 +141,6 @@ std::span<const std::byte> Executor::result(Tensor output, int ago) {
   return ring_.slot(output, steps_ - 1 - ago);
 }
 
-double Executor::end_time_s(int ago) {
-  done_[slot_of(ago)]->synchronize();
-  return end_s_[slot_of(ago)];
-}
+double Executor::end_time_s(int ago) { return done_[slot_of(ago)]->time_s(); }
 
 }  // namespace stowage::execution

@@ -12,6 +12,7 @@
 namespace stowage::execution {
 
 class Audit;
+class Observer;
 
 struct ExecutorOptions {
   int ring_slots = 3;  ///< the host runs at most ring_slots - 1 steps ahead
@@ -37,8 +38,12 @@ class Executor {
   std::span<const std::byte> result(Tensor output, int ago = 0);
 
   /// When the last op of a step ended (`ago` as in result()), in seconds of the steady clock, taken
-  /// on queue 0 itself: the host may look later. Blocks until then. Host backend.
+  /// on queue 0 itself: the host may look later. Blocks until then.
   double end_time_s(int ago = 0);
+
+  /// Adds one who looks on from the next step on; it must live until removed.
+  void add(Observer& observer) { observers_.push_back(&observer); }
+  void remove(Observer& observer) { std::erase(observers_, &observer); }
 
   const Program& program() const { return program_; }
   const Plan& plan() const { return plan_; }
@@ -64,8 +69,8 @@ class Executor {
   std::vector<Bound> bound_;  ///< by step
   std::vector<Queue*> queues_;
   std::vector<std::unique_ptr<Event>> events_;
-  std::vector<std::unique_ptr<Event>> done_;  ///< by ring slot: the end of the step that used it
-  std::vector<double> end_s_;                 ///< by ring slot: when that step ended
+  std::vector<std::unique_ptr<TimedEvent>> done_;  ///< by ring slot: the end of its step
+  std::vector<Observer*> observers_;
   std::unique_ptr<Audit> audit_;
   std::vector<char> staged_;  ///< by tensor id
   long steps_ = 0;

@@ -76,6 +76,24 @@ TEST_F(cuda_backend, events_order_queues) {
   }
 }
 
+TEST_F(cuda_backend, timed_events_tell_when_they_happened) {
+  const auto first = backend->make_timed_event();
+  const auto second = backend->make_timed_event();
+  const double before_s = steady_seconds();
+  compute->record(*first);
+  up(*compute);
+  compute->record(*second);
+  d2h->wait(*second);
+  d2h->synchronize();
+  const double after_s = steady_seconds();
+  constexpr double kAnchor_s = 200e-6;  // how well the device's clock is tied to the host's
+  EXPECT_LE(before_s, first->time_s() + kAnchor_s);
+  EXPECT_LE(second->time_s(), after_s + kAnchor_s);
+  const double time_s = second->time_s() - first->time_s();
+  EXPECT_GT(time_s, static_cast<double>(kBytes) / 1e12);  // no link is that fast
+  EXPECT_LT(time_s, after_s - before_s);
+}
+
 TEST_F(cuda_backend, event_never_recorded_is_done) {
   EXPECT_TRUE(event->done());
   event->synchronize();

@@ -24,6 +24,21 @@ TEST_P(host_event, without_record_is_done_and_no_wait) {
   EXPECT_TRUE(ran);
 }
 
+TEST_P(host_event, timed_event_tells_when_it_happened) {
+  const auto begin = backend->make_timed_event();
+  const auto end = backend->make_timed_event();
+  const double before_s = steady_seconds();
+  compute->record(*begin);
+  compute->enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  compute->record(*end);
+  d2h->wait(*end);  // it orders queues like any other
+  d2h->synchronize();
+  const double after_s = steady_seconds();
+  EXPECT_LE(before_s, begin->time_s());
+  EXPECT_LE(end->time_s(), after_s);
+  EXPECT_GE(end->time_s() - begin->time_s(), 5e-3);
+}
+
 TEST_P(host_event, wait_orders_two_queues) {
   int value = 0, seen = -1;
   compute->enqueue([&] { gate.pass(); });

@@ -37,6 +37,12 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaEvent>();
   }
 
+  std::unique_ptr<TimedEvent> make_timed_event() override {
+    make_current();
+    if (!clock_) clock_ = std::make_shared<DeviceClock>();
+    return std::make_unique<CudaTimedEvent>(clock_);
+  }
+
   void begin_capture(Queue& queue) override { cuda_queue(queue).begin_capture(); }
   std::unique_ptr<Graph> end_capture(Queue& queue) override {
     return cuda_queue(queue).end_capture();
@@ -47,6 +53,7 @@ class CudaBackend final : public Backend {
   void make_current() const { STOWAGE_CUDA(cudaSetDevice(device_)); }
 
   int device_;
+  std::shared_ptr<DeviceClock> clock_;  ///< made with the first timed event
   std::atomic<std::uint64_t> allocations_ = 0;
 };
 

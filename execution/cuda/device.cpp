@@ -22,9 +22,11 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
-/// GPUs that this process sees.
-int visible_devices(int driver, int runtime) {
-  int count = 0;
+/// GPUs that this process sees, or 0.
+int visible_devices() {
+  int driver = 0, runtime = 0, count = 0;
+  STOWAGE_CUDA(cudaRuntimeGetVersion(&runtime));
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess) return count;
   (void)cudaGetLastError();
@@ -39,12 +41,17 @@ int visible_devices(int driver, int runtime) {
 
 }  // namespace
 
+int cuda_device_count() {
+  const int count = visible_devices();
+  if (count == 0) throw_environment("no GPU: the NVIDIA driver shows none to this process");
+  return count;
+}
+
 CudaDevice open_cuda_device(int device) {
   CudaDevice found;
   STOWAGE_CUDA(cudaRuntimeGetVersion(&found.runtime));
   if (cudaDriverGetVersion(&found.driver) != cudaSuccess) found.driver = 0;
-  const int count = visible_devices(found.driver, found.runtime);
-  if (count == 0) throw_environment("no GPU: the NVIDIA driver shows none to this process");
+  const int count = cuda_device_count();
   if (device < 0 || device >= count)
     throw_environment("GPU {} was asked for, this process sees {} ({} to {})", device, count, 0,
                       count - 1);

@@ -1,18 +1,15 @@
 #include "execution/cuda/event.hpp"
 
+#include <utility>
+
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::execution::cuda {
+namespace {
 
-CudaEvent::CudaEvent() { STOWAGE_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-
-CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }
-
-void CudaEvent::synchronize() { STOWAGE_CUDA(cudaEventSynchronize(event_)); }
-
-bool CudaEvent::done() {
-  const cudaError_t code = cudaEventQuery(event_);
+bool has_happened(cudaEvent_t event) {
+  const cudaError_t code = cudaEventQuery(event);
   if (code == cudaErrorNotReady) {
     (void)cudaGetLastError();
     return false;
@@ -21,7 +18,33 @@ bool CudaEvent::done() {
   return true;
 }
 
+}  // namespace
+
+CudaEvent::CudaEvent() { STOWAGE_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+
+CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }
+
+void CudaEvent::synchronize() { STOWAGE_CUDA(cudaEventSynchronize(event_)); }
+
+bool CudaEvent::done() { return has_happened(event_); }
+
+CudaTimedEvent::CudaTimedEvent(std::shared_ptr<DeviceClock> clock) : clock_(std::move(clock)) {
+  STOWAGE_CUDA(cudaEventCreate(&event_));
+}
+
+CudaTimedEvent::~CudaTimedEvent() { (void)cudaEventDestroy(event_); }
+
+void CudaTimedEvent::synchronize() { STOWAGE_CUDA(cudaEventSynchronize(event_)); }
+
+bool CudaTimedEvent::done() { return has_happened(event_); }
+
+double CudaTimedEvent::time_s() {
+  synchronize();
+  return clock_->seconds(event_);
+}
+
 cudaEvent_t cuda_event(Event& event) {
+  if (auto* timed = dynamic_cast<CudaTimedEvent*>(&event)) return timed->handle();
   auto* ours = dynamic_cast<CudaEvent*>(&event);
   if (ours == nullptr) throw Error(Exit::runtime, "an event of another backend on a cuda queue");
   return ours->handle();

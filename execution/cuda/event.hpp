@@ -2,7 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include "execution/queue.hpp"
+#include <memory>
+
+#include "execution/cuda/clock.hpp"
+#include "execution/timing.hpp"
 
 namespace stowage::execution::cuda {
 
@@ -20,6 +23,25 @@ class CudaEvent final : public Event {
   cudaEvent_t handle() const { return event_; }
 
  private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// A CUDA event with timing.
+class CudaTimedEvent final : public TimedEvent {
+ public:
+  explicit CudaTimedEvent(std::shared_ptr<DeviceClock> clock);
+  CudaTimedEvent(const CudaTimedEvent&) = delete;
+  CudaTimedEvent& operator=(const CudaTimedEvent&) = delete;
+  ~CudaTimedEvent() override;
+
+  void synchronize() override;
+  bool done() override;
+  double time_s() override;
+
+  cudaEvent_t handle() const { return event_; }
+
+ private:
+  std::shared_ptr<DeviceClock> clock_;
   cudaEvent_t event_ = nullptr;
 };
 

@@ -31,6 +31,10 @@ class HostBackend final : public Backend {
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(state_); }
 
+  std::unique_ptr<TimedEvent> make_timed_event() override {
+    return std::make_unique<HostTimedEvent>(state_);
+  }
+
   void begin_capture(Queue& queue) override { host_queue(queue).begin_capture(); }
 
   std::unique_ptr<Graph> end_capture(Queue& queue) override {

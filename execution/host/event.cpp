@@ -42,7 +42,13 @@ void HostEvent::check_outside(const Lock& lock) const {
   if (state_->capture) state_->capture->fail(lock, "the host asked for an event recorded in it");
 }
 
+double HostTimedEvent::time_s() {
+  synchronize();
+  return *stamp_;
+}
+
 const std::shared_ptr<EventState>& host_event(Event& event) {
+  if (auto* timed = dynamic_cast<HostTimedEvent*>(&event)) return timed->state();
   auto* ours = dynamic_cast<HostEvent*>(&event);
   if (ours == nullptr) throw Error(Exit::runtime, "an event of another backend on a host queue");
   return ours->state();

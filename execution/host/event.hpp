@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "execution/host/task.hpp"
+#include "execution/timing.hpp"
 
 namespace stowage::execution::host {
 
@@ -35,6 +36,24 @@ class HostEvent final : public Event {
   void check_outside(const Lock& lock) const;
 
   std::shared_ptr<EventState> state_;
+};
+
+/// The same with the time of the latest record, which is a task of its own in the queue.
+class HostTimedEvent final : public TimedEvent {
+ public:
+  explicit HostTimedEvent(std::shared_ptr<BackendState> backend) : event_(std::move(backend)) {}
+
+  void synchronize() override { event_.synchronize(); }
+  bool done() override { return event_.done(); }
+  double time_s() override;
+
+  const std::shared_ptr<EventState>& state() const { return event_.state(); }
+  /// Where the queue that records the event writes the time.
+  const std::shared_ptr<double>& stamp() const { return stamp_; }
+
+ private:
+  HostEvent event_;
+  std::shared_ptr<double> stamp_ = std::make_shared<double>(0);
 };
 
 /// @throws Error if the event was not made by a host backend

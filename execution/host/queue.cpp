@@ -51,6 +51,8 @@ void HostQueue::copy(void* to, const void* from, std::size_t bytes) {
 
 void HostQueue::record(Event& event, EventUse use) {
   const auto& state = host_event(event);
+  if (auto* timed = dynamic_cast<HostTimedEvent*>(&event))
+    enqueue([stamp = timed->stamp()] { *stamp = steady_seconds(); });
   const Lock lock(schedule_mutex());
   check_use(use);
   if (!capture_) {
