@@ -1,7 +1,9 @@
 #include "kernels/linear/linear.hpp"
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/linear/dense_product.hpp"
+#include "kernels/linear/mixed_product.hpp"
 
 namespace stowage::kernels {
 
@@ -42,12 +44,16 @@ void linear_forward(Queue& queue, const View& x, const View& w, const View& y) {
   const Dtype result = result_dtype(operands, y, "y", storage);
   operands.check(w, "w", storage, {m, k});
   operands.check(y, "y", result, {n, m});
-  run(queue, "linear_forward", storage,
-      [=, x = Address(x), w = Address(w), y = Address(y)]<class S>() {
-        with_result_type<S>(result != storage, [&]<class Y>() {
-          linear_forward_ref(n, m, k, x.as<const S>(), w.as<const S>(), y.as<Y>());
-        });
-      });
+  const auto reference = [=, x = Address(x), w = Address(w), y = Address(y)]<class S>() {
+    with_result_type<S>(result != storage, [&]<class Y>() {
+      linear_forward_ref(n, m, k, x.as<const S>(), w.as<const S>(), y.as<Y>());
+    });
+  };
+  run(queue, "linear_forward", storage, reference, [&]<class>(void* stream) {
+    dense_product(dense_shape(n, m, k, Transpose::no, Transpose::yes, storage, result, false),
+                  x.data[0], w.data[0], y.data[0], static_cast<cudaStream_t>(stream));
+    return 0;
+  });
 }
 
 void linear_backward_input(Queue& queue, const View& dy, const View& w, const View& dx,
@@ -60,13 +66,22 @@ void linear_backward_input(Queue& queue, const View& dy, const View& w, const Vi
   const Dtype gradient = result_dtype(operands, dy, "dy", storage);
   operands.check(w, "w", storage, {m, k});
   operands.check(dy, "dy", gradient, {n, m});
-  run(queue, "linear_backward_input", storage,
-      [=, dy = Address(dy), w = Address(w), dx = Address(dx)]<class S>() {
-        with_result_type<S>(gradient != storage, [&]<class Y>() {
-          linear_backward_input_ref(n, m, k, dy.as<const Y>(), w.as<const S>(), dx.as<S>(),
-                                    accumulate);
-        });
-      });
+  const auto reference = [=, dy = Address(dy), w = Address(w), dx = Address(dx)]<class S>() {
+    with_result_type<S>(gradient != storage, [&]<class Y>() {
+      linear_backward_input_ref(n, m, k, dy.as<const Y>(), w.as<const S>(), dx.as<S>(), accumulate);
+    });
+  };
+  run(queue, "linear_backward_input", storage, reference, [&]<class>(void* handle) {
+    const auto stream = static_cast<cudaStream_t>(handle);
+    if (gradient != storage)
+      mixed_backward_input(n, m, k, dy.as<const float>(), w.data[0], dx.data[0], accumulate,
+                           stream);
+    else
+      dense_product(
+          dense_shape(n, k, m, Transpose::no, Transpose::no, storage, storage, accumulate),
+          dy.data[0], w.data[0], dx.data[0], stream);
+    return 0;
+  });
 }
 
 void linear_backward_weight(Queue& queue, const View& dy, const View& x, const View& dw,
@@ -79,13 +94,23 @@ void linear_backward_weight(Queue& queue, const View& dy, const View& x, const V
   const Dtype gradient = result_dtype(operands, dy, "dy", storage);
   operands.check(dy, "dy", gradient, {n, m});
   operands.check(dw, "dw", execution::accumulation(storage), {m, k});
-  run(queue, "linear_backward_weight", storage,
-      [=, dy = Address(dy), x = Address(x), dw = Address(dw)]<class S>() {
-        with_result_type<S>(gradient != storage, [&]<class Y>() {
-          linear_backward_weight_ref(n, m, k, dy.as<const Y>(), x.as<const S>(),
-                                     dw.as<Accumulation<S>>(), accumulate);
-        });
-      });
+  const auto reference = [=, dy = Address(dy), x = Address(x), dw = Address(dw)]<class S>() {
+    with_result_type<S>(gradient != storage, [&]<class Y>() {
+      linear_backward_weight_ref(n, m, k, dy.as<const Y>(), x.as<const S>(),
+                                 dw.as<Accumulation<S>>(), accumulate);
+    });
+  };
+  run(queue, "linear_backward_weight", storage, reference, [&]<class>(void* handle) {
+    const auto stream = static_cast<cudaStream_t>(handle);
+    if (gradient != storage)
+      mixed_backward_weight(n, m, k, dy.as<const float>(), x.data[0], dw.as<float>(), accumulate,
+                            stream);
+    else
+      dense_product(
+          dense_shape(m, k, n, Transpose::yes, Transpose::no, storage, Dtype::fp32, accumulate),
+          dy.data[0], x.data[0], dw.data[0], stream);
+    return 0;
+  });
 }
 
 Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,

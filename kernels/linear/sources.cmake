@@ -1,1 +1,3 @@
-stowage_kernels(SOURCES linear.cpp linear_ref.cpp)
+stowage_kernels(SOURCES linear.cpp linear_ref.cpp
+  CUDA_SOURCES dense_product.cpp mixed_product.cpp mixed_product.cu product_plan.cpp
+    product_table.cpp)

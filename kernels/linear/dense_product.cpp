@@ -1,0 +1,158 @@
+#include "kernels/linear/dense_product.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "execution/cuda_check.hpp"
+#include "execution/error.hpp"
+#include "kernels/linear/product_plan.hpp"
+#include "kernels/linear/product_table.hpp"
+
+namespace stowage::kernels {
+namespace {
+
+using execution::Dtype;
+
+constexpr std::size_t kRoomBytes = kProductWorkspaceBytes + kProductScratchBytes;
+
+// A product with its one algorithm.
+struct Prepared {
+  std::unique_ptr<ProductPlan> plan;
+  bool from_table = false;
+};
+
+// What products need and keep: one entry per shape, and memory per stream. It is never destroyed:
+// graphs that hold its addresses may outlive every other object, and the driver frees all at exit.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::pair<int, ProductShape>, Prepared> products;
+  std::map<std::pair<int, cudaStream_t>, std::byte*> rooms;
+  std::map<int, std::string> device_names;
+
+  static Registry& instance() {
+    static auto* registry = new Registry;
+    return *registry;
+  }
+};
+
+int current_device() {
+  int device = 0;
+  STOWAGE_CUDA(cudaGetDevice(&device));
+  return device;
+}
+
+// Memory for a stream at its first use. Allocation is not a stream operation, so it is let through
+// where the first use happens under capture.
+std::byte* room(Registry& registry, int device, cudaStream_t stream) {
+  std::byte*& memory = registry.rooms[{device, stream}];
+  if (memory != nullptr) return memory;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  STOWAGE_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+  void* allocated = nullptr;
+  const cudaError_t code = cudaMalloc(&allocated, kRoomBytes);
+  STOWAGE_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+  STOWAGE_CUDA(code);
+  memory = static_cast<std::byte*>(allocated);
+  return memory;
+}
+
+const std::string& device_name(Registry& registry, int device) {
+  std::string& name = registry.device_names[device];
+  if (name.empty()) {
+    cudaDeviceProp properties{};
+    STOWAGE_CUDA(cudaGetDeviceProperties(&properties, device));
+    name = properties.name;
+  }
+  return name;
+}
+
+const Prepared& prepared(Registry& registry, int device, const ProductShape& shape) {
+  Prepared& one = registry.products[{device, shape}];
+  if (one.plan) return one;
+  const auto algorithm =
+      tabled_algorithm(device_name(registry, device), product_library_number(), shape);
+  one.from_table = algorithm.has_value();
+  one.plan = algorithm ? std::make_unique<ProductPlan>(shape, *algorithm)
+                       : std::make_unique<ProductPlan>(shape, 1);
+  return one;
+}
+
+bool aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 256 == 0; }
+
+}  // namespace
+
+ProductShape dense_shape(std::int64_t m, std::int64_t n, std::int64_t k, Transpose transpose_a,
+                         Transpose transpose_b, Dtype factors, Dtype result, bool accumulate) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .a_stride = transpose_a == Transpose::yes ? m : k,
+          .b_stride = transpose_b == Transpose::yes ? k : n,
+          .c_stride = n,
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b,
+          .factors = factors,
+          .result = result,
+          .accumulate = accumulate};
+}
+
+std::string text(const ProductShape& shape) {
+  return fmt::format("{}x{}x{} {}{} {}>{}{}", shape.m, shape.n, shape.k,
+                     shape.transpose_a == Transpose::yes ? 'T' : 'N',
+                     shape.transpose_b == Transpose::yes ? 'T' : 'N', name(shape.factors),
+                     name(shape.result), shape.accumulate ? "+" : "");
+}
+
+void dense_product(const ProductShape& shape, const void* a, const void* b, void* c,
+                   cudaStream_t stream) {
+  if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) {
+    const std::size_t size = execution::size_bytes(shape.result);
+    if (!shape.accumulate)
+      STOWAGE_CUDA(cudaMemset2DAsync(c, static_cast<std::size_t>(shape.c_stride) * size, 0,
+                                     static_cast<std::size_t>(shape.n) * size,
+                                     static_cast<std::size_t>(shape.m), stream));
+    return;
+  }
+  STOWAGE_ASSERT(aligned(a) && aligned(b) && aligned(c),
+                 "an operand of the product {} is not aligned to 256 bytes", text(shape));
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  const int device = current_device();
+  std::byte* workspace = room(registry, device, stream);
+  prepared(registry, device, shape).plan->run(0, a, b, c, workspace, stream);
+}
+
+void prepare_products(cudaStream_t stream) {
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  room(registry, current_device(), stream);
+}
+
+std::size_t product_workspaces_bytes() {
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  return registry.rooms.size() * kRoomBytes;
+}
+
+void* product_scratch(cudaStream_t stream) {
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  return room(registry, current_device(), stream) + kProductWorkspaceBytes;
+}
+
+std::vector<ProductRecord> products_used() {
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  std::vector<ProductRecord> records;
+  for (const auto& [key, one] : registry.products)
+    records.push_back({key.second, one.plan->algorithm_text(0), one.from_table});
+  return records;
+}
+
+}  // namespace stowage::kernels

@@ -1,0 +1,223 @@
+#include "kernels/linear/product_plan.hpp"
+
+#include <cublasLt.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <source_location>
+#include <vector>
+
+#include "execution/cuda_check.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::kernels {
+namespace {
+
+using execution::Dtype;
+
+constexpr std::uint32_t kAlignment = 256;      // of operands, in bytes: what callers promise
+constexpr std::uint32_t kLeastAlignment = 16;  // brings other algorithms to the front
+
+static_assert(sizeof(ProductAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
+
+void check(cublasStatus_t code, const char* call,
+           std::source_location at = std::source_location::current()) {
+  if (code != CUBLAS_STATUS_SUCCESS)
+    execution::throw_call_failed("cuBLASLt", call, static_cast<long long>(code),
+                                 cublasLtGetStatusString(code), at);
+}
+
+// One handle for each GPU, for the whole process: it holds no workspace and serves any stream.
+cublasLtHandle_t library() {
+  constexpr int kDevices = 64;
+  static std::array<cublasLtHandle_t, kDevices> handles{};
+  int device = 0;
+  STOWAGE_CUDA(cudaGetDevice(&device));
+  STOWAGE_ASSERT(device < kDevices, "GPU {}", device);
+  cublasLtHandle_t& handle = handles[static_cast<std::size_t>(device)];
+  if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
+  return handle;
+}
+
+cudaDataType_t type(Dtype dtype) { return dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+// A row-major (rows, columns) as the library sees it: a column-major (columns, rows).
+cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t columns,
+                              std::int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, type(dtype), static_cast<std::uint64_t>(columns),
+                                   static_cast<std::uint64_t>(rows), stride),
+        "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+int attribute(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t name) {
+  std::uint32_t value = 0;  // some are 16 bits wide: the rest stays zero
+  std::size_t written = 0;
+  if (cublasLtMatmulAlgoConfigGetAttribute(&algorithm, name, &value, sizeof value, &written) ==
+      CUBLAS_STATUS_SUCCESS)
+    return static_cast<int>(value);
+  std::uint16_t narrow = 0;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, name, &narrow, sizeof narrow, &written),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  return narrow;
+}
+
+template <class T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name,
+         T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+}  // namespace
+
+// The library is column-major: it computes c^T (n, m) = op(b)^T op(a)^T from the same bytes, so b
+// is its first factor, and a matrix stored as its name says enters without transposition.
+struct ProductPlan::State {
+  ProductShape shape;
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  std::vector<cublasLtMatmulHeuristicResult_t> found;
+
+  explicit State(const ProductShape& s) : shape(s) {
+    const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+    check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    const cublasOperation_t op_first = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_second = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &op_first,
+                                         sizeof op_first),
+          "cublasLtMatmulDescSetAttribute");
+    check(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &op_second,
+                                         sizeof op_second),
+          "cublasLtMatmulDescSetAttribute");
+    first = layout(s.factors, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride);
+    second = layout(s.factors, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride);
+    result = layout(s.result, s.m, s.n, s.c_stride);
+  }
+  ~State() {
+    for (cublasLtMatrixLayout_t one : {first, second, result})
+      if (one != nullptr) (void)cublasLtMatrixLayoutDestroy(one);
+    if (product != nullptr) (void)cublasLtMatmulDescDestroy(product);
+  }
+
+  // What the library's heuristics name for this product, best first by their estimate.
+  std::vector<cublasLtMatmulHeuristicResult_t> heuristics(int most, std::uint32_t alignment) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        std::uint64_t{kProductWorkspaceBytes});
+    // Partial sums of a split product in fp32 only: never rounded to bf16 on their way.
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    for (const auto operand :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      set(preference, operand, alignment);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+    int count = 0;
+    const cublasStatus_t code =
+        cublasLtMatmulAlgoGetHeuristic(library(), product, first, second, result, result,
+                                       preference, most, results.data(), &count);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    if (code != CUBLAS_STATUS_NOT_SUPPORTED) check(code, "cublasLtMatmulAlgoGetHeuristic");
+    results.resize(static_cast<std::size_t>(count));
+    return results;
+  }
+
+  // Adds an algorithm that the library accepts for this product, once.
+  void add(const cublasLtMatmulAlgo_t& algorithm) {
+    for (const auto& one : found)
+      if (std::memcmp(&one.algo, &algorithm, sizeof algorithm) == 0) return;
+    cublasLtMatmulHeuristicResult_t accepted{};
+    if (cublasLtMatmulAlgoCheck(library(), product, first, second, result, result, &algorithm,
+                                &accepted) != CUBLAS_STATUS_SUCCESS ||
+        accepted.workspaceSize > kProductWorkspaceBytes)
+      return;
+    accepted.algo = algorithm;
+    found.push_back(accepted);
+  }
+
+  // The heuristics name few algorithms for a shape; those that they name for its neighbours, twice
+  // as large or half as large in one extent, often serve it too, and some serve it better.
+  void search() {
+    constexpr int kMost = 32;
+    for (const auto& one : heuristics(kMost, kLeastAlignment)) add(one.algo);
+    for (std::int64_t ProductShape::*extent :
+         {&ProductShape::m, &ProductShape::n, &ProductShape::k})
+      for (const bool larger : {true, false}) {
+        ProductShape other = shape;
+        other.*extent = larger ? other.*extent * 2 : std::max<std::int64_t>(other.*extent / 2, 1);
+        const State neighbour(dense_shape(other.m, other.n, other.k, other.transpose_a,
+                                          other.transpose_b, other.factors, other.result,
+                                          other.accumulate));
+        for (const auto& one : neighbour.heuristics(kMost, kAlignment)) add(one.algo);
+      }
+  }
+};
+
+ProductPlan::ProductPlan(const ProductShape& shape, int candidates)
+    : state_(std::make_unique<State>(shape)) {
+  State& s = *state_;
+  s.found = s.heuristics(candidates, kAlignment);
+  STOWAGE_ASSERT(!s.found.empty(), "cuBLASLt names no algorithm for {}", text(shape));
+  if (candidates > 1) s.search();
+  s.found.resize(std::min(s.found.size(), static_cast<std::size_t>(candidates)));
+}
+
+ProductPlan::ProductPlan(const ProductShape& shape, const ProductAlgorithm& algorithm)
+    : state_(std::make_unique<State>(shape)) {
+  State& s = *state_;
+  cublasLtMatmulAlgo_t given;
+  std::memcpy(&given, algorithm.data(), sizeof given);
+  s.add(given);
+  STOWAGE_ASSERT(!s.found.empty(), "{} does not accept the table's algorithm for {}",
+                 product_library(), text(shape));
+}
+
+ProductPlan::~ProductPlan() = default;
+
+int ProductPlan::candidates() const { return static_cast<int>(state_->found.size()); }
+
+ProductAlgorithm ProductPlan::algorithm(int candidate) const {
+  ProductAlgorithm words;
+  std::memcpy(words.data(), &state_->found.at(static_cast<std::size_t>(candidate)).algo,
+              sizeof words);
+  return words;
+}
+
+std::string ProductPlan::algorithm_text(int candidate) const {
+  const auto& algo = state_->found.at(static_cast<std::size_t>(candidate)).algo;
+  return fmt::format(
+      "algo {}, tile {}, stages {}, split {}, reduction {}, swizzle {}, custom {}, inner {}, "
+      "cluster {}",
+      attribute(algo, CUBLASLT_ALGO_CONFIG_ID), attribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+      attribute(algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+}
+
+void ProductPlan::run(int candidate, const void* a, const void* b, void* c, void* workspace,
+                      cudaStream_t stream) const {
+  const State& s = *state_;
+  const auto& found = s.found.at(static_cast<std::size_t>(candidate));
+  const float one = 1, beta = s.shape.accumulate ? 1 : 0;
+  check(cublasLtMatmul(library(), s.product, &one, b, s.first, a, s.second, &beta, c, s.result, c,
+                       s.result, &found.algo, workspace, found.workspaceSize, stream),
+        "cublasLtMatmul");
+}
+
+std::size_t product_library_number() { return cublasLtGetVersion(); }
+
+std::string product_library() {
+  const std::size_t v = product_library_number();
+  return fmt::format("cuBLASLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
+}  // namespace stowage::kernels
