@@ -1,7 +1,8 @@
 #include "kernels/activation/activation.hpp"
 
+#include "kernels/activation/activation_launch.hpp"
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels {
 
@@ -34,10 +35,23 @@ void activation_forward(Queue& queue, Activation kind, const View& x, const View
   operands.check(x, "x", storage, {rows, activation_width(kind, columns)});
   operands.check_optional(row_weight, "row_weight", execution::accumulation(storage), {rows});
   const std::int32_t* valid = count_address(operands, valid_rows);
-  run(queue, "activation_forward", storage,
+  run(
+      queue, "activation_forward", storage,
       [=, x = Address(x), weight = Address(row_weight), y = Address(y)]<class S>() {
         activation_forward_ref(kind, rows, columns, x.as<const S>(),
                                weight.as<const Accumulation<S>>(), y.as<S>(), valid);
+      },
+      [&]<class S>(void* stream) {
+        return activation::launch(
+            activation::Forward<S>{
+                .kind = kind,
+                .rows = rows,
+                .columns = columns,
+                .x = x.as<const S>(),
+                .row_weight = row_weight ? row_weight.as<const float>() : nullptr,
+                .y = y.as<S>(),
+                .valid_rows = valid},
+            stream);
       });
 }
 
@@ -57,12 +71,27 @@ void activation_backward(Queue& queue, Activation kind, const View& dy, const Vi
   operands.require(static_cast<bool>(row_weight) == static_cast<bool>(drow_weight),
                    "one of row_weight and drow_weight is absent, the other is not");
   const std::int32_t* valid = count_address(operands, valid_rows);
-  run(queue, "activation_backward", storage,
+  run(
+      queue, "activation_backward", storage,
       [=, dy = Address(dy), x = Address(x), weight = Address(row_weight), dx = Address(dx),
        dweight = Address(drow_weight)]<class S>() {
         using A = Accumulation<S>;
         activation_backward_ref(kind, rows, columns, dy.as<const S>(), x.as<const S>(),
                                 weight.as<const A>(), dx.as<S>(), dweight.as<A>(), valid);
+      },
+      [&]<class S>(void* stream) {
+        return activation::launch(
+            activation::Backward<S>{
+                .kind = kind,
+                .rows = rows,
+                .columns = columns,
+                .dy = dy.as<const S>(),
+                .x = x.as<const S>(),
+                .row_weight = row_weight ? row_weight.as<const float>() : nullptr,
+                .dx = dx.as<S>(),
+                .drow_weight = drow_weight ? drow_weight.as<float>() : nullptr,
+                .valid_rows = valid},
+            stream);
       });
 }
 

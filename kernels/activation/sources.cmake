@@ -1,1 +1,1 @@
-stowage_kernels(SOURCES activation.cpp activation_ref.cpp)
+stowage_kernels(SOURCES activation.cpp activation_ref.cpp CUDA_SOURCES activation.cu)

@@ -1,8 +1,11 @@
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 
+#include <algorithm>
+
 #include "kernels/cost.hpp"
+#include "kernels/cross_entropy/linear_cross_entropy_cuda.hpp"
 #include "kernels/cross_entropy/row_chunk.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels {
 
@@ -30,6 +33,24 @@ Dtype check(const Operands& operands, const View& h, const View& w, const View& 
   return storage;
 }
 
+// What both operators give to the GPU.
+template <class S>
+cross_entropy::Operands<S> device_operands(const View& h, const View& w, const View& targets,
+                                           const View& losses, const View& workspace) {
+  return {.tokens = h.extent(0),
+          .vocabulary = w.extent(0),
+          .width = h.extent(1),
+          .h = h.as<const S>(),
+          .w = w.as<const S>(),
+          .targets = targets.as<const std::int32_t>(),
+          .scale = nullptr,
+          .losses = losses.as<float>(),
+          .dh = nullptr,
+          .dw = nullptr,
+          .logits = workspace ? workspace.as<float>() : nullptr,
+          .accumulate = false};
+}
+
 }  // namespace
 
 void linear_cross_entropy(Queue& queue, const View& h, const View& w, const View& targets,
@@ -40,7 +61,8 @@ void linear_cross_entropy(Queue& queue, const View& h, const View& w, const View
   operands.check(scale, "scale", execution::accumulation(storage), {1});
   operands.same(dh, "dh", h);
   operands.check(dw, "dw", execution::accumulation(storage), {w.extent(0), w.extent(1)});
-  run(queue, "linear_cross_entropy", storage,
+  run(
+      queue, "linear_cross_entropy", storage,
       [accumulate, h = ColumnsAddress(all_columns(h)), w = ColumnsAddress(all_columns(w)),
        targets = Address(targets), scale = Address(scale), losses = Address(losses),
        dh = ColumnsAddress(all_columns(dh)), dw = ColumnsAddress(all_columns(dw)),
@@ -49,6 +71,15 @@ void linear_cross_entropy(Queue& queue, const View& h, const View& w, const View
         linear_cross_entropy_ref(h.as<const S>(), w.as<const S>(), targets.as<const std::int32_t>(),
                                  scale.as<const A>(), losses.as<A>(), dh.as<S>(), dw.as<A>(),
                                  room.as<A>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        auto device = device_operands<S>(h, w, targets, losses, workspace);
+        device.scale = scale.as<const float>();
+        device.dh = dh.as<S>();
+        device.dw = dw.as<float>();
+        device.accumulate = accumulate;
+        cross_entropy::enqueue(device, stream);
+        return 0;
       });
 }
 
@@ -56,19 +87,26 @@ void linear_cross_entropy_loss(Queue& queue, const View& h, const View& w, const
                                const View& losses, const View& workspace) {
   const Operands operands("linear_cross_entropy_loss");
   const Dtype storage = check(operands, h, w, targets, losses, workspace);
-  run(queue, "linear_cross_entropy_loss", storage,
+  run(
+      queue, "linear_cross_entropy_loss", storage,
       [h = ColumnsAddress(all_columns(h)), w = ColumnsAddress(all_columns(w)),
        targets = Address(targets), losses = Address(losses), room = Address(workspace)]<class S>() {
         using A = Accumulation<S>;
         linear_cross_entropy_loss_ref(h.as<const S>(), w.as<const S>(),
                                       targets.as<const std::int32_t>(), losses.as<A>(),
                                       room.as<A>());
+      },
+      [&]<class S>(void* stream) {
+        cross_entropy::enqueue(device_operands<S>(h, w, targets, losses, workspace), stream);
+        return 0;
       });
 }
 
 std::size_t linear_cross_entropy_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary,
                                                  std::int64_t /*width*/, Dtype storage) {
-  return static_cast<std::size_t>(cross_entropy_chunk(tokens, vocabulary) * vocabulary) *
+  const std::int64_t rows = std::max(cross_entropy_chunk(tokens, vocabulary),
+                                     cross_entropy_device_chunk(tokens, vocabulary));
+  return static_cast<std::size_t>(rows * vocabulary) *
          execution::size_bytes(execution::accumulation(storage));
 }
 

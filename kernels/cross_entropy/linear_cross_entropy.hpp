@@ -16,8 +16,9 @@ namespace stowage::kernels {
 /// h, dh (n, D) and w (V, D) of one storage dtype; targets (n) int32 in [0, V), or negative for a
 /// token that counts nothing (its loss and its row of dh are 0). scale (1), losses (n) and dw
 /// (V, D) have the accumulation dtype; dw is stored or, with `accumulate`, added to. Works through
-/// chunks of rows, so the logits of all tokens never exist; logits, softmax and dlogits are kept in
-/// the accumulation dtype.
+/// chunks of rows, so the logits of all tokens never exist; logits and softmax are kept in the
+/// accumulation dtype, dlogits too on the host; a GPU rounds dlogits to the storage dtype, because
+/// both gradients are products on tensor cores.
 void linear_cross_entropy(execution::Queue& queue, const execution::View& h,
                           const execution::View& w, const execution::View& targets,
                           const execution::View& scale, const execution::View& losses,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "execution/host_loops.hpp"
@@ -60,6 +61,8 @@ void linear_cross_entropy_ref(Matrix<const S> h, Matrix<const S> w, const std::i
                               Matrix<Accumulation<S>> dw, Accumulation<S>* workspace,
                               bool accumulate) {
   using A = Accumulation<S>;
+  if (h.rows == 0 && !accumulate)
+    for (std::int64_t i = 0; i < dw.rows; ++i) std::fill_n(dw.row(i), dw.columns, A{0});
   for_each_chunk(h, w, workspace, [&](std::int64_t begin, std::int64_t rows, Matrix<A> logits) {
     lose(logits, targets + begin, scale, losses + begin);
     const Matrix<const A> dlogits = logits;

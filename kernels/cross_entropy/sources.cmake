@@ -1,2 +1,3 @@
 stowage_kernels(SOURCES linear_cross_entropy.cpp linear_cross_entropy_ref.cpp loss_sum.cpp
-  loss_sum_ref.cpp)
+    loss_sum_ref.cpp
+  CUDA_SOURCES linear_cross_entropy_cuda.cpp loss_sum.cu softmax.cu)

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/embedding/embedding_launch.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels {
 
@@ -21,10 +22,19 @@ void embedding_forward(Queue& queue, const View& tokens, const View& table, cons
   const std::int64_t n = tokens.extent(0), width = table.extent(1);
   operands.check(tokens, "tokens", Dtype::int32, {n});
   operands.check(x, "x", storage, {n, width});
-  run(queue, "embedding_forward", storage,
+  run(
+      queue, "embedding_forward", storage,
       [=, token = Address(tokens), table = Address(table), x = Address(x)]<class S>() {
         embedding_forward_ref(n, width, token.as<const std::int32_t>(), table.as<const S>(),
                               x.as<S>());
+      },
+      [&]<class S>(void* stream) {
+        return embedding::launch(embedding::Forward<S>{.tokens = n,
+                                                       .width = width,
+                                                       .token = tokens.as<const std::int32_t>(),
+                                                       .table = table.as<const S>(),
+                                                       .x = x.as<S>()},
+                                 stream);
       });
 }
 
@@ -38,15 +48,31 @@ void embedding_backward(Queue& queue, const View& tokens, const View& dx, const 
   operands.check(tokens, "tokens", Dtype::int32, {n});
   operands.check(dtable, "dtable", execution::accumulation(storage), {vocabulary, width});
   operands.workspace(workspace, embedding_backward_workspace_bytes(n, vocabulary));
-  run(queue, "embedding_backward", storage,
+  run(
+      queue, "embedding_backward", storage,
       [=, token = Address(tokens), dx = Address(dx), dtable = Address(dtable)]<class S>() {
         embedding_backward_ref(n, vocabulary, width, token.as<const std::int32_t>(),
                                dx.as<const S>(), dtable.as<Accumulation<S>>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return embedding::launch(embedding::Backward<S>{.tokens = n,
+                                                        .vocabulary = vocabulary,
+                                                        .width = width,
+                                                        .token = tokens.as<const std::int32_t>(),
+                                                        .dx = dx.as<const S>(),
+                                                        .dtable = dtable.as<float>(),
+                                                        .workspace = workspace.data[0],
+                                                        .accumulate = accumulate},
+                                 stream);
       });
 }
 
 std::size_t embedding_backward_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary) {
-  return static_cast<std::size_t>(tokens + vocabulary + 1) * sizeof(std::int32_t);
+  // The arrays of a GPU (token_lists.cuh).
+  const std::int64_t named = tokens + tokens / embedding::kLongList;
+  return static_cast<std::size_t>(named) * sizeof(embedding::NamedToken) +
+         static_cast<std::size_t>(2 * vocabulary + 3 * tokens + embedding::kTotals) *
+             sizeof(std::int32_t);
 }
 
 Cost embedding_forward_cost(std::int64_t tokens, std::int64_t width, Dtype storage) {

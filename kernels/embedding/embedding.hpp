@@ -13,13 +13,15 @@ void embedding_forward(execution::Queue& queue, const execution::View& tokens,
                        const execution::View& table, const execution::View& x);
 
 /// dtable (V, D) in the accumulation dtype of dx (n, D): dtable[v] = sum of dx[t] with
-/// tokens[t] = v, in order of t. Without `accumulate` rows that no token names become zero; with it
+/// tokens[t] = v, in an order that depends on the number of such t alone (on the host that of t).
+/// Without `accumulate` rows that no token names become zero; with it
 /// they are not touched.
 void embedding_backward(execution::Queue& queue, const execution::View& tokens,
                         const execution::View& dx, const execution::View& dtable,
                         const execution::View& workspace, bool accumulate);
 
-/// Room for the tokens sorted by id: n positions, and V + 1 starts.
+/// Room for the positions of each token on a GPU: about 32 bytes for each position and 8 for each
+/// row of the table.
 std::size_t embedding_backward_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary);
 
 execution::Cost embedding_forward_cost(std::int64_t tokens, std::int64_t width,

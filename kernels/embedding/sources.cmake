@@ -1,1 +1,1 @@
-stowage_kernels(SOURCES embedding.cpp embedding_ref.cpp)
+stowage_kernels(SOURCES embedding.cpp embedding_ref.cpp CUDA_SOURCES embedding.cu token_lists.cu)

@@ -1,7 +1,10 @@
 #include "kernels/norm/rmsnorm.hpp"
 
+#include <algorithm>
+
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/norm/norm_launch.hpp"
 #include "kernels/partials.hpp"
 
 namespace stowage::kernels {
@@ -24,11 +27,24 @@ void add_rmsnorm_forward(Queue& queue, const View& x, const View& delta, const V
   operands.require(sum || !delta, "sum is absent although there is a delta");
   operands.check(y, "y", storage, {n, width});
   operands.check(rstd, "rstd", execution::accumulation(storage), {n});
-  run(queue, "add_rmsnorm_forward", storage,
+  run(
+      queue, "add_rmsnorm_forward", storage,
       [=, x = Address(x), delta = Address(delta), w = Address(w), sum = Address(sum),
        y = Address(y), rstd = Address(rstd)]<class S>() {
         add_rmsnorm_forward_ref(n, width, x.as<const S>(), delta.as<const S>(), w.as<const S>(),
                                 sum.as<S>(), y.as<S>(), rstd.as<Accumulation<S>>(), eps);
+      },
+      [&]<class S>(void* stream) {
+        return norm::launch(norm::RmsnormForward<S>{.rows = n,
+                                                    .width = width,
+                                                    .x = x.as<const S>(),
+                                                    .delta = delta ? delta.as<const S>() : nullptr,
+                                                    .w = w.as<const S>(),
+                                                    .sum = sum ? sum.as<S>() : nullptr,
+                                                    .y = y.as<S>(),
+                                                    .rstd = rstd.as<float>(),
+                                                    .eps = static_cast<float>(eps)},
+                            stream);
       });
 }
 
@@ -47,7 +63,8 @@ void rmsnorm_backward(Queue& queue, const View& dy, const View& x, const View& w
   operands.check(dx, "dx", storage, {n, width});
   operands.check(dw, "dw", accumulation, {width});
   operands.workspace(workspace, rmsnorm_backward_workspace_bytes(n, width, storage));
-  run(queue, "rmsnorm_backward", storage,
+  run(
+      queue, "rmsnorm_backward", storage,
       [=, dy = Address(dy), x = Address(x), w = Address(w), rstd = Address(rstd),
        dresidual = Address(dresidual), dx = Address(dx), dw = Address(dw),
        partials = Address(workspace)]<class S>() {
@@ -55,11 +72,27 @@ void rmsnorm_backward(Queue& queue, const View& dy, const View& x, const View& w
         rmsnorm_backward_ref(n, width, dy.as<const S>(), x.as<const S>(), w.as<const S>(),
                              rstd.as<const A>(), dresidual.as<const S>(), dx.as<S>(), dw.as<A>(),
                              partials.as<A>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return norm::launch(
+            norm::RmsnormBackward<S>{.rows = n,
+                                     .width = width,
+                                     .dy = dy.as<const S>(),
+                                     .x = x.as<const S>(),
+                                     .w = w.as<const S>(),
+                                     .rstd = rstd.as<const float>(),
+                                     .dresidual = dresidual ? dresidual.as<const S>() : nullptr,
+                                     .dx = dx.as<S>(),
+                                     .dw = dw.as<float>(),
+                                     .partials = workspace ? workspace.as<float>() : nullptr,
+                                     .accumulate = accumulate},
+            stream);
       });
 }
 
 std::size_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::int64_t width, Dtype storage) {
-  return static_cast<std::size_t>(partial_count(rows) * width) *
+  const std::int64_t partials = std::max(partial_count(rows), std::min(rows, norm::kPartials));
+  return static_cast<std::size_t>(partials * width) *
          execution::size_bytes(execution::accumulation(storage));
 }
 

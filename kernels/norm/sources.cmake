@@ -1,1 +1,2 @@
-stowage_kernels(SOURCES rmsnorm.cpp rmsnorm_ref.cpp gated_rmsnorm.cpp gated_rmsnorm_ref.cpp)
+stowage_kernels(SOURCES rmsnorm.cpp rmsnorm_ref.cpp gated_rmsnorm.cpp gated_rmsnorm_ref.cpp
+  CUDA_SOURCES gated_rmsnorm.cu partial_sums.cu rmsnorm.cu)

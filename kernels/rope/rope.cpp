@@ -1,7 +1,8 @@
 #include "kernels/rope/rope.hpp"
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/rope/rope_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -32,12 +33,26 @@ void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const Vi
                   double theta) {
   const Operands operands("rope_forward");
   const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
-  run(queue, "rope_forward", storage,
+  run(
+      queue, "rope_forward", storage,
       [=, n = in.extent(0), in = Address(in), cu_seqlens = Address(cu_seqlens),
        seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
         rope_forward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
                          seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
                          head_dim, theta);
+      },
+      [&]<class S>(void* stream) {
+        return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
+                                              .heads = heads,
+                                              .kv_heads = kv_heads,
+                                              .head_dim = head_dim,
+                                              .in = in.as<const S>(),
+                                              .cu_seqlens = cu_seqlens.as<const std::int32_t>(),
+                                              .seq_idx = seq_idx.as<const std::int32_t>(),
+                                              .out = out.as<S>(),
+                                              .theta = theta,
+                                              .direction = 1},
+                            stream);
       });
 }
 
@@ -46,12 +61,26 @@ void rope_backward(Queue& queue, const View& in, const View& cu_seqlens, const V
                    std::int64_t head_dim, double theta) {
   const Operands operands("rope_backward");
   const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
-  run(queue, "rope_backward", storage,
+  run(
+      queue, "rope_backward", storage,
       [=, n = in.extent(0), in = Address(in), cu_seqlens = Address(cu_seqlens),
        seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
         rope_backward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
                           seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
                           head_dim, theta);
+      },
+      [&]<class S>(void* stream) {
+        return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
+                                              .heads = heads,
+                                              .kv_heads = kv_heads,
+                                              .head_dim = head_dim,
+                                              .in = in.as<const S>(),
+                                              .cu_seqlens = cu_seqlens.as<const std::int32_t>(),
+                                              .seq_idx = seq_idx.as<const std::int32_t>(),
+                                              .out = out.as<S>(),
+                                              .theta = theta,
+                                              .direction = -1},
+                            stream);
       });
 }
 

@@ -1,1 +1,1 @@
-stowage_kernels(SOURCES rope.cpp rope_ref.cpp)
+stowage_kernels(SOURCES rope.cpp rope_ref.cpp CUDA_SOURCES rope.cu)

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+/// The launches of the cross-entropy's kernels: on a cudaStream_t, returning the cudaError_t.
+namespace stowage::kernels::cross_entropy {
+
+/// Rows of logits (rows, V) fp32, and what becomes of them.
+struct Logits {
+  std::int64_t rows, vocabulary;
+  float* logits;
+  const std::int32_t* targets;
+  float* losses;
+  const float* scale;  ///< null: the losses alone, the logits stay
+};
+
+/// losses_t, and in place of each row of logits its gradient (softmax - onehot) * scale as S,
+/// float or Bf16: the gradient of row t begins where logits_t began. Rows with a negative target
+/// become zero.
+template <class S>
+int launch(const Logits& args, void* stream);
+
+/// sums = {sum of losses, count} over tokens with target >= 0; with `accumulate` added to.
+int launch_loss_sum(std::int64_t tokens, const float* losses, const std::int32_t* targets,
+                    float* sums, bool accumulate, void* stream);
+
+}  // namespace stowage::kernels::cross_entropy

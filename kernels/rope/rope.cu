@@ -1,0 +1,133 @@
+// Rotary positions on the queries and keys of (n, (H + 2 K) P); formula in rope.hpp.
+//
+// Bound by memory. A thread owns a pack of 16 bytes of the first half of a head, its pair in the
+// second half, and one token: it makes cosine and sine of its angles once and uses them for kHeads
+// heads, of which the first are under way meanwhile. The angle in turns and its reduction to
+// [-1/2, 1/2] are fp64, because an fp32 angle has lost half of its digits at position 10^5;
+// theta^(-2i/P) is a product of powers by squares, which the host makes. Sine and cosine of the
+// reduced angle are fp32. Heads whose halves are not whole packs go element by element.
+
+#include <cmath>
+
+#include "kernels/access.cuh"
+#include "kernels/rope/rope_launch.hpp"
+
+namespace stowage::kernels::rope {
+namespace {
+
+using device::Access;
+using execution::Bf16;
+
+constexpr int kThreads = 256;
+constexpr int kHeads = 8;   // of a thread
+constexpr int kUnroll = 4;  // heads in flight
+
+// ratio^(2^b) for each bit b of an index below half a head, ratio = theta^(-2/P).
+struct Powers {
+  static constexpr int kBits = 16;
+  double of_bit[kBits];
+
+  __device__ double power(int i) const {
+    double product = 1;
+#pragma unroll
+    for (int b = 0; b < kBits; ++b)
+      if ((i >> b & 1) != 0) product *= of_bit[b];
+    return product;
+  }
+};
+
+// Cosine and sine of the angles of kSize neighbouring pairs.
+template <int kSize>
+struct Turn {
+  float cosine[kSize], sine[kSize];
+
+  __device__ Turn(const Powers& powers, double direction, double position, int first) {
+    constexpr double kTurnsPerRadian = 0.15915494309189533577;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      const double turns = direction * kTurnsPerRadian * position * powers.power(first + i);
+      sincospif(2 * static_cast<float>(turns - rint(turns)), &sine[i], &cosine[i]);
+    }
+  }
+};
+
+template <class S, bool kPacked>
+__global__ void __launch_bounds__(kThreads)
+    rotation_kernel(const Rotation<S> args, const __grid_constant__ Powers powers) {
+  using Data = Access<S, kPacked>;
+  using Bits = typename Data::Bits;
+  const int dim = static_cast<int>(args.head_dim), half = dim / 2, lanes = half / Data::kSize;
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t token = thread / lanes;
+  if (token >= args.tokens) return;
+  const int first = static_cast<int>(thread % lanes) * Data::kSize;
+  const int rotated = static_cast<int>(args.heads + args.kv_heads);
+  const int all = rotated + (args.in == args.out ? 0 : static_cast<int>(args.kv_heads));
+  const int begin = static_cast<int>(blockIdx.y) * kHeads, end = min(all, begin + kHeads);
+  const std::int64_t at = token * (rotated + args.kv_heads) * dim + first;
+  const S* in = args.in + at;
+  S* out = args.out + at;
+  Bits low[kUnroll], high[kUnroll];
+  const auto load = [&](int head) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (head + u >= end) break;
+      low[u] = Data::load(in + (head + u) * dim);
+      high[u] = Data::load(in + (head + u) * dim + half);
+    }
+  };
+  load(begin);
+  const auto position = static_cast<double>(token - args.cu_seqlens[args.seq_idx[token]]);
+  const Turn<Data::kSize> turn(powers, args.direction, position, first);
+#pragma unroll
+  for (int group = 0; group < kHeads; group += kUnroll) {
+    if (group > 0) load(begin + group);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int head = begin + group + u;
+      if (head >= end) break;
+      float a[Data::kSize], b[Data::kSize];
+      Data::unpack(low[u], a);
+      Data::unpack(high[u], b);
+#pragma unroll
+      for (int i = 0; i < Data::kSize; ++i) {
+        const float left = a[i], right = b[i];
+        if (head >= rotated) continue;  // a value
+        a[i] = left * turn.cosine[i] - right * turn.sine[i];
+        b[i] = right * turn.cosine[i] + left * turn.sine[i];
+      }
+      Data::store(out + head * dim, a);
+      Data::store(out + head * dim + half, b);
+    }
+  }
+}
+
+Powers powers_of(double theta, std::int64_t head_dim) {
+  Powers powers{};
+  for (int b = 0; b < Powers::kBits; ++b)
+    powers.of_bit[b] =
+        std::pow(theta, -2.0 * static_cast<double>(1 << b) / static_cast<double>(head_dim));
+  return powers;
+}
+
+}  // namespace
+
+template <class S>
+int launch(const Rotation<S>& args, void* handle) {
+  if (args.tokens == 0 || args.head_dim == 0) return cudaSuccess;
+  const auto stream = static_cast<cudaStream_t>(handle);
+  const std::int64_t half = args.head_dim / 2;
+  const bool packed = device::whole_packs<S>({half}, {args.in, args.out});
+  const std::int64_t threads = args.tokens * half / (packed ? device::kPackSize<S> : 1);
+  const auto kernel = packed ? rotation_kernel<S, true> : rotation_kernel<S, false>;
+  const std::int64_t heads = args.heads + (args.in == args.out ? 1 : 2) * args.kv_heads;
+  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads),
+                  static_cast<unsigned>((heads + kHeads - 1) / kHeads));
+  kernel<<<grid, kThreads, 0, stream>>>(args, powers_of(args.theta, args.head_dim));
+  return cudaGetLastError();
+}
+
+template int launch(const Rotation<float>&, void*);
+template int launch(const Rotation<Bf16>&, void*);
+
+}  // namespace stowage::kernels::rope

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace stowage::kernels::rope {
+
+/// Operands of a rotation; direction 1 is the forward, -1 the backward.
+template <class S>
+struct Rotation {
+  std::int64_t tokens, heads, kv_heads, head_dim;
+  const S* in;
+  const std::int32_t* cu_seqlens;
+  const std::int32_t* seq_idx;
+  S* out;
+  double theta, direction;
+};
+
+/// Launches on a cudaStream_t and returns the cudaError_t; S is float or Bf16.
+template <class S>
+int launch(const Rotation<S>& args, void* stream);
+
+}  // namespace stowage::kernels::rope
