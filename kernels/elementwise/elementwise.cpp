@@ -1,5 +1,6 @@
 #include "kernels/elementwise/elementwise.hpp"
 
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/cost.hpp"
@@ -15,21 +16,38 @@ using execution::parallel_for;
 using execution::Queue;
 using execution::View;
 
+namespace {
+
+// Runs a functor over the pieces of `count` elements.
+template <class Functor>
+void for_pieces(Queue& queue, const Functor& functor) {
+  parallel_for(queue, detail::pieces(functor.count, Functor::kElements), functor);
+}
+
+template <class... Pointers>
+bool aligned(Pointers... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+}  // namespace
+
 void add(Queue& queue, const View& a, const View& b, const View& out) {
   const Operands operands("add");
   const Dtype storage = operands.storage(out, "out");
   operands.same(a, "a", out);
   operands.same(b, "b", out);
   execution::with_storage_type(storage, [&]<class S>() {
-    parallel_for(queue, out.buffer().elements(),
-                 detail::Add<S>{a.as<const S>(), b.as<const S>(), out.as<S>()});
+    const auto *x = a.as<const S>(), *y = b.as<const S>();
+    for_pieces(queue, detail::Add<S>{x, y, out.as<S>(), out.buffer().elements(),
+                                     aligned(x, y, out.as<S>())});
   });
 }
 
 void fill(Queue& queue, const View& x, double value) {
   Operands("fill").require(static_cast<bool>(x), "x is absent");
   const auto launch = [&]<class T>(T rounded) {
-    parallel_for(queue, x.buffer().elements(), detail::Fill<T>{x.as<T>(), rounded});
+    for_pieces(queue,
+               detail::Fill<T>{x.as<T>(), rounded, x.buffer().elements(), aligned(x.as<T>())});
   };
   switch (x.dtype()) {
     case Dtype::fp64:
@@ -54,7 +72,7 @@ void cast(Queue& queue, const View& x, const View& y) {
   operands.require(x.buffer().elements() == count, "x and y differ in their number of elements");
   operands.require((from == Dtype::fp64) == (to == Dtype::fp64), "fp64 is cast to fp64 only");
   const auto launch = [&]<class From, class To>(From* source, To* target) {
-    parallel_for(queue, count, detail::Cast<From, To>{source, target});
+    for_pieces(queue, detail::Cast<From, To>{source, target, count, aligned(source, target)});
   };
   execution::with_storage_type(from, [&]<class From>() {
     if constexpr (std::is_same_v<From, double>)

@@ -1,4 +1,4 @@
-// Device code of the elementwise operators: one thread per element, bound by memory.
+// Device code of the elementwise operators: one thread per 16 bytes, bound by memory.
 
 #include "execution/parallel_for.cuh"
 #include "kernels/elementwise/functors.hpp"

@@ -5,36 +5,103 @@
 #include "execution/dtype.hpp"
 #include "execution/parallel_for.hpp"
 
-/// What the elementwise operators do to element i, written once for both backends.
+/// What the elementwise operators do to a piece of 16 bytes, written once for both backends.
+///
+/// Piece i is elements [i * kPiece, (i + 1) * kPiece), or what there is of it. A whole piece moves
+/// as one, which `aligned` allows: all addresses lie on 16 bytes.
 namespace stowage::kernels::detail {
+
+/// Elements of 16 bytes of T.
+template <class T>
+inline constexpr int kPiece = static_cast<int>(16 / sizeof(T));
+
+constexpr std::int64_t pieces(std::int64_t count, int piece) { return (count + piece - 1) / piece; }
+
+/// N neighbouring elements that a thread reads or writes in accesses of up to 16 bytes.
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece {
+  T values[N];
+
+  STOWAGE_PORTABLE static const Piece& at(const T* address) {
+    return *reinterpret_cast<const Piece*>(address);
+  }
+  STOWAGE_PORTABLE static Piece& at(T* address) { return *reinterpret_cast<Piece*>(address); }
+};
 
 template <class S>
 struct Add {
+  static constexpr int kElements = kPiece<S>;
+
   const S* a;
   const S* b;
   S* out;
+  std::int64_t count;
+  bool aligned;
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+  STOWAGE_PORTABLE static S sum(S x, S y) {
     using A = execution::Accumulation<S>;
-    out[i] = static_cast<S>(static_cast<A>(a[i]) + static_cast<A>(b[i]));
+    return static_cast<S>(static_cast<A>(x) + static_cast<A>(y));
+  }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    using P = Piece<S, kElements>;
+    const std::int64_t begin = piece * kElements;
+    if (aligned && begin + kElements <= count) {
+      const P x = P::at(a + begin), y = P::at(b + begin);
+      P result;
+      for (int i = 0; i < kElements; ++i) result.values[i] = sum(x.values[i], y.values[i]);
+      P::at(out + begin) = result;
+    } else {
+      for (std::int64_t i = begin; i < begin + kElements && i < count; ++i)
+        out[i] = sum(a[i], b[i]);
+    }
   }
 };
 
 template <class T>
 struct Fill {
+  static constexpr int kElements = kPiece<T>;
+
   T* x;
   T value;
+  std::int64_t count;
+  bool aligned;
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const { x[i] = value; }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    using P = Piece<T, kElements>;
+    const std::int64_t begin = piece * kElements;
+    if (aligned && begin + kElements <= count) {
+      P result;
+      for (int i = 0; i < kElements; ++i) result.values[i] = value;
+      P::at(x + begin) = result;
+    } else {
+      for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) x[i] = value;
+    }
+  }
 };
 
+/// 16 bytes of the result: 8 bytes, 16 or twice 16 of x.
 template <class From, class To>
 struct Cast {
+  static constexpr int kElements = kPiece<To>;
+
   const From* x;
   To* y;
+  std::int64_t count;
+  bool aligned;
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
-    y[i] = static_cast<To>(static_cast<execution::Accumulation<From>>(x[i]));
+  STOWAGE_PORTABLE static To cast(From value) {
+    return static_cast<To>(static_cast<execution::Accumulation<From>>(value));
+  }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    const std::int64_t begin = piece * kElements;
+    if (aligned && begin + kElements <= count) {
+      const auto from = Piece<From, kElements>::at(x + begin);
+      Piece<To, kElements> result;
+      for (int i = 0; i < kElements; ++i) result.values[i] = cast(from.values[i]);
+      Piece<To, kElements>::at(y + begin) = result;
+    } else {
+      for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) y[i] = cast(x[i]);
+    }
   }
 };
 

@@ -1,1 +1,1 @@
-stowage_kernels(SOURCES take_row.cpp)
+stowage_kernels(SOURCES take_row.cpp CUDA_SOURCES take_row.cu)

@@ -18,8 +18,4 @@ void advance_index(execution::Queue& queue, const execution::View& index);
 
 execution::Cost take_row_cost(std::int64_t width);
 
-/// Host reference.
-void take_row_ref(std::int64_t width, const std::int32_t* stack, const std::int32_t* index,
-                  std::int32_t* row);
-
 }  // namespace stowage::kernels

@@ -1,7 +1,8 @@
 #include "kernels/moe/balance.hpp"
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/moe/balance_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -18,10 +19,15 @@ void expert_load(Queue& queue, const View& offsets, const View& load, bool accum
   const std::int64_t experts = load.extent(0);
   operands.check(load, "load", execution::accumulation(dtype), {experts});
   operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
-  run(queue, "expert_load", dtype,
+  run(
+      queue, "expert_load", dtype,
       [=, offsets = Address(offsets), load = Address(load)]<class S>() {
         expert_load_ref(experts, offsets.as<const std::int32_t>(), load.as<Accumulation<S>>(),
                         accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return moe::launch_expert_load(experts, offsets.as<const std::int32_t>(),
+                                       load.as<Accumulation<S>>(), accumulate, stream);
       });
 }
 
@@ -34,11 +40,17 @@ void expert_bias_update(Queue& queue, const View& load, const View& bias, double
   operands.check(load, "load", execution::accumulation(dtype), {experts});
   operands.same(bias, "bias", load);
   operands.check(step_ok, "step_ok", Dtype::int32, {1});
-  run(queue, "expert_bias_update", dtype,
+  run(
+      queue, "expert_bias_update", dtype,
       [=, load = Address(load), bias = Address(bias), step_ok = Address(step_ok)]<class S>() {
         using A = Accumulation<S>;
         expert_bias_update_ref(experts, load.as<const A>(), bias.as<A>(), rate,
                                step_ok.as<const std::int32_t>());
+      },
+      [&]<class S>(void* stream) {
+        using A = Accumulation<S>;
+        return moe::launch_expert_bias_update(experts, load.as<const A>(), bias.as<A>(), rate,
+                                              step_ok.as<const std::int32_t>(), stream);
       });
 }
 

@@ -1,7 +1,8 @@
 #include "kernels/moe/permute.hpp"
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/moe/permute_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -19,13 +20,17 @@ void permute_index(Queue& queue, const View& indices, const View& offsets, const
   const Dtype dtype = operands.storage(weights, "weights");
   const std::int64_t n = indices.extent(0), topk = indices.extent(1);
   const std::int64_t experts = offsets.extent(0) - 1;
+  operands.require(queue.stream() == nullptr || (experts <= moe::kMostPermutedExperts &&
+                                                 n * topk <= moe::kMostPermutedPairs),
+                   "device code takes up to 1024 experts and 2^30 pairs");
   operands.check(indices, "indices", Dtype::int32, {n, topk});
   operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
   operands.check(row_token, "row_token", Dtype::int32, {n * topk});
   operands.check(token_row, "token_row", Dtype::int32, {n, topk});
   operands.check(row_weight, "row_weight", execution::accumulation(dtype), {n * topk});
   operands.check(weights, "weights", execution::accumulation(dtype), {n, topk});
-  run(queue, "permute_index", dtype,
+  run(
+      queue, "permute_index", dtype,
       [=, indices = Address(indices), offsets = Address(offsets), row_token = Address(row_token),
        token_row = Address(token_row), row_weight = Address(row_weight),
        weights = Address(weights)]<class S>() {
@@ -33,25 +38,33 @@ void permute_index(Queue& queue, const View& indices, const View& offsets, const
         permute_index_ref(n, topk, experts, indices.as<const std::int32_t>(),
                           offsets.as<std::int32_t>(), row_token.as<std::int32_t>(),
                           token_row.as<std::int32_t>(), row_weight.as<A>(), weights.as<const A>());
+      },
+      [&]<class S>(void* stream) {
+        using A = Accumulation<S>;
+        return moe::launch_permute_index(n, topk, experts, indices.as<const std::int32_t>(),
+                                         offsets.as<std::int32_t>(), row_token.as<std::int32_t>(),
+                                         token_row.as<std::int32_t>(), row_weight.as<A>(),
+                                         weights.as<const A>(), stream);
       });
 }
 
-void gather_rows(Queue& queue, const View& x, const View& row_token, const View& offsets,
-                 const View& xs) {
+void gather_rows(Queue& queue, const View& x, const View& token_row, const View& xs) {
   const Operands operands("gather_rows");
   const Dtype storage = operands.storage(x, "x");
   operands.rank(x, "x", 2);
-  operands.rank(xs, "xs", 2);
-  operands.rank(offsets, "offsets", 1);
-  const std::int64_t rows = xs.extent(0), width = x.extent(1), experts = offsets.extent(0) - 1;
-  operands.check(row_token, "row_token", Dtype::int32, {rows});
-  operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
-  operands.check(xs, "xs", storage, {rows, width});
-  run(queue, "gather_rows", storage,
-      [=, x = Address(x), row_token = Address(row_token), offsets = Address(offsets),
-       xs = Address(xs)]<class S>() {
-        gather_rows_ref(rows, width, x.as<const S>(), row_token.as<const std::int32_t>(),
-                        offsets.as<const std::int32_t>() + experts, xs.as<S>());
+  operands.rank(token_row, "token_row", 2);
+  const std::int64_t n = x.extent(0), topk = token_row.extent(1), width = x.extent(1);
+  operands.check(token_row, "token_row", Dtype::int32, {n, topk});
+  operands.check(xs, "xs", storage, {n * topk, width});
+  run(
+      queue, "gather_rows", storage,
+      [=, x = Address(x), token_row = Address(token_row), xs = Address(xs)]<class S>() {
+        gather_rows_ref(n, topk, width, x.as<const S>(), token_row.as<const std::int32_t>(),
+                        xs.as<S>());
+      },
+      [&]<class S>(void* stream) {
+        return moe::launch_gather_rows(n, topk, width, x.as<const S>(),
+                                       token_row.as<const std::int32_t>(), xs.as<S>(), stream);
       });
 }
 
@@ -65,10 +78,16 @@ void combine_rows(Queue& queue, const View& ys, const View& token_row, const Vie
   operands.check(ys, "ys", storage, {n * topk, width});
   operands.check(token_row, "token_row", Dtype::int32, {n, topk});
   operands.check(out, "out", storage, {n, width});
-  run(queue, "combine_rows", storage,
+  run(
+      queue, "combine_rows", storage,
       [=, ys = Address(ys), token_row = Address(token_row), out = Address(out)]<class S>() {
         combine_rows_ref(n, topk, width, ys.as<const S>(), token_row.as<const std::int32_t>(),
                          out.as<S>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return moe::launch_combine_rows(n, topk, width, ys.as<const S>(),
+                                        token_row.as<const std::int32_t>(), out.as<S>(), accumulate,
+                                        stream);
       });
 }
 

@@ -19,11 +19,10 @@ void permute_index(execution::Queue& queue, const execution::View& indices,
                    const execution::View& token_row, const execution::View& row_weight,
                    const execution::View& weights);
 
-/// xs (n * R, D)[row] = x (n, D)[row_token[row]]; rows beyond offsets[E] are not touched. It is
-/// also the backward of combine_rows: x = dout, xs = dys.
+/// xs (n * R, D)[token_row[t, r]] = x (n, D)[t]; rows that no pair has are not touched. It is also
+/// the backward of combine_rows: x = dout, xs = dys.
 void gather_rows(execution::Queue& queue, const execution::View& x,
-                 const execution::View& row_token, const execution::View& offsets,
-                 const execution::View& xs);
+                 const execution::View& token_row, const execution::View& xs);
 
 /// out (n, D)[t] = sum over slots r, in order, of ys (n * R, D)[token_row[t, r]], in the
 /// accumulation type, rounded once; added to out when `accumulate`. Pairs that are not routed add
@@ -45,8 +44,8 @@ void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t expe
                        const std::int32_t* indices, std::int32_t* offsets, std::int32_t* row_token,
                        std::int32_t* token_row, A* row_weight, const A* weights);
 template <class S>
-void gather_rows_ref(std::int64_t rows, std::int64_t width, const S* x,
-                     const std::int32_t* row_token, const std::int32_t* valid_rows, S* xs);
+void gather_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,
+                     const std::int32_t* token_row, S* xs);
 template <class S>
 void combine_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* ys,
                       const std::int32_t* token_row, S* out, bool accumulate);

@@ -38,12 +38,12 @@ void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t expe
 }
 
 template <class S>
-void gather_rows_ref(std::int64_t rows, std::int64_t width, const S* x,
-                     const std::int32_t* row_token, const std::int32_t* valid_rows, S* xs) {
-  const std::int64_t valid = std::min<std::int64_t>(rows, *valid_rows);
-  execution::host_for(valid, kRows, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
-      std::copy_n(x + row_token[row] * width, width, xs + row * width);
+void gather_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,
+                     const std::int32_t* token_row, S* xs) {
+  execution::host_for(tokens, kRows, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pair = begin * topk; pair < end * topk; ++pair)
+      if (token_row[pair] >= 0)
+        std::copy_n(x + pair / topk * width, width, xs + token_row[pair] * width);
   });
 }
 
@@ -75,10 +75,10 @@ template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const 
 template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
                                 std::int32_t*, std::int32_t*, std::int32_t*, double*,
                                 const double*);
-#define STOWAGE_INSTANTIATE(S)                                                             \
-  template void gather_rows_ref(std::int64_t, std::int64_t, const S*, const std::int32_t*, \
-                                const std::int32_t*, S*);                                  \
-  template void combine_rows_ref(std::int64_t, std::int64_t, std::int64_t, const S*,       \
+#define STOWAGE_INSTANTIATE(S)                                                       \
+  template void gather_rows_ref(std::int64_t, std::int64_t, std::int64_t, const S*,  \
+                                const std::int32_t*, S*);                            \
+  template void combine_rows_ref(std::int64_t, std::int64_t, std::int64_t, const S*, \
                                  const std::int32_t*, S*, bool);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)

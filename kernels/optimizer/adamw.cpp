@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/optimizer/adamw_launch.hpp"
+#include "kernels/optimizer/advance.hpp"
 
 namespace stowage::kernels {
 
@@ -74,7 +76,8 @@ void adamw(Queue& queue, std::span<const AdamwTensor> tensors, const View& sched
     check(operands, tensor, storage);
     addresses.emplace_back(tensor);
   }
-  run(queue, "adamw", storage,
+  run(
+      queue, "adamw", storage,
       [=, addresses = std::move(addresses), schedule = Address(schedule), step = Address(step),
        norm = Address(norm), step_ok = Address(step_ok)]<class S>() {
         using A = Accumulation<S>;
@@ -83,6 +86,15 @@ void adamw(Queue& queue, std::span<const AdamwTensor> tensors, const View& sched
             make_adamw_step(schedule.as<const A>(), *step.as<const std::int64_t>(),
                             *norm.as<const A>(), clip, options);
         for (const Addresses& tensor : addresses) adamw_ref(tensor.as<S>(), common);
+      },
+      [&]<class S>(void* stream) {
+        std::vector<AdamwPointers<S>> pointers;
+        for (const AdamwTensor& tensor : tensors) pointers.push_back(Addresses(tensor).as<S>());
+        return optimizer::launch_adamw<S>(
+            pointers,
+            {schedule.as<const float>(), step.as<const std::int64_t>(), norm.as<const float>(),
+             step_ok.as<const std::int32_t>(), clip, options},
+            stream);
       });
 }
 
@@ -90,9 +102,8 @@ void advance(Queue& queue, const View& step, const View& step_ok) {
   const Operands operands("advance");
   operands.check(step, "step", Dtype::int64, {1});
   operands.check(step_ok, "step_ok", Dtype::int32, {1});
-  run(queue, "advance", [step = Address(step), step_ok = Address(step_ok)] {
-    if (*step_ok.as<const std::int32_t>() != 0) ++*step.as<std::int64_t>();
-  });
+  execution::parallel_for(
+      queue, 1, detail::Advance{step.as<std::int64_t>(), step_ok.as<const std::int32_t>()});
 }
 
 // Gradient read; parameter or master, m and v read and written; with a master, parameter written.

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/optimizer/global_norm_launch.hpp"
 #include "kernels/optimizer/norm_block.hpp"
 
 namespace stowage::kernels {
@@ -31,7 +32,8 @@ void global_norm(Queue& queue, std::span<const View> gradients, const View& norm
   }
   operands.workspace(workspace, global_norm_workspace_bytes(
                                     elements, static_cast<std::int64_t>(gradients.size())));
-  run(queue, "global_norm", dtype,
+  run(
+      queue, "global_norm", dtype,
       [buffers = std::move(buffers), norm = Address(norm), step_ok = Address(step_ok),
        partials = Address(workspace)]<class S>() {
         using A = Accumulation<S>;
@@ -39,6 +41,13 @@ void global_norm(Queue& queue, std::span<const View> gradients, const View& norm
         for (const auto& [address, count] : buffers)
           spans.emplace_back(address.template as<const A>(), count);
         global_norm_ref<A>(spans, norm.as<A>(), step_ok.as<std::int32_t>(), partials.as<double>());
+      },
+      [&]<class S>(void* stream) {
+        std::vector<std::span<const float>> spans;
+        for (const View& gradient : gradients)
+          spans.emplace_back(gradient.as<const float>(), gradient.buffer().elements());
+        return optimizer::launch_global_norm(spans, norm.as<float>(), step_ok.as<std::int32_t>(),
+                                             Address(workspace).as<double>(), stream);
       });
 }
 
