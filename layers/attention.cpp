@@ -34,6 +34,7 @@ class Attention final : public Mixer {
 
   Tensor forward(Recorder& recorder, Tensor x) override {
     const std::int64_t n = recorder.tokens();
+    const kernels::AttentionShape shape = batch_shape(recorder);
     Saved& kept = at_slot(saved_, recorder.batch().slot);
     kept.x = x;
     kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
@@ -46,15 +47,19 @@ class Attention final : public Mixer {
     }
     kept.lse = recorder.saved("lse", recorder.accumulation(), {shape_.heads, n}, "core_attn");
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
-    recorder.compute("core",
-                     kernels::attention_forward_cost(shape_, n, recorder.batch().attention_pairs,
-                                                     recorder.storage()),
-                     {read(kept.qkv), read(recorder.batch().cu_seqlens),
-                      read(recorder.batch().seq_idx), write(kept.out), write(kept.lse)},
-                     [shape = shape_](execution::Queue& q, Views v) {
-                       kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[0]),
-                                                  value(shape, v[0]), v[1], v[2], v[3], v[4]);
-                     });
+    const Tensor workspace = recorder.workspace(
+        "forward_workspace", kernels::attention_forward_workspace_bytes(
+                                 shape, n, documents(recorder), recorder.storage()));
+    recorder.compute(
+        "core",
+        kernels::attention_forward_cost(shape_, n, recorder.batch().attention_pairs,
+                                        recorder.storage()),
+        {read(kept.qkv), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
+         write(kept.out), write(kept.lse), write(workspace)},
+        [shape](execution::Queue& q, Views v) {
+          kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[0]),
+                                     value(shape, v[0]), v[1], v[2], v[3], v[4], v[5]);
+        });
     const Tensor y = recorder.scratch("out", {n, width_});
     proj_.forward(recorder, "proj", kept.out, y);
     return y;
@@ -62,20 +67,22 @@ class Attention final : public Mixer {
 
   Tensor backward(Recorder& recorder, Tensor dy) override {
     const std::int64_t n = recorder.tokens();
+    const kernels::AttentionShape shape = batch_shape(recorder);
     const Saved& kept = at_slot(saved_, recorder.batch().slot);
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
     Tensor dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
-    const Tensor workspace = recorder.workspace(
-        "workspace", kernels::attention_backward_workspace_bytes(shape_, n, recorder.storage()));
+    const Tensor workspace =
+        recorder.workspace("workspace", kernels::attention_backward_workspace_bytes(
+                                            shape, n, documents(recorder), recorder.storage()));
     recorder.compute("core_backward",
                      kernels::attention_backward_cost(shape_, n, recorder.batch().attention_pairs,
                                                       recorder.storage()),
                      {read(dout), read(kept.qkv), read(kept.out), read(kept.lse),
                       read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
                       write(dqkv), write(workspace)},
-                     [shape = shape_](execution::Queue& q, Views v) {
+                     [shape](execution::Queue& q, Views v) {
                        kernels::attention_backward(q, shape, v[0], query(shape, v[1]),
                                                    key(shape, v[1]), value(shape, v[1]), v[2], v[3],
                                                    v[4], v[5], query(shape, v[6]), key(shape, v[6]),
@@ -105,6 +112,17 @@ class Attention final : public Mixer {
     shape.causal = true;
     shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
     return shape;
+  }
+
+  /// With what is known of the batch.
+  kernels::AttentionShape batch_shape(const Recorder& recorder) const {
+    kernels::AttentionShape shape = shape_;
+    shape.pairs = recorder.batch().attention_pairs;
+    return shape;
+  }
+  /// C, the capacity of cu_seqlens.
+  static std::int64_t documents(Recorder& recorder) {
+    return recorder.program().info(recorder.batch().cu_seqlens).buffers[0].shape[0] - 1;
   }
 
   std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }

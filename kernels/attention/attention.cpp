@@ -1,5 +1,8 @@
 #include "kernels/attention/attention.hpp"
 
+#include <algorithm>
+
+#include "kernels/attention/attention_cuda.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/dispatch.hpp"
 
@@ -32,20 +35,103 @@ std::int64_t check(const Operands& operands, const AttentionShape& shape, Dtype 
   return n;
 }
 
+AttentionLayout layout_of(const AttentionShape& shape, std::int64_t tokens, std::int64_t documents,
+                          Dtype storage) {
+  AttentionLayout layout;
+  layout.storage = storage;
+  layout.tokens = tokens;
+  layout.heads = static_cast<int>(shape.heads);
+  layout.kv_heads = static_cast<int>(shape.kv_heads);
+  layout.head_dim = static_cast<int>(shape.head_dim);
+  layout.causal = shape.causal;
+  layout.scale = static_cast<float>(shape.scale);
+  layout.documents = static_cast<int>(documents);
+  layout.pairs = shape.pairs;
+  layout.o_stride = shape.heads * shape.head_dim;
+  return layout;
+}
+
+#if STOWAGE_HAVE_CUDA
+std::byte* address(const Columns& c) {
+  return c.view.as<std::byte>() +
+         static_cast<std::size_t>(c.first) * execution::size_bytes(c.view.dtype());
+}
+
+void launch_forward(AttentionLayout layout, const Columns& q, const Columns& k, const Columns& v,
+                    const View& cu_seqlens, const View& o, const View& lse, const View& workspace,
+                    void* stream) {
+  if (layout.tokens == 0) return;
+  layout.q_stride = q.width();
+  layout.k_stride = k.width();
+  layout.v_stride = v.width();
+  AttentionForwardPointers args;
+  args.q = address(q);
+  args.k = address(k);
+  args.v = address(v);
+  args.o = o.data[0];
+  args.lse = lse.as<float>();
+  args.cu_seqlens = cu_seqlens.as<const int>();
+  args.workspace = Address(workspace).as<void>();
+  attention_forward_cuda(layout, args, static_cast<cudaStream_t>(stream));
+}
+
+void launch_backward(AttentionLayout layout, const View& d_o, const Columns& q, const Columns& k,
+                     const Columns& v, const View& o, const View& lse, const View& cu_seqlens,
+                     const Columns& dq, const Columns& dk, const Columns& dv, const View& workspace,
+                     void* stream) {
+  if (layout.tokens == 0) return;
+  layout.q_stride = q.width();
+  layout.k_stride = k.width();
+  layout.v_stride = v.width();
+  layout.dq_stride = dq.width();
+  layout.dk_stride = dk.width();
+  layout.dv_stride = dv.width();
+  AttentionBackwardPointers args;
+  args.d_o = d_o.data[0];
+  args.q = address(q);
+  args.k = address(k);
+  args.v = address(v);
+  args.o = o.data[0];
+  args.lse = lse.as<const float>();
+  args.cu_seqlens = cu_seqlens.as<const int>();
+  args.dq = address(dq);
+  args.dk = address(dk);
+  args.dv = address(dv);
+  args.workspace = workspace.data[0];
+  attention_backward_cuda(layout, args, static_cast<cudaStream_t>(stream));
+}
+#else
+template <class... Operand>
+void launch_forward(const Operand&...) {
+  throw_no_cuda("attention_forward");
+}
+template <class... Operand>
+void launch_backward(const Operand&...) {
+  throw_no_cuda("attention_backward");
+}
+#endif
+
 }  // namespace
 
 void attention_forward(Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const View& cu_seqlens,
-                       const View& seq_idx, const View& o, const View& lse) {
+                       const View& seq_idx, const View& o, const View& lse, const View& workspace) {
   const Operands operands("attention_forward");
   const Dtype storage = operands.storage(o, "o");
-  check(operands, shape, storage, q, k, v, cu_seqlens, seq_idx, o, lse);
-  run(queue, "attention_forward", storage,
+  const std::int64_t n = check(operands, shape, storage, q, k, v, cu_seqlens, seq_idx, o, lse);
+  const std::int64_t documents = cu_seqlens.extent(0) - 1;
+  operands.workspace(workspace, attention_forward_workspace_bytes(shape, n, documents, storage));
+  run(
+      queue, storage,
       [shape, q = ColumnsAddress(q), k = ColumnsAddress(k), v = ColumnsAddress(v),
        seq_idx = Address(seq_idx), o = Address(o), lse = Address(lse)]<class S>() {
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
         attention_forward_ref(shape, inputs, o.as<S>(), lse.as<Accumulation<S>>());
+      },
+      [&](void* stream) {
+        launch_forward(layout_of(shape, n, documents, storage), q, k, v, cu_seqlens, o, lse,
+                       workspace, stream);
       });
 }
 
@@ -61,8 +147,10 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const View& d
   operands.check(dq, "dq", storage, n, q.count);
   operands.check(dk, "dk", storage, n, k.count);
   operands.check(dv, "dv", storage, n, v.count);
-  operands.workspace(workspace, attention_backward_workspace_bytes(shape, n, storage));
-  run(queue, "attention_backward", storage,
+  const std::int64_t documents = cu_seqlens.extent(0) - 1;
+  operands.workspace(workspace, attention_backward_workspace_bytes(shape, n, documents, storage));
+  run(
+      queue, storage,
       [shape, d_o = Address(d_o), q = ColumnsAddress(q), k = ColumnsAddress(k),
        v = ColumnsAddress(v), o = Address(o), lse = Address(lse), seq_idx = Address(seq_idx),
        dq = ColumnsAddress(dq), dk = ColumnsAddress(dk), dv = ColumnsAddress(dv),
@@ -72,13 +160,24 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const View& d
                                         seq_idx.as<const std::int32_t>()};
         attention_backward_ref(shape, inputs, d_o.as<const S>(), o.as<const S>(), lse.as<const A>(),
                                dq.as<S>(), dk.as<S>(), dv.as<S>(), room.as<A>());
+      },
+      [&](void* stream) {
+        launch_backward(layout_of(shape, n, documents, storage), d_o, q, k, v, o, lse, cu_seqlens,
+                        dq, dk, dv, workspace, stream);
       });
 }
 
+std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
+                                              std::int64_t documents, Dtype storage) {
+  return attention_forward_cuda_workspace_bytes(layout_of(shape, tokens, documents, storage));
+}
+
 std::size_t attention_backward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
-                                               Dtype storage) {
-  return static_cast<std::size_t>(shape.heads * tokens) *
-         execution::size_bytes(execution::accumulation(storage));
+                                               std::int64_t documents, Dtype storage) {
+  const std::size_t on_host = static_cast<std::size_t>(shape.heads * tokens) *
+                              execution::size_bytes(execution::accumulation(storage));
+  return std::max(on_host, attention_backward_cuda_workspace_bytes(
+                               layout_of(shape, tokens, documents, storage)));
 }
 
 std::int64_t attention_pairs(std::span<const std::int64_t> lengths, bool causal) {

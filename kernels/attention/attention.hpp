@@ -16,6 +16,9 @@ struct AttentionShape {
   std::int64_t head_dim = 0;  ///< P
   bool causal = true;         ///< token i of a document sees its tokens 0 .. i, else all of them
   double scale = 0;           ///< multiplies q k^T, usually 1 / sqrt(P)
+  /// Unmasked query-key pairs that a batch may have, as far as is known; 0: one document of all
+  /// tokens. Plans room and order on a GPU; only the last bits of dq may depend on it.
+  std::int64_t pairs = 0;
 };
 
 /// Attention within documents: o = softmax(scale q k^T + mask) v for each head.
@@ -24,11 +27,16 @@ struct AttentionShape {
 /// H*P); all of one storage dtype. lse (H, n) in the accumulation dtype: natural logarithm of each
 /// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
 /// document of each token, non-decreasing, C for the tail, which is a document of its own.
-/// Scores and softmax in the accumulation dtype.
+/// Scores and softmax in the accumulation dtype. On a GPU: bf16 or fp32, P up to 256; bf16 with P =
+/// 64 or 128 and columns that begin at multiples of 8 in tensors as wide runs on tensor cores.
 void attention_forward(execution::Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const execution::View& cu_seqlens,
                        const execution::View& seq_idx, const execution::View& o,
-                       const execution::View& lse);
+                       const execution::View& lse, const execution::View& workspace);
+
+/// Room for the order in which a GPU takes the documents, of which there are up to `documents` = C.
+std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
+                                              std::int64_t documents, execution::Dtype storage);
 
 /// Gradients of the above for d_o (n, H*P), from q, k, v and the forward's o and lse. dq, dk, dv
 /// (columns, as q, k, v) are stored; dk and dv are summed over the heads that share them.
@@ -39,9 +47,10 @@ void attention_backward(execution::Queue& queue, const AttentionShape& shape,
                         const Columns& dq, const Columns& dk, const Columns& dv,
                         const execution::View& workspace);
 
-/// Room for rowsum(d_o * o) of each head and token.
+/// Room for rowsum(d_o * o) of each head and token, and on a GPU for the gradients of the scores of
+/// some heads: 2 bytes a pair, at most kStoredGradientBytes (attention_layout.hpp).
 std::size_t attention_backward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
-                                               execution::Dtype storage);
+                                               std::int64_t documents, execution::Dtype storage);
 
 /// Query-key pairs that are not masked, for documents of these lengths.
 std::int64_t attention_pairs(std::span<const std::int64_t> lengths, bool causal);

@@ -12,11 +12,15 @@
 // issued behind this step's gradients. dS leaves once, from the registers: four products here and
 // one in part 2 need no recomputation, no fp32 dQ in memory and no order between blocks.
 // Limit on one H200 at P = 128: tensor pipe 65 % of cycles, shared-memory wavefronts 58 %; S and dP
-// are 64 wide, where both operands from shared memory take all its bandwidth. Next: dS through
-// shared memory behind the gradients was 3 % faster at P = 128, 10 % slower at 64.
+// are 64 wide, where both operands from shared memory take all its bandwidth. dS through shared
+// memory behind the gradients was 3 % faster at P = 128, 10 % slower at 64; the next tile's first
+// scores behind the gradients' stores gained nothing. At P = 64, T = 1024 dS is 0.5 GB of the 0.7
+// GB that this part moves. Next: see part 2.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
@@ -79,8 +83,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
   RingPosition<T::kStages> at;
   RingPosition<2> kv_at;
   while (true) {
-    const Tile tile = next_tile(p.schedule);
+    Tile tile = next_tile(p.schedule);
     if (leader) {
+      tile.stored = tile.index < 0 ? -1 : stored_place(p, tile.document);
       Mbarrier* full = &shared.kv_full[kv_at.stage];
       mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
       shared.tile[kv_at.stage] = tile;
@@ -118,35 +123,6 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
     kv_at.next();
     if (tile.index < 0) return;
     __syncwarp();
-  }
-}
-
-/// out (64 keys x queries) = rows of `keys` times rows of `queries`, over the head dimension.
-template <class T>
-__device__ __forceinline__ void issue_scores(float (&out)[T::kQueries / 2],
-                                             const unsigned char* keys,
-                                             const unsigned char* queries) {
-  const std::uint64_t a = k_major<Swizzle::b128>(keys);
-  const std::uint64_t b = k_major<Swizzle::b128>(queries);
-#pragma unroll
-  for (int i = 0; i < T::kHeadDim / 16; ++i) {
-    Wgmma<T::kQueries>::template ss<0, 0>(out, advance(a, i / 4 * T::kKeys * 128 + i % 4 * 32),
-                                          advance(b, i / 4 * T::kQueries * 128 + i % 4 * 32),
-                                          i > 0);
-  }
-}
-
-/// gradient (64 keys x P) += factor^T (64 keys x queries) times rows of `queries`.
-template <class T>
-__device__ __forceinline__ void issue_gradient(float (&gradient)[T::kHeadDim / 2],
-                                               std::uint32_t (&factor)[T::kQueries / 4],
-                                               const unsigned char* queries) {
-  const std::uint64_t b = mn_major<Swizzle::b128>(queries, T::kQueries * 128);
-#pragma unroll
-  for (int i = 0; i < T::kQueries / 16; ++i) {
-    Wgmma<T::kHeadDim>::template rs<1>(gradient, factor[4 * i], factor[4 * i + 1],
-                                       factor[4 * i + 2], factor[4 * i + 3],
-                                       advance(b, i * 16 * 128), 1);
   }
 }
 
@@ -190,6 +166,7 @@ template <class T, bool kCausal>
 struct Steps {
   int query, head, begin, end, heads;
 
+  Steps() = default;
   __device__ __forceinline__ Steps(const Tile& tile, int heads_per_kv)
       : query(first_step<T, kCausal>(tile) * T::kQueries),
         head(0),
@@ -208,6 +185,35 @@ struct Steps {
   __device__ __forceinline__ bool done() const { return head >= heads; }
 };
 
+/// Rounds one step's probabilities and score gradients to the operands of dV and dK.
+template <class T>
+__device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQueries / 4],
+                                           std::uint32_t (&ds)[T::kQueries / 4],
+                                           const float (&s)[T::kQueries / 2],
+                                           const float (&dp)[T::kQueries / 2], const float* delta) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 8; ++j) {
+    const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
+    probabilities[2 * j] = pack_bf16(s[4 * j], s[4 * j + 1]);
+    probabilities[2 * j + 1] = pack_bf16(s[4 * j + 2], s[4 * j + 3]);
+    ds[2 * j] = pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
+    ds[2 * j + 1] =
+        pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x), s[4 * j + 3] * (dp[4 * j + 3] - d.y));
+  }
+}
+
+/// Brings a warp's 16 keys of one gradient through `staging`, its own rows of K or V, to memory.
+template <class T>
+__device__ __forceinline__ void store_gradient(const float (&gradient)[T::kHeadDim / 2],
+                                               float factor, void* out, std::int64_t stride,
+                                               unsigned char* staging, int rows) {
+  const float factors[2] = {factor, factor};
+  stage_rows<T::kHeadDim>(staging, T::kKeys * 128, gradient, factors);
+  fence_proxy_async();  // the next K or V overwrites them through the other proxy
+  __syncwarp();
+  store_rows<T::kHeadDim>(out, stride, staging, T::kKeys * 128, rows);
+}
+
 template <class T, bool kCausal, bool kStoreDs>
 __device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
   const int warp = static_cast<int>(threadIdx.x / 32 % 4);
@@ -215,147 +221,130 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   constexpr int kGroup = 1;     // named barriers of each warpgroup alone
   RingPosition<T::kStages> at;  // of the next step that is not begun
   RingPosition<2> kv_at;
+  Steps<T, kCausal> steps;
+  float s[T::kQueries / 2];   // scores of the current step, then its probabilities
+  float dp[T::kQueries / 2];  // their gradients
+  float dk[T::kHeadDim / 2];
+  float dv[T::kHeadDim / 2];
 
-  while (true) {
+  // Of the current tile; reread where needed: registers are short.
+  const auto tile = [&]() -> const Tile& { return shared.tile[kv_at.stage]; };
+  const auto group_key = [&] { return tile().index * T::kKeys + group * 64; };  // in the document
+  // By every lane, for the statistics that it read.
+  const auto release = [&](int stage) { mbarrier_arrive(&shared.empty[stage]); };
+  // Releases the steps that this warpgroup does not see, and waits for the queries of the next that
+  // it sees.
+  const auto await_queries = [&] {
+    while (!steps.done()) {
+      mbarrier_wait(&shared.q_full[at.stage], at.parity);
+      if (!kCausal || steps.query + T::kQueries > group_key()) return;
+      mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+      release(at.stage);
+      at.next();
+      steps.next();
+    }
+  };
+  // Whether there is another tile; waits for its first step.
+  const auto await_tile = [&] {
     mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
-    const Tile& tile = shared.tile[kv_at.stage];  // reread where needed: registers are short
-    if (tile.index < 0) return;
-    unsigned char* k = shared.k[kv_at.stage] + group * 64 * 128;
-    unsigned char* v = shared.v[kv_at.stage] + group * 64 * 128;
-    const int group_key = tile.index * T::kKeys + group * 64;  // in the document
-    const int thread_key = group_key + warp * 16 + lane / 4;
-    float dk[T::kHeadDim / 2];
-    float dv[T::kHeadDim / 2];
+    if (tile().index < 0) return false;
+    steps = Steps<T, kCausal>(tile(), p.heads_per_kv);
+    await_queries();
+    return true;
+  };
+  const auto issue_s = [&] {
+    pin_registers(s);
+    wgmma_fence();
+    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(s, shared.k[kv_at.stage] + group * 64 * 128,
+                                                     shared.q[at.stage]);
+    wgmma_commit_group();
+  };
+  const auto finish_scores = [&] {
+    mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+    pin_registers(dp);
+    wgmma_fence();
+    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_at.stage] + group * 64 * 128,
+                                                     shared.d_o[at.stage]);
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
+    pin_registers(s);
+    const int first_key = group_key();
+    if (kCausal ? steps.query < first_key + 63 : first_key + 64 > tile().length) {
+      mask<T, kCausal>(s, first_key + warp * 16 + lane / 4, steps.query + lane % 4 * 2,
+                       tile().length);
+    }
+    const float* lse2 = shared.lse2[at.stage] + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < T::kQueries / 8; ++j) {
+      const float2 l = *reinterpret_cast<const float2*>(lse2 + 8 * j);
+      s[4 * j] = ex2(s[4 * j] * p.scale_log2 - l.x);
+      s[4 * j + 1] = ex2(s[4 * j + 1] * p.scale_log2 - l.y);
+      s[4 * j + 2] = ex2(s[4 * j + 2] * p.scale_log2 - l.x);
+      s[4 * j + 3] = ex2(s[4 * j + 3] * p.scale_log2 - l.y);
+    }
+    wgmma_wait_group<0>();
+    pin_registers(dp);
+  };
+  // All steps of the current tile.
+  const auto take_steps = [&] {
+    issue_s();
+    finish_scores();
+    while (true) {
+      const int stage = at.stage;
+      std::uint32_t probabilities[T::kQueries / 4];
+      std::uint32_t ds[T::kQueries / 4];
+      round_step<T>(probabilities, ds, s, dp, shared.delta[stage] + lane % 4 * 2);
+      if (kStoreDs && tile().stored >= 0) {
+        const std::int64_t block =
+            stored_first(p, tile(), tile().head * p.heads_per_kv + steps.head) +
+            stored_block<kCausal>(tile().length, steps.query / 64, tile().index);
+        store_ds<T, kCausal>(ds, p.stored + block * kStoredBytes + (group * 4 + warp) * 2048,
+                             steps.query, tile().length);
+      }
+      const auto finish_gradients = [&] {
+        pin_registers(dv);
+        pin_registers(dk);
+        pin_registers(probabilities);
+        pin_registers(ds);
+      };
+      finish_gradients();
+      wgmma_fence();
+      issue_weighted_rows<T::kHeadDim, T::kQueries>(dv, probabilities, shared.d_o[stage]);
+      issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
+      wgmma_commit_group();
+      at.next();
+      steps.next();
+      await_queries();
+      if (steps.done()) {
+        wgmma_wait_group<0>();
+        finish_gradients();
+        release(stage);
+        return;
+      }
+      issue_s();  // the next scores follow the gradients without a gap
+      wgmma_wait_group<1>();
+      finish_gradients();
+      release(stage);
+      finish_scores();
+    }
+  };
+
+  for (; await_tile(); kv_at.next()) {
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-
-    Steps<T, kCausal> steps(tile, p.heads_per_kv);
-    // Releases the steps that this warpgroup does not see, and waits for the queries of the next
-    // that it sees.
-    const auto await_queries = [&]() {
-      while (!steps.done()) {
-        mbarrier_wait(&shared.q_full[at.stage], at.parity);
-        if (!kCausal || steps.query + T::kQueries > group_key) return;
-        mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
-        if (lane == 0) mbarrier_arrive(&shared.empty[at.stage]);
-        at.next();
-        steps.next();
-      }
-    };
-    float s[T::kQueries / 2];   // scores of the current step, then its probabilities
-    float dp[T::kQueries / 2];  // their gradients
-    const auto issue_s = [&]() {
-      wgmma_fence();
-      issue_scores<T>(s, k, shared.q[at.stage]);
-      wgmma_commit_group();
-    };
-    const auto finish_scores = [&]() {
-      mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
-      wgmma_fence();
-      issue_scores<T>(dp, v, shared.d_o[at.stage]);
-      wgmma_commit_group();
-      wgmma_wait_group<1>();
-      pin_registers(s);
-      if (kCausal ? steps.query < group_key + 63 : group_key + 64 > tile.length) {
-        mask<T, kCausal>(s, thread_key, steps.query + lane % 4 * 2, tile.length);
-      }
-      const float* lse2 = shared.lse2[at.stage] + lane % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < T::kQueries / 8; ++j) {
-        const float2 l = *reinterpret_cast<const float2*>(lse2 + 8 * j);
-        s[4 * j] = ex2(s[4 * j] * p.scale_log2 - l.x);
-        s[4 * j + 1] = ex2(s[4 * j + 1] * p.scale_log2 - l.y);
-        s[4 * j + 2] = ex2(s[4 * j + 2] * p.scale_log2 - l.x);
-        s[4 * j + 3] = ex2(s[4 * j + 3] * p.scale_log2 - l.y);
-      }
-      wgmma_wait_group<0>();
-      pin_registers(dp);
-    };
-
-    await_queries();
-    if (!steps.done()) {
-      issue_s();
-      finish_scores();
-      while (true) {
-        const int stage = at.stage;
-        const int query = steps.query;
-        const int head = steps.head;
-        std::uint32_t probabilities[T::kQueries / 4];
-        std::uint32_t ds[T::kQueries / 4];
-        const float* delta = shared.delta[stage] + lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < T::kQueries / 8; ++j) {
-          const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
-          probabilities[2 * j] = pack_bf16(s[4 * j], s[4 * j + 1]);
-          probabilities[2 * j + 1] = pack_bf16(s[4 * j + 2], s[4 * j + 3]);
-          ds[2 * j] = pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
-          ds[2 * j + 1] =
-              pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x), s[4 * j + 3] * (dp[4 * j + 3] - d.y));
-        }
-        const auto store = [&]() {
-          if constexpr (!kStoreDs) return;
-          const std::int64_t first =
-              stored_first(p, tile.document, tile.head * p.heads_per_kv + head);
-          const int block = stored_block<kCausal>(tile.length, query / 64, tile.index);
-          if (first >= 0) {
-            store_ds<T, kCausal>(
-                ds, p.stored + (first + block) * kStoredBytes + (group * 4 + warp) * 2048, query,
-                tile.length);
-          }
-        };
-        store();
-        pin_registers(dv);
-        pin_registers(dk);
-        pin_registers(probabilities);
-        pin_registers(ds);
-        wgmma_fence();
-        issue_gradient<T>(dv, probabilities, shared.d_o[stage]);
-        issue_gradient<T>(dk, ds, shared.q[stage]);
-        wgmma_commit_group();
-        at.next();
-        steps.next();
-        await_queries();
-        if (steps.done()) {
-          wgmma_wait_group<0>();
-          pin_registers(dv);
-          pin_registers(dk);
-          pin_registers(probabilities);
-          pin_registers(ds);
-          __syncwarp();  // every lane has read its statistics
-          if (lane == 0) mbarrier_arrive(&shared.empty[stage]);
-          break;
-        }
-        issue_s();  // the next scores follow the gradients without a gap
-        wgmma_wait_group<1>();
-        pin_registers(dv);
-        pin_registers(dk);
-        pin_registers(probabilities);
-        pin_registers(ds);
-        __syncwarp();  // every lane has read its statistics
-        if (lane == 0) mbarrier_arrive(&shared.empty[stage]);
-        finish_scores();
-      }
-    }
-
+    if (!steps.done()) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
-    const float scale[2] = {p.scale, p.scale};
-    const float one[2] = {1.0F, 1.0F};
-    const int warp_key = group_key + warp * 16;
-    const std::int64_t row = tile.first_row + warp_key;
-    stage_rows<T::kHeadDim>(k + warp * 16 * 128, T::kKeys * 128, dk, scale);
-    stage_rows<T::kHeadDim>(v + warp * 16 * 128, T::kKeys * 128, dv, one);
-    fence_proxy_async();  // the next K and V overwrite them through the other proxy
-    __syncwarp();
-    store_rows<T::kHeadDim>(
-        static_cast<std::uint16_t*>(p.dk) + row * p.k_stride + tile.head * T::kHeadDim, p.k_stride,
-        k + warp * 16 * 128, T::kKeys * 128, tile.length - warp_key);
-    store_rows<T::kHeadDim>(
-        static_cast<std::uint16_t*>(p.dv) + row * p.v_stride + tile.head * T::kHeadDim, p.v_stride,
-        v + warp * 16 * 128, T::kKeys * 128, tile.length - warp_key);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
-    kv_at.next();
+    const int warp_key = group_key() + warp * 16;
+    const int rows = tile().length - warp_key;
+    const int row_offset = (group * 64 + warp * 16) * 128;
+    const std::int64_t row = tile().first_row + warp_key;
+    const int column = tile().head * T::kHeadDim;
+    store_gradient<T>(dk, p.scale, static_cast<std::uint16_t*>(p.dk) + row * p.dk_stride + column,
+                      p.dk_stride, shared.k[kv_at.stage] + row_offset, rows);
+    store_gradient<T>(dv, 1.0F, static_cast<std::uint16_t*>(p.dv) + row * p.dv_stride + column,
+                      p.dv_stride, shared.v[kv_at.stage] + row_offset, rows);
+    mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
   }
 }
 
@@ -364,8 +353,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     attention_backward_kv_kernel(const __grid_constant__ BackwardMaps maps,
                                  const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
-  auto& shared =
-      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  auto& shared = aligned_shared<Shared<T>>(raw);
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&maps.q);
     prefetch_tensor_map(&maps.k);
@@ -373,16 +361,18 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     prefetch_tensor_map(&maps.d_o);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&shared.kv_full[i], 1);
-      mbarrier_init(&shared.kv_empty[i], 8);
+      mbarrier_init(&shared.kv_empty[i], 256);
     }
     for (int i = 0; i < T::kStages; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
       mbarrier_init(&shared.d_o_full[i], 1);
-      mbarrier_init(&shared.empty[i], 8);
+
+      mbarrier_init(&shared.empty[i], 256);
     }
     mbarrier_init_fence();
   }
   __syncthreads();
+  join_call();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
@@ -396,13 +386,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 template <class T, bool kCausal, bool kStoreDs>
 cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
                    cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<T>) + 1024;
-  const auto kernel = attention_backward_kv_kernel<T, kCausal, kStoreDs>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (raised != cudaSuccess) return raised;
-  kernel<<<blocks, T::kThreads, kBytes, stream>>>(maps, parameters);
-  return cudaGetLastError();
+  return launch_persistent<attention_backward_kv_kernel<T, kCausal, kStoreDs>, Shared<T>>(
+      blocks, T::kThreads, stream, maps, parameters);
 }
 
 using Tiles128 = Tiles<128, kBackwardQueries128>;

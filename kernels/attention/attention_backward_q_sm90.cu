@@ -6,9 +6,14 @@
 // Deterministic: a tile of queries has one owner, which takes the keys in order. Design: as the
 // forward, with dO beside Q; dS leaves the accumulators as the register operand of the third
 // product.
+// Limit on one H200 at P = 64, T = 1024: tensor pipe 47 % of cycles, exp 31 %, issue 30 %: the
+// chain of a step, of which two warpgroups hide half. The next scores behind this dQ made it 5 %
+// slower. Next: tiles of both parts in one launch.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
@@ -30,6 +35,7 @@ struct Tiles {
   static constexpr int kRows = kRecomputeRows;
   static constexpr int kKeys = kBackwardKeys;
   static constexpr int kStages = 2;
+  static constexpr int kQStages = kHeadDim == 64 ? 2 : 1;  // what fits
   static constexpr int kPanels = kHeadDim / 64;
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
@@ -40,13 +46,13 @@ struct Tiles {
 
 template <class T>
 struct Shared {
-  alignas(1024) unsigned char q[T::kRowBytes];
-  alignas(1024) unsigned char d_o[T::kRowBytes];
+  alignas(1024) unsigned char q[T::kQStages][T::kRowBytes];
+  alignas(1024) unsigned char d_o[T::kQStages][T::kRowBytes];
   alignas(1024) unsigned char k[T::kStages][T::kKeyBytes];
   alignas(1024) unsigned char v[T::kStages][T::kKeyBytes];
-  Mbarrier q_full, q_empty;
+  Mbarrier q_full[T::kQStages], q_empty[T::kQStages];
   Mbarrier k_full[T::kStages], v_full[T::kStages], empty[T::kStages];
-  Tile tile;
+  Tile tile[T::kQStages];
 };
 
 template <class T, bool kCausal>
@@ -60,19 +66,20 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
                                         const BackwardParameters& p) {
   const bool leader = threadIdx.x % 32 == 0;
   RingPosition<T::kStages> at;
-  std::uint32_t parity = 0;
+  RingPosition<T::kQStages> q_at;
   while (true) {
     const Tile tile = next_tile(p.schedule);
     if (leader) {
-      mbarrier_wait(&shared.q_empty, parity ^ 1U);
-      shared.tile = tile;
+      Mbarrier* full = &shared.q_full[q_at.stage];
+      mbarrier_wait(&shared.q_empty[q_at.stage], q_at.parity ^ 1U);
+      shared.tile[q_at.stage] = tile;
       if (tile.index < 0) {
-        mbarrier_arrive(&shared.q_full);
+        mbarrier_arrive(full);
       } else {
-        mbarrier_arrive_expect_tx(&shared.q_full, 2 * T::kRowBytes);
+        mbarrier_arrive_expect_tx(full, 2 * T::kRowBytes);
         const int row = tile.first_row + tile.index * T::kRows;
-        bulk_load_3d(shared.q, &maps.q, &shared.q_full, 0, row, tile.head * T::kPanels);
-        bulk_load_3d(shared.d_o, &maps.d_o, &shared.q_full, 0, row, tile.head * T::kPanels);
+        bulk_load_3d(shared.q[q_at.stage], &maps.q, full, 0, row, tile.head * T::kPanels);
+        bulk_load_3d(shared.d_o[q_at.stage], &maps.d_o, full, 0, row, tile.head * T::kPanels);
         const int panel = tile.head / p.heads_per_kv * T::kPanels;
         const int n = key_steps<T, kCausal>(tile);
         for (int j = 0; j < n; ++j) {
@@ -88,50 +95,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
         }
       }
     }
-    parity ^= 1U;
+    q_at.next();
     if (tile.index < 0) return;
     __syncwarp();
-  }
-}
-
-/// out (64 queries x keys) = rows of `queries` times rows of `keys`, over the head dimension.
-template <class T>
-__device__ __forceinline__ void issue_scores(float (&out)[T::kKeys / 2],
-                                             const unsigned char* queries,
-                                             const unsigned char* keys) {
-  const std::uint64_t a = k_major<Swizzle::b128>(queries);
-  const std::uint64_t b = k_major<Swizzle::b128>(keys);
-#pragma unroll
-  for (int i = 0; i < T::kHeadDim / 16; ++i) {
-    Wgmma<T::kKeys>::template ss<0, 0>(out, advance(a, i / 4 * T::kRows * 128 + i % 4 * 32),
-                                       advance(b, i / 4 * T::kKeys * 128 + i % 4 * 32), i > 0);
-  }
-}
-
-/// dq (64 queries x P) += dS K with dS in registers.
-template <class T>
-__device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2],
-                                         std::uint32_t (&ds)[T::kKeys / 4],
-                                         const unsigned char* k) {
-  const std::uint64_t b = mn_major<Swizzle::b128>(k, T::kKeys * 128);
-#pragma unroll
-  for (int i = 0; i < T::kKeys / 16; ++i) {
-    Wgmma<T::kHeadDim>::template rs<1>(dq, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3],
-                                       advance(b, i * 16 * 128), 1);
-  }
-}
-
-template <class T, bool kCausal>
-__device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], int row, int key, int length) {
-  const int limit0 = kCausal ? row - key : length - 1 - key;
-  const int limit1 = kCausal ? limit0 + 8 : limit0;
-#pragma unroll
-  for (int j = 0; j < T::kKeys / 8; ++j) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (8 * j + c > limit0) s[4 * j + c] = -INFINITY;
-      if (8 * j + c > limit1) s[4 * j + 2 + c] = -INFINITY;
-    }
   }
 }
 
@@ -140,15 +106,14 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   const int warp = static_cast<int>(threadIdx.x / 32 % 4);
   const int lane = static_cast<int>(threadIdx.x % 32);
   RingPosition<T::kStages> at;
-  std::uint32_t parity = 0;
+  RingPosition<T::kQStages> q_at;
 
   while (true) {
-    mbarrier_wait(&shared.q_full, parity);
-    parity ^= 1U;
-    const Tile tile = shared.tile;
+    mbarrier_wait(&shared.q_full[q_at.stage], q_at.parity);
+    const Tile tile = shared.tile[q_at.stage];
     if (tile.index < 0) return;
-    unsigned char* q = shared.q + group * 64 * 128;
-    const unsigned char* d_o = shared.d_o + group * 64 * 128;
+    unsigned char* q = shared.q[q_at.stage] + group * 64 * 128;
+    const unsigned char* d_o = shared.d_o[q_at.stage] + group * 64 * 128;
     const int group_row = tile.index * T::kRows + group * 64;
     const int thread_row = group_row + warp * 16 + lane / 4;
     const std::int64_t statistics =
@@ -159,28 +124,28 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dq[i] = 0;
 
+    float s[T::kKeys / 2];
+    float dp[T::kKeys / 2];
+    std::uint32_t ds[T::kKeys / 4];
     const int n = key_steps<T, kCausal>(tile);
     for (int j = 0; j < n; ++j) {
-      float s[T::kKeys / 2];
-      float dp[T::kKeys / 2];
       mbarrier_wait(&shared.k_full[at.stage], at.parity);
       mbarrier_wait(&shared.v_full[at.stage], at.parity);
       wgmma_fence();
-      issue_scores<T>(s, q, shared.k[at.stage]);
+      issue_scores<T::kHeadDim, T::kRows, T::kKeys>(s, q, shared.k[at.stage]);
       wgmma_commit_group();
-      issue_scores<T>(dp, d_o, shared.v[at.stage]);
+      issue_scores<T::kHeadDim, T::kRows, T::kKeys>(dp, d_o, shared.v[at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<1>();
       pin_registers(s);
       const int first_key = j * T::kKeys;
       if (kCausal ? first_key + T::kKeys - 1 > group_row : first_key + T::kKeys > tile.length) {
-        mask<T, kCausal>(s, thread_row, first_key + lane % 4 * 2, tile.length);
+        mask_keys<T::kKeys, kCausal>(s, thread_row, first_key + lane % 4 * 2, tile.length);
       }
 #pragma unroll
       for (int i = 0; i < T::kKeys / 2; ++i) s[i] = ex2(s[i] * p.scale_log2 - lse2[i / 2 % 2]);
       wgmma_wait_group<0>();
       pin_registers(dp);
-      std::uint32_t ds[T::kKeys / 4];
 #pragma unroll
       for (int i = 0; i < T::kKeys / 4; ++i) {
         ds[i] = pack_bf16(s[2 * i] * (dp[2 * i] - delta[i % 2]),
@@ -189,7 +154,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       pin_registers(dq);
       pin_registers(ds);
       wgmma_fence();
-      issue_dq<T>(dq, ds, shared.k[at.stage]);
+      issue_weighted_rows<T::kHeadDim, T::kKeys>(dq, ds, shared.k[at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<0>();
       pin_registers(dq);
@@ -206,10 +171,10 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     fence_proxy_async();  // the next Q overwrites it through the other proxy
     __syncwarp();
     store_rows<T::kHeadDim>(static_cast<std::uint16_t*>(p.dq) +
-                                (tile.first_row + row) * p.q_stride + tile.head * T::kHeadDim,
-                            p.q_stride, staging, T::kRows * 128, tile.length - row);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&shared.q_empty);
+                                (tile.first_row + row) * p.dq_stride + tile.head * T::kHeadDim,
+                            p.dq_stride, staging, T::kRows * 128, tile.length - row);
+    mbarrier_arrive(&shared.q_empty[q_at.stage]);
+    q_at.next();
   }
 }
 
@@ -218,15 +183,16 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     attention_backward_q_kernel(const __grid_constant__ BackwardMaps maps,
                                 const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
-  auto& shared =
-      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  auto& shared = aligned_shared<Shared<T>>(raw);
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&maps.q);
     prefetch_tensor_map(&maps.k);
     prefetch_tensor_map(&maps.v);
     prefetch_tensor_map(&maps.d_o);
-    mbarrier_init(&shared.q_full, 1);
-    mbarrier_init(&shared.q_empty, 8);
+    for (int i = 0; i < T::kQStages; ++i) {
+      mbarrier_init(&shared.q_full[i], 1);
+      mbarrier_init(&shared.q_empty[i], 256);
+    }
     for (int i = 0; i < T::kStages; ++i) {
       mbarrier_init(&shared.k_full[i], 1);
       mbarrier_init(&shared.v_full[i], 1);
@@ -235,6 +201,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
+  join_call();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
@@ -248,13 +215,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 template <class T, bool kCausal>
 cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
                    cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<T>) + 1024;
-  const auto kernel = attention_backward_q_kernel<T, kCausal>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (raised != cudaSuccess) return raised;
-  kernel<<<blocks, T::kThreads, kBytes, stream>>>(maps, parameters);
-  return cudaGetLastError();
+  return launch_persistent<attention_backward_q_kernel<T, kCausal>, Shared<T>>(
+      blocks, T::kThreads, stream, maps, parameters);
 }
 
 }  // namespace

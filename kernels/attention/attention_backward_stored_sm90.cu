@@ -7,10 +7,13 @@
 // block of K serves 256 rows; dS is an M-major A operand, K an N-major B operand, both straight
 // from shared memory.
 // Limit on one H200: device memory, 86 % of its peak, tensor pipe 57 % at P = 128. Next: tiles of
-// both parts in one launch, so that this part's reads run beside part 1's products.
+// both parts in one launch, a few documents apart, so that dS is read back from L2, beside part 1's
+// products, and its room is a ring.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
@@ -69,8 +72,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
   RingPosition<T::kStages> at;
   RingPosition<2> tile_at;
   while (true) {
-    const Tile tile = next_tile(p.schedule);
+    Tile tile = next_tile(p.schedule);
     if (leader) {
+      tile.stored = tile.index < 0 ? -1 : stored_place(p, tile.document);
       mbarrier_wait(&shared.tile_empty[tile_at.stage], tile_at.parity ^ 1U);
       shared.tile[tile_at.stage] = tile;
       mbarrier_arrive(&shared.tile_full[tile_at.stage]);
@@ -78,7 +82,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
       if (tile.index >= 0) {
         const int panel = tile.head / p.heads_per_kv * T::kPanels;
         const unsigned char* head_blocks =
-            p.stored + stored_first(p, tile.document, tile.head) * kStoredBytes;
+            p.stored + stored_first(p, tile, tile.head) * kStoredBytes;
         const int n = steps_of_tile<T, kCausal>(tile);
         for (int j = 0; j < n; ++j) {
           mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
@@ -128,7 +132,6 @@ __device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2], const uns
 template <class T, bool kCausal>
 __device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
   const int warp = static_cast<int>(threadIdx.x / 32 % 4);
-  const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kMine = T::kBlocks / 2;  // blocks of 64 rows of this warpgroup
   RingPosition<T::kStages> at;
   RingPosition<2> tile_at;
@@ -136,8 +139,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   while (true) {
     mbarrier_wait(&shared.tile_full[tile_at.stage], tile_at.parity);
     const Tile tile = shared.tile[tile_at.stage];
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&shared.tile_empty[tile_at.stage]);
+    mbarrier_arrive(&shared.tile_empty[tile_at.stage]);
     tile_at.next();
     if (tile.index < 0) return;
     const int first = tile.index * T::kBlocks + group * kMine;  // block row
@@ -171,7 +173,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
 #pragma unroll
       for (int r = 0; r < kMine; ++r) pin_registers(dq[r]);
       if (j + 1 < n) {
-        if (lane == 0) mbarrier_arrive(&shared.empty[at.stage]);
+        mbarrier_arrive(&shared.empty[at.stage]);
         at.next();
       }
     }
@@ -186,12 +188,11 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       fence_proxy_async();  // the next dS overwrites it through the other proxy
       __syncwarp();
       store_rows<T::kHeadDim>(static_cast<std::uint16_t*>(p.dq) +
-                                  (tile.first_row + row) * p.q_stride + tile.head * T::kHeadDim,
-                              p.q_stride, staging, 64 * 128, tile.length - row);
+                                  (tile.first_row + row) * p.dq_stride + tile.head * T::kHeadDim,
+                              p.dq_stride, staging, 64 * 128, tile.length - row);
       __syncwarp();
     }
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&shared.empty[at.stage]);
+    mbarrier_arrive(&shared.empty[at.stage]);
     at.next();
   }
 }
@@ -201,21 +202,21 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     attention_backward_stored_kernel(const __grid_constant__ BackwardMaps maps,
                                      const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
-  auto& shared =
-      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  auto& shared = aligned_shared<Shared<T>>(raw);
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&maps.k);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&shared.tile_full[i], 1);
-      mbarrier_init(&shared.tile_empty[i], 8);
+      mbarrier_init(&shared.tile_empty[i], 256);
     }
     for (int i = 0; i < T::kStages; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], 8);
+      mbarrier_init(&shared.empty[i], 256);
     }
     mbarrier_init_fence();
   }
   __syncthreads();
+  join_call();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
@@ -229,13 +230,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 template <class T, bool kCausal>
 cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
                    cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<T>) + 1024;
-  const auto kernel = attention_backward_stored_kernel<T, kCausal>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (raised != cudaSuccess) return raised;
-  kernel<<<blocks, T::kThreads, kBytes, stream>>>(maps, parameters);
-  return cudaGetLastError();
+  return launch_persistent<attention_backward_stored_kernel<T, kCausal>, Shared<T>>(
+      blocks, T::kThreads, stream, maps, parameters);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <numbers>
+#include <source_location>
 
 #include "execution/error.hpp"
 #include "kernels/attention/attention_launch.hpp"
@@ -15,25 +17,16 @@ namespace {
 
 using namespace attention;
 
-constexpr std::size_t kAlignment = 256;
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-void check_shape(const AttentionLayout& s) {
-  STOWAGE_ASSERT(s.tokens > 0 && s.tokens < (std::int64_t{1} << 31), "attention over {} tokens",
+void check_layout(const AttentionLayout& s) {
+  STOWAGE_ASSERT(s.tokens > 0 && s.tokens < (std::int64_t{1} << 30), "attention over {} tokens",
                  s.tokens);
+  STOWAGE_ASSERT(s.storage != execution::Dtype::fp64, "attention in fp64 is for the host");
   STOWAGE_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0,
                  "{} query heads do not share {} key-value heads", s.heads, s.kv_heads);
-  STOWAGE_ASSERT(s.head_dim > 0 && s.head_dim <= 256 && s.head_dim % 8 == 0,
-                 "head dimension {} is not a multiple of 8 up to 256", s.head_dim);
-  STOWAGE_ASSERT(
-      s.q_stride % 8 == 0 && s.k_stride % 8 == 0 && s.v_stride % 8 == 0 && s.o_stride % 8 == 0,
-      "row strides {}, {}, {}, {} are not multiples of 8 elements", s.q_stride, s.k_stride,
-      s.v_stride, s.o_stride);
+  STOWAGE_ASSERT(s.head_dim > 0 && s.head_dim <= 256, "head dimension {} is not up to 256",
+                 s.head_dim);
   STOWAGE_ASSERT(s.documents > 0, "attention over {} documents", s.documents);
-  STOWAGE_ASSERT(s.uniform_length <= 0 || s.uniform_length * s.documents <= s.tokens,
+  STOWAGE_ASSERT(s.uniform_length <= 0 || s.uniform_length * s.documents == s.tokens,
                  "{} documents of {} tokens in {} rows", s.documents, s.uniform_length, s.tokens);
 }
 
@@ -68,17 +61,28 @@ void check_launch(cudaError_t status, const char* kernel) {
   }
 }
 
-/// Whether the tensor-core kernels serve this call.
-bool fast(const AttentionLayout& s) {
-  return machine().hopper && (s.head_dim == 64 || s.head_dim == 128);
+/// Whether the tensor-core kernels serve these matrices: the copy engine and the 16-byte stores ask
+/// for aligned rows.
+bool fast(const AttentionLayout& s, std::initializer_list<std::int64_t> strides,
+          std::initializer_list<const void*> matrices) {
+  const auto whole = [](std::int64_t stride) { return stride % 8 == 0; };
+  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  return machine().hopper && has_fast_path(s) &&
+         std::all_of(strides.begin(), strides.end(), whole) &&
+         std::all_of(matrices.begin(), matrices.end(), aligned);
+}
+
+/// Of equal documents, or of uneven ones if they all had the pairs expected of the batch.
+std::int64_t document_length(const AttentionLayout& s) {
+  if (s.uniform_length > 0) return s.uniform_length;
+  return s.pairs > 0 ? std::min(s.tokens, (s.causal ? 2 : 1) * s.pairs / s.tokens + 1) : s.tokens;
 }
 
 /// Heads whose keys and values are read side by side: as many as keep them within half of the L2
 /// cache, whole groups of query heads, a divisor of `heads`.
 int heads_per_section(const AttentionLayout& s, int heads) {
   constexpr double kL2Share = 24e6;
-  const double length =
-      s.uniform_length > 0 ? static_cast<double>(s.uniform_length) : static_cast<double>(s.tokens);
+  const double length = static_cast<double>(document_length(s));
   const double kv_bytes = length * s.head_dim * 2 * 2;
   const int fit = std::max(1, static_cast<int>(kL2Share / kv_bytes));
   int kv = std::min(fit, s.kv_heads);
@@ -86,76 +90,19 @@ int heads_per_section(const AttentionLayout& s, int heads) {
   return heads / s.kv_heads * kv;
 }
 
-/// Byte offsets of what a call keeps in its workspace; parts of no use have no bytes.
-struct Room {
-  std::size_t tickets, order, first, wide, stored_at, limits, lse2, delta, stored, end;
-  std::int64_t padded_rows;
-  int kv_heads_at_once;  // taken by one pair of launches of the backward
-  std::int64_t
-      stored_per_head;  // dS blocks of a head, and of a document if they are equal; 0: none
-};
-
-/// Gives score gradients the room that the limit allows: for equal lengths, all of as many kv heads
-/// at once as fit; for packed documents, an equal share for each head, which the shortest documents
-/// get.
-void plan_stored(const AttentionLayout& s, Room& room) {
-  room.kv_heads_at_once = s.kv_heads;
-  const std::int64_t group = s.heads / s.kv_heads;
-  const std::int64_t blocks = s.stored_limit_bytes / kStoredBytes;
-  if (s.uniform_length > 0) {
-    const std::int64_t per_head = stored_blocks(s.causal, s.uniform_length);
-    auto at_once = static_cast<int>(
-        std::min<std::int64_t>(s.kv_heads, blocks / (per_head * group * s.documents)));
-    while (at_once > 0 && s.kv_heads % at_once != 0) --at_once;
-    if (at_once == 0) return;
-    room.kv_heads_at_once = at_once;
-    room.stored_per_head = per_head;
-    room.end += static_cast<std::size_t>(at_once * group * s.documents * per_head * kStoredBytes);
-  } else {
-    room.stored_per_head = std::min(blocks / s.heads, stored_blocks(s.causal, s.tokens));
-    room.end += static_cast<std::size_t>(s.heads * room.stored_per_head * kStoredBytes);
-  }
-}
-
-Room make_room(const AttentionLayout& s, bool backward) {
-  Room room{};
-  const auto documents = static_cast<std::size_t>(s.documents);
-  const auto heads = static_cast<std::size_t>(s.heads);
-  const std::size_t table = s.uniform_length > 0 ? 0 : (documents + 1) * sizeof(int);
-  const std::size_t wide_table = backward ? table : 0;
-  room.order = aligned(3 * static_cast<std::size_t>(s.kv_heads) * sizeof(int));
-  room.first = aligned(room.order + table);
-  room.wide = aligned(room.first + table);
-  room.stored_at = aligned(room.wide + wide_table);
-  room.limits = aligned(room.stored_at + wide_table);
-  room.lse2 = aligned(room.limits + 2 * sizeof(int));
-  room.end = room.lse2;
-  if (!backward) return room;
-  room.padded_rows = s.uniform_length > 0 ? s.documents * ((s.uniform_length + 127) / 128 * 128)
-                                          : (s.tokens + std::int64_t{128} * s.documents) / 64 * 64;
-  const auto rows = static_cast<std::size_t>(std::max(room.padded_rows, s.tokens));
-  const std::size_t statistics = heads * rows * sizeof(float);
-  room.delta = aligned(room.lse2 + statistics);
-  room.stored = aligned(room.delta + statistics);
-  room.end = room.stored;
-  if (fast(s)) plan_stored(s, room);
-  return room;
-}
-
 template <class T>
 T* at(void* workspace, std::size_t offset) {
   return reinterpret_cast<T*>(static_cast<unsigned char*>(workspace) + offset);
 }
 
-TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* workspace,
-                           const int* cu_seqlens, int ticket, int tile_rows, int heads,
-                           bool longest_last) {
+TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* workspace, int ticket,
+                           int tile_rows, int heads, bool longest_last) {
   TileSchedule schedule{};
   schedule.ticket = at<int>(workspace, room.tickets) + ticket;
   schedule.order = at<int>(workspace, room.order);
   schedule.first = at<int>(workspace, room.first);
-  schedule.cu_seqlens = cu_seqlens;
-  schedule.documents = s.documents;
+  schedule.starts = at<int>(workspace, room.starts);
+  schedule.documents = all_documents(s);
   schedule.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   schedule.tile_rows = tile_rows;
   schedule.heads = heads;
@@ -169,6 +116,7 @@ void order_documents(const AttentionLayout& s, const Room& room, void* workspace
                      const int* cu_seqlens, int tile_rows, bool backward, cudaStream_t stream) {
   ScheduleTables tables{};
   tables.ticket = at<int>(workspace, room.tickets);
+  tables.starts = at<int>(workspace, room.starts);
   tables.order = at<int>(workspace, room.order);
   tables.first = at<int>(workspace, room.first);
   if (backward) {
@@ -177,7 +125,8 @@ void order_documents(const AttentionLayout& s, const Room& room, void* workspace
     tables.limits = at<int>(workspace, room.limits);
   }
   tables.cu_seqlens = s.uniform_length > 0 ? nullptr : cu_seqlens;
-  tables.documents = s.documents;
+  tables.documents = all_documents(s);
+  tables.tokens = static_cast<int>(s.tokens);
   tables.tile_rows = tile_rows;
   tables.capacity = room.stored_per_head;
   tables.causal = s.causal;
@@ -229,12 +178,12 @@ void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a
   p.delta = at<float>(a.workspace, room.delta);
   p.ticket = at<int>(a.workspace, room.tickets);
   p.tickets = 3 * s.kv_heads;
-  p.cu_seqlens = a.cu_seqlens;
+  p.starts = at<int>(a.workspace, room.starts);
   p.o_stride = s.o_stride;
   p.tokens = s.tokens;
   p.padded_rows = room.padded_rows;
   p.heads = s.heads;
-  p.documents = s.documents;
+  p.documents = all_documents(s);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   check_launch(launch_attention_delta(s.head_dim, p, stream), "attention_delta_kernel");
 }
@@ -246,17 +195,17 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.dq = columns(a.dq, kv * group, s.head_dim);
   p.dk = columns(a.dk, kv, s.head_dim);
   p.dv = columns(a.dv, kv, s.head_dim);
-  p.q_stride = s.q_stride;
-  p.k_stride = s.k_stride;
-  p.v_stride = s.v_stride;
+  p.dq_stride = s.dq_stride;
+  p.dk_stride = s.dk_stride;
+  p.dv_stride = s.dv_stride;
   p.lse2 = at<float>(a.workspace, room.lse2) + kv * group * room.padded_rows;
   p.delta = at<float>(a.workspace, room.delta) + kv * group * room.padded_rows;
   p.padded_rows = room.padded_rows;
   p.stored = room.stored_per_head > 0 ? at<unsigned char>(a.workspace, room.stored) : nullptr;
   p.stored_per_head = room.stored_per_head;
   p.stored_at = at<int>(a.workspace, room.stored_at);
-  p.cu_seqlens = a.cu_seqlens;
-  p.documents = s.documents;
+  p.starts = at<int>(a.workspace, room.starts);
+  p.documents = all_documents(s);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.heads = room.kv_heads_at_once * group;
   p.heads_per_kv = group;
@@ -276,8 +225,7 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
   const int blocks = machine().multiprocessors;
   const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
   const auto schedule = [&](int ticket, int rows, int heads, bool longest_last) {
-    return make_schedule(part, room, a.workspace, a.cu_seqlens, 3 * kv + ticket, rows, heads,
-                         longest_last);
+    return make_schedule(part, room, a.workspace, 3 * kv + ticket, rows, heads, longest_last);
   };
   BackwardParameters p = backward_parameters(s, a, room, kv);
   p.schedule = schedule(0, kBackwardKeys, kv_heads, false);
@@ -312,6 +260,9 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.k_stride = s.k_stride;
   p.v_stride = s.v_stride;
   p.o_stride = s.o_stride;
+  p.dq_stride = s.dq_stride;
+  p.dk_stride = s.dk_stride;
+  p.dv_stride = s.dv_stride;
   p.tokens = s.tokens;
   p.heads = s.heads;
   p.heads_per_kv = s.heads / s.kv_heads;
@@ -320,6 +271,7 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.scale = s.scale;
   p.causal = s.causal;
+  p.fp32 = s.storage == execution::Dtype::fp32;
   return p;
 }
 
@@ -354,50 +306,49 @@ void simple_backward(const AttentionLayout& s, const AttentionBackwardPointers& 
 
 }  // namespace
 
-std::size_t attention_forward_cuda_workspace_bytes(const AttentionLayout& shape) {
-  return make_room(shape, false).end;
-}
-
-std::size_t attention_backward_cuda_workspace_bytes(const AttentionLayout& shape) {
-  return make_room(shape, true).end;
-}
-
-void attention_forward_cuda(const AttentionLayout& shape, const AttentionForwardPointers& args,
+void attention_forward_cuda(const AttentionLayout& layout, const AttentionForwardPointers& args,
                             cudaStream_t stream) {
-  check_shape(shape);
-  if (!fast(shape)) return simple_forward(shape, args, stream);
-  const int rows = forward_tile_rows(shape.head_dim);
-  const Room room = make_room(shape, false);
+  check_layout(layout);
+  if (!fast(layout, {layout.q_stride, layout.k_stride, layout.v_stride, layout.o_stride},
+            {args.q, args.k, args.v, args.o})) {
+    return simple_forward(layout, args, stream);
+  }
+  const int rows = forward_tile_rows(layout.head_dim);
+  const Room room = make_room(layout, false);
   ForwardParameters p{};
-  p.schedule = make_schedule(shape, room, args.workspace, args.cu_seqlens, 0, rows, shape.heads,
-                             shape.causal);
+  p.schedule = make_schedule(layout, room, args.workspace, 0, rows, layout.heads, layout.causal);
   p.o = args.o;
   p.lse = args.lse;
-  p.o_stride = shape.o_stride;
-  p.tokens = shape.tokens;
-  p.heads_per_kv = shape.heads / shape.kv_heads;
-  p.scale = shape.scale;
-  p.scale_log2 = shape.scale * std::numbers::log2e_v<float>;
-  const CUtensorMap q = head_map(shape, args.q, shape.q_stride, shape.heads, rows);
-  const CUtensorMap k = head_map(shape, args.k, shape.k_stride, shape.kv_heads, kForwardKeys);
-  const CUtensorMap v = head_map(shape, args.v, shape.v_stride, shape.kv_heads, kForwardKeys);
-  order_documents(shape, room, args.workspace, args.cu_seqlens, rows, false, stream);
-  check_launch(launch_attention_forward_sm90(shape.head_dim, shape.causal, q, k, v, p,
+  p.o_stride = layout.o_stride;
+  p.tokens = layout.tokens;
+  p.heads_per_kv = layout.heads / layout.kv_heads;
+  p.scale = layout.scale;
+  p.scale_log2 = layout.scale * std::numbers::log2e_v<float>;
+  const CUtensorMap q = head_map(layout, args.q, layout.q_stride, layout.heads, rows);
+  const CUtensorMap k = head_map(layout, args.k, layout.k_stride, layout.kv_heads, kForwardKeys);
+  const CUtensorMap v = head_map(layout, args.v, layout.v_stride, layout.kv_heads, kForwardKeys);
+  order_documents(layout, room, args.workspace, args.cu_seqlens, rows, false, stream);
+  check_launch(launch_attention_forward_sm90(layout.head_dim, layout.causal, q, k, v, p,
                                              machine().multiprocessors, stream),
                "attention_forward_kernel");
 }
 
-void attention_backward_cuda(const AttentionLayout& shape, const AttentionBackwardPointers& args,
+void attention_backward_cuda(const AttentionLayout& layout, const AttentionBackwardPointers& args,
                              cudaStream_t stream) {
-  check_shape(shape);
-  const Room room = make_room(shape, true);
-  if (!fast(shape)) return simple_backward(shape, args, room, stream);
-  if (shape.uniform_length <= 0) {
-    order_documents(shape, room, args.workspace, args.cu_seqlens, kBackwardKeys, true, stream);
+  check_layout(layout);
+  const Room room = make_room(layout, true);
+  if (!fast(layout,
+            {layout.q_stride, layout.k_stride, layout.v_stride, layout.o_stride, layout.dq_stride,
+             layout.dk_stride, layout.dv_stride},
+            {args.q, args.k, args.v, args.o, args.d_o, args.dq, args.dk, args.dv})) {
+    return simple_backward(layout, args, room, stream);
   }
-  backward_delta(shape, args, room, stream);
-  for (int kv = 0; kv < shape.kv_heads; kv += room.kv_heads_at_once) {
-    backward_heads(shape, args, room, kv, stream);
+  if (layout.uniform_length <= 0) {
+    order_documents(layout, room, args.workspace, args.cu_seqlens, kBackwardKeys, true, stream);
+  }
+  backward_delta(layout, args, room, stream);
+  for (int kv = 0; kv < layout.kv_heads; kv += room.kv_heads_at_once) {
+    backward_heads(layout, args, room, kv, stream);
   }
 }
 

@@ -7,6 +7,7 @@
 // zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly per row and head.
 
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/warp.cuh"
@@ -44,45 +45,73 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
   return sum;
 }
 
+/// 16 bytes of a row, `column` counts them; advanced without a division.
+struct Piece {
+  int row, column;
+
+  __device__ __forceinline__ void advance(const Piece& step, int columns) {
+    row += step.row;
+    column += step.column;
+    if (column >= columns) {
+      column -= columns;
+      ++row;
+    }
+  }
+};
+
 /// A block takes kRows rows; kLanes neighbouring lanes share one head of one row, 16 bytes each.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParameters p) {
   const int thread = static_cast<int>(threadIdx.x);
+  join_call();
   if (blockIdx.x == 0) {
     for (int i = thread; i < p.tickets; i += kThreads) p.ticket[i] = 0;
   }
   const int first = static_cast<int>(blockIdx.x) * kRows;
   const int document = padded_document(p, first);
-  const int start = p.uniform_length > 0 ? document * p.uniform_length : p.cu_seqlens[document];
-  const int length = p.uniform_length > 0 ? p.uniform_length : p.cu_seqlens[document + 1] - start;
+  const int start = p.uniform_length > 0 ? document * p.uniform_length : p.starts[document];
+  const int length = p.uniform_length > 0 ? p.uniform_length : p.starts[document + 1] - start;
   const int offset = first - padded_first(p, document);
-  const int pieces = p.heads * kLanes;
   const auto* o = static_cast<const std::uint16_t*>(p.o) + (start + offset) * p.o_stride;
   const auto* d_o = static_cast<const std::uint16_t*>(p.d_o) + (start + offset) * p.o_stride;
-  for (int base = thread; base < kRows * pieces; base += kBatch * kThreads) {
+  Piece at{thread / (p.heads * kLanes), thread % (p.heads * kLanes)};
+  const Piece step{kThreads / (p.heads * kLanes), kThreads % (p.heads * kLanes)};
+  while (at.row < kRows) {
+    Piece mine[kBatch];
     uint4 x[kBatch];
     uint4 y[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const int row = (base + i * kThreads) / pieces;
-      const std::int64_t at = row * p.o_stride + (base + i * kThreads - row * pieces) * 8;
-      const bool inside = row < kRows && offset + row < length;
-      x[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(o + at)) : uint4{0, 0, 0, 0};
-      y[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(d_o + at)) : uint4{0, 0, 0, 0};
+      mine[i] = at;
+      at.advance(step, p.heads * kLanes);
+      const std::int64_t place = mine[i].row * p.o_stride + mine[i].column * 8;
+      const bool inside = mine[i].row < kRows && offset + mine[i].row < length;
+      x[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(o + place)) : uint4{0, 0, 0, 0};
+      y[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(d_o + place)) : uint4{0, 0, 0, 0};
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const float sum = hopper::lanes_sum<kLanes>(dot8(x[i], y[i]));
-      const int row = (base + i * kThreads) / pieces;
-      const int head = (base + i * kThreads - row * pieces) / kLanes;
+      const int row = mine[i].row;
       if (thread % kLanes == 0 && row < kRows) {
-        const std::int64_t at = static_cast<std::int64_t>(head) * p.padded_rows + first + row;
+        const int head = mine[i].column / kLanes;
+        const std::int64_t place = static_cast<std::int64_t>(head) * p.padded_rows + first + row;
         const bool inside = offset + row < length;
-        p.delta[at] = sum;
-        p.lse2[at] = inside ? p.lse[head * p.tokens + start + offset + row] * kLog2e : INFINITY;
+        p.delta[place] = sum;
+        p.lse2[place] = inside ? p.lse[head * p.tokens + start + offset + row] * kLog2e : INFINITY;
       }
     }
   }
+}
+
+/// Behind the schedule of packed documents; for equal ones it is the first of its call.
+template <int kLanes>
+cudaError_t launch(unsigned blocks, const DeltaParameters& parameters, cudaStream_t stream) {
+  if (parameters.uniform_length == 0) {
+    return launch_behind<attention_delta_kernel<kLanes>>(blocks, kThreads, 0, stream, parameters);
+  }
+  attention_delta_kernel<kLanes><<<blocks, kThreads, 0, stream>>>(parameters);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -90,12 +119,8 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
 cudaError_t launch_attention_delta(int head_dim, const DeltaParameters& parameters,
                                    cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(parameters.padded_rows / kRows);
-  if (head_dim == 64) {
-    attention_delta_kernel<8><<<blocks, kThreads, 0, stream>>>(parameters);
-  } else {
-    attention_delta_kernel<16><<<blocks, kThreads, 0, stream>>>(parameters);
-  }
-  return cudaGetLastError();
+  return head_dim == 64 ? launch<8>(blocks, parameters, stream)
+                        : launch<16>(blocks, parameters, stream);
 }
 
 }  // namespace stowage::kernels::attention

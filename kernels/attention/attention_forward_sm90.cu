@@ -10,11 +10,14 @@
 // softmax of S(j) while the other warpgroups' products run; P never leaves the registers. Blocks
 // are persistent and draw tiles, longest first; the next tile's Q arrives during this one.
 // Limit on one H200 at P = 128: tensor pipe 75 % of cycles at a throttled 1.7 GHz, exp 39 %, issue
-// 38 %; a softmax beside the warpgroup's own product, or turns between them, gained nothing. Next:
-// at T = 1024, P = 64 (tensor pipe 42 %) the first scores of a tile behind the last one's O.
+// 38 %; a softmax beside the warpgroup's own product, turns between them, and a tile's first scores
+// behind the last one's O gained nothing. At T = 1024, P = 64: tensor pipe 45 %, exp 47 %, issue
+// 48 %. Next: a part of the exponentials as polynomials on the FMA units; short tiles first.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
@@ -116,50 +119,6 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
   }
 }
 
-/// S (64 x keys) = Q K^T; issued, not waited for.
-template <class T>
-__device__ __forceinline__ void issue_qk(float (&s)[T::kKeys / 2], const unsigned char* q,
-                                         const unsigned char* k) {
-  const std::uint64_t a = k_major<Swizzle::b128>(q);
-  const std::uint64_t b = k_major<Swizzle::b128>(k);
-#pragma unroll
-  for (int i = 0; i < T::kHeadDim / 16; ++i) {
-    const int panel = i / 4;
-    const int within = i % 4 * 32;
-    Wgmma<T::kKeys>::template ss<0, 0>(s, advance(a, panel * T::kRows * 128 + within),
-                                       advance(b, panel * T::kKeys * 128 + within), i > 0);
-  }
-}
-
-/// O (64 x P) += P V with P in registers; issued, not waited for.
-template <class T>
-__device__ __forceinline__ void issue_pv(float (&o)[T::kHeadDim / 2],
-                                         std::uint32_t (&p)[T::kKeys / 4], const unsigned char* v) {
-  const std::uint64_t b = mn_major<Swizzle::b128>(v, T::kKeys * 128);
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < T::kKeys / 16; ++i) {
-    Wgmma<T::kHeadDim>::template rs<1>(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3],
-                                       advance(b, i * 16 * 128), 1);
-  }
-}
-
-/// Sets the scores of keys that the row may not see to -inf. `row` is the thread's first row in the
-/// document, `key` its first key.
-template <class T, bool kCausal>
-__device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], int row, int key, int length) {
-  const int limit0 = kCausal ? row - key : length - 1 - key;
-  const int limit1 = kCausal ? limit0 + 8 : limit0;
-#pragma unroll
-  for (int j = 0; j < T::kKeys / 8; ++j) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (8 * j + c > limit0) s[4 * j + c] = -INFINITY;
-      if (8 * j + c > limit1) s[4 * j + 2 + c] = -INFINITY;
-    }
-  }
-}
-
 /// The running maximum and sum of a thread's two rows; the sum covers this thread's columns only.
 struct RowState {
   float maximum[2];
@@ -249,7 +208,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     const auto mask_tile = [&](float(&s)[T::kKeys / 2], int j) {
       const int first_key = j * T::kKeys;
       if (kCausal ? first_key + T::kKeys - 1 > group_row : first_key + T::kKeys > tile.length) {
-        mask<T, kCausal>(s, thread_row, first_key + thread_key, tile.length);
+        mask_keys<T::kKeys, kCausal>(s, thread_row, first_key + thread_key, tile.length);
       }
     };
 
@@ -259,6 +218,11 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     RowState state{{-INFINITY, -INFINITY}, {0, 0}};
     float rescale[2];
     std::uint32_t probabilities[T::kKeys / 4];
+
+    const auto issue_output = [&](const unsigned char* v) {
+      wgmma_fence();
+      issue_weighted_rows<T::kHeadDim, T::kKeys>(o, probabilities, v);
+    };
 
     // Tiles of keys that no row of this warpgroup sees are released unread.
     int j = key_tiles<T, kCausal>(tile) - 1;
@@ -274,7 +238,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
       float s[T::kKeys / 2];
       mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
       wgmma_fence();
-      issue_qk<T>(s, q, shared.k[k_at.stage]);
+      issue_scores<T::kHeadDim, T::kRows, T::kKeys>(s, q, shared.k[k_at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<0>();
       pin_registers(s);
@@ -290,10 +254,10 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
       pin_registers(o);
       pin_registers(probabilities);
       wgmma_fence();
-      issue_qk<T>(s, q, shared.k[k_at.stage]);
+      issue_scores<T::kHeadDim, T::kRows, T::kKeys>(s, q, shared.k[k_at.stage]);
       wgmma_commit_group();
       mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
-      issue_pv<T>(o, probabilities, shared.v[v_at.stage]);
+      issue_output(shared.v[v_at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<1>();
       pin_registers(s);
@@ -313,7 +277,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
     pin_registers(o);
     pin_registers(probabilities);
-    issue_pv<T>(o, probabilities, shared.v[v_at.stage]);
+    issue_output(shared.v[v_at.stage]);
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin_registers(o);
@@ -324,8 +288,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     // All four warps are done with this warpgroup's Q before it becomes the staging room of O.
     named_barrier_sync(kGroup + group, 128);
     store<T>(o, state, q + warp * 16 * 128, tile, group_row + warp * 16, p);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&shared.q_empty[q_at.stage]);
+    mbarrier_arrive(&shared.q_empty[q_at.stage]);  // by every lane, for the rows that it read
     q_at.next();
   }
 }
@@ -337,15 +300,14 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                              const __grid_constant__ CUtensorMap v_map,
                              const __grid_constant__ ForwardParameters p) {
   extern __shared__ unsigned char raw[];
-  auto& shared =
-      *reinterpret_cast<Shared<T>*>(raw + ((1024U - (shared_address(raw) & 1023U)) & 1023U));
+  auto& shared = aligned_shared<Shared<T>>(raw);
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&q_map);
     prefetch_tensor_map(&k_map);
     prefetch_tensor_map(&v_map);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
-      mbarrier_init(&shared.q_empty[i], 4 * T::kConsumers);
+      mbarrier_init(&shared.q_empty[i], 128 * T::kConsumers);
     }
     for (int i = 0; i < T::kStages; ++i) {
       mbarrier_init(&shared.k_full[i], 1);
@@ -356,6 +318,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
+  join_call();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
@@ -369,13 +332,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 template <class T, bool kCausal>
 cudaError_t launch(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
                    const ForwardParameters& parameters, int blocks, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<T>) + 1024;
-  const auto kernel = attention_forward_kernel<T, kCausal>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (raised != cudaSuccess) return raised;
-  kernel<<<blocks, T::kThreads, kBytes, stream>>>(q, k, v, parameters);
-  return cudaGetLastError();
+  return launch_persistent<attention_forward_kernel<T, kCausal>, Shared<T>>(
+      blocks, T::kThreads, stream, q, k, v, parameters);
 }
 
 using Tiles128 = Tiles<128, 2>;

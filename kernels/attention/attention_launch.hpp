@@ -5,12 +5,6 @@
 
 #include "kernels/attention/attention_cuda.hpp"
 
-#ifdef __CUDACC__
-#define STOWAGE_HOST_DEVICE __host__ __device__
-#else
-#define STOWAGE_HOST_DEVICE
-#endif
-
 /// What attention_cuda.cpp calls: the launches of each kernel, without checks. Private to this
 /// folder.
 namespace stowage::kernels::attention {
@@ -23,12 +17,12 @@ namespace stowage::kernels::attention {
 /// Blocks draw tickets from an atomic counter, so the order in time is free; results do not depend
 /// on it.
 struct TileSchedule {
-  int* ticket;            // next tile; cleared by attention_schedule_kernel
-  const int* order;       // (documents) document at each place, longest first; unread if uniform
-  const int* first;       // (documents + 1) tiles of one head before each place
-  const int* begin;       // one value or null: tiles of one head before it belong to another pass,
-  const int* end;         // and those from this one on
-  const int* cu_seqlens;  // (documents + 1), unread if uniform
+  int* ticket;        // next tile; cleared by attention_schedule_kernel
+  const int* order;   // (documents) document at each place, longest first; unread if uniform
+  const int* first;   // (documents + 1) tiles of one head before each place
+  const int* begin;   // one value or null: tiles of one head before it belong to another pass,
+  const int* end;     // and those from this one on
+  const int* starts;  // (documents + 1) first rows, unread if uniform
   int documents;
   int uniform_length;  // > 0: all documents have it
   int tile_rows;
@@ -57,13 +51,15 @@ int forward_tile_rows(int head_dim);
 /// What attention_schedule_kernel writes for packed documents; null: not needed.
 struct ScheduleTables {
   int* ticket;
+  int* starts;     // (documents + 1) cu_seqlens, with the tail as one more document
   int* order;      // as in TileSchedule
   int* first;      // for tiles of `tile_rows`
   int* wide;       // and for tiles of kStoredRows
   int* stored_at;  // (documents) first dS block of the document in its head's room; < 0: not stored
   int* limits;     // (2) first tile of one head whose document is stored, in `first` and in `wide`
-  const int* cu_seqlens;
-  int documents;
+  const int* cu_seqlens;  // (documents), null: equal lengths, only the ticket is cleared
+  int documents;          // with the tail
+  int tokens;
   int tile_rows;
   std::int64_t capacity;  // dS blocks of one head's room
   bool causal;
@@ -84,7 +80,7 @@ struct DeltaParameters {
   float* delta;  // (heads, padded_rows)
   int* ticket;   // counters of the later parts, cleared here
   int tickets;
-  const int* cu_seqlens;
+  const int* starts;
   std::int64_t o_stride;
   std::int64_t tokens;
   std::int64_t padded_rows;
@@ -101,14 +97,14 @@ struct BackwardParameters {
   void* dq;
   void* dk;
   void* dv;
-  std::int64_t q_stride, k_stride, v_stride;
+  std::int64_t dq_stride, dk_stride, dv_stride;
   const float* lse2;   // (heads, padded_rows)
   const float* delta;  // (heads, padded_rows)
   std::int64_t padded_rows;
   unsigned char* stored;         // dS blocks, or null: part 2 recomputes
   std::int64_t stored_per_head;  // blocks of a head, and of a document if they are equal
   const int* stored_at;          // packed: see ScheduleTables
-  const int* cu_seqlens;
+  const int* starts;
   int documents;
   int uniform_length;
   int heads;
@@ -127,14 +123,16 @@ struct SimpleParameters {
   const void *q, *k, *v, *d_o;
   void *o, *dq, *dk, *dv;
   float* lse;
-  float* delta;  // (heads, tokens), backward's scratch
-  const int* cu_seqlens;
+  float* delta;           // (heads, tokens), backward's scratch
+  const int* cu_seqlens;  // (documents + 1), unread if uniform; the tail is a document of its own
   std::int64_t q_stride, k_stride, v_stride, o_stride;
+  std::int64_t dq_stride, dk_stride, dv_stride;
   std::int64_t tokens;
   int heads, heads_per_kv, head_dim;
   int documents, uniform_length;
   float scale;
   bool causal;
+  bool fp32;  // storage, else bf16
 };
 
 cudaError_t launch_attention_simple_forward(const SimpleParameters& parameters,
@@ -147,7 +145,6 @@ constexpr int kBackwardQueries128 = 64;  // queries of a step of part 1 at P = 1
 constexpr int kBackwardQueries64 = 128;  // and at P = 64
 constexpr int kRecomputeRows = 128;      // queries of a tile of part 2, by recomputation
 constexpr int kStoredRows = 256;         // or from the stored dS
-constexpr int kStoredBytes = 128 * 64 * 2;
 
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
@@ -160,13 +157,4 @@ cudaError_t launch_attention_backward_stored_sm90(int head_dim, bool causal,
                                                   const BackwardParameters& parameters, int blocks,
                                                   cudaStream_t stream);
 
-/// Number of dS blocks of one head and document of `length` tokens.
-STOWAGE_HOST_DEVICE constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
-  const std::int64_t rows = (length + 63) / 64;
-  const std::int64_t half = rows / 2;
-  return causal ? half * (half + 1) + rows % 2 * (half + 1) : rows * ((length + 127) / 128);
-}
-
 }  // namespace stowage::kernels::attention
-
-#undef STOWAGE_HOST_DEVICE

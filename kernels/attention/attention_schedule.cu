@@ -9,6 +9,7 @@
 // most work for each byte.
 
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 
 namespace stowage::kernels::attention {
@@ -18,13 +19,17 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) attention_schedule_kernel(ScheduleTables s) {
   __shared__ int4 shared[kThreads];
+  join_call();
   if (blockIdx.x == 0 && threadIdx.x == 0) *s.ticket = 0;
   if (s.cu_seqlens == nullptr) return;
   const int mine = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   // x: length, y: tiles, z: wide tiles, w: dS blocks
+  const auto start_of = [&](int document) {
+    return document == s.documents ? s.tokens : s.cu_seqlens[document];
+  };
   const auto counts_of = [&](int document) {
     if (document >= s.documents) return int4{-1, 0, 0, 0};
-    const int length = s.cu_seqlens[document + 1] - s.cu_seqlens[document];
+    const int length = start_of(document + 1) - start_of(document);
     return int4{length, (length + s.tile_rows - 1) / s.tile_rows,
                 (length + kStoredRows - 1) / kStoredRows,
                 static_cast<int>(stored_blocks(s.causal, length))};
@@ -50,6 +55,7 @@ __global__ void __launch_bounds__(kThreads) attention_schedule_kernel(ScheduleTa
       }
     }
   }
+  if (mine <= s.documents) s.starts[mine] = start_of(mine);
   if (mine >= s.documents) return;
   const int first_end = first + own.y;
   const int wide_end = wide + own.z;
@@ -72,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) attention_schedule_kernel(ScheduleTa
 
 cudaError_t launch_attention_schedule(const ScheduleTables& tables, cudaStream_t stream) {
   const int blocks =
-      tables.cu_seqlens == nullptr ? 1 : (tables.documents + kThreads - 1) / kThreads;
+      tables.cu_seqlens == nullptr ? 1 : tables.documents / kThreads + 1;  // thread `documents` too
   attention_schedule_kernel<<<blocks, kThreads, 0, stream>>>(tables);
   return cudaGetLastError();
 }

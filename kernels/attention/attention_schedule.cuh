@@ -11,6 +11,7 @@ struct Tile {
   int document;
   int index;  // tile of the document, from its first row; < 0: no tile is left
   int head;
+  int stored;  // place of the document's dS in every head's room; < 0: not kept (backward only)
 };
 
 __device__ __forceinline__ int tiles_of(const TileSchedule& s, int length) {
@@ -64,8 +65,8 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
     tiles = __ldg(s.first + place + 1) - first;
     rest = t - first * s.heads;
     tile.document = __ldg(s.order + place);
-    tile.first_row = __ldg(s.cu_seqlens + tile.document);
-    tile.length = __ldg(s.cu_seqlens + tile.document + 1) - tile.first_row;
+    tile.first_row = __ldg(s.starts + tile.document);
+    tile.length = __ldg(s.starts + tile.document + 1) - tile.first_row;
   }
   const int section = rest / (tiles * s.heads_per_section);
   rest -= section * tiles * s.heads_per_section;
@@ -81,17 +82,20 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
 template <class P>
 __device__ __forceinline__ int padded_first(const P& p, int document) {
   if (p.uniform_length > 0) return document * ((p.uniform_length + 127) / 128 * 128);
-  return (p.cu_seqlens[document] + document * 128) / 64 * 64;
+  return (p.starts[document] + document * 128) / 64 * 64;
 }
 
-/// First dS block of a document and head; < 0 if they are not stored.
-__device__ __forceinline__ std::int64_t stored_first(const BackwardParameters& p, int document,
+/// Place of a document's dS blocks in the room of every head; < 0 if they are not kept.
+__device__ __forceinline__ int stored_place(const BackwardParameters& p, int document) {
+  if (p.stored == nullptr) return -1;
+  if (p.uniform_length > 0) return static_cast<int>(document * p.heads * p.stored_per_head);
+  return __ldg(p.stored_at + document);
+}
+
+/// First dS block of a tile's document and head.
+__device__ __forceinline__ std::int64_t stored_first(const BackwardParameters& p, const Tile& tile,
                                                      int head) {
-  if (p.uniform_length > 0) {
-    return static_cast<std::int64_t>(document * p.heads + head) * p.stored_per_head;
-  }
-  const int at = __ldg(p.stored_at + document);
-  return at < 0 ? -1 : head * p.stored_per_head + at;
+  return tile.stored + head * p.stored_per_head;
 }
 
 /// Number of dS blocks in the row of 64 queries `i`.

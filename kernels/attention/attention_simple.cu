@@ -1,9 +1,10 @@
 // Attention for head dimensions and devices without a path of their own: correct and simple, not
 // fast.
 //
-// Layout and results as in attention_cuda.hpp. Numerics: everything in fp32 from bf16 inputs; the
-// forward keeps a running maximum. Cost: as the definitions, on plain fp32 units. Deterministic: a
-// row has one owner, sums are taken in order of keys (or heads and queries) with a fixed butterfly.
+// Layout and results as in attention_cuda.hpp. Numerics: everything in fp32 from bf16 or fp32
+// inputs; the forward keeps a running maximum. Cost: as the definitions, on plain fp32 units.
+// Deterministic: a row has one owner, sums are taken in order of keys (or heads and queries) with a
+// fixed butterfly.
 // Design: a warp owns a row; 32 rows of the other side are scored at a time, one by each lane, and
 // then added up with the lanes spread over the head dimension.
 
@@ -25,14 +26,11 @@ struct Document {
   int first, length;
 };
 
-/// The document of a row; length 0 if the row belongs to none.
+/// The document of a row.
 __device__ Document find_document(const SimpleParameters& p, int row) {
-  if (p.uniform_length > 0) {
-    const int document = row / p.uniform_length;
-    if (document >= p.documents) return {row, 0};
-    return {document * p.uniform_length, p.uniform_length};
-  }
-  if (row >= p.cu_seqlens[p.documents]) return {row, 0};
+  if (p.uniform_length > 0) return {row / p.uniform_length * p.uniform_length, p.uniform_length};
+  const int tail = p.cu_seqlens[p.documents];
+  if (row >= tail) return {tail, static_cast<int>(p.tokens) - tail};
   int low = 0;
   int high = p.documents;
   while (high - low > 1) {
@@ -42,52 +40,55 @@ __device__ Document find_document(const SimpleParameters& p, int row) {
   return {p.cu_seqlens[low], p.cu_seqlens[low + 1] - p.cu_seqlens[low]};
 }
 
-__device__ const __nv_bfloat16* row_of(const void* base, std::int64_t stride, int row, int head,
-                                       int head_dim) {
-  return static_cast<const __nv_bfloat16*>(base) + row * stride + head * head_dim;
+template <class T>
+__device__ const T* row_of(const void* base, std::int64_t stride, int row, int head, int head_dim) {
+  return static_cast<const T*>(base) + row * stride + head * head_dim;
 }
 
-__device__ float dot(const __nv_bfloat16* a, const __nv_bfloat16* b, int n) {
+template <class T>
+__device__ float dot(const T* a, const T* b, int n) {
   float sum = 0;
-  for (int i = 0; i < n; ++i) sum += __bfloat162float(a[i]) * __bfloat162float(b[i]);
+  for (int i = 0; i < n; ++i) sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);
   return sum;
 }
 
 /// sums[c] += sum over the lanes' rows, in order of lanes, of weight * row[lane + 32 c].
-__device__ void add_rows(float (&sums)[kColumns], float weight, const __nv_bfloat16* row,
-                         std::int64_t stride, int rows, int head_dim) {
+template <class T>
+__device__ void add_rows(float (&sums)[kColumns], float weight, const T* row, std::int64_t stride,
+                         int rows, int head_dim) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int i = 0; i < rows; ++i) {
     const float w = __shfl_sync(0xFFFFFFFFU, weight, i);
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = lane + 32 * c;
-      if (column < head_dim) sums[c] += w * __bfloat162float(row[i * stride + column]);
+      if (column < head_dim) sums[c] += w * static_cast<float>(row[i * stride + column]);
     }
   }
 }
 
+template <class T>
 __device__ void write_row(void* base, std::int64_t stride, int row, int head, int head_dim,
                           const float (&values)[kColumns], float factor) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  auto* out = static_cast<__nv_bfloat16*>(base) + row * stride + head * head_dim;
+  auto* out = static_cast<T*>(base) + row * stride + head * head_dim;
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const int column = lane + 32 * c;
-    if (column < head_dim) out[column] = __float2bfloat16(values[c] * factor);
+    if (column < head_dim) out[column] = static_cast<T>(values[c] * factor);
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(SimpleParameters p) {
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (row >= p.tokens) return;
   const Document document = find_document(p, row);
-  if (document.length == 0) return;
   const int kv = head / p.heads_per_kv;
   const int keys = p.causal ? row - document.first + 1 : document.length;
-  const __nv_bfloat16* q = row_of(p.q, p.q_stride, row, head, p.head_dim);
+  const T* q = row_of<T>(p.q, p.q_stride, row, head, p.head_dim);
   float o[kColumns] = {};
   float maximum = -INFINITY;
   float sum = 0;
@@ -96,36 +97,36 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
     const int key = document.first + first + min(lane, count - 1);
     float score = -INFINITY;
     if (lane < count) {
-      score = p.scale * dot(q, row_of(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
+      score = p.scale * dot(q, row_of<T>(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
     }
     const float next = fmaxf(maximum, lanes_max<32>(score));
-    const float rescale = __expf(maximum - next);
-    const float probability = lane < count ? __expf(score - next) : 0.0F;
+    const float rescale = expf(maximum - next);
+    const float probability = lane < count ? expf(score - next) : 0.0F;
     sum = sum * rescale + lanes_sum<32>(probability);
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) o[c] *= rescale;
-    add_rows(o, probability, row_of(p.v, p.v_stride, document.first + first, kv, p.head_dim),
+    add_rows(o, probability, row_of<T>(p.v, p.v_stride, document.first + first, kv, p.head_dim),
              p.v_stride, count, p.head_dim);
     maximum = next;
   }
-  write_row(p.o, p.o_stride, row, head, p.head_dim, o, 1.0F / sum);
-  if (lane == 0) p.lse[head * p.tokens + row] = maximum + __logf(sum);
+  write_row<T>(p.o, p.o_stride, row, head, p.head_dim, o, 1.0F / sum);
+  if (lane == 0) p.lse[head * p.tokens + row] = maximum + logf(sum);
 }
 
 /// dQ of a row, and the row's delta = sum(d_o * o) for the kernel of the keys.
+template <class T>
 __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(SimpleParameters p) {
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (row >= p.tokens) return;
   const Document document = find_document(p, row);
-  if (document.length == 0) return;
   const int kv = head / p.heads_per_kv;
   const int keys = p.causal ? row - document.first + 1 : document.length;
-  const __nv_bfloat16* q = row_of(p.q, p.q_stride, row, head, p.head_dim);
-  const __nv_bfloat16* d_o = row_of(p.d_o, p.o_stride, row, head, p.head_dim);
+  const T* q = row_of<T>(p.q, p.q_stride, row, head, p.head_dim);
+  const T* d_o = row_of<T>(p.d_o, p.o_stride, row, head, p.head_dim);
   const float lse = p.lse[head * p.tokens + row];
-  const float delta = dot(d_o, row_of(p.o, p.o_stride, row, head, p.head_dim), p.head_dim);
+  const float delta = dot(d_o, row_of<T>(p.o, p.o_stride, row, head, p.head_dim), p.head_dim);
   if (lane == 0) p.delta[head * p.tokens + row] = delta;
   float dq[kColumns] = {};
   for (int first = 0; first < keys; first += 32) {
@@ -134,25 +135,25 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
     float ds = 0;
     if (lane < count) {
       const float score =
-          p.scale * dot(q, row_of(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
-      const float dp = dot(d_o, row_of(p.v, p.v_stride, key, kv, p.head_dim), p.head_dim);
-      ds = __expf(score - lse) * (dp - delta);
+          p.scale * dot(q, row_of<T>(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
+      const float dp = dot(d_o, row_of<T>(p.v, p.v_stride, key, kv, p.head_dim), p.head_dim);
+      ds = expf(score - lse) * (dp - delta);
     }
-    add_rows(dq, ds, row_of(p.k, p.k_stride, document.first + first, kv, p.head_dim), p.k_stride,
+    add_rows(dq, ds, row_of<T>(p.k, p.k_stride, document.first + first, kv, p.head_dim), p.k_stride,
              count, p.head_dim);
   }
-  write_row(p.dq, p.q_stride, row, head, p.head_dim, dq, p.scale);
+  write_row<T>(p.dq, p.dq_stride, row, head, p.head_dim, dq, p.scale);
 }
 
+template <class T>
 __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(SimpleParameters p) {
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int kv = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (row >= p.tokens) return;
   const Document document = find_document(p, row);
-  if (document.length == 0) return;
-  const __nv_bfloat16* k = row_of(p.k, p.k_stride, row, kv, p.head_dim);
-  const __nv_bfloat16* v = row_of(p.v, p.v_stride, row, kv, p.head_dim);
+  const T* k = row_of<T>(p.k, p.k_stride, row, kv, p.head_dim);
+  const T* v = row_of<T>(p.v, p.v_stride, row, kv, p.head_dim);
   const int begin = p.causal ? row : document.first;
   const int end = document.first + document.length;
   float dk[kColumns] = {};
@@ -166,36 +167,47 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
       if (lane < count) {
         const std::int64_t at = head * p.tokens + query;
         const float score =
-            p.scale * dot(k, row_of(p.q, p.q_stride, query, head, p.head_dim), p.head_dim);
-        const float dp = dot(v, row_of(p.d_o, p.o_stride, query, head, p.head_dim), p.head_dim);
-        probability = __expf(score - p.lse[at]);
+            p.scale * dot(k, row_of<T>(p.q, p.q_stride, query, head, p.head_dim), p.head_dim);
+        const float dp = dot(v, row_of<T>(p.d_o, p.o_stride, query, head, p.head_dim), p.head_dim);
+        probability = expf(score - p.lse[at]);
         ds = probability * (dp - p.delta[at]);
       }
-      add_rows(dv, probability, row_of(p.d_o, p.o_stride, first, head, p.head_dim), p.o_stride,
+      add_rows(dv, probability, row_of<T>(p.d_o, p.o_stride, first, head, p.head_dim), p.o_stride,
                count, p.head_dim);
-      add_rows(dk, ds, row_of(p.q, p.q_stride, first, head, p.head_dim), p.q_stride, count,
+      add_rows(dk, ds, row_of<T>(p.q, p.q_stride, first, head, p.head_dim), p.q_stride, count,
                p.head_dim);
     }
   }
-  write_row(p.dk, p.k_stride, row, kv, p.head_dim, dk, p.scale);
-  write_row(p.dv, p.v_stride, row, kv, p.head_dim, dv, 1.0F);
+  write_row<T>(p.dk, p.dk_stride, row, kv, p.head_dim, dk, p.scale);
+  write_row<T>(p.dv, p.dv_stride, row, kv, p.head_dim, dv, 1.0F);
 }
 
 dim3 grid(const SimpleParameters& p, int heads) {
   return {static_cast<unsigned>((p.tokens + kWarps - 1) / kWarps), static_cast<unsigned>(heads)};
 }
 
-}  // namespace
-
-cudaError_t launch_attention_simple_forward(const SimpleParameters& p, cudaStream_t stream) {
-  attention_simple_forward_kernel<<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
+template <class T>
+cudaError_t forward(const SimpleParameters& p, cudaStream_t stream) {
+  attention_simple_forward_kernel<T><<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
-cudaError_t launch_attention_simple_backward(const SimpleParameters& p, cudaStream_t stream) {
-  attention_simple_dq_kernel<<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
-  attention_simple_dkv_kernel<<<grid(p, p.heads / p.heads_per_kv), 32 * kWarps, 0, stream>>>(p);
+template <class T>
+cudaError_t backward(const SimpleParameters& p, cudaStream_t stream) {
+  const int kv_heads = p.heads / p.heads_per_kv;
+  attention_simple_dq_kernel<T><<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
+  attention_simple_dkv_kernel<T><<<grid(p, kv_heads), 32 * kWarps, 0, stream>>>(p);
   return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_attention_simple_forward(const SimpleParameters& p, cudaStream_t stream) {
+  return p.fp32 ? forward<float>(p, stream) : forward<__nv_bfloat16>(p, stream);
+}
+
+cudaError_t launch_attention_simple_backward(const SimpleParameters& p, cudaStream_t stream) {
+  return p.fp32 ? backward<float>(p, stream) : backward<__nv_bfloat16>(p, stream);
 }
 
 }  // namespace stowage::kernels::attention

@@ -1,0 +1,108 @@
+#include "kernels/attention/attention_layout.hpp"
+
+#include <algorithm>
+
+namespace stowage::kernels {
+namespace attention {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// dS blocks of one head that documents of uneven lengths need at most: stored_blocks of a length L
+/// is below L (L + 254) / 16384 + 1, or L (L + 190) / 8192 + 1 if all keys are visible.
+std::int64_t packed_blocks(const AttentionLayout& s) {
+  const std::int64_t one_document = s.causal ? s.tokens * (s.tokens + 1) / 2 : s.tokens * s.tokens;
+  const std::int64_t pairs = s.pairs > 0 ? std::min(s.pairs, one_document) : one_document;
+  const std::int64_t full =
+      s.causal ? (2 * pairs + 253 * s.tokens) / 16384 : (pairs + 190 * s.tokens) / 8192;
+  return full + std::min<std::int64_t>(all_documents(s), s.tokens);
+}
+
+/// Tiles of 128 keys that one round of launches should have: with fewer, multiprocessors idle at
+/// its end for longer than it takes to compute everything twice instead.
+constexpr std::int64_t kTilesAtOnce = 256;
+
+/// Room beyond which more heads at once gain little, where they already have that many tiles.
+constexpr std::int64_t kWantedBytes = std::int64_t{1280} << 20;
+
+/// How many kv heads to take at once so that their dS, `head_bytes` each, stay within the wanted
+/// room, or else within the limit; 0: not worth it.
+int heads_at_once(const AttentionLayout& s, std::int64_t head_bytes) {
+  int chosen = 0;
+  for (int heads = 1; heads <= s.kv_heads; ++heads) {
+    if (s.kv_heads % heads != 0) continue;
+    const bool enough = heads == s.kv_heads || heads * s.tokens >= kTilesAtOnce * 128;
+    const std::int64_t bytes = heads * head_bytes;
+    if (enough && bytes <= s.stored_limit_bytes && (chosen == 0 || bytes <= kWantedBytes)) {
+      chosen = heads;
+    }
+  }
+  return chosen;
+}
+
+/// Gives score gradients their room.
+void plan_stored(const AttentionLayout& s, Room& room) {
+  const bool uniform = s.uniform_length > 0;
+  const std::int64_t of_document = stored_blocks(s.causal, s.uniform_length);
+  const std::int64_t of_head = uniform ? s.documents * of_document : packed_blocks(s);
+  const std::int64_t head_bytes = s.heads / s.kv_heads * of_head * kStoredBytes;
+  const int at_once = heads_at_once(s, head_bytes);
+  if (at_once == 0) return;
+  room.kv_heads_at_once = at_once;
+  room.stored_per_head = uniform ? of_document : of_head;
+  room.end += static_cast<std::size_t>(at_once * head_bytes);
+}
+
+}  // namespace
+
+bool has_fast_path(const AttentionLayout& s) {
+  return s.storage == execution::Dtype::bf16 && (s.head_dim == 64 || s.head_dim == 128);
+}
+
+Room make_room(const AttentionLayout& s, bool backward) {
+  Room room{};
+  room.kv_heads_at_once = s.kv_heads;
+  if (s.tokens == 0) return room;
+  if (!has_fast_path(s)) {  // delta alone, unpadded
+    if (backward) room.end = static_cast<std::size_t>(s.heads * s.tokens) * sizeof(float);
+    return room;
+  }
+  const auto documents = static_cast<std::size_t>(all_documents(s));
+  const auto heads = static_cast<std::size_t>(s.heads);
+  const std::size_t table = s.uniform_length > 0 ? 0 : (documents + 1) * sizeof(int);
+  const std::size_t backward_table = backward ? table : 0;
+  room.starts = aligned(3 * static_cast<std::size_t>(s.kv_heads) * sizeof(int));
+  room.order = aligned(room.starts + table);
+  room.first = aligned(room.order + table);
+  room.wide = aligned(room.first + table);
+  room.stored_at = aligned(room.wide + backward_table);
+  room.limits = aligned(room.stored_at + backward_table);
+  room.lse2 = aligned(room.limits + 2 * sizeof(int));
+  room.end = room.lse2;
+  if (!backward) return room;
+  room.padded_rows = s.uniform_length > 0
+                         ? s.documents * ((s.uniform_length + 127) / 128 * 128)
+                         : (s.tokens + std::int64_t{128} * all_documents(s)) / 64 * 64;
+  const std::size_t statistics = heads * static_cast<std::size_t>(room.padded_rows) * sizeof(float);
+  room.delta = aligned(room.lse2 + statistics);
+  room.stored = aligned(room.delta + statistics);
+  room.end = room.stored;
+  plan_stored(s, room);
+  return room;
+}
+
+}  // namespace attention
+
+std::size_t attention_forward_cuda_workspace_bytes(const AttentionLayout& layout) {
+  return attention::make_room(layout, false).end;
+}
+
+std::size_t attention_backward_cuda_workspace_bytes(const AttentionLayout& layout) {
+  return attention::make_room(layout, true).end;
+}
+
+}  // namespace stowage::kernels

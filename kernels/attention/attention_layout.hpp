@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "execution/dtype.hpp"
+
+namespace stowage::kernels {
+
+/// Room that the backward takes at most for score gradients, unless a caller says otherwise. It
+/// takes about half of it unless documents are so long that this holds too few heads at a time.
+inline constexpr std::int64_t kStoredGradientBytes = std::int64_t{2304} << 20;
+
+/// Sizes and layout of one attention call on the GPU. Matrices have contiguous rows of heads x
+/// head_dim columns and may be columns of one fused (tokens, (H + 2K) P) projection.
+struct AttentionLayout {
+  execution::Dtype storage = execution::Dtype::bf16;  ///< of q, k, v, o: bf16 or fp32
+  std::int64_t tokens = 0;  ///< rows of q, k, v, o: all documents, one after another
+  int heads = 0;            ///< H, query heads
+  int kv_heads = 0;         ///< K, divides H; query head h reads kv head h / (H / K)
+  int head_dim = 0;         ///< P, at most 256; bf16 with 64 or 128 is fast
+  bool causal = true;       ///< query i of a document sees its keys 0 .. i, else all its keys
+  float scale = 0;          ///< multiplies q k^T, usually 1 / sqrt(P)
+  int documents = 0;        ///< capacity C: `cu_seqlens` has C + 1 entries; the rows after the last
+                            ///< one are a document of their own
+  std::int64_t uniform_length = 0;  ///< > 0: the C documents have this length and are all tokens;
+                                    ///< `cu_seqlens` is unread
+  /// Visible query-key pairs of a batch of documents as the caller expects it at most; 0: those of
+  /// one document of all tokens. Plans room and the order of heads; dq's last bit may depend on it,
+  /// because scores computed again are rounded in another order.
+  std::int64_t pairs = 0;
+  std::int64_t q_stride = 0;   ///< elements between rows of q,
+  std::int64_t k_stride = 0;   ///< k,
+  std::int64_t v_stride = 0;   ///< v,
+  std::int64_t o_stride = 0;   ///< o and d_o,
+  std::int64_t dq_stride = 0;  ///< dq,
+  std::int64_t dk_stride = 0;  ///< dk
+  std::int64_t dv_stride = 0;  ///< and dv
+  /// Scratch that the backward may use to keep score gradients (2 bytes for every visible query-key
+  /// pair of the heads taken at once) instead of computing them twice.
+  std::int64_t stored_limit_bytes = kStoredGradientBytes;
+};
+
+/// Bytes of scratch, 256-byte aligned; the contents need not survive or be cleared. The same on
+/// every machine, also without a GPU, so that memory can be planned anywhere.
+std::size_t attention_forward_cuda_workspace_bytes(const AttentionLayout& layout);
+std::size_t attention_backward_cuda_workspace_bytes(const AttentionLayout& layout);
+
+namespace attention {
+
+constexpr int kStoredBytes = 128 * 64 * 2;  ///< a block of dS: 128 keys x 64 queries, bf16
+
+/// Number of dS blocks of one head and document of `length` tokens. A causal even row of 64 queries
+/// keeps a whole block on the diagonal, of which it fills a half.
+constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
+  const std::int64_t rows = (length + 63) / 64;
+  const std::int64_t half = rows / 2;
+  return causal ? half * (half + 1) + rows % 2 * (half + 1) : rows * ((length + 127) / 128);
+}
+
+/// Byte offsets of what a call keeps in its workspace; parts of no use have no bytes.
+struct Room {
+  std::size_t tickets, starts, order, first, wide, stored_at, limits, lse2, delta, stored, end;
+  std::int64_t padded_rows;      ///< of lse2 and delta, where documents begin at whole tiles
+  int kv_heads_at_once;          ///< taken by one round of launches of the backward
+  std::int64_t stored_per_head;  ///< dS blocks of a head (of each of its documents if they are
+                                 ///< equal) in one round; 0: none are stored
+};
+
+/// Whether the tensor-core kernels have a path for this storage type and head dimension.
+bool has_fast_path(const AttentionLayout& layout);
+
+/// Documents as the kernels count them: with the one of the rows after the last.
+constexpr int all_documents(const AttentionLayout& layout) {
+  return layout.uniform_length > 0 ? layout.documents : layout.documents + 1;
+}
+
+Room make_room(const AttentionLayout& layout, bool backward);
+
+}  // namespace attention
+}  // namespace stowage::kernels
