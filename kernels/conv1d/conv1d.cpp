@@ -1,7 +1,10 @@
 #include "kernels/conv1d/conv1d.hpp"
 
+#include <algorithm>
+
+#include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
 #include "kernels/partials.hpp"
 
 namespace stowage::kernels {
@@ -22,11 +25,18 @@ void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const Vi
   operands.check(w, "w", storage, {channels, kConv1dWidth});
   operands.check(b, "b", storage, {channels});
   operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
-  run(queue, "conv1d_silu_forward", storage,
-      [x = ColumnsAddress(x), w = Address(w), b = Address(b), seq_idx = Address(seq_idx),
-       y = Address(y)]<class S>() {
-        conv1d_silu_forward_ref(x.as<const S>(), w.as<const S>(), b.as<const S>(),
-                                seq_idx.as<const std::int32_t>(), y.as<S>());
+  const ColumnsAddress from(x);
+  const Address weight(w), bias(b), documents(seq_idx), to(y);
+  run(
+      queue, "conv1d_silu_forward", storage,
+      [=]<class S>() {
+        conv1d_silu_forward_ref(from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
+                                documents.as<const std::int32_t>(), to.as<S>());
+      },
+      [&]<class S>(void* stream) {
+        return detail::conv1d_forward_cuda<S>(
+            from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
+            documents.as<const std::int32_t>(), to.as<S>(), stream);
       });
 }
 
@@ -45,21 +55,36 @@ void conv1d_silu_backward(Queue& queue, const View& dy, const Columns& x, const 
   operands.check(dw, "dw", execution::accumulation(storage), {channels, kConv1dWidth});
   operands.check(db, "db", execution::accumulation(storage), {channels});
   operands.workspace(workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
-  run(queue, "conv1d_silu_backward", storage,
-      [=, dy = Address(dy), x = ColumnsAddress(x), w = Address(w), b = Address(b),
-       seq_idx = Address(seq_idx), dx = ColumnsAddress(dx), dw = Address(dw), db = Address(db),
-       partials = Address(workspace)]<class S>() {
+  const ColumnsAddress from(x), to(dx);
+  const Address upstream(dy), weight(w), bias(b), documents(seq_idx), dweight(dw), dbias(db);
+  const Address room(workspace);
+  run(
+      queue, "conv1d_silu_backward", storage,
+      [=]<class S>() {
         using A = Accumulation<S>;
-        conv1d_silu_backward_ref(dy.as<const S>(), x.as<const S>(), w.as<const S>(),
-                                 b.as<const S>(), seq_idx.as<const std::int32_t>(), dx.as<S>(),
-                                 dw.as<A>(), db.as<A>(), partials.as<A>(), accumulate);
+        conv1d_silu_backward_ref(upstream.as<const S>(), from.as<const S>(), weight.as<const S>(),
+                                 bias.as<const S>(), documents.as<const std::int32_t>(), to.as<S>(),
+                                 dweight.as<A>(), dbias.as<A>(), room.as<A>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return detail::conv1d_backward_cuda<S>(
+            {from.as<const S>(), upstream.as<const S>(), weight.as<const S>(), bias.as<const S>(),
+             documents.as<const std::int32_t>(), to.as<S>(), dweight.as<float>(), dbias.as<float>(),
+             room.as<void>(), accumulate},
+            stream);
       });
 }
 
 std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
                                                  Dtype storage) {
-  return static_cast<std::size_t>(partial_count(tokens) * (kConv1dWidth + 1) * channels) *
-         execution::size_bytes(execution::accumulation(storage));
+  const std::size_t host =
+      static_cast<std::size_t>(partial_count(tokens) * (kConv1dWidth + 1) * channels) *
+      execution::size_bytes(execution::accumulation(storage));
+#if STOWAGE_HAVE_CUDA
+  return std::max(host, detail::conv1d_cuda_backward_bytes(tokens, channels, storage));
+#else
+  return host;
+#endif
 }
 
 // Flops: a multiply and an add for each tap, and about 5 for SiLU, 10 for its derivative.

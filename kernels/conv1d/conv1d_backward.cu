@@ -3,25 +3,36 @@
 //   u_t = b + sum_k w_k x_{t-3+k},  g_t = dy_t silu'(u_t)                    (u is recomputed)
 //   dx_t = sum_k w_k g_{t+3-k},     dw_k = sum_t g_t x_{t-3+k},     db = sum_t g_t
 //
-// within documents. A warp owns 64 tokens of 128 channels, a lane four neighbouring channels, and
-// slides over the tokens: three past rows of x and three unfinished rows of dx stay in registers;
-// dx_{t-3} leaves when g_t is known. Three rows beyond the strip are computed again for dx alone.
-// `age`, how many tokens of the document came before (at most 3), selects the taps, uniformly.
-// dw, db: per lane over the strip, over the block's warps through shared memory, over the blocks
-// by a second kernel: one fixed order, no atomics. fp32 sums.
-// Cost: 6 bytes and about 40 flops a token and channel; 9 of 134 rows are read twice, from L2.
-// Limits: 128 registers a thread leave 16 warps an SM, which do not hide all latency behind some 30
-// instructions an element: 79 % of the copy rate. Next: fusion with the scan's backward.
+// within documents. A warp owns a range of tokens of 128 channels, a lane four neighbouring ones,
+// and slides over the tokens: three past rows of x and three unfinished rows of dx stay in
+// registers; dx_{t-3} leaves when g_t is known. Three rows beyond the range are computed again for
+// dx alone. `age`, how many tokens of the document came before (at most 3), selects the taps,
+// uniformly. There are as many ranges as fill the GPU once, at two blocks an SM, so that the start
+// of a range (weights, three rows) is rare and all warps end together; the warps of a block have
+// neighbouring channels. Rows are taken by threes, the period of the window, so that no register
+// moves; twelve to eighteen are on their way to shared memory, as registers have no room for what
+// hides the latency of DRAM.
+// dw, db: per lane over the range, then over ranges by a second kernel: one fixed order, no
+// atomics. fp32 sums.
+// Cost: 6 bytes and about 40 flops a token and channel.
+// Limits: 89 % of the copy rate, at some 26 instructions an element; next: fusion with the scan's
+// backward.
 
 #include "kernels/conv1d/conv1d_device.cuh"
+#include "kernels/hopper/cp_async.cuh"
+#include "kernels/hopper/dependent_launch.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
+#include "kernels/hopper/warp.cuh"
 
 namespace stowage::kernels::conv1d {
 namespace {
 
 constexpr int kPairs = 2;
 constexpr int kChannels = 2 * kPairs;
-constexpr int kGroup = 4;  ///< rows in flight
-constexpr int kBlockChannels = 32 * kChannels;
+constexpr int kGroup = 3;  ///< rows at once: the window's period, so that no register moves
+constexpr int kStep = 2 * kGroup;
+constexpr int kStages = 3;  ///< of kStep rows; two of them on their way
+static_assert(kRangeStep % kStep == 0 && 32 * kChannels == kWarpChannels);
 
 using Row = float[kChannels];
 
@@ -84,154 +95,244 @@ __device__ __forceinline__ void advance(Window& window, const Weights<kChannels>
   }
 }
 
-/// One lane's strip: where its rows lie, and its window.
-template <bool kInner>
-struct Strip {
-  Rows<kPairs, kInner> x, dy;
-  __nv_bfloat16* dx;     ///< the strip's first row
-  __nv_bfloat16* dhalo;  ///< row -3, or nullptr
-  std::int64_t dx_stride;
+/// Which rows of a range begin a document, kStep rows at a time, in order; a warp asks together.
+class BeginStream {
+ public:
+  __device__ __forceinline__ BeginStream(const Conv1dCudaShape& shape,
+                                         const Conv1dCudaBackward& args, int first)
+      : shape_(shape), args_(args), first_(first) {}
+
+  /// Bit i: row `row` + i of the range begins one; 32 rows.
+  __device__ __forceinline__ std::uint32_t at(int row) const {
+    const int t = first_ + row + static_cast<int>(threadIdx.x % 32);
+    bool begins = t == 0 && args_.halo == nullptr;
+    if (args_.seq_idx != nullptr && t > 0 && t < shape_.tokens) {
+      begins = args_.seq_idx[t] != args_.seq_idx[t - 1];
+    }
+    return __ballot_sync(0xFFFFFFFFU, begins);
+  }
+  /// The same for kStep rows, the next after the last.
+  __device__ __forceinline__ std::uint32_t next(int row) {
+    if (word_ == 1) word_ = (at(row) & (kEnd - 1)) | kEnd;
+    const std::uint32_t bits = word_;
+    word_ >>= kStep;
+    return bits;
+  }
+
+ private:
+  static constexpr std::uint32_t kEnd = 1U << (31 / kStep * kStep);
+
+  const Conv1dCudaShape& shape_;
+  const Conv1dCudaBackward& args_;
+  int first_;
+  std::uint32_t word_ = 1;  ///< the bits to come, and a one behind them
+};
+
+/// kStep rows of both inputs in shared memory; a lane writes and reads its own elements only.
+struct Stage {
+  Packed<kPairs> x[kStep][32], dy[kStep][32];
+};
+
+/// One lane's range of rows: where they lie, and its window. Rows are counted from the range's
+/// first. Where all rows of a group are there, no row is tested alone.
+struct Range {
+  const Conv1dCudaShape& shape;
+  const Conv1dCudaBackward& args;
+  int channel;
+  const __nv_bfloat16* x;
+  const __nv_bfloat16* dy;
+  __nv_bfloat16* dx;
+  int left;     ///< rows to the end of the matrix
+  bool begins;  ///< the range is the first
   Weights<kChannels> weights;
   Window window;
 
-  __device__ __forceinline__ Strip(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
-                                   int first, int channel)
-      : x(rows(args.x, args.halo, shape, shape.x_stride, first, channel)),
-        dy(rows(args.dy, nullptr, shape, shape.y_stride, first, channel)),
-        dx(static_cast<__nv_bfloat16*>(args.dx) + first * shape.dx_stride + channel),
-        dhalo(args.dhalo == nullptr ? nullptr : static_cast<__nv_bfloat16*>(args.dhalo) + channel),
-        dx_stride(shape.dx_stride),
+  __device__ __forceinline__ Range(const Conv1dCudaShape& sizes, const Conv1dCudaBackward& operands,
+                                   int first, int from_channel)
+      : shape(sizes),
+        args(operands),
+        channel(from_channel),
+        x(at(args.x, first, shape.x_stride, channel)),
+        dy(at(args.dy, first, shape.y_stride, channel)),
+        dx(const_cast<__nv_bfloat16*>(at(args.dx, first, shape.dx_stride, channel))),
+        left(static_cast<int>(shape.tokens) - first),
+        begins(first == 0),
         weights(args.w, args.b, channel, shape.bf16_parameters) {}
 
-  __device__ static __forceinline__ Rows<kPairs, kInner> rows(const void* base, const void* halo,
-                                                              const Conv1dCudaShape& shape,
-                                                              std::int64_t stride, int first,
-                                                              int channel) {
-    const auto* before = static_cast<const __nv_bfloat16*>(halo);
-    return {static_cast<const __nv_bfloat16*>(base) + first * stride + channel,
-            stride,
-            before == nullptr ? nullptr : before + channel,
-            shape.channels,
-            first,
-            static_cast<int>(shape.tokens)};
+  __device__ static __forceinline__ const __nv_bfloat16* at(const void* base, int row,
+                                                            std::int64_t stride, int channel) {
+    return static_cast<const __nv_bfloat16*>(base) + row * stride + channel;
+  }
+  __device__ static __forceinline__ Packed<kPairs> value(const __nv_bfloat16* from) {
+    return *reinterpret_cast<const Packed<kPairs>*>(from);
+  }
+  __device__ static __forceinline__ void put(__nv_bfloat16* to, const Row& row) {
+    *reinterpret_cast<Packed<kPairs>*>(to) = pack<kPairs>(row);
   }
 
-  /// The three rows before the strip.
-  __device__ __forceinline__ void begin(std::uint32_t begins) {
+  /// The three rows before the range.
+  __device__ __forceinline__ void enter(std::uint32_t bits) {
     window.age = 0;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-      unpack<kPairs>(window.past[i], x.load(i - 3));
+      Packed<kPairs> row{};
+      if (!begins) row = value(x + (i - 3) * shape.x_stride);
+      if (begins && args.halo != nullptr) row = value(at(args.halo, i, shape.channels, channel));
+      unpack<kPairs>(window.past[i], row);
       clear(window.pending[i]);
-      window.age = (begins >> i & 1U) || i == 0 ? 0 : window.age + 1;
-      if ((begins >> i & 1U) == 0) continue;
+      window.age = (bits >> i & 1U) || i == 0 ? 0 : window.age + 1;
+      if ((bits >> i & 1U) == 0) continue;
 #pragma unroll
       for (int k = 0; k < i; ++k) clear(window.past[k]);
     }
   }
 
-  /// Rows base .. base + kCount - 1 of the strip.
-  template <bool kPlain, bool kSum, int kCount>
-  __device__ __forceinline__ void take(int base, std::uint32_t begins,
-                                       const Packed<kPairs> (&x_rows)[kGroup],
-                                       const Packed<kPairs> (&dy_rows)[kGroup],
-                                       Row (&sums)[kSums]) {
+  /// Starts to load kStep rows from `row` on, unless the range ends before.
+  __device__ __forceinline__ void load(Stage& to, int row, int rows, int lane) const {
+    if (row <= rows) {
+      const __nv_bfloat16* from_x = x + row * shape.x_stride;
+      const __nv_bfloat16* from_dy = dy + row * shape.y_stride;
+      if (row + kStep <= left) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      Row xr, dyr, done;
-      unpack<kPairs>(xr, x_rows[i]);
-      unpack<kPairs>(dyr, dy_rows[i]);
-      advance<kPlain, kSum>(window, weights, (begins >> i & 1U) != 0, xr, dyr, sums, done);
-      const int at = base + i - 3;  // the finished row
-      if (at >= 0 && (kInner || x.start + at < x.tokens)) {
-        *reinterpret_cast<Packed<kPairs>*>(dx + at * dx_stride) = pack<kPairs>(done);
-      } else if (!kInner && at < 0 && x.start == 0 && dhalo != nullptr) {
-        *reinterpret_cast<Packed<kPairs>*>(dhalo + (at + 3) * x.channels) = pack<kPairs>(done);
+        for (int i = 0; i < kStep; ++i) {
+          async_copy_8(&to.x[i][lane], from_x + i * shape.x_stride);
+          async_copy_8(&to.dy[i][lane], from_dy + i * shape.y_stride);
+        }
+      } else {
+#pragma unroll 1
+        for (int i = 0; i < kStep; ++i) {
+          const bool there = row + i < left;
+          async_copy_8(&to.x[i][lane], there ? from_x + i * shape.x_stride : x, there);
+          async_copy_8(&to.dy[i][lane], there ? from_dy + i * shape.y_stride : dy, there);
+        }
       }
+    }
+    async_copy_commit();
+  }
+
+  /// Rows row .. row + kGroup - 1; they finish the rows three before.
+  template <bool kPlain, bool kSum>
+  __device__ __forceinline__ void take(int row, std::uint32_t bits, const Stage& from, int k,
+                                       int lane, Row (&sums)[kSums]) {
+    __nv_bfloat16* to = dx + (row - kGroup) * shape.dx_stride;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      Row xr, dyr, done;
+      unpack<kPairs>(xr, from.x[k + i][lane]);
+      unpack<kPairs>(dyr, from.dy[k + i][lane]);
+      advance<kPlain, kSum>(window, weights, (bits >> i & 1U) != 0, xr, dyr, sums, done);
+      if (kPlain || (row > 0 && row - kGroup + i < left)) put(to + i * shape.dx_stride, done);
     }
   }
 
-  __device__ __forceinline__ void run(const Begins& begins, Row (&sums)[kSums]) {
-    Packed<kPairs> next_x[kGroup], next_dy[kGroup];
-    const auto load = [&](int base) {
+  __device__ __forceinline__ void run(BeginStream& stream, Stage* stages, int rows, int lane,
+                                      Row (&sums)[kSums]) {
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        next_x[i] = x.load(base + i);
-        next_dy[i] = dy.load(base + i);
-      }
-    };
-    load(0);
-    begin(begins.from(0));
+    for (int i = 0; i < kStages - 1; ++i) load(stages[i], i * kStep, rows, lane);
+    enter(stream.at(-3));
+    int base = 0, stage = 0, next = kStages - 1;
 #pragma unroll 1
-    for (int base = 0; base < kStrip; base += kGroup) {
-      Packed<kPairs> now_x[kGroup], now_dy[kGroup];
+    for (; base < rows && base < left; base += kStep) {
+      load(stages[next], base + (kStages - 1) * kStep, rows, lane);
+      async_copy_wait<kStages - 1>();
+      const std::uint32_t bits = stream.next(base);
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        now_x[i] = next_x[i];
-        now_dy[i] = next_dy[i];
+      for (int k = 0; k < kStep; k += kGroup) {
+        const int row = base + k;
+        const std::uint32_t group = bits >> k & ((1U << kGroup) - 1);
+        const bool inside = row > 0 && row + kGroup <= left;
+        if (inside && window.age == 3 && group == 0) {
+          take<true, true>(row, group, stages[stage], k, lane, sums);
+        } else {
+          take<false, true>(row, group, stages[stage], k, lane, sums);
+        }
       }
-      load(base + kGroup);
-      const std::uint32_t bits = begins.from(base + 3);
-      if (base > 0 && window.age == 3 && bits << (32 - kGroup) == 0) {
-        take<true, true, kGroup>(base, bits, now_x, now_dy, sums);
-      } else {
-        take<false, true, kGroup>(base, bits, now_x, now_dy, sums);
-      }
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+      next = next == kStages - 1 ? 0 : next + 1;
     }
-    take<false, false, 3>(kStrip, begins.from(kStrip + 3), next_x, next_dy, sums);
+    async_copy_wait<0>();
+    take<false, false>(base, stream.next(base), stages[stage], 0, lane, sums);
   }
 };
 
 __global__ void __launch_bounds__(kThreads, 2)
-    backward(const Conv1dCudaShape shape, const Conv1dCudaBackward args) {
-  __shared__ float shared[kWarps][kSums][kBlockChannels];
+    backward(const Conv1dCudaShape shape, const Conv1dCudaBackward args, int rows) {
+  griddepcontrol_launch_dependents();
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const int first = (static_cast<int>(blockIdx.y) * kWarps + warp) * kStrip;
-  const int channel = static_cast<int>(blockIdx.x) * kBlockChannels + lane * kChannels;
+  const int column = static_cast<int>(blockIdx.x) * block_warps(shape) + uniform_warp_index();
+  if (column >= channel_warps(shape.channels)) return;
+  const int first = static_cast<int>(blockIdx.y) * rows;
+  // lanes beyond the last channel do the last ones again
+  const int channel = min((column * 32 + lane) * kChannels, shape.channels - kChannels);
+  extern __shared__ __align__(16) std::byte shared[];
+  auto* stages = reinterpret_cast<Stage*>(shared) + uniform_warp_index() * kStages;
+  BeginStream stream(shape, args, first);
   Row sums[kSums];
 #pragma unroll
   for (Row& row : sums) clear(row);
-  if (first < shape.tokens) {
-    const Begins begins(args.seq_idx, first, shape.tokens, args.halo != nullptr);
-    const bool inner = first >= 3 && first + kStrip + kGroup <= shape.tokens;
-    if (channel < shape.channels && inner) {
-      Strip<true>(shape, args, first, channel).run(begins, sums);
-    } else if (channel < shape.channels) {
-      Strip<false>(shape, args, first, channel).run(begins, sums);
-    }
-  }
+  Range(shape, args, first, channel).run(stream, stages, rows, lane, sums);
+  auto* partial = static_cast<float*>(args.workspace) +
+                  static_cast<std::int64_t>(blockIdx.y) * kSums * shape.channels + channel;
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
-    *reinterpret_cast<float4*>(&shared[warp][k][lane * kChannels]) =
+    *reinterpret_cast<float4*>(partial + k * shape.channels) =
         make_float4(sums[k][0], sums[k][1], sums[k][2], sums[k][3]);
-  }
-  __syncthreads();
-  auto* partial = static_cast<float*>(args.workspace) +
-                  static_cast<std::int64_t>(blockIdx.y) * kSums * shape.channels;
-  for (int i = static_cast<int>(threadIdx.x); i < kSums * kBlockChannels; i += kThreads) {
-    const int k = i / kBlockChannels, c = i % kBlockChannels;
-    const int column = static_cast<int>(blockIdx.x) * kBlockChannels + c;
-    if (column >= shape.channels) continue;
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += shared[w][k][c];
-    partial[k * shape.channels + column] = sum;
   }
 }
 
-/// Adds the blocks' partial sums in order.
+/// The share of these tokens in the gradient of the three before them; a thread a channel.
 __global__ void __launch_bounds__(kThreads)
-    finish(const Conv1dCudaShape shape, const Conv1dCudaBackward args, int blocks) {
+    halo_gradient(const Conv1dCudaShape shape, const Conv1dCudaBackward args) {
   const int c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  const int k = static_cast<int>(blockIdx.y);
   if (c >= shape.channels) return;
-  const auto* partial = static_cast<const float*>(args.workspace) + k * shape.channels + c;
-  float sum = 0;
-#pragma unroll 8
-  for (int i = 0; i < blocks; ++i) {
-    sum += partial[static_cast<std::int64_t>(i) * kSums * shape.channels];
+  const Weights<1> weights(args.w, args.b, c, shape.bf16_parameters);
+  const auto* x = static_cast<const __nv_bfloat16*>(args.x) + c;
+  const auto* halo = static_cast<const __nv_bfloat16*>(args.halo) + c;
+  const auto* dy = static_cast<const __nv_bfloat16*>(args.dy) + c;
+  float sums[3] = {0, 0, 0};
+#pragma unroll
+  for (int t = 0; t < 3; ++t) {
+    if (t >= shape.tokens) break;
+    if (t > 0 && args.seq_idx != nullptr && args.seq_idx[t] != args.seq_idx[t - 1]) break;
+    float u = weights.b[0];
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+      const int row = t - 3 + k;
+      const auto value = row < 0 ? halo[(row + 3) * shape.channels] : x[row * shape.x_stride];
+      u += weights.w[k][0] * __bfloat162float(value);
+    }
+    const float s = sigmoid(u);
+    const float g = __bfloat162float(dy[t * shape.y_stride]) * s * (1 + u * (1 - s));
+#pragma unroll
+    for (int k = 0; k < 3 - t; ++k) sums[t + k] += weights.w[k][0] * g;
   }
+  auto* dhalo = static_cast<__nv_bfloat16*>(args.dhalo) + c;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) dhalo[i * shape.channels] = __float2bfloat16(sums[i]);
+}
+
+/// Adds the ranges' partial sums: eight slices of them, then the slices, in order.
+__global__ void __launch_bounds__(kThreads)
+    finish(const Conv1dCudaShape shape, const Conv1dCudaBackward args, int count) {
+  __shared__ float slices[kWarps][32];
+  griddepcontrol_wait();
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int c = static_cast<int>(blockIdx.x) * 32 + lane;
+  const int k = static_cast<int>(blockIdx.y);
+  float sum = 0;
+  if (c < shape.channels) {
+    const auto* partial = static_cast<const float*>(args.workspace) + k * shape.channels + c;
+#pragma unroll 8
+    for (int i = warp; i < count; i += kWarps) {
+      sum += partial[static_cast<std::int64_t>(i) * kSums * shape.channels];
+    }
+  }
+  slices[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || c >= shape.channels) return;
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += slices[w][lane];
   float* to = k < kTaps ? args.dw + static_cast<std::int64_t>(c) * kTaps + k : args.db + c;
   *to = args.accumulate ? *to + sum : sum;
 }
@@ -240,13 +341,25 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
                             cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(token_blocks(shape));
-  const auto channels = static_cast<unsigned>(shape.channels);
-  backward<<<dim3((channels + kBlockChannels - 1) / kBlockChannels, blocks), kThreads, 0, stream>>>(
-      shape, args);
-  finish<<<dim3((channels + kThreads - 1) / kThreads, kSums), kThreads, 0, stream>>>(
-      shape, args, static_cast<int>(blocks));
-  return cudaGetLastError();
+  const dim3 grid(static_cast<unsigned>(channel_blocks(shape)),
+                  static_cast<unsigned>(ranges(shape)));
+  const auto warps = static_cast<unsigned>(block_warps(shape));
+  const std::size_t bytes = warps * kStages * sizeof(Stage);
+  const cudaError_t status = cudaFuncSetAttribute(
+      backward, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (status != cudaSuccess) return status;
+  backward<<<grid, 32 * warps, bytes, stream>>>(shape, args, range_rows(shape));
+  if (args.halo != nullptr && args.dhalo != nullptr) {
+    const auto channels = static_cast<unsigned>(shape.channels);
+    halo_gradient<<<(channels + kThreads - 1) / kThreads, kThreads, 0, stream>>>(shape, args);
+  }
+  return launch_finish(shape, args, ranges(shape), stream);
+}
+
+cudaError_t launch_finish(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
+                          std::int64_t count, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((shape.channels + 31) / 32), kSums);
+  return launch_dependent(finish, grid, kThreads, 0, stream, shape, args, static_cast<int>(count));
 }
 
 }  // namespace stowage::kernels::conv1d

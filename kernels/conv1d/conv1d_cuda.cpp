@@ -22,7 +22,7 @@ void check_launch(cudaError_t status) {
 }  // namespace
 
 std::size_t conv1d_cuda_backward_workspace_bytes(const Conv1dCudaShape& shape) {
-  return static_cast<std::size_t>(conv1d::token_blocks(shape) * conv1d::kSums * shape.channels) *
+  return static_cast<std::size_t>(conv1d::ranges(shape) * conv1d::kSums * shape.channels) *
          sizeof(float);
 }
 

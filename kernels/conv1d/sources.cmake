@@ -1,2 +1,3 @@
 stowage_kernels(SOURCES conv1d.cpp conv1d_ref.cpp
-  CUDA_SOURCES conv1d_cuda.cpp conv1d_backward.cu conv1d_forward.cu)
+  CUDA_SOURCES conv1d_cuda.cpp conv1d_cuda_dispatch.cpp conv1d_backward.cu conv1d_forward.cu
+    conv1d_simple.cu)

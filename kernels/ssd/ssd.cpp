@@ -1,8 +1,11 @@
 #include "kernels/ssd/ssd.hpp"
 
+#include <algorithm>
+
 #include "kernels/cost.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
 #include "kernels/ssd/ssd_chunks.hpp"
+#include "kernels/ssd/ssd_cuda_dispatch.hpp"
 
 namespace stowage::kernels {
 
@@ -113,9 +116,14 @@ void ssd_forward(Queue& queue, const SsdShape& shape, const Columns& x, const Co
   const std::int64_t n = check_shape(operands, shape, y, "y");
   const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
   operands.workspace(workspace, ssd_forward_workspace_bytes(shape, n, storage));
-  run(queue, "ssd_forward", storage,
-      [shape, inputs, y = Address(y), room = Address(workspace)]<class S>() {
-        ssd_forward_ref(shape, inputs.as<S>(), y.as<S>(), room.as<Accumulation<S>>());
+  const Address to(y), room(workspace);
+  run(
+      queue, "ssd_forward", storage,
+      [=]<class S>() {
+        ssd_forward_ref(shape, inputs.as<S>(), to.as<S>(), room.as<Accumulation<S>>());
+      },
+      [&]<class S>(void* stream) {
+        return detail::ssd_forward_cuda(shape, inputs.as<S>(), to.as<S>(), room.as<void>(), stream);
       });
 }
 
@@ -130,21 +138,38 @@ void ssd_backward(Queue& queue, const SsdShape& shape, const View& dy, const Col
   const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
   const Gradients gradients(operands, storage, n, shape, dx, ddt, db, dc, da_log, dd, ddt_bias);
   operands.workspace(workspace, ssd_backward_workspace_bytes(shape, n, storage));
-  run(queue, "ssd_backward", storage, [=, dy = Address(dy), room = Address(workspace)]<class S>() {
-    ssd_backward_ref(shape, inputs.as<S>(), dy.as<const S>(), gradients.as<S>(),
-                     room.as<Accumulation<S>>(), accumulate);
-  });
+  const Address from(dy), room(workspace);
+  run(
+      queue, "ssd_backward", storage,
+      [=]<class S>() {
+        ssd_backward_ref(shape, inputs.as<S>(), from.as<const S>(), gradients.as<S>(),
+                         room.as<Accumulation<S>>(), accumulate);
+      },
+      [&]<class S>(void* stream) {
+        return detail::ssd_backward_cuda(shape, inputs.as<S>(), from.as<const S>(),
+                                         gradients.as<S>(), room.as<void>(), accumulate, stream);
+      });
 }
 
 std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
   const detail::SsdSizes sizes(shape, tokens);
-  return bytes_of(detail::SsdWorkspace<float>::forward_elements(sizes), storage);
+  const std::size_t host = bytes_of(detail::SsdWorkspace<float>::forward_elements(sizes), storage);
+#if STOWAGE_HAVE_CUDA
+  return std::max(host, detail::ssd_cuda_forward_bytes(shape, tokens, storage));
+#else
+  return host;
+#endif
 }
 
 std::size_t ssd_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
                                          Dtype storage) {
   const detail::SsdSizes sizes(shape, tokens);
-  return bytes_of(detail::SsdWorkspace<float>::backward_elements(sizes), storage);
+  const std::size_t host = bytes_of(detail::SsdWorkspace<float>::backward_elements(sizes), storage);
+#if STOWAGE_HAVE_CUDA
+  return std::max(host, detail::ssd_cuda_backward_bytes(shape, tokens, storage));
+#else
+  return host;
+#endif
 }
 
 // With one chunk length for every kernel, or a larger one would seem to do more work.

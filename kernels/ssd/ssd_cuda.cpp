@@ -130,13 +130,14 @@ BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& s, void* ba
   return space;
 }
 
-/// A (tokens, width) bf16 matrix as tiles of 64 tokens x 64 columns, `tiles` neighbours a box.
+/// A (tokens, width) bf16 matrix as tiles of 64 columns, `rows` tokens of `tiles` neighbours a box.
 CUtensorMap tile_map(const void* base, std::int64_t tokens, std::int64_t width, std::int64_t stride,
-                     int tiles) {
+                     int tiles, int rows = kChunk) {
   const std::uint64_t extents[] = {kPart, static_cast<std::uint64_t>(tokens),
                                    static_cast<std::uint64_t>(width / kPart)};
   const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * 2, kPart * 2};
-  const std::uint32_t box[] = {kPart, kChunk, static_cast<std::uint32_t>(tiles)};
+  const std::uint32_t box[] = {kPart, static_cast<std::uint32_t>(rows),
+                               static_cast<std::uint32_t>(tiles)};
   return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
                                  hopper::Swizzle::b128);
 }
@@ -216,8 +217,8 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
   scan.initial_state = args.initial_state;
   scan.d = args.d;
   scan.bf16_parameters = shape.bf16_parameters;
-  scan.y = args.y;
-  scan.y_stride = shape.y_stride;
+  scan.y = tile_map(args.y, shape.tokens, static_cast<std::int64_t>(sizes.units) * kPart,
+                    shape.y_stride, 1, kWarpRows);
   scan.final_state = args.final_state;
   scan.total_decay = args.total_decay;
   check(launch_scan(scan, stream), "scan");
@@ -261,8 +262,8 @@ void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
   gradient.a_log = args.a_log;
   gradient.d = args.d;
   gradient.bf16_parameters = shape.bf16_parameters;
-  gradient.dxbc = args.dxbc;
-  gradient.dxbc_stride = shape.dxbc_stride;
+  gradient.dxbc = tile_map(args.dxbc, shape.tokens, sizes.c_column + sizes.groups * shape.state,
+                           shape.dxbc_stride, 1, kWarpRows);
   gradient.dt_min = shape.dt_min;
   gradient.dt_max = shape.dt_max;
   gradient.ddt_raw = args.ddt_raw;

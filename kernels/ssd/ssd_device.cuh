@@ -6,7 +6,9 @@
 
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/hopper/matrix_move.cuh"
 #include "kernels/hopper/named_barrier.cuh"
 #include "kernels/hopper/warp.cuh"
@@ -134,29 +136,27 @@ __device__ __forceinline__ void store_tiles(std::uint32_t tiles, const float (&d
   for (int k = 0; k < kBlocks / 2; ++k) store_columns(first, d, k);
 }
 
-/// Writes a warp's 16 rows of a 64-column result to global memory, whole 128-byte rows at a time,
-/// through 2 KiB of shared memory of its own. Rows from `rows` on (counted from the chunk's first)
-/// are left out.
-__device__ __forceinline__ void store_rows(std::uint32_t staging, const float (&d)[32],
-                                           __nv_bfloat16* to, std::int64_t stride, int rows,
-                                           const Place& at) {
+/// Sends a warp's 16 rows of a 64-column result to columns [64 tile, 64 tile + 64) of the rows from
+/// `token` on of the map's matrix (boxes of 16 rows), through 2 KiB of shared memory of its own;
+/// rows beyond the matrix are left out. Ends with `finish_sends`.
+__device__ __forceinline__ void send_rows(std::byte* staging, const float (&d)[32],
+                                          const CUtensorMap* to, int tile, int token,
+                                          const Place& at) {
+  if (at.lane == 0) bulk_wait_group_read<0>();
   __syncwarp();
-  const std::uint32_t first = tile_address(staging, at.lane % 16, at.lane / 16);
+  const std::uint32_t first = tile_address(shared_address(staging), at.lane % 16, at.lane / 16);
 #pragma unroll
   for (int k = 0; k < 4; ++k) store_columns(first, d, k);
+  fence_proxy_async();
   __syncwarp();
-  const int row = at.lane / 8;
-  const std::uint32_t from = tile_address(staging, row, at.lane % 8);
-  __nv_bfloat16* out = to + (16 * at.warp + row) * stride + at.lane % 8 * 8;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint4 value;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"((from ^ static_cast<std::uint32_t>(i % 2 << 6)) +
-                       static_cast<std::uint32_t>(i * 512)));
-    if (16 * at.warp + row + 4 * i < rows) *reinterpret_cast<uint4*>(out + 4 * i * stride) = value;
-  }
+  if (at.lane != 0) return;
+  bulk_store_3d(to, staging, 0, token + 16 * at.warp, tile);
+  bulk_commit_group();
+}
+
+/// Waits for a warp's sends; before its block ends.
+__device__ __forceinline__ void finish_sends(const Place& at) {
+  if (at.lane == 0) bulk_wait_group<0>();
 }
 
 /// Adds factor * a (64, N) fp32 matrix of global memory to the accumulator.

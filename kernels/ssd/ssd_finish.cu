@@ -17,6 +17,8 @@ constexpr int kHeads = 16;  ///< of a block: a 32-byte sector of ddt_raw
 
 __global__ void __launch_bounds__(kThreads) finish_steps(const FinishParameters p) {
   __shared__ float tile[kHeads][kChunk + 1];
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const int chunk = static_cast<int>(blockIdx.x);
   const int token = chunk * kChunk;
   const int head0 = static_cast<int>(blockIdx.y) * kHeads;
@@ -67,6 +69,7 @@ __device__ __forceinline__ void put(float* to, int i, float value, bool accumula
 
 __global__ void __launch_bounds__(kThreads) finish_heads(const FinishParameters p) {
   __shared__ float partial[3][kThreads / 32];
+  griddepcontrol_wait();
   const int head = static_cast<int>(blockIdx.x);
   float sums[3] = {0, 0, 0};  // dA, dD, ddt_bias
   for (std::int64_t chunk = threadIdx.x; chunk < p.sizes.chunks; chunk += kThreads) {
@@ -100,9 +103,13 @@ __global__ void __launch_bounds__(kThreads) finish_heads(const FinishParameters 
 cudaError_t launch_finish(const FinishParameters& parameters, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(parameters.sizes.chunks),
                   static_cast<unsigned>((parameters.sizes.heads + kHeads - 1) / kHeads));
-  if (parameters.sizes.parts > 1) finish_steps<<<grid, kThreads, 0, stream>>>(parameters);
-  finish_heads<<<parameters.sizes.heads, kThreads, 0, stream>>>(parameters);
-  return cudaGetLastError();
+  if (parameters.sizes.parts > 1) {
+    const cudaError_t status =
+        launch_dependent(finish_steps, grid, kThreads, 0, stream, parameters);
+    if (status != cudaSuccess) return status;
+  }
+  return launch_dependent(finish_heads, dim3(static_cast<unsigned>(parameters.sizes.heads)),
+                          kThreads, 0, stream, parameters);
 }
 
 }  // namespace stowage::kernels::ssd

@@ -10,8 +10,9 @@
 //   E_ij = dM_ij CB_ij L_ij,   K_j = o_j X_j (B_j G),   R_i = e_i C_i (S dY_i)
 //   da_t = e_63 <G, S> + sum_{i >= t} R_i + sum_{j < t} dt_j K_j + sum_{i >= t > j} dt_j E_ij
 //   ddt_t = A da_t + K_t + sum_i E_it,   dA = sum dt_t da_t,   dD = sum dY_t X_t
-// The last sum over pairs is a suffix sum of row sums less column sums of one fp32 matrix, so what
-// cancels does so exactly; nothing else is subtracted, and fast decay keeps its digits.
+// The last sum over pairs is a suffix sum of row sums less column sums. Its terms i = j would
+// cancel, and with fast decay they are all there is beside rounding: they are left out of both
+// sums, and of M, and join ddt and dX by themselves. Nothing else is subtracted.
 //
 // Warpgroup 0: a producer warp (bulk loads, a ring of kStages units) and three warps for <G, S> and
 // the scans over tokens. Warpgroup 1: what lies inside the chunk, transposed (rows j), so that M^T
@@ -19,9 +20,11 @@
 // group's units stay in its registers to the end: no partial sums in memory, no atomics, one order.
 // fp32 sums, bf16 operands. Cost per token and unit: 2 (128 + 5 N) 64 flops; bytes: 3 * 128 for X,
 // dY, dX and 4 N for the two states. Deterministic.
-// Limits: memory (the states), then the chain of warpgroup 1; B and C of the next tile wait for the
-// end of this one. A group with many units and few chunks fills the GPU badly. Next: states at
-// every second chunk, see ssd_states.cu.
+// Limits: memory (the states are half of the bytes), then the chain of warpgroup 1, of which a
+// third is elements above the diagonal; B and C of the next tile wait for the end of this one. A
+// group with many units and few chunks fills the GPU badly. The states are rounded to bf16 at every
+// 64 tokens, which the gradient of A feels most. Next: states at every second chunk, see
+// ssd_states.cu; rows j in an order that gives each warp equally many pairs below the diagonal.
 
 #include <algorithm>
 
@@ -91,6 +94,21 @@ __device__ __forceinline__ float2 diagonal(const float (&d)[32], const Place& at
   return value;
 }
 
+/// Zeroes the diagonal; returns what was there, rows `row` and `row` + 8, in all lanes of a row.
+__device__ __forceinline__ float2 take_diagonal(float (&d)[32], const Place& at) {
+  const float2 value = diagonal(d, at);
+  const bool odd = (at.lane / 4) % 2 != 0;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if (at.warp != w || at.lane % 4 != at.lane / 8) continue;
+    (odd ? d[8 * w + 1] : d[8 * w]) = 0;
+    (odd ? d[8 * w + 7] : d[8 * w + 6]) = 0;
+  }
+  const int from = at.lane / 4 * 4 + at.lane / 8;
+  return make_float2(__shfl_sync(0xFFFFFFFFU, value.x, from),
+                     __shfl_sync(0xFFFFFFFFU, value.y, from));
+}
+
 /// Warpgroup 1.
 template <int kState>
 __device__ void inside(const GradientParameters& p, const Tile& tile, RingPosition<kStages>& ring,
@@ -100,8 +118,7 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
   const std::byte* b = shared + L::kBOffset;
-  const std::uint32_t staging =
-      shared_address(shared + L::kStagingOffset) + at.warp * kStagingBytes;
+  std::byte* staging = shared + L::kStagingOffset + at.warp * kStagingBytes;
   const int end0 = p.spans[chunk * kChunk + at.row].end;
   const int end1 = p.spans[chunk * kChunk + at.row + 8].end;
 
@@ -112,14 +129,17 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
   for (float& value : dcb) value = 0;
   wgmma_wait_group<0>();
   mask(cb, end0, end1, at);
+  const float2 own = take_diagonal(cb, at);  // C_j B_j, apart: see above
 
   float dm[32];
   mbarrier_wait(&barriers->full[ring.stage], ring.parity);
   const std::byte* first = shared + ring.stage * L::kStageTiles * kTileBytes;
   issue_rows<kPart>(dm, first, first + kTileBytes);
   wgmma_wait_group<0>();
-  for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
+  Head head(p.sizes, group);
+  for (int u = 0; u < p.sizes.group_units; ++u, ring.next(), head.next(p.sizes)) {
     const int unit = group * p.sizes.group_units + u;
+    const float skip = parameter(p.d, head.index, p.bf16_parameters);
     const std::byte* dy = shared + (ring.stage * L::kStageTiles + 1) * kTileBytes;
     const std::byte* g = dy + (1 + L::kStateTiles) * kTileBytes;
     const float* factors =
@@ -185,11 +205,11 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
     if (at.lane % 4 == at.lane / 8) {
       v.skip[at.row] = skips.x;
       v.skip[at.row + 8] = skips.y;
+      v.diagonal[at.row] = skips.x * own.x;
+      v.diagonal[at.row + 8] = skips.y * own.y;
     }
     __syncwarp();
     if (at.lane == 0) mbarrier_arrive(&barriers->vectors_full[ring.stage]);
-    const float skip = parameter(p.d, unit / p.sizes.parts, p.bf16_parameters);
-
     std::uint32_t pairs[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) load_rows(pairs[k], shared_address(dy), k, at);
@@ -198,14 +218,12 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
       const float dt = (i & 2) ? dt1 : dt0;
+      const float same = skip + dt * ((i & 2) ? own.y : own.x);
       const std::uint32_t pair = pairs[i / 8][i % 8 / 2];
-      dx[i] = dt * dx[i] + skip * unpack_low(pair);
-      dx[i + 1] = dt * dx[i + 1] + skip * unpack_high(pair);
+      dx[i] = dt * dx[i] + same * unpack_low(pair);
+      dx[i + 1] = dt * dx[i + 1] + same * unpack_high(pair);
     }
-    const int token = chunk * kChunk;
-    store_rows(staging, dx,
-               static_cast<__nv_bfloat16*>(p.dxbc) + token * p.dxbc_stride + unit * kPart,
-               p.dxbc_stride, p.sizes.tokens - token, at);
+    send_rows(staging, dx, &p.dxbc, unit, chunk * kChunk, at);
   }
   if (at.lane == 0) mbarrier_arrive(&barriers->group_empty);
   mask(dcb, end0, end1, at);
@@ -260,20 +278,17 @@ __device__ __forceinline__ void put_rows(float* to, float value0, float value1, 
   to[at.row + 8] = value1;
 }
 
-/// Writes a (64, N) result as bf16 columns of dxbc.
+/// Sends a (64, N) result to columns of dxbc.
 template <int kState>
-__device__ __forceinline__ void write_columns(const GradientParameters& p,
-                                              const float (&d)[kState / 2], int column, int chunk,
-                                              std::uint32_t staging, const Place& at) {
-  const int token = chunk * kChunk;
+__device__ __forceinline__ void send_columns(const GradientParameters& p,
+                                             const float (&d)[kState / 2], int column, int chunk,
+                                             std::byte* staging, const Place& at) {
 #pragma unroll
   for (int t = 0; t < kState / 64; ++t) {
     float part[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) part[i] = d[32 * t + i];
-    store_rows(staging, part,
-               static_cast<__nv_bfloat16*>(p.dxbc) + token * p.dxbc_stride + column + 64 * t,
-               p.dxbc_stride, p.sizes.tokens - token, at);
+    send_rows(staging, part, &p.dxbc, column / kPart + t, chunk * kChunk, at);
   }
 }
 
@@ -288,8 +303,7 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
   const std::byte* b = shared + L::kBOffset;
   const std::byte* c = shared + L::kCOffset;
   const std::byte* pair = shared + L::kPairOffset;
-  const std::uint32_t staging =
-      shared_address(shared + L::kStagingOffset) + (4 + at.warp) * kStagingBytes;
+  std::byte* staging = shared + L::kStagingOffset + (4 + at.warp) * kStagingBytes;
 
   float db[kState / 2], dc[kState / 2];
 #pragma unroll
@@ -343,8 +357,8 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
   wgmma_commit_group();
   wgmma_wait_group<0>();
   if (at.lane == 0) mbarrier_arrive(&barriers->group_empty);
-  write_columns<kState>(p, db, p.sizes.b_column + group * kState, chunk, staging, at);
-  write_columns<kState>(p, dc, p.sizes.c_column + group * kState, chunk, staging, at);
+  send_columns<kState>(p, db, p.sizes.b_column + group * kState, chunk, staging, at);
+  send_columns<kState>(p, dc, p.sizes.c_column + group * kState, chunk, staging, at);
 }
 
 template <int kState>
@@ -364,11 +378,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     mbarrier_init(&barriers->group_empty, 8);
     mbarrier_init_fence();
   }
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   __syncthreads();
   Tile tile(p.sizes);
   RingPosition<kStages> ring;
   if (threadIdx.x < 128) {
-    setmaxnreg_dec<40>();
+    setmaxnreg_dec<56>();
     if (threadIdx.x == 0) {
       for (; tile.valid(); tile.next()) load_tile<kState>(p, tile, ring, shared);
     } else if (threadIdx.x >= 64) {
@@ -378,13 +394,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (; tile.valid(); tile.next()) scan_tokens<kState>(p, tile, ring, shared);
     }
   } else if (threadIdx.x < 256) {
-    setmaxnreg_inc<232>();
+    setmaxnreg_inc<224>();
     const Place at;
     for (; tile.valid(); tile.next()) inside<kState>(p, tile, ring, shared, at);
+    finish_sends(at);
   } else {
-    setmaxnreg_inc<232>();
+    setmaxnreg_inc<224>();
     const Place at;
     for (; tile.valid(); tile.next()) across<kState>(p, tile, ring, shared, at);
+    finish_sends(at);
   }
 }
 
@@ -395,8 +413,8 @@ cudaError_t launch(const GradientParameters& p, cudaStream_t stream) {
       gradient<kState>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const int grid = std::min(p.sizes.chunks * p.sizes.groups, kMultiprocessors);
-  gradient<kState><<<grid, kThreads, L::kBytes, stream>>>(p);
-  return cudaGetLastError();
+  return launch_dependent(gradient<kState>, dim3(static_cast<unsigned>(grid)), kThreads, L::kBytes,
+                          stream, p);
 }
 
 }  // namespace

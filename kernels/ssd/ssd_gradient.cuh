@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/hopper/cp_async_bulk_prefetch.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/ssd/ssd_device.cuh"
 
@@ -15,11 +16,13 @@ inline constexpr int kFactorFloats = 4 * kChunk;  ///< rows in, log, step, out
 inline constexpr int kIn = 0, kLog = kChunk, kStep = 2 * kChunk, kOut = 3 * kChunk;
 inline constexpr int kStagingBytes = 2048;
 inline constexpr int kPairBarrier = 1;
+inline constexpr int kRecentChunks = 8;
 
 /// What the warpgroups hand to the helper for one unit, by token.
 struct Vectors {
-  float row_part[4][kChunk];  ///< sum over a warp's j of dt_j E_ij
-  float column[kChunk];       ///< sum over i of E_ij
+  float row_part[4][kChunk];  ///< sum over a warp's j < i of dt_j E_ij
+  float column[kChunk];       ///< sum over i > j of E_ij
+  float diagonal[kChunk];     ///< E_jj
   float out[kChunk];          ///< K_j
   float in[kChunk];           ///< R_i
   float skip[kChunk];         ///< dY_t X_t
@@ -48,18 +51,36 @@ struct Barriers {
   Mbarrier group_full, group_empty;  ///< B and C of a tile
 };
 
-/// The tiles of a persistent block, (chunk, group) with chunks fastest.
+/// The tiles of a persistent block, (chunk, group) with groups fastest. The first chunks are those
+/// of which the state pass wrote the states, or the adjoints, last: they are still in L2.
 struct Tile {
-  int index, count, chunks;
+  int index, count, groups, chunks;
   std::uint32_t parity = 0;  ///< of the tile's use of B and C
   __device__ explicit Tile(const Sizes& s)
-      : index(static_cast<int>(blockIdx.x)), count(s.chunks * s.groups), chunks(s.chunks) {}
+      : index(static_cast<int>(blockIdx.x)),
+        count(s.chunks * s.groups),
+        groups(s.groups),
+        chunks(s.chunks) {}
   __device__ bool valid() const { return index < count; }
-  __device__ int chunk() const { return index % chunks; }
-  __device__ int group() const { return index / chunks; }
+  __device__ int chunk() const {
+    const int chunk = index / groups + max(chunks - kRecentChunks, 0);
+    return chunk < chunks ? chunk : chunk - chunks;
+  }
+  __device__ int group() const { return index % groups; }
   __device__ void next() {
     index += static_cast<int>(gridDim.x);
     parity ^= 1U;
+  }
+};
+
+/// The head of each unit of a group in turn.
+struct Head {
+  int index, part = 0;
+  __device__ Head(const Sizes& s, int group) : index(group * (s.heads / s.groups)) {}
+  __device__ __forceinline__ void next(const Sizes& s) {
+    if (++part < s.parts) return;
+    part = 0;
+    ++index;
   }
 };
 
@@ -85,6 +106,15 @@ __device__ void load_unit(const GradientParameters& p, int chunk, int unit, std:
   bulk_load(factors, record + kRowIn * kChunk, kFactorFloats * sizeof(float), barrier);
 }
 
+/// B and C of a later tile to L2: they are loaded only when the tile before is done.
+template <int kState>
+__device__ void prefetch_group(const GradientParameters& p, const Tile& tile) {
+  if (!tile.valid()) return;
+  const int column = tile.group() * kState, token = tile.chunk() * kChunk;
+  bulk_prefetch_3d(&p.bc, 0, token, (p.sizes.b_column + column) / kPart);
+  bulk_prefetch_3d(&p.bc, 0, token, (p.sizes.c_column + column) / kPart);
+}
+
 /// Loads a tile: its first units run ahead of B and C, which wait for the tile before.
 template <int kState>
 __device__ void load_tile(const GradientParameters& p, const Tile& tile,
@@ -106,6 +136,9 @@ __device__ void load_tile(const GradientParameters& p, const Tile& tile,
                token);
     load_tiles(shared + L::kCOffset, &p.bc, &barriers->group_full, p.sizes.c_column + column,
                token);
+    Tile after = tile;
+    after.next();
+    prefetch_group<kState>(p, after);
   }
 }
 
@@ -124,14 +157,15 @@ __device__ __forceinline__ float dot8(const uint4& a, const uint4& b) {
 /// Sums over tokens of one unit: the gradient of dt, and the chunk's share of dA and dD. One warp,
 /// two tokens a lane.
 __device__ inline void finish_unit(const GradientParameters& p, const Vectors& v, float2 dt,
-                                   float decay, int chunk, int unit, int lane) {
+                                   float decay, int chunk, int unit, int head, int lane) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
   const int t = 2 * lane;
-  const float a = -expf(parameter(p.a_log, unit / p.sizes.parts, p.bf16_parameters));
+  const float a = -expf(parameter(p.a_log, head, p.bf16_parameters));
   const float2 column = *reinterpret_cast<const float2*>(v.column + t);
   const float2 out = *reinterpret_cast<const float2*>(v.out + t);
   const float2 in = *reinterpret_cast<const float2*>(v.in + t);
   const float2 skip = *reinterpret_cast<const float2*>(v.skip + t);
+  const float2 diagonal = *reinterpret_cast<const float2*>(v.diagonal + t);
   float2 rows = make_float2(-dt.x * column.x, -dt.y * column.y);
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
@@ -157,7 +191,8 @@ __device__ inline void finish_unit(const GradientParameters& p, const Vectors& v
   const float through = decay * (v.through[0] + v.through[1]);
   const float da0 = through + (later + rows.y + rows.x) + prefix;
   const float da1 = through + (later + rows.y) + (prefix + dt.x * out.x);
-  float2 step = make_float2(a * da0 + column.x + out.x, a * da1 + column.y + out.y);
+  float2 step = make_float2(a * da0 + (column.x + diagonal.x) + out.x,
+                            a * da1 + (column.y + diagonal.y) + out.y);
   float sum_bias = 0;
   if (p.sizes.parts == 1) {  // sigmoid(x) = 1 - e^-softplus(x)
     step.x *= dt.x > p.dt_min && dt.x < p.dt_max ? sigmoid_of_softplus(dt.x) : 0;
@@ -187,7 +222,8 @@ __device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const auto* vectors = reinterpret_cast<const Vectors*>(shared + L::kVectorOffset);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
+  Head head(p.sizes, tile.group());
+  for (int u = 0; u < p.sizes.group_units; ++u, ring.next(), head.next(p.sizes)) {
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     const float* factors =
         reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
@@ -197,7 +233,7 @@ __device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
     if (lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
     mbarrier_wait(&barriers->vectors_full[ring.stage], ring.parity);
     finish_unit(p, vectors[ring.stage], dt, decay, tile.chunk(),
-                tile.group() * p.sizes.group_units + u, lane);
+                tile.group() * p.sizes.group_units + u, head.index, lane);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&barriers->vectors_empty[ring.stage]);
   }

@@ -13,6 +13,7 @@ inline constexpr int kChunk = 64;     ///< Q, tokens of a chunk: one wgmma tile,
 inline constexpr int kPart = 64;      ///< columns of X that one unit owns; a head has P / 64 units
 inline constexpr int kScanUnits = 4;  ///< units of a block of the scan
 inline constexpr int kStatesUnits = 2;  ///< units of a block of the state pass
+inline constexpr int kWarpRows = 16;    ///< rows of a result that a warp sends at once
 
 inline constexpr int kMultiprocessors = 132;  ///< H100, H200; fixed, as the bits depend on it
 
@@ -104,8 +105,7 @@ struct ScanParameters {
   const float* initial_state = nullptr;
   const void* d = nullptr;
   bool bf16_parameters = false;
-  void* y = nullptr;
-  std::int64_t y_stride = 0;
+  CUtensorMap y;  ///< boxes of kWarpRows x 64
   float* final_state = nullptr;
   float* total_decay = nullptr;
 };
@@ -124,8 +124,7 @@ struct GradientParameters {
   const void* a_log = nullptr;
   const void* d = nullptr;
   bool bf16_parameters = false;
-  void* dxbc = nullptr;
-  std::int64_t dxbc_stride = 0;
+  CUtensorMap dxbc;  ///< boxes of kWarpRows x 64
   float dt_min = 0, dt_max = 0;
   void* ddt_raw = nullptr;  ///< written here when a head is one unit, else left to finish
   std::int64_t ddt_stride = 0;

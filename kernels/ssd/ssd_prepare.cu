@@ -31,6 +31,7 @@ __device__ Span span_of(std::uint64_t begins, int t) {
 }
 
 __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
+  griddepcontrol_launch_dependents();
   const int chunk = blockIdx.x;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -38,6 +39,15 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
   __shared__ unsigned begins_words[2];
   __shared__ float tile[kHeads][kChunk + 2];
 
+  const auto* raw = static_cast<const __nv_bfloat16*>(p.dt_raw);
+  const int head0 = static_cast<int>(blockIdx.y) * kHeads;
+  const int heads = min(kHeads, p.sizes.heads - head0);
+  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kHeads; i += kThreads) {
+    const int head = i % kHeads, t = i / kHeads;
+    const bool inside = head < heads && first + t < p.sizes.tokens;
+    const std::int64_t at = (first + t) * p.dt_stride + head0 + head;
+    tile[head][t] = inside ? __bfloat162float(raw[at]) : 0;
+  }
   if (threadIdx.x < kChunk) {
     const int t = first + threadIdx.x;
     const bool inside = p.seq_idx != nullptr && t > 0 && t < p.sizes.tokens;
@@ -55,16 +65,6 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
     p.spans[first + 2 * lane + 1] = late;
   }
 
-  const auto* raw = static_cast<const __nv_bfloat16*>(p.dt_raw);
-  const int head0 = static_cast<int>(blockIdx.y) * kHeads;
-  const int heads = min(kHeads, p.sizes.heads - head0);
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kHeads; i += kThreads) {
-    const int head = i % kHeads, t = i / kHeads;
-    const bool inside = head < heads && first + t < p.sizes.tokens;
-    const std::int64_t at = (first + t) * p.dt_stride + head0 + head;
-    tile[head][t] = inside ? __bfloat162float(raw[at]) : 0;
-  }
-  __syncthreads();
   for (int h = warp; h < heads; h += kThreads / 32) {
     const int head = head0 + h;
     const float bias = parameter(p.dt_bias, head, p.bf16_parameters);

@@ -39,6 +39,7 @@ constexpr int kStagingBytes = 2048;        ///< a warp's 16 rows of Y
 struct Barriers {
   Mbarrier full[kStages], empty[kStages];
   Mbarrier copied[kUnits], read[kUnits];  ///< a state's bf16 copy is there; has been read
+  float skips[kUnits];                    ///< D of each unit
 };
 
 template <int kState>
@@ -188,9 +189,8 @@ __device__ __forceinline__ void scale_rows(float (&y)[32], float row0, float row
 
 /// y + D x to global memory.
 __device__ __forceinline__ void write_y(const ScanParameters& p, float (&y)[32], const std::byte* x,
-                                        int unit, bool valid, int token, std::uint32_t staging,
-                                        const Place& at) {
-  const float skip = parameter(p.d, unit / p.sizes.parts, p.bf16_parameters);
+                                        int unit, float skip, bool valid, int token,
+                                        std::byte* staging, const Place& at) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     std::uint32_t pairs[4];
@@ -201,8 +201,7 @@ __device__ __forceinline__ void write_y(const ScanParameters& p, float (&y)[32],
       y[8 * k + 2 * i + 1] += skip * unpack_high(pairs[i]);
     }
   }
-  auto* to = static_cast<__nv_bfloat16*>(p.y) + token * p.y_stride + unit * kPart;
-  store_rows(staging, y, to, p.y_stride, valid ? p.sizes.tokens - token : 0, at);
+  if (valid) send_rows(staging, y, &p.y, unit, token, at);
 }
 
 /// Leaves the bf16 copy of a state for the outputs of the next chunk.
@@ -225,7 +224,7 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
 #pragma unroll
   for (float& value : s) value *= decay;
   const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
-#pragma unroll
+#pragma unroll 2
   for (int k = 0; k < kChunk / kKStep; ++k) {
     std::uint32_t a[4];
     load_transposed_scaled(a, shared_address(x), factors + kRowWeight * kChunk, k, at);
@@ -302,8 +301,7 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const bool loader = threadIdx.x == kPairs * 128;
   const int v = (at.group - kPairs) * kPairUnits;
-  const std::uint32_t staging =
-      shared_address(shared + L::kStagingOffset) + (2 * v + at.warp) * kStagingBytes;
+  std::byte* staging = shared + L::kStagingOffset + (2 * v + at.warp) * kStagingBytes;
   const std::uint32_t causal = causal_bits(at);
   if (loader) {
     prefetch_tensor_map(&p.x);
@@ -349,13 +347,14 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
     mbarrier_wait(&barriers->full[following % kStages], following / kStages % 2);
     wgmma_wait_group<0>();
     issue_product<kState>(cb, next, next + L::kStateTiles * kTileBytes);
-    write_y(p, y, x, block.unit(p.sizes, u), block.valid(p.sizes, u), token_of(block, i), staging,
-            at);
+    write_y(p, y, x, block.unit(p.sizes, u), barriers->skips[u], block.valid(p.sizes, u),
+            token_of(block, i), staging, at);
     if (at.lane == 0 && step % kPairUnits == kPairUnits - 1) {
       mbarrier_arrive(&barriers->empty[stage]);
     }
     wgmma_wait_group<0>();
   }
+  finish_sends(at);
 }
 
 template <int kState>
@@ -374,6 +373,11 @@ __global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ Scan
       mbarrier_init(&barriers->read[u], 4);
     }
     mbarrier_init_fence();
+  }
+  griddepcontrol_wait();
+  if (threadIdx.x < kUnits) {
+    const int head = block.unit(p.sizes, static_cast<int>(threadIdx.x)) / p.sizes.parts;
+    barriers->skips[threadIdx.x] = parameter(p.d, head, p.bf16_parameters);
   }
   __syncthreads();
   if (threadIdx.x < kPairs * 128) {
@@ -394,8 +398,7 @@ cudaError_t launch(const ScanParameters& p, cudaStream_t stream) {
   const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
   const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets),
                   static_cast<unsigned>(p.sizes.segments));
-  scan<kState><<<grid, kThreads, L::kBytes, stream>>>(p);
-  return cudaGetLastError();
+  return launch_dependent(scan<kState>, grid, kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace

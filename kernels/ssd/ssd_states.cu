@@ -7,12 +7,14 @@
 // scaled V^T comes from shared memory by transposing loads and is the A operand, U is B as it lies.
 // Two uses: `launch_segment_states` gives every segment's local state at its far edge, so that
 // segments of one sequence can run at the same time; it starts at the last document boundary, or
-// where what came before has decayed by 2^-64, and does nothing where a boundary is on the edge.
+// where what came before has decayed by 2^-40, and does nothing where a boundary is on the edge.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as bf16 tiles.
-// A block: two units of a group share U; its first thread issues the bulk loads, since a producer
-// warp would cost the registers of four at two blocks an SM.
+// A block: two units of a group (four, without tiles) share U; its first thread issues the bulk
+// loads, three chunks ahead, as a short chain a chunk waits for memory more than for anything else.
 // Cost per token and unit: 256 N flops, 128 + N bytes in, 2 N out for the tiles. Deterministic.
 // Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read).
+// The segment states are a quarter of the forward's time although they read a third of its bytes:
+// heads of long memory make the longest chains, at more than twice the time of their products.
 // Next: tiles at every second chunk, the others rebuilt in ssd_gradient.cu by one more warpgroup.
 
 #include "kernels/hopper/mbarrier.cuh"
@@ -21,14 +23,14 @@
 namespace stowage::kernels::ssd {
 namespace {
 
-constexpr int kUnits = kStatesUnits;  ///< warpgroups, each with one unit
-constexpr int kThreads = kUnits * 128;
-constexpr float kForgotten = 64;  ///< a state times 2^-64 is lost beside any later token's share
+constexpr float kForgotten = 40;  ///< a state times 2^-40 is lost beside any later token's share
 
 /// Shared memory of a block, 1024-byte aligned tiles first.
 template <int kState, bool kImages>
 struct Layout {
-  static constexpr int kStages = kImages ? 2 : 3;  ///< two blocks an SM
+  static constexpr int kUnits = kImages ? kStatesUnits : 4;  ///< warpgroups, each with one unit
+  static constexpr int kThreads = kUnits * 128;
+  static constexpr int kStages = 4;
   static constexpr int kUTiles = kState / 64;
   static constexpr int kStageTiles = kUnits + kUTiles;
   static constexpr int kImageBytes = kUTiles * kTileBytes;
@@ -42,16 +44,23 @@ struct Layout {
       kStageTiles * kTileBytes + kUnits * kFactorFloats * static_cast<int>(sizeof(float));
 };
 
+/// The units of a block; beyond the group's last one, that one again.
+struct Units {
+  int first, last;
+  __device__ __forceinline__ int operator[](int w) const { return min(first + w, last); }
+};
+
 /// The chunks that a block visits: `count` of them from `first` on, by `step`.
 struct Range {
   int first, count, step;
   bool cut;  ///< the decay over the segment is zero
 };
 
-/// Chunks next to the far edge beyond which both units' states have decayed by 2^-kForgotten, at
+/// Chunks next to the far edge beyond which all units' states have decayed by 2^-kForgotten, at
 /// most `count`; one warp calls it.
-__device__ int remembered(const StatesParameters& p, const int (&units)[kUnits], int edge,
-                          int count, bool reverse) {
+template <int kUnits>
+__device__ int remembered(const StatesParameters& p, const Units& units, int edge, int count,
+                          bool reverse) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float decay = 0;
   for (int base = 0; base < count; base += 32) {
@@ -63,7 +72,9 @@ __device__ int remembered(const StatesParameters& p, const int (&units)[kUnits],
         return p.records[(chunk * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats +
                          kRowLog * kChunk + kChunk - 1];
       };
-      log = fmaxf(last(units[0]), last(units[1]));
+      log = last(units[0]);
+#pragma unroll
+      for (int u = 1; u < kUnits; ++u) log = fmaxf(log, last(units[u]));
     }
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -79,7 +90,8 @@ __device__ int remembered(const StatesParameters& p, const int (&units)[kUnits],
 
 /// Pass 1 needs only what reaches the far edge: chunks from the last document boundary on, and of
 /// those only what is not forgotten there.
-__device__ Range local_range(const StatesParameters& p, const int (&units)[kUnits], int segment,
+template <int kUnits>
+__device__ Range local_range(const StatesParameters& p, const Units& units, int segment,
                              bool reverse, int* found) {
   const Sizes& sizes = p.sizes;
   const int begin = segment * sizes.segment_chunks;
@@ -87,7 +99,7 @@ __device__ Range local_range(const StatesParameters& p, const int (&units)[kUnit
   const int edge = reverse ? begin : end;
   if (threadIdx.x == 0) *found = reverse ? end : begin - 1;
   __syncthreads();
-  for (int c = begin + static_cast<int>(threadIdx.x); c < end; c += kThreads) {
+  for (int c = begin + static_cast<int>(threadIdx.x); c < end; c += kUnits * 128) {
     if (p.spans[c * kChunk + kChunk - 1].start == 0) continue;
     reverse ? atomicMin(found, c) : atomicMax(found, c);
   }
@@ -98,7 +110,7 @@ __device__ Range local_range(const StatesParameters& p, const int (&units)[kUnit
   const int reach = !bounded ? end - begin : reverse ? boundary - begin + 1 : end - boundary;
   __syncthreads();
   if (threadIdx.x < 32) {
-    const int count = unused ? 0 : remembered(p, units, edge, reach, reverse);
+    const int count = unused ? 0 : remembered<kUnits>(p, units, edge, reach, reverse);
     if (threadIdx.x == 0) *found = count;
   }
   __syncthreads();
@@ -110,8 +122,9 @@ __device__ Range local_range(const StatesParameters& p, const int (&units)[kUnit
 /// Loads chunk i of the range into its stage once the stage is empty. One thread.
 template <int kState, bool kImages>
 __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, const Range& range,
-                           int i, const int (&units)[kUnits], std::byte* shared) {
+                           int i, const Units& units, std::byte* shared) {
   using L = Layout<kState, kImages>;
+  constexpr int kUnits = L::kUnits;
   if (i >= range.count) return;
   const int stage = i % L::kStages;
   auto* barrier = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset) + stage;
@@ -121,10 +134,13 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
   const int token = chunk * kChunk;
   std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
   auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
-  load_tiles(tiles, &d.v, barrier, units[0] * kPart, token);
+#pragma unroll
+  for (int w = 0; w < kUnits; w += kStatesUnits) {
+    load_tiles(tiles + w * kTileBytes, &d.v, barrier, (units[0] + w) * kPart, token);
+  }
   load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier,
              d.u_column + units[0] / p.sizes.group_units * kState, token);
-#pragma unroll
+#pragma unroll 1
   for (int w = 0; w < kUnits; ++w) {
     const float* record =
         p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + units[w] / p.sizes.parts) *
@@ -136,11 +152,12 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
 
 template <int kState, bool kImages>
 __device__ void consume(const StatesParameters& p, const StatesDirection& d, const Range& range,
-                        int segment, const int (&units)[kUnits], bool valid, std::byte* shared) {
+                        int segment, const Units& units, bool valid, std::byte* shared) {
   using L = Layout<kState, kImages>;
+  constexpr int kUnits = L::kUnits;
   const Place at;
   const int group = at.group;
-  const int unit = group == 0 ? units[0] : units[1];
+  const int unit = units[group];
   auto* full = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset);
   Mbarrier* empty = full + L::kStages;
   std::byte* image = shared + L::kImageOffset + group * L::kImageBytes;
@@ -164,7 +181,6 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     if (threadIdx.x == 0) {
       load_chunk<kState, kImages>(p, d, range, i + L::kStages - 1, units, shared);
     }
-    const int chunk = range.first + i * range.step;
     if constexpr (kImages) {
       if (at.thread == 0) bulk_wait_group_read<0>();
       named_barrier_sync(1 + group, 128);
@@ -172,8 +188,8 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
       fence_proxy_async();
       named_barrier_sync(1 + group, 128);
       if (at.thread == 0 && valid) {
-        auto* to = static_cast<__nv_bfloat16*>(d.images) +
-                   (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * size;
+        const std::int64_t chunk = range.first + i * range.step;
+        auto* to = static_cast<__nv_bfloat16*>(d.images) + (chunk * p.sizes.units + unit) * size;
         bulk_store(to, image, L::kImageBytes);
         bulk_commit_group();
       }
@@ -219,17 +235,29 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
 }
 
 template <int kState, bool kImages>
-__global__ void __launch_bounds__(kThreads, 2) states(const __grid_constant__ StatesParameters p) {
+__global__ void __launch_bounds__(Layout<kState, kImages>::kThreads, 1)
+    states(const __grid_constant__ StatesParameters p) {
   using L = Layout<kState, kImages>;
   extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int found;
   const StatesDirection& d = p.direction[blockIdx.z];
   const int segment = static_cast<int>(blockIdx.y) + (!kImages && d.reverse ? 1 : 0);
-  const int pairs = (p.sizes.group_units + kUnits - 1) / kUnits;
-  const int group = static_cast<int>(blockIdx.x) / pairs;
-  const int first = static_cast<int>(blockIdx.x) % pairs * kUnits;
+  constexpr int kUnits = L::kUnits;
+  const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
+  const int group = static_cast<int>(blockIdx.x) / sets;
+  const int first = static_cast<int>(blockIdx.x) % sets * kUnits;
   const int base = group * p.sizes.group_units;
-  const int units[kUnits] = {base + first, base + min(first + 1, p.sizes.group_units - 1)};
+  const Units units{base + first, base + p.sizes.group_units - 1};
+  auto* full = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < L::kStages; ++i) {
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&full[L::kStages + i], L::kThreads / 32);
+    }
+    mbarrier_init_fence();
+  }
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
 
   Range range;
   if constexpr (kImages) {
@@ -237,15 +265,7 @@ __global__ void __launch_bounds__(kThreads, 2) states(const __grid_constant__ St
     const int end = min(begin + p.sizes.segment_chunks, p.sizes.chunks);
     range = {d.reverse ? end - 1 : begin, end - begin, d.reverse ? -1 : 1, false};
   } else {
-    range = local_range(p, units, segment, d.reverse, &found);
-  }
-  auto* full = reinterpret_cast<Mbarrier*>(shared + L::kBarrierOffset);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < L::kStages; ++i) {
-      mbarrier_init(&full[i], 1);
-      mbarrier_init(&full[L::kStages + i], kThreads / 32);
-    }
-    mbarrier_init_fence();
+    range = local_range<kUnits>(p, units, segment, d.reverse, &found);
   }
   __syncthreads();
   const int w = static_cast<int>(threadIdx.x / 128);
@@ -259,11 +279,10 @@ cudaError_t launch(const StatesParameters& p, int segments, cudaStream_t stream)
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
-  const int pairs = (p.sizes.group_units + kUnits - 1) / kUnits;
-  const dim3 grid(static_cast<unsigned>(p.sizes.groups * pairs), static_cast<unsigned>(segments),
+  const int sets = (p.sizes.group_units + L::kUnits - 1) / L::kUnits;
+  const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets), static_cast<unsigned>(segments),
                   static_cast<unsigned>(p.directions));
-  kernel<<<grid, kThreads, L::kBytes, stream>>>(p);
-  return cudaGetLastError();
+  return launch_dependent(kernel, grid, L::kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/ssd/ssd.hpp"
+
+/// The scan's device forms behind its queue form: the tensor-core kernels (ssd_cuda.hpp) for bf16,
+/// head_dim a multiple of 64 and state 64 or 128; the simple ones (ssd_simple.hpp) for all else.
+namespace stowage::kernels::detail {
+
+/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
+std::size_t ssd_cuda_forward_bytes(const SsdShape& shape, std::int64_t tokens,
+                                   execution::Dtype storage);
+std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens,
+                                    execution::Dtype storage);
+
+/// Asynchronous on `stream`, a cudaStream_t; capturable. S is float or Bf16, pointers are of device
+/// memory. Returns the cudaError_t of the launches.
+/// @throws Error where no kernel serves the shape: for the tensor cores X, B and C must be
+/// neighbouring columns of one tensor, for the others a (N, P) tile must fit in shared memory
+template <class S>
+int ssd_forward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, S* y, void* workspace,
+                     void* stream);
+template <class S>
+int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
+                      const SsdGradients<S>& gradients, void* workspace, bool accumulate,
+                      void* stream);
+
+}  // namespace stowage::kernels::detail

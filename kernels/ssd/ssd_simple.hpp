@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+/// The scan for any head_dim, state and stride, in fp32 or bf16 storage, all arithmetic in fp32.
+/// It serves what the tensor-core kernels (ssd_cuda.hpp) do not.
+namespace stowage::kernels::ssd {
+
+inline constexpr int kSimpleChunk = 32;  ///< tokens that are handled at once: one warp
+
+/// Rows of a matrix in device memory.
+struct SimpleMatrix {
+  const void* data = nullptr;
+  std::int64_t stride = 0;  ///< elements between rows
+};
+
+struct SimpleScan {
+  bool bf16 = false;  ///< storage: bf16, else fp32
+  int tokens = 0, heads = 0, head_dim = 0, groups = 0, state = 0;
+  float dt_min = 0, dt_max = 0;
+  SimpleMatrix x, dt, b, c;
+  const void* a_log = nullptr;
+  const void* d = nullptr;
+  const void* dt_bias = nullptr;
+  const int* seq_idx = nullptr;
+  float* workspace = nullptr;  ///< simple_forward_floats or simple_backward_floats
+
+  int chunks() const { return (tokens + kSimpleChunk - 1) / kSimpleChunk; }
+  std::int64_t states() const {
+    return static_cast<std::int64_t>(chunks()) * heads * head_dim * state;
+  }
+};
+
+struct SimpleGradients {
+  SimpleMatrix dy;
+  SimpleMatrix dx, ddt, db, dc;  ///< written
+  float* da_log = nullptr;
+  float* dd = nullptr;
+  float* ddt_bias = nullptr;
+  bool accumulate = false;
+};
+
+std::int64_t simple_forward_floats(const SimpleScan& scan);
+std::int64_t simple_backward_floats(const SimpleScan& scan);
+
+/// Shared memory of the larger kernel: above 227 KiB the shape is not served.
+std::int64_t simple_shared_bytes(int head_dim, int state);
+inline constexpr std::int64_t kSimpleSharedLimit = 232448;
+
+/// y (tokens, heads * head_dim) of the storage type.
+cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleMatrix& y,
+                                  cudaStream_t stream);
+cudaError_t launch_simple_backward(const SimpleScan& scan, const SimpleGradients& gradients,
+                                   cudaStream_t stream);
+
+}  // namespace stowage::kernels::ssd
