@@ -2,6 +2,7 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/grouped_mlp/grouped_linear_cuda.hpp"
 
 namespace stowage::kernels {
 
@@ -31,47 +32,81 @@ Sizes check_sizes(const Operands& operands, const View& x, std::string_view x_na
   return s;
 }
 
+GroupedCudaShape cuda_shape(const Operands& operands, const Sizes& s, Dtype storage) {
+  operands.require(storage != Dtype::fp64, "fp64 is computed on the host only");
+  return {s.rows, s.experts, s.outputs, s.inputs, storage == Dtype::bf16};
+}
+
+cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
+
 }  // namespace
 
 void grouped_linear_forward(Queue& queue, const View& x, const View& w, const View& offsets,
                             const View& y) {
-  const Operands operands("grouped_linear_forward");
+  constexpr std::string_view kOp = "grouped_linear_forward";
+  const Operands operands(kOp);
   const Dtype storage = operands.storage(x, "x");
   const Sizes s = check_sizes(operands, x, "x", y, "y", w, "w", storage, offsets);
-  run(queue, "grouped_linear_forward", storage,
-      [=, x = Address(x), w = Address(w), offsets = Address(offsets), y = Address(y)]<class S>() {
-        grouped_linear_forward_ref(s.experts, s.outputs, s.inputs, x.as<const S>(), w.as<const S>(),
-                                   offsets.as<const std::int32_t>(), y.as<S>());
-      });
+  const auto reference = [=, x = Address(x), w = Address(w), offsets = Address(offsets),
+                          y = Address(y)]<class S>() {
+    grouped_linear_forward_ref(s.experts, s.outputs, s.inputs, x.as<const S>(), w.as<const S>(),
+                               offsets.as<const std::int32_t>(), y.as<S>());
+  };
+  run(queue, storage, reference, [&]([[maybe_unused]] void* stream) {
+    if constexpr (STOWAGE_HAVE_CUDA) {
+      grouped_cuda_forward(cuda_shape(operands, s, storage), x.data[0], w.data[0],
+                           offsets.as<const std::int32_t>(), y.data[0], cuda_stream(stream));
+    } else {
+      throw_no_cuda(kOp);
+    }
+  });
 }
 
 void grouped_linear_backward_input(Queue& queue, const View& dy, const View& w, const View& offsets,
                                    const View& dx, bool accumulate) {
-  const Operands operands("grouped_linear_backward_input");
+  constexpr std::string_view kOp = "grouped_linear_backward_input";
+  const Operands operands(kOp);
   const Dtype storage = operands.storage(dx, "dx");
   const Sizes s = check_sizes(operands, dx, "dx", dy, "dy", w, "w", storage, offsets);
-  run(queue, "grouped_linear_backward_input", storage,
-      [=, dy = Address(dy), w = Address(w), offsets = Address(offsets),
-       dx = Address(dx)]<class S>() {
-        grouped_linear_backward_input_ref(s.experts, s.outputs, s.inputs, dy.as<const S>(),
-                                          w.as<const S>(), offsets.as<const std::int32_t>(),
-                                          dx.as<S>(), accumulate);
-      });
+  const auto reference = [=, dy = Address(dy), w = Address(w), offsets = Address(offsets),
+                          dx = Address(dx)]<class S>() {
+    grouped_linear_backward_input_ref(s.experts, s.outputs, s.inputs, dy.as<const S>(),
+                                      w.as<const S>(), offsets.as<const std::int32_t>(), dx.as<S>(),
+                                      accumulate);
+  };
+  run(queue, storage, reference, [&]([[maybe_unused]] void* stream) {
+    if constexpr (STOWAGE_HAVE_CUDA) {
+      grouped_cuda_backward_input(cuda_shape(operands, s, storage), dy.data[0], w.data[0],
+                                  offsets.as<const std::int32_t>(), dx.data[0], accumulate,
+                                  cuda_stream(stream));
+    } else {
+      throw_no_cuda(kOp);
+    }
+  });
 }
 
 void grouped_linear_backward_weight(Queue& queue, const View& dy, const View& x,
                                     const View& offsets, const View& dw, bool accumulate) {
-  const Operands operands("grouped_linear_backward_weight");
+  constexpr std::string_view kOp = "grouped_linear_backward_weight";
+  const Operands operands(kOp);
   const Dtype storage = operands.storage(x, "x");
   const Sizes s =
       check_sizes(operands, x, "x", dy, "dy", dw, "dw", execution::accumulation(storage), offsets);
-  run(queue, "grouped_linear_backward_weight", storage,
-      [=, dy = Address(dy), x = Address(x), offsets = Address(offsets),
-       dw = Address(dw)]<class S>() {
-        grouped_linear_backward_weight_ref(s.experts, s.outputs, s.inputs, dy.as<const S>(),
-                                           x.as<const S>(), offsets.as<const std::int32_t>(),
-                                           dw.as<Accumulation<S>>(), accumulate);
-      });
+  const auto reference = [=, dy = Address(dy), x = Address(x), offsets = Address(offsets),
+                          dw = Address(dw)]<class S>() {
+    grouped_linear_backward_weight_ref(s.experts, s.outputs, s.inputs, dy.as<const S>(),
+                                       x.as<const S>(), offsets.as<const std::int32_t>(),
+                                       dw.as<Accumulation<S>>(), accumulate);
+  };
+  run(queue, storage, reference, [&]([[maybe_unused]] void* stream) {
+    if constexpr (STOWAGE_HAVE_CUDA) {
+      grouped_cuda_backward_weight(cuda_shape(operands, s, storage), dy.data[0], x.data[0],
+                                   offsets.as<const std::int32_t>(), dw.as<float>(), accumulate,
+                                   cuda_stream(stream));
+    } else {
+      throw_no_cuda(kOp);
+    }
+  });
 }
 
 Cost grouped_linear_forward_cost(std::int64_t rows, std::int64_t experts, std::int64_t outputs,

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/grouped_mlp/grouped_launch.hpp"
+#include "kernels/grouped_mlp/grouped_linear_cuda.hpp"
+
+/// What the callers of the launches share: checks, tensor maps, the choice of a tile. Private to
+/// this folder.
+namespace stowage::kernels::grouped {
+
+/// @throws Error if the shape is not served
+void check_shape(const GroupedCudaShape& shape);
+/// @throws Error if a launch failed
+void check_launch(cudaError_t status, const char* kernel);
+
+int multiprocessors();
+
+/// Whether the tensor-core kernels serve operands at these addresses.
+bool fast(const GroupedCudaShape& shape, std::initializer_list<const void*> addresses);
+
+/// The width of kTileWidths, up to `widest`, that wastes least for `columns` of output.
+int choose_width(std::int64_t columns, bool transposed, int widest = 256);
+
+/// Maps of x or dy (rows, columns), of w, and of dw, with boxes as grouped_launch.hpp asks for.
+CUtensorMap matrix_map(const void* base, std::int64_t rows, std::int64_t columns, int box_rows);
+CUtensorMap weight_map(const GroupedCudaShape& shape, const void* w, int box_rows);
+CUtensorMap gradient_map(const GroupedCudaShape& shape, const float* dw);
+
+SimpleParameters simple(const GroupedCudaShape& shape, const void* a, const void* b,
+                        const std::int32_t* offsets, void* out, bool accumulate);
+
+}  // namespace stowage::kernels::grouped

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/matrix_move.cuh"
+#include "kernels/hopper/shared_address.cuh"
+#include "kernels/hopper/warp.cuh"
+
+/// From wgmma accumulators to bf16 rows in memory, one warp and 16 rows at a time. The sums go
+/// rounded to shared memory, which frees their registers; from there they are taken in pieces of 16
+/// bytes, eight lanes to a row, in which memory is accessed and elementwise work is done.
+namespace stowage::kernels::grouped {
+
+/// This thread's index, read here and now: what is computed from it is not kept in registers from
+/// before the products, which leave none.
+__device__ __forceinline__ int thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+/// Rows in memory, 16-byte aligned. `rows` and `columns` of them exist; either may be more than are
+/// asked for, or less than one. Columns are a multiple of 8.
+struct Bf16Rows {
+  std::uint16_t* data;
+  std::int64_t stride;  // elements
+  int rows;
+  int columns;
+
+  __device__ __forceinline__ bool has(int row, int column) const {
+    return row < rows && column < columns;
+  }
+  /// The 8 elements of a row from `column` on.
+  __device__ __forceinline__ uint4& piece(int row, int column) const {
+    return *reinterpret_cast<uint4*>(data + row * stride + column);
+  }
+  /// The same rows and columns of a matrix that lies `elements` to the right.
+  __device__ __forceinline__ Bf16Rows right(std::int64_t elements) const {
+    return {data + elements, stride, rows, columns};
+  }
+};
+
+/// 16 rows of a tile in a warp's shared memory.
+template <int kWidth>
+class StagedRows {
+ public:
+  static constexpr int kPitch = 2 * kWidth + 16;  // bytes; an odd number of pieces: no conflicts
+  static constexpr int kBytes = 16 * kPitch;
+
+  __device__ __forceinline__ StagedRows(unsigned char* room, int lane) : room_(room), lane_(lane) {}
+
+  /// A lane's place: rows first_row(), first_row() + 4, ..; columns first_column(), + 64, ...
+  __device__ __forceinline__ int first_row() const { return lane_ / 8; }
+  __device__ __forceinline__ int first_column() const { return lane_ % 8 * 8; }
+
+  __device__ __forceinline__ uint4& piece(int row, int column) const {
+    return *reinterpret_cast<uint4*>(room_ + row * kPitch + column * 2);
+  }
+
+  /// Rounds the sums into the room; with `add`, on top of what is there. Waits for the warp before
+  /// and after.
+  __device__ __forceinline__ void stage(const float (&sums)[kWidth / 2], bool add) const {
+    const std::uint32_t base = hopper::shared_address(room_) +
+                               static_cast<std::uint32_t>(lane_ % 16 * kPitch + lane_ / 16 * 16);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kWidth / 16; ++j) {
+      const float* s = sums + 8 * j;
+      std::uint32_t old[4] = {0, 0, 0, 0};
+      if (add) hopper::ldmatrix_x4(old, base + 32 * j);
+      std::uint32_t sum[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sum[i] = hopper::pack_bf16(s[2 * i] + hopper::unpack_low(old[i]),
+                                   s[2 * i + 1] + hopper::unpack_high(old[i]));
+      }
+      hopper::stmatrix_x4(base + 32 * j, sum[0], sum[1], sum[2], sum[3]);
+    }
+    __syncwarp();
+  }
+
+ private:
+  unsigned char* room_;
+  int lane_;
+};
+
+/// Eight bf16 as fp32, and back.
+struct Piece {
+  __device__ __forceinline__ explicit Piece(const uint4& bits) {
+    const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[2 * i] = hopper::unpack_low(words[i]);
+      values[2 * i + 1] = hopper::unpack_high(words[i]);
+    }
+  }
+  __device__ __forceinline__ uint4 bits() const {
+    return {hopper::pack_bf16(values[0], values[1]), hopper::pack_bf16(values[2], values[3]),
+            hopper::pack_bf16(values[4], values[5]), hopper::pack_bf16(values[6], values[7])};
+  }
+
+  float values[8];
+};
+
+}  // namespace stowage::kernels::grouped

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/activation/activation.hpp"
+
+/// What grouped_linear_cuda.cpp calls: the launches of each kernel, without checks. Private to this
+/// folder.
+namespace stowage::kernels::grouped {
+
+constexpr int kTileRows = 128;    ///< rows of every output tile: two wgmma row blocks
+constexpr int kDepth = 64;        ///< contraction of one stage: a 128-byte row of bf16
+constexpr int kMaxExperts = 512;  ///< that the tile schedule has room for
+
+/// Widths of an output tile that are compiled; the one that wastes least serves a matrix.
+constexpr int kTileWidths[] = {176, 192, 208};
+
+/// A product over the rows of all experts, one weight each.
+struct RowsParameters {
+  const int* offsets;  // (experts + 1)
+  int experts;
+  int columns;  // of the output; of one half where the weight has two
+  int depth;    // contracted extent
+};
+
+/// y = x w[e]^T, or dx = dy w[e].
+struct RowsOutput {
+  void* out;  // (rows, columns) bf16
+  bool accumulate;
+};
+
+/// h = x w[e]^T, a = row_weight * act(h).
+struct Fc1Output {
+  void* h;
+  void* a;
+  const float* row_weight;  // or null: 1
+};
+
+/// dh, a and drow_weight from g = dy w[e] and h.
+struct Fc2Gradient {
+  const void* h;
+  void* dh;
+  void* a;
+  const float* row_weight;  // or null: 1
+  float* tile_sums;         // (tiles across, rows), or null: no drow_weight
+  float* drow_weight;
+  std::int64_t rows;
+};
+
+/// dw[e] = dy^T x over the rows of each expert.
+struct WeightParameters {
+  const int* offsets;
+  int experts;
+  int outputs;
+  int inputs;
+  bool accumulate;
+};
+
+/// Boxes: x (rows, depth): 128 rows by 64; w: `width` rows by 64 of (E, columns, depth), or, when
+/// `transposed`, 64 by 64 of (E, depth, columns).
+cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, const CUtensorMap& w,
+                             const RowsParameters& parameters, const RowsOutput& output, int blocks,
+                             cudaStream_t stream);
+
+/// Boxes of x and w as above; for swiglu, 192 wide, 96 rows of w (E, 2 columns, depth).
+cudaError_t launch_fc1_sm90(Activation kind, int width, const CUtensorMap& x, const CUtensorMap& w,
+                            const RowsParameters& parameters, const Fc1Output& output, int blocks,
+                            cudaStream_t stream);
+
+/// Boxes of dy and w as above, transposed; for swiglu 192 wide.
+cudaError_t launch_fc2_sm90(Activation kind, int width, const CUtensorMap& dy, const CUtensorMap& w,
+                            const RowsParameters& parameters, const Fc2Gradient& gradient,
+                            int blocks, cudaStream_t stream);
+
+/// Boxes of dy and x: 64 rows by 64 columns; of dw, fp32: 8 rows by 32 columns.
+cudaError_t launch_weight_sm90(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
+                               const WeightParameters& parameters, int blocks, cudaStream_t stream);
+
+/// The path without tensor cores: any extents, fp32 or bf16 storage.
+struct SimpleParameters {
+  const int* offsets;
+  const void* a;  // x, dy; dy of a weight gradient
+  const void* b;  // w; x of a weight gradient
+  void* out;
+  std::int64_t rows;  // routed rows that the operands have room for
+  int experts, outputs, inputs;
+  bool bf16;
+  bool accumulate;
+};
+
+cudaError_t launch_simple_forward(const SimpleParameters& parameters, cudaStream_t stream);
+cudaError_t launch_simple_backward_input(const SimpleParameters& parameters, cudaStream_t stream);
+cudaError_t launch_simple_backward_weight(const SimpleParameters& parameters, cudaStream_t stream);
+
+}  // namespace stowage::kernels::grouped

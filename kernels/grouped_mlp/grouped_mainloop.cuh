@@ -1,0 +1,188 @@
+#pragma once
+
+#include "kernels/grouped_mlp/grouped_schedule.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
+#include "kernels/hopper/warp.cuh"
+#include "kernels/hopper/wgmma.cuh"
+
+/// The products of the grouped kernels: D (128 x kWidth) = A B over stages of 64, bf16 operands in
+/// shared memory, fp32 sums in the registers of one warpgroup. One producer warp fills the ring;
+/// two consumer warpgroups take the block's tiles in turn (ping-pong, as in CUTLASS's kernels of
+/// that name), so one multiplies while the other stores. A tile of 128 by 176 to 208 is what the
+/// registers of one warpgroup hold.
+namespace stowage::kernels::grouped {
+
+using namespace hopper;
+
+/// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
+/// contraction ("MN-major").
+template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kWarpStagingBytes,
+          bool kGatedB = false>
+struct Operands {
+  static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
+  static constexpr int kBlocks = kTileRows / 64;  // row blocks of a warpgroup
+  static constexpr bool kTransA = kTransposedA;
+  static constexpr bool kTransB = kTransposedB;
+  static constexpr int kWidth = kTileWidth;
+  static constexpr int kColumns = kGated ? kWidth / 2 : kWidth;  // of the output
+  static constexpr int kPanelBytes = kDepth * 128;               // 64 of the contraction by 64
+  static constexpr int kPanels = ceil_div(kWidth, 64);           // of a transposed B
+  static constexpr int kABytes = kTileRows * 128;
+  static constexpr int kBBytes = kTransB ? kPanels * kPanelBytes : kWidth * 128;
+  static constexpr int kStagingBytes = kWarpStagingBytes;  // of each consumer warp
+  static constexpr int kRoom =
+      232448 - 8 * kStagingBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
+  static constexpr int kStages = kRoom / (kABytes + kBBytes);
+};
+
+constexpr int kThreads = 384;
+constexpr int kProducerRegisters = 24;
+constexpr int kConsumerRegisters = 240;
+
+template <class O>
+struct Shared {
+  alignas(1024) unsigned char a[O::kStages][O::kABytes];
+  alignas(1024) unsigned char b[O::kStages][O::kBBytes];
+  alignas(1024) unsigned char staging[8][O::kStagingBytes];
+  Mbarrier full[O::kStages], empty[O::kStages];
+  Mbarrier turn[2];  // of each consumer warpgroup to multiply
+  ScheduleTables tables;
+};
+
+template <class O>
+using Sums = float[O::kBlocks][O::kWidth / 2];
+
+template <class O>
+__device__ __forceinline__ void init_barriers(Shared<O>& shared) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < O::kStages; ++i) {
+      mbarrier_init(&shared.full[i], 1);
+      mbarrier_init(&shared.empty[i], 4);
+    }
+    mbarrier_init(&shared.turn[0], 4);
+    mbarrier_init(&shared.turn[1], 4);
+    mbarrier_init_fence();
+  }
+}
+
+/// The order in which the two consumer warpgroups multiply, and where each finds its stages. A
+/// warpgroup may wait for a stage only when the round before has arrived there: the parity of a
+/// barrier tells neighbouring rounds apart and no more. So it waits for its turn, which the other
+/// gives when its own last stage is there.
+template <class O>
+class Turns {
+ public:
+  __device__ __forceinline__ Turns(Shared<O>& shared, int group)
+      : shared_(shared), group_(group), parity_(group == 0 ? 1U : 0U) {}
+
+  /// Whether the next tile is for this warpgroup; if so waits for its turn, else moves over it.
+  __device__ __forceinline__ bool take(int steps) {
+    const bool mine = next_ == group_;
+    next_ ^= 1;
+    if (mine) {
+      mbarrier_wait(&shared_.turn[group_], parity_);
+      parity_ ^= 1U;
+    } else {
+      const int stage = at.stage + steps;
+      const int rounds = stage / O::kStages;
+      at.stage = stage - rounds * O::kStages;
+      at.parity ^= static_cast<std::uint32_t>(rounds) & 1U;
+    }
+    return mine;
+  }
+
+  /// All stages of this turn have arrived.
+  __device__ __forceinline__ void pass() {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared_.turn[group_ ^ 1]);
+  }
+
+  RingPosition<O::kStages> at;
+
+ private:
+  Shared<O>& shared_;
+  int group_;
+  int next_ = 0;
+  std::uint32_t parity_;
+};
+
+/// Issues the products of one stage; not waited for.
+template <class O>
+__device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
+                                      int accumulate) {
+  const std::uint64_t b_at =
+      O::kTransB ? mn_major<Swizzle::b128>(b, O::kPanelBytes) : k_major<Swizzle::b128>(b);
+#pragma unroll
+  for (int k = 0; k < kDepth / 16; ++k) {
+#pragma unroll
+    for (int block = 0; block < O::kBlocks; ++block) {
+      const unsigned char* rows = a + block * 64 * 128;  // in both layouts
+      const std::uint64_t a_at =
+          O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
+      Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
+          sums[block], advance(a_at, k * (O::kTransA ? 16 * 128 : 32)),
+          advance(b_at, k * (O::kTransB ? 16 * 128 : 32)), k > 0 ? 1 : accumulate);
+    }
+  }
+}
+
+template <class O>
+__device__ __forceinline__ void pin_sums(Sums<O>& sums) {
+#pragma unroll
+  for (int block = 0; block < O::kBlocks; ++block) pin_registers(sums[block]);
+}
+
+/// This warp is done with a stage.
+template <class O>
+__device__ __forceinline__ void release(Shared<O>& shared, int stage) {
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
+}
+
+/// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on.
+/// Complete on return.
+template <class O>
+__device__ __forceinline__ void multiply(Shared<O>& shared, Turns<O>& turns, int steps, bool last,
+                                         Sums<O>& sums) {
+  RingPosition<O::kStages>& at = turns.at;
+  mbarrier_wait(&shared.full[at.stage], at.parity);
+  wgmma_fence();
+  issue<O>(sums, shared.a[at.stage], shared.b[at.stage], 0);
+  wgmma_commit_group();
+  int before = at.stage;
+  at.next();
+  for (int i = 1; i < steps; ++i) {
+    mbarrier_wait(&shared.full[at.stage], at.parity);
+    wgmma_fence();
+    issue<O>(sums, shared.a[at.stage], shared.b[at.stage], 1);
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
+    release(shared, before);
+    before = at.stage;
+    at.next();
+  }
+  if (last) turns.pass();
+  wgmma_wait_group<0>();
+  pin_sums<O>(sums);
+  release(shared, before);
+}
+
+/// The last stage of a turn, which the caller has waited for; added to the sums if `accumulate`.
+template <class O>
+__device__ __forceinline__ void multiply_stage(Shared<O>& shared, Turns<O>& turns, int accumulate,
+                                               Sums<O>& sums) {
+  const int stage = turns.at.stage;
+  pin_sums<O>(sums);
+  wgmma_fence();
+  issue<O>(sums, shared.a[stage], shared.b[stage], accumulate);
+  wgmma_commit_group();
+  turns.pass();
+  wgmma_wait_group<0>();
+  pin_sums<O>(sums);
+  release(shared, stage);
+  turns.at.next();
+}
+
+}  // namespace stowage::kernels::grouped

@@ -1,0 +1,61 @@
+// Grouped products over the rows of all experts on Hopper: y = x w[e]^T and dx = dy w[e].
+//
+// Layout: x, y (rows, columns) bf16, rows sorted by expert; w (E, M, K) bf16, read with either of
+// its extents contracted; offsets (E + 1) int32 on the device. Numerics: products and sums in fp32,
+// in the order of the contraction, rounded once. Cost: 2 M K flops a row; w is read once from
+// memory, rows and weights as often as tiles need them from L2. Deterministic: a tile has one
+// owner and one order. Design: see grouped_mainloop.cuh; rows of a tile that belong to the next
+// expert are multiplied and not stored.
+// Limit on one H200 at 64 experts of 512 rows, K = 2048: 91 % of the tensor pipe's cycles at a
+// clock that power holds near 1.5 GHz. Next: fewer bytes from L2 for each product, by clusters of
+// two tiles side by side that share x; gathering rows of x on the way in.
+
+#include "kernels/grouped_mlp/grouped_rows.cuh"
+
+namespace stowage::kernels::grouped {
+namespace {
+
+/// Rounds the sums, or what is there and the sums, and stores them.
+struct StoreRows {
+  using Parameters = RowsOutput;
+
+  template <class O>
+  static __device__ __forceinline__ void apply(const float (&sums)[O::kWidth / 2],
+                                               const WarpRows& at,
+                                               const StagedRows<O::kWidth>& staged,
+                                               const RowsParameters& p, const Parameters& e) {
+    const Bf16Rows out{static_cast<std::uint16_t*>(e.out) + at.row * p.columns + at.column,
+                       p.columns, at.rows, p.columns - at.column};
+    const auto each = [&](auto&& move) {
+#pragma unroll 1
+      for (int i = 0; i < 16; i += 4) {
+        const int row = staged.first_row() + i;
+        for (int column = staged.first_column(); column < O::kWidth; column += 64) {
+          if (out.has(row, column)) move(out.piece(row, column), staged.piece(row, column));
+        }
+      }
+    };
+    if (e.accumulate) each([](const uint4& there, uint4& here) { here = there; });
+    staged.stage(sums, e.accumulate);
+    each([](uint4& there, const uint4& here) { there = here; });
+  }
+};
+
+}  // namespace
+
+cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, const CUtensorMap& w,
+                             const RowsParameters& parameters, const RowsOutput& output, int blocks,
+                             cudaStream_t stream) {
+  const auto with = [&]<int kWidth>() {
+    constexpr int kBytes = StagedRows<kWidth>::kBytes;
+    return transposed ? launch_rows<Operands<false, true, kWidth, kBytes>, StoreRows>(
+                            x, w, parameters, output, blocks, stream)
+                      : launch_rows<Operands<false, false, kWidth, kBytes>, StoreRows>(
+                            x, w, parameters, output, blocks, stream);
+  };
+  if (width == 176) return with.template operator()<176>();
+  if (width == 192) return with.template operator()<192>();
+  return with.template operator()<208>();
+}
+
+}  // namespace stowage::kernels::grouped
