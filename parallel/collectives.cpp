@@ -47,11 +47,13 @@ execution::Op all_reduce_op(const execution::Program& program, std::string name,
   op.communication = {"all_reduce_" + std::string(parallel::name(reduction)), collectives->group(),
                       count, first.dtype, -1};
   op.name = std::move(name);
-  op.launch = [reduction, collectives](execution::Queue& queue, std::span<const View> views) {
+  const int index = collectives->announce(op.name);
+  op.launch = [reduction, collectives, index](execution::Queue& queue,
+                                              std::span<const View> views) {
     for (std::size_t i = 1; i < views.size(); ++i) check_neighbours(views[i - 1], views[i]);
     const std::ptrdiff_t bytes = end(views.back()) - begin(views.front());
     const execution::Dtype dtype = views.front().dtype();
-    collectives->all_reduce(queue, begin(views.front()),
+    collectives->all_reduce(queue, index, begin(views.front()),
                             bytes / static_cast<std::ptrdiff_t>(execution::size_bytes(dtype)),
                             dtype, reduction);
   };

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "execution/backend.hpp"
 #include "execution/program.hpp"
 #include "parallel/ordered_reduce.hpp"
 
@@ -22,10 +23,32 @@ class Collectives {
   virtual const std::string& group() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Announces a collective that steps will issue, by the name that messages use. Before step 1.
+  /// @return its index
+  virtual int announce(const std::string& name) = 0;
   /// Combines `count` elements in place over the ranks, repeatable to the bit.
-  virtual void all_reduce(execution::Queue& queue, void* data, std::int64_t count,
+  /// @param index from announce()
+  virtual void all_reduce(execution::Queue& queue, int index, void* data, std::int64_t count,
                           execution::Dtype dtype, Reduction reduction) = 0;
 };
+
+/// How NCCL moves data. The choices are pinned before its first communicator and never change: a
+/// run is then repeatable to the bit, and what was pinned is stored with the result.
+struct NcclOptions {
+  std::string algorithm = "Ring";
+  std::string protocol = "Simple";
+  int channels = 16;        ///< thread blocks of a collective; 0: NCCL's choice
+  double patience_s = 600;  ///< a collective that takes longer is stuck: the job is ended
+};
+
+/// The collectives of the cuda backend, on NCCL, on the current GPU of this thread. Collective over
+/// `ranks`; runs each kind of collective once. Only in builds with CUDA.
+/// @param device_bytes set to the device memory that the library and these first runs took
+/// @throws Error for a failed call, or after `patience_s`
+std::shared_ptr<Collectives> make_nccl_collectives(execution::Backend& backend,
+                                                   const Communicator& ranks, std::string group,
+                                                   const NcclOptions& options,
+                                                   std::int64_t* device_bytes = nullptr);
 
 /// The collectives of the host backend, on MPI. Collective over `ranks`.
 std::shared_ptr<Collectives> make_host_collectives(const Communicator& ranks, std::string group);

@@ -14,8 +14,9 @@ class HostCollectives final : public Collectives {
   int rank() const override { return reduce_->rank(); }
   int size() const override { return reduce_->size(); }
 
-  void all_reduce(execution::Queue& queue, void* data, std::int64_t count, execution::Dtype dtype,
-                  Reduction reduction) override {
+  int announce(const std::string&) override { return 0; }  // MPI's errors name the call
+  void all_reduce(execution::Queue& queue, int, void* data, std::int64_t count,
+                  execution::Dtype dtype, Reduction reduction) override {
     STOWAGE_ASSERT(queue.stream() == nullptr, "a collective of the host on a GPU's queue");
     queue.enqueue([reduce = reduce_, data, count, dtype, reduction] {
       reduce->all_reduce(data, count, dtype, reduction);

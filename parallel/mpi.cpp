@@ -122,6 +122,12 @@ std::int64_t Communicator::max(std::int64_t value) const {
   return result;
 }
 
+double Communicator::sum(double value) const {
+  double total = 0;
+  STOWAGE_MPI(MPI_Allreduce(&value, &total, 1, MPI_DOUBLE, MPI_SUM, handle_));
+  return total;
+}
+
 std::string Communicator::broadcast(const std::string& text) const {
   auto length = static_cast<std::int64_t>(text.size());
   STOWAGE_MPI(MPI_Bcast(&length, 1, MPI_INT64_T, 0, handle_));

@@ -73,6 +73,8 @@ class Communicator {
   void barrier() const;
   /// The largest value of all ranks.
   std::int64_t max(std::int64_t value) const;
+  /// The sum of all ranks' values, on every rank.
+  double sum(double value) const;
   /// Rank 0's text, on every rank.
   std::string broadcast(const std::string& text) const;
   /// The texts of all ranks in rank order, on rank 0; empty elsewhere.

@@ -7,7 +7,7 @@ namespace stowage::parallel {
 
 /// Catches SIGTERM and SIGUSR1 as long as it exists: batch systems send them before they end a job.
 /// The handler only notes the signal; the run looks between steps, and all ranks agree (a launcher
-/// may signal only some): `world.max(signals.received()) != 0`.
+/// may signal only some), by what each adds to the step's last reduction.
 class StopSignals {
  public:
   StopSignals();

@@ -92,7 +92,8 @@ class Reader {
       read_file(folder / include, source.include_where);
     }
     std::ranges::move(source.assignments, std::back_inserter(assignments));
-    given += fmt::format("# {}\n{}", origin, text);
+    // It goes into results: the file's name, not the folders of a machine.
+    given += fmt::format("# {}\n{}", std::filesystem::path(origin).filename().string(), text);
     if (!given.ends_with('\n')) given += '\n';
   }
 

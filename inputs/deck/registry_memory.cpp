@@ -41,6 +41,23 @@ std::vector<Parameter> parallel_rows() {
        .unit = "ranks",
        .range = at_least(1),
        .help = "Pipeline stages."},
+      {.key = "parallel.nccl_algorithm",
+       .fallback = string("Ring"),
+       .allowed = {"Ring", "Tree"},
+       .help = "How NCCL reduces; pinned before it starts. NCCL_ALGO in the environment wins."},
+      {.key = "parallel.nccl_protocol",
+       .fallback = string("Simple"),
+       .allowed = {"Simple", "LL128", "LL"},
+       .help = "How NCCL moves data; pinned before it starts. NCCL_PROTO in the environment wins."},
+      {.key = "parallel.nccl_channels",
+       .fallback = 16,
+       .range = between(0, 64),
+       .help = "Thread blocks that a collective of NCCL takes from compute. 0: NCCL's choice."},
+      {.key = "parallel.collective_patience_s",
+       .fallback = 600.0,
+       .unit = "s",
+       .range = above(0),
+       .help = "A collective on GPUs that takes longer is stuck: the job ends and names it."},
   };
 }
 
