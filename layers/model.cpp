@@ -102,6 +102,11 @@ void Model::backward(Recorder& recorder, const Finished& finished) {
   finished({&embedding_, 1});
 }
 
+bool Model::has_router_losses() const {
+  return config_.pattern.find('E') != std::string::npos &&
+         (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);
+}
+
 std::vector<Tensor> Model::step_counts() const {
   std::vector<Tensor> all;
   for (const Layer& layer : layers_)

@@ -33,6 +33,8 @@ class Model {
   /// Records forward up to the loss alone. @return losses (n) accum
   Tensor evaluate(Recorder& recorder);
 
+  /// True if routers have a load-balancing or a z loss.
+  bool has_router_losses() const;
   /// Counts of a training step that ranks add up: loads of experts.
   std::vector<Tensor> step_counts() const;
   /// Work at the end of a training step, when step_ok is known.

@@ -1,6 +1,7 @@
 #include <optional>
 
 #include "kernels/grouped_mlp/grouped_linear.hpp"
+#include "kernels/grouped_mlp/grouped_mlp.hpp"
 #include "kernels/moe/permute.hpp"
 #include "layers/feed_forward.hpp"
 #include "layers/router.hpp"
@@ -101,8 +102,15 @@ class Moe final : public Mixer {
     const std::int64_t rows = row_count(recorder);
     const Tensor sorted = gather(recorder, "gather", x, r);
     kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act");
-    fc1_.forward(recorder, "fc1", rows, sorted, r.offsets, kept.hidden);
-    const Tensor active = activate(recorder, "act", kept);
+    const Tensor active = recorder.scratch("act_out", {rows, ffn_});
+    recorder.compute("fc1",
+                     kernels::grouped_fc1_forward_cost(activation_, rows, fc1_.experts(), ffn_,
+                                                       width_, recorder.storage()),
+                     {read(sorted), read(recorder.parameter(fc1_.weight)), read(r.offsets),
+                      read(r.row_weight), write(kept.hidden), write(active)},
+                     [kind = activation_](execution::Queue& q, Views v) {
+                       kernels::grouped_fc1_forward(q, kind, v[0], v[1], v[2], v[3], v[4], v[5]);
+                     });
     const Tensor out = recorder.scratch("rows_out", {rows, width_});
     fc2_.forward(recorder, "fc2", rows, active, r.offsets, out);
     const Tensor y = shared_ ? shared_->forward(recorder, "shared_", x)
@@ -117,20 +125,11 @@ class Moe final : public Mixer {
     const std::int64_t rows = row_count(recorder);
     router_.count(recorder, r);
     const Tensor drows = gather(recorder, "gather_dy", dy, r);
-    const Tensor active = activate(recorder, "act_again", kept);
-    fc2_.backward_weight(recorder, "fc2_weight_backward", rows, drows, active, r.offsets);
-    const Tensor dactive = recorder.scratch("dact", {rows, ffn_});
-    fc2_.backward_input(recorder, "fc2_backward", rows, drows, r.offsets, dactive);
+    const Tensor active = recorder.scratch("act_again", {rows, ffn_});
     const Tensor dhidden = recorder.scratch("dfc1", {rows, fc1_.outputs()});
     const Tensor drow_weight = recorder.scratch("drow_weight", recorder.accumulation(), {rows});
-    recorder.compute(
-        "act_backward",
-        kernels::activation_backward_cost(activation_, rows, ffn_, recorder.storage()),
-        {read(dactive), read(kept.hidden), read(r.row_weight), write(dhidden), write(drow_weight),
-         read(r.offsets)},
-        [kind = activation_, last = fc1_.experts()](execution::Queue& q, Views v) {
-          kernels::activation_backward(q, kind, v[0], v[1], v[2], v[3], v[4], {v[5], last});
-        });
+    backward_to_hidden(recorder, kept, drows, dhidden, active, drow_weight);
+    fc2_.backward_weight(recorder, "fc2_weight_backward", rows, drows, active, r.offsets);
     const Tensor sorted = gather(recorder, "gather_again", kept.x, r);
     fc1_.backward_weight(recorder, "fc1_weight_backward", rows, dhidden, sorted, r.offsets);
     const Tensor dsorted = recorder.scratch("drows", {rows, width_});
@@ -155,12 +154,12 @@ class Moe final : public Mixer {
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routing& r) const {
     const Tensor rows =
         recorder.scratch(std::string(name) + "_rows", {row_count(recorder), width_});
-    recorder.compute(
-        name,
-        kernels::gather_rows_cost(recorder.tokens(), router_.options().topk, width_,
-                                  recorder.storage()),
-        {read(x), read(r.row_token), read(r.offsets), write(rows)},
-        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2], v[3]); });
+    recorder.compute(name,
+                     kernels::gather_rows_cost(recorder.tokens(), router_.options().topk, width_,
+                                               recorder.storage()),
+                     {read(x), read(r.token_row), write(rows)}, [](execution::Queue& q, Views v) {
+                       kernels::gather_rows(q, v[0], v[1], v[2]);
+                     });
     return rows;
   }
 
@@ -175,17 +174,24 @@ class Moe final : public Mixer {
                      });
   }
 
-  Tensor activate(Recorder& recorder, const char* name, const Saved& kept) const {
+  /// Through fc2 and the activation, which is applied once more for the gradient of fc2.
+  void backward_to_hidden(Recorder& recorder, const Saved& kept, Tensor drows, Tensor dhidden,
+                          Tensor active, Tensor drow_weight) const {
     const std::int64_t rows = row_count(recorder);
-    const Tensor active = recorder.scratch(std::string(name) + "_out", {rows, ffn_});
-    recorder.compute(name,
-                     kernels::activation_forward_cost(activation_, rows, ffn_, recorder.storage()),
-                     {read(kept.hidden), read(kept.routing.row_weight), write(active),
-                      read(kept.routing.offsets)},
-                     [kind = activation_, last = fc1_.experts()](execution::Queue& q, Views v) {
-                       kernels::activation_forward(q, kind, v[0], v[1], v[2], {v[3], last});
-                     });
-    return active;
+    const Routing& r = kept.routing;
+    const Tensor workspace = recorder.workspace(
+        "fc2_workspace",
+        kernels::grouped_fc2_backward_input_workspace_bytes(rows, ffn_, recorder.storage()));
+    recorder.compute(
+        "fc2_backward",
+        kernels::grouped_fc2_backward_input_cost(activation_, rows, fc2_.experts(), ffn_, width_,
+                                                 recorder.storage()),
+        {read(drows), read(recorder.parameter(fc2_.weight)), read(r.offsets), read(r.row_weight),
+         read(kept.hidden), write(dhidden), write(active), write(drow_weight), write(workspace)},
+        [kind = activation_](execution::Queue& q, Views v) {
+          kernels::grouped_fc2_backward_input(q, kind, v[0], v[1], v[2], v[3], v[4], v[5], v[6],
+                                              v[7], v[8]);
+        });
   }
 
   std::int64_t width_;

@@ -1,23 +1,42 @@
 #include "layers/parameters.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "execution/error.hpp"
-#include "execution/host_loops.hpp"
 #include "execution/philox.hpp"
+#include "layers/blocks.hpp"
 
 namespace stowage::layers {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;
-
 template <class Value>
-std::vector<float> generate(const Parameter& parameter, Value&& value) {
-  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
-  execution::host_for(parameter.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) values[static_cast<std::size_t>(i)] = value(i);
+void generate(std::int64_t first, std::span<float> values, Value&& value) {
+  for_blocks(static_cast<std::int64_t>(values.size()), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      values[static_cast<std::size_t>(i)] = value(first + i);
   });
-  return values;
+}
+
+/// Nearly normal values, two at a time where two share their random blocks.
+void generate_normal(std::int64_t first, std::span<float> values, std::uint64_t seed,
+                     std::uint64_t stream, float scale) {
+  for_blocks(static_cast<std::int64_t>(values.size()), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const auto index = static_cast<std::uint64_t>(first + i);
+      float* value = &values[static_cast<std::size_t>(i)];
+      if (index % 2 == 0 && i + 1 < end) {
+        std::int32_t even, odd;
+        execution::normal_pair(seed, stream, index / 2, even, odd);
+        value[0] = static_cast<float>(even) * scale;
+        value[1] = static_cast<float>(odd) * scale;
+        i += 2;
+      } else {
+        *value = execution::normal(seed, stream, index, scale);
+        ++i;
+      }
+    }
+  });
 }
 
 /// Inverse of softplus at a step size that is log-uniform in [1e-3, 1e-1], floored at 1e-4
@@ -44,12 +63,16 @@ std::string second_moment_name(const std::string& parameter) { return "adam_v/" 
 
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
                                   int layers) {
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  initial_values(parameter, seed, std, layers, 0, values);
+  return values;
+}
+
+void initial_values(const Parameter& parameter, std::uint64_t seed, double std, int layers,
+                    std::int64_t first, std::span<float> values) {
   const std::uint64_t stream = execution::stream_of(parameter.name);
   const auto normal = [&](double deviation) {
-    const float scale = execution::normal_scale(deviation);
-    return generate(parameter, [=](std::int64_t i) {
-      return execution::normal(seed, stream, static_cast<std::uint64_t>(i), scale);
-    });
+    generate_normal(first, values, seed, stream, execution::normal_scale(deviation));
   };
   const auto uniform = [&](std::int64_t i) {
     return execution::uniform(seed, stream, static_cast<std::uint64_t>(i));
@@ -60,21 +83,20 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
     case Init::residual_normal:
       return normal(std / std::sqrt(2.0 * layers));
     case Init::ones:
-      return generate(parameter, [](std::int64_t) { return 1.0F; });
+      return std::fill(values.begin(), values.end(), 1.0F);
     case Init::zeros:
-      return generate(parameter, [](std::int64_t) { return 0.0F; });
+      return std::fill(values.begin(), values.end(), 0.0F);
     case Init::uniform_half:
-      return generate(parameter, [=](std::int64_t i) {
+      return generate(first, values, [=](std::int64_t i) {
         return execution::symmetric_uniform(seed, stream, static_cast<std::uint64_t>(i), 0.5F);
       });
     case Init::a_log:
-      return generate(parameter, [&](std::int64_t i) {
+      return generate(first, values, [&](std::int64_t i) {
         return static_cast<float>(std::log(1.0 + 15.0 * uniform(i)));
       });
     case Init::dt_bias:
-      return generate(parameter, [&](std::int64_t i) { return dt_bias(uniform(i)); });
+      return generate(first, values, [&](std::int64_t i) { return dt_bias(uniform(i)); });
   }
-  return {};
 }
 
 }  // namespace stowage::layers

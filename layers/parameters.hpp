@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,5 +51,8 @@ struct Precision {
 /// residual scaling
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
                                   int layers);
+/// The part of it that begins at element `first`.
+void initial_values(const Parameter& parameter, std::uint64_t seed, double std, int layers,
+                    std::int64_t first, std::span<float> values);
 
 }  // namespace stowage::layers

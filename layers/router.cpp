@@ -115,6 +115,20 @@ void Router::count(Recorder& recorder, const Routing& routing) {
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::expert_load(q, v[0], v[1], accumulate);
                    });
+  add_losses(recorder, routing);
+}
+
+void Router::add_losses(Recorder& recorder, const Routing& routing) {
+  const Tensor losses = recorder.program().find(kRouterLosses);
+  if (!losses) return;
+  const kernels::RouterOptions options = options_;
+  recorder.compute("router_losses",
+                   kernels::router_losses_cost(recorder.tokens(), options, recorder.accumulation()),
+                   {read(routing.logits), read(routing.offsets), read(recorder.batch().cu_seqlens),
+                    update(losses)},
+                   [options](execution::Queue& q, Views v) {
+                     kernels::router_losses(q, options, v[0], v[1], v[2], v[3], true);
+                   });
 }
 
 void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor drow_weight,

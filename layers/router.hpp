@@ -9,6 +9,10 @@
 
 namespace stowage::layers {
 
+/// Name of the sums of all routers' load-balancing and z losses, (2) accum, in programs that ask
+/// for them.
+inline constexpr const char* kRouterLosses = "router_losses";
+
 /// Where each token of a microbatch goes. Kept for backward; never moved by a plan.
 struct Routing {
   Tensor logits;      ///< (n, E) accum
@@ -36,7 +40,8 @@ class Router {
   /// Adds the gradient through the weights to dx. @param drow_weight (n * R) accum
   void backward(Recorder& recorder, const Routing& routing, Tensor x, Tensor drow_weight,
                 Tensor dx);
-  /// Counts the microbatch's rows into load().
+  /// Counts the microbatch's rows into load(), and adds its auxiliary losses to the program's
+  /// tensor kRouterLosses if there is one.
   void count(Recorder& recorder, const Routing& routing);
   void update_bias(Recorder& recorder, Tensor step_ok);
 
@@ -45,6 +50,7 @@ class Router {
   execution::TensorInfo frozen_info() const;
   Tensor bias(Recorder& recorder) const;
   void choose(Recorder& recorder, const Routing& routing);
+  void add_losses(Recorder& recorder, const Routing& routing);
 
   kernels::RouterOptions options_;
   double bias_rate_;

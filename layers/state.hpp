@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "execution/device.hpp"
 #include "execution/persistent.hpp"
 #include "layers/parameters.hpp"
 
@@ -25,20 +26,9 @@ execution::PersistentLayout lay_out_state(const std::vector<Parameter>& paramete
                                           const std::vector<execution::TensorInfo>& states,
                                           Precision precision, const StateOptions& options);
 
-/// One parameter's initial values, rounded to a dtype, as bytes.
-std::vector<std::byte> to_bytes(const std::vector<float>& values, execution::Dtype dtype);
-
-/// Calls `set(name, bytes)` for what a run starts from: parameters, and masters if there are any.
-/// Moments, biases and counts start from zero.
-template <class Set>
-void for_each_initial_state(const std::vector<Parameter>& parameters, Precision precision,
-                            std::uint64_t seed, double std, int layers, Set&& set) {
-  for (const Parameter& parameter : parameters) {
-    const std::vector<float> values = initial_values(parameter, seed, std, layers);
-    set(parameter.name, to_bytes(values, precision.storage));
-    if (precision.has_master())
-      set(master_name(parameter.name), to_bytes(values, precision.accumulation()));
-  }
-}
+/// Writes what a run starts from: parameters, and masters if there are any, the same for any
+/// layout, rank count and backend. Moments, biases and counts start from zero, as an arena does.
+void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
+                       Precision precision, std::uint64_t seed, double std, int layers);
 
 }  // namespace stowage::layers

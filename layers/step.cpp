@@ -6,6 +6,7 @@
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "layers/microbatches.hpp"
+#include "layers/router.hpp"
 #include "layers/update.hpp"
 
 namespace stowage::layers {
@@ -90,13 +91,21 @@ TrainingProgram record_training(Model& model, const StepShape& shape,
   step.cu_seqlens = inputs.cu_seqlens;
   step.loss_scale = program.input("loss_scale", accum, {1});
   step.schedule = program.input("schedule", accum, {2});
+  step.go_on = program.input("go_on", Dtype::int32, {1});
   step.loss = program.output("loss", accum, {2});
   step.grad_norm = program.output("grad_norm", accum, {1});
   step.step_ok = program.output("step_ok", Dtype::int32, {1});
   Recorder recorder(program, precision, {});
   recorder.set_prefix("step");
-  recorder.compute("ok", {}, {write(step.step_ok)},
-                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 1); });
+  recorder.compute("ok", {}, {read(step.go_on), write(step.step_ok)},
+                   [](execution::Queue& q, Views v) {
+                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                   });
+  if (model.has_router_losses()) {
+    step.router_losses = program.output(kRouterLosses, accum, {2});
+    recorder.compute("router_losses", {}, {write(step.router_losses)},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  }
   GradientBuckets buckets(program, layout, all_reduce);
   record_microbatches(program, precision, shape, inputs, step.loss_scale,
                       [&](Recorder& microbatch, bool last) {
@@ -108,6 +117,7 @@ TrainingProgram record_training(Model& model, const StepShape& shape,
                       });
   program.begin_section("epilogue");
   reduce(program, all_reduce, step.loss, Reduction::sum);
+  if (step.router_losses) reduce(program, all_reduce, step.router_losses, Reduction::sum);
   for (const Tensor count : model.step_counts()) reduce(program, all_reduce, count, Reduction::sum);
   record_norm(recorder, model, step.grad_norm, step.step_ok);
   reduce(program, all_reduce, step.step_ok, Reduction::min);

@@ -39,6 +39,11 @@ enum class Reduction : unsigned char { sum, min };
 using AllReduce = std::function<execution::Op(const Program&, std::string name,
                                               std::span<const Tensor> tensors, Reduction)>;
 
+/// What the host tells a step. It travels in step_ok, so that ranks agree to stop by the reduction
+/// that they make anyway.
+inline constexpr std::int32_t kGoOn = 2;
+inline constexpr std::int32_t kStopAfter = 1;
+
 /// A training step as a program, with the handles that the host stages and reads.
 struct TrainingProgram {
   Program program{"train"};
@@ -49,10 +54,14 @@ struct TrainingProgram {
   Tensor cu_seqlens;  ///< (C + 1) int32
   Tensor loss_scale;  ///< (1) accum, 1 / counted targets of the step over all ranks
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
+  Tensor go_on;       ///< (1) int32, kGoOn, or kStopAfter if this rank was asked to stop
   // Outputs.
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping
-  Tensor step_ok;    ///< (1) int32, 0: the step changed nothing
+  Tensor
+      router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                      ///< ranks; none if the model has neither
+  Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
 };
 
 TrainingProgram record_training(Model& model, const StepShape& shape,

@@ -58,11 +58,8 @@ Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend)
       device_(backend, plan_->layout(), plan_->transient_bytes(), 0, plan_->options().slack_bytes) {
   plan_->require_proven();
   const TrainerOptions& options = plan_->options();
-  for_each_initial_state(plan_->model().parameters(), options.precision, options.seed,
-                         options.model.init_std, options.model.layers(),
-                         [&](const std::string& name, const std::vector<std::byte>& bytes) {
-                           device_.write(name, bytes);
-                         });
+  set_initial_state(device_, plan_->model().parameters(), options.precision, options.seed,
+                    options.model.init_std, options.model.layers());
   for (const auto& training : plan_->training())
     training_.push_back(std::make_unique<execution::Executor>(
         training->recorded.program, training->plan, device_, options.executor));
@@ -77,6 +74,13 @@ std::size_t Trainer::pick(std::int64_t documents) const {
   STOWAGE_ASSERT(found != capacities.end(), "a microbatch has {} documents, the largest program {}",
                  documents, capacities.back());
   return static_cast<std::size_t>(found - capacities.begin());
+}
+
+std::vector<execution::Executor*> Trainer::executors() {
+  std::vector<execution::Executor*> all;
+  for (const auto& executor : training_) all.push_back(executor.get());
+  for (const auto& executor : evaluation_) all.push_back(executor.get());
+  return all;
 }
 
 Trainer::Training Trainer::training(std::int64_t documents) {

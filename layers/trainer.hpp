@@ -86,6 +86,8 @@ class Trainer {
   /// The smallest capacity that holds `documents` in every microbatch.
   /// @throws Error if none does
   Training training(std::int64_t documents);
+  /// Of all training and evaluation programs.
+  std::vector<execution::Executor*> executors();
   Evaluation evaluation(std::int64_t documents);
 
  private:
