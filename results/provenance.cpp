@@ -20,9 +20,10 @@ namespace {
 constexpr std::array<std::string_view, 8> kAllowedPrefixes = {
     "NCCL_", "UCX_", "OMPI_", "PMIX_", "SLURM_", "CUDA_", "OMP_", "STOWAGE_"};
 
-// Even with an allowed prefix, these can carry credentials (Slurm's and PMIx's own tokens).
-constexpr std::array<std::string_view, 5> kRefusedParts = {"KEY", "TOKEN", "SECRET", "PASSWORD",
-                                                           "JWT"};
+// Even with an allowed prefix, these can carry credentials (Slurm's and PMIx's own tokens, Open
+// MPI's key for transports) or addresses.
+constexpr std::array<std::string_view, 7> kRefusedParts = {"KEY", "TOKEN", "SECRET",    "PASSWORD",
+                                                           "JWT", "URI",   "transports"};
 
 bool is_allowed(std::string_view name) {
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
@@ -46,7 +47,7 @@ std::string random_uuid() {
 int append_library(dl_phdr_info* info, std::size_t, void* data) noexcept {
   try {
     if (info->dlpi_name && *info->dlpi_name)
-      static_cast<std::vector<std::string>*>(data)->emplace_back(info->dlpi_name);
+      static_cast<std::vector<std::string>*>(data)->push_back(without_folders(info->dlpi_name));
   } catch (...) {
     return -1;
   }
@@ -55,12 +56,27 @@ int append_library(dl_phdr_info* info, std::size_t, void* data) noexcept {
 
 }  // namespace
 
+std::string without_folders(std::string_view text) {
+  constexpr std::string_view kBefore = "=:;, \"'\n";
+  std::string plain;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] != '/' || (at > 0 && kBefore.find(text[at - 1]) == std::string_view::npos)) {
+      plain += text[at++];
+      continue;
+    }
+    const std::size_t end = std::min(text.find_first_of(kBefore, at), text.size());
+    std::string_view path = text.substr(at, end - at);
+    while (path.ends_with('/')) path.remove_suffix(1);
+    plain += path.substr(path.rfind('/') + 1);
+    at = end;
+  }
+  return plain;
+}
+
 RunInfo begin_run(int argc, const char* const* argv, std::int64_t ranks, std::int64_t seed) {
-  return {.uuid = random_uuid(),
-          .start = utc_now(),
-          .argv = {argv, argv + argc},
-          .ranks = ranks,
-          .seed = seed};
+  std::vector<std::string> words;
+  for (int i = 0; i < argc; ++i) words.push_back(without_folders(argv[i]));
+  return {.uuid = random_uuid(), .start = utc_now(), .argv = words, .ranks = ranks, .seed = seed};
 }
 
 Fields software(const Fields& extra) {
@@ -91,7 +107,8 @@ Fields allowed_environment() {
     const std::string_view text(*entry);
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos || !is_allowed(text.substr(0, equals))) continue;
-    fields.push_back({std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))});
+    fields.push_back(
+        {std::string(text.substr(0, equals)), without_folders(text.substr(equals + 1))});
   }
   std::sort(fields.begin(), fields.end(),
             [](const Field& a, const Field& b) { return a.name < b.name; });
@@ -99,17 +116,19 @@ Fields allowed_environment() {
 }
 
 std::vector<std::string> loaded_libraries() {
-  std::vector<std::string> paths;
-  dl_iterate_phdr(append_library, &paths);
-  std::sort(paths.begin(), paths.end());
-  return paths;
+  std::vector<std::string> names;
+  dl_iterate_phdr(append_library, &names);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 FileRecord record_file(const std::filesystem::path& path, std::int64_t hash_limit_bytes) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) execution::throw_usage("{}: {}", path.string(), error.message());
-  FileRecord record{.path = path.string(), .bytes = static_cast<std::int64_t>(bytes), .sha256 = {}};
+  FileRecord record{.path = without_folders(path.string()),
+                    .bytes = static_cast<std::int64_t>(bytes),
+                    .sha256 = {}};
   if (record.bytes <= hash_limit_bytes) record.sha256 = inputs::sha256_of_file(path);
   return record;
 }

@@ -85,16 +85,21 @@ RunInfo begin_run(int argc, const char* const* argv, std::int64_t ranks, std::in
 /// `extra` adds what only upper folders know: the MPI library's own string, CUDA's driver.
 Fields software(const Fields& extra);
 
+/// The text with each absolute path in it cut to its last part: "--out=/runs/a.h5" becomes
+/// "--out=a.h5". Results are published, and the folders of a machine or a person are nobody's
+/// business. A path begins the text or follows one of "=:;, " and quotes.
+std::string without_folders(std::string_view text);
+
 /// Variables whose names begin with an allowed prefix (NCCL_ UCX_ OMPI_ PMIX_ SLURM_ CUDA_ OMP_
-/// STOWAGE_), sorted. Never the whole environment: it holds secrets.
+/// STOWAGE_), sorted, their values without folders. Never the whole environment: it holds secrets.
 Fields allowed_environment();
 
-/// Shared libraries loaded by this process, as paths.
+/// Names of the shared libraries that this process has loaded, sorted.
 std::vector<std::string> loaded_libraries();
 
 /// A file that the run read or wrote.
 struct FileRecord {
-  std::string path;
+  std::string path;  ///< without folders if it was absolute
   std::int64_t bytes = 0;
   std::string sha256;  ///< empty above the limit
 };

@@ -35,7 +35,7 @@ void write_run(h5::Group& root, const RunInfo& run) {
                         {"start", run.start},
                         {"stop", std::string()},
                         {"argv", joined(run.argv)},
-                        {"cwd", std::filesystem::current_path().string()},
+                        {"cwd", std::filesystem::current_path().filename().string()},
                         {"ranks", run.ranks},
                         {"seed", run.seed},
                         {"slurm_job_id", environment("SLURM_JOB_ID")},
