@@ -117,7 +117,6 @@ void refuse_unsupported(const Deck& deck) {
     if (integer(deck, key) != 1) refuse(key, "1");
   if (integer(deck, "model.mamba_conv_width") != kernels::kConv1dWidth)
     refuse("model.mamba_conv_width", "4");
-  if (text(deck, "execution.backend") == "cuda") refuse("execution.backend", "\"auto\", \"host\"");
 }
 
 }  // namespace stowage::drivers

@@ -17,21 +17,27 @@ Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedul
       weight_decay_(weight_decay),
       last_end_s_(results::steady_seconds()) {}
 
-std::optional<StepReport> Loop::issue(std::int64_t step) {
+std::optional<StepReport> Loop::issue(std::int64_t step, bool stop) {
   inputs::Loader& loader = *data_.train;
   const auto [recorded, executor] = trainer_.training(loader.global_documents());
   const double lr = schedule_.at(step);
   const auto targets = static_cast<double>(loader.global_targets());
-  stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
-               recorded.cu_seqlens);
+  const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.tokens,
+                                    recorded.targets, recorded.cu_seqlens);
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {lr, weight_decay_});
+  const std::int32_t go_on = stop ? layers::kStopAfter : layers::kGoOn;
+  std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
   executor.step();
   loader.advance();
   std::optional<StepReport> report;
   if (pending_) report = read(*pending_, pending_->executor == &executor ? 1 : 0);
-  pending_ = Pending{&executor, &recorded, step + 1, lr};
+  pending_ = Pending{&executor, &recorded, step + 1, lr, pairs};
   return report;
+}
+
+execution::Executor& Loop::next() {
+  return trainer_.training(data_.train->global_documents()).executor;
 }
 
 std::optional<StepReport> Loop::drain() {
@@ -45,12 +51,19 @@ StepReport Loop::read(const Pending& pending, int ago) {
   StepReport report;
   report.step = pending.step;
   report.lr = pending.lr;
+  report.pairs = pending.pairs;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
   report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
+  if (pending.recorded->router_losses) {
+    const auto routers = read_values(*pending.executor, pending.recorded->router_losses, ago);
+    report.aux_loss = routers[0];
+    report.z_loss = routers[1];
+  }
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
   std::int32_t ok = 0;
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;
+  report.stop = ok == layers::kStopAfter;
   const double end_s = pending.executor->end_time_s(ago);
   report.time_s = end_s - last_end_s_;
   last_end_s_ = end_s;
@@ -67,8 +80,8 @@ double Loop::evaluate(std::int64_t batches) {
   double targets = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
-    stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
-                 recorded.cu_seqlens);
+    (void)stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
+                       recorded.cu_seqlens);
     executor.step();
     loader.advance();
     const std::vector<double> loss = read_values(executor, recorded.loss, 0);

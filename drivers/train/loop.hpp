@@ -14,10 +14,15 @@ namespace stowage::drivers {
 struct StepReport {
   std::int64_t step = 0;  ///< counted from 1
   double loss = 0;        ///< mean over the counted targets of all ranks
+  double aux_loss = 0;    ///< load balancing, over all routers; not part of `loss`
+  double z_loss = 0;      ///< of router logits; not part of `loss`
   double grad_norm = 0;   ///< before clipping
   double lr = 0;
-  double time_s = 0;  ///< from the end of the step before to its own end
-  bool ok = true;     ///< false: it changed nothing
+  double time_s = 0;       ///< from the end of the step before to its own end
+  bool ok = true;          ///< false: it changed nothing
+  bool stop = false;       ///< a rank was asked to stop before this step
+  double pairs = 0;        ///< (query, key) pairs within documents, on this rank
+  bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
 };
 
 /// Issues training steps one ahead of the step whose results are read, and evaluations.
@@ -25,8 +30,12 @@ class Loop {
  public:
   Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
 
-  /// Issues step `step` (from 0). @return the report of the step before, if one was under way
-  std::optional<StepReport> issue(std::int64_t step);
+  /// Issues step `step` (from 0).
+  /// @param stop this rank was asked to stop: all ranks learn it from the report of this step
+  /// @return the report of the step before, if one was under way
+  std::optional<StepReport> issue(std::int64_t step, bool stop);
+  /// The executor that the next step will run on.
+  execution::Executor& next();
   /// Waits for the step under way. @return its report, if there was one
   std::optional<StepReport> drain();
   /// Mean loss over the first `batches` global batches of held-out data (0: all whole batches). No
@@ -41,6 +50,7 @@ class Loop {
     const layers::TrainingProgram* recorded;
     std::int64_t step;
     double lr;
+    double pairs;
   };
   StepReport read(const Pending& pending, int ago);
 

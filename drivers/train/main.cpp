@@ -9,17 +9,23 @@
 int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    drivers::TrainOptions options;
     const inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_train",
          .summary = "Trains a hybrid Mamba-2 / attention / MoE language model from a deck.",
-         .version =
-             fmt::format("stowage_train {} ({}, {})\n", version::build_info().release,
-                         version::build_info().git_describe, version::build_info().compiler)});
+         .version = fmt::format("stowage_train {} ({}, {})\n", version::build_info().release,
+                                version::build_info().git_describe, version::build_info().compiler),
+         .options = {
+             {"--time-ops", "Time the last N steps op by op, and say where the time went",
+              &options.time_ops},
+             {"--trace", "Draw the last step as a Chrome trace in this file", &options.trace},
+             {"--dump-step", "Write loss, gradients and parameters of step N", &options.dump_step},
+             {"--dump", "Where to (HDF5); default: <run.name>.step<N>.h5", &options.dump}}});
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    return drivers::train(world, command, argc, argv);
+    return drivers::train(world, command, options, argc, argv);
   });
 }

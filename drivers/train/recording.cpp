@@ -1,7 +1,6 @@
 #include "drivers/train/recording.hpp"
 
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -61,12 +60,13 @@ std::string mpi_library() {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-/// Times of all steps but the first ones, which warm caches and threads: a tenth, at most ten.
+/// Times of all undisturbed steps but the first ones, which warm caches and threads: a tenth, at
+/// most ten.
 std::vector<double> timed(const History& history) {
   std::vector<double> times;
   const std::size_t skip = std::min<std::size_t>(history.steps.size() / 10 + 1, 10);
   for (std::size_t i = skip; i < history.steps.size(); ++i)
-    times.push_back(history.steps[i].time_s);
+    if (!history.steps[i].disturbed) times.push_back(history.steps[i].time_s);
   if (times.empty() && !history.steps.empty()) times.push_back(history.steps.back().time_s);
   return times;
 }
@@ -75,8 +75,10 @@ std::vector<double> timed(const History& history) {
 
 Recording::Recording(const parallel::Communicator& world, const inputs::Deck& deck,
                      const inputs::CommandLine& command, int argc, const char* const* argv,
-                     const Data& data, std::int64_t first_step, double start_s)
+                     const Machine& machine, const Data& data, std::int64_t first_step,
+                     double start_s)
     : deck_(deck),
+      machine_(machine),
       ranks_(world.size()),
       first_step_(first_step),
       last_step_(deck.get<std::int64_t>("run.steps")),
@@ -84,19 +86,19 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
       start_s_(start_s),
       tokens_per_step_(static_cast<double>(deck.get<std::int64_t>("train.global_batch_size") *
                                            deck.get<std::int64_t>("train.seq_length"))) {
-  const std::string mine =
-      results::to_text(results::this_rank(world.rank(), omp_get_max_threads()));
-  for (const std::string& text : world.gather(mine))
+  for (const std::string& text : world.gather(results::to_text(machine.rank_info())))
     rank_infos_.push_back(results::rank_from_text(text));
   run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
   if (world.rank() != 0) return;
+  results::Fields software = {{"mpi", mpi_library()}};
+  software.insert(software.end(), machine.software().begin(), machine.software().end());
   results::ResultHeader header{.driver = "train",
                                .deck_given = deck.given(),
                                .deck_resolved = deck.text(),
                                .config = config_fields(deck),
                                .run = run_,
                                .ranks = rank_infos_,
-                               .software = results::software({{"mpi", mpi_library()}}),
+                               .software = results::software(software),
                                .files = {}};
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
   const std::filesystem::path output = output_path(deck, command.from, first_step);
@@ -131,6 +133,10 @@ void Recording::begin(const layers::TrainerPlan& plan) {
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
   const auto& training = *plan.training().back();
+  if (training.recorded.router_losses)
+    routers_ = &set_->series("router", "step",
+                             {{"aux_loss", "1", "load balancing, sum over layers"},
+                              {"z_loss", "1", "of router logits, sum over layers"}});
   const auto live =
       offload::live_bytes_by_step(training.plan, offload::live_ranges(training.plan),
                                   execution::Region::transient, execution::kAlignment);
@@ -151,6 +157,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
 
 void Recording::step(const StepReport& report) {
   if (!root()) return;
+  if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
   log_.write("step", {{"step", report.step},
@@ -208,6 +215,11 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("train/peak_device_bytes", static_cast<double>(device_bytes_));
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
   add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
+  if (machine_.has_gpu())
+    add("train/driver_bytes",
+        static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(device_bytes_))));
+  if (machine_.collectives_bytes() > 0)
+    add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
   add("train/skipped_steps",
       static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
                                         [](const StepReport& r) { return !r.ok; })));
@@ -223,13 +235,31 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
     sum += history.steps[i].loss;
   add("train/loss", sum / static_cast<double>(tail));
+  if (std::isfinite(history.energy_j))
+    add("energy/j_per_token",
+        history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));
+  add_rates(history, plan);
+}
+
+void Recording::add_rates(const History& history, const layers::TrainerPlan& plan) {
   const std::vector<double> times = timed(history);
   const results::Summary summary = results::summarize(times);
   set_->add(results::metric("train/step_time", summary));
   set_->add(results::rate_metric("train/tokens_per_s", tokens_per_step_, summary));
-  const double flops = plan.training().back()->recorded.program.cost().flops * ranks_;
-  set_->add(results::rate_metric("train/hw_flops_per_s", flops, summary));
+  const layers::StepWork work{tokens_per_step_, history.pairs};
+  const layers::StepFlops flops = layers::step_flops(plan.options().model, work);
+  set_->add(results::rate_metric("train/model_flops_per_s", flops.model, summary));
+  set_->add(results::rate_metric("train/model_flops_per_s_gpu", flops.model / ranks_, summary));
+  set_->add(results::rate_metric("train/hw_flops_per_s", executed_flops(plan, work), summary));
+  set_->add(
+      results::rate_metric("train/megatron_compat_flops_per_s", flops.megatron_compat, summary));
   set_->add(results::Samples{.path = "train/step_time", .time_s = times});
+}
+
+void Recording::profile(const Profile& profile) {
+  if (!root()) return;
+  profile.add_to(*set_);
+  if (!quiet_) progress_->note(profile.text());
 }
 
 void Recording::finish(const results::Verdict& verdict, const History& history,
@@ -240,14 +270,14 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   log_.write(verdict);
   for (const results::Metric& m : set_->metrics()) log_.write(m);
   set_->finish(verdict);
-  if (quiet_) return;
   const auto& metrics = set_->metrics();
   const auto rate = std::find_if(metrics.begin(), metrics.end(), [](const results::Metric& m) {
     return m.tag == "train/tokens_per_s";
   });
   const results::Metric headline = rate != metrics.end() ? *rate : metrics.front();
-  fmt::print("{}{}{}", results::metrics_text(metrics), results::validation_text(verdict),
-             results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
+  if (!quiet_)
+    fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));
+  fmt::print("{}", results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
 }
 
 }  // namespace stowage::drivers

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "drivers/common/data.hpp"
+#include "drivers/train/machine.hpp"
+#include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "inputs/deck/deck.hpp"
@@ -23,8 +25,8 @@ class Recording {
   /// Collective. Throws a usage error (exit 2) if an output cannot be written.
   /// @param first_step steps done before this run: its result never replaces the one it continues
   Recording(const parallel::Communicator& world, const inputs::Deck& deck,
-            const inputs::CommandLine& command, int argc, const char* const* argv, const Data& data,
-            std::int64_t first_step, double start_s);
+            const inputs::CommandLine& command, int argc, const char* const* argv,
+            const Machine& machine, const Data& data, std::int64_t first_step, double start_s);
 
   /// Prints the header.
   void planned(const results::Fields& facts, const layers::TrainerPlan& plan);
@@ -37,6 +39,8 @@ class Recording {
   void position(std::int64_t step, const inputs::LoaderPosition& position);
   /// Prints a line of its own.
   void note(const std::string& line);
+  /// Keeps what steps timed op by op have shown, and prints it.
+  void profile(const Profile& profile);
   /// Writes metrics and verdict, closes the result set, prints the end.
   void finish(const results::Verdict& verdict, const History& history,
               const layers::TrainerPlan& plan);
@@ -44,8 +48,10 @@ class Recording {
  private:
   bool root() const { return set_ != nullptr; }
   void add_metrics(const History& history, const layers::TrainerPlan& plan);
+  void add_rates(const History& history, const layers::TrainerPlan& plan);
 
   const inputs::Deck& deck_;
+  const Machine& machine_;
   int ranks_;
   std::int64_t first_step_;
   std::int64_t last_step_;
@@ -61,6 +67,7 @@ class Recording {
   results::JsonLog log_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;
+  results::Series* routers_ = nullptr;  ///< if routers have losses
   results::Series* validation_ = nullptr;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "drivers/train/profile.hpp"
 #include "offload/lifetimes.hpp"
 
 namespace stowage::drivers {
@@ -70,10 +71,26 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan) {
   return count;
 }
 
-results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan) {
+double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work) {
+  const layers::TrainingProgram& recorded = plan.training().back()->recorded;
+  const double planned_pairs = static_cast<double>(recorded.shape.attention_pairs()) *
+                               recorded.shape.microbatches * plan.options().ranks;
+  double attention = 0;
+  for (const execution::Section& section : recorded.program.sections())
+    for (int i = section.begin; i < section.end; ++i) {
+      const execution::Op& op = recorded.program.ops()[static_cast<std::size_t>(i)];
+      if (op_kind(op.name).starts_with("attn/core")) attention += section.repeat * op.cost.flops;
+    }
+  const double all = recorded.program.cost().flops;
+  return plan.options().ranks * (all - attention * (1 - work.pairs / planned_pairs));
+}
+
+results::Fields facts(const inputs::Deck& deck, const std::string& backend,
+                      layers::TrainerPlan& plan) {
   const auto& training = *plan.training().back();
   return {{"model", deck.get<std::string>("model.pattern")},
           {"parameters", parameter_count(plan)},
+          {"backend", backend},
           {"dtype", deck.get<std::string>("train.dtype")},
           {"tokens/step/rank",
            plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},

@@ -6,6 +6,7 @@
 
 #include "drivers/train/loop.hpp"
 #include "inputs/deck/deck.hpp"
+#include "layers/flops.hpp"
 #include "layers/trainer.hpp"
 #include "results/result_set.hpp"
 #include "results/verdict.hpp"
@@ -13,9 +14,14 @@
 namespace stowage::drivers {
 
 /// What one rank needs and does, for people: parameters, memory by class, flops of a step.
-results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan);
+results::Fields facts(const inputs::Deck& deck, const std::string& backend,
+                      layers::TrainerPlan& plan);
 /// The same as text, for --dry-run.
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
+
+/// Arithmetic that one step executes on all ranks, in FLOP: the programs' ops, with attention
+/// counted over the documents' true pairs instead of whole sequences.
+double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work);
 
 /// Parameters of the model.
 std::int64_t parameter_count(const layers::TrainerPlan& plan);
@@ -28,6 +34,8 @@ struct History {
     double loss;
   };
   std::vector<Evaluation> evaluations;
+  double pairs = 0;     ///< (query, key) pairs within documents of a step, all ranks, on average
+  double energy_j = 0;  ///< of all ranks' GPUs, over these steps; NaN if nobody says
 };
 
 /// The checks that every run must pass, and, of a complete run, those that the deck asks for.

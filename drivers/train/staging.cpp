@@ -15,20 +15,30 @@ std::span<std::int32_t> integers(std::span<std::byte> slot) {
   return {reinterpret_cast<std::int32_t*>(slot.data()), slot.size() / sizeof(std::int32_t)};
 }
 
+/// Pairs of tokens (k <= q) of one document; what follows the last border is one as well.
+double count_pairs(std::span<const std::int32_t> cu_seqlens, std::int64_t tokens) {
+  const auto pairs = [](double length) { return length * (length + 1) / 2; };
+  double sum = pairs(static_cast<double>(tokens - cu_seqlens.back()));
+  for (std::size_t i = 1; i < cu_seqlens.size(); ++i)
+    sum += pairs(static_cast<double>(cu_seqlens[i] - cu_seqlens[i - 1]));
+  return sum;
+}
+
 bool is_fp64(execution::Executor& executor, Tensor tensor) {
   return executor.program().info(tensor).buffers[0].dtype == Dtype::fp64;
 }
 
 }  // namespace
 
-void stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
-                  const layers::StepShape& shape, Tensor tokens, Tensor targets,
-                  Tensor cu_seqlens) {
+double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
+                    const layers::StepShape& shape, Tensor tokens, Tensor targets,
+                    Tensor cu_seqlens) {
   const auto n = static_cast<std::size_t>(shape.tokens);
   const auto starts = static_cast<std::size_t>(shape.capacity) + 1;
   const std::span<std::int32_t> token_slot = integers(executor.stage(tokens));
   const std::span<std::int32_t> target_slot = integers(executor.stage(targets));
   const std::span<std::int32_t> start_slot = integers(executor.stage(cu_seqlens));
+  double pairs = 0;
   for (int m = 0; m < shape.microbatches; ++m) {
     const auto at = static_cast<std::size_t>(m);
     const inputs::Filled filled =
@@ -36,7 +46,9 @@ void stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
                         start_slot.subspan(at * starts, starts)});
     STOWAGE_ASSERT(filled.documents <= shape.capacity, "a microbatch has {} documents, room is {}",
                    filled.documents, shape.capacity);
+    pairs += count_pairs(start_slot.subspan(at * starts, starts), shape.tokens);
   }
+  return pairs;
 }
 
 void stage_values(execution::Executor& executor, Tensor tensor,

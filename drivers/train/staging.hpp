@@ -8,9 +8,10 @@
 namespace stowage::drivers {
 
 /// Fills the pinned slots of a program's next step from a loader's current step.
-void stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
-                  const layers::StepShape& shape, execution::Tensor tokens,
-                  execution::Tensor targets, execution::Tensor cu_seqlens);
+/// @return (query, key) pairs within documents, on this rank
+double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
+                    const layers::StepShape& shape, execution::Tensor tokens,
+                    execution::Tensor targets, execution::Tensor cu_seqlens);
 
 /// Fills a small floating input, fp32 or fp64.
 void stage_values(execution::Executor& executor, execution::Tensor tensor,

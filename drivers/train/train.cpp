@@ -2,17 +2,20 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "drivers/common/data.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/train/checkpointing.hpp"
+#include "drivers/train/dump.hpp"
+#include "drivers/train/machine.hpp"
+#include "drivers/train/profile.hpp"
+#include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
 #include "drivers/train/report.hpp"
-#include "execution/backend.hpp"
 #include "inputs/deck/check.hpp"
-#include "parallel/collectives.hpp"
 #include "parallel/signals.hpp"
 #include "results/result_set.hpp"
 
@@ -28,17 +31,6 @@ Deck read_deck(const inputs::CommandLine& command) {
   if (!command.from.empty())
     return Deck::parse(results::read_config(command.from), command.from, command.overrides);
   return Deck::load(command.deck, command.overrides);
-}
-
-layers::AllReduce make_all_reduce(const Communicator& world) {
-  if (world.size() == 1) return {};
-  auto collectives = parallel::make_host_collectives(world, "data");
-  return [collectives](const layers::Program& program, std::string name,
-                       std::span<const execution::Tensor> tensors, layers::Reduction how) {
-    const auto reduction =
-        how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
-    return parallel::all_reduce_op(program, std::move(name), tensors, reduction, collectives);
-  };
 }
 
 /// A stale deck or include on one node would leave ranks waiting for each other.
@@ -59,11 +51,12 @@ void require_equal_communication(const Communicator& world, const layers::Traine
 }
 
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
-                                               std::int64_t microbatches, const Data& data) {
+                                               Machine& machine, std::int64_t microbatches,
+                                               const Data& data) {
   layers::TrainerOptions options = trainer_options(deck, microbatches, world.size());
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
-  options.all_reduce = make_all_reduce(world);
+  options.all_reduce = machine.make_all_reduce(deck, world);
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
 
@@ -82,17 +75,26 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
   return Exit::valid;
 }
 
+std::string dump_path(const Deck& deck, const TrainOptions& options) {
+  if (!options.dump.empty() || options.dump_step == 0) return options.dump;
+  return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
+}
+
 /// The run proper: from a trainer that is ready to its verdict.
 class Run {
  public:
-  Run(const Communicator& world, const Deck& deck, Data& data, layers::Trainer& trainer,
-      Checkpointing& checkpoints, Recording& recording)
+  Run(const Communicator& world, const Deck& deck, const TrainOptions& options, Machine& machine,
+      Data& data, layers::Trainer& trainer, Checkpointing& checkpoints, Recording& recording)
       : world_(world),
         deck_(deck),
         data_(data),
         trainer_(trainer),
         recording_(recording),
         checkpoints_(checkpoints),
+        options_(options),
+        machine_(machine),
+        profile_(machine.backend()),
+        dump_(world, options.dump_step, dump_path(deck, options)),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
   bool go() {
@@ -100,15 +102,22 @@ class Run {
     checkpoints_.resume(trainer_, *data_.train);
     recording_.begin(trainer_.plan());
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
+    const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
     for (; step < last && !stopped_; ++step) {
-      note(loop_.issue(step));
+      if (looked_at(step, last))
+        look_at(step);
+      else
+        note(loop_.issue(step, asked()));
       const std::int64_t done = step + 1;
       if (pause_due(done, last)) pause(done);
-      stopped_ = done < last && world_.max(signals_.received()) != 0;
+      stopped_ = done < last && stop_heard_;
     }
     note(loop_.drain());
+    history_.energy_j = world_.sum(machine_.energy_j() - energy_j);
+    finish_looks();
     recording_.position(step, data_.train->position());
+    count_pairs();
     if (stopped_ || checkpoint_at_ != step) save(step);
     if (stopped_ && !checkpoints_.enabled())
       recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
@@ -120,6 +129,8 @@ class Run {
   const History& history() const { return history_; }
 
  private:
+  bool asked() const { return signals_.received() != 0; }
+
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
     return checkpoints_.due(done) || (interval > 0 && done % interval == 0 && done < last);
@@ -132,9 +143,46 @@ class Run {
     if (checkpoints_.due(done)) save(done);
   }
 
+  bool looked_at(std::int64_t step, std::int64_t last) const {
+    return dump_.due(step) || step >= last - options_.time_ops;
+  }
+
+  /// A step by itself, timed op by op or dumped.
+  void look_at(std::int64_t step) {
+    note(loop_.drain());
+    const bool timed = step >= deck_.get<std::int64_t>("run.steps") - options_.time_ops;
+    if (dump_.due(step)) dump_.before(trainer_, data_);
+    if (timed) profile_.begin(loop_.next());
+    loop_.restart_clock();
+    note(loop_.issue(step, asked()));
+    std::optional<StepReport> report = loop_.drain();
+    report->disturbed = true;
+    note(report);
+    if (timed) profile_.end();
+    if (dump_.due(step)) {
+      dump_.after(trainer_, *report, deck_.get<double>("optim.weight_decay"));
+      recording_.note(fmt::format("# step {} is written to {}", step + 1, dump_.path()));
+    }
+    loop_.restart_clock();
+  }
+
+  void count_pairs() {
+    double mine = 0;
+    for (const StepReport& report : history_.steps) mine += report.pairs;
+    const double steps = std::max<double>(1, static_cast<double>(history_.steps.size()));
+    history_.pairs = world_.sum(mine) / steps;
+  }
+
+  void finish_looks() {
+    if (profile_.empty()) return;
+    recording_.profile(profile_);
+    if (!options_.trace.empty() && world_.rank() == 0) profile_.write_trace(options_.trace);
+  }
+
   void note(const std::optional<StepReport>& report) {
     if (!report) return;
     history_.steps.push_back(*report);
+    stop_heard_ = stop_heard_ || report->stop;
     recording_.step(*report);
   }
 
@@ -160,17 +208,22 @@ class Run {
   layers::Trainer& trainer_;
   Recording& recording_;
   Checkpointing& checkpoints_;
+  const TrainOptions& options_;
+  const Machine& machine_;
+  Profile profile_;
+  Dump dump_;
   Loop loop_;
   parallel::StopSignals signals_;
   History history_;
   std::int64_t checkpoint_at_ = -1;
+  bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
   bool stopped_ = false;
 };
 
 }  // namespace
 
-Exit train(const Communicator& world, const inputs::CommandLine& command, int argc,
-           const char* const* argv) {
+Exit train(const Communicator& world, const inputs::CommandLine& command, const TrainOptions& given,
+           int argc, const char* const* argv) {
   const double start_s = results::steady_seconds();
   const Deck deck = read_deck(command);
   if (command.print_config) {
@@ -178,6 +231,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, int ar
     return Exit::valid;
   }
   refuse_unsupported(deck);
+  TrainOptions options = given;
+  if (!options.trace.empty()) options.time_ops = std::max<std::int64_t>(options.time_ops, 1);
   if (command.dry_run) return dry_run(deck, world);
   require_equal_decks(world, deck);
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
@@ -185,16 +240,17 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, int ar
   Checkpointing checkpoints(deck, world);
   if (deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
-  Recording recording(world, deck, command, argc, argv, data, checkpoints.first_step(), start_s);
-  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, microbatches, data);
+  Machine machine(deck, world);
+  Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
+                      start_s);
+  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   require_equal_communication(world, *plan);
-  recording.planned(facts(deck, *plan), *plan);
-  const auto delay_seed =
-      static_cast<std::uint64_t>(deck.get<std::int64_t>("execution.delay_seed"));
-  const std::unique_ptr<execution::Backend> backend = execution::make_host_backend(
-      {.delay_seed = delay_seed == 0 ? 0 : delay_seed + static_cast<std::uint64_t>(world.rank())});
-  layers::Trainer trainer(std::move(plan), *backend);
-  Run run(world, deck, data, trainer, checkpoints, recording);
+  recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
+  machine.require_memory(*plan);
+  layers::Trainer trainer(std::move(plan), machine.backend());
+  machine.prepare(trainer.device());
+  const Ranges ranges(machine, trainer);
+  Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go();
   results::Verdict verdict = judge(deck, run.history(), complete);
   if (!complete) verdict.stop();

@@ -1,0 +1,77 @@
+#include "drivers/train/dump.hpp"
+
+#include <vector>
+
+#include "execution/error.hpp"
+#include "results/part_file.hpp"
+
+namespace stowage::drivers {
+
+using execution::Dtype;
+using execution::Lifetime;
+using results::h5::Storage;
+
+Dump::Dump(const parallel::Communicator& world, std::int64_t step, std::string path)
+    : step_(step), ranks_(world.size()), path_(std::move(path)), root_(world.rank() == 0) {
+  if (step_ > 0 && root_) results::require_writable(path_, "the dump of a step");
+}
+
+void Dump::before(layers::Trainer& trainer, const Data& data) {
+  if (!root_) return;
+  file_ = std::make_unique<results::h5::File>(results::h5::File::create(path_));
+  file_->set_attribute("schema", std::string("stowage-dump"));
+  write_inputs(trainer, data);
+  write_tensors(trainer, Lifetime::parameter, "parameter/");
+}
+
+void Dump::after(layers::Trainer& trainer, const StepReport& report, double weight_decay) {
+  if (!root_) return;
+  write_tensors(trainer, Lifetime::gradient, "");  // their names begin with "gradient/"
+  write_tensors(trainer, Lifetime::parameter, "updated/");
+  file_->set_attributes({{"step", report.step},
+                         {"loss", report.loss},
+                         {"grad_norm", report.grad_norm},
+                         {"lr", report.lr},
+                         {"weight_decay", weight_decay},
+                         {"ranks", ranks_}});
+  file_->close();
+  file_.reset();
+}
+
+void Dump::write_tensors(layers::Trainer& trainer, Lifetime lifetime, const std::string& group) {
+  std::vector<std::byte> bytes;
+  for (const execution::Bucket& bucket : trainer.plan().layout().buckets())
+    for (const std::string& name : bucket.tensors) {
+      const execution::TensorInfo& info = trainer.plan().layout().info(name);
+      if (info.lifetime != lifetime) continue;
+      bytes.resize(info.bytes());
+      trainer.device().read(name, bytes);
+      const execution::BufferInfo& buffer = info.buffers[0];
+      file_->make_dataset(group + name, buffer.dtype, buffer.shape, Storage::plain)
+          .write(bytes.data());
+    }
+}
+
+void Dump::write_inputs(layers::Trainer& trainer, const Data& data) {
+  const inputs::Loader& loader = *data.train;
+  const layers::StepShape& shape = trainer.training(loader.global_documents()).recorded.shape;
+  const auto microbatches = static_cast<std::size_t>(shape.microbatches);
+  const auto n = static_cast<std::size_t>(shape.tokens);
+  const auto starts = static_cast<std::size_t>(shape.capacity) + 1;
+  std::vector<std::int32_t> tokens(microbatches * n), targets(tokens.size()),
+      cu_seqlens(microbatches * starts);
+  for (std::size_t m = 0; m < microbatches; ++m)
+    (void)loader.fill(static_cast<int>(m),
+                      {std::span(tokens).subspan(m * n, n), std::span(targets).subspan(m * n, n),
+                       std::span(cu_seqlens).subspan(m * starts, starts)});
+  const auto write = [&](const char* name, const std::vector<std::int32_t>& values,
+                         std::int64_t width) {
+    file_->make_dataset(name, Dtype::int32, {shape.microbatches, width}, Storage::plain)
+        .write(values.data());
+  };
+  write("inputs/tokens", tokens, shape.tokens);
+  write("inputs/targets", targets, shape.tokens);
+  write("inputs/cu_seqlens", cu_seqlens, shape.capacity + 1);
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "drivers/common/data.hpp"
+#include "drivers/train/loop.hpp"
+#include "layers/trainer.hpp"
+#include "parallel/mpi.hpp"
+#include "results/h5.hpp"
+
+namespace stowage::drivers {
+
+/// All values of one training step in an HDF5 file, so that another program can check them:
+///
+///   /            attributes step, loss, grad_norm, lr, weight_decay, ranks
+///   /inputs      tokens, targets (microbatches, n) and cu_seqlens (microbatches, C + 1) of rank 0
+///   /parameter   what the step computed with, as stored (bf16 as uint16 with attribute dtype)
+///   /gradient    sums over all microbatches and ranks, before clipping
+///   /updated     the parameters afterwards
+class Dump {
+ public:
+  /// @param step counted from 1; 0: no dump  @param path where rank 0 writes
+  Dump(const parallel::Communicator& world, std::int64_t step, std::string path);
+
+  /// True if the step after `done` steps is the one.
+  bool due(std::int64_t done) const { return step_ > 0 && done + 1 == step_; }
+  /// Before that step is issued, with none under way.
+  void before(layers::Trainer& trainer, const Data& data);
+  /// When it is done.
+  void after(layers::Trainer& trainer, const StepReport& report, double weight_decay);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void write_tensors(layers::Trainer& trainer, execution::Lifetime lifetime,
+                     const std::string& group);
+  void write_inputs(layers::Trainer& trainer, const Data& data);
+
+  std::int64_t step_;
+  std::int64_t ranks_;
+  std::string path_;
+  bool root_;
+  std::unique_ptr<results::h5::File> file_;
+};
+
+}  // namespace stowage::drivers

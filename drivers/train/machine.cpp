@@ -1,0 +1,171 @@
+#include "drivers/train/machine.hpp"
+
+#include <omp.h>
+
+#include <cmath>
+#include <set>
+
+#include "drivers/common/options.hpp"
+#include "execution/error.hpp"
+#include "parallel/collectives.hpp"
+
+#if STOWAGE_HAVE_CUDA
+#include "drivers/measure/gpu.hpp"
+#include "execution/cuda_backend.hpp"
+#include "kernels/linear/dense_product.hpp"
+#include "parallel/nccl.hpp"
+#endif
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Lifetime;
+using inputs::Deck;
+using parallel::Communicator;
+
+/// Why this deck cannot run on a GPU at all, or nullptr.
+const char* host_only(const Deck& deck) {
+  if (storage_dtype(deck) == execution::Dtype::fp64) return "train.dtype";
+  if (deck.get<bool>("execution.audit")) return "execution.audit";
+  if (deck.get<std::int64_t>("execution.delay_seed") != 0) return "execution.delay_seed";
+  return nullptr;
+}
+
+std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communicator& world) {
+  const auto seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("execution.delay_seed"));
+  return execution::make_host_backend(
+      {.delay_seed = seed == 0 ? 0 : seed + static_cast<std::uint64_t>(world.rank())});
+}
+
+layers::AllReduce as_all_reduce(std::shared_ptr<parallel::Collectives> collectives) {
+  return [collectives](const layers::Program& program, std::string name,
+                       std::span<const execution::Tensor> tensors, layers::Reduction how) {
+    const auto reduction =
+        how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
+    return parallel::all_reduce_op(program, std::move(name), tensors, reduction, collectives);
+  };
+}
+
+#if STOWAGE_HAVE_CUDA
+parallel::NcclOptions nccl_options(const Deck& deck) {
+  return {.algorithm = deck.get<std::string>("parallel.nccl_algorithm"),
+          .protocol = deck.get<std::string>("parallel.nccl_protocol"),
+          .channels = static_cast<int>(deck.get<std::int64_t>("parallel.nccl_channels")),
+          .patience_s = deck.get<double>("parallel.collective_patience_s")};
+}
+
+/// GPUs of their own that the ranks of a host have: distinct names, empty ones left out.
+std::int64_t count_gpus(const Communicator& host, const std::string& uuid) {
+  const std::vector<std::string> all = host.gather(uuid);
+  std::set<std::string> distinct(all.begin(), all.end());
+  distinct.erase("");
+  return host.max(static_cast<std::int64_t>(distinct.size()));
+}
+#endif
+
+}  // namespace
+
+Machine::Machine(const Deck& deck, const Communicator& world)
+    : rank_info_(results::this_rank(world.rank(), omp_get_max_threads())) {
+  const std::string& wanted = deck.get<std::string>("execution.backend");
+  const char* obstacle = host_only(deck);
+  if (wanted == "cuda" && obstacle != nullptr)
+    execution::throw_usage("{}: the cuda backend cannot do that; set execution.backend = \"host\"",
+                           deck.cite(obstacle));
+  if (wanted != "host" && obstacle == nullptr) open_gpu(world, wanted == "cuda");
+#if STOWAGE_HAVE_CUDA
+  if (backend_ && world.size() > 1) {
+    parallel::pin_nccl(nccl_options(deck));
+    software_.push_back({"nccl", parallel::nccl_version()});
+  }
+#endif
+  if (!backend_) backend_ = host_backend(deck, world);
+}
+
+#if STOWAGE_HAVE_CUDA
+
+void Machine::open_gpu(const Communicator& world, bool required) {
+  execution::CudaDevice device;
+  std::string problem;
+  const Communicator host = world.split_by_host();
+  try {
+    device_ = host.rank() % execution::cuda_device_count();
+    device = execution::open_cuda_device(device_);
+  } catch (const execution::Error& error) {
+    problem = error.what();
+  }
+  const std::int64_t gpus = count_gpus(host, device.uuid);
+  if (problem.empty() && gpus < host.size())
+    problem = fmt::format("{} ranks run on host {} and see {} GPUs: each rank needs one of its own",
+                          host.size(), parallel::host_name(), gpus);
+  // Ranks may differ in what they find: all compute on GPUs, or none.
+  if (world.max(problem.empty() ? 0 : 1) != 0) {
+    if (!required) return;
+    execution::throw_environment("{}", problem.empty() ? "another rank has no GPU" : problem);
+  }
+  monitor_ = std::make_shared<GpuMonitor>(device.uuid);
+  describe(device, *monitor_, rank_info_);
+  software_.push_back({"cublas", kernels::product_library()});
+  software_.push_back({"cuda_driver", fmt::format("{}", device.driver)});
+  software_.push_back({"cuda_runtime", fmt::format("{}", device.runtime)});
+  backend_ = execution::make_cuda_backend({device_});
+}
+
+void Machine::prepare(execution::Device& device) const {
+  if (!has_gpu()) return;
+  execution::Queue& compute = device.queue({"compute", execution::Lane::compute});
+  kernels::prepare_products(static_cast<cudaStream_t>(compute.stream()));
+}
+
+std::int64_t Machine::driver_bytes(std::int64_t ours) const {
+  if (!has_gpu()) return 0;
+  const execution::CudaDevice now = execution::open_cuda_device(device_);
+  return static_cast<std::int64_t>(now.memory_bytes - now.free_bytes) - ours - collectives_bytes_;
+}
+
+double Machine::energy_j() const { return monitor_ ? monitor_->energy_j() : std::nan(""); }
+
+layers::AllReduce Machine::make_all_reduce(const Deck& deck, const Communicator& world) {
+  if (world.size() == 1) return {};
+  if (!has_gpu()) return as_all_reduce(parallel::make_host_collectives(world, "data"));
+  return as_all_reduce(parallel::make_nccl_collectives(*backend_, world, "data", nccl_options(deck),
+                                                       &collectives_bytes_));
+}
+
+void Machine::require_memory(const layers::TrainerPlan& plan) const {
+  if (!has_gpu()) return;
+  const std::size_t free = execution::open_cuda_device(device_).free_bytes;
+  const execution::PersistentLayout& layout = plan.layout();
+  const std::size_t needed = layout.bytes() + plan.transient_bytes();
+  if (needed + plan.options().slack_bytes <= free) return;
+  execution::throw_environment(
+      "{} has {} bytes free, a rank needs {}: parameters {}, gradients {}, optimizer states {}, "
+      "transient {}",
+      rank_info_.gpu_name, free, needed, layout.bytes(Lifetime::parameter),
+      layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state),
+      plan.transient_bytes());
+}
+
+#else
+
+void Machine::open_gpu(const Communicator&, bool required) {
+  if (required)
+    execution::throw_environment(
+        "execution.backend = \"cuda\": this program was built without CUDA");
+}
+
+void Machine::prepare(execution::Device&) const {}
+
+std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }
+double Machine::energy_j() const { return std::nan(""); }
+
+layers::AllReduce Machine::make_all_reduce(const Deck&, const Communicator& world) {
+  if (world.size() == 1) return {};
+  return as_all_reduce(parallel::make_host_collectives(world, "data"));
+}
+
+void Machine::require_memory(const layers::TrainerPlan&) const {}
+
+#endif
+
+}  // namespace stowage::drivers

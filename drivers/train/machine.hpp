@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "execution/backend.hpp"
+#include "inputs/deck/deck.hpp"
+#include "layers/step.hpp"
+#include "layers/trainer.hpp"
+#include "parallel/mpi.hpp"
+#include "results/provenance.hpp"
+
+namespace stowage::drivers {
+
+class GpuMonitor;
+
+/// What this rank computes on: its backend, and the way to the other ranks.
+class Machine {
+ public:
+  /// Collective. Takes the backend that the deck asks for. On a GPU machine rank r of a host gets
+  /// the host's r-th GPU, or the only one that the launcher shows it.
+  /// @throws Error (exit 3) if the deck asks for cuda and there is no GPU for every rank, no
+  /// driver, or one too old; (exit 2) if the deck asks for what the backend cannot do
+  Machine(const inputs::Deck& deck, const parallel::Communicator& world);
+
+  execution::Backend& backend() { return *backend_; }
+  bool has_gpu() const { return backend_->name() == "cuda"; }
+  /// This rank's host and GPU.
+  const results::RankInfo& rank_info() const { return rank_info_; }
+  /// Versions of libraries that only this class knows.
+  const results::Fields& software() const { return software_; }
+  /// Device memory that the collectives' library took, in bytes.
+  std::int64_t collectives_bytes() const { return collectives_bytes_; }
+
+  /// Sets up what libraries keep for a device's queues, so that no step allocates it.
+  void prepare(execution::Device& device) const;
+
+  /// Device memory in use beside `ours` and the collectives': context, code, other libraries. 0
+  /// without a GPU.
+  std::int64_t driver_bytes(std::int64_t ours) const;
+  /// Energy that this rank's GPU has used up to now; NaN if nobody says.
+  double energy_j() const;
+
+  /// Collective. The reductions of a step; empty for one rank.
+  layers::AllReduce make_all_reduce(const inputs::Deck& deck, const parallel::Communicator& world);
+
+  /// Refuses a plan that does not fit, before anything is allocated or launched.
+  /// @throws Error (exit 3) with the bytes needed per class and those that are free
+  void require_memory(const layers::TrainerPlan& plan) const;
+
+ private:
+  void open_gpu(const parallel::Communicator& world, bool required);
+
+  std::unique_ptr<execution::Backend> backend_;
+  int device_ = 0;
+  std::shared_ptr<const GpuMonitor> monitor_;  ///< of the GPU, if there is one
+  results::RankInfo rank_info_;
+  results::Fields software_;
+  std::int64_t collectives_bytes_ = 0;
+};
+
+}  // namespace stowage::drivers

@@ -1,0 +1,162 @@
+#include "drivers/train/profile.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "execution/error.hpp"
+#include "results/statistics.hpp"
+
+namespace stowage::drivers {
+
+using execution::OpTimer;
+
+namespace {
+
+constexpr double kLeastShare = 1e-3;  // of the step, to be worth a line of its own
+
+double median(const std::vector<double>& values) { return results::summarize(values).median; }
+
+/// Times by kind of one execution.
+std::map<std::string, OpTotal> sum(const execution::Program& program, const execution::Plan& plan,
+                                   const std::vector<OpTimer::Interval>& intervals) {
+  std::map<std::string, OpTotal> totals;
+  for (const OpTimer::Interval& interval : intervals) {
+    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
+    const std::string& queue = plan.queues[static_cast<std::size_t>(step.queue)].name;
+    const std::string kind = op_kind(describe(program, step));
+    OpTotal& total = totals[queue + "/" + kind];
+    total.kind = kind;
+    total.queue = queue;
+    ++total.calls;
+    if (step.op >= 0)
+      total.cost = total.cost + program.ops()[static_cast<std::size_t>(step.op)].cost;
+    if (total.time_s.empty()) total.time_s.push_back(0);
+    total.time_s.back() += interval.time_s();
+  }
+  return totals;
+}
+
+}  // namespace
+
+std::string op_kind(const std::string& name) {
+  static const std::regex microbatch(R"(^(rerun of )?mb\d+/)");
+  static const std::regex layer(R"(layers\.\d+\.)");
+  static const std::regex number(R"(/\d+$)");
+  const std::string plain = std::regex_replace(name, microbatch, "$1");
+  return std::regex_replace(std::regex_replace(plain, layer, ""), number, "");
+}
+
+void Profile::begin(execution::Executor& executor) {
+  std::unique_ptr<OpTimer>& timer = timers_[&executor];
+  if (!timer) timer = std::make_unique<OpTimer>(backend_, executor.plan());
+  executor.add(*timer);
+  executor_ = &executor;
+}
+
+void Profile::end() {
+  OpTimer& timer = *timers_.at(executor_);
+  executor_->remove(timer);
+  last_ = timer.intervals();
+  for (auto& [key, total] : sum(executor_->program(), executor_->plan(), last_)) {
+    OpTotal& all = totals_[key];
+    std::vector<double> times = std::move(all.time_s);
+    times.push_back(total.time_s.front());
+    all = std::move(total);
+    all.time_s = std::move(times);
+  }
+  times_.push_back(span_s());
+}
+
+double Profile::span_s() const {
+  double first = last_.front().begin_s, last = last_.front().end_s;
+  for (const OpTimer::Interval& interval : last_) {
+    first = std::min(first, interval.begin_s);
+    last = std::max(last, interval.end_s);
+  }
+  return last - first;
+}
+
+std::vector<OpTotal> Profile::totals() const {
+  std::vector<OpTotal> all;
+  for (const auto& [key, total] : totals_) all.push_back(total);
+  std::sort(all.begin(), all.end(),
+            [](const OpTotal& a, const OpTotal& b) { return median(a.time_s) > median(b.time_s); });
+  return all;
+}
+
+std::string Profile::text() const {
+  const double step_s = median(times_);
+  std::string text =
+      fmt::format("# where the time goes, median of {} steps timed op by op\n", times_.size());
+  text += fmt::format("#   {:<34} {:>9} {:>6} {:>10} {:>7} {:>9} {:>8}\n", "op", "queue", "calls",
+                      "ms", "share", "TFLOP/s", "GB/s");
+  std::map<std::string, double> busy_s;
+  int others = 0;
+  double others_s = 0;
+  for (const OpTotal& total : totals()) {
+    const double time_s = median(total.time_s);
+    busy_s[total.queue] += time_s;
+    if (time_s < kLeastShare * step_s) {
+      ++others;
+      others_s += time_s;
+      continue;
+    }
+    text += fmt::format("#   {:<34} {:>9} {:>6} {:>10.3f} {:>5.1f} % {:>9.1f} {:>8.0f}\n",
+                        total.kind, total.queue, total.calls, 1e3 * time_s, 100 * time_s / step_s,
+                        total.cost.flops / time_s / 1e12, total.cost.bytes / time_s / 1e9);
+  }
+  if (others > 0)
+    text += fmt::format("#   {:<34} {:>9} {:>6} {:>10.3f} {:>5.1f} %\n",
+                        fmt::format("{} others", others), "", "", 1e3 * others_s,
+                        100 * others_s / step_s);
+  for (const auto& [queue, time_s] : busy_s)
+    text += fmt::format("#   queue {:<10} busy {:>10.3f} of {:.3f} ms ({:.1f} %)\n", queue,
+                        1e3 * time_s, 1e3 * step_s, 100 * time_s / step_s);
+  text.pop_back();  // the last end of line
+  return text;
+}
+
+void Profile::add_to(results::ResultSet& set) const {
+  for (const OpTotal& total : totals())
+    set.add(results::Samples{.path = "ops/" + total.kind,
+                             .time_s = total.time_s,
+                             .attributes = {{"queue", total.queue},
+                                            {"calls", total.calls},
+                                            {"flops", total.cost.flops},
+                                            {"bytes", total.cost.bytes}}});
+  set.add(results::Samples{.path = "train/timed_step", .time_s = times_});
+}
+
+void Profile::write_trace(const std::string& path) const {
+  using nlohmann::json;
+  const execution::Program& program = executor_->program();
+  const execution::Plan& plan = executor_->plan();
+  double start_s = last_.front().begin_s;
+  for (const OpTimer::Interval& i : last_) start_s = std::min(start_s, i.begin_s);
+  json events = json::array();
+  for (std::size_t q = 0; q < plan.queues.size(); ++q)
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", 0},
+                      {"tid", q},
+                      {"args", {{"name", plan.queues[q].name}}}});
+  for (const OpTimer::Interval& i : last_) {
+    const execution::Step& step = plan.steps[static_cast<std::size_t>(i.step)];
+    events.push_back({{"ph", "X"},
+                      {"name", describe(program, step)},
+                      {"pid", 0},
+                      {"tid", step.queue},
+                      {"ts", 1e6 * (i.begin_s - start_s)},
+                      {"dur", 1e6 * i.time_s()}});
+  }
+  std::ofstream file(path);
+  file << json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() << "\n";
+  file.close();
+  if (!file) execution::throw_usage("--trace {}: cannot be written", path);
+}
+
+}  // namespace stowage::drivers

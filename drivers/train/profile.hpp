@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "execution/executor.hpp"
+#include "execution/op_timer.hpp"
+#include "results/result_set.hpp"
+
+namespace stowage::drivers {
+
+/// All ops of a step that do the same in different layers and microbatches, on one queue.
+struct OpTotal {
+  std::string kind;            ///< "mamba/scan_backward"
+  std::string queue;           ///< "compute"
+  std::int64_t calls = 0;      ///< in a step
+  execution::Cost cost;        ///< of all calls of a step
+  std::vector<double> time_s;  ///< of all calls, one entry for each timed step
+};
+
+/// Times the steps of a run op by op, and says where the time went.
+class Profile {
+ public:
+  explicit Profile(execution::Backend& backend) : backend_(backend) {}
+
+  /// Times the next step that `executor` issues.
+  void begin(execution::Executor& executor);
+  /// Waits for that step, and takes its times.
+  void end();
+
+  bool empty() const { return times_.empty(); }
+  /// Longest first.
+  std::vector<OpTotal> totals() const;
+  /// A table of the totals for people.
+  std::string text() const;
+  /// Raw times as /samples/ops/<kind>, with calls, flops and bytes.
+  void add_to(results::ResultSet& set) const;
+  /// The last timed step as JSON that chrome://tracing and Perfetto show, one row for each queue.
+  void write_trace(const std::string& path) const;
+
+ private:
+  double span_s() const;
+
+  execution::Backend& backend_;
+  execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one
+  std::map<execution::Executor*, std::unique_ptr<execution::OpTimer>> timers_;
+  std::map<std::string, OpTotal> totals_;  ///< by queue and kind
+  std::vector<double> times_;              ///< first begin to last end, of each timed step
+  std::vector<execution::OpTimer::Interval> last_;
+};
+
+/// "mb0/layers.3.mamba/scan" as "mamba/scan", "all_reduce/gradient/dense/7" as
+/// "all_reduce/gradient/dense": the name without microbatch, layer and number.
+std::string op_kind(const std::string& name);
+
+}  // namespace stowage::drivers

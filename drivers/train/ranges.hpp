@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "drivers/train/machine.hpp"
+#include "execution/observer.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// On a GPU, marks every op of every program for timeline tools as long as it exists.
+class Ranges {
+ public:
+  Ranges(const Machine& machine, layers::Trainer& trainer);
+  Ranges(const Ranges&) = delete;
+  Ranges& operator=(const Ranges&) = delete;
+  ~Ranges();
+
+ private:
+  struct Marked {
+    execution::Executor* executor;
+    std::unique_ptr<execution::Observer> observer;
+  };
+  std::vector<Marked> marked_;
+};
+
+}  // namespace stowage::drivers
