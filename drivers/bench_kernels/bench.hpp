@@ -20,6 +20,7 @@ struct BenchOptions {
   std::vector<std::string> implementations;  ///< empty: all that this build can run
   std::string dump;                          ///< inputs and outputs go here
   std::string ceilings;                      ///< result set of stowage_ceilings
+  std::string product_table;                 ///< rows of the search for products are added to it
 };
 
 /// Measured limits; 0: unknown.

@@ -40,6 +40,7 @@ struct Agreement {
   std::string what;  ///< "y", "dx"
   double error = 0;
   double tolerance = 0;
+  bool ratio = false;  ///< `error` is that of ours over that of this peer
 };
 
 /// One operator at one shape, with its operands in device memory.
@@ -52,6 +53,10 @@ class Case {
   virtual void enqueue(const std::string& implementation, execution::Queue& queue) = 0;
   /// Compares what the latest launch of an implementation left in the outputs with the reference.
   virtual std::vector<Agreement> check(const std::string& implementation) = 0;
+
+  /// The fastest algorithm that was found for a library's product, as a row of
+  /// kernels/linear/product_table.inc; empty if the case makes no search.
+  virtual std::string product_row() const { return {}; }
 
   /// All operands; outputs are poisoned before a launch is checked.
   std::vector<Operand*> operands;

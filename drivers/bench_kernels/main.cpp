@@ -24,6 +24,8 @@ void add_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--impl", options.implementations, "Implementations, timed in turn; default: all")
       ->delimiter(',');
   app.add_option("--ceilings", options.ceilings, "Result set of stowage_ceilings");
+  app.add_option("--product-table", options.product_table,
+                 "Add the fastest algorithm of each product to this file, as a row of the table");
   app.add_option("--dump", options.dump, "Store inputs and outputs in this HDF5 file");
 }
 

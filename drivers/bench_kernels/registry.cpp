@@ -4,10 +4,12 @@
 namespace stowage::drivers::bench {
 
 std::vector<Entry> registry() {
-  std::vector<Entry> entries = {copy_entry(), linear_forward_entry()};
+  std::vector<Entry> entries = {copy_entry()};
 #if STOWAGE_BENCH_ATTENTION
   entries.push_back(attention_forward_entry());
   entries.push_back(attention_backward_entry());
+  entries.push_back(attention_packed_forward_entry());
+  entries.push_back(attention_packed_backward_entry());
 #endif
 #if STOWAGE_BENCH_CONV1D
   entries.push_back(conv1d_forward_entry());
@@ -16,7 +18,15 @@ std::vector<Entry> registry() {
 #if STOWAGE_BENCH_SSD
   entries.push_back(ssd_forward_entry());
   entries.push_back(ssd_backward_entry());
+  entries.push_back(mixer_entry());
 #endif
+#if STOWAGE_BENCH_GROUPED_LINEAR
+  for (Entry& entry : grouped_linear_entries()) entries.push_back(std::move(entry));
+#endif
+  for (const auto& family :
+       {linear_entries, cross_entropy_entries, norm_entries, activation_entries, embedding_entries,
+        rope_entries, elementwise_entries, moe_entries, optimizer_entries})
+    for (Entry& entry : family()) entries.push_back(std::move(entry));
   return entries;
 }
 

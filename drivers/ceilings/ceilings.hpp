@@ -24,8 +24,9 @@ void measure_products(Ceilings& run);
 /// Ceilings `device_copy`, `copy_kernel`, `d2h`, `h2d`, `duplex`.
 void measure_copies(Ceilings& run);
 
-/// Time of ten 8192^3 products, and of a copy kernel, alone and beside D2H, H2D and both, sample by
-/// sample in turn; clocks and power of each sample in the series `interference_*`.
+/// Time of ten 8192^3 products, of ten attention forwards and of a copy kernel, alone and beside
+/// D2H, H2D and both, sample by sample in turn; clocks and power of each sample in the series
+/// `interference_*`.
 void measure_interference(Ceilings& run);
 
 /// Fills bf16 memory with nearly normal values of this deviation.

@@ -6,6 +6,7 @@
 #include "drivers/ceilings/ceilings.hpp"
 #include "drivers/measure/gemm.hpp"
 #include "drivers/measure/random.hpp"
+#include "kernels/attention/attention_cuda.hpp"
 #include "results/statistics.hpp"
 
 namespace stowage::drivers {
@@ -20,6 +21,10 @@ constexpr int kProducts = 10;
 constexpr std::int64_t kCube = 8192;
 constexpr int kDeviceCopies = 60;  // of the same bytes: some 8 ms
 constexpr int kMostSamples = 30;
+constexpr int kAttentions = 10;
+// Attention of the standard decks: 2 sequences of 8192 tokens, 16 heads of 128 that share 4.
+constexpr std::int64_t kLength = 8192, kTokens = 2 * kLength;
+constexpr int kHeads = 16, kKvHeads = 4, kHeadDim = 128;
 
 struct Condition {
   const char* name;
@@ -92,38 +97,67 @@ void measure(Ceilings& run, Neighbours& neighbours, const std::string& name, con
   const double alone = results::summarize(times[0]).median;
   for (std::size_t c = 0; c < kConditions.size(); ++c) {
     const results::Summary summary = results::summarize(times[c]);
-    run.record.add(results::Metric{
-        .tag = fmt::format("ceilings/interference/{}/{}/slowdown", name, kConditions[c].name),
-        .value = summary.median / alone,
-        .unit = "1",
-        .better = results::Better::lower,
-        .help = "median time beside copies / median time alone",
-        .median_of = summary.count,
-        .ci95 = {summary.ci95.low / alone, summary.ci95.high / alone}});
+    results::Metric slowdown = results::metric(
+        fmt::format("ceilings/interference/{}/{}/slowdown", name, kConditions[c].name),
+        summary.median / alone);
+    slowdown.median_of = summary.count;
+    slowdown.ci95 = {summary.ci95.low / alone, summary.ci95.high / alone};
+    run.record.add(std::move(slowdown));
     run.record.add(results::Samples{
         .path = fmt::format("ceilings/interference/{}/{}", name, kConditions[c].name),
         .time_s = std::move(times[c])});
   }
 }
 
-}  // namespace
+void measure_cubes(Ceilings& run, Neighbours& neighbours) {
+  const std::size_t bytes = static_cast<std::size_t>(kCube * kCube) * 2;
+  const auto x = run.gpu.device_memory(bytes);
+  const auto w = run.gpu.device_memory(bytes);
+  const auto y = run.gpu.device_memory(bytes);
+  const auto workspace = run.gpu.device_memory(Gemm::kWorkspaceLimit);
+  fill_random(run.gpu, *x, run.options.seed, 1, 1.0);
+  fill_random(run.gpu, *w, run.options.seed, 2, 1.0);
+  const Gemm gemm({kCube, kCube, kCube});
+  measure(run, neighbours, "products", [&](Queue& queue) {
+    for (int i = 0; i < kProducts; ++i)
+      gemm.enqueue(queue, x->data(), w->data(), y->data(), workspace->data());
+  });
+}
 
-void measure_interference(Ceilings& run) {
-  Neighbours neighbours(run.gpu);
-  {
-    const std::size_t bytes = static_cast<std::size_t>(kCube * kCube) * 2;
-    const auto x = run.gpu.device_memory(bytes);
-    const auto w = run.gpu.device_memory(bytes);
-    const auto y = run.gpu.device_memory(bytes);
-    const auto workspace = run.gpu.device_memory(Gemm::kWorkspaceLimit);
-    fill_random(run.gpu, *x, run.options.seed, 1, 1.0);
-    fill_random(run.gpu, *w, run.options.seed, 2, 1.0);
-    const Gemm gemm({kCube, kCube, kCube});
-    measure(run, neighbours, "products", [&](Queue& queue) {
-      for (int i = 0; i < kProducts; ++i)
-        gemm.enqueue(queue, x->data(), w->data(), y->data(), workspace->data());
-    });
-  }
+void measure_attention(Ceilings& run, Neighbours& neighbours) {
+  constexpr int kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
+  kernels::AttentionLayout layout{.tokens = kTokens,
+                                  .heads = kHeads,
+                                  .kv_heads = kKvHeads,
+                                  .head_dim = kHeadDim,
+                                  .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                                  .documents = 2,
+                                  .uniform_length = kLength};
+  layout.q_stride = layout.k_stride = layout.v_stride = kWidth;
+  layout.o_stride = kHeads * kHeadDim;
+  const auto bf16 = [&](std::int64_t width) {
+    return run.gpu.device_memory(static_cast<std::size_t>(kTokens * width) * 2);
+  };
+  const auto qkv = bf16(kWidth);
+  const auto o = bf16(kHeads * kHeadDim);
+  const auto lse = run.gpu.device_memory(kTokens * kHeads * sizeof(float));
+  const auto workspace =
+      run.gpu.device_memory(kernels::attention_forward_cuda_workspace_bytes(layout));
+  fill_random(run.gpu, *qkv, run.options.seed, 7, 1.0);
+  const auto column = [&](int first) { return qkv->data() + std::size_t{2} * first * kHeadDim; };
+  const kernels::AttentionForwardPointers pointers{.q = column(0),
+                                                   .k = column(kHeads),
+                                                   .v = column(kHeads + kKvHeads),
+                                                   .o = o->data(),
+                                                   .lse = reinterpret_cast<float*>(lse->data()),
+                                                   .workspace = workspace->data()};
+  measure(run, neighbours, "attention", [&](Queue& queue) {
+    for (int i = 0; i < kAttentions; ++i)
+      kernels::attention_forward_cuda(layout, pointers, static_cast<cudaStream_t>(queue.stream()));
+  });
+}
+
+void measure_copy_kernel(Ceilings& run, Neighbours& neighbours) {
   const auto from = run.gpu.device_memory(kCopyBytes);
   const auto to = run.gpu.device_memory(kCopyBytes);
   fill_random(run.gpu, *from, run.options.seed, 6, 1.0);
@@ -133,6 +167,15 @@ void measure_interference(Ceilings& run) {
                               CopyBlocks{reinterpret_cast<const Block16*>(from->data()),
                                          reinterpret_cast<Block16*>(to->data())});
   });
+}
+
+}  // namespace
+
+void measure_interference(Ceilings& run) {
+  Neighbours neighbours(run.gpu);
+  measure_cubes(run, neighbours);
+  measure_attention(run, neighbours);
+  measure_copy_kernel(run, neighbours);
 }
 
 }  // namespace stowage::drivers

@@ -12,10 +12,19 @@ namespace stowage::drivers {
 int measure_main(int argc, char** argv, const std::string& name, const std::string& summary,
                  MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
                  const std::function<execution::Exit()>& run) {
+  return measure_main_on_ranks(
+      argc, argv, name, summary, options, add_options, [&](const parallel::Communicator& world) {
+        if (world.size() != 1)
+          execution::throw_environment("{} runs on 1 rank, {} were started", name, world.size());
+        return run();
+      });
+}
+
+int measure_main_on_ranks(
+    int argc, char** argv, const std::string& name, const std::string& summary,
+    MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
+    const std::function<execution::Exit(const parallel::Communicator& world)>& run) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
-    if (world.size() != 1)
-      throw execution::Error(execution::Exit::environment,
-                             fmt::format("{} runs on 1 rank, {} were started", name, world.size()));
     bool version = false;
     CLI::App app(summary, name);
     app.add_option("--out", options.output, "Path of the result set (HDF5)");
@@ -28,17 +37,18 @@ int measure_main(int argc, char** argv, const std::string& name, const std::stri
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      fmt::print("{}", app.help());
+      if (world.rank() == 0) fmt::print("{}", app.help());
       return execution::Exit::valid;
     } catch (const CLI::ParseError& error) {
       execution::throw_usage("command line: {} (--help lists the options)", error.what());
     }
     if (version) {
-      fmt::print("{} {} ({}, {})\n", name, version::build_info().release,
-                 version::build_info().git_describe, version::build_info().compiler);
+      if (world.rank() == 0)
+        fmt::print("{} {} ({}, {})\n", name, version::build_info().release,
+                   version::build_info().git_describe, version::build_info().compiler);
       return execution::Exit::valid;
     }
-    return run();
+    return run(world);
   });
 }
 

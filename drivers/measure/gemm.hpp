@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "execution/queue.hpp"
+#include "kernels/linear/product_plan.hpp"
 
 namespace stowage::drivers {
 
@@ -29,28 +29,27 @@ class Gemm {
   /// Asks the heuristics for up to `candidates` algorithms, best first by their estimate.
   /// @throws Error if there is none
   explicit Gemm(GemmShape shape, int candidates = 1);
-  ~Gemm();
 
-  int candidates() const;
+  int candidates() const { return plan_.candidates(); }
   /// Most that any candidate may ask for.
-  static constexpr std::size_t kWorkspaceLimit = std::size_t{64} << 20;
+  static constexpr std::size_t kWorkspaceLimit = kernels::kProductWorkspaceBytes;
 
   /// @param workspace of kWorkspaceLimit bytes
   void enqueue(execution::Queue& queue, const void* x, const void* w, void* y, void* workspace,
                int candidate = 0) const;
 
   /// "cuBLASLt 13.0.2".
-  static std::string version();
+  static std::string version() { return kernels::product_library(); }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  kernels::ProductPlan plan_;
 };
 
 class Timer;
 
-/// The candidate that is fastest on these operands, from a few samples of all of them in turn.
-int fastest_candidate(Timer& timer, const Gemm& gemm, const void* x, const void* w, void* y,
-                      void* workspace);
+/// The candidate of a product that is fastest on these operands, of as many samples as the callers
+/// of a benchmark take: all candidates in turn, and then the best few again.
+int fastest_candidate(Timer& timer, const kernels::ProductPlan& plan, const void* a, const void* b,
+                      void* c, void* workspace);
 
 }  // namespace stowage::drivers

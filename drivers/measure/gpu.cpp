@@ -20,18 +20,23 @@ std::unique_ptr<execution::Arena> Gpu::host_memory(std::size_t bytes) {
   return backend_->allocate(MemoryKind::host, bytes);
 }
 
-results::RankInfo Gpu::rank_info() const {
-  results::RankInfo info = results::this_rank(0, 1);
-  info.gpu_name = device_.name;
-  info.gpu_uuid = device_.uuid;
-  info.gpu_pci = device_.pci;
-  info.gpu_driver = fmt::format("{} (CUDA {}.{})", monitor_.driver_version(), device_.driver / 1000,
-                                device_.driver % 1000 / 10);
-  info.gpu_mode = device_.ecc ? "ecc on" : "ecc off";
-  info.gpu_memory_bytes = static_cast<std::int64_t>(device_.memory_bytes);
-  info.gpu_clock_hz = monitor_.highest_clock_hz();
-  info.gpu_power_limit_w = monitor_.power_limit_w();
+results::RankInfo Gpu::rank_info(int rank) const {
+  results::RankInfo info = results::this_rank(rank, 1);
+  describe(device_, monitor_, info);
   return info;
+}
+
+void describe(const execution::CudaDevice& device, const GpuMonitor& monitor,
+              results::RankInfo& info) {
+  info.gpu_name = device.name;
+  info.gpu_uuid = device.uuid;
+  info.gpu_pci = device.pci;
+  info.gpu_driver = fmt::format("{} (CUDA {}.{})", monitor.driver_version(), device.driver / 1000,
+                                device.driver % 1000 / 10);
+  info.gpu_mode = device.ecc ? "ecc on" : "ecc off";
+  info.gpu_memory_bytes = static_cast<std::int64_t>(device.memory_bytes);
+  info.gpu_clock_hz = monitor.highest_clock_hz();
+  info.gpu_power_limit_w = monitor.power_limit_w();
 }
 
 }  // namespace stowage::drivers

@@ -10,6 +10,10 @@
 
 namespace stowage::drivers {
 
+/// Fills in a rank's GPU.
+void describe(const execution::CudaDevice& device, const GpuMonitor& monitor,
+              results::RankInfo& info);
+
 /// The GPU that a benchmark runs on, with its compute queue.
 class Gpu {
  public:
@@ -26,7 +30,7 @@ class Gpu {
   std::unique_ptr<execution::Arena> host_memory(std::size_t bytes);
 
   /// This process, its host and the GPU, for the result set.
-  results::RankInfo rank_info() const;
+  results::RankInfo rank_info(int rank = 0) const;
 
  private:
   execution::CudaDevice device_;

@@ -58,6 +58,15 @@ GpuState GpuMonitor::read() const {
           library_->number("nvmlDeviceGetTemperature", 1, kTemperatureGpu)};
 }
 
+double GpuMonitor::energy_j() const {
+  auto* get =
+      library_->find<Code(Handle, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption");
+  unsigned long long millijoule = 0;
+  if (library_->gpu == nullptr || get == nullptr || get(library_->gpu, &millijoule) != 0)
+    return kUnknown;
+  return 1e-3 * static_cast<double>(millijoule);
+}
+
 double GpuMonitor::power_limit_w() const {
   return library_->number("nvmlDeviceGetEnforcedPowerLimit", 1e-3);
 }

@@ -1,0 +1,108 @@
+#include "drivers/bench_kernels/attention_case.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/attention/attention.hpp"
+
+namespace stowage::drivers::bench {
+
+using execution::Dtype;
+
+namespace {
+
+constexpr double kErrorRatio = 1.5;
+
+// Scores have the square of it as their deviation: large ones are some hundreds.
+double deviation(const Shape& shape) { return shape["large"] != 0 ? 8 : 1; }
+
+}  // namespace
+
+std::vector<std::int64_t> packed_document_lengths() {
+  return {
+#include "drivers/bench_kernels/packed_65536.inc"
+  };
+}
+
+AttentionCase::AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
+                             const std::vector<std::int64_t>& lengths)
+    : n_(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
+      h_(shape["H"]),
+      k_(shape["K"]),
+      p_(shape["P"]),
+      causal_(shape["causal"] != 0),
+      width_((h_ + 2 * k_) * p_),
+      pairs_(kernels::attention_pairs(lengths, causal_)),
+      qkv_(gpu, "qkv", Role::input, Dtype::bf16, {n_, width_}),
+      cu_seqlens_(gpu, "cu_seqlens", Role::input, Dtype::int32,
+                  {static_cast<std::int64_t>(lengths.size()) + 1}) {
+  qkv_.fill_normal(seed, 0, deviation(shape));
+  std::vector<std::int32_t> starts = {0};
+  for (const std::int64_t length : lengths) {
+    if (length > sampled_length_) {
+      sampled_first_ = starts.back();
+      sampled_length_ = length;
+    }
+    starts.push_back(starts.back() + static_cast<std::int32_t>(length));
+  }
+  cu_seqlens_.upload(starts.data());
+  layout_.tokens = n_;
+  layout_.heads = static_cast<int>(h_);
+  layout_.kv_heads = static_cast<int>(k_);
+  layout_.head_dim = static_cast<int>(p_);
+  layout_.causal = causal_;
+  layout_.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(p_)));
+  layout_.documents = static_cast<int>(lengths.size());
+  layout_.pairs = pairs_;
+  layout_.q_stride = layout_.k_stride = layout_.v_stride = width_;
+  layout_.dq_stride = layout_.dk_stride = layout_.dv_stride = width_;
+  layout_.o_stride = h_ * p_;
+  operands = {&qkv_, &cu_seqlens_};
+}
+
+execution::Cost AttentionCase::cost_of(int products, std::int64_t matrices) const {
+  return {2 * products * static_cast<double>(pairs_) * static_cast<double>(h_ * p_),
+          2 * static_cast<double>(matrices) * static_cast<double>(n_ * p_)};
+}
+
+AttentionReference AttentionCase::reference() const {
+  AttentionReference made{
+      .length = sampled_length_, .heads = group(), .head_dim = p_, .causal = causal_};
+  made.q = document_rows(qkv_, 0, group() * p_);
+  made.k = document_rows(qkv_, h_ * p_, p_);
+  made.v = document_rows(qkv_, (h_ + k_) * p_, p_);
+  return made;
+}
+
+std::vector<double> AttentionCase::document_rows(const Operand& operand, std::int64_t first,
+                                                 std::int64_t count) const {
+  const std::int64_t width = operand.elements() / operand.shape().front();
+  const std::vector<double> all = operand.rows(sampled_first_, sampled_length_);
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(sampled_length_ * count));
+  for (std::int64_t row = 0; row < sampled_length_; ++row) {
+    const auto at = all.begin() + row * width + first;
+    values.insert(values.end(), at, at + count);
+  }
+  return values;
+}
+
+std::vector<double> AttentionCase::document_lse(const Operand& lse, std::int64_t head) const {
+  const std::vector<double> row = lse.rows(head, 1);
+  const auto first = row.begin() + sampled_first_;
+  return {first, first + sampled_length_};
+}
+
+void AttentionCase::compare(std::vector<Agreement>& into, const std::string& implementation,
+                            const std::string& what, const std::vector<double>& out,
+                            const std::vector<double>& ref, double tolerance) {
+  const double error = relative_error(out, ref);
+  into.push_back({what, error, tolerance});
+  if (implementation == "ours") our_errors_.emplace_back(what, error);
+  if (implementation != "cudnn") return;
+  for (const auto& [name, ours] : our_errors_)
+    if (name == what) into.push_back({what + ".error_of_ours", ours / error, kErrorRatio, true});
+}
+
+}  // namespace stowage::drivers::bench

@@ -1,0 +1,147 @@
+#include <cmath>
+#include <random>
+
+#include "drivers/bench_kernels/bound.hpp"
+#include "drivers/bench_kernels/entries.hpp"
+#include "kernels/cross_entropy/linear_cross_entropy.hpp"
+#include "kernels/cross_entropy/row_chunk.hpp"
+#include "kernels/linear/dense_product.hpp"
+
+namespace stowage::drivers::bench {
+namespace {
+
+using execution::Dtype;
+using kernels::Transpose;
+
+constexpr std::int64_t kCheckedRows = 2;
+
+/// The fused head: losses, dh and dw of h (n, D), w (V, D). The peer "cublas" is its three products
+/// alone, through the same chunks: what no loss can be faster than by these means.
+class HeadCase final : public Case {
+ public:
+  HeadCase(Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
+      : backward_(backward),
+        n_(shape["n"]),
+        v_(shape["V"]),
+        d_(shape["D"]),
+        room_bytes_(static_cast<std::int64_t>(
+            kernels::linear_cross_entropy_workspace_bytes(n_, v_, d_, Dtype::bf16))),
+        h_(gpu, "h", Role::input, Dtype::bf16, {n_, d_}),
+        w_(gpu, "w", Role::input, Dtype::bf16, {v_, d_}),
+        targets_(gpu, "targets", Role::input, Dtype::int32, {n_}),
+        scale_(gpu, "scale", Role::input, Dtype::fp32, {1}),
+        losses_(gpu, "losses", Role::output, Dtype::fp32, {n_}),
+        dh_(gpu, "dh", Role::output, Dtype::bf16, {n_, d_}),
+        dw_(gpu, "dw", Role::output, Dtype::fp32, {backward ? v_ : 1, d_}),
+        room_(gpu, "workspace", Role::workspace, Dtype::uint8, {room_bytes_}),
+        bound_{Bound(h_),      Bound(w_),  Bound(targets_), Bound(scale_),
+               Bound(losses_), Bound(dh_), Bound(dw_),      Bound(room_)} {
+    operands = {&h_, &w_, &targets_, &losses_, &room_};
+    if (backward) operands.insert(operands.end(), {&scale_, &dh_, &dw_});
+    h_.fill_normal(seed, 0, 1);
+    w_.fill_normal(seed, 0, 0.02);
+    const float scale = 1 / static_cast<float>(n_);
+    scale_.upload(&scale);
+    std::mt19937_64 engine(static_cast<std::uint64_t>(seed));
+    std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(v_ - 1));
+    for (std::int64_t t = 0; t < n_; ++t) target_.push_back(token(engine));
+    targets_.upload(target_.data());
+  }
+  execution::Cost cost() const override {
+    return backward_ ? kernels::linear_cross_entropy_cost(n_, v_, d_, Dtype::bf16, false)
+                     : kernels::linear_cross_entropy_loss_cost(n_, v_, d_, Dtype::bf16);
+  }
+  void enqueue(const std::string& implementation, execution::Queue& queue) override {
+    const auto& [h, w, targets, scale, losses, dh, dw, room] = bound_;
+    if (implementation == "cublas")
+      products(static_cast<cudaStream_t>(queue.stream()));
+    else if (backward_)
+      kernels::linear_cross_entropy(queue, h, w, targets, scale, losses, dh, dw, room, false);
+    else
+      kernels::linear_cross_entropy_loss(queue, h, w, targets, losses, room);
+  }
+
+  // The first rows. Logits of size 1 sum 2048 products in fp32; dh is of a rounded gradient.
+  std::vector<Agreement> check(const std::string& implementation) override {
+    if (implementation != "ours") return {};
+    const std::vector<double> h = h_.rows(0, kCheckedRows), w = w_.values();
+    std::vector<double> losses(kCheckedRows), dh(h.size()), logits(static_cast<std::size_t>(v_));
+    for (std::int64_t t = 0; t < kCheckedRows; ++t) {
+      const auto target = static_cast<std::size_t>(target_[static_cast<std::size_t>(t)]);
+      double sum = 0;
+      for (std::size_t j = 0; j < logits.size(); ++j) {
+        logits[j] = dot(h.data() + t * d_, w.data() + static_cast<std::int64_t>(j) * d_);
+        sum += std::exp(logits[j]);
+      }
+      losses[static_cast<std::size_t>(t)] = std::log(sum) - logits[target];
+      for (std::size_t j = 0; j < logits.size(); ++j) {
+        const double gradient =
+            (std::exp(logits[j]) / sum - (j == target ? 1 : 0)) / static_cast<double>(n_);
+        for (std::int64_t k = 0; k < d_; ++k)
+          dh[static_cast<std::size_t>(t * d_ + k)] +=
+              gradient * w[j * static_cast<std::size_t>(d_) + static_cast<std::size_t>(k)];
+      }
+    }
+    const double sums =
+        16 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(v_ + d_));
+    std::vector<Agreement> all = {
+        {"losses", relative_error(losses_.rows(0, kCheckedRows), losses), sums}};
+    if (backward_)
+      all.push_back({"dh", relative_error(dh_.rows(0, kCheckedRows), dh),
+                     2 * execution::epsilon(Dtype::bf16) + sums});
+    return all;
+  }
+
+ private:
+  double dot(const double* a, const double* b) const {
+    double sum = 0;
+    for (std::int64_t k = 0; k < d_; ++k) sum += a[k] * b[k];
+    return sum;
+  }
+
+  void products(cudaStream_t stream) const {
+    const std::int64_t chunk = kernels::cross_entropy_device_chunk(n_, v_);
+    for (std::int64_t begin = 0; begin < n_; begin += chunk) {
+      const std::int64_t rows = std::min(chunk, n_ - begin);
+      const std::uint16_t* h = h_.as<const std::uint16_t>() + begin * d_;
+      kernels::dense_product(kernels::dense_shape(rows, v_, d_, Transpose::no, Transpose::yes,
+                                                  Dtype::bf16, Dtype::fp32, false),
+                             h, w_.data(), room_.data(), stream);
+      if (!backward_) continue;
+      auto dh = kernels::dense_shape(rows, d_, v_, Transpose::no, Transpose::no, Dtype::bf16,
+                                     Dtype::bf16, false);
+      auto dw = kernels::dense_shape(v_, d_, rows, Transpose::yes, Transpose::no, Dtype::bf16,
+                                     Dtype::fp32, begin > 0);
+      dh.a_stride = dw.a_stride = 2 * v_;
+      kernels::dense_product(dh, room_.data(), w_.data(), dh_.as<std::uint16_t>() + begin * d_,
+                             stream);
+      kernels::dense_product(dw, room_.data(), h, dw_.data(), stream);
+    }
+  }
+
+  bool backward_;
+  std::int64_t n_, v_, d_, room_bytes_;
+  Operand h_, w_, targets_, scale_, losses_, dh_, dw_, room_;
+  std::array<Bound, 8> bound_;
+  std::vector<std::int32_t> target_;
+};
+
+Entry entry(const char* name, const char* help, bool backward) {
+  return {.name = name,
+          .help = help,
+          .shapes = {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
+                     Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}},
+          .implementations = {{"ours", "", ""}, {"cublas", kernels::product_library(), ""}},
+          .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+            return std::make_unique<HeadCase>(gpu, shape, seed, backward);
+          }};
+}
+
+}  // namespace
+
+std::vector<Entry> cross_entropy_entries() {
+  return {entry("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)", true),
+          entry("linear_cross_entropy_loss", "losses alone", false)};
+}
+
+}  // namespace stowage::drivers::bench

@@ -1,0 +1,186 @@
+#include <cmath>
+
+#include "drivers/bench_kernels/bound.hpp"
+#include "drivers/bench_kernels/entries.hpp"
+#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/global_norm.hpp"
+
+namespace stowage::drivers::bench {
+namespace {
+
+using execution::Dtype;
+
+constexpr double kClip = 1.0;
+constexpr kernels::AdamwOptions kOptions{};
+constexpr std::int64_t kChecked = 8192;  // of the first tensor; the others go the same way
+
+/// P parameters in equal tensors: gradients, the norm and the step word.
+class OptimizerCase : public Case {
+ protected:
+  OptimizerCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : gpu_(gpu),
+        seed_(seed),
+        tensors_(shape["tensors"]),
+        each_(shape["P"] / tensors_),
+        gradient_(gpu, "gradient", Role::input, Dtype::fp32, {tensors_, each_}),
+        norm_(gpu, "norm", Role::output, Dtype::fp32, {1}),
+        step_ok_(gpu, "step_ok", Role::input, Dtype::int32, {1}) {
+    gradient_.fill_normal(seed, 0, 1e-3);
+    const std::int32_t ok = 1;
+    step_ok_.upload(&ok);
+    operands = {&gradient_, &norm_, &step_ok_};
+  }
+
+  /// Tensor i of an operand (tensors, P / tensors).
+  Bound tensor(const Operand& operand, std::int64_t i) const {
+    const auto bytes = operand.bytes() / static_cast<std::size_t>(tensors_);
+    return {operand.name(),
+            operand.dtype(),
+            {each_},
+            operand.as<std::byte>() + static_cast<std::size_t>(i) * bytes};
+  }
+
+  Gpu& gpu_;
+  std::int64_t seed_, tensors_, each_;
+  Operand gradient_, norm_, step_ok_;
+};
+
+class GlobalNormCase final : public OptimizerCase {
+ public:
+  GlobalNormCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : OptimizerCase(gpu, shape, seed),
+        workspace_(gpu, "workspace", Role::workspace, Dtype::uint8,
+                   {static_cast<std::int64_t>(
+                       kernels::global_norm_workspace_bytes(tensors_ * each_, tensors_))}),
+        bound_{Bound(norm_), Bound(step_ok_), Bound(workspace_)} {
+    for (std::int64_t i = 0; i < tensors_; ++i) gradients_.push_back(tensor(gradient_, i));
+    for (const Bound& gradient : gradients_) views_.push_back(gradient);
+  }
+
+  execution::Cost cost() const override {
+    return kernels::global_norm_cost(tensors_ * each_, Dtype::fp32);
+  }
+  void enqueue(const std::string&, execution::Queue& queue) override {
+    kernels::global_norm(queue, views_, bound_[0], bound_[1], bound_[2]);
+  }
+
+  // Summed in fp64, rounded to fp32 once.
+  std::vector<Agreement> check(const std::string&) override {
+    double squares = 0;
+    for (std::int64_t i = 0; i < tensors_; ++i)
+      for (const double value : gradient_.rows(i, 1)) squares += value * value;
+    return {{"norm", relative_error(norm_.values(), {std::sqrt(squares)}),
+             2 * execution::epsilon(Dtype::fp32)}};
+  }
+
+ private:
+  Operand workspace_;
+  std::vector<Bound> gradients_;
+  std::vector<execution::View> views_;
+  std::vector<Bound> bound_;
+};
+
+class AdamwCase final : public OptimizerCase {
+ public:
+  AdamwCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : OptimizerCase(gpu, shape, seed),
+        storage_(shape["bf16"] != 0 ? Dtype::bf16 : Dtype::fp32),
+        parameter_(gpu, "parameter", Role::input, storage_, {tensors_, each_}),
+        m_(gpu, "m", Role::input, Dtype::fp32, {tensors_, each_}),
+        v_(gpu, "v", Role::input, Dtype::fp32, {tensors_, each_}),
+        schedule_(gpu, "schedule", Role::input, Dtype::fp32, {2}),
+        step_(gpu, "step", Role::input, Dtype::int64, {1}),
+        bound_{Bound(schedule_), Bound(step_), Bound(norm_), Bound(step_ok_)} {
+    if (storage_ == Dtype::bf16)
+      master_ =
+          std::make_unique<Operand>(gpu, "master", Role::input, Dtype::fp32, gradient_.shape());
+    operands.insert(operands.end(), {&parameter_, &m_, &v_, &schedule_, &step_});
+    const float schedule[] = {1e-4F, 0.1F};
+    schedule_.upload(schedule);
+    const std::int64_t step = 10;
+    step_.upload(&step);
+    fill();
+    for (std::int64_t i = 0; i < tensors_; ++i) {
+      for (const Operand* operand : {&parameter_, &gradient_, &m_, &v_})
+        parts_.push_back(tensor(*operand, i));
+      if (master_) masters_.push_back(tensor(*master_, i));
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(tensors_); ++i)
+      list_.push_back({parts_[4 * i], master_ ? masters_[i].view() : execution::View(),
+                       parts_[4 * i + 1], parts_[4 * i + 2], parts_[4 * i + 3], true});
+  }
+
+  execution::Cost cost() const override {
+    return kernels::adamw_cost(tensors_ * each_, storage_, master_ != nullptr);
+  }
+  void enqueue(const std::string&, execution::Queue& queue) override {
+    kernels::adamw(queue, list_, bound_[0], bound_[1], bound_[2], kClip, bound_[3], kOptions);
+  }
+
+  // One step from the state at the start, once more, since every launch goes on from the last.
+  std::vector<Agreement> check(const std::string& implementation) override {
+    fill();
+    const std::int64_t n = std::min(kChecked, each_);
+    const auto first = [n](const Operand& operand) {
+      std::vector<double> row = operand.rows(0, 1);
+      row.resize(static_cast<std::size_t>(n));
+      return row;
+    };
+    const Operand& weights = master_ ? *master_ : parameter_;
+    std::vector<double> parameter = first(weights), m = first(m_), v = first(v_);
+    const std::vector<double> gradient = first(gradient_);
+    const double schedule[] = {static_cast<double>(1e-4F), static_cast<double>(0.1F)};
+    enqueue(implementation, gpu_.queue());
+    on_host([&] {
+      kernels::adamw_ref<double>(
+          {parameter.data(), nullptr, gradient.data(), m.data(), v.data(), n, true},
+          kernels::make_adamw_step<double>(schedule, 10, norm_.values()[0], kClip, kOptions));
+    });
+    // beta is rounded too, and 1 - beta is 20 times smaller: 20 epsilon on the moments.
+    const double sums = 64 * execution::epsilon(Dtype::fp32);
+    return {{"parameter", relative_error(first(parameter_), parameter),
+             execution::epsilon(storage_) + sums},
+            {"m", relative_error(first(m_), m), sums},
+            {"v", relative_error(first(v_), v), sums}};
+  }
+
+ private:
+  void fill() {
+    parameter_.fill_normal(seed_, 0, 0.02);
+    if (master_) master_->fill_normal(seed_, 0, 0.02);
+    m_.fill_normal(seed_, 0, 1e-4);
+    v_.fill_normal(seed_, 1e-6, 1e-8);
+    const float norm = 3;
+    norm_.upload(&norm);
+  }
+
+  Dtype storage_;
+  Operand parameter_, m_, v_, schedule_, step_;
+  std::unique_ptr<Operand> master_;
+  std::vector<Bound> parts_, masters_, bound_;
+  std::vector<kernels::AdamwTensor> list_;
+};
+
+template <class Made>
+Entry entry(const char* name, const char* help, std::vector<Shape> shapes) {
+  return {.name = name,
+          .help = help,
+          .shapes = std::move(shapes),
+          .implementations = {{"ours", "", ""}},
+          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+            return std::make_unique<Made>(gpu, shape, seed);
+          }};
+}
+
+}  // namespace
+
+std::vector<Entry> optimizer_entries() {
+  return {entry<AdamwCase>("adamw",
+                           "AdamW of P parameters in equal tensors; bf16 = 1: with fp32 masters",
+                           {Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 1}},
+                            Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 0}}}),
+          entry<GlobalNormCase>("global_norm", "norm of P fp32 gradients in equal tensors",
+                                {Shape{{"P", 1 << 30}, {"tensors", 256}}})};
+}
+
+}  // namespace stowage::drivers::bench

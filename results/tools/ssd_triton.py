@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""Times the Triton kernels of mamba_ssm: the peer of ssd_forward and ssd_backward of
+stowage_bench_kernels, on the same shapes, with random operands and a cold L2.
+
+$STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton and utils are
+imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
+differs.
+Writes one JSON object a line: operator, implementation, shape, every sample in seconds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import types
+
+import torch
+
+SHAPES = (
+    (2, 8192, 64, 64, 8, 128),
+    (2, 8192, 128, 64, 8, 128),
+    (2, 8192, 64, 64, 1, 128),
+)
+FLUSHED_BYTES = 256 << 20  # several times the L2 cache
+
+
+def import_peer(root):
+    """The module ssd_combined, without the package's own __init__, which needs its extensions."""
+    sys.path.append(str(root))
+    for name in ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "mamba_ssm.utils"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(root.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    from mamba_ssm.ops.triton import ssd_combined
+    return ssd_combined
+
+
+class Problem:
+    """Operands as the benchmark makes them: X, B, C columns of one matrix, steps near 0.01."""
+
+    def __init__(self, shape, device="cuda"):
+        batch, tokens, heads, head_dim, groups, state = shape
+        bf16 = {"device": device, "dtype": torch.bfloat16}
+        inner = heads * head_dim
+        xbc = torch.randn(batch, tokens, inner + 2 * groups * state, **bf16)
+        x, b, c = xbc.split([inner, groups * state, groups * state], dim=-1)
+        self.x = x.unflatten(-1, (heads, head_dim))
+        self.b = b.unflatten(-1, (groups, state))
+        self.c = c.unflatten(-1, (groups, state))
+        self.dt = torch.randn(batch, tokens, heads, **bf16)
+        self.a = -torch.exp(1.4 + 0.7 * torch.randn(heads, device=device))
+        self.d = 1 + 0.1 * torch.randn(heads, device=device)
+        self.dt_bias = -4.6 + 0.5 * torch.randn(heads, device=device)
+        self.dy = torch.randn(batch, tokens, heads, head_dim, **bf16)
+
+    def forward(self, peer, chunk):
+        return peer._mamba_chunk_scan_combined_fwd(
+            self.x, self.dt, self.a, self.b, self.c, chunk, D=self.d, dt_bias=self.dt_bias,
+            dt_softplus=True)[0]
+
+    def backward(self, peer, chunk, out):
+        return peer._mamba_chunk_scan_combined_bwd(
+            self.dy, self.x, self.dt, self.a, self.b, self.c, out, chunk, D=self.d,
+            dt_bias=self.dt_bias, dt_softplus=True)
+
+
+def time_s(work, samples, flush):
+    """Durations of `work` by events, each after the cache was overwritten."""
+    taken = []
+    for _ in range(samples + 5):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) * 1e-3)
+    return taken[5:]
+
+
+def shape_of(text):
+    sizes = tuple(int(word) for word in text.split(","))
+    if len(sizes) != 6:
+        raise argparse.ArgumentTypeError(f"{text}: not six sizes B,T,H,P,G,N")
+    return sizes
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", type=shape_of, action="append", help="B,T,H,P,G,N")
+    parser.add_argument("--chunk", type=int, action="append", help="default: 128 and 256")
+    parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    root = os.environ.get("STOWAGE_PEER_DIR")
+    if not root:
+        parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
+    peer = import_peer(pathlib.Path(root))
+    flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+    torch.manual_seed(0)
+    with options.out.open("w") as out:
+        for shape in options.shape or SHAPES:
+            problem = Problem(shape)
+            for chunk in options.chunk or (128, 256):
+                y = problem.forward(peer, chunk)
+                work = {
+                    "ssd_forward": lambda: problem.forward(peer, chunk),
+                    "ssd_backward": lambda: problem.backward(peer, chunk, y),
+                }
+                for operator, run in work.items():
+                    samples = time_s(run, options.samples, flush)
+                    median = statistics.median(samples)
+                    row = {
+                        "operator": operator,
+                        "implementation": f"mamba_ssm Triton, chunk {chunk}",
+                        "device": torch.cuda.get_device_name(),
+                        "shape": dict(zip("BTHPGN", shape)),
+                        "median_s": median,
+                        "time_s": samples,
+                    }
+                    out.write(json.dumps(row) + "\n")
+                    print(f"{operator:<14} {shape} chunk {chunk:<4} {median * 1e6:10.1f} us",
+                          flush=True)
+
+
+if __name__ == "__main__":
+    main()
