@@ -78,6 +78,8 @@ def result_set_is_complete(r):
         assert file["/series/train/val_loss"][-1] > 0
         for group in ("config", "provenance", "metrics", "validation", "samples"):
             assert group in file, group
+    quiet = r.run("--quiet", "run.output=quiet.h5").stdout.splitlines()
+    assert len(quiet) == 1 and quiet[0].startswith("STOWAGE RESULT VALID"), quiet
     events = [json.loads(line)["event"] for line in open("tiny.jsonl")]
     assert events.count("step") == 6 and "evaluation" in events and "verdict" in events, events
 
@@ -91,6 +93,80 @@ def same_seed_twice_is_bitwise_equal(r):
         assert_equal("a.h5", "b.h5", "grad_norm")
     r.run("run.seed=8", "run.output=c.h5")
     assert not (losses("a.h5") == losses("c.h5")).all()
+
+
+@case
+def ops_are_timed_and_drawn(r):
+    r.run("run.output=plain.h5")
+    done = r.run("run.output=timed.h5", "--time-ops", "3", "--trace", "trace.json")
+    assert_equal("plain.h5", "timed.h5")
+    assert "mamba/scan_backward" in done.stdout and "queue compute" in done.stdout, done.stdout
+    with h5py.File("timed.h5") as file:
+        scan = file["/samples/ops/mamba/scan"]
+        assert scan.shape == (3,) and (scan[:] > 0).all() and scan.attrs["calls"] == 8
+        step = file["/samples/train/timed_step"][:]
+        ops = []
+        file["/samples/ops"].visititems(
+            lambda _, o: ops.append(o[:]) if isinstance(o, h5py.Dataset)
+            and o.attrs["queue"] in ("compute", b"compute") else None)
+        assert (numpy.sum(ops, axis=0) <= step).all(), "one queue is busy for longer than the step"
+    events = [e for e in json.load(open("trace.json"))["traceEvents"] if e["ph"] == "X"]
+    assert sum(e["name"].endswith("mamba/scan") for e in events) == 8
+    for queue in {e["tid"] for e in events}:  # the ops of one queue follow one another
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["tid"] == queue)
+        assert all(a[1] <= b[0] + 1e-3 for a, b in zip(own, own[1:]))
+
+
+@case
+def losses_of_routers_are_reported(r):
+    coefficients = ["model.moe_aux_loss_coeff=0.01", "model.moe_z_loss_coeff=0.001"]
+    for ranks in (1, 2):
+        r.run(*coefficients, f"run.output=np{ranks}.h5", ranks=ranks)
+    with h5py.File("np1.h5") as one, h5py.File("np2.h5") as two:
+        for name in ("aux_loss", "z_loss"):
+            a, b = one[f"/series/router/{name}"][:], two[f"/series/router/{name}"][:]
+            # Means over the tokens of a microbatch, then over microbatches: those stay the same.
+            assert a.shape == (6,) and numpy.allclose(a, b, rtol=1e-3), (a, b)
+        # E sum_e f_e P_e is 1 for a balanced router and near it for a fresh one.
+        assert 0.009 < one["/series/router/aux_loss"][0] < 0.02
+        # The logits of a fresh router are near 0: logsumexp is near log(4) for 4 experts.
+        assert abs(one["/series/router/z_loss"][0] / (0.001 * numpy.log(4) ** 2) - 1) < 0.2
+    r.run("run.output=none.h5")
+    with h5py.File("none.h5") as file:
+        assert "router" not in file["/series"]
+
+
+@case
+def dumped_step_can_be_checked(r):
+    r.run("run.output=plain.h5")
+    r.run("run.output=dumped.h5", "--dump-step", "3", "--dump", "step.h5")
+    assert_equal("plain.h5", "dumped.h5")
+    with h5py.File("step.h5") as file:
+        assert file.attrs["step"] == 3 and file.attrs["loss"] == losses("plain.h5")[2]
+        gradients = file["gradient"]
+        norm = numpy.sqrt(sum((g[:].astype("f8") ** 2).sum() for g in gradients.values()))
+        assert abs(norm / file.attrs["grad_norm"] - 1) < 1e-6
+        assert set(gradients) == set(file["parameter"]) == set(file["updated"])
+        changed = [n for n in gradients if (file["parameter"][n][:] != file["updated"][n][:]).any()]
+        assert len(changed) == len(gradients), set(gradients) - set(changed)
+        # The head's bias-free softmax: its rows' gradients add up to zero over the vocabulary.
+        total = gradients["output.weight"][:].astype("f8").sum(axis=0)
+        assert numpy.abs(total).max() < 1e-5 * numpy.abs(gradients["output.weight"][:]).max()
+        assert file["inputs/tokens"].shape == file["inputs/targets"].shape == (8, 40)
+        targets = file["inputs/targets"][:]
+        assert (targets[:, :-1] == file["inputs/tokens"][:, 1:])[targets[:, :-1] >= 0].all()
+
+
+@case
+def cuda_that_is_not_there_is_refused(r):
+    env = dict(r.env, CUDA_VISIBLE_DEVICES="")
+    done = subprocess.run(r.command(r.deck, "execution.backend=cuda"), env=env,
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, (done.returncode, done.stderr)
+    assert done.stderr.count("stowage: error:") == 1, done.stderr
+    assert not pathlib.Path("tiny.h5").exists()
+    for key in ("train.dtype=fp64", "execution.audit=true", "execution.delay_seed=3"):
+        r.refuse("execution.backend=cuda", key, says=[key.split("=")[0], "execution.backend"])
 
 
 @case

@@ -6,6 +6,7 @@
 
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
+#include "kernels/attention/attention_layout.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -101,10 +102,13 @@ Results run(const Case& c, Dtype storage, const Inputs& in) {
   const Array seq_idx = c.packed.seq_idx(), d_o(storage, {n, q}, in.d_o);
   const Array o(storage, {n, q}), lse(sums, {c.shape.heads, n});
   const Array dq(storage, {n, q + 1}), dk(storage, {n, kv}), dv(storage, {n, kv + 2});
-  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, storage));
+  const auto documents = static_cast<std::int64_t>(c.packed.starts.size()) - 1;
+  const Array ordering =
+      workspace(attention_forward_workspace_bytes(c.shape, n, documents, storage));
+  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, documents, storage));
   on_queue([&](Queue& queue) {
     attention_forward(queue, c.shape, qkv.columns(0, q), qkv.columns(q, kv),
-                      qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse);
+                      qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse, ordering);
     attention_backward(queue, c.shape, d_o, qkv.columns(0, q), qkv.columns(q, kv),
                        qkv.columns(q + kv, kv), o, lse, cu_seqlens, seq_idx, dq.columns(1, q),
                        dk.columns(0, kv), dv.columns(0, kv), room);
@@ -217,6 +221,41 @@ TEST(attention, two_runs_give_the_same_bits) {
   EXPECT_EQ(first.gradients.dq, second.gradients.dq);
   EXPECT_EQ(first.gradients.dk, second.gradients.dk);
   EXPECT_EQ(first.gradients.dv, second.gradients.dv);
+}
+
+// The GPU's plan is host code: what a step pays for it is known without one.
+TEST(attention, room_for_score_gradients) {
+  AttentionLayout layout;
+  layout.heads = 32;
+  layout.kv_heads = 8;
+  layout.head_dim = 128;
+  const auto heads_at_once = [&](std::int64_t documents, std::int64_t length) {
+    layout.tokens = documents * length;
+    layout.documents = static_cast<int>(documents);
+    layout.pairs = documents * length * (length + 1) / 2;
+    const attention::Room room = attention::make_room(layout, true);
+    EXPECT_LT(room.end, static_cast<std::size_t>(kStoredGradientBytes) + (std::size_t{8} << 20));
+    EXPECT_EQ(room.end, attention_backward_cuda_workspace_bytes(layout));
+    return room.stored_per_head > 0 ? room.kv_heads_at_once : 0;
+  };
+  EXPECT_EQ(heads_at_once(8, 1024), 8);  // all of them
+  EXPECT_EQ(heads_at_once(4, 4096), 4);  // within the wanted room
+  EXPECT_EQ(heads_at_once(2, 8192), 2);
+  EXPECT_EQ(heads_at_once(1, 16384), 2);  // beyond it, for tiles enough
+  EXPECT_EQ(heads_at_once(1, 32768), 0);  // computed again
+  layout.stored_limit_bytes = 0;
+  EXPECT_EQ(heads_at_once(4, 4096), 0);
+}
+
+// No length needs more blocks than the bound says that the room is made from.
+TEST(attention, stored_blocks_are_within_their_bound) {
+  for (std::int64_t length = 1; length < 3000; ++length) {
+    const double l = static_cast<double>(length);
+    EXPECT_LE(static_cast<double>(attention::stored_blocks(true, length)),
+              l * (l + 254) / 16384 + 1);
+    EXPECT_LE(static_cast<double>(attention::stored_blocks(false, length)),
+              l * (l + 190) / 8192 + 1);
+  }
 }
 
 TEST(attention, cost_counts_unmasked_pairs) {

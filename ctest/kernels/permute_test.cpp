@@ -87,7 +87,7 @@ TEST(permute, gather_copies_rows_and_leaves_the_rest) {
       const Values x = rounded(random.normal(s.n * s.width), storage);
       const Array xs(storage, {s.n * s.topk, s.width});
       on_queue([&](Queue& q) {
-        gather_rows(q, Array(storage, {s.n, s.width}, x), r.row_token, r.offsets, xs);
+        gather_rows(q, Array(storage, {s.n, s.width}, x), r.token_row, xs);
       });
       const Values tokens = r.row_token.values(), rows = xs.values();
       for (std::int64_t row = 0; row < s.n * s.topk; ++row)
@@ -143,7 +143,7 @@ TEST(permute, gather_and_combine_are_adjoint) {
   const Array gathered(Dtype::fp64, {s.n * s.topk, s.width}, Values(ys.size(), 0.0));
   const Array combined(Dtype::fp64, {s.n, s.width});
   on_queue([&](Queue& q) {
-    gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), r.row_token, r.offsets, gathered);
+    gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), r.token_row, gathered);
     combine_rows(q, Array(Dtype::fp64, {s.n * s.topk, s.width}, ys), r.token_row, combined, false);
   });
   const double one = dot(gathered.values(), ys), other = dot(x, combined.values());

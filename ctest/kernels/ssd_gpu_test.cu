@@ -230,6 +230,100 @@ TEST(ssd_gpu, clamped_steps) {
   compare({600, 4, 64, 1, 128, one_document(600), 1e-2, 0.2, 1, 16, 1, 0.02F, 0.08F});
 }
 
+/// One piece of a sequence, as a rank of a context-parallel group has it.
+struct Piece {
+  int begin, tokens;
+  const float* initial;  ///< state that enters
+  const float* dfinal;   ///< gradient of the state that leaves
+};
+
+/// Runs a piece of `run`'s problem in place of the whole; returns the state that leaves, its
+/// derivative by the state that enters, and that state's gradient.
+struct PieceResult {
+  PieceResult(const ScanRun& run, const Piece& piece)
+      : final_state(run.matrix), total_decay(run.p.heads), dinitial(run.matrix) {
+    SsdCudaShape shape = run.shape;
+    shape.tokens = piece.tokens;
+    const std::size_t begin = piece.begin;
+    SsdCudaForward forward;
+    SsdCudaBackward backward;
+    forward.xbc = backward.xbc = run.xbc.get() + begin * run.columns;
+    forward.dt_raw = backward.dt_raw = run.dt_raw.get() + begin * run.p.heads;
+    forward.a_log = backward.a_log = run.a_log.get();
+    forward.d = backward.d = run.d.get();
+    forward.dt_bias = backward.dt_bias = run.dt_bias.get();
+    forward.seq_idx = backward.seq_idx = run.seq_idx.get() + begin;
+    forward.initial_state = backward.initial_state = piece.initial;
+    forward.y = run.y.get() + begin * run.width;
+    forward.final_state = final_state.get();
+    forward.total_decay = total_decay.get();
+    const Buffer<std::byte> room(std::max(kernels::ssd_cuda_forward_workspace_bytes(shape),
+                                          kernels::ssd_cuda_backward_workspace_bytes(shape)));
+    forward.workspace = backward.workspace = room.get();
+    kernels::ssd_cuda_forward(shape, forward, nullptr);
+    if (piece.dfinal != nullptr) {
+      backward.dy = run.dy.get() + begin * run.width;
+      backward.dfinal_state = piece.dfinal;
+      backward.dxbc = run.dxbc.get() + begin * run.columns;
+      backward.ddt_raw = run.ddt_raw.get() + begin * run.p.heads;
+      backward.da_log = run.da_log.get();
+      backward.dd = run.dd.get();
+      backward.ddt_bias = run.ddt_bias.get();
+      backward.dinitial_state = dinitial.get();
+      kernels::ssd_cuda_backward(shape, backward, nullptr);
+    }
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  Buffer<float> final_state, total_decay, dinitial;
+};
+
+std::vector<double> as_doubles(const auto& values) {
+  std::vector<double> all;
+  for (const auto value : values) all.push_back(to_double(value));
+  return all;
+}
+
+TEST(ssd_gpu, pieces_hand_the_state_on) {
+  STOWAGE_NEED_GPU();
+  std::vector<int> seq_idx = one_document(1100);
+  for (int t = 300; t < 1100; ++t) seq_idx[t] = 1;  // the second document spans the cut
+  const ScanRun run({1100, 8, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 1}, std::random_device{}());
+  const Buffer<std::byte> room(std::max(kernels::ssd_cuda_forward_workspace_bytes(run.shape),
+                                        kernels::ssd_cuda_backward_workspace_bytes(run.shape)));
+  run.forward(nullptr, room.get());
+  run.backward(nullptr, room.get());
+  const auto y = as_doubles(run.y.host()), dxbc = as_doubles(run.dxbc.host());
+  const auto ddt = as_doubles(run.ddt_raw.host()), dinitial = as_doubles(run.dinitial.host());
+  const auto final_state = as_doubles(run.final_state.host());
+
+  const PieceResult first(run, {0, 700, run.initial.get(), nullptr});
+  const PieceResult second(run, {700, 400, first.final_state.get(), run.dfinal.get()});
+  const PieceResult back(run, {0, 700, run.initial.get(), second.dinitial.get()});
+  const auto same = [](const auto& got, const std::vector<double>& whole, std::size_t width) {
+    return relative_error(got, width, 0, whole, width);
+  };
+  EXPECT_LT(same(run.y.host(), y, run.width), kTolerance);
+  EXPECT_LT(same(second.final_state.host(), final_state, 128), kTolerance);
+  EXPECT_LT(same(run.dxbc.host(), dxbc, run.columns), kTolerance);
+  EXPECT_LT(same(run.ddt_raw.host(), ddt, run.p.heads), kTolerance);
+  EXPECT_LT(same(back.dinitial.host(), dinitial, 128), kTolerance);
+}
+
+TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
+  STOWAGE_NEED_GPU();
+  const ScanRun run({900, 8, 64, 2, 128, one_document(900), 1e-4, 1e-3, 0.1, 2},
+                    std::random_device{}());
+  const PieceResult with(run, {0, 900, run.initial.get(), nullptr});
+  const PieceResult without(run, {0, 900, nullptr, nullptr});
+  const auto decay = with.total_decay.host();
+  const auto initial = run.initial.host(), rest = without.final_state.host();
+  std::vector<double> expected(run.matrix);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    expected[i] = rest[i] + static_cast<double>(decay[i / (64 * 128)]) * initial[i];
+  }
+  EXPECT_LT(relative_error(with.final_state.host(), 128, 0, expected, 128), 1e-5);
+}
+
 TEST(ssd_gpu, same_bits_again_and_in_a_graph) {
   STOWAGE_NEED_GPU();
   const ScanRun run({3000, 16, 64, 2, 128, growing_documents(3000), 1e-3, 0.1, 1, 16}, 5);
@@ -252,7 +346,7 @@ TEST(ssd_gpu, same_bits_again_and_in_a_graph) {
   run.backward(stream, backward.get());
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-  for (int replay = 0; replay < 20; ++replay) {
+  for (int replay = 0; replay < 100; ++replay) {
     ASSERT_EQ(cudaMemsetAsync(run.y.get(), 0xFF, y.size() * sizeof(Bf16), stream), cudaSuccess);
     ASSERT_EQ(cudaMemsetAsync(run.dxbc.get(), 0xFF, dxbc.size() * sizeof(Bf16), stream),
               cudaSuccess);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "execution/error.hpp"
 #include "layers/model.hpp"
@@ -21,6 +23,31 @@ TEST(parameters, values_depend_on_seed_name_and_index_alone) {
   EXPECT_EQ(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(same, 1, 0.02, 8));
   EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(a, 2, 0.02, 4));
   EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(other, 1, 0.02, 4));
+}
+
+TEST(parameters, a_run_starts_from_them) {
+  TinyRun run(tiny_options("M*-E", execution::Dtype::fp32));
+  const layers::TrainerOptions& options = run.trainer().plan().options();
+  for (const Parameter& p : run.trainer().plan().model().parameters()) {
+    const std::vector<float> expected =
+        layers::initial_values(p, options.seed, options.model.init_std, options.model.layers());
+    EXPECT_EQ(run.read(p.name), std::vector<double>(expected.begin(), expected.end())) << p.name;
+  }
+}
+
+TEST(parameters, a_part_is_a_part_of_the_whole) {
+  constexpr std::size_t kCount = 200001;  // several blocks, and no even number of elements
+  for (const Init init : {Init::normal, Init::uniform_half, Init::a_log, Init::ones}) {
+    const Parameter p{"a", {kCount}, init};
+    const std::vector<float> whole = layers::initial_values(p, 1, 0.02, 4);
+    std::vector<float> pieces(kCount);
+    for (std::size_t first = 0; first < kCount; first += 70001) {
+      const std::size_t count = std::min<std::size_t>(70001, kCount - first);
+      layers::initial_values(p, 1, 0.02, 4, static_cast<std::int64_t>(first),
+                             std::span(pieces).subspan(first, count));
+    }
+    EXPECT_EQ(pieces, whole);
+  }
 }
 
 TEST(parameters, moments_of_the_normal_are_right) {

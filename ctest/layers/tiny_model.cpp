@@ -62,7 +62,10 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
 }
 
 TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
-    : backend_(execution::make_host_backend(host)),
+    : TinyRun(std::move(options), execution::make_host_backend(host)) {}
+
+TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
+    : backend_(std::move(backend)),
       trainer_(std::make_unique<layers::Trainer>(
           std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
 
@@ -95,6 +98,7 @@ void TinyRun::train(int index, double lr) {
   stage(executor, recorded.cu_seqlens, batch.cu_seqlens);
   stage_real(executor, recorded.loss_scale, {1.0 / batch.counted});
   stage_real(executor, recorded.schedule, {lr, 0.1});
+  stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   executor.step();
 }
 

@@ -116,8 +116,8 @@ TEST_F(collectives, two_objects_on_two_queues_do_not_mix) {
   for (int repeat = 0; repeat < 10; ++repeat) {
     std::fill(a.begin(), a.end(), 1.0F);
     std::fill(b.begin(), b.end(), 2.0F);
-    group->all_reduce(*comm, a.data(), 10'000, Dtype::fp32, Reduction::sum);
-    other->all_reduce(*second, b.data(), 10'000, Dtype::fp32, Reduction::sum);
+    group->all_reduce(*comm, 0, a.data(), 10'000, Dtype::fp32, Reduction::sum);
+    other->all_reduce(*second, 0, b.data(), 10'000, Dtype::fp32, Reduction::sum);
     comm->synchronize();
     second->synchronize();
     for (const float value : a) ASSERT_EQ(value, static_cast<float>(world.size()));
@@ -128,7 +128,7 @@ TEST_F(collectives, two_objects_on_two_queues_do_not_mix) {
 TEST_F(collectives, are_captured_into_graphs) {
   std::vector<double> values(100, 1.0);
   backend->begin_capture(*comm);
-  group->all_reduce(*comm, values.data(), 100, Dtype::fp64, Reduction::sum);
+  group->all_reduce(*comm, 0, values.data(), 100, Dtype::fp64, Reduction::sum);
   const auto graph = backend->end_capture(*comm);
   graph->launch(*comm);
   graph->launch(*comm);

@@ -18,7 +18,7 @@ void fail_in_queue(const parallel::Communicator& world) {
   const auto collectives = parallel::make_host_collectives(world, "world");
   if (world.rank() == 1) comm->enqueue([] { throw execution::Error(Exit::runtime, "op failed"); });
   float value = 1;
-  collectives->all_reduce(*comm, &value, 1, execution::Dtype::fp32, parallel::Reduction::sum);
+  collectives->all_reduce(*comm, 0, &value, 1, execution::Dtype::fp32, parallel::Reduction::sum);
   comm->synchronize();
 }
 

@@ -73,6 +73,22 @@ TEST(provenance, environment_is_an_allow_list) {
   EXPECT_TRUE(found);
 }
 
+TEST(provenance, folders_of_the_machine_are_left_out) {
+  EXPECT_EQ(without_folders("/opt/x/bin/train"), "train");
+  EXPECT_EQ(without_folders("run.output=\"/runs/a.h5\""), "run.output=\"a.h5\"");
+  EXPECT_EQ(without_folders("inputs/quickstart.toml"), "inputs/quickstart.toml");
+  EXPECT_EQ(without_folders("/a/b:/c/d/,1/2"), "b:d,1/2");
+  EXPECT_EQ(without_folders("/"), "");
+  const char* const argv[] = {"/opt/bin/stowage_train", "data.path=/data/book.txt"};
+  EXPECT_EQ(begin_run(2, argv, 1, 0).argv,
+            (std::vector<std::string>{"stowage_train", "data.path=book.txt"}));
+  for (const std::string& library : loaded_libraries())
+    EXPECT_EQ(library.find('/'), std::string::npos) << library;
+  setenv("OMP_TEST_FOLDER", "/somewhere/places", 1);
+  for (const auto& [name, value] : allowed_environment())
+    EXPECT_TRUE(name != "OMP_TEST_FOLDER" || value == Value(std::string("places")));
+}
+
 TEST(provenance, every_run_has_its_own_uuid) {
   const char* const argv[] = {"stowage_train", "a.toml"};
   const std::regex form("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}");

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+#include <memory>
+
+#include "ctest/kernels/packed.hpp"
+#include "ctest/kernels/support.hpp"
+#include "execution/cuda_backend.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_cuda.hpp"
+
+/// What the GPU tests of attention share: a problem with its tensors on the device, run there
+/// through the queue form or the launchers, and its results from the host in fp64.
+namespace stowage::kernels::test {
+
+/// An array and as many bytes of device memory.
+class DeviceArray {
+ public:
+  explicit DeviceArray(Array host) : host_(std::move(host)), info_(*host_.view().info) {
+    EXPECT_EQ(cudaMalloc(&address_, bytes() + 16), cudaSuccess);
+    upload();
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(address_); }
+
+  void upload() { copy(address_, host_address(), cudaMemcpyHostToDevice); }
+  Array download() {
+    copy(host_address(), address_, cudaMemcpyDeviceToHost);
+    return host_;
+  }
+  void poison() {
+    EXPECT_EQ(cudaMemset(address_, 0xff, bytes()), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // queues do not wait for this stream
+  }
+  void set(const Values& values) {
+    host_.set(values);
+    upload();
+  }
+
+  View view() const { return {std::span(&address_, 1), &info_}; }
+  operator View() const { return view(); }
+  Columns columns(std::int64_t first, std::int64_t count) const { return {view(), first, count}; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(address_);
+  }
+  std::size_t bytes() const { return info_.bytes(); }
+
+ private:
+  void* host_address() const { return host_.view().data[0]; }
+  void copy(void* to, const void* from, cudaMemcpyKind kind) const {
+    EXPECT_EQ(cudaMemcpy(to, from, bytes(), kind), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+
+  Array host_;
+  execution::TensorInfo info_;
+  void* address_ = nullptr;
+};
+
+inline bool no_gpu() {
+  int devices = 0;
+  return cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
+}
+
+#define STOWAGE_NEED_GPU() \
+  if (no_gpu()) GTEST_SKIP() << "no GPU"
+
+struct AttentionCase {
+  AttentionShape shape;
+  Packed packed;
+  Dtype storage = Dtype::bf16;
+  std::int64_t before = 0;  ///< columns in front of q, k and v in their tensor
+
+  std::int64_t q() const { return shape.heads * shape.head_dim; }
+  std::int64_t kv() const { return shape.kv_heads * shape.head_dim; }
+  std::int64_t k_first() const { return before + q(); }
+  std::int64_t v_first() const { return before + q() + kv(); }
+  std::int64_t width() const { return before + q() + 2 * kv(); }
+  std::int64_t documents() const { return static_cast<std::int64_t>(packed.starts.size()) - 1; }
+};
+
+inline AttentionShape attention_shape(std::int64_t heads, std::int64_t kv_heads,
+                                      std::int64_t head_dim, bool causal = true) {
+  return {heads, kv_heads, head_dim, causal, 1 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+/// o, lse, and dq | dk | dv as they lie in one tensor.
+struct AttentionResults {
+  Values o, lse, gradient;
+};
+
+/// Inputs as rounded to the storage type, and the results of the host in fp64 from them.
+class AttentionProblem {
+ public:
+  AttentionProblem(Random& random, AttentionCase c, double deviation = 1)
+      : c_(std::move(c)),
+        n_(c_.packed.tokens),
+        qkv_(rounded(random.normal(n_ * c_.width(), deviation), c_.storage)),
+        d_o_(rounded(random.normal(n_ * c_.q()), c_.storage)) {}
+
+  const AttentionCase& at() const { return c_; }
+  std::int64_t tokens() const { return n_; }
+  Array qkv(Dtype dtype) const { return {dtype, {n_, c_.width()}, qkv_}; }
+  Array d_o(Dtype dtype) const { return {dtype, {n_, c_.q()}, d_o_}; }
+
+  AttentionResults on_host() const {
+    const Dtype type = Dtype::fp64;
+    const Array qkv = this->qkv(type), d_o = this->d_o(type), cu_seqlens = c_.packed.cu_seqlens();
+    const Array seq_idx = c_.packed.seq_idx(), o(type, {n_, c_.q()}),
+                lse(type, {c_.shape.heads, n_});
+    const Array gradient(type, {n_, c_.width()});
+    const Array room =
+        workspace(attention_backward_workspace_bytes(c_.shape, n_, c_.documents(), type));
+    on_queue([&](Queue& queue) {
+      attention_forward(queue, c_.shape, qkv.columns(c_.before, c_.q()),
+                        qkv.columns(c_.k_first(), c_.kv()), qkv.columns(c_.v_first(), c_.kv()),
+                        cu_seqlens, seq_idx, o, lse, {});
+      attention_backward(queue, c_.shape, d_o, qkv.columns(c_.before, c_.q()),
+                         qkv.columns(c_.k_first(), c_.kv()), qkv.columns(c_.v_first(), c_.kv()), o,
+                         lse, cu_seqlens, seq_idx, gradient.columns(c_.before, c_.q()),
+                         gradient.columns(c_.k_first(), c_.kv()),
+                         gradient.columns(c_.v_first(), c_.kv()), room);
+    });
+    return {o.values(), lse.values(), columns_of(gradient, c_.before, c_.width() - c_.before)};
+  }
+
+ private:
+  AttentionCase c_;
+  std::int64_t n_;
+  Values qkv_, d_o_;
+};
+
+/// The tensors of a problem on the device; outputs and workspaces begin as NaN.
+class DeviceAttention {
+ public:
+  explicit DeviceAttention(const AttentionProblem& problem, std::size_t room_bytes = 0)
+      : c_(problem.at()),
+        n_(problem.tokens()),
+        qkv_(problem.qkv(c_.storage)),
+        d_o_(problem.d_o(c_.storage)),
+        cu_seqlens_(c_.packed.cu_seqlens()),
+        seq_idx_(c_.packed.seq_idx()),
+        o_(Array(c_.storage, {n_, c_.q()})),
+        lse_(Array(Dtype::fp32, {c_.shape.heads, n_})),
+        gradient_(Array(c_.storage, {n_, c_.width()})),
+        order_(workspace(std::max<std::size_t>(
+            1, attention_forward_workspace_bytes(c_.shape, n_, c_.documents(), c_.storage)))),
+        room_(workspace(std::max<std::size_t>(
+            room_bytes == 0 ? 1 : room_bytes,
+            attention_backward_workspace_bytes(c_.shape, n_, c_.documents(), c_.storage)))) {}
+
+  void forward(Queue& queue) {
+    attention_forward(queue, c_.shape, q(), k(), v(), cu_seqlens_, seq_idx_, o_, lse_, order_);
+  }
+  void backward(Queue& queue) {
+    attention_backward(queue, c_.shape, d_o_, q(), k(), v(), o_, lse_, cu_seqlens_, seq_idx_,
+                       gradient_.columns(c_.before, c_.q()),
+                       gradient_.columns(c_.k_first(), c_.kv()),
+                       gradient_.columns(c_.v_first(), c_.kv()), room_);
+  }
+
+  /// Both by the launchers, for a layout that the queue form does not make: `change` edits it.
+  template <class Change>
+  void launch(Queue& queue, Change&& change) {
+    AttentionLayout layout;
+    layout.storage = c_.storage;
+    layout.tokens = n_;
+    layout.heads = static_cast<int>(c_.shape.heads);
+    layout.kv_heads = static_cast<int>(c_.shape.kv_heads);
+    layout.head_dim = static_cast<int>(c_.shape.head_dim);
+    layout.causal = c_.shape.causal;
+    layout.scale = static_cast<float>(c_.shape.scale);
+    layout.documents = static_cast<int>(c_.documents());
+    layout.q_stride = layout.k_stride = layout.v_stride = c_.width();
+    layout.dq_stride = layout.dk_stride = layout.dv_stride = c_.width();
+    layout.o_stride = c_.q();
+    change(layout);
+    ASSERT_LE(attention_backward_cuda_workspace_bytes(layout), room_.bytes());
+    const auto* qkv = qkv_.as<execution::Bf16>();
+    auto* gradient = gradient_.as<execution::Bf16>();
+    const auto stream = static_cast<cudaStream_t>(queue.stream());
+    attention_forward_cuda(layout,
+                           {qkv + c_.before, qkv + c_.k_first(), qkv + c_.v_first(), o_.as<void>(),
+                            lse_.as<float>(), cu_seqlens_.as<int>(), order_.as<void>()},
+                           stream);
+    attention_backward_cuda(
+        layout,
+        {d_o_.as<void>(), qkv + c_.before, qkv + c_.k_first(), qkv + c_.v_first(), o_.as<void>(),
+         lse_.as<float>(), cu_seqlens_.as<int>(), gradient + c_.before, gradient + c_.k_first(),
+         gradient + c_.v_first(), room_.as<void>()},
+        stream);
+  }
+
+  void poison() {
+    for (DeviceArray* array : {&o_, &lse_, &gradient_, &order_, &room_}) array->poison();
+  }
+  /// Other documents of the same capacity, in the tensors that a captured graph reads.
+  void set_documents(const Packed& packed) {
+    cu_seqlens_.set(Values(packed.starts.begin(), packed.starts.end()));
+    seq_idx_.set(Values(packed.document.begin(), packed.document.end()));
+  }
+
+  AttentionResults results() {
+    return {o_.download().values(), lse_.download().values(),
+            columns_of(gradient_.download(), c_.before, c_.width() - c_.before)};
+  }
+
+ private:
+  Columns q() const { return qkv_.columns(c_.before, c_.q()); }
+  Columns k() const { return qkv_.columns(c_.k_first(), c_.kv()); }
+  Columns v() const { return qkv_.columns(c_.v_first(), c_.kv()); }
+
+  AttentionCase c_;
+  std::int64_t n_;
+  DeviceArray qkv_, d_o_, cu_seqlens_, seq_idx_, o_, lse_, gradient_, order_, room_;
+};
+
+/// A backend and its compute queue.
+struct Gpu {
+  std::unique_ptr<execution::Backend> backend = execution::make_cuda_backend();
+  std::unique_ptr<Queue> queue = backend->make_queue(execution::Lane::compute, "attention");
+};
+
+}  // namespace stowage::kernels::test

@@ -1,0 +1,116 @@
+// The fused head and loss on a GPU against the host reference in fp64.
+
+#include <cmath>
+
+#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/packed.hpp"
+#include "kernels/cross_entropy/linear_cross_entropy.hpp"
+#include "kernels/cross_entropy/loss_sum.hpp"
+#include "kernels/cross_entropy/row_chunk.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+struct Sizes {
+  std::int64_t tokens, vocabulary, width;
+  bool accumulate;
+};
+
+// One token, none, odd sizes, a vocabulary of several steps of a block, more rows than one chunk
+// with a part of a chunk at the end.
+constexpr Sizes kSizes[] = {{1, 1, 1, false},      {1, 7, 3, true},      {0, 8, 8, false},
+                            {13, 21, 5, false},    {70, 300, 33, true},  {130, 9001, 16, false},
+                            {64, 40000, 24, true}, {4500, 40, 16, true}, {300, 1024, 64, false}};
+
+class HeadAndLoss {
+ public:
+  HeadAndLoss(Dtype storage, const Sizes& s, const Values& h, const Values& w,
+              const std::vector<std::int32_t>& targets, const Values& old)
+      : s_(s),
+        sums_(execution::accumulation(storage)),
+        h_(storage, {s.tokens, s.width}, h),
+        w_(storage, {s.vocabulary, s.width}, w),
+        targets_(int32_array(targets)),
+        scale_(sums_, {1}, Values{0.37}),
+        losses_(sums_, {s.tokens}),
+        alone_(sums_, {s.tokens}),
+        total_(sums_, {2}),
+        dh_(storage, {s.tokens, s.width}),
+        dw_(s.accumulate ? Array(sums_, {s.vocabulary, s.width}, old)
+                         : Array(sums_, {s.vocabulary, s.width})),
+        room_(workspace(
+            linear_cross_entropy_workspace_bytes(s.tokens, s.vocabulary, s.width, storage))) {}
+
+  template <class At>
+  void enqueue(Queue& q, At& at) const {
+    linear_cross_entropy(q, at(h_), at(w_), at(targets_), at(scale_), at(losses_), at(dh_), at(dw_),
+                         at(room_), s_.accumulate);
+    linear_cross_entropy_loss(q, at(h_), at(w_), at(targets_), at(alone_), at(room_));
+    loss_sum(q, at(losses_), at(targets_), at(total_), false);
+    loss_sum(q, at(losses_), at(targets_), at(total_), true);
+  }
+  std::vector<Output> outputs() const {
+    const Dtype storage = h_.dtype();
+    const auto vocabulary = static_cast<double>(s_.vocabulary);
+    const double terms = vocabulary + static_cast<double>(s_.width + s_.tokens);
+    // A loss is a difference of two numbers near log V + 3 sqrt(D), of a size near 1 at least.
+    const double size = std::log(vocabulary) + 3 * std::sqrt(static_cast<double>(s_.width));
+    const double loss = s_.vocabulary == 1 ? 0 : size * tolerance(sums_, terms);
+    // The gradient of the logits is rounded to storage before its two products.
+    const double rounding = execution::epsilon(storage);
+    std::vector<Output> all = {{"losses", losses_, loss},
+                               {"losses alone", alone_, loss},
+                               {"sums", total_, loss + tolerance(sums_, terms)}};
+    if (s_.vocabulary > 1) {
+      all.push_back({"dh", dh_, tolerance(storage, terms, 16) + rounding});
+      all.push_back({"dw", dw_, tolerance(sums_, terms, 16) + rounding});
+    }
+    return all;
+  }
+
+ private:
+  Sizes s_;
+  Dtype sums_;
+  Array h_, w_, targets_, scale_, losses_, alone_, total_, dh_, dw_, room_;
+};
+
+TEST(cross_entropy_gpu, matches_fp64) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kDeviceTypes) {
+      SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
+      const double scale = 1 / std::sqrt(static_cast<double>(s.width));
+      const Values h = rounded(random.normal(s.tokens * s.width), storage);
+      const Values w = rounded(random.normal(s.vocabulary * s.width, scale), storage);
+      const Values old = rounded(random.normal(s.vocabulary * s.width), Dtype::fp32);
+      std::vector<std::int32_t> targets;
+      for (std::int64_t t = 0; t < s.tokens; ++t)
+        targets.push_back(
+            static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, s.vocabulary - 1)));
+      check_on_gpu(HeadAndLoss(storage, s, h, w, targets, old),
+                   HeadAndLoss(Dtype::fp64, s, h, w, targets, old), s.tokens == 300 ? 100 : 2);
+    }
+}
+
+TEST(cross_entropy_gpu, large_and_undefined_logits) {
+  STOWAGE_NEED_GPU_BACKEND();
+  const Sizes s{2, 5, 1, false};
+  const HeadAndLoss run(Dtype::fp32, s, {1, std::nan("")}, {3e4, -3e4, 0, 1, 2}, {1, 0}, {});
+  const auto losses =
+      on_gpu([&](Queue& q, auto& at) { run.enqueue(q, at); }, {run.outputs()[0].array})[0].values();
+  EXPECT_EQ(losses[0], 6e4);
+  EXPECT_TRUE(std::isnan(losses[1])) << "a NaN must reach the loss";
+}
+
+TEST(cross_entropy_gpu, chunks_are_nearly_equal) {
+  EXPECT_EQ(cross_entropy_device_chunk(16384, 65536), 2048);
+  EXPECT_EQ(cross_entropy_device_chunk(65536, 50304), 2560 - 2560 % 128);
+  EXPECT_EQ(cross_entropy_device_chunk(16384, 131072), 1024);
+  EXPECT_EQ(cross_entropy_device_chunk(5, 131072), 5);
+  EXPECT_EQ(cross_entropy_device_chunk(4500, 40), 2304);
+  EXPECT_EQ(cross_entropy_device_chunk(0, 40), 0);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ctest/kernels/device_array.hpp"
+
+namespace stowage::kernels::test {
+
+/// All bytes of an array.
+inline std::span<const std::byte> bytes_of(const Array& array) {
+  return {array.as<std::byte>().data(), array.view().info->bytes()};
+}
+
+/// The arrays of a test in device memory: `at(array)` is the view of its copy, made at first use.
+class DeviceMirror {
+ public:
+  View operator()(const Array& array) {
+    if (!array.view()) return {};
+    std::unique_ptr<DeviceArray>& copy = copies_[array.view().info];
+    if (!copy) copy = std::make_unique<DeviceArray>(array);
+    return copy->view();
+  }
+  Array host(const Array& array) const { return copies_.at(array.view().info)->host(); }
+  /// Puts the bytes of all arrays there again.
+  void restore() const {
+    for (const auto& [info, copy] : copies_) copy->upload();
+  }
+
+ private:
+  std::map<const execution::TensorInfo*, std::unique_ptr<DeviceArray>> copies_;
+};
+
+/// What `work(queue, at)` leaves in `outputs` on a GPU. Arrays are made before; the Arrays of the
+/// host keep what they have. Afterwards `replays` launches of a graph, each from the arrays as they
+/// were, must leave the same bits.
+template <class Work>
+std::vector<Array> on_gpu(const Work& work, const std::vector<Array>& outputs, int replays = 3) {
+  DeviceMirror at;
+  on_gpu_queue([&](Queue& queue) { work(queue, at); });
+  std::vector<Array> results;
+  for (const Array& output : outputs) results.push_back(at.host(output));
+  at.restore();
+  int different = 0;
+  const auto compare = [&] {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const Array again = at.host(outputs[i]);
+      different += !std::ranges::equal(bytes_of(again), bytes_of(results[i]));
+    }
+    at.restore();
+  };
+  if (replays > 0) on_gpu_queue([&](Queue& queue) { work(queue, at); }, replays, compare);
+  EXPECT_EQ(different, 0) << "replays left other bits";
+  return results;
+}
+
+}  // namespace stowage::kernels::test

@@ -1,0 +1,226 @@
+// The grouped products on a GPU against the host's in fp64, on inputs as rounded to storage.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "ctest/kernels/device_array.hpp"
+#include "ctest/kernels/support.hpp"
+#include "kernels/grouped_mlp/grouped_linear.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+// Rows of each expert, rows of none, and the extents of the matrices.
+struct Case {
+  std::vector<std::int32_t> counts;
+  std::int64_t spare, m, k;
+
+  std::int64_t experts() const { return static_cast<std::int64_t>(counts.size()); }
+  std::int64_t valid() const { return std::accumulate(counts.begin(), counts.end(), 0); }
+  std::int64_t rows() const { return valid() + spare; }
+  std::vector<std::int32_t> offsets() const {
+    std::vector<std::int32_t> sums{0};
+    for (const std::int32_t count : counts) sums.push_back(sums.back() + count);
+    return sums;
+  }
+};
+
+// Operands and results; rows of no expert hold NaN and are never to be read.
+struct Problem {
+  Problem(const Case& c, Dtype storage, Random& random)
+      : x(storage, {c.rows(), c.k}, spoiled(random.normal(c.rows() * c.k), c.valid() * c.k)),
+        dy(storage, {c.rows(), c.m}, spoiled(random.normal(c.rows() * c.m), c.valid() * c.m)),
+        w(storage, {c.experts(), c.m, c.k}, random.normal(c.experts() * c.m * c.k)),
+        offsets(int32_array(c.offsets())),
+        y(storage, {c.rows(), c.m}),
+        dx(storage, {c.rows(), c.k}),
+        more_dx(storage, {c.rows(), c.k}, random.normal(c.rows() * c.k)),
+        dw(execution::accumulation(storage), {c.experts(), c.m, c.k}),
+        more_dw(dw.dtype(), {c.experts(), c.m, c.k}, random.normal(c.experts() * c.m * c.k)) {}
+
+  static Values spoiled(Values values, std::int64_t valid) {
+    std::fill(values.begin() + valid, values.end(), std::numeric_limits<double>::quiet_NaN());
+    return values;
+  }
+
+  /// The same values in fp64, outputs poisoned.
+  Problem in_fp64(const Case& c) const {
+    Random unused;
+    Problem p(c, Dtype::fp64, unused);
+    for (const auto member :
+         {&Problem::x, &Problem::dy, &Problem::w, &Problem::more_dx, &Problem::more_dw})
+      (p.*member).set((this->*member).values());
+    return p;
+  }
+
+  Array x, dy, w, offsets, y, dx, more_dx, dw, more_dw;
+};
+
+// A problem's arrays in device memory.
+struct OnDevice {
+  explicit OnDevice(const Problem& p)
+      : x(p.x),
+        dy(p.dy),
+        w(p.w),
+        offsets(p.offsets),
+        y(p.y),
+        dx(p.dx),
+        more_dx(p.more_dx),
+        dw(p.dw),
+        more_dw(p.more_dw) {}
+
+  void upload_outputs() const {
+    for (const DeviceArray* a : {&y, &dx, &more_dx, &dw, &more_dw}) a->upload();
+  }
+  std::vector<Values> outputs() const {
+    std::vector<Values> all;
+    for (const DeviceArray* a : {&y, &dx, &more_dx, &dw, &more_dw})
+      all.push_back(a->host().values());
+    return all;
+  }
+
+  DeviceArray x, dy, w, offsets, y, dx, more_dx, dw, more_dw;
+};
+
+template <class Arrays>
+void enqueue(Queue& q, const Arrays& a) {
+  grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
+  grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
+  grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
+  grouped_linear_backward_weight(q, a.dy, a.x, a.offsets, a.dw, false);
+  grouped_linear_backward_weight(q, a.dy, a.x, a.offsets, a.more_dw, true);
+}
+
+// The rows that experts own agree, the others are as they were.
+void compare_rows(const char* what, const Array& before, const Values& actual,
+                  const Array& expected, std::int64_t valid, double tolerance) {
+  const auto end = [&](const Values& v) { return v.begin() + valid; };
+  const Values reference = expected.values();
+  if (valid > 0) {
+    EXPECT_LT(relative_error({actual.begin(), end(actual)}, {reference.begin(), end(reference)}),
+              tolerance)
+        << what;
+  }
+  const Values old = before.values();
+  for (auto i = static_cast<std::size_t>(valid); i < actual.size(); ++i)
+    ASSERT_TRUE(actual[i] == old[i] || (std::isnan(actual[i]) && std::isnan(old[i])))
+        << what << " beyond the last expert, element " << i;
+}
+
+void check(Random& random, const Case& c, Dtype storage) {
+  SCOPED_TRACE(std::to_string(c.experts()) + " experts, " + std::to_string(c.valid()) + " + " +
+               std::to_string(c.spare) + " rows, M " + std::to_string(c.m) + ", K " +
+               std::to_string(c.k) + ", " + std::string(execution::name(storage)));
+  const Problem p(c, storage, random);
+  const Problem exact = p.in_fp64(c);
+  on_queue([&](Queue& q) { enqueue(q, exact); });
+  const OnDevice device(p);
+  on_gpu_queue([&](Queue& q) { enqueue(q, device); });
+  const std::vector<Values> out = device.outputs();
+
+  const auto k = static_cast<double>(c.k), m = static_cast<double>(c.m);
+  compare_rows("y", p.y, out[0], exact.y, c.valid() * c.m, tolerance(storage, k));
+  compare_rows("dx", p.dx, out[1], exact.dx, c.valid() * c.k, tolerance(storage, m));
+  compare_rows("dx +=", p.more_dx, out[2], exact.more_dx, c.valid() * c.k, tolerance(storage, m));
+  const double rows = *std::max_element(c.counts.begin(), c.counts.end());
+  const double of_sums = tolerance(Dtype::fp32, std::max(rows, 1.0));
+  const Values zeros(exact.dw.size(), 0);
+  if (c.valid() > 0)
+    EXPECT_LT(relative_error(out[3], exact.dw.values()), of_sums);
+  else
+    EXPECT_EQ(out[3], zeros);
+  EXPECT_LT(relative_error(out[4], exact.more_dw.values()), of_sums);
+  // Experts without rows: zero when stored, untouched when added to.
+  const Values old = p.more_dw.values();
+  const auto size = static_cast<std::size_t>(c.m * c.k);
+  for (std::size_t e = 0; e < c.counts.size(); ++e) {
+    for (std::size_t i = e * size; i < (e + 1) * size && c.counts[e] == 0; ++i) {
+      ASSERT_EQ(out[3][i], 0);
+      ASSERT_EQ(out[4][i], old[i]);
+    }
+  }
+}
+
+std::vector<std::int32_t> random_counts(Random& random, int experts, std::int64_t largest) {
+  std::vector<std::int32_t> counts;
+  for (int e = 0; e < experts; ++e)
+    counts.push_back(static_cast<std::int32_t>(random.integer(0, largest)));
+  return counts;
+}
+
+TEST(grouped_linear_gpu, ragged_experts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {{1}, 0, 8, 8}, Dtype::bf16);
+  check(random, {{3, 0, 130, 64}, 5, 72, 88}, Dtype::bf16);
+  check(random, {{200, 1, 0, 77, 300}, 9, 416, 328}, Dtype::bf16);
+  check(random, {{1, 2, 3, 0, 127, 129, 191, 193}, 7, 176, 208}, Dtype::bf16);
+}
+
+TEST(grouped_linear_gpu, whole_tiles) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {{128, 256, 64, 0, 512}, 0, 384, 512}, Dtype::bf16);
+}
+
+TEST(grouped_linear_gpu, no_rows) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  for (const Dtype storage : {Dtype::bf16, Dtype::fp32}) {
+    check(random, {{0, 0, 0}, 3, 192, 64}, storage);
+    check(random, {{0, 0}, 0, 64, 64}, storage);
+  }
+}
+
+TEST(grouped_linear_gpu, one_expert_takes_all) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {{0, 0, 1500, 0}, 1, 264, 136}, Dtype::bf16);
+}
+
+TEST(grouped_linear_gpu, many_experts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {random_counts(random, 512, 20), 11, 64, 48}, Dtype::bf16);
+  check(random, {random_counts(random, 100, 150), 11, 104, 64}, Dtype::bf16);
+}
+
+TEST(grouped_linear_gpu, odd_extents_and_fp32) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  for (const Dtype storage : {Dtype::bf16, Dtype::fp32}) {
+    check(random, {{5, 0, 130, 64}, 5, 70, 90}, storage);
+    check(random, {{1}, 2, 1, 1}, storage);
+  }
+  check(random, {{33, 0, 65}, 0, 128, 64}, Dtype::fp32);
+}
+
+TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  const Case c{random_counts(random, 16, 300), 4, 256, 320};
+  const Problem p(c, Dtype::bf16, random);
+  const OnDevice device(p);
+  on_gpu_queue([&](Queue& q) { enqueue(q, device); });
+  const std::vector<Values> first = device.outputs();
+  const auto same = [](const std::vector<Values>& a, const std::vector<Values>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0) return false;
+    return true;
+  };
+  device.upload_outputs();
+  int different = 0;
+  on_gpu_queue([&](Queue& q) { enqueue(q, device); }, 100,
+               [&] {
+                 different += !same(device.outputs(), first);
+                 device.upload_outputs();
+               });
+  EXPECT_EQ(different, 0);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,236 @@
+// Norm and AdamW on a GPU against the host reference in fp64 on inputs as rounded to storage.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ctest/kernels/device_mirror.hpp"
+#include "ctest/kernels/support.hpp"
+#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/global_norm.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+constexpr auto kHere = [](const Array& array) { return array.view(); };
+
+struct Norm {
+  Norm(Dtype dtype, const std::vector<Values>& gradients, std::int32_t ok)
+      : norm(dtype, {1}), step_ok(int32_array({ok})) {
+    std::int64_t elements = 0;
+    for (const Values& values : gradients) {
+      const auto count = static_cast<std::int64_t>(values.size());
+      arrays.emplace_back(dtype, std::vector{count}, values);
+      elements += count;
+    }
+    room = workspace(
+        global_norm_workspace_bytes(elements, static_cast<std::int64_t>(gradients.size())));
+  }
+  template <class At>
+  void enqueue(Queue& q, At& at) const {
+    std::vector<View> views;
+    for (const Array& array : arrays) views.push_back(at(array));
+    global_norm(q, views, at(norm), at(step_ok), at(room));
+  }
+
+  std::vector<Array> arrays;
+  Array norm, step_ok, room;
+};
+
+TEST(optimizer_gpu, norm_matches_fp64) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  std::vector<std::int64_t> many(3000, 5);  // more than one table of arguments
+  many[7] = 0;
+  for (const std::vector<std::int64_t>& counts :
+       {std::vector<std::int64_t>{1}, {40000, 16384, 7, 16385, 0, 1 << 20}, many}) {
+    std::vector<Values> gradients;
+    for (const std::int64_t count : counts)
+      gradients.push_back(rounded(random.normal(count), Dtype::fp32));
+    const Norm gpu(Dtype::fp32, gradients, 1), host(Dtype::fp64, gradients, 1);
+    const auto results = on_gpu([&](Queue& q, auto& at) { gpu.enqueue(q, at); },
+                                {gpu.norm, gpu.step_ok}, counts.size() == 6 ? 100 : 2);
+    on_queue([&](Queue& q) { host.enqueue(q, kHere); });
+    // Summed in fp64, rounded to fp32 once.
+    EXPECT_LE(relative_error(results[0].values(), host.norm.values()),
+              2 * execution::epsilon(Dtype::fp32));
+    EXPECT_EQ(results[1].values(), Values{1});
+  }
+}
+
+TEST(optimizer_gpu, norm_guards_the_step) {
+  STOWAGE_NEED_GPU_BACKEND();
+  const auto step_ok = [](const std::vector<Values>& gradients, std::int32_t ok) {
+    const Norm n(Dtype::fp32, gradients, ok);
+    return on_gpu([&](Queue& q, auto& at) { n.enqueue(q, at); }, {n.step_ok})[0].values()[0];
+  };
+  const double huge = 3e38;
+  EXPECT_EQ(step_ok({{1, 2}, {huge}}, 1), 1) << "squares are summed in fp64";
+  EXPECT_EQ(step_ok({{1, 2}, {huge, huge}}, 1), 0);
+  EXPECT_EQ(step_ok({{1}, {std::nan(""), 2}}, 1), 0);
+  EXPECT_EQ(step_ok({{1}, {-std::numeric_limits<double>::infinity()}}, 1), 0);
+  EXPECT_EQ(step_ok({{1}}, 0), 0) << "a good norm does not mend a bad step";
+}
+
+// Parameters of `counts` elements with their states; every third one without decay.
+struct Optimizer {
+  struct Tensor {
+    Array parameter, master, gradient, m, v;
+  };
+
+  Optimizer(Dtype storage, bool with_master, std::int32_t ok, double clip_norm)
+      : schedule(execution::accumulation(storage), {2}, Values{0.01, 0.1}),
+        step(Dtype::int64, {1}, Values{6}),
+        norm(execution::accumulation(storage), {1}, Values{3.5}),
+        step_ok(int32_array({ok})),
+        clip(clip_norm),
+        storage_(storage),
+        with_master_(with_master) {}
+
+  void add(const Values& parameter, const Values& gradient, const Values& m, const Values& v) {
+    const Dtype sums = execution::accumulation(storage_);
+    const auto n = static_cast<std::int64_t>(m.size());
+    tensors.push_back({Array(storage_, {n}, parameter),
+                       with_master_ ? Array(sums, {n}, parameter) : Array(),
+                       Array(sums, {n}, gradient), Array(sums, {n}, m), Array(sums, {n}, v)});
+  }
+
+  template <class At>
+  void enqueue(Queue& q, At& at) const {
+    std::vector<AdamwTensor> list;
+    for (const Tensor& t : tensors)
+      list.push_back(
+          {at(t.parameter), at(t.master), at(t.gradient), at(t.m), at(t.v), list.size() % 3 != 2});
+    adamw(q, list, at(schedule), at(step), at(norm), clip, at(step_ok), {0.9, 0.95, 1e-8});
+    advance(q, at(step), at(step_ok));
+  }
+
+  std::vector<Array> outputs() const {
+    std::vector<Array> all{step};
+    for (const Tensor& t : tensors) {
+      all.insert(all.end(), {t.parameter, t.m, t.v});
+      if (with_master_) all.push_back(t.master);
+    }
+    return all;
+  }
+
+  Array schedule, step, norm, step_ok;
+  double clip;
+  std::vector<Tensor> tensors;
+
+ private:
+  Dtype storage_;
+  bool with_master_;
+};
+
+// The same numbers in fp64 and in the storage dtype.
+void add_random(Random& random, Dtype storage, const std::vector<std::int64_t>& counts,
+                Optimizer& gpu, Optimizer& host) {
+  const Dtype sums = execution::accumulation(storage);
+  for (const std::int64_t count : counts) {
+    const Values parameter = rounded(random.normal(count), storage);
+    const Values gradient = rounded(random.normal(count), sums);
+    const Values m = rounded(random.normal(count, 0.1), sums);
+    const Values v = rounded(random.uniform(count, 0, 0.1), sums);
+    gpu.add(parameter, gradient, m, v);
+    host.add(parameter, gradient, m, v);
+  }
+}
+
+// ||actual - expected|| against values of size 1 or larger: a moment's terms may cancel.
+double difference(const Values& actual, const Values& expected) {
+  double squares = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    squares += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+  const double size = std::max(dot(expected, expected), static_cast<double>(actual.size()));
+  return std::sqrt(squares / size);
+}
+
+TEST(optimizer_gpu, adamw_matches_fp64) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  const std::vector<std::int64_t> few{1, 9000, 33, 4096, 4095, 300000, 0, 2048};
+  const std::vector<std::int64_t> many(1200, 37);  // more than one table of arguments
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+    for (const bool with_master : {true, false})
+      for (const auto& [counts, clip] : {std::pair{few, 1.0}, {few, 0.0}, {many, 10.0}}) {
+        Optimizer gpu(storage, with_master, 1, clip), host(Dtype::fp64, with_master, 1, clip);
+        add_random(random, storage, counts, gpu, host);
+        const auto results = on_gpu([&](Queue& q, auto& at) { gpu.enqueue(q, at); }, gpu.outputs(),
+                                    counts.size() == 8 && clip > 0 ? 100 : 2);
+        on_queue([&](Queue& q) { host.enqueue(q, kHere); });
+        const std::vector<Array> expected = host.outputs();
+        // beta is rounded too, and 1 - beta is 20 times smaller: 20 epsilon on the moments.
+        const double sums = 64 * execution::epsilon(Dtype::fp32);
+        for (std::size_t i = 0; i < results.size(); ++i) {
+          if (results[i].size() == 0) continue;
+          const double allowed = sums + execution::epsilon(results[i].dtype());
+          EXPECT_LE(difference(results[i].values(), expected[i].values()), allowed)
+              << "output " << i;
+        }
+        EXPECT_EQ(results[0].values(), Values{7});
+      }
+}
+
+TEST(optimizer_gpu, parameter_is_the_rounded_master) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  Optimizer gpu(Dtype::bf16, true, 1, 1), host(Dtype::fp64, true, 1, 1);
+  add_random(random, Dtype::bf16, {5000}, gpu, host);
+  const auto& t = gpu.tensors[0];
+  const auto results =
+      on_gpu([&](Queue& q, auto& at) { gpu.enqueue(q, at); }, {t.parameter, t.master});
+  EXPECT_EQ(results[0].values(), rounded(results[1].values(), Dtype::bf16));
+}
+
+TEST(optimizer_gpu, a_bad_step_changes_nothing) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  Optimizer gpu(Dtype::bf16, true, 0, 1), host(Dtype::fp64, true, 0, 1);
+  add_random(random, Dtype::bf16, {5000, 3}, gpu, host);
+  const std::vector<Array> before = gpu.outputs();
+  const auto after = on_gpu([&](Queue& q, auto& at) { gpu.enqueue(q, at); }, gpu.outputs());
+  for (std::size_t i = 0; i < after.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(bytes_of(after[i]), bytes_of(before[i]))) << "output " << i;
+}
+
+// A view of an array without its first element: nothing lies on 16 bytes then.
+class Shifted {
+ public:
+  Shifted(const View& whole, const Array& array) : info_(*array.view().info) {
+    --info_.buffers[0].shape[0];
+    address_ = whole.as<std::byte>() + execution::size_bytes(array.dtype());
+  }
+  View view() const { return {std::span<void* const>(&address_, 1), &info_}; }
+
+ private:
+  execution::TensorInfo info_;
+  void* address_ = nullptr;
+};
+
+TEST(optimizer_gpu, tensors_may_lie_anywhere) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  Optimizer gpu(Dtype::bf16, true, 1, 1), host(Dtype::fp64, true, 1, 1);
+  add_random(random, Dtype::bf16, {50001}, gpu, host);
+  const auto work = [&](const Optimizer& o) {
+    return [&o](Queue& q, auto& at) {
+      const auto& t = o.tensors[0];
+      const auto shifted = [&](const Array& array) { return Shifted(at(array), array); };
+      const Shifted parameter = shifted(t.parameter), master = shifted(t.master);
+      const Shifted gradient = shifted(t.gradient), m = shifted(t.m), v = shifted(t.v);
+      const AdamwTensor tensor{parameter.view(), master.view(), gradient.view(),
+                               m.view(),         v.view(),      true};
+      adamw(q, std::span(&tensor, 1), at(o.schedule), at(o.step), at(o.norm), 1, at(o.step_ok), {});
+    };
+  };
+  const auto results = on_gpu(work(gpu), gpu.outputs());
+  on_queue([&](Queue& q) { work(host)(q, kHere); });
+  for (std::size_t i = 0; i < results.size(); ++i)
+    EXPECT_LE(difference(results[i].values(), host.outputs()[i].values()),
+              64 * execution::epsilon(Dtype::fp32) + execution::epsilon(results[i].dtype()))
+        << "output " << i;
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

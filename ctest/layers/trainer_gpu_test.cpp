@@ -1,0 +1,180 @@
+// Whole training steps on the GPU against the host backend: the same program and the same data.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "execution/cuda_backend.hpp"
+#include "execution/error.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+class trainer_gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+/// The sizes of the standard decks' heads, states and groups, for the kernels made for them.
+layers::TrainerOptions standard_options(const std::string& pattern, Dtype storage) {
+  layers::TrainerOptions options = tiny_options(pattern, storage);
+  layers::ModelConfig& model = options.model;
+  model.width = 256;
+  model.init_std = 0.05;
+  model.attention = {4, 2, 128, true, 10000.0};
+  model.mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state = 128, .chunk = 128};
+  model.mlp.ffn = 512;
+  model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};
+  options.state.bucket_elements = 200000;
+  return options;
+}
+
+TinyRun on_gpu(layers::TrainerOptions options) {
+  return TinyRun(std::move(options), execution::make_cuda_backend());
+}
+
+double relative_error(const std::vector<double>& value, const std::vector<double>& expected) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(value[i] - expected[i], 2);
+    norm += expected[i] * expected[i];
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+/// One step on both backends: the loss, and the gradient of every parameter by norm.
+void compare(layers::TrainerOptions options, double loss_tolerance, double tolerance) {
+  const bool frozen = options.precision.storage == Dtype::bf16;
+  if (frozen) options.model.moe.frozen_tokens = options.step.tokens;
+  TinyRun host(options);
+  TinyRun gpu = on_gpu(options);
+  for (TinyRun* run : {&host, &gpu}) {
+    if (frozen) run->freeze_routing();  // a tie would send a token elsewhere
+    run->train(1, 1e-2);
+    EXPECT_TRUE(run->step_ok());
+  }
+  EXPECT_EQ(gpu.loss()[1], host.loss()[1]);
+  EXPECT_NEAR(gpu.loss()[0], host.loss()[0], loss_tolerance * host.loss()[0]);
+  EXPECT_NEAR(gpu.grad_norm(), host.grad_norm(), tolerance * host.grad_norm());
+  for (const layers::Parameter& p : host.trainer().plan().model().parameters()) {
+    const std::string name = layers::gradient_name(p.name);
+    EXPECT_LT(relative_error(gpu.read(name), host.read(name)), tolerance) << name;
+  }
+}
+
+// fp32: sums of some hundred terms in another order, through some ten operators: 300 eps. Each
+// operator has its own, tighter test; this one is about the program.
+constexpr double kFp32 = 300 * 0x1p-23;
+// bf16: each of some ten operators rounds its result to 2^-9, on both sides.
+constexpr double kBf16 = 20 * 0x1p-9;
+
+TEST_F(trainer_gpu, starts_from_the_same_bits) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    const layers::TrainerOptions options = tiny_options("M*-E", dtype);
+    TinyRun host(options);
+    TinyRun gpu = on_gpu(options);
+    EXPECT_EQ(gpu.state(), host.state());
+  }
+}
+
+TEST_F(trainer_gpu, every_letter_in_fp32) {
+  for (const char* letter : {"-", "*", "M", "E"}) {
+    SCOPED_TRACE(letter);
+    compare(tiny_options(letter, Dtype::fp32), kFp32, kFp32);
+  }
+}
+
+TEST_F(trainer_gpu, all_letters_in_fp32) {
+  compare(tiny_options("M*-E", Dtype::fp32), kFp32, kFp32);
+}
+
+TEST_F(trainer_gpu, microbatches_in_fp32) {
+  layers::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  options.step.microbatches = 3;
+  compare(options, kFp32, kFp32);
+}
+
+TEST_F(trainer_gpu, variants_in_fp32) {
+  layers::TrainerOptions options = tiny_options("*-E", Dtype::fp32);
+  options.model.mlp.activation = kernels::Activation::swiglu;
+  options.model.tied_embeddings = true;
+  options.model.moe.sigmoid = false;
+  options.model.moe.shared_ffn = 0;
+  options.model.attention.rope = false;
+  compare(options, kFp32, kFp32);
+}
+
+TEST_F(trainer_gpu, every_letter_in_bf16) {
+  for (const char* letter : {"-", "*", "M", "E"}) {
+    SCOPED_TRACE(letter);
+    compare(tiny_options(letter, Dtype::bf16), kBf16, kBf16);
+  }
+}
+
+TEST_F(trainer_gpu, standard_sizes) {
+  compare(standard_options("M*-E", Dtype::fp32), kFp32, kFp32);
+  compare(standard_options("M*-E", Dtype::bf16), kBf16, kBf16);
+}
+
+std::vector<std::byte> state_after(const layers::TrainerOptions& options, int steps) {
+  TinyRun run = on_gpu(options);
+  for (int i = 0; i < steps; ++i) run.train(i, 1e-2);
+  return run.state();
+}
+
+TEST_F(trainer_gpu, repeats_to_the_bit) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
+    for (const auto& options : {tiny_options("M*-E", dtype), standard_options("M*-E", dtype)})
+      EXPECT_EQ(state_after(options, 3), state_after(options, 3));
+}
+
+TEST_F(trainer_gpu, allocates_nothing_after_set_up) {
+  TinyRun run = on_gpu(tiny_options("M*-E", Dtype::bf16));
+  const std::uint64_t before = run.backend().allocations();
+  std::size_t free_before = 0, free_after = 0, total = 0;
+  run.train(0, 1e-2);
+  run.trainer().device().synchronize();
+  ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
+  for (int i = 1; i < 5; ++i) run.train(i, 1e-2);
+  run.trainer().device().synchronize();
+  ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
+  EXPECT_EQ(run.backend().allocations(), before);
+  EXPECT_EQ(free_after, free_before);
+}
+
+TEST_F(trainer_gpu, a_bad_step_changes_nothing) {
+  TinyRun run = on_gpu(tiny_options("M*-E", Dtype::fp32));
+  run.train(0, 1e-2);
+  std::vector<double> weights = run.read("final_norm.weight");
+  weights[3] = std::numeric_limits<double>::quiet_NaN();
+  run.write("final_norm.weight", weights);
+  const char* const kept[] = {"layers.0.mamba.in_proj.weight",
+                              "adam_m/layers.0.mamba.in_proj.weight", "layers.3.router.bias"};
+  std::vector<std::vector<double>> before;
+  for (const char* name : kept) before.push_back(run.read(name));
+  run.train(1, 1e-2);
+  EXPECT_FALSE(run.step_ok());
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_EQ(run.read(kept[i]), before[i]) << kept[i];
+}
+
+TEST_F(trainer_gpu, too_large_a_plan_is_refused) {
+  layers::TrainerOptions options = tiny_options("-", Dtype::fp32);
+  options.slack_bytes = std::size_t{1} << 50;
+  try {
+    (void)on_gpu(options);
+    FAIL() << "an arena of a pebibyte";
+  } catch (const execution::Error& error) {
+    EXPECT_EQ(error.exit(), execution::Exit::environment);
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest
