@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -24,13 +25,19 @@ class Proof {
 
   void issue(int program) {
     program_ = program;
-    const Plan& plan = *programs_[static_cast<std::size_t>(program)].plan;
-    for_each_issued(plan, 2, [&](int step, int, int) { issue_step(step); });
-    const int main = queue_of(0);
-    for (int q = 0; q < static_cast<int>(plan.queues.size()); ++q)
-      if (!clocks_.before(clocks_.latest(queue_of(q)), main))
+    const Segment* segment = nullptr;
+    for_each_issued(plan(), 2, [&](int step, int, int) {
+      if (segment == nullptr) segment = launch_at(step);
+      issue_step(step);
+      if (segment != nullptr && segment->end == step + 1) {
+        end_launch(*segment);
+        segment = nullptr;
+      }
+    });
+    for (int q = 0; q < static_cast<int>(plan().queues.size()); ++q)
+      if (!clocks_.before(clocks_.latest(queue_of(q)), queue_of(0)))
         fault("queue {} is not joined at the end of program {}",
-              plan.queues[static_cast<std::size_t>(q)].name, current().name());
+              plan().queues[static_cast<std::size_t>(q)].name, current().name());
   }
 
  private:
@@ -60,6 +67,7 @@ class Proof {
   int count_events() {
     int events = 0;
     for (const PlannedProgram& planned : programs_) {
+      recorders_.push_back(recorders(*planned.plan));
       first_event_.push_back(events);
       events += planned.plan->events;
     }
@@ -113,12 +121,43 @@ class Proof {
     return describe(*planned.program, planned.plan->steps[static_cast<std::size_t>(s.step)]);
   }
 
+  /// Starts the launch of the segment that begins at a step, if one does.
+  const Segment* launch_at(int step) {
+    const auto& segments = plan().segments;
+    const auto found =
+        std::lower_bound(segments.begin(), segments.end(), step,
+                         [](const Segment& segment, int at) { return segment.begin < at; });
+    if (found == segments.end() || found->begin != step) return nullptr;
+    clocks_.launch(queue_of(found->queue));
+    return &*found;
+  }
+
+  /// What is not joined when a capture ends makes it fail.
+  void end_launch(const Segment& segment) {
+    const int origin = queue_of(segment.queue);
+    for (int q = 0; q < static_cast<int>(plan().queues.size()); ++q)
+      if (const int queue = queue_of(q);
+          clocks_.forked(queue) && !clocks_.before(clocks_.latest(queue), origin))
+        fault("graph {}: what was forked to queue {} is not joined", segment.name,
+              plan().queues[static_cast<std::size_t>(q)].name);
+    clocks_.end_launch();
+  }
+
+  /// A step of a graph is captured only if its queue is in the capture.
+  void check_captured(const Step& step, int queue) {
+    if (!clocks_.launching() || clocks_.forked(queue)) return;
+    fault("{} is not forked from its graph: on queue {} it would run at the capture",
+          describe(current(), step), plan().queues[static_cast<std::size_t>(step.queue)].name);
+  }
+
   void issue_step(int index) {
     const Step& step = plan().steps[static_cast<std::size_t>(index)];
     const int queue = queue_of(step.queue);
     stale_.clear();
     for (const int event : step.waits)
-      if (!clocks_.wait(queue, event_of(event))) stale_.push_back(event);
+      if (!clocks_.wait(queue, event_of(event)) || recorded_later(event, index))
+        stale_.push_back(event);
+    check_captured(step, queue);
     const int seen = static_cast<int>(history_.size());
     history_.push_back({program_, index});
     const Clocks::Node node = clocks_.issue(queue);
@@ -142,6 +181,11 @@ class Proof {
     });
   }
 
+  /// True if an event's record comes after a step in host order: its wait sees an older one.
+  bool recorded_later(int event, int step) const {
+    return recorders_[static_cast<std::size_t>(program_)][static_cast<std::size_t>(event)] > step;
+  }
+
   const Place& place_at(int index) const { return plan().places[static_cast<std::size_t>(index)]; }
 
   void read(const Step& step, const Place& place, ByteMap::Access access) {
@@ -159,7 +203,7 @@ class Proof {
                 describe(current(), step), tensor, content_name(range.content),
                 describe_seen(range.writer.step));
             reported = true;
-          } else if (!clocks_.before(range.writer.node, access.node.queue)) {
+          } else if (!clocks_.before(range.writer.node, access.node)) {
             fault("{} reads {} without an edge after its write by {}{}", describe(current(), step),
                   tensor, describe_seen(range.writer.step), stale_note());
             reported = true;
@@ -174,8 +218,7 @@ class Proof {
     const std::string& tensor = current().info(place.tensor).name;
     bool reported = false;
     const auto check = [&](const ByteMap::Access& earlier, std::int64_t content, const char* does) {
-      if (reported || earlier.step == access.step ||
-          clocks_.before(earlier.node, access.node.queue))
+      if (reported || earlier.step == access.step || clocks_.before(earlier.node, access.node))
         return;
       fault("{} writes {} over bytes of {} that {} may still be {}: missing edge{}",
             describe(current(), step), tensor, content_name(content), describe_seen(earlier.step),
@@ -200,6 +243,7 @@ class Proof {
   std::map<std::string, int> by_queue_name_;
   std::vector<std::vector<int>> queue_ids_;
   std::vector<int> first_event_;
+  std::vector<std::vector<int>> recorders_;  ///< by program and event: the step that records it
   Clocks clocks_;
   ByteMap maps_[kRegions];
   std::map<std::tuple<int, std::string, int>, std::int64_t> contents_;
