@@ -1,120 +1,102 @@
 #include "offload/planner.hpp"
 
+#include <algorithm>
 #include <vector>
 
+#include "execution/error.hpp"
+#include "offload/assembly.hpp"
 #include "offload/edges.hpp"
+#include "offload/hidden.hpp"
 #include "offload/lifetimes.hpp"
+#include "offload/manual.hpp"
 #include "offload/packing.hpp"
+#include "offload/prediction.hpp"
 
 namespace stowage::offload {
 namespace {
 
 using execution::align_up;
-using execution::Lane;
 using execution::Place;
 using execution::Plan;
 using execution::Program;
 using execution::Region;
-using execution::Step;
-using execution::Tensor;
 
-const char* queue_name(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::comm:
-      return "comm";
-    case Lane::d2h:
-      return "d2h";
-    case Lane::h2d:
-      return "h2d";
+std::vector<Leg> make_legs(const Program& program, const std::vector<Cargo>& cargo,
+                           const Reruns& reruns, const Choice& choice,
+                           const PlannerOptions& options) {
+  std::vector<Leg> legs(program.sections().size());
+  for (std::size_t s = 0; s < legs.size(); ++s) {
+    const int section = static_cast<int>(s);
+    legs[s].itinerary = make_itinerary(program, reruns, section, choice.decisions, options.rates);
+    legs[s].voyages = find_voyages(program, cargo, choice.decisions,
+                                   options.policy.min_tensor_bytes, section, legs[s].itinerary);
+    schedule(legs[s].voyages, legs[s].itinerary, options.rates);
   }
-  return "?";
+  return legs;
 }
 
-/// Queue 0 is compute; every other lane that the program uses gets one queue.
-std::vector<int> choose_queues(const Program& program, Plan& plan) {
-  std::vector<int> by_lane(4, -1);
-  const auto need = [&](Lane lane) {
-    int& queue = by_lane[static_cast<std::size_t>(lane)];
-    if (queue >= 0) return;
-    queue = static_cast<int>(plan.queues.size());
-    plan.queues.push_back({queue_name(lane), lane});
+/// Lets copies back start earlier, as far as the fullest moment of the plan does not grow.
+void hoist_all(const Plan& plan, std::vector<Leg>& legs, std::size_t alignment) {
+  const std::vector<std::size_t> live =
+      live_bytes_by_step(plan, live_ranges(plan), Region::transient, alignment);
+  const std::size_t fullest = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  for (Leg& leg : legs) {
+    std::vector<std::size_t> at_run;
+    for (const int step : leg.steps) at_run.push_back(live[static_cast<std::size_t>(step)]);
+    hoist(leg.voyages, leg.itinerary, at_run, fullest, alignment);
+  }
+}
+
+/// Gives all places of a region their offsets.
+void place(Plan& plan, Region region, std::size_t alignment) {
+  std::vector<LiveRange> ranges = live_ranges(plan);
+  const auto place_of = [&](const LiveRange& range) -> Place& {
+    return plan.places[static_cast<std::size_t>(range.place)];
   };
-  need(Lane::compute);
-  for (const execution::Op& op : program.ops()) need(op.lane);
-  return by_lane;
+  std::erase_if(ranges, [&](const LiveRange& range) { return place_of(range).region != region; });
+  std::vector<Block> blocks;
+  for (const LiveRange& range : ranges)
+    blocks.push_back({range.begin, range.end, align_up(place_of(range).bytes, alignment)});
+  const Packing packing = pack(blocks);
+  for (std::size_t i = 0; i < ranges.size(); ++i) place_of(ranges[i]).offset = packing.offsets[i];
+  plan.bytes[static_cast<int>(region)] = packing.bytes;
+  if (region == Region::transient) plan.live_bytes = packing.bound;
 }
 
-/// One place for each buffer of each tensor that is used; persistent ones where the layout says.
-class Placement {
- public:
-  Placement(const Program& program, const execution::PersistentLayout& layout, Plan& plan)
-      : program_(program), layout_(layout), plan_(plan), first_(program.tensors().size(), -1) {}
-
-  int first_place(Tensor tensor) {
-    int& first = first_[static_cast<std::size_t>(tensor.id)];
-    if (first >= 0) return first;
-    first = static_cast<int>(plan_.places.size());
-    const execution::TensorInfo& info = program_.info(tensor);
-    for (std::size_t b = 0; b < info.buffers.size(); ++b) {
-      Place place{tensor, static_cast<int>(b), Region::transient, 0, info.buffers[b].bytes()};
-      if (is_persistent(info.lifetime)) {
-        place.region = Region::persistent;
-        place.offset = layout_.place(info.name).offset;
-      }
-      plan_.places.push_back(place);
-    }
-    return first;
-  }
-
- private:
-  const Program& program_;
-  const execution::PersistentLayout& layout_;
-  Plan& plan_;
-  std::vector<int> first_;
-};
-
-void place_transients(Plan& plan, std::size_t alignment) {
-  const std::vector<LiveRange> ranges = live_ranges(plan);
-  std::vector<Block> blocks;
-  for (const LiveRange& range : ranges) {
-    const Place& place = plan.places[static_cast<std::size_t>(range.place)];
-    blocks.push_back({range.begin, range.end, align_up(place.bytes, alignment)});
-  }
-  const Packing packing = pack(blocks);
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    plan.places[static_cast<std::size_t>(ranges[i].place)].offset = packing.offsets[i];
-  plan.bytes[static_cast<int>(Region::transient)] = packing.bytes;
-  plan.live_bytes = packing.bound;
+void require_host_budget(const Plan& plan, const Policy& policy) {
+  const std::size_t bytes = plan.bytes[static_cast<int>(Region::host)];
+  const std::int64_t budget = policy.host_budget_bytes;
+  if (budget >= 0 && bytes > static_cast<std::size_t>(budget))
+    execution::throw_usage(
+        "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
+        "more",
+        budget, bytes, bytes - static_cast<std::size_t>(budget));
 }
 
 }  // namespace
 
-Plan plan_keep(const Program& program, const execution::PersistentLayout& layout,
-               const PlannerOptions& options) {
-  Plan plan;
-  plan.decisions.assign(program.tensors().size(), execution::Decision::keep);
-  plan.bytes[static_cast<int>(Region::persistent)] = layout.bytes();
-  const std::vector<int> queue_of = choose_queues(program, plan);
-  Placement placement(program, layout, plan);
-  for (const execution::Section& section : program.sections()) {
-    plan.sections.push_back({section.begin, section.end, section.repeat});
-    for (int i = section.begin; i < section.end; ++i) {
-      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
-      Step step;
-      step.op = i;
-      step.queue = queue_of[static_cast<std::size_t>(op.lane)];
-      for (const execution::Use& use : op.uses) {
-        const int first = placement.first_place(use.tensor);
-        for (std::size_t b = 0; b < program.info(use.tensor).buffers.size(); ++b)
-          step.places.push_back(first + static_cast<int>(b));
-      }
-      plan.steps.push_back(std::move(step));
-    }
+Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
+               const PlannerOptions& options, Choice* choice) {
+  const Policy& policy = options.policy;
+  const std::vector<Cargo> cargo = find_cargo(program);
+  const Reruns reruns(program);
+  Choice made = choose_manual(program, cargo, reruns, policy);
+  if (policy.keep_unhidden) keep_unhidden(program, cargo, reruns, policy, options.rates, made);
+  std::vector<Leg> legs = make_legs(program, cargo, reruns, made, options);
+  Plan plan = assemble(program, layout, made.decisions, policy.caps, legs);
+  if (std::any_of(legs.begin(), legs.end(), [](const Leg& leg) { return !leg.voyages.empty(); })) {
+    hoist_all(plan, legs, options.alignment);
+    plan = assemble(program, layout, made.decisions, policy.caps, legs);
   }
-  place_transients(plan, options.alignment);
+  choose_segments(program, plan, options.graphs);
+  place(plan, Region::transient, options.alignment);
+  place(plan, Region::host, options.alignment);
+  require_host_budget(plan, policy);
   add_edges(program, plan);
+  const Prediction prediction = predict(program, plan, options.rates);
+  plan.time_s = prediction.time_s;
+  plan.exposed_s = prediction.exposed_s;
+  if (choice != nullptr) *choice = std::move(made);
   return plan;
 }
 
