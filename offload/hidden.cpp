@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "offload/voyages.hpp"
-
 namespace stowage::offload {
 
 using execution::Decision;
@@ -37,18 +35,13 @@ std::vector<Tensor> find_unhidden(const std::vector<Voyage>& wanted, const Itine
 
 }  // namespace
 
-void keep_unhidden(const execution::Program& program, const std::vector<Cargo>& cargo,
-                   const Reruns& reruns, const Policy& policy, const Rates& rates, Choice& choice) {
-  for (std::size_t s = 0; s < program.sections().size(); ++s) {
-    const int section = static_cast<int>(s);
-    const Itinerary itinerary = make_itinerary(program, reruns, section, choice.decisions, rates);
-    const std::vector<Voyage> wanted =
-        find_voyages(program, cargo, choice.decisions, policy.min_tensor_bytes, section, itinerary);
-    for (const Tensor tensor : find_unhidden(wanted, itinerary, rates)) {
+void keep_unhidden(const Drafts& drafts, Choice& choice) {
+  const Draft draft = drafts.make(choice.decisions);
+  for (const Leg& leg : draft.legs)
+    for (const Tensor tensor : find_unhidden(leg.voyages, leg.itinerary, drafts.rates())) {
       choice.decisions[static_cast<std::size_t>(tensor.id)] = Decision::keep;
       choice.reasons[static_cast<std::size_t>(tensor.id)] = Reason::unhidden;
     }
-  }
 }
 
 }  // namespace stowage::offload

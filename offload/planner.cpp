@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "execution/error.hpp"
-#include "offload/assembly.hpp"
+#include "offload/automatic.hpp"
+#include "offload/draft.hpp"
 #include "offload/edges.hpp"
 #include "offload/hidden.hpp"
 #include "offload/lifetimes.hpp"
@@ -21,30 +22,27 @@ using execution::Plan;
 using execution::Program;
 using execution::Region;
 
-std::vector<Leg> make_legs(const Program& program, const std::vector<Cargo>& cargo,
-                           const Reruns& reruns, const Choice& choice,
-                           const PlannerOptions& options) {
-  std::vector<Leg> legs(program.sections().size());
-  for (std::size_t s = 0; s < legs.size(); ++s) {
-    const int section = static_cast<int>(s);
-    legs[s].itinerary = make_itinerary(program, reruns, section, choice.decisions, options.rates);
-    legs[s].voyages = find_voyages(program, cargo, choice.decisions,
-                                   options.policy.min_tensor_bytes, section, legs[s].itinerary);
-    schedule(legs[s].voyages, legs[s].itinerary, options.rates);
-  }
-  return legs;
+/// How often a budget that was not met is tried again with less.
+constexpr int kMostTries = 4;
+
+/// Transient bytes that the automatic policy may use; 0: it takes only what is free.
+std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
+  if (policy.kind != Policy::Kind::automatic || policy.device_budget_bytes == 0) return 0;
+  const auto budget = static_cast<std::size_t>(policy.device_budget_bytes);
+  if (budget <= layout.bytes())
+    execution::throw_usage(
+        "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
+        "{} bytes",
+        budget, layout.bytes());
+  return budget - layout.bytes();
 }
 
-/// Lets copies back start earlier, as far as the fullest moment of the plan does not grow.
-void hoist_all(const Plan& plan, std::vector<Leg>& legs, std::size_t alignment) {
-  const std::vector<std::size_t> live =
-      live_bytes_by_step(plan, live_ranges(plan), Region::transient, alignment);
-  const std::size_t fullest = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
-  for (Leg& leg : legs) {
-    std::vector<std::size_t> at_run;
-    for (const int step : leg.steps) at_run.push_back(live[static_cast<std::size_t>(step)]);
-    hoist(leg.voyages, leg.itinerary, at_run, fullest, alignment);
-  }
+Choice choose(const Drafts& drafts, std::size_t budget) {
+  const Policy& policy = drafts.policy();
+  if (policy.kind == Policy::Kind::automatic) return choose_automatic(drafts, budget);
+  Choice choice = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), policy);
+  if (policy.keep_unhidden) keep_unhidden(drafts, choice);
+  return choice;
 }
 
 /// Gives all places of a region their offsets.
@@ -63,7 +61,20 @@ void place(Plan& plan, Region region, std::size_t alignment) {
   if (region == Region::transient) plan.live_bytes = packing.bound;
 }
 
-void require_host_budget(const Plan& plan, const Policy& policy) {
+Plan make_steps(const Drafts& drafts, const Choice& choice, std::size_t limit) {
+  Draft draft =
+      limit == 0 ? drafts.make(choice.decisions) : drafts.make_within(choice.decisions, limit);
+  drafts.hoist(draft, draft.peak);
+  return std::move(draft.plan);
+}
+
+void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
+  const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
+  if (transient > 0 && needed > transient)
+    execution::throw_usage(
+        "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it, {} "
+        "more than are left",
+        policy.device_budget_bytes, needed, needed - transient);
   const std::size_t bytes = plan.bytes[static_cast<int>(Region::host)];
   const std::int64_t budget = policy.host_budget_bytes;
   if (budget >= 0 && bytes > static_cast<std::size_t>(budget))
@@ -77,21 +88,23 @@ void require_host_budget(const Plan& plan, const Policy& policy) {
 
 Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
                const PlannerOptions& options, Choice* choice) {
-  const Policy& policy = options.policy;
-  const std::vector<Cargo> cargo = find_cargo(program);
-  const Reruns reruns(program);
-  Choice made = choose_manual(program, cargo, reruns, policy);
-  if (policy.keep_unhidden) keep_unhidden(program, cargo, reruns, policy, options.rates, made);
-  std::vector<Leg> legs = make_legs(program, cargo, reruns, made, options);
-  Plan plan = assemble(program, layout, made.decisions, policy.caps, legs);
-  if (std::any_of(legs.begin(), legs.end(), [](const Leg& leg) { return !leg.voyages.empty(); })) {
-    hoist_all(plan, legs, options.alignment);
-    plan = assemble(program, layout, made.decisions, policy.caps, legs);
+  const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
+  const std::size_t budget = transient_budget(options.policy, layout);
+  Plan plan;
+  Choice made;
+  // Graphs and packing may need a little more than a draft says: then it gets that much less.
+  std::size_t limit = budget;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    made = choose(drafts, limit);
+    plan = make_steps(drafts, made, limit);
+    choose_segments(program, plan, options.graphs);
+    place(plan, Region::transient, options.alignment);
+    const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
+    if (budget == 0 || needed <= budget) break;
+    limit -= std::min(limit - 1, needed - budget);
   }
-  choose_segments(program, plan, options.graphs);
-  place(plan, Region::transient, options.alignment);
   place(plan, Region::host, options.alignment);
-  require_host_budget(plan, policy);
+  require_budgets(plan, options.policy, budget);
   add_edges(program, plan);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;

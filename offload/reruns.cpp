@@ -68,16 +68,19 @@ std::optional<std::vector<int>> Reruns::chain(Tensor tensor, int before,
                                               const std::vector<Decision>& decisions,
                                               const std::vector<char>& present) const {
   Search search{before, decisions, present, {}, {}, {}};
-  const auto& writers = writers_[static_cast<std::size_t>(tensor.id)];
-  if (writers.empty()) return std::nullopt;
-  const int layer = layer_[static_cast<std::size_t>(writers.front().op)];
-  if (!make(tensor.id, layer, search)) return std::nullopt;
+  if (!make(tensor.id, search)) return std::nullopt;
   return search.ops;
 }
 
-bool Reruns::make(int tensor, int layer, Search& search) const {
+int Reruns::home(int tensor) const {
+  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
+  return writers.empty() ? -1 : layer_[static_cast<std::size_t>(writers.front().op)];
+}
+
+bool Reruns::make(int tensor, Search& search) const {
   if (contains(search.made, tensor)) return true;
   if (contains(search.making, tensor)) return false;
+  const int layer = home(tensor);
   search.making.push_back(tensor);
   bool found = false;
   for (const int op : rerun_makers_[static_cast<std::size_t>(tensor)])
@@ -111,13 +114,12 @@ bool Reruns::try_producer(int op, int layer, Search& search) const {
 bool Reruns::have(int tensor, int producer, int layer, Search& search) const {
   const auto at = static_cast<std::size_t>(tensor);
   if (search.decisions[at] == Decision::recompute)
-    return search.present[at] || make(tensor, layer, search);
+    return search.present[at] || make(tensor, search);
   if (changed_between(tensor, producer, search.before)) return false;
   const Lifetime lifetime = program_.tensors()[at].lifetime;
   if (lifetime != Lifetime::scratch || last_use_[at] >= search.before) return true;
-  const int home = writers_[at].empty() ? -1 : layer_[static_cast<std::size_t>(writers_[at][0].op)];
   // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
-  return home < 0 || make(tensor, layer, search);
+  return home(tensor) < 0 || (home(tensor) == layer && make(tensor, search));
 }
 
 bool Reruns::changed_between(int tensor, int from, int to) const {

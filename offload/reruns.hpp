@@ -32,7 +32,8 @@ class Reruns {
   };
   struct Search;
 
-  bool make(int tensor, int layer, Search& search) const;
+  int home(int tensor) const;
+  bool make(int tensor, Search& search) const;
   bool try_producer(int op, int layer, Search& search) const;
   bool have(int tensor, int producer, int layer, Search& search) const;
   bool changed_between(int tensor, int from, int to) const;
