@@ -121,10 +121,13 @@ class ShapeCheck {
         segment.end > static_cast<int>(plan_.steps.size()))
       return fault("graph {} has steps [{}, {}), the one before it ends at {}", segment.name,
                    segment.begin, segment.end, after);
-    if (segment.queue < 0 || segment.queue >= static_cast<int>(plan_.queues.size()) ||
-        plan_.queues[static_cast<std::size_t>(segment.queue)].lane != Lane::compute)
-      return fault("graph {} is launched on queue {}, which is no compute queue", segment.name,
+    if (segment.queue < 0 || segment.queue >= static_cast<int>(plan_.queues.size()))
+      return fault("graph {} is launched on queue {}, which does not exist", segment.name,
                    segment.queue);
+    if (const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(segment.queue)];
+        queue.lane != Lane::compute)
+      return fault("graph {} is launched on queue {}, which is no compute queue", segment.name,
+                   queue.name);
     for (const StepRange& range : plan_.sections)
       if (range.repeat > 1 && segment.begin < range.end && segment.end > range.begin &&
           (segment.begin < range.begin || segment.end > range.end))

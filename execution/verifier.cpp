@@ -143,6 +143,18 @@ class Proof {
     clocks_.end_launch();
   }
 
+  /// Ranks match the communication of a group by its order, so it has one on every rank.
+  void check_communication(const Step& step, ByteMap::Access access) {
+    if (step.what != Step::What::run) return;
+    const auto& communication = current().ops()[static_cast<std::size_t>(step.op)].communication;
+    if (!communication) return;
+    ByteMap::Access& last = communicated_[communication->group];
+    if (!clocks_.before(last.node, access.node))
+      fault("{} may overtake {} in group {}: missing edge{}", describe(current(), step),
+            describe_seen(last.step), communication->group, stale_note());
+    last = access;
+  }
+
   /// A step of a graph is captured only if its queue is in the capture.
   void check_captured(const Step& step, int queue) {
     if (!clocks_.launching() || clocks_.forked(queue)) return;
@@ -161,6 +173,7 @@ class Proof {
     const int seen = static_cast<int>(history_.size());
     history_.push_back({program_, index});
     const Clocks::Node node = clocks_.issue(queue);
+    check_communication(step, {node, seen});
     touch(step, {node, seen});
     if (step.records >= 0) clocks_.record(queue, event_of(step.records));
   }
@@ -249,6 +262,7 @@ class Proof {
   std::map<std::tuple<int, std::string, int>, std::int64_t> contents_;
   std::vector<std::string> content_names_;
   std::vector<Seen> history_;
+  std::map<std::string, ByteMap::Access> communicated_;  ///< by group: the last step
   std::vector<int> stale_;
   int program_ = 0;
 };
