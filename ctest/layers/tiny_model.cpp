@@ -62,7 +62,10 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
 }
 
 TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
-    : backend_(execution::make_host_backend(host)),
+    : TinyRun(std::move(options), execution::make_host_backend(host)) {}
+
+TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
+    : backend_(std::move(backend)),
       trainer_(std::make_unique<layers::Trainer>(
           std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
 

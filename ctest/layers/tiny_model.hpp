@@ -13,10 +13,11 @@ namespace stowage::ctest {
 /// whose borders are no multiple of a chunk, and a tail.
 layers::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
-/// A trainer of tiny_options on the host backend, with data of its own.
+/// A trainer of tiny_options, by default on the host backend, with data of its own.
 class TinyRun {
  public:
   explicit TinyRun(layers::TrainerOptions options, execution::HostOptions host = {});
+  TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
 
   /// Stages batch `index` and issues a training step.
   void train(int index, double lr);
@@ -28,6 +29,7 @@ class TinyRun {
   double grad_norm();
 
   layers::Trainer& trainer() { return *trainer_; }
+  execution::Backend& backend() { return *backend_; }
   /// Content of a persistent tensor as doubles (fp64, fp32, bf16).
   std::vector<double> read(const std::string& tensor);
   void write(const std::string& tensor, const std::vector<double>& values);

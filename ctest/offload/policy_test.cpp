@@ -73,7 +73,6 @@ struct Sizes {
 offload::Rates machine(double mib_s) {
   offload::Rates rates;
   rates.flops_per_s = 1;
-  rates.efficiency = 1;
   rates.op_s = 0;
   rates.d2h_bytes_per_s = rates.h2d_bytes_per_s = static_cast<double>(kMiB) / mib_s;
   rates.duplex_bytes_per_s = 2 * rates.d2h_bytes_per_s;

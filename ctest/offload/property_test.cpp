@@ -148,7 +148,7 @@ bool is_rule(const std::string& fault) {
 
 TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
   int sound = 0, broken = 0, harmless = 0;
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const RandomProgram random(random_shape(seed));
     Rng rng(seed * 977);
     const Plan plan = offload::make_plan(random.program, random.layout, random_options(rng));
@@ -163,7 +163,6 @@ TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) 
     for (int i = 0; i < 12; ++i) {
       Plan mutated = plan;
       const std::string how = Mutator(rng, mutated).mutate();
-      if (how == "two steps swapped") continue;
       const std::vector<std::string> found = judge(mutated);
       // The verifier's checks of shape come first: the oracle takes them for granted.
       if (std::any_of(found.begin(), found.end(), is_rule)) continue;
@@ -174,9 +173,9 @@ TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) 
       ++(truth.empty() ? harmless : broken);
     }
   }
-  EXPECT_EQ(sound, 400);
-  EXPECT_GT(broken, 1000);
-  EXPECT_GT(harmless, 300);
+  EXPECT_EQ(sound, 200);
+  EXPECT_GT(broken, 600);
+  EXPECT_GT(harmless, 200);
 }
 
 }  // namespace
