@@ -23,7 +23,7 @@ using execution::Program;
 using execution::Region;
 
 /// How often a budget that was not met is tried again with less.
-constexpr int kMostTries = 4;
+constexpr int kMostTries = 8;
 
 /// Transient bytes that the automatic policy may use; 0: it takes only what is free.
 std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
@@ -101,7 +101,7 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
     place(plan, Region::transient, options.alignment);
     const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
     if (budget == 0 || needed <= budget) break;
-    limit -= std::min(limit - 1, needed - budget);
+    limit -= std::min(limit - 1, 2 * (needed - budget));
   }
   place(plan, Region::host, options.alignment);
   require_budgets(plan, options.policy, budget);

@@ -18,8 +18,8 @@ double Rates::time_s(const execution::Program& program, int op) const {
     case execution::Lane::compute:
       break;
   }
-  const double work_s = std::max(cost.flops / flops_per_s, cost.bytes / device_bytes_per_s);
-  return std::max(op_s, work_s / efficiency);
+  const double memory_s = cost.bytes / (device_bytes_per_s * memory_efficiency);
+  return scale * std::max({op_s, cost.flops / flops_per_s, memory_s});
 }
 
 double Rates::duplex_slowdown() const {

@@ -16,8 +16,10 @@ struct Rates {
   double link_bytes_per_s = 3.4e11;     ///< communication between ranks
   double copy_slowdown = 1.11;          ///< factor on compute beside a copy to the host
   double op_s = 2e-6;                   ///< least time of an op
-  /// What kernels reach of the rates above when nothing was measured.
-  double efficiency = 0.8;
+  /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
+  double memory_efficiency = 0.87;
+  /// Factor on the estimated times of ops, to fit a measured step.
+  double scale = 1;
   /// Measured time of each op of a program, by index; empty: estimated from its cost.
   std::vector<double> measured_s;
 
