@@ -5,7 +5,8 @@
 namespace stowage::offload {
 
 double Rates::time_s(const execution::Program& program, int op) const {
-  if (!measured_s.empty()) return measured_s[static_cast<std::size_t>(op)];
+  if (const auto at = static_cast<std::size_t>(op); at < measured_s.size() && measured_s[at] > 0)
+    return measured_s[at];
   const execution::Op& what = program.ops()[static_cast<std::size_t>(op)];
   const execution::Cost& cost = what.cost;
   switch (what.lane) {

@@ -20,7 +20,7 @@ struct Rates {
   double memory_efficiency = 0.87;
   /// Factor on the estimated times of ops, to fit a measured step.
   double scale = 1;
-  /// Measured time of each op of a program, by index; empty: estimated from its cost.
+  /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
   std::vector<double> measured_s;
 
   /// Time of one op of a program, alone on the machine.

@@ -1,6 +1,7 @@
 // stowage_bench_offload: memory against time, for many plans of one deck's training step.
 
 #include <fmt/core.h>
+#include <omp.h>
 
 #include <algorithm>
 
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
     drivers::Data data = drivers::open_data(deck, 0, 1);
     const std::unique_ptr<execution::Backend> backend = execution::make_host_backend();
     drivers::BenchOffload bench(deck, options, data, *backend);
-    drivers::OffloadReport report(deck, argc, argv);
+    drivers::OffloadReport report(deck, results::this_rank(0, omp_get_max_threads()), argc, argv);
     const auto outcomes =
         bench.run([&](const drivers::OffloadOutcome& outcome) { report.add(outcome); });
     return report.finish(outcomes, bench.fit());

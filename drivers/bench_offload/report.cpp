@@ -1,7 +1,6 @@
 #include "drivers/bench_offload/report.hpp"
 
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 
@@ -29,10 +28,11 @@ results::Summary added(const OffloadOutcome& outcome) {
 
 }  // namespace
 
-OffloadReport::OffloadReport(const inputs::Deck& deck, int argc, const char* const* argv) {
+OffloadReport::OffloadReport(const inputs::Deck& deck, const results::RankInfo& rank, int argc,
+                             const char* const* argv) {
   const results::RunInfo run =
       results::begin_run(argc, argv, 1, deck.get<std::int64_t>("run.seed"));
-  const std::vector<results::RankInfo> ranks{results::this_rank(0, omp_get_max_threads())};
+  const std::vector<results::RankInfo> ranks{rank};
   const results::ResultHeader header{.driver = "bench_offload",
                                      .deck_given = deck.given(),
                                      .deck_resolved = deck.text(),

@@ -14,7 +14,8 @@ namespace stowage::drivers {
 class OffloadReport {
  public:
   /// @throws Error (exit 2) if the result cannot be written
-  OffloadReport(const inputs::Deck& deck, int argc, const char* const* argv);
+  OffloadReport(const inputs::Deck& deck, const results::RankInfo& rank, int argc,
+                const char* const* argv);
 
   void add(const OffloadOutcome& outcome);
   /// Validates: every plan gave the bits of the one that keeps all, and kept its promise of memory.
