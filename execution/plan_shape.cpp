@@ -103,15 +103,15 @@ class ShapeCheck {
   }
 
   void check_records() {
-    const std::vector<int> recorder = recorders(plan_);
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
-      if (const int event = plan_.steps[i].records;
-          event >= 0 && recorder[static_cast<std::size_t>(event)] != static_cast<int>(i))
-        fault(
-            "event {} is recorded by {} and by {}", event, describe(program_, plan_.steps[i]),
-            describe(
-                program_,
-                plan_.steps[static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)])]));
+    recorder_ = recorders(plan_);
+    for (int i = 0; i < static_cast<int>(plan_.steps.size()); ++i) {
+      const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+      if (step.records < 0) continue;
+      const int at = recorder_[static_cast<std::size_t>(step.records)];
+      if (at != i)
+        fault("event {} is recorded by {} and by {}", step.records, describe(program_, step),
+              describe(program_, plan_.steps[static_cast<std::size_t>(at)]));
+    }
   }
 
   void check_segment(std::size_t index) {
@@ -136,14 +136,13 @@ class ShapeCheck {
   }
 
   void check_captured(const Segment& segment) {
-    const std::vector<int> recorder = recorders(plan_);
     for (int i = segment.begin; i < segment.end; ++i) {
       const Step& step = plan_.steps[static_cast<std::size_t>(i)];
       if (uses_ring(program_, step))
         fault("{} is in graph {}, but its host address changes from step to step",
               describe(program_, step), segment.name);
       for (const int event : step.waits)
-        if (const int at = recorder[static_cast<std::size_t>(event)]; at >= i && at < segment.end)
+        if (const int at = recorder_[static_cast<std::size_t>(event)]; at >= i && at < segment.end)
           fault("{} waits for event {}, which its graph {} records later", describe(program_, step),
                 event, segment.name);
     }
@@ -188,6 +187,7 @@ class ShapeCheck {
   const Program& program_;
   const Plan& plan_;
   std::vector<std::string>& faults_;
+  std::vector<int> recorder_;  ///< by event: the step that records it
 };
 
 }  // namespace
