@@ -43,8 +43,8 @@ struct Place {
 /// One thing that the executor issues.
 ///
 /// run and rerun: the op, with one place per buffer of each use, in order. copy_out and copy_in:
-/// two places, from and to. mark: no work; it carries the fork at the start, the join at the end, and
-/// joins with copies; places that it names keep their bytes until here.
+/// two places, from and to. mark: no work; it carries the fork at the start, the join at the end,
+/// and joins with copies; places that it names keep their bytes until here.
 struct Step {
   enum class What : unsigned char { run, rerun, copy_out, copy_in, mark };
 

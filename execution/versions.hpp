@@ -8,8 +8,8 @@
 namespace stowage::execution {
 
 /// Which value of each tensor the ops of a program read and write, if they run in program order: a
-/// tensor's value is told by how often it was written. A plan may issue steps in another order, move
-/// bytes, and compute them again; what every op sees must be the same.
+/// tensor's value is told by how often it was written. A plan may issue steps in another order,
+/// move bytes, and compute them again; what every op sees must be the same.
 class Versions {
  public:
   /// Sections that repeat are followed for two periods, as in for_each_issued(plan, 2, …).

@@ -18,7 +18,8 @@ struct OffloadCase {
 /// fraction of it, full recompute, what is free, and automatic plans within parts of the transient
 /// bytes that the first one needs; last what the deck itself asks for, if it asks for anything.
 ///
-/// @param base of the deck: rates, alignment, sizes  @param modes graph modes: "off", "scopes", "step"
+/// @param base of the deck: rates, alignment, sizes
+/// @param modes graph modes: "off", "scopes", "step"
 /// @param program to be planned: its module names are what moves
 /// @param persistent bytes that outlive a step  @param transient bytes that the first case needs
 std::vector<OffloadCase> offload_cases(const offload::PlannerOptions& base,
