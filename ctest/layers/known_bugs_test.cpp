@@ -1,4 +1,4 @@
-// Bugs that users of other systems met, by the thread that reports them (or by what went wrong): each
+// Bugs that users of other systems met, by the thread that reports them or by what went wrong: each
 // of them would show here.
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ struct Broken {
   Plan plan;
 };
 
-/// Takes every way away from `from` to `to` that is an event: all waits for what is recorded between.
+/// Takes away every way from `from` to `to` that is an event: waits for what is recorded between.
 void cut(Broken& broken, int from, int to) {
   const std::vector<int> recorder = recorders(broken.plan);
   for (int i = from + 1; i <= to; ++i)
