@@ -8,6 +8,7 @@
 #include "execution/error.hpp"
 #include "execution/verifier.hpp"
 #include "inputs/deck/check.hpp"
+#include "offload/cargo.hpp"
 #include "results/statistics.hpp"
 
 namespace stowage::drivers {
@@ -68,9 +69,12 @@ Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
   return plan;
 }
 
-void BenchOffload::make_device(std::size_t transient, std::size_t host) {
-  keep_.reset();
-  device_.reset();
+/// One device for all plans: the host has room for everything that may move.
+void BenchOffload::make_device(std::size_t transient) {
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  std::size_t host = 0;
+  for (const offload::Cargo& cargo : offload::find_cargo(program))
+    host += execution::align_up(program.info(cargo.tensor).bytes()) + execution::kAlignment;
   device_ = std::make_unique<execution::Device>(backend_, trainer_.layout(), transient, host);
   const layers::TrainerOptions& options = trainer_.options();
   for_each_initial_state(trainer_.model().parameters(), options.precision, options.seed,
@@ -86,6 +90,14 @@ std::unique_ptr<execution::Executor> BenchOffload::make_executor(const Plan& pla
   options.proven = true;
   return std::make_unique<execution::Executor>(trainer_.training().front()->recorded.program, plan,
                                                *device_, options);
+}
+
+/// Scales the estimated times of ops so that they make up the step that was measured.
+void BenchOffload::fit_rates(const Plan& keep) {
+  std::vector<double> times_s;
+  for (int i = 0; i < 2 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
+  fit_ = results::summarize(std::span(times_s).subspan(kWarmUp)).median / keep.time_s;
+  base_.rates.scale *= fit_;
 }
 
 double BenchOffload::step_s(execution::Executor& executor) {
@@ -122,39 +134,36 @@ void BenchOffload::measure(OffloadOutcome& outcome) {
   }
 }
 
+void BenchOffload::prepare(OffloadOutcome& outcome, const offload::PlannerOptions& options) {
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  try {
+    outcome.plan = plan(options);
+    outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
+                   static_cast<double>(device_->bytes(Region::transient));
+    outcome.rerun_s = rerun_s(program, outcome.plan, options.rates);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    outcome.refused = error.what();
+  }
+  for (const Region region : {Region::transient, Region::host})
+    if (outcome.plan.bytes[static_cast<int>(region)] > device_->bytes(region))
+      outcome.refused = "needs more memory than what is there for all plans";
+}
+
 std::vector<OffloadOutcome> BenchOffload::run(
     const std::function<void(const OffloadOutcome&)>& note) {
   const Plan& keep = trainer_.training().front()->plan;
   const execution::Program& program = trainer_.training().front()->recorded.program;
   const std::size_t transient = keep.bytes[static_cast<int>(Region::transient)];
-  make_device(transient, 0);
-  std::vector<double> times_s;
-  for (int i = 0; i < 2 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
-  const double measured_s = results::summarize(std::span(times_s).subspan(kWarmUp)).median;
-  fit_ = measured_s / keep.time_s;
-  base_.rates.scale *= fit_;
+  make_device(transient);
+  fit_rates(keep);
   std::vector<OffloadOutcome> outcomes;
-  std::size_t host = 0;
-  for (OffloadCase& one :
+  for (const OffloadCase& one :
        offload_cases(base_, options_.modes, program, trainer_.layout().bytes(), transient)) {
     if (!wanted(one.name)) continue;
     OffloadOutcome& outcome = outcomes.emplace_back();
     outcome.name = one.name;
-    try {
-      outcome.plan = plan(one.options);
-      outcome.rerun_s = rerun_s(program, outcome.plan, one.options.rates);
-      host = std::max(host, outcome.plan.bytes[static_cast<int>(Region::host)]);
-    } catch (const execution::Error& error) {
-      if (error.exit() != execution::Exit::usage) throw;
-      outcome.refused = error.what();
-    }
-  }
-  std::size_t most = transient;
-  for (const OffloadOutcome& outcome : outcomes)
-    most = std::max(most, outcome.plan.bytes[static_cast<int>(Region::transient)]);
-  make_device(most, host);
-  for (int i = 0; i < kWarmUp; ++i) step_s(*keep_);
-  for (OffloadOutcome& outcome : outcomes) {
+    prepare(outcome, one.options);
     if (outcome.refused.empty()) measure(outcome);
     note(outcome);
   }

@@ -29,7 +29,8 @@ struct OffloadOutcome {
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
   execution::ExecutorCounters counters;  ///< of one step
-  double rerun_s = 0;                    ///< predicted time of all that is computed again
+  double part = 1;     ///< its transient bytes, of those of the plan that keeps all
+  double rerun_s = 0;  ///< predicted time of all that is computed again
   std::vector<double> time_s;
   std::vector<double> keep_s;  ///< the other plan's steps in between
   bool same_bits = false;      ///< loss and gradient norm of every step are the other plan's
@@ -54,10 +55,12 @@ class BenchOffload {
   };
 
   execution::Plan plan(const offload::PlannerOptions& options) const;
-  void make_device(std::size_t transient, std::size_t host);
+  void make_device(std::size_t transient);
+  void fit_rates(const execution::Plan& keep);
   std::unique_ptr<execution::Executor> make_executor(const execution::Plan& plan);
   double step_s(execution::Executor& executor);
   Values values(execution::Executor& executor) const;
+  void prepare(OffloadOutcome& outcome, const offload::PlannerOptions& options);
   void measure(OffloadOutcome& outcome);
   bool wanted(const std::string& name) const;
 

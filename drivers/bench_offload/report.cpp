@@ -64,18 +64,15 @@ void OffloadReport::print(const OffloadOutcome& outcome) const {
   fmt::print(
       "#   {:<18}{:>9.3f}{:>7.1f}%{:>9.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>9.3f}"
       "{:>6}\n",
-      outcome.name, gib(transient),
-      keep_bytes_ == 0 ? 100.0
-                       : 100 * static_cast<double>(transient) / static_cast<double>(keep_bytes_),
-      gib(bytes(outcome, Region::host)), outcome.counters.copies_out, outcome.counters.reruns,
-      1e3 * time_s.median, percent(more.median),
+      outcome.name, gib(transient), 100 * outcome.part, gib(bytes(outcome, Region::host)),
+      outcome.counters.copies_out, outcome.counters.reruns, 1e3 * time_s.median,
+      percent(more.median),
       fmt::format("{:.2f}..{:.2f}", percent(more.ci95.low), percent(more.ci95.high)),
       1e3 * outcome.plan.time_s, 1e3 * outcome.plan.exposed_s,
       outcome.same_bits ? "same" : "OTHER");
 }
 
 void OffloadReport::add(const OffloadOutcome& outcome) {
-  if (keep_bytes_ == 0) keep_bytes_ = bytes(outcome, Region::transient);
   print(outcome);
   std::fflush(stdout);
   if (!outcome.refused.empty()) return;

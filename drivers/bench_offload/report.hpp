@@ -24,7 +24,6 @@ class OffloadReport {
  private:
   void print(const OffloadOutcome& outcome) const;
 
-  std::size_t keep_bytes_ = 0;
   std::unique_ptr<results::ResultSet> set_;
 };
 
