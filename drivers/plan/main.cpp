@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
                     "what goes where and why, predicted time. Needs no device.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {{"--tensors", "List every saved tensor", &options.tensors},
+         .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
+                     {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}}});
     if (world.rank() != 0) return execution::Exit::valid;
     if (!command.print_and_exit.empty()) {

@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "drivers/common/options.hpp"
 #include "drivers/plan/picture.hpp"
+#include "execution/verifier.hpp"
 #include "inputs/deck/check.hpp"
+#include "layers/stage.hpp"
 #include "offload/cargo.hpp"
 #include "offload/summary.hpp"
 
@@ -32,17 +35,28 @@ const char* text(Decision decision) {
   return "?";
 }
 
-std::string memory_text(const layers::TrainerPlan& plan) {
+/// A planned program, however it was made.
+struct Subject {
+  std::string title;
+  const execution::Program& program;
+  const execution::PersistentLayout& layout;
+  const execution::Plan& plan;
+  const offload::Choice& choice;
+  const offload::Rates& rates;
+};
+
+std::string memory_text(const Subject& subject) {
   std::string text = "# memory of one rank\n";
   const auto row = [&](std::string_view what, std::size_t bytes) {
     text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
   };
-  row("parameters", plan.layout().bytes(Lifetime::parameter));
-  row("gradients", plan.layout().bytes(Lifetime::gradient));
-  row("optimizer states", plan.layout().bytes(Lifetime::optimizer_state));
-  row("transient", plan.transient_bytes());
-  row("all device memory", plan.layout().bytes() + plan.transient_bytes());
-  row("pinned host memory", plan.host_bytes());
+  const execution::Plan& plan = subject.plan;
+  row("parameters", subject.layout.bytes(Lifetime::parameter));
+  row("gradients", subject.layout.bytes(Lifetime::gradient));
+  row("optimizer states", subject.layout.bytes(Lifetime::optimizer_state));
+  row("transient", plan.bytes[static_cast<int>(Region::transient)]);
+  row("all device memory", plan.device_bytes());
+  row("pinned host memory", plan.bytes[static_cast<int>(Region::host)]);
   return text;
 }
 
@@ -101,32 +115,89 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
   return text;
 }
 
-}  // namespace
+std::string text_of(const Subject& subject, const PlanOptions& options) {
+  const execution::PlannedProgram planned{&subject.program, &subject.plan};
+  execution::require_proven({&planned, 1});
+  const offload::Prediction prediction =
+      offload::predict(subject.program, subject.plan, subject.rates);
+  std::string text =
+      fmt::format("{}, {} steps, proven\n", subject.title, subject.plan.steps.size());
+  text += memory_text(subject);
+  text += "# transient memory over one step\n";
+  text += memory_picture(subject.program, subject.plan, prediction,
+                         static_cast<int>(options.columns), 20);
+  text +=
+      module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction));
+  if (options.tensors) text += tensors_text(subject.program, subject.choice);
+  return text + time_text(subject.program, subject.plan, subject.rates);
+}
 
-std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
+layers::TrainerOptions options_of(const inputs::Deck& deck) {
   const std::int64_t ranks = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
   layers::TrainerOptions trainer =
       trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
   const std::int64_t documents = deck.get<std::int64_t>("data.max_documents");
   trainer.capacities = {std::max(documents, deck.get<std::int64_t>("train.micro_batch_size"))};
   trainer.evaluation_microbatches = 0;
-  const layers::TrainerPlan plan(std::move(trainer));
-  plan.require_proven();
+  return trainer;
+}
+
+std::string title(const inputs::Deck& deck, int layers, const std::string& what) {
+  return fmt::format("# plan of {}: {} layers, {}, offload.policy {}",
+                     deck.get<std::string>("run.name"), layers, what,
+                     deck.get<std::string>("offload.policy"));
+}
+
+struct Stage {
+  int index;
+  int count;
+};
+
+/// "1/4" as a stage; the first is 0.
+Stage parse_stage(const std::string& text) {
+  Stage stage{-1, 0};
+  char rest = 0;
+  const int read = std::sscanf(text.c_str(), "%d/%d%c", &stage.index, &stage.count, &rest);
+  if (read != 2 || stage.index < 0 || stage.index >= stage.count)
+    execution::throw_usage("--stage {}: must be p/P with 0 <= p < P", text);
+  return stage;
+}
+
+std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
+  const Stage stage = parse_stage(options.stage);
+  layers::TrainerOptions trainer = options_of(deck);
+  trainer.model.pattern = layers::stage_pattern(trainer.model.pattern, stage.index, stage.count);
+  trainer.step.capacity = trainer.capacities.front();
+  trainer.planner.policy = offload_policy(deck, stage.index);
+  const int in_flight = std::min(stage.count - stage.index, trainer.step.microbatches);
+  layers::Model model(trainer.model, trainer.precision, 1);
+  const execution::PersistentLayout layout =
+      layers::lay_out_state(model.parameters(), model.states(), trainer.precision, trainer.state);
+  const execution::Program program = layers::record_stage(model, trainer.step, in_flight);
+  offload::Choice choice;
+  const execution::Plan plan = offload::make_plan(program, layout, trainer.planner, &choice);
+  return text_of({title(deck, trainer.model.layers(),
+                        fmt::format("stage {} of {} (\"{}\"), {} microbatches of {} tokens in "
+                                    "flight, embedding and head included",
+                                    stage.index, stage.count, trainer.model.pattern, in_flight,
+                                    trainer.step.tokens)),
+                  program, layout, plan, choice, trainer.planner.rates},
+                 options);
+}
+
+}  // namespace
+
+std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
+  if (!options.stage.empty()) return stage_text(deck, options);
+  const layers::TrainerPlan plan(options_of(deck));
   const auto& training = *plan.training().back();
-  const execution::Program& program = training.recorded.program;
-  const offload::Rates& rates = plan.options().planner.rates;
-  const offload::Prediction prediction = offload::predict(program, training.plan, rates);
-  std::string text = fmt::format(
-      "# plan of {}: {} layers, {} tokens a step and rank, offload.policy {}, {} steps, proven\n",
-      deck.get<std::string>("run.name"), plan.options().model.layers(),
-      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches},
-      deck.get<std::string>("offload.policy"), training.plan.steps.size());
-  text += memory_text(plan);
-  text += "# transient memory over one step\n";
-  text += memory_picture(program, training.plan, prediction, static_cast<int>(options.columns), 20);
-  text += module_text(offload::summarize(program, training.plan, training.choice, prediction));
-  if (options.tensors) text += tensors_text(program, training.choice);
-  return text + time_text(program, training.plan, rates);
+  const std::int64_t tokens =
+      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
+  return text_of(
+      {title(deck, plan.options().model.layers(), fmt::format("{} tokens a step and rank", tokens)),
+       training.recorded.program, plan.layout(), training.plan, training.choice,
+       plan.options().planner.rates},
+      options);
 }
 
 }  // namespace stowage::drivers

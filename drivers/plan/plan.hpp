@@ -10,6 +10,7 @@ namespace stowage::drivers {
 
 /// What stowage_plan is asked for besides the deck.
 struct PlanOptions {
+  std::string stage;          ///< "p/P": plan stage p of P with its microbatches in flight
   bool tensors = false;       ///< list every saved tensor
   std::int64_t columns = 96;  ///< width of the picture
 };
