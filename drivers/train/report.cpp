@@ -80,7 +80,10 @@ results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan) {
           {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
           {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
           {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
-          {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)}};
+          {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
+          {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)},
+          {"predicted step ms", 1e3 * training.plan.time_s},
+          {"predicted wait ms", 1e3 * training.plan.exposed_s}};
 }
 
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
@@ -101,6 +104,7 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   row("optimizer states", layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.transient_bytes());
   row("all device memory", layout.bytes() + plan.transient_bytes());
+  row("pinned host memory", plan.host_bytes());
   row("largest sum of live bytes", training.plan.live_bytes);
   text += "# transient at its fullest, by module\n";
   for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))
