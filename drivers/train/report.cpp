@@ -72,18 +72,22 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan) {
 
 results::Fields facts(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   const auto& training = *plan.training().back();
-  return {{"model", deck.get<std::string>("model.pattern")},
-          {"parameters", parameter_count(plan)},
-          {"dtype", deck.get<std::string>("train.dtype")},
-          {"tokens/step/rank",
-           plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
-          {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
-          {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
-          {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
-          {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
-          {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)},
-          {"predicted step ms", 1e3 * training.plan.time_s},
-          {"predicted wait ms", 1e3 * training.plan.exposed_s}};
+  results::Fields fields{
+      {"model", deck.get<std::string>("model.pattern")},
+      {"parameters", parameter_count(plan)},
+      {"dtype", deck.get<std::string>("train.dtype")},
+      {"tokens/step/rank",
+       plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
+      {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
+      {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
+      {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
+      {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
+      {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)}};
+  // A prediction is worth something for the machine that the deck describes.
+  if (deck.get<std::string>("machine.name").empty()) return fields;
+  fields.push_back({"predicted step ms", 1e3 * training.plan.time_s});
+  fields.push_back({"predicted wait ms", 1e3 * training.plan.exposed_s});
+  return fields;
 }
 
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
