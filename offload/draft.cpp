@@ -10,14 +10,7 @@ using execution::Decision;
 
 namespace {
 
-/// Predicted time that a section waits for bytes whose copies to the host are not done.
-double forced_wait_s(const Leg& leg) {
-  double wait_s = 0;
-  for (const Voyage& v : leg.voyages)
-    wait_s =
-        std::max(wait_s, v.out_end_s - leg.itinerary.start_s[static_cast<std::size_t>(v.released)]);
-  return wait_s;
-}
+constexpr int kHalvings = 10;
 
 /// What the copies to the host cost the compute beside them.
 double slowdown_s(const Leg& leg, const Rates& rates) {
@@ -45,6 +38,15 @@ void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) cons
   draft.peak = draft.live.empty() ? 0 : *std::max_element(draft.live.begin(), draft.live.end());
 }
 
+void Drafts::estimate(Draft& draft) const {
+  draft.time_s = 0;
+  for (std::size_t s = 0; s < draft.legs.size(); ++s) {
+    const Leg& leg = draft.legs[s];
+    draft.time_s += program_.sections()[s].repeat *
+                    (travel_time_s(leg.voyages, leg.itinerary, rates_) + slowdown_s(leg, rates_));
+  }
+}
+
 Draft Drafts::make(const std::vector<Decision>& decisions) const {
   Draft draft;
   for (std::size_t s = 0; s < program_.sections().size(); ++s) {
@@ -53,42 +55,56 @@ Draft Drafts::make(const std::vector<Decision>& decisions) const {
     leg.itinerary = make_itinerary(program_, reruns_, section, decisions, rates_);
     leg.voyages =
         find_voyages(program_, cargo_, decisions, policy_.min_tensor_bytes, section, leg.itinerary);
-    const double wait_s = schedule(leg.voyages, leg.itinerary, rates_);
-    draft.time_s += program_.sections()[s].repeat *
-                    (leg.itinerary.start_s.back() + wait_s + slowdown_s(leg, rates_));
+    draft.wait_s += schedule(leg.voyages, leg.itinerary, rates_);
     draft.legs.push_back(std::move(leg));
   }
   assemble(draft, decisions);
+  estimate(draft);
   return draft;
+}
+
+std::vector<std::size_t> Drafts::live_at_runs(const Draft& draft, const Leg& leg) {
+  std::vector<std::size_t> live;
+  for (const int step : leg.steps) live.push_back(draft.live[static_cast<std::size_t>(step)]);
+  return live;
+}
+
+void Drafts::squeeze(Draft& draft, std::size_t limit) const {
+  if (draft.peak <= limit) return;
+  for (Leg& leg : draft.legs) {
+    std::vector<std::size_t> live = live_at_runs(draft, leg);
+    offload::squeeze(leg.voyages, live, limit, alignment_);
+  }
+  const std::vector<Decision> decisions = draft.plan.decisions;
+  assemble(draft, decisions);
+  estimate(draft);
 }
 
 Draft Drafts::make_within(const std::vector<Decision>& decisions, std::size_t limit) const {
   Draft draft = make(decisions);
-  const double unforced_s = draft.time_s;
-  for (std::size_t last = draft.peak + 1; draft.peak > limit && draft.peak < last;) {
-    last = draft.peak;
-    for (Leg& leg : draft.legs) {
-      if (leg.steps.empty()) continue;
-      const auto live_at = [&](int step) { return draft.live[static_cast<std::size_t>(step)]; };
-      const auto fullest = std::max_element(leg.steps.begin(), leg.steps.end(),
-                                            [&](int a, int b) { return live_at(a) < live_at(b); });
-      if (live_at(*fullest) <= limit) continue;
-      const int run = static_cast<int>(fullest - leg.steps.begin());
-      for (Voyage& v : leg.voyages)
-        if (run > std::max(v.written, v.last_forward) && run < v.released) v.released = run;
-    }
-    assemble(draft, decisions);
-  }
-  draft.time_s = unforced_s;
-  for (std::size_t s = 0; s < draft.legs.size(); ++s)
-    draft.time_s += program_.sections()[s].repeat * forced_wait_s(draft.legs[s]);
+  squeeze(draft, limit);
   return draft;
+}
+
+Draft Drafts::make_smallest(const std::vector<Decision>& decisions, double most_s) const {
+  const Draft loose = make(decisions);
+  Draft best = loose;
+  std::size_t low = 0;
+  std::size_t high = loose.peak;
+  for (int i = 0; i < kHalvings && low < high; ++i) {
+    const std::size_t limit = low + (high - low) / 2;
+    Draft draft = loose;
+    squeeze(draft, limit);
+    const bool good = draft.peak <= limit && draft.time_s <= most_s;
+    (good ? high : low) = limit;
+    if (good) best = std::move(draft);
+  }
+  return best;
 }
 
 void Drafts::hoist(Draft& draft, std::size_t limit) const {
   for (Leg& leg : draft.legs) {
-    std::vector<std::size_t> at_run;
-    for (const int step : leg.steps) at_run.push_back(draft.live[static_cast<std::size_t>(step)]);
+    std::vector<std::size_t> at_run = live_at_runs(draft, leg);
     offload::hoist(leg.voyages, leg.itinerary, at_run, limit, alignment_);
   }
   const std::vector<Decision> decisions = draft.plan.decisions;

@@ -24,6 +24,8 @@ using execution::Region;
 
 /// How often a budget that was not met is tried again with less.
 constexpr int kMostTries = 8;
+/// Factor on time that counts as nothing.
+constexpr double kFree = 1.002;
 
 /// Transient bytes that the automatic policy may use; 0: it takes only what is free.
 std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
@@ -61,9 +63,16 @@ void place(Plan& plan, Region region, std::size_t alignment) {
   if (region == Region::transient) plan.live_bytes = packing.bound;
 }
 
+/// A plan that waits for copies anyway gives their bytes back as early as that costs nothing more.
+Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) {
+  if (limit > 0) return drafts.make_within(choice.decisions, limit);
+  Draft draft = drafts.make(choice.decisions);
+  if (draft.wait_s <= 0) return draft;
+  return drafts.make_smallest(choice.decisions, draft.time_s * kFree);
+}
+
 Plan make_steps(const Drafts& drafts, const Choice& choice, std::size_t limit) {
-  Draft draft =
-      limit == 0 ? drafts.make(choice.decisions) : drafts.make_within(choice.decisions, limit);
+  Draft draft = make_draft(drafts, choice, limit);
   drafts.hoist(draft, draft.peak);
   return std::move(draft.plan);
 }

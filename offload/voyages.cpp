@@ -122,6 +122,48 @@ double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const 
   return waited_s;
 }
 
+double travel_time_s(const std::vector<Voyage>& voyages, const Itinerary& itinerary,
+                     const Rates& rates) {
+  struct Calls {
+    std::vector<std::size_t> out, released, back, needed;
+  };
+  std::vector<Calls> calls(itinerary.runs.size() + 1);
+  const auto at = [&](int run) -> Calls& { return calls[static_cast<std::size_t>(run)]; };
+  for (const std::size_t v : by_need(voyages)) {
+    at(voyages[v].written).out.push_back(v);
+    at(voyages[v].released).released.push_back(v);
+    at(voyages[v].back).back.push_back(v);
+    at(voyages[v].needed).needed.push_back(v);
+  }
+  for (Calls& call : calls) std::sort(call.out.begin(), call.out.end());
+  std::vector<double> out_end_s(voyages.size(), 0), back_end_s(voyages.size(), 0);
+  double now_s = 0, d2h_free_s = 0, h2d_free_s = 0;
+  for (std::size_t r = 0; r < itinerary.runs.size(); ++r) {
+    for (const std::size_t v : calls[r].released) now_s = std::max(now_s, out_end_s[v]);
+    for (const std::size_t v : calls[r].back)
+      back_end_s[v] = h2d_free_s = std::max({h2d_free_s, now_s, out_end_s[v]}) +
+                                   rates.h2d_s(voyages[v].bytes) * rates.duplex_slowdown();
+    for (const std::size_t v : calls[r].needed) now_s = std::max(now_s, back_end_s[v]);
+    now_s += itinerary.start_s[r + 1] - itinerary.start_s[r];
+    for (const std::size_t v : calls[r].out)
+      out_end_s[v] = d2h_free_s = std::max(d2h_free_s, now_s) + rates.d2h_s(voyages[v].bytes);
+  }
+  return now_s;
+}
+
+void squeeze(std::vector<Voyage>& voyages, std::vector<std::size_t>& live, std::size_t limit,
+             std::size_t alignment) {
+  for (std::size_t r = 0; r < live.size(); ++r)
+    for (Voyage& v : voyages) {
+      if (live[r] <= limit) break;
+      const auto run = static_cast<int>(r);
+      if (run <= std::max(v.written, v.last_forward) || run >= v.released) continue;
+      for (int i = run; i < v.released; ++i)
+        live[static_cast<std::size_t>(i)] -= execution::align_up(v.bytes, alignment);
+      v.released = run;
+    }
+}
+
 void hoist(std::vector<Voyage>& voyages, const Itinerary& itinerary, std::vector<std::size_t>& live,
            std::size_t limit, std::size_t alignment) {
   const double lead_s = kLead * itinerary.start_s.back();

@@ -39,8 +39,19 @@ std::vector<Voyage> find_voyages(const execution::Program& program, const std::v
 
 /// Sets when each copy starts, by a model of the two directions: to the host as soon as the bytes
 /// are written, in order; back as late as all copies still arrive in time, with a margin.
-/// @return predicted time that runs wait for copies back
+/// @return by how much the latest copy back misses its run
 double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const Rates& rates);
+
+/// Predicted time of a section with its voyages as they are scheduled: a run waits where bytes are
+/// released before their copy is done, and for what it needs.
+double travel_time_s(const std::vector<Voyage>& voyages, const Itinerary& itinerary,
+                     const Rates& rates);
+
+/// Ends first stays earlier, the oldest first, so that no more than `limit` bytes are live at any
+/// run if that can be: who takes the bytes waits for their copies.
+/// @param live bytes that are live at each run; changed
+void squeeze(std::vector<Voyage>& voyages, std::vector<std::size_t>& live, std::size_t limit,
+             std::size_t alignment);
 
 /// Issues copies back earlier where memory allows, so that an error of the model is not waited for.
 /// @param live bytes that are live at each run, without what is hoisted; changed
