@@ -16,7 +16,7 @@ struct GraphOptions {
   /// Queues that graphs with copies or collectives are launched on in turn, so that a graph does
   /// not wait for what the ones before it still copy, in mode scopes. 0: all are launched on queue
   /// 0, as in mode step.
-  int replay_queues = 4;
+  int replay_queues = 16;
   /// Copies to the host leave their graph and are issued after the launch of the next one, or at
   /// the end of their section. In mode scopes.
   bool delay_until_graph = false;

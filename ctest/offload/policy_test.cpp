@@ -183,6 +183,19 @@ TEST(policy, what_could_not_come_back_in_time_stays) {
   EXPECT_NEAR(hidden.plan.exposed_s, 0, 1e-9);
 }
 
+TEST(policy, a_plan_that_waits_anyway_gives_bytes_back_early) {
+  // Copies take three times as long as all compute: backward waits for them all, whatever is done.
+  const Planned kept(manual({}, 3e-3));
+  const Planned slow(manual({kAlpha, kBeta}, 3e-3));
+  const Planned fast(manual({kAlpha, kBeta}, 1e-5));
+  EXPECT_GT(slow.plan.exposed_s, 0.05);
+  EXPECT_LT(slow.plan.bytes[1], kept.plan.bytes[1] / 2);
+  EXPECT_LT(fast.plan.bytes[1], kept.plan.bytes[1] / 2);
+  // Both directions of 24 MiB at 3 ms each, and at most all compute beside them.
+  EXPECT_GE(slow.plan.time_s, 2 * 24 * 3e-3);
+  EXPECT_LE(slow.plan.time_s, 2 * 24 * 3e-3 + kept.plan.time_s);
+}
+
 TEST(policy, listed_twice_is_recomputed_and_what_cannot_be_is_offloaded) {
   PlannerOptions options = manual({kAlpha, kBeta});
   options.policy.recompute = {kAlpha, kBeta};
