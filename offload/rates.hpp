@@ -14,8 +14,8 @@ struct Rates {
   double h2d_bytes_per_s = 5.54e10;     ///< and back
   double duplex_bytes_per_s = 1.01e11;  ///< sum of both directions at once
   double link_bytes_per_s = 3.4e11;     ///< communication between ranks
-  double copy_slowdown = 1.02;          ///< factor on compute beside a copy to the host, whole steps
-  double op_s = 2e-6;                   ///< least time of an op
+  double copy_slowdown = 1.02;  ///< factor on compute beside a copy to the host, whole steps
+  double op_s = 2e-6;           ///< least time of an op
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
   double memory_efficiency = 0.87;
   /// Factor on the estimated times of ops, to fit a measured step.
