@@ -119,6 +119,24 @@ def moved_or_computed_again_is_bitwise_equal(r):
 
 
 @case
+def graphs_are_bitwise_equal(r):
+    """The whole step and single layers as graphs, with copies and collectives in them."""
+    r.run("run.output=plain.h5", ranks=2)
+    layer = ["graphs.mode=scopes", 'graphs.scopes=["layer"]']
+    for name, keys in {
+            "step": ["graphs.mode=step"], "layer": layer,
+            "mixers": ["graphs.mode=scopes", 'graphs.scopes=["attn","mamba","moe_router"]'],
+            "warm": ["graphs.mode=step", "graphs.warmup_steps=2"],
+            "moved": ["graphs.mode=step", *EVERYTHING_LEAVES],
+            "delayed": [*layer, *EVERYTHING_LEAVES, "offload.delay_until_graph=true",
+                        "execution.delay_seed=4"],
+            "packed": ["graphs.mode=step", "graphs.max_packed_seqs=[3]"]}.items():
+        r.run(f"run.output={name}.h5", *keys, ranks=2)
+        assert_equal("plain.h5", f"{name}.h5")
+        assert_equal("plain.h5", f"{name}.h5", "grad_norm")
+
+
+@case
 def random_delays_change_no_bit(r):
     r.run("run.output=a.h5", ranks=2)
     r.run("run.output=b.h5", "execution.delay_seed=5", ranks=2)
