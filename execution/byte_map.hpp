@@ -22,7 +22,7 @@ class ByteMap {
     std::int64_t content = 0;  ///< identity of what the bytes hold
     std::size_t origin = 0;    ///< where the content starts
     Access writer;
-    std::vector<Access> readers;  ///< the latest of each queue
+    std::vector<Access> readers;  ///< the latest of each chain
   };
 
   /// The bytes [begin, end) hold `content` from now on; earlier readers are forgotten.
@@ -53,7 +53,7 @@ class ByteMap {
  private:
   static void note(std::vector<Access>& readers, Access reader) {
     for (Access& known : readers)
-      if (known.node.queue == reader.node.queue) {
+      if (known.node.chain == reader.node.chain) {
         known = reader;
         return;
       }

@@ -1,11 +1,26 @@
 #include "execution/executor.hpp"
 
+#include <algorithm>
+
 #include "execution/audit.hpp"
+#include "execution/capture.hpp"
 #include "execution/error.hpp"
 #include "execution/observer.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::execution {
+
+ExecutorCounters& ExecutorCounters::operator+=(const ExecutorCounters& other) {
+  launches += other.launches;
+  runs += other.runs;
+  reruns += other.reruns;
+  copies_out += other.copies_out;
+  copies_in += other.copies_in;
+  bytes_out += other.bytes_out;
+  bytes_in += other.bytes_in;
+  return *this;
+}
+
 Executor::Executor(const Program& program, Plan plan, Device& device,
                    const ExecutorOptions& options)
     : program_(program),
@@ -15,7 +30,7 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
       ring_(device.backend(), program, options.ring_slots),
       staged_(program.tensors().size(), 0) {
   const PlannedProgram planned{&program_, &plan_};
-  require_proven({&planned, 1});
+  if (!options_.proven) require_proven({&planned, 1});
   for (int r = 0; r < kRegions; ++r)
     STOWAGE_ASSERT(plan_.bytes[r] <= device_.bytes(static_cast<Region>(r)),
                    "program {} needs {} bytes of the {} region, the device has {}", program_.name(),
@@ -30,6 +45,7 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
     audit_ = std::make_unique<Audit>(device_.device_arena());
   }
   bind();
+  if (options_.warmup_steps == 0) capture();
 }
 
 Executor::~Executor() {
@@ -70,13 +86,91 @@ void Executor::step() {
                    "input {} of program {} was not staged", info.name, program_.name());
     staged_[i] = 0;
   }
+  if (!captured_ && steps_ >= options_.warmup_steps) capture();
   for (Observer* observer : observers_) observer->begin_step();
-  for (const StepRange& section : plan_.sections)
-    for (int repetition = 0; repetition < section.repeat; ++repetition)
-      for (int i = section.begin; i < section.end; ++i) issue(i);
+  issue_all();
   const auto slot = static_cast<std::size_t>(steps_ % options_.ring_slots);
   queues_[0]->record(*done_[slot]);
   ++steps_;
+}
+
+void Executor::capture() {
+  captured_ = true;
+  if (audit_) return;
+  CaptureEvents events(plan_);
+  for (const Segment& segment : plan_.segments) {
+    events.begin(device_.backend(), segment);
+    graphs_.push_back(capture(segment, events));
+    issued_by_graph_.push_back(count(segment.begin, segment.end));
+  }
+}
+
+std::unique_ptr<Graph> Executor::capture(const Segment& segment, CaptureEvents& events) {
+  Queue& origin = *queues_[static_cast<std::size_t>(segment.queue)];
+  device_.backend().begin_capture(origin);
+  for (int i = segment.begin; i < segment.end; ++i) {
+    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+    Queue& queue = *queues_[static_cast<std::size_t>(step.queue)];
+    events.wait(step, queue, events_);
+    work(step, bound_[static_cast<std::size_t>(i)], queue);
+    events.record(step, queue, events_);
+  }
+  return device_.backend().end_capture(origin);
+}
+
+std::vector<std::size_t> Executor::graph_nodes() const {
+  std::vector<std::size_t> nodes;
+  for (const auto& graph : graphs_) nodes.push_back(graph->nodes());
+  return nodes;
+}
+
+ExecutorCounters Executor::count(int begin, int end) const {
+  ExecutorCounters sum;
+  for (int i = begin; i < end; ++i) {
+    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+    sum.runs += step.what == Step::What::run;
+    sum.reruns += step.what == Step::What::rerun;
+    if (step.what != Step::What::copy_out && step.what != Step::What::copy_in) continue;
+    const bool out = step.what == Step::What::copy_out;
+    (out ? sum.copies_out : sum.copies_in) += 1;
+    (out ? sum.bytes_out : sum.bytes_in) +=
+        plan_.places[static_cast<std::size_t>(step.places[0])].bytes;
+  }
+  return sum;
+}
+
+void Executor::issue_all() {
+  // Steps of a segment may also be issued one by one: the proof holds for their own order too.
+  const bool seen = std::ranges::any_of(observers_, [](auto* o) { return o->sees_ops(); });
+  const std::size_t graphs = seen ? 0 : graphs_.size();
+  std::size_t next = 0;  // segment
+  int launched = 0;      // steps before this one, from the start of its segment, are in a graph
+  for (const StepRange& section : plan_.sections) {
+    const std::size_t first = next;
+    for (int repetition = 0; repetition < section.repeat; ++repetition) {
+      if (repetition > 0) {
+        next = first;
+        launched = section.begin;
+      }
+      for (int i = std::max(launched, section.begin); i < section.end; ++i) {
+        if (next < graphs && plan_.segments[next].begin == i) {
+          launch(next);
+          launched = plan_.segments[next++].end;
+          i = launched - 1;
+        } else {
+          issue(i);
+          counters_ += count(i, i + 1);
+        }
+      }
+    }
+  }
+}
+
+void Executor::launch(std::size_t segment) {
+  const auto queue = static_cast<std::size_t>(plan_.segments[segment].queue);
+  graphs_[segment]->launch(*queues_[queue]);
+  counters_ += issued_by_graph_[segment];
+  ++counters_.launches;
 }
 
 void Executor::issue(int index) {

@@ -12,18 +12,36 @@
 namespace stowage::execution {
 
 class Audit;
+class CaptureEvents;
 class Observer;
 
 struct ExecutorOptions {
   int ring_slots = 3;  ///< the host runs at most ring_slots - 1 steps ahead
-  bool audit = false;  ///< host backend: run op by op and check each op's declared uses
+  bool audit = false;  ///< host backend: run op by op and check each op's declared uses; no graphs
+  int warmup_steps = 0;  ///< issued op by op before the plan's graphs are captured
+  bool proven = false;   ///< the plan was proven already, with the others of the run
+};
+
+/// What an executor has issued since it was made. What a graph holds counts at every launch.
+struct ExecutorCounters {
+  long launches = 0;  ///< of graphs
+  long runs = 0;      ///< ops that ran, copies of inputs and outputs among them
+  long reruns = 0;
+  long copies_out = 0;
+  long copies_in = 0;
+  std::size_t bytes_out = 0;
+  std::size_t bytes_in = 0;
+
+  ExecutorCounters& operator+=(const ExecutorCounters& other);
+  friend bool operator==(const ExecutorCounters&, const ExecutorCounters&) = default;
 };
 
 /// Runs a plan, over and over. Decides nothing.
 class Executor {
  public:
-  /// Verifies the plan and binds every operand to its address. The program must outlive this.
-  /// @throws Error if the plan is not proven, or does not fit the device
+  /// Verifies the plan, binds every operand to its address and captures the plan's graphs. The
+  /// program must outlive this.
+  /// @throws Error if the plan is not proven, does not fit the device, or cannot be captured
   Executor(const Program& program, Plan plan, Device& device, const ExecutorOptions& options = {});
   ~Executor();
   Executor(const Executor&) = delete;
@@ -48,6 +66,9 @@ class Executor {
   const Program& program() const { return program_; }
   const Plan& plan() const { return plan_; }
   long steps() const { return steps_; }
+  const ExecutorCounters& counters() const { return counters_; }
+  /// Nodes of each graph, by segment; none before they are captured.
+  std::vector<std::size_t> graph_nodes() const;
 
  private:
   struct Bound {
@@ -57,7 +78,13 @@ class Executor {
 
   void bind();
   std::size_t slot_of(int ago) const;
+  void capture();
+  std::unique_ptr<Graph> capture(const Segment& segment, CaptureEvents& events);
+  /// What one execution of steps [begin, end) adds to the counters.
+  ExecutorCounters count(int begin, int end) const;
+  void issue_all();
   void issue(int index);
+  void launch(std::size_t segment);
   void work(const Step& step, const Bound& bound, Queue& queue);
   void copy_ring(const Op& op, const Bound& bound, Queue& queue);
 
@@ -72,6 +99,10 @@ class Executor {
   std::vector<std::unique_ptr<TimedEvent>> done_;  ///< by ring slot: the end of its step
   std::vector<Observer*> observers_;
   std::unique_ptr<Audit> audit_;
+  bool captured_ = false;
+  std::vector<std::unique_ptr<Graph>> graphs_;     ///< by segment; empty: not captured (yet)
+  std::vector<ExecutorCounters> issued_by_graph_;  ///< by segment
+  ExecutorCounters counters_;
   std::vector<char> staged_;  ///< by tensor id
   long steps_ = 0;
 };

@@ -52,6 +52,9 @@ struct Op {
   Launch launch;  ///< empty for the copies of inputs and outputs: the executor knows their slots
   std::optional<Communication> communication;
   int scope = -1;  ///< set by Program::append: the innermost open scope
+  /// Computes again what an earlier op wrote, from less: only reruns issue it, and it may write no
+  /// tensor for the first time.
+  bool only_rerun = false;
 };
 
 }  // namespace stowage::execution

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,8 +43,8 @@ struct Place {
 /// One thing that the executor issues.
 ///
 /// run and rerun: the op, with one place per buffer of each use, in order. copy_out and copy_in:
-/// two places, from and to. mark: no work; it carries the fork at the start and the join at the
-/// end.
+/// two places, from and to. mark: no work; it carries the fork at the start, the join at the end,
+/// and joins with copies; places that it names keep their bytes until here.
 struct Step {
   enum class What : unsigned char { run, rerun, copy_out, copy_in, mark };
 
@@ -55,11 +56,16 @@ struct Step {
   int records = -1;        ///< event, after the work
 };
 
-/// Steps [begin, end) that one graph launch covers.
+/// Steps [begin, end) that one graph launch covers. They are captured with `queue` as the origin: a
+/// step on another queue follows an event recorded in the segment, and what it does is joined again
+/// inside. A wait for an event that the segment has not recorded before becomes an external wait
+/// node, and an event that others wait for an external record node, so a copy may be waited for
+/// long before the graph ends.
 struct Segment {
   int begin = 0;
   int end = 0;
-  int queue = 0;
+  int queue = 0;     ///< that launches it
+  std::string name;  ///< "layer3 mamba backward"
 };
 
 /// A run of steps, executed `repeat` times; mirrors the program's sections.
@@ -74,6 +80,14 @@ struct QueueInfo {
   Lane lane = Lane::compute;
 };
 
+/// What may be under way between device and host at once; -1: no cap. A copy is under way from its
+/// issue until the main queue has waited for it, directly or not.
+struct CopyCaps {
+  int max_inflight = -1;        ///< copies to the host of one module name, when an op starts
+  std::int64_t d2h_bytes = -1;  ///< bytes to the host, when an op starts
+  std::int64_t h2d_bytes = -1;  ///< bytes from the host, when a copy starts; one alone always may
+};
+
 /// Everything that is decided about a program before it runs. Queue 0 is the main compute queue: a
 /// plan starts by forking from it and ends by joining it.
 struct Plan {
@@ -83,6 +97,7 @@ struct Plan {
   std::vector<StepRange> sections;
   std::vector<Segment> segments;
   std::vector<QueueInfo> queues;
+  CopyCaps caps;
   int events = 0;
   std::size_t bytes[kRegions] = {0, 0, 0};  ///< used of each region, aligned
   std::size_t live_bytes = 0;               ///< largest sum of live transient buffers, aligned each
@@ -91,6 +106,9 @@ struct Plan {
 
   std::size_t device_bytes() const { return bytes[0] + bytes[1]; }
 };
+
+/// The step that records each event, -1 if none does.
+std::vector<int> recorders(const Plan& plan);
 
 /// "h2d stage/tokens", "run layer3/mamba/ssd", …: how messages name a step.
 std::string describe(const Program& program, const Step& step);

@@ -17,6 +17,9 @@ class ShapeCheck {
     if (!faults_.empty()) return;
     check_sections();
     for (const Step& step : plan_.steps) check_step(step);
+    if (!faults_.empty()) return;
+    check_records();
+    for (std::size_t i = 0; i < plan_.segments.size(); ++i) check_segment(i);
   }
 
  private:
@@ -71,7 +74,8 @@ class ShapeCheck {
     }
     if (next != static_cast<int>(plan_.steps.size())) fault("steps lie outside all sections");
     for (std::size_t i = 0; i < runs.size(); ++i)
-      if (runs[i] != 1) fault("{} runs {} times in its section", program_.ops()[i].name, runs[i]);
+      if (runs[i] != (program_.ops()[i].only_rerun ? 0 : 1))
+        fault("{} runs {} times in its section", program_.ops()[i].name, runs[i]);
   }
 
   void check_step(const Step& step) {
@@ -95,6 +99,52 @@ class ShapeCheck {
         return check_copy(step, step_name, Region::transient);
       default:
         return check_operands(step, step_name);
+    }
+  }
+
+  void check_records() {
+    recorder_ = recorders(plan_);
+    for (int i = 0; i < static_cast<int>(plan_.steps.size()); ++i) {
+      const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+      if (step.records < 0) continue;
+      const int at = recorder_[static_cast<std::size_t>(step.records)];
+      if (at != i)
+        fault("event {} is recorded by {} and by {}", step.records, describe(program_, step),
+              describe(program_, plan_.steps[static_cast<std::size_t>(at)]));
+    }
+  }
+
+  void check_segment(std::size_t index) {
+    const Segment& segment = plan_.segments[index];
+    const int after = index == 0 ? 0 : plan_.segments[index - 1].end;
+    if (segment.begin < after || segment.begin >= segment.end ||
+        segment.end > static_cast<int>(plan_.steps.size()))
+      return fault("graph {} has steps [{}, {}), the one before it ends at {}", segment.name,
+                   segment.begin, segment.end, after);
+    if (segment.queue < 0 || segment.queue >= static_cast<int>(plan_.queues.size()))
+      return fault("graph {} is launched on queue {}, which does not exist", segment.name,
+                   segment.queue);
+    if (const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(segment.queue)];
+        queue.lane != Lane::compute)
+      return fault("graph {} is launched on queue {}, which is no compute queue", segment.name,
+                   queue.name);
+    for (const StepRange& range : plan_.sections)
+      if (range.repeat > 1 && segment.begin < range.end && segment.end > range.begin &&
+          (segment.begin < range.begin || segment.end > range.end))
+        fault("graph {} lies only partly in a section that repeats", segment.name);
+    check_captured(segment);
+  }
+
+  void check_captured(const Segment& segment) {
+    for (int i = segment.begin; i < segment.end; ++i) {
+      const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+      if (uses_ring(program_, step))
+        fault("{} is in graph {}, but its host address changes from step to step",
+              describe(program_, step), segment.name);
+      for (const int event : step.waits)
+        if (const int at = recorder_[static_cast<std::size_t>(event)]; at >= i && at < segment.end)
+          fault("{} waits for event {}, which its graph {} records later", describe(program_, step),
+                event, segment.name);
     }
   }
 
@@ -137,9 +187,14 @@ class ShapeCheck {
   const Program& program_;
   const Plan& plan_;
   std::vector<std::string>& faults_;
+  std::vector<int> recorder_;  ///< by event: the step that records it
 };
 
 }  // namespace
+
+bool uses_ring(const Program& program, const Step& step) {
+  return step.what == Step::What::run && !program.ops()[static_cast<std::size_t>(step.op)].launch;
+}
 
 void check_shape(const Program& program, const Plan& plan, std::vector<std::string>& faults) {
   ShapeCheck(program, plan, faults).run();

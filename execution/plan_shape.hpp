@@ -16,6 +16,9 @@ void for_each_operand(const Program& program, const Op& op, const Step& step, Vi
       visit(use, step.places[next++]);
 }
 
+/// True for the copy of an input or an output, whose pinned slot is another one in each step.
+bool uses_ring(const Program& program, const Step& step);
+
 /// Checks what can be seen without order: that a plan's steps are those of its program, with
 /// operands, queues, events and places that exist and fit. Appends what is wrong to `faults`.
 void check_shape(const Program& program, const Plan& plan, std::vector<std::string>& faults);

@@ -127,6 +127,7 @@ Cost Program::cost() const {
   for (const Section& section : sections_)
     for (int i = section.begin; i < section.end; ++i) {
       const Cost& cost = ops_[static_cast<std::size_t>(i)].cost;
+      if (ops_[static_cast<std::size_t>(i)].only_rerun) continue;
       sum = sum + Cost{cost.flops * section.repeat, cost.bytes * section.repeat};
     }
   return sum;

@@ -80,7 +80,7 @@ class Program {
   const std::vector<Scope>& scopes() const { return scopes_; }
   /// The tensor of this name, or no tensor.
   Tensor find(std::string_view name) const;
-  /// Sum over the ops of one step, repeats included.
+  /// Sum over the ops of one step, repeats included, reruns left out.
   Cost cost() const;
 
  private:

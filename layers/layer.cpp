@@ -29,28 +29,31 @@ Stream Layer::forward(Recorder& recorder, Stream stream) {
   const auto scope = recorder.program().enter(mixer_->scope(), index_, recorder.batch().slot);
   const std::int64_t n = recorder.tokens();
   Saved& kept = at_slot(saved_, recorder.batch().slot);
-  const Tensor w = recorder.parameter(norm_);
   kept.normed = recorder.saved("normed", {n, width_}, mixer_->input_module());
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, mixer_->norm_module());
-  const double eps = epsilon_;
-  const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(),
-                                                      static_cast<bool>(stream.delta));
-  if (stream.delta) {
-    kept.sum = recorder.saved("sum", {n, width_}, mixer_->norm_module());
-    recorder.compute("norm", cost,
-                     {read(stream.x), read(stream.delta), read(w), write(kept.sum),
-                      write(kept.normed), write(kept.rstd)},
-                     [eps](execution::Queue& q, Views v) {
-                       kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
-                     });
-  } else {
-    kept.sum = stream.x;
-    recorder.compute("norm", cost, {read(stream.x), read(w), write(kept.normed), write(kept.rstd)},
-                     [eps](execution::Queue& q, Views v) {
-                       kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
-                     });
-  }
+  kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, mixer_->norm_module()) : stream.x;
+  record_norm(recorder, stream, kept);
   return {kept.sum, mixer_->forward(recorder, kept.normed)};
+}
+
+/// The norm is of the stored sum, so it can be repeated without what was added to it.
+void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const {
+  const std::int64_t n = recorder.tokens();
+  const double eps = epsilon_;
+  const Tensor w = recorder.parameter(norm_);
+  const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), false);
+  std::vector<Use> uses{read(kept.sum), read(w), write(kept.normed), write(kept.rstd)};
+  const Launch norm = [eps](execution::Queue& q, Views v) {
+    kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
+  };
+  if (!stream.delta) return recorder.compute("norm", cost, std::move(uses), norm);
+  recorder.compute("norm", kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), true),
+                   {read(stream.x), read(stream.delta), read(w), write(kept.sum),
+                    write(kept.normed), write(kept.rstd)},
+                   [eps](execution::Queue& q, Views v) {
+                     kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
+                   });
+  recorder.rerun_only("norm_again", cost, std::move(uses), norm);
 }
 
 Tensor Layer::backward(Recorder& recorder, Tensor dsum) {

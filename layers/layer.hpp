@@ -65,6 +65,7 @@ class Layer {
   };
 
   std::string prefix() const;
+  void record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const;
 
   std::int64_t width_;
   double epsilon_;

@@ -49,11 +49,21 @@ Tensor Recorder::gradient(const Parameter& parameter) {
 }
 
 void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
+  append(name, cost, std::move(uses), std::move(launch), false);
+}
+
+void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
+  append(name, cost, std::move(uses), std::move(launch), true);
+}
+
+void Recorder::append(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
+                      bool only_rerun) {
   execution::Op op;
   op.name = full_name(name);
   op.uses = std::move(uses);
   op.cost = cost;
   op.launch = std::move(launch);
+  op.only_rerun = only_rerun;
   program_.append(std::move(op));
 }
 

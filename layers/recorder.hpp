@@ -67,9 +67,14 @@ class Recorder {
   }
 
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
+  /// what is kept for backward.
+  void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
 
  private:
   std::string full_name(std::string_view name) const;
+  void append(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
+              bool only_rerun);
 
   Program& program_;
   Precision precision_;

@@ -21,26 +21,29 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
   for (const std::int64_t capacity : options_.capacities) {
     StepShape shape = options_.step;
     shape.capacity = capacity;
+    offload::PlannerOptions planner = options_.planner;
+    if (options_.largest_graphed > 0 && capacity > options_.largest_graphed)
+      planner.graphs.mode = offload::GraphOptions::Mode::off;
     auto training = std::make_unique<Training>();
     training->recorded =
         record_training(model_, shape, options_.optimizer, layout_, options_.all_reduce);
-    training->plan = offload::plan_keep(training->recorded.program, layout_, options_.planner);
+    training->plan =
+        offload::make_plan(training->recorded.program, layout_, planner, &training->choice);
     training_.push_back(std::move(training));
     if (options_.evaluation_microbatches == 0) continue;
     shape.microbatches = options_.evaluation_microbatches;
     auto evaluation = std::make_unique<Evaluation>();
     evaluation->recorded = record_evaluation(model_, shape, options_.all_reduce);
-    evaluation->plan = offload::plan_keep(evaluation->recorded.program, layout_, options_.planner);
+    evaluation->plan = offload::make_plan(evaluation->recorded.program, layout_, planner);
     evaluation_.push_back(std::move(evaluation));
   }
 }
 
-std::size_t TrainerPlan::transient_bytes() const {
+std::size_t TrainerPlan::bytes(execution::Region region) const {
   std::size_t most = 0;
-  const auto transient = static_cast<int>(execution::Region::transient);
-  for (const auto& training : training_) most = std::max(most, training->plan.bytes[transient]);
-  for (const auto& evaluation : evaluation_)
-    most = std::max(most, evaluation->plan.bytes[transient]);
+  const auto at = static_cast<int>(region);
+  for (const auto& training : training_) most = std::max(most, training->plan.bytes[at]);
+  for (const auto& evaluation : evaluation_) most = std::max(most, evaluation->plan.bytes[at]);
   return most;
 }
 
@@ -55,17 +58,20 @@ void TrainerPlan::require_proven() const {
 
 Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend)
     : plan_(std::move(plan)),
-      device_(backend, plan_->layout(), plan_->transient_bytes(), 0, plan_->options().slack_bytes) {
+      device_(backend, plan_->layout(), plan_->transient_bytes(), plan_->host_bytes(),
+              plan_->options().slack_bytes) {
   plan_->require_proven();
   const TrainerOptions& options = plan_->options();
+  execution::ExecutorOptions executor = options.executor;
+  executor.proven = true;
   set_initial_state(device_, plan_->model().parameters(), options.precision, options.seed,
                     options.model.init_std, options.model.layers());
   for (const auto& training : plan_->training())
-    training_.push_back(std::make_unique<execution::Executor>(
-        training->recorded.program, training->plan, device_, options.executor));
+    training_.push_back(std::make_unique<execution::Executor>(training->recorded.program,
+                                                              training->plan, device_, executor));
   for (const auto& evaluation : plan_->evaluation())
     evaluation_.push_back(std::make_unique<execution::Executor>(
-        evaluation->recorded.program, evaluation->plan, device_, options.executor));
+        evaluation->recorded.program, evaluation->plan, device_, executor));
 }
 
 std::size_t Trainer::pick(std::int64_t documents) const {

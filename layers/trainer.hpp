@@ -26,7 +26,8 @@ struct TrainerOptions {
   AllReduce all_reduce;
   execution::ExecutorOptions executor;
   offload::PlannerOptions planner;
-  std::size_t slack_bytes = 0;  ///< see execution::Device
+  std::int64_t largest_graphed = 0;  ///< programs of larger capacities have no graphs; 0: all have
+  std::size_t slack_bytes = 0;       ///< see execution::Device
 };
 
 /// The recorded, planned programs of a run: known without memory, so a dry run stops here.
@@ -36,6 +37,7 @@ class TrainerPlan {
 
   struct Training {
     TrainingProgram recorded;
+    offload::Choice choice;  ///< what the planner decided about each saved tensor, and why
     execution::Plan plan;
   };
   struct Evaluation {
@@ -51,12 +53,16 @@ class TrainerPlan {
   const std::vector<std::unique_ptr<Training>>& training() const { return training_; }
   /// One for each capacity, or none.
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
-  /// Largest transient region of all programs.
-  std::size_t transient_bytes() const;
+  /// Largest region of all programs: device memory that no tensor keeps for longer than a step, and
+  /// pinned host memory.
+  std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
+  std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// Proves all programs together. @throws Error
   void require_proven() const;
 
  private:
+  std::size_t bytes(execution::Region region) const;
+
   TrainerOptions options_;
   Model model_;
   execution::PersistentLayout layout_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "execution/byte_map.hpp"
+#include "execution/clocks.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::offload {
@@ -22,62 +23,71 @@ using execution::Use;
 class EdgeMaker {
  public:
   EdgeMaker(const Program& program, Plan& plan)
-      : program_(program), plan_(plan), latest_(plan.steps.size()) {}
+      : program_(program),
+        plan_(plan),
+        clocks_(static_cast<int>(plan.queues.size()), plan.events),
+        done_(plan.steps.size()),
+        issued_(plan.steps.size(), 0) {}
 
   void run() {
     for (int replay = 0; replay < 2; ++replay)
-      execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue(step); });
+      execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue_in_segment(step); });
   }
 
  private:
-  using Clock = std::vector<long>;
-
-  struct Issued {
-    Clocks::Node node;
-    Clock clock;
-  };
-
-  Clock& clock_of(int queue) {
-    if (clocks_.empty()) clocks_.assign(plan_.queues.size(), Clock(plan_.queues.size(), 0));
-    return clocks_[static_cast<std::size_t>(queue)];
-  }
-
-  static void join(Clock& clock, const Clock& other) {
-    for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
+  void issue_in_segment(int index) {
+    const auto& segments = plan_.segments;
+    const auto found =
+        std::upper_bound(segments.begin(), segments.end(), index,
+                         [](int at, const execution::Segment& s) { return at < s.begin; });
+    const execution::Segment* segment = found == segments.begin() ? nullptr : &*std::prev(found);
+    if (segment != nullptr && segment->begin == index) clocks_.launch(segment->queue);
+    issue(index);
+    if (segment != nullptr && segment->end == index + 1) clocks_.end_launch();
   }
 
   void issue(int index) {
     Step& step = plan_.steps[static_cast<std::size_t>(index)];
-    Clock& clock = clock_of(step.queue);
-    for (const int event : step.waits)
-      if (const Clock& record = record_of(event); !record.empty()) join(clock, record);
-    for_each_dependency(step,
-                        [&](const ByteMap::Access& earlier) { require(step, clock, earlier); });
-    ++clock[static_cast<std::size_t>(step.queue)];
-    const Clocks::Node node{step.queue, clock[static_cast<std::size_t>(step.queue)]};
-    latest_[static_cast<std::size_t>(index)] = {node, clock};
+    for (const int event : step.waits) clocks_.wait(step.queue, event);
+    keep_lane_order(index);
+    for_each_dependency(step, [&](const ByteMap::Access& earlier) { require(step, earlier); });
+    const Clocks::Node node = clocks_.issue(step.queue);
+    done_[static_cast<std::size_t>(index)] = clocks_.here(step.queue);
+    issued_[static_cast<std::size_t>(index)] = ++count_;
+    if (step.records >= 0) clocks_.record(step.queue, step.records);
     note(step, {node, index});
+    if (step.what != Step::What::mark) last_of(step) = {node, index};
   }
 
-  /// The clock of an event's latest record; empty before the first.
-  const Clock& record_of(int event) {
-    if (recorder_.size() < static_cast<std::size_t>(plan_.events)) {
-      recorder_.assign(static_cast<std::size_t>(plan_.events), 0);
-      for (std::size_t i = 0; i < plan_.steps.size(); ++i)
-        if (plan_.steps[i].records >= 0)
-          recorder_[static_cast<std::size_t>(plan_.steps[i].records)] = i;
-    }
-    return latest_[recorder_[static_cast<std::size_t>(event)]].clock;
+  /// Graphs do not keep the order of the queues that they were captured on, nor do the queues that
+  /// launch them keep each other's. Collectives must not overtake each other, copies should come
+  /// as planned, and kernels should not share the machine: so every lane stays in order.
+  void keep_lane_order(int index) {
+    Step& step = plan_.steps[static_cast<std::size_t>(index)];
+    if (step.what != Step::What::mark) require(step, last_of(step));
   }
 
-  void require(Step& step, Clock& clock, const ByteMap::Access& earlier) {
-    if (earlier.step < 0 || earlier.node.queue == step.queue ||
-        clock[static_cast<std::size_t>(earlier.node.queue)] >= earlier.node.position)
-      return;
+  /// The last step on the queue of `step`; all compute queues count as one.
+  ByteMap::Access& last_of(const Step& step) {
+    last_.resize(plan_.queues.size());
+    const bool compute =
+        plan_.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::compute;
+    return last_[compute ? 0 : static_cast<std::size_t>(step.queue)];
+  }
+
+  void require(Step& step, const ByteMap::Access& earlier) {
+    if (earlier.step < 0 || clocks_.before(earlier.node, step.queue)) return;
     Step& source = plan_.steps[static_cast<std::size_t>(earlier.step)];
-    if (source.records < 0) source.records = plan_.events++;
+    if (source.records < 0) {
+      source.records = plan_.events++;
+      clocks_.set_record(source.records, done_[static_cast<std::size_t>(earlier.step)]);
+    }
     step.waits.push_back(source.records);
-    join(clock, latest_[static_cast<std::size_t>(earlier.step)].clock);
+    clocks_.wait(step.queue, source.records);
+  }
+
+  long issued(const ByteMap::Access& access) const {
+    return access.step < 0 ? 0 : issued_[static_cast<std::size_t>(access.step)];
   }
 
   const Place& place_at(int index) const { return plan_.places[static_cast<std::size_t>(index)]; }
@@ -109,9 +119,8 @@ class EdgeMaker {
           found.insert(found.end(), range.readers.begin(), range.readers.end());
       });
     });
-    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-      return a.node.position > b.node.position;
-    });
+    std::stable_sort(found.begin(), found.end(),
+                     [this](const auto& a, const auto& b) { return issued(a) > issued(b); });
     for (const ByteMap::Access& earlier : found) visit(earlier);
   }
 
@@ -126,14 +135,25 @@ class EdgeMaker {
 
   const Program& program_;
   Plan& plan_;
-  std::vector<Clock> clocks_;
-  std::vector<Issued> latest_;
-  std::vector<std::size_t> recorder_;  ///< the step that records each event
+  Clocks clocks_;
+  std::vector<Clocks::Record> done_;  ///< by step: what a record after it would hold
+  std::vector<long> issued_;          ///< by step: when it was issued last
+  long count_ = 0;
+  std::vector<ByteMap::Access> last_;  ///< by queue
   ByteMap maps_[execution::kRegions];
 };
 
+/// By step: whether it is in a graph, and so on no queue but the one that launches it.
+std::vector<char> steps_in_graphs(const Plan& plan) {
+  std::vector<char> inside(plan.steps.size(), 0);
+  for (const execution::Segment& segment : plan.segments)
+    std::fill(inside.begin() + segment.begin, inside.begin() + segment.end, char{1});
+  return inside;
+}
+
 /// Puts a mark on queue 0 at both ends, and forks and joins the other queues there.
 void fork_and_join(Plan& plan) {
+  const std::vector<char> inside = steps_in_graphs(plan);
   Step fork;
   fork.what = Step::What::mark;
   fork.records = plan.events++;
@@ -141,16 +161,17 @@ void fork_and_join(Plan& plan) {
   join.what = Step::What::mark;
   std::vector<char> seen(plan.queues.size(), 0);
   seen[0] = 1;
-  for (Step& step : plan.steps)
-    if (!seen[static_cast<std::size_t>(step.queue)]) {
-      seen[static_cast<std::size_t>(step.queue)] = 1;
-      step.waits.push_back(fork.records);
-    }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    Step& step = plan.steps[i];
+    if (inside[i] || seen[static_cast<std::size_t>(step.queue)]) continue;
+    seen[static_cast<std::size_t>(step.queue)] = 1;
+    step.waits.push_back(fork.records);
+  }
   seen.assign(plan.queues.size(), 0);
   seen[0] = 1;
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     Step& step = plan.steps[i];
-    if (seen[static_cast<std::size_t>(step.queue)]) continue;
+    if (inside[i] || seen[static_cast<std::size_t>(step.queue)]) continue;
     seen[static_cast<std::size_t>(step.queue)] = 1;
     if (step.records < 0) step.records = plan.events++;
     join.waits.push_back(step.records);
@@ -158,10 +179,15 @@ void fork_and_join(Plan& plan) {
   plan.steps.insert(plan.steps.begin(), fork);
   plan.steps.push_back(join);
   for (execution::StepRange& section : plan.sections) {
-    if (section.begin > 0) ++section.begin;
+    ++section.begin;
     ++section.end;
   }
+  plan.sections.front().begin = 0;
   plan.sections.back().end = static_cast<int>(plan.steps.size());
+  for (execution::Segment& segment : plan.segments) {
+    ++segment.begin;
+    ++segment.end;
+  }
 }
 
 }  // namespace

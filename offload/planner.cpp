@@ -1,120 +1,124 @@
 #include "offload/planner.hpp"
 
+#include <algorithm>
 #include <vector>
 
+#include "execution/error.hpp"
+#include "offload/automatic.hpp"
+#include "offload/draft.hpp"
 #include "offload/edges.hpp"
+#include "offload/hidden.hpp"
 #include "offload/lifetimes.hpp"
+#include "offload/manual.hpp"
 #include "offload/packing.hpp"
+#include "offload/prediction.hpp"
 
 namespace stowage::offload {
 namespace {
 
 using execution::align_up;
-using execution::Lane;
 using execution::Place;
 using execution::Plan;
 using execution::Program;
 using execution::Region;
-using execution::Step;
-using execution::Tensor;
 
-const char* queue_name(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::comm:
-      return "comm";
-    case Lane::d2h:
-      return "d2h";
-    case Lane::h2d:
-      return "h2d";
-  }
-  return "?";
+/// How often a budget that was not met is tried again with less.
+constexpr int kMostTries = 8;
+/// Factor on time that counts as nothing.
+constexpr double kFree = 1.002;
+
+/// Transient bytes that the automatic policy may use; 0: it takes only what is free.
+std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
+  if (policy.kind != Policy::Kind::automatic || policy.device_budget_bytes == 0) return 0;
+  const auto budget = static_cast<std::size_t>(policy.device_budget_bytes);
+  if (budget <= layout.bytes())
+    execution::throw_usage(
+        "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
+        "{} bytes",
+        budget, layout.bytes());
+  return budget - layout.bytes();
 }
 
-/// Queue 0 is compute; every other lane that the program uses gets one queue.
-std::vector<int> choose_queues(const Program& program, Plan& plan) {
-  std::vector<int> by_lane(4, -1);
-  const auto need = [&](Lane lane) {
-    int& queue = by_lane[static_cast<std::size_t>(lane)];
-    if (queue >= 0) return;
-    queue = static_cast<int>(plan.queues.size());
-    plan.queues.push_back({queue_name(lane), lane});
+Choice choose(const Drafts& drafts, std::size_t budget) {
+  const Policy& policy = drafts.policy();
+  if (policy.kind == Policy::Kind::automatic) return choose_automatic(drafts, budget);
+  Choice choice = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), policy);
+  if (policy.keep_unhidden) keep_unhidden(drafts, choice);
+  return choice;
+}
+
+/// Gives all places of a region their offsets.
+void place(Plan& plan, Region region, std::size_t alignment) {
+  std::vector<LiveRange> ranges = live_ranges(plan);
+  const auto place_of = [&](const LiveRange& range) -> Place& {
+    return plan.places[static_cast<std::size_t>(range.place)];
   };
-  need(Lane::compute);
-  for (const execution::Op& op : program.ops()) need(op.lane);
-  return by_lane;
+  std::erase_if(ranges, [&](const LiveRange& range) { return place_of(range).region != region; });
+  std::vector<Block> blocks;
+  for (const LiveRange& range : ranges)
+    blocks.push_back({range.begin, range.end, align_up(place_of(range).bytes, alignment)});
+  const Packing packing = pack(blocks);
+  for (std::size_t i = 0; i < ranges.size(); ++i) place_of(ranges[i]).offset = packing.offsets[i];
+  plan.bytes[static_cast<int>(region)] = packing.bytes;
+  if (region == Region::transient) plan.live_bytes = packing.bound;
 }
 
-/// One place for each buffer of each tensor that is used; persistent ones where the layout says.
-class Placement {
- public:
-  Placement(const Program& program, const execution::PersistentLayout& layout, Plan& plan)
-      : program_(program), layout_(layout), plan_(plan), first_(program.tensors().size(), -1) {}
+/// A plan that waits for copies anyway gives their bytes back as early as that costs nothing more.
+Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) {
+  if (limit > 0) return drafts.make_within(choice.decisions, limit);
+  Draft draft = drafts.make(choice.decisions);
+  if (draft.wait_s <= 0) return draft;
+  return drafts.make_smallest(choice.decisions, draft.time_s * kFree);
+}
 
-  int first_place(Tensor tensor) {
-    int& first = first_[static_cast<std::size_t>(tensor.id)];
-    if (first >= 0) return first;
-    first = static_cast<int>(plan_.places.size());
-    const execution::TensorInfo& info = program_.info(tensor);
-    for (std::size_t b = 0; b < info.buffers.size(); ++b) {
-      Place place{tensor, static_cast<int>(b), Region::transient, 0, info.buffers[b].bytes()};
-      if (is_persistent(info.lifetime)) {
-        place.region = Region::persistent;
-        place.offset = layout_.place(info.name).offset;
-      }
-      plan_.places.push_back(place);
-    }
-    return first;
-  }
+Plan make_steps(const Drafts& drafts, const Choice& choice, std::size_t limit) {
+  Draft draft = make_draft(drafts, choice, limit);
+  drafts.hoist(draft, draft.peak);
+  return std::move(draft.plan);
+}
 
- private:
-  const Program& program_;
-  const execution::PersistentLayout& layout_;
-  Plan& plan_;
-  std::vector<int> first_;
-};
-
-void place_transients(Plan& plan, std::size_t alignment) {
-  const std::vector<LiveRange> ranges = live_ranges(plan);
-  std::vector<Block> blocks;
-  for (const LiveRange& range : ranges) {
-    const Place& place = plan.places[static_cast<std::size_t>(range.place)];
-    blocks.push_back({range.begin, range.end, align_up(place.bytes, alignment)});
-  }
-  const Packing packing = pack(blocks);
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    plan.places[static_cast<std::size_t>(ranges[i].place)].offset = packing.offsets[i];
-  plan.bytes[static_cast<int>(Region::transient)] = packing.bytes;
-  plan.live_bytes = packing.bound;
+void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
+  const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
+  if (transient > 0 && needed > transient)
+    execution::throw_usage(
+        "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it, {} "
+        "more than are left",
+        policy.device_budget_bytes, needed, needed - transient);
+  const std::size_t bytes = plan.bytes[static_cast<int>(Region::host)];
+  const std::int64_t budget = policy.host_budget_bytes;
+  if (budget >= 0 && bytes > static_cast<std::size_t>(budget))
+    execution::throw_usage(
+        "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
+        "more",
+        budget, bytes, bytes - static_cast<std::size_t>(budget));
 }
 
 }  // namespace
 
-Plan plan_keep(const Program& program, const execution::PersistentLayout& layout,
-               const PlannerOptions& options) {
+Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
+               const PlannerOptions& options, Choice* choice) {
+  const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
+  const std::size_t budget = transient_budget(options.policy, layout);
   Plan plan;
-  plan.decisions.assign(program.tensors().size(), execution::Decision::keep);
-  plan.bytes[static_cast<int>(Region::persistent)] = layout.bytes();
-  const std::vector<int> queue_of = choose_queues(program, plan);
-  Placement placement(program, layout, plan);
-  for (const execution::Section& section : program.sections()) {
-    plan.sections.push_back({section.begin, section.end, section.repeat});
-    for (int i = section.begin; i < section.end; ++i) {
-      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
-      Step step;
-      step.op = i;
-      step.queue = queue_of[static_cast<std::size_t>(op.lane)];
-      for (const execution::Use& use : op.uses) {
-        const int first = placement.first_place(use.tensor);
-        for (std::size_t b = 0; b < program.info(use.tensor).buffers.size(); ++b)
-          step.places.push_back(first + static_cast<int>(b));
-      }
-      plan.steps.push_back(std::move(step));
-    }
+  Choice made;
+  // Graphs and packing may need a little more than a draft says: then it gets that much less.
+  std::size_t limit = budget;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    made = choose(drafts, limit);
+    plan = make_steps(drafts, made, limit);
+    choose_segments(program, plan, options.graphs);
+    place(plan, Region::transient, options.alignment);
+    const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
+    if (budget == 0 || needed <= budget) break;
+    limit -= std::min(limit - 1, 2 * (needed - budget));
   }
-  place_transients(plan, options.alignment);
+  place(plan, Region::host, options.alignment);
+  require_budgets(plan, options.policy, budget);
   add_edges(program, plan);
+  const Prediction prediction = predict(program, plan, options.rates);
+  plan.time_s = prediction.time_s;
+  plan.exposed_s = prediction.exposed_s;
+  if (choice != nullptr) *choice = std::move(made);
   return plan;
 }
 

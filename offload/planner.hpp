@@ -4,18 +4,28 @@
 
 #include "execution/persistent.hpp"
 #include "execution/plan.hpp"
+#include "offload/policy.hpp"
+#include "offload/rates.hpp"
+#include "offload/segments.hpp"
 
 namespace stowage::offload {
 
 struct PlannerOptions {
   /// Multiple of execution::kAlignment; audit mode asks for whole pages.
   std::size_t alignment = execution::kAlignment;
+  Policy policy = {};
+  Rates rates = {};
+  GraphOptions graphs = {};
 };
 
-/// Plans a program that keeps every saved tensor on the device: places, queues and edges.
-/// The plan is not verified here; execution::require_proven does that before it runs.
-execution::Plan plan_keep(const execution::Program& program,
+/// Plans a program: what stays, leaves or is computed again, places, queues and edges, with the
+/// predicted time. The plan is not verified here; execution::require_proven does that before it
+/// runs.
+///
+/// @param choice set, if given, to what was decided about each tensor, and why
+/// @throws Error (exit 2) if a budget cannot be met or the policy asks for what is impossible
+execution::Plan make_plan(const execution::Program& program,
                           const execution::PersistentLayout& layout,
-                          const PlannerOptions& options = {});
+                          const PlannerOptions& options = {}, Choice* choice = nullptr);
 
 }  // namespace stowage::offload

@@ -95,6 +95,49 @@ def same_seed_twice_is_bitwise_equal(r):
     assert not (losses("a.h5") == losses("c.h5")).all()
 
 
+MODULES = ["attn_norm", "mlp_norm", "mamba_norm", "qkv_linear", "mlp_fc1", "mamba_in_proj",
+           "core_attn", "attn_proj", "mlp_act", "shared_expert", "group_mlp", "mamba_conv",
+           "mamba_ssm", "mamba_out_proj"]
+EVERYTHING_LEAVES = ["offload.policy=manual", f"offload.modules={json.dumps(MODULES)}",
+                     "offload.min_tensor_bytes=0", "offload.keep_unhidden=false"]
+
+
+@case
+def moved_or_computed_again_is_bitwise_equal(r):
+    again = [name for name in MODULES if not name.endswith("_norm") and name != "group_mlp"]
+    for ranks in (1, 2):
+        r.run(f"run.output=keep{ranks}.h5", ranks=ranks)
+        for name, overrides in {
+                "all": EVERYTHING_LEAVES,
+                "again": [f"recompute.modules={json.dumps(again)}", "offload.min_tensor_bytes=0"],
+                "both": EVERYTHING_LEAVES + ['recompute.modules=["mlp_act", "mamba_ssm"]'],
+                "free": ["offload.policy=auto", "offload.min_tensor_bytes=0"]}.items():
+            r.run(*overrides, f"run.output={name}{ranks}.h5", ranks=ranks)
+            assert_equal(f"keep{ranks}.h5", f"{name}{ranks}.h5")
+            assert_equal(f"keep{ranks}.h5", f"{name}{ranks}.h5", "grad_norm")
+            with h5py.File(f"keep{ranks}.h5") as a, h5py.File(f"{name}{ranks}.h5") as b:
+                tag = "/metrics/train/transient_bytes"
+                assert b[tag][()] < a[tag][()], (name, b[tag][()], a[tag][()])
+
+
+@case
+def graphs_are_bitwise_equal(r):
+    """The whole step and single layers as graphs, with copies and collectives in them."""
+    r.run("run.output=plain.h5", ranks=2)
+    layer = ["graphs.mode=scopes", 'graphs.scopes=["layer"]']
+    for name, keys in {
+            "step": ["graphs.mode=step"], "layer": layer,
+            "mixers": ["graphs.mode=scopes", 'graphs.scopes=["attn","mamba","moe_router"]'],
+            "warm": ["graphs.mode=step", "graphs.warmup_steps=2"],
+            "moved": ["graphs.mode=step", *EVERYTHING_LEAVES],
+            "delayed": [*layer, *EVERYTHING_LEAVES, "offload.delay_until_graph=true",
+                        "execution.delay_seed=4"],
+            "packed": ["graphs.mode=step", "graphs.max_packed_seqs=[3]"]}.items():
+        r.run(f"run.output={name}.h5", *keys, ranks=2)
+        assert_equal("plain.h5", f"{name}.h5")
+        assert_equal("plain.h5", f"{name}.h5", "grad_norm")
+
+
 @case
 def ops_are_timed_and_drawn(r):
     r.run("run.output=plain.h5")
@@ -338,7 +381,15 @@ def bad_input_is_refused(r):
     r.refuse("model.num_query_groups=3", says=["num_query_groups", "3"])
     r.refuse("train.global_batch_size=9", ranks=2, says=["global_batch_size", "9", "2"])
     r.refuse("parallel.tensor=2", ranks=2, says=["parallel.tensor"])
-    r.refuse("offload.policy=auto", says=["offload.policy"])
+    r.refuse('offload.modules=["mlp_fc3"]', says=["offload.modules", "mlp_fc3", "mlp_fc1"])
+    r.refuse('recompute.modules=["mamba_norm"]', says=["recompute.modules", "mamba_norm"])
+    r.refuse("offload.fraction=1.5", says=["offload.fraction"])
+    r.refuse("offload.policy=auto", "offload.device_budget_bytes=1000",
+             says=["offload.device_budget_bytes", "alone need"])
+    r.refuse("offload.policy=auto", "offload.device_budget_bytes=950000",
+             says=["offload.device_budget_bytes", "missing", "the rest is"])
+    r.refuse(*EVERYTHING_LEAVES, "offload.host_budget_bytes=2000",
+             says=["offload.host_budget_bytes = 2000"])
     r.refuse("run.output=/proc/none/tiny.h5", says=["/proc/none"])
     r.refuse("checkpoint.directory=/proc/none", says=["/proc/none"])
     r.refuse("data.source=text", "data.path=missing.txt", says=["missing.txt"])

@@ -69,9 +69,10 @@ TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Back
       trainer_(std::make_unique<layers::Trainer>(
           std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
 
-TinyRun::Batch TinyRun::make_batch(int index, int microbatches) const {
+TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) const {
   Batch batch;
-  for (int m = 0; m < microbatches; ++m) {
+  const auto capacity = static_cast<int>(shape.capacity);
+  for (int m = 0; m < shape.microbatches; ++m) {
     const auto stream = static_cast<std::uint64_t>(index * 100 + m);
     const auto draw = [&](std::int64_t i) {
       return static_cast<std::int32_t>(
@@ -83,14 +84,15 @@ TinyRun::Batch TinyRun::make_batch(int index, int microbatches) const {
       batch.targets.push_back(counts ? draw(1000 + i) : -1);
       batch.counted += counts;
     }
-    for (const std::int32_t start : {0, 6, 7, 21, 21, 21}) batch.cu_seqlens.push_back(start);
+    batch.cu_seqlens.insert(batch.cu_seqlens.end(), documents_.begin(), documents_.end());
+    batch.cu_seqlens.resize(static_cast<std::size_t>((m + 1) * (capacity + 1)), documents_.back());
   }
   return batch;
 }
 
 void TinyRun::train(int index, double lr) {
-  const auto [recorded, executor] = trainer_->training(kCapacity);
-  const Batch batch = make_batch(index, recorded.shape.microbatches);
+  const auto [recorded, executor] = trainer_->training(documents());
+  const Batch batch = make_batch(index, recorded.shape);
   executor_ = &executor;
   recorded_ = &recorded;
   stage(executor, recorded.tokens, batch.tokens);
@@ -103,8 +105,8 @@ void TinyRun::train(int index, double lr) {
 }
 
 double TinyRun::evaluate(int index) {
-  const auto [recorded, executor] = trainer_->evaluation(kCapacity);
-  const Batch batch = make_batch(index, recorded.shape.microbatches);
+  const auto [recorded, executor] = trainer_->evaluation(documents());
+  const Batch batch = make_batch(index, recorded.shape);
   stage(executor, recorded.tokens, batch.tokens);
   stage(executor, recorded.targets, batch.targets);
   stage(executor, recorded.cu_seqlens, batch.cu_seqlens);

@@ -21,6 +21,9 @@ class TinyRun {
 
   /// Stages batch `index` and issues a training step.
   void train(int index, double lr);
+  /// Where the documents of every microbatch start and end from the next step on, up to 21. The
+  /// program of the smallest capacity that holds them is used.
+  void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
   /// Loss of batch `index`: the sum over counted targets.
   double evaluate(int index);
   /// Sum of losses and number of counted targets of the last training step.
@@ -43,12 +46,14 @@ class TinyRun {
     std::vector<std::int32_t> tokens, targets, cu_seqlens;
     int counted = 0;
   };
-  Batch make_batch(int index, int microbatches) const;
+  Batch make_batch(int index, const layers::StepShape& shape) const;
+  std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }
 
   std::unique_ptr<execution::Backend> backend_;
   std::unique_ptr<layers::Trainer> trainer_;
   execution::Executor* executor_ = nullptr;
   const layers::TrainingProgram* recorded_ = nullptr;
+  std::vector<std::int32_t> documents_{0, 6, 7, 21, 21, 21};
 };
 
 }  // namespace stowage::ctest

@@ -44,7 +44,7 @@ std::string audit(const std::function<void(float* secret, float* in, float* out)
   program.finish();
   const auto backend = make_host_backend();
   const PersistentLayout layout;
-  const Plan plan = offload::plan_keep(program, layout, {.alignment = 4096});
+  const Plan plan = offload::make_plan(program, layout, {.alignment = 4096});
   Device device(*backend, layout, plan.bytes[1], 0);
   try {
     Executor executor(program, plan, device, {.ring_slots = 2, .audit = true});

@@ -16,7 +16,7 @@ struct Broken {
   Plan plan;
 
   explicit Broken(int microbatches = 3) : toy(microbatches) {
-    plan = offload::plan_keep(toy.program, toy.layout);
+    plan = offload::make_plan(toy.program, toy.layout);
   }
 
   Step& step(const std::string& name) {

@@ -40,7 +40,7 @@ class observer : public testing::Test {
 
   Toy toy{5};
   std::unique_ptr<Backend> backend = make_host_backend({3, 50e-6});
-  Plan plan = offload::plan_keep(toy.program, toy.layout);
+  Plan plan = offload::make_plan(toy.program, toy.layout);
   Device device{*backend, toy.layout, plan.bytes[1], 0};
   Executor executor{toy.program, plan, device};
 

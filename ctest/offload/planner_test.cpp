@@ -17,7 +17,7 @@ namespace {
 std::vector<std::byte> run_toy(Toy& toy, int steps, const HostOptions& host,
                                const offload::PlannerOptions& options = {}, bool audit = false) {
   const auto backend = make_host_backend(host);
-  Plan plan = offload::plan_keep(toy.program, toy.layout, options);
+  Plan plan = offload::make_plan(toy.program, toy.layout, options);
   Device device(*backend, toy.layout, plan.bytes[1], 0);
   const std::vector<float> ones(Toy::kWidth, 1.0F);
   device.write("weight", std::as_bytes(std::span(ones)));
@@ -37,7 +37,7 @@ std::vector<std::byte> run_toy(Toy& toy, int steps, const HostOptions& host,
 TEST(planner, plans_are_proven) {
   for (const int microbatches : {1, 2, 3, 5}) {
     Toy toy(microbatches);
-    const Plan plan = offload::plan_keep(toy.program, toy.layout);
+    const Plan plan = offload::make_plan(toy.program, toy.layout);
     const PlannedProgram planned{&toy.program, &plan};
     EXPECT_TRUE(verify({&planned, 1}).empty());
   }
@@ -45,16 +45,16 @@ TEST(planner, plans_are_proven) {
 
 TEST(planner, two_programs_share_memory) {
   Toy a(1), b(3, 7);
-  const Plan plan_a = offload::plan_keep(a.program, a.layout);
-  const Plan plan_b = offload::plan_keep(b.program, b.layout);
+  const Plan plan_a = offload::make_plan(a.program, a.layout);
+  const Plan plan_b = offload::make_plan(b.program, b.layout);
   const PlannedProgram both[] = {{&a.program, &plan_a}, {&b.program, &plan_b}};
   EXPECT_TRUE(verify(both).empty());
 }
 
 TEST(planner, memory_does_not_grow_with_the_number_of_microbatches) {
   Toy three(3), many(50);
-  const Plan a = offload::plan_keep(three.program, three.layout);
-  const Plan b = offload::plan_keep(many.program, many.layout);
+  const Plan a = offload::make_plan(three.program, three.layout);
+  const Plan b = offload::make_plan(many.program, many.layout);
   EXPECT_EQ(a.bytes[1], b.bytes[1]);
   EXPECT_EQ(a.steps.size(), b.steps.size());
 }
@@ -75,7 +75,7 @@ TEST(planner, peak_is_the_highest_byte_changed_and_the_largest_sum_of_live_bytes
   constexpr std::size_t kSlack = std::size_t{64} << 20;
   Toy toy(3);
   const auto backend = make_host_backend();
-  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  const Plan plan = offload::make_plan(toy.program, toy.layout);
   Device device(*backend, toy.layout, plan.bytes[1], 0, kSlack);
   const std::span<std::byte> arena = device.device_arena();
   std::fill(arena.begin(), arena.end(), std::byte{0x5b});
@@ -125,7 +125,7 @@ TEST(planner, peak_is_the_highest_byte_changed_and_the_largest_sum_of_live_bytes
 TEST(planner, input_that_was_not_staged_is_named) {
   Toy toy;
   const auto backend = make_host_backend();
-  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  const Plan plan = offload::make_plan(toy.program, toy.layout);
   Device device(*backend, toy.layout, plan.bytes[1], 0);
   Executor executor(toy.program, plan, device);
   try {
@@ -139,7 +139,7 @@ TEST(planner, input_that_was_not_staged_is_named) {
 TEST(planner, nothing_is_allocated_after_set_up) {
   Toy toy(3);
   const auto backend = make_host_backend();
-  const Plan plan = offload::plan_keep(toy.program, toy.layout);
+  const Plan plan = offload::make_plan(toy.program, toy.layout);
   Device device(*backend, toy.layout, plan.bytes[1], 0);
   Executor executor(toy.program, plan, device);
   const std::vector<float> ones(Toy::kWidth, 1.0F);

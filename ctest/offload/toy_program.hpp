@@ -66,6 +66,7 @@ struct Toy {
     std::vector<Tensor> saved{x};
     for (int i = 0; i < layers; ++i) {
       const std::string at = std::to_string(slot) + "/" + std::to_string(i);
+      const auto scope = program.enter("layer", i, slot);
       saved.push_back(program.saved("y" + at, Dtype::fp32, shape, "mlp_act"));
       append(program, "forward" + at, Lane::compute,
              {{saved[saved.size() - 2], Access::read},
@@ -78,6 +79,7 @@ struct Toy {
     Tensor dy = saved.back();
     for (int i = layers; i-- > 0;) {
       const std::string at = std::to_string(slot) + "/" + std::to_string(i);
+      const auto scope = program.enter("layer", i, slot, true);
       const Tensor dx = program.scratch("dx" + at, Dtype::fp32, shape);
       append(program, "backward" + at, Lane::compute,
              {{dy, Access::read},

@@ -1,5 +1,6 @@
 #include "drivers/common/options.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <string>
@@ -18,6 +19,26 @@ int small(const Deck& deck, const char* key) { return static_cast<int>(integer(d
 double real(const Deck& deck, const char* key) { return deck.get<double>(key); }
 bool flag(const Deck& deck, const char* key) { return deck.get<bool>(key); }
 const std::string& text(const Deck& deck, const char* key) { return deck.get<std::string>(key); }
+
+/// The names of a list with the modules that each stands for.
+std::vector<offload::ModuleName> module_names(const Deck& deck, const char* key) {
+  std::vector<offload::ModuleName> names;
+  for (const std::string& word : deck.get<std::vector<std::string>>(key))
+    if (word == "group_mlp")
+      names.push_back({word, {"expert_fc1", "moe_act"}});
+    else
+      names.push_back({word, {word}});
+  return names;
+}
+
+/// A layer's input is what reruns start from.
+void refuse_rerun_of_inputs(const Deck& deck) {
+  for (const std::string& word : deck.get<std::vector<std::string>>("recompute.modules"))
+    if (word.ends_with("_norm"))
+      execution::throw_usage(
+          "{}: {} is a layer's input, from which all else is computed again; it may be offloaded",
+          deck.cite("recompute.modules"), word);
+}
 
 }  // namespace
 
@@ -87,6 +108,52 @@ execution::Dtype storage_dtype(const Deck& deck) {
   return word == "bf16" ? execution::Dtype::bf16 : execution::Dtype::fp32;
 }
 
+offload::GraphOptions graph_options(const Deck& deck) {
+  using Mode = offload::GraphOptions::Mode;
+  const std::string& word = text(deck, "graphs.mode");
+  offload::GraphOptions graphs;
+  graphs.mode = word == "step" ? Mode::step : word == "scopes" ? Mode::scopes : Mode::off;
+  graphs.scopes = deck.get<std::vector<std::string>>("graphs.scopes");
+  graphs.delay_until_graph = flag(deck, "offload.delay_until_graph");
+  return graphs;
+}
+
+offload::Policy offload_policy(const Deck& deck, std::int64_t pipeline_rank) {
+  offload::Policy policy;
+  const std::string& word = text(deck, "offload.policy");
+  policy.kind = word == "manual" ? offload::Policy::Kind::manual
+                : word == "auto" ? offload::Policy::Kind::automatic
+                                 : offload::Policy::Kind::none;
+  policy.offload = module_names(deck, "offload.modules");
+  policy.recompute = module_names(deck, "recompute.modules");
+  policy.fraction = real(deck, "offload.fraction");
+  policy.min_tensor_bytes = static_cast<std::size_t>(integer(deck, "offload.min_tensor_bytes"));
+  policy.keep_bytes = pipeline_rank * integer(deck, "offload.delta_bytes_across_pp_ranks");
+  policy.caps = {.max_inflight = small(deck, "offload.max_inflight"),
+                 .d2h_bytes = integer(deck, "offload.max_inflight_bytes_d2h"),
+                 .h2d_bytes = integer(deck, "offload.max_inflight_bytes_h2d")};
+  policy.keep_unhidden = flag(deck, "offload.keep_unhidden");
+  policy.device_budget_bytes = integer(deck, "offload.device_budget_bytes");
+  policy.host_budget_bytes = integer(deck, "offload.host_budget_bytes");
+  return policy;
+}
+
+offload::Rates machine_rates(const Deck& deck) {
+  offload::Rates rates;
+  const auto set = [&](double& rate, const char* key) {
+    if (const double given = real(deck, key); given > 0) rate = given;
+  };
+  set(rates.flops_per_s, "machine.matmul_flops_per_s");
+  set(rates.device_bytes_per_s, "machine.device_copy_bytes_per_s");
+  set(rates.d2h_bytes_per_s, "machine.d2h_bytes_per_s");
+  set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
+  set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
+  set(rates.link_bytes_per_s, "machine.allreduce_bytes_per_s");
+  if (!text(deck, "machine.name").empty())
+    rates.copy_slowdown = real(deck, "machine.copy_slowdown");
+  return rates;
+}
+
 layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches, int ranks) {
   layers::TrainerOptions options;
   options.model = model_config(deck);
@@ -98,8 +165,14 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.state.shards = ranks;
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
   options.ranks = ranks;
+  options.planner.policy = offload_policy(deck, 0);
+  options.planner.rates = machine_rates(deck);
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
+  options.executor.warmup_steps = small(deck, "graphs.warmup_steps");
+  options.planner.graphs = graph_options(deck);
+  const auto graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
+  if (!graphed.empty()) options.largest_graphed = *std::max_element(graphed.begin(), graphed.end());
   if (options.executor.audit) options.planner.alignment = 4096;
   return options;
 }
@@ -108,10 +181,7 @@ void refuse_unsupported(const Deck& deck) {
   const auto refuse = [&](const char* key, const char* allowed) {
     execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);
   };
-  if (text(deck, "offload.policy") != "none") refuse("offload.policy", "\"none\"");
-  if (text(deck, "graphs.mode") != "off") refuse("graphs.mode", "\"off\"");
-  if (!deck.get<std::vector<std::string>>("recompute.modules").empty())
-    refuse("recompute.modules", "[]");
+  refuse_rerun_of_inputs(deck);
   for (const char* key :
        {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
     if (integer(deck, key) != 1) refuse(key, "1");

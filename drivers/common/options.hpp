@@ -12,6 +12,12 @@ layers::ModelConfig model_config(const inputs::Deck& deck);
 layers::OptimizerConfig optimizer_config(const inputs::Deck& deck);
 layers::Schedule schedule(const inputs::Deck& deck);
 execution::Dtype storage_dtype(const inputs::Deck& deck);
+/// What may leave the device or is computed again, on one stage of a pipeline.
+offload::Policy offload_policy(const inputs::Deck& deck, std::int64_t pipeline_rank);
+/// The machine's rates; those of one H200 where the deck does not say.
+offload::Rates machine_rates(const inputs::Deck& deck);
+/// Which steps become graphs.
+offload::GraphOptions graph_options(const inputs::Deck& deck);
 
 /// All but capacities, collectives and the number of evaluation microbatches.
 /// @param microbatches of a step on one rank  @param ranks of the data axis

@@ -88,16 +88,23 @@ double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& w
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
                       layers::TrainerPlan& plan) {
   const auto& training = *plan.training().back();
-  return {{"model", deck.get<std::string>("model.pattern")},
-          {"parameters", parameter_count(plan)},
-          {"backend", backend},
-          {"dtype", deck.get<std::string>("train.dtype")},
-          {"tokens/step/rank",
-           plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
-          {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
-          {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
-          {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
-          {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)}};
+  results::Fields fields{
+      {"model", deck.get<std::string>("model.pattern")},
+      {"parameters", parameter_count(plan)},
+      {"backend", backend},
+      {"dtype", deck.get<std::string>("train.dtype")},
+      {"tokens/step/rank",
+       plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
+      {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
+      {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
+      {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
+      {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
+      {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)}};
+  // A prediction is worth something for the machine that the deck describes.
+  if (deck.get<std::string>("machine.name").empty()) return fields;
+  fields.push_back({"predicted step ms", 1e3 * training.plan.time_s});
+  fields.push_back({"predicted wait ms", 1e3 * training.plan.exposed_s});
+  return fields;
 }
 
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
@@ -118,6 +125,7 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   row("optimizer states", layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.transient_bytes());
   row("all device memory", layout.bytes() + plan.transient_bytes());
+  row("pinned host memory", plan.host_bytes());
   row("largest sum of live bytes", training.plan.live_bytes);
   text += "# transient at its fullest, by module\n";
   for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))

@@ -8,7 +8,9 @@ namespace stowage::execution::cuda {
 CudaGraph::CudaGraph(cudaGraph_t graph, cudaStream_t stream) : graph_(graph) {
   try {
     STOWAGE_CUDA(cudaGraphGetNodes(graph_, nullptr, &nodes_));
-    STOWAGE_CUDA(cudaGraphInstantiate(&executable_, graph_, 0));
+    // Kernels keep the priority of the queue that they were captured on: see CudaQueue.
+    STOWAGE_CUDA(
+        cudaGraphInstantiate(&executable_, graph_, cudaGraphInstantiateFlagUseNodePriority));
     STOWAGE_CUDA(cudaGraphUpload(executable_, stream));
   } catch (...) {
     if (executable_ != nullptr) (void)cudaGraphExecDestroy(executable_);

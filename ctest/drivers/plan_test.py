@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+"""stowage_plan as a user meets it: what it prints, and what it refuses.
+
+Usage: plan_test.py CASE --plan PROGRAM --source FOLDER.
+"""
+import argparse
+import os
+import re
+import subprocess
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Runner:
+    def __init__(self, plan, source):
+        self.plan = plan
+        self.source = source
+
+    def run(self, deck, *arguments, expect=0):
+        done = subprocess.run([self.plan, os.path.join(self.source, deck), *arguments],
+                              env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
+                                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+
+def transient_bytes(text):
+    return int(re.search(r"transient +(\d+) B", text).group(1))
+
+
+def predicted_ms(text, row):
+    return float(re.search(rf"  {row} +([0-9.]+) ms", text).group(1))
+
+
+@case
+def standard_decks_are_planned(r):
+    for deck in ("quickstart", "dense-124m", "hybrid-dense-1b", "hybrid-moe-2b"):
+        text = r.run(f"inputs/{deck}.toml")
+        assert "proven" in text and "GiB +---" in text, text
+        assert transient_bytes(text) > 0 and predicted_ms(text, "step") > 0
+
+
+@case
+def a_smaller_budget_takes_less_and_lasts_longer(r):
+    deck = "inputs/hybrid-dense-1b.toml"
+    plain = r.run(deck)
+    free = r.run(deck, "offload.policy=auto")
+    assert transient_bytes(free) < transient_bytes(plain)
+    assert predicted_ms(free, "waiting for copies") < 1e-3
+    last = 0
+    for budget in (30, 26, 22):
+        text = r.run(deck, "offload.policy=auto", f"offload.device_budget_bytes={budget}GiB")
+        device = int(re.search(r"all device memory +(\d+) B", text).group(1))
+        assert device <= budget * 2**30
+        assert predicted_ms(text, "step") >= last
+        last = predicted_ms(text, "step")
+
+
+@case
+def every_tensor_is_listed_with_its_reason(r):
+    text = r.run("inputs/quickstart.toml", "--tensors", "offload.policy=manual",
+                 'offload.modules=["mamba_conv"]', "offload.min_tensor_bytes=0",
+                 "offload.keep_unhidden=false")
+    assert re.search(r"layers.0.mamba/in_proj_out +mamba_conv +\d+ B +leaves +listed", text), text
+    assert re.search(r"layers.0.mamba/gated +mamba_out_proj +\d+ B +stays +not listed", text)
+
+
+@case
+def what_cannot_be_is_refused(r):
+    said = r.run("inputs/hybrid-dense-1b.toml", "offload.policy=auto",
+                 "offload.device_budget_bytes=18GiB", expect=2)
+    assert "missing" in said and "the rest is" in said, said
+    said = r.run("inputs/hybrid-dense-1b.toml", 'recompute.modules=["attn_norm"]', expect=2)
+    assert "attn_norm" in said, said
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--plan", required=True)
+    parser.add_argument("--source", required=True)
+    given = parser.parse_args()
+    CASES[given.case](Runner(given.plan, given.source))

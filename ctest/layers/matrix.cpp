@@ -1,0 +1,279 @@
+#include "matrix.hpp"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Plan;
+using execution::Program;
+using execution::Segment;
+using execution::Step;
+using Names = std::vector<std::string>;
+using Mode = offload::GraphOptions::Mode;
+
+constexpr int kSteps = 3;
+
+const Names kModules = {"attn_norm",  "mlp_norm",   "mamba_norm",    "qkv_linear",
+                        "mlp_fc1",    "expert_fc1", "mamba_in_proj", "core_attn",
+                        "attn_proj",  "mlp_act",    "shared_expert", "moe_act",
+                        "mamba_conv", "mamba_ssm",  "mamba_out_proj"};
+const Names kGraphs = {"eager", "scopes", "step"};
+const Names kRecompute = {"none", "some", "all"};
+const std::vector<int> kMicrobatches = {1, 3};
+
+Names offload_values() {
+  Names values{"none", "all", "half", "auto"};
+  values.insert(values.end(), kModules.begin(), kModules.end());
+  return values;
+}
+
+Names recomputed(const std::string& word) {
+  if (word == "none") return {};
+  if (word == "some") return {"mlp_act", "moe_act", "mamba_ssm"};
+  Names names = kModules;
+  std::erase_if(names, [](const std::string& name) { return name.ends_with("_norm"); });
+  return names;
+}
+
+std::vector<offload::ModuleName> listed(const Names& names) {
+  std::vector<offload::ModuleName> result;
+  for (const std::string& name : names) result.push_back({name, {name}});
+  return result;
+}
+
+offload::GraphOptions graphs(const Cell& cell) {
+  offload::GraphOptions options;
+  options.mode = cell.graphs == "eager"  ? Mode::off
+                 : cell.graphs == "step" ? Mode::step
+                                         : Mode::scopes;
+  options.scopes = cell.graphs == "layer" ? Names{"layer"} : Names{"attn", "mamba", "mlp", "moe"};
+  options.delay_until_graph = cell.delay;
+  return options;
+}
+
+/// Steps of a kind in one execution of a plan.
+long count(const Plan& plan, Step::What what) {
+  long sum = 0;
+  execution::for_each_issued(plan, 1 << 20, [&](int step, int, int) {
+    sum += plan.steps[static_cast<std::size_t>(step)].what == what;
+  });
+  return sum;
+}
+
+/// Launches of graphs in one execution of a plan.
+long launches(const Plan& plan) {
+  long sum = 0;
+  execution::for_each_issued(plan, 1 << 20, [&](int step, int, int) {
+    sum += std::any_of(plan.segments.begin(), plan.segments.end(),
+                       [&](const Segment& segment) { return segment.begin == step; });
+  });
+  return sum;
+}
+
+/// Nodes of a graph that tie it to what is outside: external waits and records.
+std::size_t ties(const Plan& plan, const Segment& segment) {
+  const std::vector<int> recorder = recorders(plan);
+  const auto inside = [&](int step) { return step >= segment.begin && step < segment.end; };
+  std::size_t waits = 0;
+  std::set<int> records;
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i)
+    for (const int event : plan.steps[static_cast<std::size_t>(i)].waits) {
+      const bool recorded_inside = inside(recorder[static_cast<std::size_t>(event)]);
+      if (inside(i) && !recorded_inside) ++waits;
+      if (!inside(i) && recorded_inside) records.insert(event);
+    }
+  return waits + records.size();
+}
+
+/// How many nodes each op of a program makes: every compute step is captured alone.
+std::map<std::string, std::size_t> measure_pieces(const Program& program, Plan plan,
+                                                  execution::Device& device) {
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    const Step& step = plan.steps[static_cast<std::size_t>(i)];
+    if (step.what == Step::What::run && step.queue == 0)
+      plan.segments.push_back({i, i + 1, 0, describe(program, step)});
+  }
+  const execution::Executor executor(program, plan, device);
+  const std::vector<std::size_t> nodes = executor.graph_nodes();
+  std::map<std::string, std::size_t> pieces;
+  for (std::size_t s = 0; s < nodes.size(); ++s)
+    pieces[plan.segments[s].name] = nodes[s] - ties(plan, plan.segments[s]);
+  return pieces;
+}
+
+}  // namespace
+
+std::string Cell::name() const {
+  return fmt::format("{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, min {}",
+                     graphs, offload, recompute, microbatches, max_inflight, delay,
+                     min_tensor_bytes);
+}
+
+std::vector<Cell> all_cells() {
+  std::vector<Cell> cells;
+  for (const std::string& mode : kGraphs)
+    for (const std::string& offload : offload_values())
+      for (const std::string& recompute : kRecompute)
+        for (const int microbatches : kMicrobatches)
+          cells.push_back({.graphs = mode,
+                           .offload = offload,
+                           .recompute = recompute,
+                           .microbatches = microbatches});
+  return cells;
+}
+
+std::vector<Cell> pairwise_cells() {
+  using Pair = std::pair<std::string, std::string>;
+  const auto pairs = [](const Cell& cell) {
+    const Names values{fmt::format("graphs {}", cell.graphs),
+                       fmt::format("offload {}", cell.offload),
+                       fmt::format("recompute {}", cell.recompute),
+                       fmt::format("microbatches {}", cell.microbatches)};
+    std::vector<Pair> result;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      for (std::size_t j = i + 1; j < values.size(); ++j) result.emplace_back(values[i], values[j]);
+    return result;
+  };
+  const std::vector<Cell> all = all_cells();
+  std::set<Pair> missing;
+  for (const Cell& cell : all)
+    for (const Pair& pair : pairs(cell)) missing.insert(pair);
+  std::vector<Cell> chosen;
+  while (!missing.empty()) {
+    const auto gain = [&](const Cell& cell) {
+      const std::vector<Pair> has = pairs(cell);
+      return std::count_if(has.begin(), has.end(),
+                           [&](const Pair& pair) { return missing.contains(pair); });
+    };
+    const Cell& best = *std::max_element(
+        all.begin(), all.end(), [&](const Cell& a, const Cell& b) { return gain(a) < gain(b); });
+    for (const Pair& pair : pairs(best)) missing.erase(pair);
+    chosen.push_back(best);
+  }
+  return chosen;
+}
+
+std::vector<Cell> knob_cells() {
+  std::vector<Cell> cells;
+  for (const char* mode : {"scopes", "layer", "step"})
+    for (const int microbatches : kMicrobatches) {
+      const Cell cell{.graphs = mode, .offload = "all", .microbatches = microbatches};
+      for (const int cap : {0, 1, 4}) {
+        cells.push_back(cell);
+        cells.back().max_inflight = cap;
+      }
+      cells.push_back(cell);
+      cells.back().delay = true;
+      cells.push_back(cell);
+      cells.back().min_tensor_bytes = 1000;
+    }
+  return cells;
+}
+
+const Matrix::Plain& Matrix::plain(int microbatches) {
+  if (const auto found = plain_.find(microbatches); found != plain_.end()) return found->second;
+  TinyRun run(options({.microbatches = microbatches}), setup_.backend());
+  Plain result;
+  result.outcome = this->run(run);
+  const auto& training = *run.trainer().plan().training().front();
+  result.transient_bytes = training.plan.bytes[static_cast<int>(execution::Region::transient)];
+  result.persistent_bytes = training.plan.bytes[static_cast<int>(execution::Region::persistent)];
+  result.pieces = measure_pieces(training.recorded.program, training.plan, run.trainer().device());
+  return plain_.emplace(microbatches, std::move(result)).first->second;
+}
+
+layers::TrainerOptions Matrix::options(const Cell& cell) {
+  layers::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
+  options.step.microbatches = cell.microbatches;
+  options.evaluation_microbatches = 0;
+  options.planner.graphs = graphs(cell);
+  offload::Policy& policy = options.planner.policy;
+  policy.recompute = listed(recomputed(cell.recompute));
+  policy.min_tensor_bytes = cell.min_tensor_bytes;
+  policy.keep_unhidden = false;
+  policy.caps.max_inflight = cell.max_inflight;
+  policy.kind = offload::Policy::Kind::manual;
+  if (cell.offload == "auto") {
+    const Plain& kept = plain(cell.microbatches);
+    policy.kind = offload::Policy::Kind::automatic;
+    policy.device_budget_bytes =
+        static_cast<std::int64_t>(kept.persistent_bytes + kept.transient_bytes * 6 / 10);
+  } else if (cell.offload == "all" || cell.offload == "half") {
+    policy.offload = listed(kModules);
+    if (cell.offload == "half") policy.fraction = 0.5;
+  } else if (cell.offload != "none") {
+    policy.offload = listed({cell.offload});
+  }
+  if (setup_.adjust) setup_.adjust(options);
+  return options;
+}
+
+Matrix::Outcome Matrix::run(TinyRun& run) const {
+  Outcome result;
+  for (int i = 0; i < kSteps; ++i) {
+    run.train(7 * setup_.rank + i, 1e-2);
+    result.losses.push_back(run.loss()[0]);
+    result.losses.push_back(run.grad_norm());
+  }
+  result.state = run.state();
+  return result;
+}
+
+void Matrix::check(const Cell& cell) {
+  SCOPED_TRACE(cell.name());
+  TinyRun run(options(cell), setup_.backend());
+  const std::uint64_t allocations = run.backend().allocations();
+  EXPECT_TRUE(this->run(run) == plain(cell.microbatches).outcome);
+  EXPECT_EQ(run.backend().allocations(), allocations);
+  expect_counts(cell, run);
+}
+
+void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
+  const execution::Executor& executor = run.trainer().training(1).executor;
+  const Plan& plan = executor.plan();
+  const Program& program = executor.program();
+  const execution::ExecutorCounters& counters = executor.counters();
+  EXPECT_EQ(counters.copies_out, kSteps * count(plan, Step::What::copy_out));
+  EXPECT_EQ(counters.copies_in, counters.copies_out);
+  EXPECT_EQ(counters.bytes_in, counters.bytes_out);
+  EXPECT_EQ(counters.reruns, kSteps * count(plan, Step::What::rerun));
+  EXPECT_EQ(counters.launches, kSteps * launches(plan));
+  const Names again = recomputed(cell.recompute);
+  const bool rerun_instead = std::find(again.begin(), again.end(), cell.offload) != again.end();
+  if (cell.offload == "none") {
+    EXPECT_EQ(counters.copies_out, 0);
+  } else if (cell.offload != "auto" && cell.offload != "half" && !rerun_instead) {
+    EXPECT_GT(counters.copies_out, 0);
+  }
+  EXPECT_EQ(counters.reruns > 0, !again.empty() || (cell.offload == "auto" && counters.reruns > 0));
+  EXPECT_EQ(counters.launches > 0, cell.graphs != "eager");
+  std::set<std::pair<int, int>> moved;
+  for (const Step& step : plan.steps)
+    if (step.what == Step::What::copy_out) {
+      const execution::Place& from = plan.places[static_cast<std::size_t>(step.places[0])];
+      EXPECT_TRUE(moved.emplace(from.tensor.id, from.buffer).second) << "copied twice";
+    }
+  const std::vector<std::size_t> nodes = executor.graph_nodes();
+  ASSERT_EQ(nodes.size(), plan.segments.size());
+  const auto& pieces = plain(cell.microbatches).pieces;
+  for (std::size_t s = 0; s < nodes.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    std::size_t expected = ties(plan, segment);
+    for (int i = segment.begin; i < segment.end; ++i) {
+      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      if (step.what == Step::What::mark) continue;
+      const auto found = step.op < 0
+                             ? pieces.end()
+                             : pieces.find(program.ops()[static_cast<std::size_t>(step.op)].name);
+      expected += found == pieces.end() ? 1 : found->second;
+    }
+    EXPECT_EQ(nodes[s], expected) << segment.name;
+  }
+}
+
+}  // namespace stowage::ctest

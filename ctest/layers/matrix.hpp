@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+
+/// One way to run the same training steps. All must give the same bits.
+struct Cell {
+  std::string graphs = "eager";    ///< eager, scopes, layer or step
+  std::string offload = "none";    ///< none, a module's name, all, half or auto
+  std::string recompute = "none";  ///< none, some or all
+  int microbatches = 1;
+  int max_inflight = -1;
+  bool delay = false;
+  std::size_t min_tensor_bytes = 0;
+
+  std::string name() const;
+};
+
+/// Every combination of the axes that the cells of a matrix have.
+std::vector<Cell> all_cells();
+/// As few of them as it takes to have every two values of two axes together in one of them.
+std::vector<Cell> pairwise_cells();
+/// All modules leave, in graphs: the knobs that decide when.
+std::vector<Cell> knob_cells();
+
+/// Runs cells of a model with all four letters and compares them with the run that keeps everything
+/// and has no graphs: losses, gradients, parameters and states, over several steps.
+class Matrix {
+ public:
+  struct Setup {
+    std::function<std::unique_ptr<execution::Backend>()> backend;
+    execution::Dtype dtype = execution::Dtype::bf16;
+    std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
+    int rank = 0;                                              ///< each has data of its own
+  };
+
+  explicit Matrix(Setup setup) : setup_(std::move(setup)) {}
+
+  /// Expects the bits of the plain run, and that plan and executor count what the cell asks for.
+  void check(const Cell& cell);
+
+ private:
+  struct Outcome {
+    std::vector<double> losses;
+    std::vector<std::byte> state;
+    friend bool operator==(const Outcome&, const Outcome&) = default;
+  };
+  /// What the plain run of a number of microbatches shows.
+  struct Plain {
+    Outcome outcome;
+    std::size_t transient_bytes = 0;
+    std::size_t persistent_bytes = 0;
+    std::map<std::string, std::size_t> pieces;  ///< graph nodes of each op
+  };
+
+  const Plain& plain(int microbatches);
+  layers::TrainerOptions options(const Cell& cell);
+  Outcome run(TinyRun& run) const;
+  void expect_counts(const Cell& cell, TinyRun& run);
+
+  Setup setup_;
+  std::map<int, Plain> plain_;
+};
+
+}  // namespace stowage::ctest

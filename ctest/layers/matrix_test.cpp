@@ -1,0 +1,44 @@
+// Eager, graphed, offloaded and recomputed runs give the same bits. Built three times: pairwise, in
+// full (STOWAGE_FULL_MATRIX), and for a GPU (STOWAGE_TEST_CUDA).
+#include "matrix.hpp"
+
+#include <gtest/gtest.h>
+
+#if STOWAGE_TEST_CUDA
+#include <cuda_runtime_api.h>
+
+#include "execution/cuda_backend.hpp"
+#endif
+
+namespace stowage::ctest {
+namespace {
+
+class matrix : public testing::Test {
+ protected:
+#if STOWAGE_TEST_CUDA
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  }
+  Matrix cells{{.backend = [] { return execution::make_cuda_backend(); } }};
+#else
+  Matrix cells{{.backend = [] { return execution::make_host_backend(); }}};
+#endif
+};
+
+#if STOWAGE_FULL_MATRIX
+TEST_F(matrix, every_combination_gives_the_bits_of_the_plain_run) {
+  for (const Cell& cell : all_cells()) cells.check(cell);
+}
+#else
+TEST_F(matrix, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
+  for (const Cell& cell : pairwise_cells()) cells.check(cell);
+}
+#endif
+
+TEST_F(matrix, knobs_of_timing_give_the_bits_of_the_plain_run) {
+  for (const Cell& cell : knob_cells()) cells.check(cell);
+}
+
+}  // namespace
+}  // namespace stowage::ctest

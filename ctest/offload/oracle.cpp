@@ -1,0 +1,306 @@
+#include "oracle.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "execution/plan_shape.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using namespace execution;
+
+constexpr std::size_t kMostNodes = 4096;
+using Nodes = std::bitset<kMostNodes>;
+
+template <class T>
+auto& at(T& list, int index) {
+  return list[static_cast<std::size_t>(index)];
+}
+
+/// Calls `visit(place, access)` for all operands of a step, reads first.
+template <class Visit>
+void for_each_touched(const Program& program, const Plan& plan, const Step& step, Visit&& visit) {
+  if (step.what == Step::What::mark) return;
+  if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
+    visit(at(plan.places, step.places[0]), Access::read);
+    visit(at(plan.places, step.places[1]), Access::write);
+    return;
+  }
+  for (const bool writes : {false, true})
+    for_each_operand(program, at(program.ops(), step.op), step, [&](const Use& use, int place) {
+      if ((use.access != Access::read) == writes) visit(at(plan.places, place), use.access);
+    });
+}
+
+/// The order of all that is issued, each node with the set of those before it.
+class Order {
+ public:
+  Order(const Program& program, const Plan& plan)
+      : program_(program), plan_(plan), recorded_(static_cast<std::size_t>(plan.events), kNone) {}
+
+  std::string run() {
+    for (int replay = 0; replay < 2 && fault_.empty(); ++replay) {
+      for_each_issued(plan_, 2, [&](int step, int, int) { issue(step); });
+      for (const auto& [queue, node] : last_)
+        if (!before(node, last_.at(0)))
+          fail(fmt::format("queue {} is not joined at the end", queue));
+    }
+    return fault_;
+  }
+
+ private:
+  static constexpr int kNone = -1;
+  struct Node {
+    int step;
+    int launch;  ///< 0: eager
+  };
+
+  void fail(std::string why) {
+    if (fault_.empty()) fault_ = std::move(why);
+  }
+  int add(int step, const std::vector<int>& after) {
+    const int node = static_cast<int>(nodes_.size());
+    nodes_.push_back({step, launch_});
+    Nodes& reached = before_.emplace_back();
+    for (const int earlier : after) {
+      if (earlier == kNone) continue;
+      reached |= at(before_, earlier);
+      reached.set(static_cast<std::size_t>(earlier));
+    }
+    return node;
+  }
+  bool before(int node, int later) const {
+    return node == later || at(before_, later).test(static_cast<std::size_t>(node));
+  }
+  static int get(const std::map<int, int>& ends, int queue) {
+    const auto found = ends.find(queue);
+    return found == ends.end() ? kNone : found->second;
+  }
+
+  void issue(int index) {
+    for (const Segment& segment : plan_.segments)
+      if (segment.begin == index) begin(segment);
+    const Step& step = at(plan_.steps, index);
+    std::map<int, int>& ends = launch_ > 0 ? inside_ : last_;
+    std::vector<int> after{get(ends, step.queue)};
+    bool captured = launch_ == 0 || after[0] != kNone;
+    for (const int event : step.waits) {
+      const int record = at(recorded_, event);
+      after.push_back(record);
+      captured = captured || (record != kNone && at(nodes_, record).launch == launch_);
+    }
+    if (!captured) fail(fmt::format("{} is not captured", describe(program_, step)));
+    const int node = add(index, after);
+    ends[step.queue] = node;
+    if (step.records >= 0) at(recorded_, step.records) = node;
+    compare(node);
+    for (const Segment& segment : plan_.segments)
+      if (segment.end == index + 1) end(segment);
+  }
+
+  void begin(const Segment& segment) {
+    const int start = add(kNone, {get(last_, segment.queue)});
+    launch_ = ++launches_;
+    inside_ = {{segment.queue, start}};
+  }
+  void end(const Segment& segment) {
+    const int last = inside_.at(segment.queue);
+    for (const auto& [queue, node] : inside_)
+      if (!before(node, last)) fail(fmt::format("graph {} does not join {}", segment.name, queue));
+    launch_ = 0;
+    last_[segment.queue] = add(kNone, {last});
+  }
+
+  /// Everything earlier that touches the same bytes must be before this node.
+  void compare(int node) {
+    const Step& step = at(plan_.steps, at(nodes_, node).step);
+    for_each_touched(program_, plan_, step, [&](const Place& place, Access access) {
+      for (const Touch& other : touches_) {
+        const bool apart = other.place->region != place.region ||
+                           other.place->offset >= place.end() || place.offset >= other.place->end();
+        if (apart || (access == Access::read && other.access == Access::read)) continue;
+        if (!before(other.node, node))
+          fail(fmt::format("{} is not ordered with {}", describe(program_, step),
+                           describe(program_, at(plan_.steps, at(nodes_, other.node).step))));
+      }
+    });
+    for_each_touched(program_, plan_, step, [&](const Place& place, Access access) {
+      touches_.push_back({&place, access, node});
+    });
+  }
+
+  struct Touch {
+    const Place* place;
+    Access access;
+    int node;
+  };
+  const Program& program_;
+  const Plan& plan_;
+  std::vector<Node> nodes_;
+  std::vector<Nodes> before_;
+  std::vector<int> recorded_;  ///< by event: the node of its latest record
+  std::map<int, int> last_;    ///< by queue: its last node
+  std::map<int, int> inside_;  ///< the same in the launch under way
+  std::vector<Touch> touches_;
+  int launch_ = 0;
+  int launches_ = 0;
+  std::string fault_;
+};
+
+using Value = std::uint64_t;
+
+Value combine(Value a, Value b) {
+  return (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6) + (a >> 2))) * 0x100000001b3U;
+}
+
+/// What an op makes of the values of its operands: those of buffers that it writes are replaced.
+/// The copy of an input brings another value each time.
+void apply(const Program& program, int index, std::size_t execution, std::vector<Value>& values) {
+  const Op& op = at(program.ops(), index);
+  Value read = combine(static_cast<Value>(index), op.launch ? 0 : execution);
+  std::size_t next = 0;
+  std::vector<bool> writes;
+  for (const Use& use : op.uses)
+    for (std::size_t b = 0; b < program.info(use.tensor).buffers.size(); ++b, ++next) {
+      writes.push_back(use.access != Access::read);
+      if (use.access != Access::write) read = combine(read, values[next]);
+    }
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (writes[i]) values[i] = combine(read, i);
+}
+
+/// The values that every op finds, in the program's own order; tensors are apart from each other.
+class Reference {
+ public:
+  explicit Reference(const Program& program) : program_(program), found_(program.ops().size()) {
+    for (int replay = 0; replay < 2; ++replay)
+      for (const Section& section : program.sections())
+        for (int repetition = 0; repetition < std::min(section.repeat, 2); ++repetition)
+          for (int op = section.begin; op < section.end; ++op) run(op);
+  }
+
+  /// By execution of the op, by operand.
+  const std::vector<std::vector<Value>>& found(int op) const { return at(found_, op); }
+
+ private:
+  void run(int op) {
+    std::vector<Value*> operands;
+    std::vector<Value> values;
+    for (const Use& use : at(program_.ops(), op).uses)
+      for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b) {
+        operands.push_back(&state_[{use.tensor.id, static_cast<int>(b)}]);
+        values.push_back(*operands.back());
+      }
+    at(found_, op).push_back(values);
+    apply(program_, op, at(found_, op).size(), values);
+    for (std::size_t i = 0; i < values.size(); ++i) *operands[i] = values[i];
+  }
+
+  const Program& program_;
+  std::map<std::pair<int, int>, Value> state_;
+  std::vector<std::vector<std::vector<Value>>> found_;
+};
+
+/// Executes a plan on values of whole places, kept for each aligned unit of memory.
+class Simulation {
+ public:
+  Simulation(const Program& program, const Plan& plan)
+      : program_(program), plan_(plan), reference_(program), executions_(program.ops().size(), 0) {}
+
+  std::string run() {
+    std::string fault;
+    for (int replay = 0; replay < 2; ++replay)
+      for_each_issued(plan_, 2, [&](int index, int, int) {
+        const std::string why = execute(at(plan_.steps, index));
+        if (fault.empty()) fault = why;
+      });
+    return fault;
+  }
+
+ private:
+  struct Unit {
+    Value value;
+    std::size_t index;  ///< in its buffer
+  };
+  using Key = std::pair<int, std::size_t>;  ///< region, unit
+
+  std::string execute(const Step& step) {
+    if (step.what == Step::What::mark) return {};
+    std::vector<Value> values;
+    for (const int place : step.places) values.push_back(load(at(plan_.places, place)));
+    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
+      store(at(plan_.places, step.places[1]), values[0]);
+      return {};
+    }
+    const Op& op = at(program_.ops(), step.op);
+    std::string fault;
+    std::size_t& execution = at(executions_, step.op);
+    if (step.what == Step::What::run) {
+      fault = compare(step, values, execution++);
+    } else {
+      // A rerun finds what its op has found, or will find.
+      fault = compare(step, values, execution);
+      if (execution > 0 && !fault.empty()) fault = compare(step, values, execution - 1);
+    }
+    apply(program_, step.op, execution, values);
+    std::size_t next = 0;
+    for (const Use& use : op.uses)
+      for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b, ++next)
+        if (use.access != Access::read)
+          store(at(plan_.places, at(step.places, static_cast<int>(next))), values[next]);
+    return fault;
+  }
+
+  /// Whether a step finds the operands of an execution of its op.
+  std::string compare(const Step& step, const std::vector<Value>& values,
+                      std::size_t execution) const {
+    const auto& all = reference_.found(step.op);
+    const std::vector<Value>& expected = all[std::min(execution, all.size() - 1)];
+    std::size_t next = 0;
+    for (const Use& use : at(program_.ops(), step.op).uses)
+      for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b, ++next)
+        if (use.access != Access::write && values[next] != expected[next])
+          return fmt::format("{} finds another value of {}", describe(program_, step),
+                             program_.info(use.tensor).name);
+    return {};
+  }
+
+  /// 0: nothing was ever stored there; ~0: what is there is not one whole buffer.
+  Value load(const Place& place) const {
+    Value value = 0;
+    for (std::size_t i = 0; i * kAlignment < place.bytes; ++i) {
+      const auto found =
+          memory_.find({static_cast<int>(place.region), place.offset / kAlignment + i});
+      const Unit unit = found == memory_.end() ? Unit{0, i} : found->second;
+      if (i == 0) value = unit.value;
+      if (unit.value != value || unit.index != i) return ~Value{0};
+    }
+    return value;
+  }
+  void store(const Place& place, Value value) {
+    for (std::size_t i = 0; i * kAlignment < place.bytes; ++i)
+      memory_[{static_cast<int>(place.region), place.offset / kAlignment + i}] = {value, i};
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  Reference reference_;
+  std::vector<std::size_t> executions_;  ///< by op
+  std::map<Key, Unit> memory_;
+};
+
+}  // namespace
+
+std::string oracle(const Program& program, const Plan& plan) {
+  const std::string fault = Order(program, plan).run();
+  return fault.empty() ? Simulation(program, plan).run() : fault;
+}
+
+}  // namespace stowage::ctest

@@ -1,0 +1,182 @@
+// Plans of random programs, sound and mutated, judged by the verifier and by an oracle that shares
+// nothing with it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "execution/verifier.hpp"
+#include "offload/planner.hpp"
+#include "oracle.hpp"
+#include "random_program.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using Rng = std::mt19937_64;
+using Mode = offload::GraphOptions::Mode;
+
+int draw(Rng& rng, int least, int most) {
+  return std::uniform_int_distribution<int>(least, most)(rng);
+}
+template <class T>
+T& any(Rng& rng, std::vector<T>& list) {
+  return list[static_cast<std::size_t>(draw(rng, 0, static_cast<int>(list.size()) - 1))];
+}
+
+RandomShape random_shape(std::uint64_t seed) {
+  Rng rng(seed);
+  return {.seed = seed,
+          .layers = draw(rng, 1, 4),
+          .microbatches = draw(rng, 1, 4),
+          .width = draw(rng, 0, 1) == 0 ? 40 : 900,
+          .communicates = draw(rng, 0, 2) > 0};
+}
+
+offload::PlannerOptions random_options(Rng& rng) {
+  offload::PlannerOptions options;
+  options.graphs.mode = static_cast<Mode>(draw(rng, 0, 2));
+  for (const char* scope : {"attn", "mamba", "mlp", "moe", "moe_router", "layer"})
+    if (draw(rng, 0, 1) == 0) options.graphs.scopes.emplace_back(scope);
+  options.graphs.replay_queues = draw(rng, 0, 3);
+  options.graphs.delay_until_graph = draw(rng, 0, 2) == 0;
+  offload::Policy& policy = options.policy;
+  policy.kind = offload::Policy::Kind::manual;
+  for (const char* name : {"core_attn", "mamba_ssm", "mlp_act", "moe_act", "mlp_fc1", "mlp_norm"}) {
+    if (draw(rng, 0, 2) == 0) continue;
+    policy.offload.push_back({name, {name}});
+    // In both lists: what cannot be computed again is offloaded.
+    if (draw(rng, 0, 1) == 0) policy.recompute.push_back({name, {name}});
+  }
+  policy.min_tensor_bytes = draw(rng, 0, 2) == 0 ? 600 : 0;
+  policy.keep_unhidden = false;
+  return options;
+}
+
+/// Breaks a plan, or not: that is for the judges to say.
+class Mutator {
+ public:
+  Mutator(Rng& rng, Plan& plan) : rng_(rng), plan_(plan) {}
+
+  std::string mutate() {
+    switch (draw(rng_, 0, 8)) {
+      case 0:
+      case 1:
+      case 2:
+        return drop_wait();
+      case 3:
+        return wait_for_another_event();
+      case 4:
+        return move_place();
+      case 5:
+        return swap_steps();
+      case 6:
+        return change_queue();
+      case 7:
+        return shift_segment();
+      default:
+        return drop_copy();
+    }
+  }
+
+ private:
+  Step* with_waits() {
+    for (int tries = 0; tries < 1000; ++tries)
+      if (Step& step = any(rng_, plan_.steps); !step.waits.empty()) return &step;
+    return nullptr;
+  }
+  std::string drop_wait() {
+    Step* step = with_waits();
+    if (step == nullptr) return "nothing";
+    step->waits.erase(step->waits.begin() +
+                      draw(rng_, 0, static_cast<int>(step->waits.size()) - 1));
+    return "a wait less";
+  }
+  std::string wait_for_another_event() {
+    Step* step = with_waits();
+    if (step == nullptr) return "nothing";
+    any(rng_, step->waits) = draw(rng_, 0, plan_.events - 1);
+    return "a wait for another event";
+  }
+  std::string move_place() {
+    Place& place = any(rng_, plan_.places);
+    if (place.region == Region::persistent) return "nothing";
+    const std::size_t room = plan_.bytes[static_cast<int>(place.region)] - align_up(place.bytes);
+    place.offset =
+        static_cast<std::size_t>(draw(rng_, 0, static_cast<int>(room / kAlignment))) * kAlignment;
+    return "another place";
+  }
+  std::string swap_steps() {
+    const int last = static_cast<int>(plan_.steps.size()) - 1;
+    const int i = draw(rng_, 1, last - 1);
+    const int j = std::min(last - 1, i + draw(rng_, 1, 4));
+    std::swap(plan_.steps[static_cast<std::size_t>(i)], plan_.steps[static_cast<std::size_t>(j)]);
+    return "two steps swapped";
+  }
+  std::string change_queue() {
+    Step& step = any(rng_, plan_.steps);
+    const int queue = draw(rng_, 0, static_cast<int>(plan_.queues.size()) - 1);
+    const auto lane = [&](int q) { return plan_.queues[static_cast<std::size_t>(q)].lane; };
+    if (lane(queue) == lane(step.queue)) step.queue = queue;
+    return "another queue";
+  }
+  std::string shift_segment() {
+    if (plan_.segments.empty()) return "nothing";
+    Segment& segment = any(rng_, plan_.segments);
+    (draw(rng_, 0, 1) == 0 ? segment.begin : segment.end) += draw(rng_, -2, 2);
+    return "another segment";
+  }
+  std::string drop_copy() {
+    Step& step = any(rng_, plan_.steps);
+    if (step.what != Step::What::copy_in && step.what != Step::What::copy_out) return "nothing";
+    step.what = Step::What::mark;
+    return "a copy less";
+  }
+
+  Rng& rng_;
+  Plan& plan_;
+};
+
+/// Rules beyond what one execution can show: a wait that is useless, an order that only other ranks
+/// see.
+bool is_rule(const std::string& fault) {
+  for (const char* words : {"may overtake", "records later", "lies only partly", "runs in section",
+                            "host address", "is recorded by", "the one before it ends at"})
+    if (fault.find(words) != std::string::npos) return true;
+  return false;
+}
+
+TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
+  int sound = 0, broken = 0, harmless = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const RandomProgram random(random_shape(seed));
+    Rng rng(seed * 977);
+    const Plan plan = offload::make_plan(random.program, random.layout, random_options(rng));
+    const auto judge = [&](const Plan& judged) {
+      const PlannedProgram planned{&random.program, &judged};
+      return verify({&planned, 1});
+    };
+    const std::vector<std::string> faults = judge(plan);
+    ASSERT_TRUE(faults.empty()) << "seed " << seed << ": " << faults.front();
+    ASSERT_EQ(oracle(random.program, plan), "") << "seed " << seed;
+    ++sound;
+    for (int i = 0; i < 12; ++i) {
+      Plan mutated = plan;
+      const std::string how = Mutator(rng, mutated).mutate();
+      const std::vector<std::string> found = judge(mutated);
+      // The verifier's checks of shape come first: the oracle takes them for granted.
+      if (std::any_of(found.begin(), found.end(), is_rule)) continue;
+      const std::string truth = oracle(random.program, mutated);
+      ASSERT_EQ(found.empty(), truth.empty())
+          << "seed " << seed << " mutation " << i << " (" << how
+          << ")\nverifier: " << (found.empty() ? "sound" : found.front()) << "\noracle: " << truth;
+      ++(truth.empty() ? harmless : broken);
+    }
+  }
+  EXPECT_EQ(sound, 200);
+  EXPECT_GT(broken, 600);
+  EXPECT_GT(harmless, 200);
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "execution/persistent.hpp"
+#include "execution/plan.hpp"
+
+namespace stowage::ctest {
+
+using namespace execution;
+
+/// What a random program is drawn from.
+struct RandomShape {
+  std::uint64_t seed = 1;
+  int layers = 4;
+  int microbatches = 1;
+  std::int64_t width = 300;  ///< elements of a buffer, at most
+  bool communicates = true;
+};
+
+/// A training step that means nothing but has all that one has: layers of four kinds with scopes,
+/// saved tensors of one or two buffers with module names, collectives inside and outside of layers,
+/// gradients that are stored and then added to, a section that repeats. Every op mixes all that it
+/// reads into every element that it writes, so a value that is read too early, too late or from the
+/// wrong bytes changes the result.
+class RandomProgram {
+ public:
+  explicit RandomProgram(const RandomShape& shape);
+
+  Program program{"random"};
+  PersistentLayout layout;
+  Tensor input, output;
+
+  /// Kernels or copies that a step enqueues: as many nodes of a graph.
+  std::size_t launches(const Step& step) const;
+
+ private:
+  using Rng = std::mt19937_64;
+
+  struct Layer {
+    std::string kind;
+    Tensor weight, gradient;
+    std::uint64_t seed;  ///< a layer is the same in every microbatch
+  };
+  struct Kept {
+    std::vector<Tensor> saved;
+    Tensor in;
+  };
+
+  std::int64_t draw(Rng& rng, std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(rng);
+  }
+  Tensor tensor(const std::string& name, Lifetime lifetime, const std::string& module, Rng& rng);
+  void append(const std::string& name, Lane lane, std::vector<Use> uses, std::uint64_t salt);
+  void add_layers();
+  void record_section(const char* name, int repeat, int slot, bool last);
+  Tensor forward(const Layer& layer, const std::string& at, int slot, Tensor x, Kept& kept);
+  Tensor backward(const Layer& layer, const std::string& at, int slot, Tensor dy, const Kept& kept);
+
+  RandomShape shape_;
+  Rng rng_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace stowage::ctest

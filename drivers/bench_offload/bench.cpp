@@ -1,0 +1,191 @@
+#include "drivers/bench_offload/bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "drivers/common/options.hpp"
+#include "drivers/train/staging.hpp"
+#include "execution/error.hpp"
+#include "execution/op_timer.hpp"
+#include "execution/verifier.hpp"
+#include "inputs/deck/check.hpp"
+#include "offload/cargo.hpp"
+#include "offload/prediction.hpp"
+#include "results/statistics.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Plan;
+using execution::Region;
+
+constexpr int kWarmUp = 3;  ///< steps before a plan is timed
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+layers::TrainerOptions plain_options(const inputs::Deck& deck, const Data& data) {
+  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, 1), 1);
+  options.capacities = {data.max_documents()};
+  options.evaluation_microbatches = 0;
+  options.planner.policy = {};
+  options.planner.graphs = {};
+  options.model.moe.bias_rate = 0;  // no step changes what the next one computes
+  return options;
+}
+
+/// Predicted time of what a plan computes again.
+double rerun_s(const execution::Program& program, const Plan& plan, const offload::Rates& rates) {
+  double sum_s = 0;
+  for (const execution::StepRange& section : plan.sections)
+    for (int i = section.begin; i < section.end; ++i)
+      if (const execution::Step& step = plan.steps[static_cast<std::size_t>(i)];
+          step.what == execution::Step::What::rerun)
+        sum_s += section.repeat * rates.time_s(program, step.op);
+  return sum_s;
+}
+
+}  // namespace
+
+BenchOffload::BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
+                           execution::Backend& backend)
+    : deck_(deck),
+      options_(options),
+      data_(data),
+      backend_(backend),
+      trainer_(plain_options(deck, data)),
+      base_(trainer_options(deck, inputs::check_ranks(deck, 1), 1).planner) {}
+
+bool BenchOffload::wanted(const std::string& name) const {
+  return options_.only.empty() ||
+         std::any_of(options_.only.begin(), options_.only.end(),
+                     [&](const std::string& part) { return name.find(part) != std::string::npos; });
+}
+
+Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  Plan plan = offload::make_plan(program, trainer_.layout(), options);
+  const execution::PlannedProgram planned{&program, &plan};
+  execution::require_proven({&planned, 1});
+  return plan;
+}
+
+/// One device for all plans: the host has room for everything that may move.
+void BenchOffload::make_device(std::size_t transient) {
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  std::size_t host = 0;
+  for (const offload::Cargo& cargo : offload::find_cargo(program))
+    host += execution::align_up(program.info(cargo.tensor).bytes()) + execution::kAlignment;
+  device_ = std::make_unique<execution::Device>(backend_, trainer_.layout(), transient, host);
+  const layers::TrainerOptions& options = trainer_.options();
+  set_initial_state(*device_, trainer_.model().parameters(), options.precision, options.seed,
+                    options.model.init_std, options.model.layers());
+  keep_ = make_executor(trainer_.training().front()->plan);
+}
+
+std::unique_ptr<execution::Executor> BenchOffload::make_executor(const Plan& plan) {
+  execution::ExecutorOptions options = trainer_.options().executor;
+  options.proven = true;
+  return std::make_unique<execution::Executor>(trainer_.training().front()->recorded.program, plan,
+                                               *device_, options);
+}
+
+/// Measures every op of the plan that keeps all, each between two events, and scales the times so
+/// that they make up the step as it is without these events.
+void BenchOffload::fit_rates(const Plan& keep) {
+  std::vector<double> times_s;
+  for (int i = 0; i < 2 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
+  const double step_time_s = results::summarize(std::span(times_s).subspan(kWarmUp)).median;
+  std::vector<std::vector<double>> by_op(keep_->program().ops().size());
+  execution::OpTimer timer(backend_, keep);
+  keep_->add(timer);
+  for (int i = 0; i < 2 * kWarmUp; ++i) {
+    step_s(*keep_);
+    for (const execution::OpTimer::Interval& interval : timer.intervals())
+      if (const int op = keep.steps[static_cast<std::size_t>(interval.step)].op; op >= 0)
+        by_op[static_cast<std::size_t>(op)].push_back(interval.time_s());
+  }
+  keep_->remove(timer);
+  std::vector<double>& measured_s = base_.rates.measured_s;
+  measured_s.assign(by_op.size(), 0);
+  for (std::size_t op = 0; op < by_op.size(); ++op)
+    if (!by_op[op].empty()) measured_s[op] = results::summarize(by_op[op]).median;
+  fit_ = step_time_s / offload::predict(keep_->program(), keep, base_.rates).time_s;
+  for (double& time_s : measured_s) time_s *= fit_;
+}
+
+double BenchOffload::step_s(execution::Executor& executor) {
+  const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
+  inputs::Loader& loader = *data_.train;
+  stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
+               recorded.cu_seqlens);
+  const auto targets = static_cast<double>(loader.global_targets());
+  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
+  stage_values(executor, recorded.schedule, {0.0, 0.0});
+  const std::int32_t go_on = layers::kGoOn;
+  std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
+  const double begin_s = now_s();
+  executor.step();
+  device_->synchronize();
+  return now_s() - begin_s;
+}
+
+BenchOffload::Values BenchOffload::values(execution::Executor& executor) const {
+  const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
+  return {read_values(executor, recorded.loss, 0), read_values(executor, recorded.grad_norm, 0)};
+}
+
+void BenchOffload::measure(OffloadOutcome& outcome) {
+  const std::unique_ptr<execution::Executor> executor = make_executor(outcome.plan);
+  const execution::ExecutorCounters before = executor->counters();
+  step_s(*executor);
+  outcome.counters = executor->counters();
+  outcome.counters.launches -= before.launches;
+  for (int i = 1; i < kWarmUp; ++i) step_s(*executor);
+  outcome.same_bits = true;
+  for (std::int64_t i = 0; i < options_.samples; ++i) {
+    outcome.keep_s.push_back(step_s(*keep_));
+    outcome.time_s.push_back(step_s(*executor));
+    outcome.same_bits = outcome.same_bits && values(*executor) == values(*keep_);
+  }
+}
+
+void BenchOffload::prepare(OffloadOutcome& outcome, const offload::PlannerOptions& options) {
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  try {
+    outcome.plan = plan(options);
+    outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
+                   static_cast<double>(device_->bytes(Region::transient));
+    outcome.rerun_s = rerun_s(program, outcome.plan, options.rates);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    outcome.refused = error.what();
+  }
+  for (const Region region : {Region::transient, Region::host})
+    if (outcome.plan.bytes[static_cast<int>(region)] > device_->bytes(region))
+      outcome.refused = "needs more memory than what is there for all plans";
+}
+
+std::vector<OffloadOutcome> BenchOffload::run(
+    const std::function<void(const OffloadOutcome&)>& note) {
+  const Plan& keep = trainer_.training().front()->plan;
+  const execution::Program& program = trainer_.training().front()->recorded.program;
+  const std::size_t transient = keep.bytes[static_cast<int>(Region::transient)];
+  make_device(transient);
+  fit_rates(keep);
+  std::vector<OffloadOutcome> outcomes;
+  for (const OffloadCase& one :
+       offload_cases(base_, options_.modes, program, trainer_.layout().bytes(), transient)) {
+    if (!wanted(one.name)) continue;
+    OffloadOutcome& outcome = outcomes.emplace_back();
+    outcome.name = one.name;
+    prepare(outcome, one.options);
+    if (outcome.refused.empty()) measure(outcome);
+    note(outcome);
+  }
+  return outcomes;
+}
+
+}  // namespace stowage::drivers

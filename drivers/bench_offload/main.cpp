@@ -1,0 +1,62 @@
+// stowage_bench_offload: memory against time, for many plans of one deck's training step.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "drivers/bench_offload/report.hpp"
+#include "drivers/common/options.hpp"
+#include "drivers/train/machine.hpp"
+#include "execution/backend.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "parallel/run_main.hpp"
+#include "version/version.hpp"
+
+namespace {
+
+/// The words between commas.
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> result;
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    if (end > at) result.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace stowage;
+  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    drivers::BenchOffloadOptions options;
+    std::string modes = "off";
+    std::string only;
+    const inputs::CommandLine command = inputs::parse_command_line(
+        argc, argv,
+        {.name = "stowage_bench_offload",
+         .summary = "Runs the training step of a deck under many plans: memory against time.",
+         .version = fmt::format("{} ({})", version::build_info().release,
+                                version::build_info().git_describe),
+         .options = {{"--samples", "Steps of each plan", &options.samples},
+                     {"--modes", "Graph modes: some of off,scopes,step", &modes},
+                     {"--only", "Parts of the names of plans to run: free,auto", &only}}});
+    if (!command.print_and_exit.empty()) {
+      if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
+      return execution::Exit::valid;
+    }
+    options.modes = words(modes);
+    options.only = words(only);
+    if (world.size() > 1) execution::throw_usage("stowage_bench_offload runs on one rank");
+    const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    drivers::refuse_unsupported(deck);
+    drivers::Data data = drivers::open_data(deck, 0, 1);
+    drivers::Machine machine(deck, world);
+    drivers::BenchOffload bench(deck, options, data, machine.backend());
+    drivers::OffloadReport report(deck, machine.rank_info(), argc, argv);
+    const auto outcomes =
+        bench.run([&](const drivers::OffloadOutcome& outcome) { report.add(outcome); });
+    return report.finish(outcomes, bench.fit());
+  });
+}

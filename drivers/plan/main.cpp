@@ -1,0 +1,34 @@
+// stowage_plan: shows how the training step of a deck would be planned, without a device.
+
+#include <fmt/core.h>
+
+#include "drivers/common/options.hpp"
+#include "drivers/plan/plan.hpp"
+#include "parallel/run_main.hpp"
+#include "version/version.hpp"
+
+int main(int argc, char** argv) {
+  using namespace stowage;
+  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    drivers::PlanOptions options;
+    const inputs::CommandLine command = inputs::parse_command_line(
+        argc, argv,
+        {.name = "stowage_plan",
+         .summary = "Plans the training step of a deck and prints the plan: memory over the step, "
+                    "what goes where and why, predicted time. Needs no device.",
+         .version = fmt::format("{} ({})", version::build_info().release,
+                                version::build_info().git_describe),
+         .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
+                     {"--tensors", "List every saved tensor", &options.tensors},
+                     {"--columns", "Width of the picture", &options.columns}}});
+    if (world.rank() != 0) return execution::Exit::valid;
+    if (!command.print_and_exit.empty()) {
+      fmt::print("{}", command.print_and_exit);
+      return execution::Exit::valid;
+    }
+    const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    drivers::refuse_unsupported(deck);
+    fmt::print("{}", drivers::plan_text(deck, options));
+    return execution::Exit::valid;
+  });
+}

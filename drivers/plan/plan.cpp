@@ -1,0 +1,203 @@
+#include "drivers/plan/plan.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "drivers/common/options.hpp"
+#include "drivers/plan/picture.hpp"
+#include "execution/verifier.hpp"
+#include "inputs/deck/check.hpp"
+#include "layers/stage.hpp"
+#include "offload/cargo.hpp"
+#include "offload/summary.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Decision;
+using execution::Lifetime;
+using execution::Region;
+using execution::Step;
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+const char* text(Decision decision) {
+  switch (decision) {
+    case Decision::keep:
+      return "stays";
+    case Decision::offload:
+      return "leaves";
+    case Decision::recompute:
+      return "computed again";
+  }
+  return "?";
+}
+
+/// A planned program, however it was made.
+struct Subject {
+  std::string title;
+  const execution::Program& program;
+  const execution::PersistentLayout& layout;
+  const execution::Plan& plan;
+  const offload::Choice& choice;
+  const offload::Rates& rates;
+};
+
+std::string memory_text(const Subject& subject) {
+  std::string text = "# memory of one rank\n";
+  const auto row = [&](std::string_view what, std::size_t bytes) {
+    text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
+  };
+  const execution::Plan& plan = subject.plan;
+  row("parameters", subject.layout.bytes(Lifetime::parameter));
+  row("gradients", subject.layout.bytes(Lifetime::gradient));
+  row("optimizer states", subject.layout.bytes(Lifetime::optimizer_state));
+  row("transient", plan.bytes[static_cast<int>(Region::transient)]);
+  row("all device memory", plan.device_bytes());
+  row("pinned host memory", plan.bytes[static_cast<int>(Region::host)]);
+  return text;
+}
+
+std::string module_text(const std::vector<offload::ModuleSummary>& modules) {
+  std::string text = fmt::format(
+      "# saved tensors by module\n  {:<15}{:>9}{:>10}{:>10}{:>8}{:>9}"
+      "{:>9}{:>9}  {}\n",
+      "module", "GiB", "leaves", "again", "copies", "d2h ms", "h2d ms", "wait ms", "because");
+  for (const offload::ModuleSummary& m : modules) {
+    std::string reasons;
+    for (const offload::Reason reason : m.reasons)
+      reasons += fmt::format("{}{}", reasons.empty() ? "" : ", ", offload::text(reason));
+    text += fmt::format("  {:<15}{:>9.3f}{:>10.3f}{:>10.3f}{:>8}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n",
+                        m.module, gib(m.bytes), gib(m.offloaded), gib(m.recomputed), m.copies,
+                        1e3 * m.d2h_s, 1e3 * m.h2d_s, 1e3 * m.waited_s, reasons);
+  }
+  return text;
+}
+
+std::string tensors_text(const execution::Program& program, const offload::Choice& choice) {
+  std::string text = "# every saved tensor, in the order of forward\n";
+  for (const offload::Cargo& cargo : offload::find_cargo(program)) {
+    const execution::TensorInfo& info = program.info(cargo.tensor);
+    const auto id = static_cast<std::size_t>(cargo.tensor.id);
+    text += fmt::format("  {:<40}{:<16}{:>14} B  {:<15}{}\n", info.name, info.module, info.bytes(),
+                        drivers::text(choice.decisions[id]), offload::text(choice.reasons[id]));
+  }
+  return text;
+}
+
+std::string time_text(const execution::Program& program, const execution::Plan& plan,
+                      const offload::Rates& rates) {
+  double again_s = 0;
+  std::size_t out = 0;
+  long reruns = 0;
+  for (const execution::StepRange& section : plan.sections)
+    for (int i = section.begin; i < section.end; ++i) {
+      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      if (step.what == Step::What::rerun) {
+        again_s += section.repeat * rates.time_s(program, step.op);
+        reruns += section.repeat;
+      }
+      if (step.what == Step::What::copy_out)
+        out += static_cast<std::size_t>(section.repeat) *
+               plan.places[static_cast<std::size_t>(step.places[0])].bytes;
+    }
+  std::string text = "# predicted time\n";
+  const auto row = [&](std::string_view what, double time_s, const std::string& note) {
+    text += fmt::format("  {:<28} {:>12.3f} ms  {}\n", what, 1e3 * time_s, note);
+  };
+  row("step", plan.time_s, "");
+  row("waiting for copies", plan.exposed_s, "");
+  row("computing again", again_s, fmt::format("{} reruns", reruns));
+  row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));
+  row("copying back", rates.h2d_s(out), "");
+  return text;
+}
+
+std::string text_of(const Subject& subject, const PlanOptions& options) {
+  const execution::PlannedProgram planned{&subject.program, &subject.plan};
+  execution::require_proven({&planned, 1});
+  const offload::Prediction prediction =
+      offload::predict(subject.program, subject.plan, subject.rates);
+  std::string text =
+      fmt::format("{}, {} steps, proven\n", subject.title, subject.plan.steps.size());
+  text += memory_text(subject);
+  text += "# transient memory over one step\n";
+  text += memory_picture(subject.program, subject.plan, prediction,
+                         static_cast<int>(options.columns), 20);
+  text +=
+      module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction));
+  if (options.tensors) text += tensors_text(subject.program, subject.choice);
+  return text + time_text(subject.program, subject.plan, subject.rates);
+}
+
+layers::TrainerOptions options_of(const inputs::Deck& deck) {
+  const std::int64_t ranks = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
+  layers::TrainerOptions trainer =
+      trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
+  const std::int64_t documents = deck.get<std::int64_t>("data.max_documents");
+  trainer.capacities = {std::max(documents, deck.get<std::int64_t>("train.micro_batch_size"))};
+  trainer.evaluation_microbatches = 0;
+  return trainer;
+}
+
+std::string title(const inputs::Deck& deck, int layers, const std::string& what) {
+  return fmt::format("# plan of {}: {} layers, {}, offload.policy {}",
+                     deck.get<std::string>("run.name"), layers, what,
+                     deck.get<std::string>("offload.policy"));
+}
+
+struct Stage {
+  int index;
+  int count;
+};
+
+/// "1/4" as a stage; the first is 0.
+Stage parse_stage(const std::string& text) {
+  Stage stage{-1, 0};
+  char rest = 0;
+  const int read = std::sscanf(text.c_str(), "%d/%d%c", &stage.index, &stage.count, &rest);
+  if (read != 2 || stage.index < 0 || stage.index >= stage.count)
+    execution::throw_usage("--stage {}: must be p/P with 0 <= p < P", text);
+  return stage;
+}
+
+std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
+  const Stage stage = parse_stage(options.stage);
+  layers::TrainerOptions trainer = options_of(deck);
+  trainer.model.pattern = layers::stage_pattern(trainer.model.pattern, stage.index, stage.count);
+  trainer.step.capacity = trainer.capacities.front();
+  trainer.planner.policy = offload_policy(deck, stage.index);
+  const int in_flight = std::min(stage.count - stage.index, trainer.step.microbatches);
+  layers::Model model(trainer.model, trainer.precision, 1);
+  const execution::PersistentLayout layout =
+      layers::lay_out_state(model.parameters(), model.states(), trainer.precision, trainer.state);
+  const execution::Program program = layers::record_stage(model, trainer.step, in_flight);
+  offload::Choice choice;
+  const execution::Plan plan = offload::make_plan(program, layout, trainer.planner, &choice);
+  return text_of({title(deck, trainer.model.layers(),
+                        fmt::format("stage {} of {} (\"{}\"), {} microbatches of {} tokens in "
+                                    "flight, embedding and head included",
+                                    stage.index, stage.count, trainer.model.pattern, in_flight,
+                                    trainer.step.tokens)),
+                  program, layout, plan, choice, trainer.planner.rates},
+                 options);
+}
+
+}  // namespace
+
+std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
+  if (!options.stage.empty()) return stage_text(deck, options);
+  const layers::TrainerPlan plan(options_of(deck));
+  const auto& training = *plan.training().back();
+  const std::int64_t tokens =
+      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
+  return text_of(
+      {title(deck, plan.options().model.layers(), fmt::format("{} tokens a step and rank", tokens)),
+       training.recorded.program, plan.layout(), training.plan, training.choice,
+       plan.options().planner.rates},
+      options);
+}
+
+}  // namespace stowage::drivers

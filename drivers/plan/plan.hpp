@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "execution/error.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::drivers {
+
+/// What stowage_plan is asked for besides the deck.
+struct PlanOptions {
+  std::string stage;          ///< "p/P": plan stage p of P with its microbatches in flight
+  bool tensors = false;       ///< list every saved tensor
+  std::int64_t columns = 96;  ///< width of the picture
+};
+
+/// Plans the training step of a deck, proves the plan, and prints it for people: memory by class
+/// over the step, what goes where and why, predicted times. Needs neither data nor a device.
+/// @return what --dry-run and people read
+std::string plan_text(const inputs::Deck& deck, const PlanOptions& options);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,215 @@
+#include "offload/automatic.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "execution/error.hpp"
+#include "offload/hidden.hpp"
+#include "offload/lifetimes.hpp"
+#include "offload/manual.hpp"
+
+namespace stowage::offload {
+
+using execution::Decision;
+
+namespace {
+
+/// Lengths of the list of tensors to recompute that are tried, besides those where a cost changes.
+constexpr std::size_t kLengths = 24;
+
+class Search {
+ public:
+  Search(const Drafts& drafts, Choice start, std::size_t limit)
+      : drafts_(drafts), start_(std::move(start)), limit_(limit) {
+    for (const Cargo& item : drafts.cargo())
+      if (can_move(item))
+        by_forward_.push_back(item.tensor.id);
+      else if (start_.decisions[static_cast<std::size_t>(item.tensor.id)] == Decision::keep)
+        start_.reasons[static_cast<std::size_t>(item.tensor.id)] = Reason::small;
+    order_reruns();
+  }
+
+  /// The decisions of least time that fit; nothing if none do.
+  std::optional<Choice> run() {
+    std::optional<Choice> best;
+    double best_s = 0;
+    for (const std::size_t length : lengths()) {
+      const auto found = fewest_offloads(length);
+      if (!found || (best && found->second >= best_s)) continue;
+      best = found->first;
+      best_s = found->second;
+    }
+    return best;
+  }
+
+  /// The smallest peak that the policy knows how to reach.
+  Draft smallest() const {
+    const Choice most = choose(reruns_.size(), by_forward_.size());
+    return drafts_.make_within(most.decisions, 0);
+  }
+
+ private:
+  bool can_move(const Cargo& item) const {
+    const auto id = static_cast<std::size_t>(item.tensor.id);
+    return start_.decisions[id] == Decision::keep &&
+           movable_bytes(drafts_.program().info(item.tensor), drafts_.policy().min_tensor_bytes) >
+               0;
+  }
+
+  /// Sorts what can be recomputed by time for a byte, each judged as if all else were kept.
+  void order_reruns() {
+    const std::vector<char> present(drafts_.program().tensors().size(), 0);
+    struct Candidate {
+      double s_per_byte;
+      int written;
+      int tensor;
+    };
+    std::vector<Candidate> candidates;
+    for (const Cargo& item : drafts_.cargo()) {
+      if (!can_move(item)) continue;
+      std::vector<Decision> decisions = start_.decisions;
+      decisions[static_cast<std::size_t>(item.tensor.id)] = Decision::recompute;
+      const auto chain =
+          drafts_.reruns().chain(item.tensor, item.first_backward, decisions, present);
+      if (!chain) continue;
+      double time_s = 0;
+      for (const int op : *chain) time_s += drafts_.rates().time_s(drafts_.program(), op);
+      const auto bytes = static_cast<double>(drafts_.program().info(item.tensor).bytes());
+      candidates.push_back({time_s / bytes, item.written, item.tensor.id});
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       if (a.s_per_byte != b.s_per_byte) return a.s_per_byte < b.s_per_byte;
+                       return a.written > b.written;
+                     });
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      if (i > 0 && candidates[i].s_per_byte > candidates[i - 1].s_per_byte) changes_.push_back(i);
+      reruns_.push_back(candidates[i].tensor);
+    }
+  }
+
+  std::vector<std::size_t> lengths() const {
+    std::vector<std::size_t> result = changes_;
+    for (std::size_t i = 0; i <= kLengths; ++i) result.push_back(reruns_.size() * i / kLengths);
+    std::sort(result.begin(), result.end());
+    result.erase(std::unique(result.begin(), result.end()), result.end());
+    return result;
+  }
+
+  Choice choose(std::size_t reruns, std::size_t offloads) const {
+    Choice choice = start_;
+    const auto set = [&](int tensor, Decision decision) {
+      choice.decisions[static_cast<std::size_t>(tensor)] = decision;
+      choice.reasons[static_cast<std::size_t>(tensor)] = Reason::budget;
+    };
+    for (const int tensor : by_forward_)
+      choice.reasons[static_cast<std::size_t>(tensor)] = Reason::not_needed;
+    for (std::size_t i = 0; i < reruns; ++i) set(reruns_[i], Decision::recompute);
+    for (const int tensor : by_forward_) {
+      if (offloads == 0) break;
+      if (choice.decisions[static_cast<std::size_t>(tensor)] == Decision::recompute) continue;
+      set(tensor, Decision::offload);
+      --offloads;
+    }
+    return choice;
+  }
+
+  bool fits_host(const Choice& choice) const {
+    const std::int64_t budget = drafts_.policy().host_budget_bytes;
+    if (budget < 0) return true;
+    std::size_t bytes = 0;
+    for (const int tensor : by_forward_)
+      if (choice.decisions[static_cast<std::size_t>(tensor)] == Decision::offload)
+        bytes += movable_bytes(drafts_.program().tensors()[static_cast<std::size_t>(tensor)],
+                               drafts_.policy().min_tensor_bytes);
+    return bytes <= static_cast<std::size_t>(budget);
+  }
+
+  /// With `reruns` tensors recomputed, the fewest offloads that fit, and the time they take.
+  std::optional<std::pair<Choice, double>> fewest_offloads(std::size_t reruns) const {
+    const auto fits = [&](std::size_t offloads) {
+      return drafts_.make_within(choose(reruns, offloads).decisions, limit_).peak <= limit_;
+    };
+    std::size_t low = 0;
+    std::size_t high = by_forward_.size() - reruns;
+    if (!fits(high)) return std::nullopt;
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (fits(middle))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    Choice choice = choose(reruns, high);
+    if (!fits_host(choice)) return std::nullopt;
+    const double time_s = drafts_.make_within(choice.decisions, limit_).time_s;
+    return std::pair(std::move(choice), time_s);
+  }
+
+  const Drafts& drafts_;
+  Choice start_;
+  std::size_t limit_;
+  std::vector<int> by_forward_;       ///< tensors that may move, in forward order
+  std::vector<int> reruns_;           ///< those that can be recomputed, cheapest byte first
+  std::vector<std::size_t> changes_;  ///< where in reruns_ the cost of a byte changes
+};
+
+/// "3.0 GiB of saved mlp_act, …": the largest classes of what is live when most is.
+std::string what_is_left(const execution::Program& program, const Draft& draft) {
+  const auto fullest =
+      static_cast<int>(std::max_element(draft.live.begin(), draft.live.end()) - draft.live.begin());
+  std::map<std::string, std::size_t> bytes;
+  for (const LiveRange& range : live_ranges(draft.plan)) {
+    if (range.begin > fullest || range.end < fullest) continue;
+    const execution::Place& place = draft.plan.places[static_cast<std::size_t>(range.place)];
+    if (place.region != execution::Region::transient) continue;
+    const execution::TensorInfo& info = program.info(place.tensor);
+    const std::string kind(name(info.lifetime));
+    bytes[info.module.empty() ? kind : kind + " " + info.module] += place.bytes;
+  }
+  std::vector<std::pair<std::size_t, std::string>> sorted;
+  for (const auto& [what, size] : bytes) sorted.emplace_back(size, what);
+  std::sort(sorted.rbegin(), sorted.rend());
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(sorted.size(), 4); ++i)
+    text += fmt::format("{}{} B of {}", i == 0 ? "" : ", ", sorted[i].first, sorted[i].second);
+  return text;
+}
+
+Choice choose_free(const Drafts& drafts, Choice choice) {
+  const Policy& policy = drafts.policy();
+  auto room = static_cast<std::size_t>(std::max<std::int64_t>(policy.host_budget_bytes, 0));
+  for (const Cargo& item : drafts.cargo()) {
+    const auto id = static_cast<std::size_t>(item.tensor.id);
+    const std::size_t bytes =
+        movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
+    if (choice.decisions[id] != Decision::keep) continue;
+    const bool fits = policy.host_budget_bytes < 0 || bytes <= room;
+    if (policy.host_budget_bytes >= 0 && fits) room -= bytes;
+    choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::budget;
+    if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;
+  }
+  keep_unhidden(drafts, choice);
+  return choice;
+}
+
+}  // namespace
+
+Choice choose_automatic(const Drafts& drafts, std::size_t budget) {
+  Choice start = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), drafts.policy());
+  if (budget == 0) return choose_free(drafts, std::move(start));
+  Search search(drafts, std::move(start), budget);
+  if (std::optional<Choice> found = search.run()) return *std::move(found);
+  const Draft smallest = search.smallest();
+  execution::throw_usage(
+      "offload.device_budget_bytes: with all that may be offloaded or computed again, the step "
+      "still needs {} bytes beside what outlives it, {} are left for it ({} missing); the rest is "
+      "{}",
+      smallest.peak, budget, smallest.peak > budget ? smallest.peak - budget : 0,
+      what_is_left(drafts.program(), smallest));
+}
+
+}  // namespace stowage::offload

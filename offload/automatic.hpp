@@ -1,0 +1,19 @@
+#pragma once
+
+#include "offload/draft.hpp"
+
+namespace stowage::offload {
+
+/// The automatic policy.
+///
+/// Without a budget: offloads all that can leave and come back without being waited for. With one:
+/// looks for the decisions with the least predicted time whose peak fits. Two orders are fixed: of
+/// recomputing (least time for a byte first, and of equals the last in forward, which have the
+/// least time to travel) and of offloading (earliest in forward first). For many lengths of the
+/// first list, the shortest length of the second that fits is found by bisection.
+///
+/// @param budget transient bytes; 0: only what is free
+/// @throws Error (exit 2) that says what is missing and what is left, if nothing fits
+Choice choose_automatic(const Drafts& drafts, std::size_t budget);
+
+}  // namespace stowage::offload

@@ -1,0 +1,69 @@
+#include "offload/cargo.hpp"
+
+#include <algorithm>
+
+namespace stowage::offload {
+
+using execution::Access;
+using execution::Lifetime;
+using execution::Op;
+using execution::Program;
+
+std::vector<char> backward_ops(const Program& program) {
+  const auto& scopes = program.scopes();
+  std::vector<char> backward(scopes.size(), 0);
+  for (std::size_t i = 0; i < scopes.size(); ++i)  // a parent comes before its children
+    backward[i] = scopes[i].backward ||
+                  (scopes[i].parent >= 0 && backward[static_cast<std::size_t>(scopes[i].parent)]);
+  std::vector<char> result;
+  for (const Op& op : program.ops()) result.push_back(backward[static_cast<std::size_t>(op.scope)]);
+  return result;
+}
+
+std::vector<Cargo> find_cargo(const Program& program) {
+  struct Seen {
+    Cargo cargo{{}, -1, -1, -1, -1};
+    bool fixed = false;  ///< used in two sections, or changed by backward
+  };
+  std::vector<Seen> seen(program.tensors().size());
+  const std::vector<char> backward = backward_ops(program);
+  for (std::size_t s = 0; s < program.sections().size(); ++s)
+    for (int i = program.sections()[s].begin; i < program.sections()[s].end; ++i) {
+      const Op& op = program.ops()[static_cast<std::size_t>(i)];
+      if (op.only_rerun) continue;
+      for (const execution::Use& use : op.uses) {
+        Seen& at = seen[static_cast<std::size_t>(use.tensor.id)];
+        Cargo& cargo = at.cargo;
+        const int section = static_cast<int>(s);
+        if (cargo.section < 0) cargo = {use.tensor, section, -1, -1, -1};
+        if (cargo.section != section) at.fixed = true;
+        if (!backward[static_cast<std::size_t>(i)]) {
+          cargo.last_forward = i;
+          if (use.access != Access::read) cargo.written = i;
+          if (cargo.first_backward >= 0) at.fixed = true;
+        } else {
+          if (use.access != Access::read) at.fixed = true;
+          if (cargo.first_backward < 0) cargo.first_backward = i;
+        }
+      }
+    }
+  std::vector<Cargo> result;
+  for (const Seen& at : seen) {
+    const Cargo& cargo = at.cargo;
+    if (at.fixed || cargo.written < 0 || cargo.first_backward < 0) continue;
+    const execution::TensorInfo& info = program.info(cargo.tensor);
+    if (info.lifetime == Lifetime::saved && !info.module.empty()) result.push_back(cargo);
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Cargo& a, const Cargo& b) { return a.written < b.written; });
+  return result;
+}
+
+std::size_t movable_bytes(const execution::TensorInfo& info, std::size_t min_bytes) {
+  std::size_t bytes = 0;
+  for (const execution::BufferInfo& buffer : info.buffers)
+    if (buffer.bytes() >= min_bytes) bytes += buffer.bytes();
+  return bytes;
+}
+
+}  // namespace stowage::offload

@@ -1,0 +1,41 @@
+#include "offload/conflicts.hpp"
+
+#include "execution/plan_shape.hpp"
+
+namespace stowage::offload {
+
+using execution::Step;
+
+Conflicts::Conflicts(const execution::Program& program, const execution::Plan& plan)
+    : by_place_(plan.places.size() + static_cast<std::size_t>(plan.events)),
+      uses_(plan.steps.size()) {
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    const int index = static_cast<int>(i);
+    const auto event = [&](int id) { return static_cast<int>(plan.places.size()) + id; };
+    for (const int id : step.waits) note(index, event(id), false);
+    if (step.records >= 0) note(index, event(step.records), true);
+    switch (step.what) {
+      case Step::What::copy_out:
+      case Step::What::copy_in:
+        note(index, step.places[0], false);
+        note(index, step.places[1], true);
+        break;
+      case Step::What::mark:
+        for (const int place : step.places) note(index, place, false);
+        break;
+      default:
+        for_each_operand(program, program.ops()[static_cast<std::size_t>(step.op)], step,
+                         [&](const execution::Use& use, int place) {
+                           note(index, place, use.access != execution::Access::read);
+                         });
+    }
+  }
+}
+
+void Conflicts::note(int step, int place, bool writes) {
+  uses_[static_cast<std::size_t>(step)].emplace_back(place, writes);
+  by_place_[static_cast<std::size_t>(place)].push_back({step, writes});
+}
+
+}  // namespace stowage::offload

@@ -1,0 +1,114 @@
+#include "offload/draft.hpp"
+
+#include <algorithm>
+
+#include "offload/lifetimes.hpp"
+
+namespace stowage::offload {
+
+using execution::Decision;
+
+namespace {
+
+constexpr int kHalvings = 10;
+
+/// What the copies to the host cost the compute beside them.
+double slowdown_s(const Leg& leg, const Rates& rates) {
+  double copying_s = 0;
+  for (const Voyage& v : leg.voyages) copying_s += rates.d2h_s(v.bytes);
+  return copying_s * (rates.copy_slowdown - 1);
+}
+
+}  // namespace
+
+Drafts::Drafts(const execution::Program& program, const execution::PersistentLayout& layout,
+               const Policy& policy, const Rates& rates, std::size_t alignment)
+    : program_(program),
+      layout_(layout),
+      policy_(policy),
+      rates_(rates),
+      alignment_(alignment),
+      cargo_(find_cargo(program)),
+      reruns_(program) {}
+
+void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) const {
+  draft.plan = offload::assemble(program_, layout_, decisions, policy_.caps, draft.legs);
+  draft.live = live_bytes_by_step(draft.plan, live_ranges(draft.plan), execution::Region::transient,
+                                  alignment_);
+  draft.peak = draft.live.empty() ? 0 : *std::max_element(draft.live.begin(), draft.live.end());
+}
+
+void Drafts::estimate(Draft& draft) const {
+  draft.time_s = 0;
+  for (std::size_t s = 0; s < draft.legs.size(); ++s) {
+    const Leg& leg = draft.legs[s];
+    draft.time_s += program_.sections()[s].repeat *
+                    (travel_time_s(leg.voyages, leg.itinerary, rates_) + slowdown_s(leg, rates_));
+  }
+}
+
+Draft Drafts::make(const std::vector<Decision>& decisions) const {
+  Draft draft;
+  for (std::size_t s = 0; s < program_.sections().size(); ++s) {
+    const int section = static_cast<int>(s);
+    Leg leg;
+    leg.itinerary = make_itinerary(program_, reruns_, section, decisions, rates_);
+    leg.voyages =
+        find_voyages(program_, cargo_, decisions, policy_.min_tensor_bytes, section, leg.itinerary);
+    draft.wait_s += schedule(leg.voyages, leg.itinerary, rates_);
+    draft.legs.push_back(std::move(leg));
+  }
+  assemble(draft, decisions);
+  estimate(draft);
+  return draft;
+}
+
+std::vector<std::size_t> Drafts::live_at_runs(const Draft& draft, const Leg& leg) {
+  std::vector<std::size_t> live;
+  for (const int step : leg.steps) live.push_back(draft.live[static_cast<std::size_t>(step)]);
+  return live;
+}
+
+void Drafts::squeeze(Draft& draft, std::size_t limit) const {
+  if (draft.peak <= limit) return;
+  for (Leg& leg : draft.legs) {
+    std::vector<std::size_t> live = live_at_runs(draft, leg);
+    offload::squeeze(leg.voyages, live, limit, alignment_);
+  }
+  const std::vector<Decision> decisions = draft.plan.decisions;
+  assemble(draft, decisions);
+  estimate(draft);
+}
+
+Draft Drafts::make_within(const std::vector<Decision>& decisions, std::size_t limit) const {
+  Draft draft = make(decisions);
+  squeeze(draft, limit);
+  return draft;
+}
+
+Draft Drafts::make_smallest(const std::vector<Decision>& decisions, double most_s) const {
+  const Draft loose = make(decisions);
+  Draft best = loose;
+  std::size_t low = 0;
+  std::size_t high = loose.peak;
+  for (int i = 0; i < kHalvings && low < high; ++i) {
+    const std::size_t limit = low + (high - low) / 2;
+    Draft draft = loose;
+    squeeze(draft, limit);
+    const bool good = draft.peak <= limit && draft.time_s <= most_s;
+    (good ? high : low) = limit;
+    if (good) best = std::move(draft);
+  }
+  return best;
+}
+
+void Drafts::hoist(Draft& draft, std::size_t limit) const {
+  for (Leg& leg : draft.legs) {
+    std::vector<std::size_t> at_run = live_at_runs(draft, leg);
+    offload::hoist(leg.voyages, leg.itinerary, at_run, limit, alignment_);
+  }
+  const std::vector<Decision> decisions = draft.plan.decisions;
+  assemble(draft, decisions);
+}
+
+}  // namespace stowage::offload

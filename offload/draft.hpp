@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "offload/assembly.hpp"
+#include "offload/cargo.hpp"
+#include "offload/policy.hpp"
+#include "offload/rates.hpp"
+#include "offload/reruns.hpp"
+
+namespace stowage::offload {
+
+/// A plan before it has addresses, and what it would need.
+struct Draft {
+  std::vector<Leg> legs;
+  execution::Plan plan;
+  std::vector<std::size_t> live;  ///< transient bytes live at each step of the plan
+  std::size_t peak = 0;           ///< the largest of them
+  double wait_s = 0;              ///< that copies back are late if nothing is squeezed
+  double time_s = 0;              ///< estimate for one execution, waits and slower compute included
+};
+
+/// Makes drafts of one program for different decisions.
+class Drafts {
+ public:
+  Drafts(const execution::Program& program, const execution::PersistentLayout& layout,
+         const Policy& policy, const Rates& rates, std::size_t alignment);
+
+  const execution::Program& program() const { return program_; }
+  const Policy& policy() const { return policy_; }
+  const Rates& rates() const { return rates_; }
+  const std::vector<Cargo>& cargo() const { return cargo_; }
+  const Reruns& reruns() const { return reruns_; }
+
+  /// Copies back come as late as they may; the first stays end when their copies are done.
+  Draft make(const std::vector<execution::Decision>& decisions) const;
+  /// The same, but first stays end as early as it takes to have at most `limit` bytes live, if that
+  /// can be, whether or not their copies are done.
+  Draft make_within(const std::vector<execution::Decision>& decisions, std::size_t limit) const;
+  /// The smallest of these that takes at most `most_s`.
+  Draft make_smallest(const std::vector<execution::Decision>& decisions, double most_s) const;
+  /// Issues copies back earlier, as far as no more than `limit` bytes are live.
+  void hoist(Draft& draft, std::size_t limit) const;
+
+ private:
+  void assemble(Draft& draft, const std::vector<execution::Decision>& decisions) const;
+  void estimate(Draft& draft) const;
+  void squeeze(Draft& draft, std::size_t limit) const;
+  static std::vector<std::size_t> live_at_runs(const Draft& draft, const Leg& leg);
+
+  const execution::Program& program_;
+  const execution::PersistentLayout& layout_;
+  const Policy& policy_;
+  const Rates& rates_;
+  std::size_t alignment_;
+  std::vector<Cargo> cargo_;
+  Reruns reruns_;
+};
+
+}  // namespace stowage::offload

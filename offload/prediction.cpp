@@ -1,0 +1,133 @@
+#include "offload/prediction.hpp"
+
+#include <algorithm>
+
+namespace stowage::offload {
+
+using execution::Lane;
+using execution::Plan;
+using execution::Program;
+using execution::Step;
+
+namespace {
+
+/// A section that repeats settles after a few periods; the rest take as long as the last of them.
+constexpr int kPeriods = 4;
+
+/// When a direction of copies is busy: intervals in order.
+class Busy {
+ public:
+  void add(double begin_s, double end_s) { intervals_.push_back({begin_s, end_s}); }
+
+  /// Part of [begin_s, end_s) during which it is busy.
+  double overlap(double begin_s, double end_s) const {
+    double sum_s = 0;
+    for (std::size_t i = intervals_.size(); i-- > 0 && intervals_[i].end_s > begin_s;)
+      sum_s += std::max(
+          0.0, std::min(end_s, intervals_[i].end_s) - std::max(begin_s, intervals_[i].begin_s));
+    return sum_s;
+  }
+
+ private:
+  struct Interval {
+    double begin_s, end_s;
+  };
+  std::vector<Interval> intervals_;
+};
+
+class Run {
+ public:
+  Run(const Program& program, const Plan& plan, const Rates& rates, bool copies_take_time)
+      : program_(program),
+        plan_(plan),
+        rates_(rates),
+        copies_take_time_(copies_take_time),
+        free_s_(plan.queues.size(), 0),
+        event_s_(static_cast<std::size_t>(plan.events), 0) {
+    result_.begin_s.assign(plan.steps.size(), -1);
+    result_.end_s.assign(plan.steps.size(), -1);
+  }
+
+  Prediction go() {
+    for (const execution::StepRange& section : plan_.sections) {
+      const int periods = std::min(section.repeat, kPeriods);
+      double before_s = 0;
+      for (int period = 0; period < periods; ++period) {
+        before_s = free_s_[0];
+        for (int i = section.begin; i < section.end; ++i) issue(i);
+      }
+      skipped_s_ += (section.repeat - periods) * (free_s_[0] - before_s);
+    }
+    result_.time_s = *std::max_element(free_s_.begin(), free_s_.end()) + skipped_s_;
+    return std::move(result_);
+  }
+
+ private:
+  void issue(int index) {
+    const auto at = static_cast<std::size_t>(index);
+    const Step& step = plan_.steps[at];
+    double& free_s = free_s_[static_cast<std::size_t>(step.queue)];
+    double begin_s = free_s;
+    for (const int event : step.waits)
+      begin_s = std::max(begin_s, event_s_[static_cast<std::size_t>(event)]);
+    free_s = end_of(step, begin_s);
+    if (step.records >= 0) event_s_[static_cast<std::size_t>(step.records)] = free_s;
+    if (result_.begin_s[at] < 0) {
+      result_.begin_s[at] = begin_s;
+      result_.end_s[at] = free_s;
+    }
+  }
+
+  double end_of(const Step& step, double begin_s) {
+    const Lane lane = plan_.queues[static_cast<std::size_t>(step.queue)].lane;
+    switch (step.what) {
+      case Step::What::mark:
+        return begin_s;
+      case Step::What::copy_out:
+        return copy(step, begin_s, rates_.d2h_bytes_per_s, to_host_, from_host_);
+      case Step::What::copy_in:
+        return copy(step, begin_s, rates_.h2d_bytes_per_s, from_host_, to_host_);
+      default:
+        break;
+    }
+    const double time_s = rates_.time_s(program_, step.op);
+    if (lane != Lane::compute) return begin_s + time_s;
+    const double beside_s = to_host_.overlap(begin_s, begin_s + time_s);
+    return begin_s + time_s + beside_s * (rates_.copy_slowdown - 1);
+  }
+
+  double copy(const Step& step, double begin_s, double bytes_per_s, Busy& own, const Busy& other) {
+    if (!copies_take_time_) return begin_s;
+    const auto bytes =
+        static_cast<double>(plan_.places[static_cast<std::size_t>(step.places[0])].bytes);
+    const double time_s = bytes / bytes_per_s;
+    const double beside_s = other.overlap(begin_s, begin_s + time_s);
+    const double end_s = begin_s + time_s + beside_s * (rates_.duplex_slowdown() - 1);
+    own.add(begin_s, end_s);
+    return end_s;
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const Rates& rates_;
+  bool copies_take_time_;
+  std::vector<double> free_s_;   ///< by queue
+  std::vector<double> event_s_;  ///< by event: its latest record
+  Busy to_host_, from_host_;
+  double skipped_s_ = 0;
+  Prediction result_;
+};
+
+}  // namespace
+
+Prediction predict(const Program& program, const Plan& plan, const Rates& rates) {
+  Prediction prediction = Run(program, plan, rates, true).go();
+  // The same steps with copies that take no time also slow nothing down: what is left is waiting.
+  Rates unhindered = rates;
+  unhindered.copy_slowdown = 1;
+  const double waiting_s = Run(program, plan, unhindered, true).go().time_s;
+  prediction.exposed_s = waiting_s - Run(program, plan, unhindered, false).go().time_s;
+  return prediction;
+}
+
+}  // namespace stowage::offload

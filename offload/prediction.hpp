@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "execution/plan.hpp"
+#include "offload/rates.hpp"
+
+namespace stowage::offload {
+
+/// What a plan is expected to do in time.
+struct Prediction {
+  double time_s = 0;     ///< of one step of the program
+  double exposed_s = 0;  ///< of it: compute waits for copies, directly or through other queues
+  std::vector<double> begin_s, end_s;  ///< of each plan step, at its first execution
+};
+
+/// Follows a plan, with its events, on the queues of a machine: a step starts when its queue is
+/// free and what it waits for is done. Compute beside a copy to the host is slower by
+/// Rates::copy_slowdown, a copy beside the other direction by Rates::duplex_slowdown.
+Prediction predict(const execution::Program& program, const execution::Plan& plan,
+                   const Rates& rates);
+
+}  // namespace stowage::offload

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "execution/program.hpp"
+
+namespace stowage::offload {
+
+/// How fast a machine is, as far as a plan depends on it. The defaults are one H200's, measured.
+struct Rates {
+  double flops_per_s = 7.05e14;         ///< large matrix products
+  double device_bytes_per_s = 4.24e12;  ///< device memory, read plus written
+  double d2h_bytes_per_s = 5.55e10;     ///< device to pinned host memory
+  double h2d_bytes_per_s = 5.54e10;     ///< and back
+  double duplex_bytes_per_s = 1.01e11;  ///< sum of both directions at once
+  double link_bytes_per_s = 3.4e11;     ///< communication between ranks
+  double copy_slowdown = 1.02;  ///< factor on compute beside a copy to the host, whole steps
+  double op_s = 2e-6;           ///< least time of an op
+  /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
+  double memory_efficiency = 0.87;
+  /// Factor on the estimated times of ops, to fit a measured step.
+  double scale = 1;
+  /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
+  std::vector<double> measured_s;
+
+  /// Time of one op of a program, alone on the machine.
+  double time_s(const execution::Program& program, int op) const;
+  /// Time of a copy between device and host while the other direction is idle.
+  double d2h_s(std::size_t bytes) const { return static_cast<double>(bytes) / d2h_bytes_per_s; }
+  double h2d_s(std::size_t bytes) const { return static_cast<double>(bytes) / h2d_bytes_per_s; }
+  /// Factor on the time of a copy while the other direction is busy.
+  double duplex_slowdown() const;
+};
+
+}  // namespace stowage::offload

@@ -1,0 +1,159 @@
+#include "offload/reruns.hpp"
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+#include "offload/cargo.hpp"
+
+namespace stowage::offload {
+
+using execution::Access;
+using execution::Decision;
+using execution::Lifetime;
+using execution::Op;
+using execution::Program;
+using execution::Tensor;
+using execution::Use;
+
+struct Reruns::Search {
+  int before;
+  const std::vector<Decision>& decisions;
+  const std::vector<char>& present;
+  std::vector<int> ops;     ///< the chain so far
+  std::vector<int> made;    ///< tensors that it has made
+  std::vector<int> making;  ///< tensors that are asked for, to end a circle
+};
+
+namespace {
+
+/// The innermost scope of kind "layer" around each op, or -1.
+std::vector<int> layers_of_ops(const Program& program) {
+  std::vector<int> result;
+  for (const Op& op : program.ops()) {
+    int scope = op.scope;
+    while (scope >= 0 && program.scopes()[static_cast<std::size_t>(scope)].kind != "layer")
+      scope = program.scopes()[static_cast<std::size_t>(scope)].parent;
+    result.push_back(scope);
+  }
+  return result;
+}
+
+bool contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+Reruns::Reruns(const Program& program)
+    : program_(program),
+      layer_(layers_of_ops(program)),
+      writers_(program.tensors().size()),
+      rerun_makers_(program.tensors().size()),
+      last_use_(program.tensors().size(), -1) {
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    const Op& op = program.ops()[i];
+    for (const Use& use : op.uses) {
+      const auto tensor = static_cast<std::size_t>(use.tensor.id);
+      if (op.only_rerun) {
+        if (use.access == Access::write) rerun_makers_[tensor].push_back(static_cast<int>(i));
+        continue;
+      }
+      last_use_[tensor] = static_cast<int>(i);
+      if (use.access != Access::read) writers_[tensor].push_back({static_cast<int>(i), use.access});
+    }
+  }
+}
+
+std::optional<std::vector<int>> Reruns::chain(Tensor tensor, int before,
+                                              const std::vector<Decision>& decisions,
+                                              const std::vector<char>& present) const {
+  Search search{before, decisions, present, {}, {}, {}};
+  if (!make(tensor.id, search)) return std::nullopt;
+  return search.ops;
+}
+
+int Reruns::home(int tensor) const {
+  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
+  return writers.empty() ? -1 : layer_[static_cast<std::size_t>(writers.front().op)];
+}
+
+bool Reruns::make(int tensor, Search& search) const {
+  if (contains(search.made, tensor)) return true;
+  if (contains(search.making, tensor)) return false;
+  const int layer = home(tensor);
+  search.making.push_back(tensor);
+  bool found = false;
+  for (const int op : rerun_makers_[static_cast<std::size_t>(tensor)])
+    if (!found) found = try_producer(op, layer, search);
+  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
+  if (!found && writers.size() == 1 && writers.front().access == Access::write)
+    found = try_producer(writers.front().op, layer, search);
+  search.making.pop_back();
+  return found;
+}
+
+bool Reruns::try_producer(int op, int layer, Search& search) const {
+  if (contains(search.ops, op)) return true;
+  const Op& producer = program_.ops()[static_cast<std::size_t>(op)];
+  if (layer_[static_cast<std::size_t>(op)] != layer || op >= search.before) return false;
+  const std::size_t ops = search.ops.size();
+  const std::size_t made = search.made.size();
+  for (const Use& use : producer.uses)
+    if (use.access == Access::update ||
+        (use.access == Access::read && !have(use.tensor.id, op, layer, search))) {
+      search.ops.resize(ops);
+      search.made.resize(made);
+      return false;
+    }
+  search.ops.push_back(op);
+  for (const Use& use : producer.uses)
+    if (use.access == Access::write) search.made.push_back(use.tensor.id);
+  return true;
+}
+
+bool Reruns::have(int tensor, int producer, int layer, Search& search) const {
+  const auto at = static_cast<std::size_t>(tensor);
+  if (search.decisions[at] == Decision::recompute)
+    return search.present[at] || make(tensor, search);
+  if (changed_between(tensor, producer, search.before)) return false;
+  const Lifetime lifetime = program_.tensors()[at].lifetime;
+  if (lifetime != Lifetime::scratch || last_use_[at] >= search.before) return true;
+  // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
+  return home(tensor) < 0 || (home(tensor) == layer && make(tensor, search));
+}
+
+bool Reruns::changed_between(int tensor, int from, int to) const {
+  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
+  return std::any_of(writers.begin(), writers.end(),
+                     [&](const Writer& writer) { return writer.op > from && writer.op < to; });
+}
+
+std::vector<Run> with_reruns(const Program& program, const Reruns& reruns, int section,
+                             const std::vector<Decision>& decisions) {
+  const std::vector<char> backward = backward_ops(program);
+  std::vector<char> present(program.tensors().size(), 0);
+  std::vector<Run> runs;
+  const execution::Section& range = program.sections()[static_cast<std::size_t>(section)];
+  for (int i = range.begin; i < range.end; ++i) {
+    const Op& op = program.ops()[static_cast<std::size_t>(i)];
+    if (op.only_rerun) continue;
+    for (const Use& use : op.uses) {
+      const auto tensor = static_cast<std::size_t>(use.tensor.id);
+      if (decisions[tensor] != Decision::recompute || present[tensor] ||
+          !backward[static_cast<std::size_t>(i)])
+        continue;
+      const auto chain = reruns.chain(use.tensor, i, decisions, present);
+      STOWAGE_ASSERT(chain, "{} cannot be computed again before {}", program.info(use.tensor).name,
+                     op.name);
+      for (const int again : *chain) {
+        runs.push_back({again, true});
+        for (const Use& made : program.ops()[static_cast<std::size_t>(again)].uses)
+          if (made.access == Access::write) present[static_cast<std::size_t>(made.tensor.id)] = 1;
+      }
+    }
+    runs.push_back({i, false});
+  }
+  return runs;
+}
+
+}  // namespace stowage::offload

@@ -1,0 +1,82 @@
+#include "offload/stays.hpp"
+
+#include <algorithm>
+
+namespace stowage::offload {
+
+using execution::Access;
+using execution::Place;
+using execution::Region;
+using execution::Tensor;
+
+Stays::Stays(const execution::Program& program, const execution::PersistentLayout& layout,
+             execution::Plan& plan)
+    : program_(program),
+      layout_(layout),
+      plan_(plan),
+      stays_(program.tensors().size()),
+      again_(program.tensors().size(), 0) {}
+
+std::vector<int> Stays::bind(const execution::Op& op, bool again) {
+  std::vector<int> places;
+  // What a rerun reads is bound before what it writes moves on.
+  std::vector<std::size_t> made_at;
+  for (const execution::Use& use : op.uses) {
+    const std::vector<int>& at = stay(use.tensor);
+    if (again && use.access == Access::write) made_at.push_back(places.size());
+    places.insert(places.end(), at.begin(), at.end());
+  }
+  std::size_t next = 0;
+  for (const execution::Use& use : op.uses) {
+    if (!again || use.access != Access::write) continue;
+    const std::vector<int> made = made_again(use.tensor);
+    std::copy(made.begin(), made.end(),
+              places.begin() + static_cast<std::ptrdiff_t>(made_at[next++]));
+  }
+  return places;
+}
+
+int Stays::place(Tensor tensor, int buffer) {
+  return stay(tensor)[static_cast<std::size_t>(buffer)];
+}
+
+int Stays::host_place(Tensor tensor, int buffer) { return add(tensor, buffer, Region::host); }
+
+int Stays::come_back(Tensor tensor, int buffer) {
+  return stay(tensor)[static_cast<std::size_t>(buffer)] = add(tensor, buffer, Region::transient);
+}
+
+int Stays::add(Tensor tensor, int buffer, Region region) {
+  const execution::TensorInfo& info = program_.info(tensor);
+  Place place{tensor, buffer, region, 0, info.buffers[static_cast<std::size_t>(buffer)].bytes()};
+  if (is_persistent(info.lifetime)) {
+    place.region = Region::persistent;
+    place.offset = layout_.place(info.name).offset;
+  }
+  plan_.places.push_back(place);
+  return static_cast<int>(plan_.places.size()) - 1;
+}
+
+std::vector<int> Stays::add_stay(Tensor tensor) {
+  std::vector<int> places;
+  for (std::size_t b = 0; b < program_.info(tensor).buffers.size(); ++b)
+    places.push_back(add(tensor, static_cast<int>(b), Region::transient));
+  return places;
+}
+
+std::vector<int>& Stays::stay(Tensor tensor) {
+  std::vector<int>& places = stays_[static_cast<std::size_t>(tensor.id)];
+  if (places.empty()) places = add_stay(tensor);
+  return places;
+}
+
+std::vector<int> Stays::made_again(Tensor tensor) {
+  const auto id = static_cast<std::size_t>(tensor.id);
+  const bool saved = program_.info(tensor).lifetime == execution::Lifetime::saved;
+  const bool wanted = plan_.decisions[id] == execution::Decision::recompute && !again_[id];
+  if (saved && !wanted) return add_stay(tensor);
+  again_[id] = 1;
+  return stays_[id] = add_stay(tensor);
+}
+
+}  // namespace stowage::offload

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "execution/persistent.hpp"
+#include "execution/plan.hpp"
+
+namespace stowage::offload {
+
+/// Makes the places of a plan while its steps are issued in order, without offsets.
+///
+/// A tensor's first stay is where forward writes it. It has a second one from where it comes back
+/// or is computed again. A rerun writes what nobody asked it for to places of their own.
+class Stays {
+ public:
+  Stays(const execution::Program& program, const execution::PersistentLayout& layout,
+        execution::Plan& plan);
+
+  /// Places of an op's operands, one for each buffer of each use, for the next step.
+  std::vector<int> bind(const execution::Op& op, bool again);
+  /// Where a buffer is now.
+  int place(execution::Tensor tensor, int buffer);
+  /// A place on the host for a buffer.
+  int host_place(execution::Tensor tensor, int buffer);
+  /// Starts the second stay of one buffer.
+  int come_back(execution::Tensor tensor, int buffer);
+
+ private:
+  int add(execution::Tensor tensor, int buffer, execution::Region region);
+  std::vector<int> add_stay(execution::Tensor tensor);
+  std::vector<int>& stay(execution::Tensor tensor);
+  std::vector<int> made_again(execution::Tensor tensor);
+
+  const execution::Program& program_;
+  const execution::PersistentLayout& layout_;
+  execution::Plan& plan_;
+  std::vector<std::vector<int>> stays_;  ///< by tensor: the places of its stay, by buffer
+  std::vector<char> again_;              ///< by tensor: it was computed again
+};
+
+}  // namespace stowage::offload

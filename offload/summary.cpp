@@ -1,0 +1,114 @@
+#include "offload/summary.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "offload/cargo.hpp"
+
+namespace stowage::offload {
+
+using execution::Decision;
+using execution::Plan;
+using execution::Program;
+using execution::Step;
+
+namespace {
+
+bool is_copy(const Step& step) {
+  return step.what == Step::What::copy_out || step.what == Step::What::copy_in;
+}
+
+class Summary {
+ public:
+  Summary(const Program& program, const Plan& plan, const Prediction& prediction)
+      : program_(program), plan_(plan), prediction_(prediction), recorders_(recorders(plan)) {}
+
+  void add_tensors(const Choice& choice) {
+    for (const Cargo& cargo : find_cargo(program_)) {
+      const execution::TensorInfo& info = program_.info(cargo.tensor);
+      const auto id = static_cast<std::size_t>(cargo.tensor.id);
+      const int repeat = program_.sections()[static_cast<std::size_t>(cargo.section)].repeat;
+      ModuleSummary& module = at(info.module);
+      const std::size_t bytes = info.bytes() * static_cast<std::size_t>(repeat);
+      module.bytes += bytes;
+      if (choice.decisions[id] == Decision::recompute) module.recomputed += bytes;
+      if (std::find(module.reasons.begin(), module.reasons.end(), choice.reasons[id]) ==
+          module.reasons.end())
+        module.reasons.push_back(choice.reasons[id]);
+    }
+  }
+
+  void add_steps() {
+    for (const execution::StepRange& section : plan_.sections)
+      for (int i = section.begin; i < section.end; ++i) {
+        const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+        if (is_copy(step)) add_copy(step, i, section.repeat);
+        if (step.queue == 0) add_wait(step, i, section.repeat);
+      }
+  }
+
+  std::vector<ModuleSummary> take() { return std::move(modules_); }
+
+ private:
+  ModuleSummary& at(const std::string& module) {
+    const auto [found, added] = by_name_.emplace(module, modules_.size());
+    if (added) modules_.emplace_back().module = module;
+    return modules_[found->second];
+  }
+
+  const execution::Place& place_of(const Step& copy) const {
+    return plan_.places[static_cast<std::size_t>(copy.places[0])];
+  }
+  double time_s(int step) const {
+    const auto at = static_cast<std::size_t>(step);
+    return prediction_.end_s[at] - prediction_.begin_s[at];
+  }
+
+  void add_copy(const Step& step, int index, int repeat) {
+    const execution::Place& place = place_of(step);
+    ModuleSummary& module = at(program_.info(place.tensor).module);
+    if (step.what == Step::What::copy_in) {
+      module.h2d_s += repeat * time_s(index);
+      return;
+    }
+    module.copies += repeat;
+    module.offloaded += place.bytes * static_cast<std::size_t>(repeat);
+    module.d2h_s += repeat * time_s(index);
+  }
+
+  /// A wait counts for the copy that ends last among those that hold a step up.
+  void add_wait(const Step& step, int index, int repeat) {
+    const double begin_s = prediction_.begin_s[static_cast<std::size_t>(index)];
+    const double idle_s = begin_s - busy_until_s_;
+    busy_until_s_ = prediction_.end_s[static_cast<std::size_t>(index)];
+    if (idle_s <= 0) return;
+    for (const int event : step.waits) {
+      const int source = recorders_[static_cast<std::size_t>(event)];
+      if (source < 0 || prediction_.end_s[static_cast<std::size_t>(source)] < begin_s) continue;
+      const Step& other = plan_.steps[static_cast<std::size_t>(source)];
+      if (!is_copy(other)) continue;
+      at(program_.info(place_of(other).tensor).module).waited_s += repeat * idle_s;
+      return;
+    }
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const Prediction& prediction_;
+  std::vector<int> recorders_;
+  std::vector<ModuleSummary> modules_;
+  std::map<std::string, std::size_t> by_name_;
+  double busy_until_s_ = 0;
+};
+
+}  // namespace
+
+std::vector<ModuleSummary> summarize(const Program& program, const Plan& plan, const Choice& choice,
+                                     const Prediction& prediction) {
+  Summary summary(program, plan, prediction);
+  summary.add_tensors(choice);
+  summary.add_steps();
+  return summary.take();
+}
+
+}  // namespace stowage::offload
