@@ -47,6 +47,19 @@ std::size_t TrainerPlan::bytes(execution::Region region) const {
   return most;
 }
 
+std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
+  std::vector<execution::QueueInfo> queues;
+  const auto add = [&](const execution::Plan& plan) {
+    for (const execution::QueueInfo& queue : plan.queues)
+      if (queue.lane == execution::Lane::compute &&
+          std::ranges::find(queues, queue.name, &execution::QueueInfo::name) == queues.end())
+        queues.push_back(queue);
+  };
+  for (const auto& training : training_) add(training->plan);
+  for (const auto& evaluation : evaluation_) add(evaluation->plan);
+  return queues;
+}
+
 void TrainerPlan::require_proven() const {
   std::vector<execution::PlannedProgram> all;
   for (const auto& training : training_)
@@ -56,12 +69,15 @@ void TrainerPlan::require_proven() const {
   execution::require_proven(all);
 }
 
-Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend)
+Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
+                 const QueueSetup& set_up)
     : plan_(std::move(plan)),
       device_(backend, plan_->layout(), plan_->transient_bytes(), plan_->host_bytes(),
               plan_->options().slack_bytes) {
   plan_->require_proven();
   const TrainerOptions& options = plan_->options();
+  if (set_up)
+    for (const execution::QueueInfo& queue : plan_->compute_queues()) set_up(device_.queue(queue));
   execution::ExecutorOptions executor = options.executor;
   executor.proven = true;
   set_initial_state(device_, plan_->model().parameters(), options.precision, options.seed,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -55,6 +56,8 @@ class TrainerPlan {
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
   /// Largest region of all programs: device memory that no tensor keeps for longer than a step, and
   /// pinned host memory.
+  /// The compute queues of all programs, each name once.
+  std::vector<execution::QueueInfo> compute_queues() const;
   std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// Proves all programs together. @throws Error
@@ -73,9 +76,13 @@ class TrainerPlan {
 /// The programs of a run on a device, ready to step.
 class Trainer {
  public:
+  /// What libraries need for a compute queue, set up before graphs are captured on it.
+  using QueueSetup = std::function<void(execution::Queue&)>;
+
   /// Allocates everything and sets the initial state.
   /// @throws Error (exit 3) if the memory is not there
-  Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend);
+  Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
+          const QueueSetup& set_up = {});
 
   TrainerPlan& plan() { return *plan_; }
   execution::Device& device() { return device_; }

@@ -158,6 +158,12 @@ def ops_are_timed_and_drawn(r):
     for queue in {e["tid"] for e in events}:  # the ops of one queue follow one another
         own = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["tid"] == queue)
         assert all(a[1] <= b[0] + 1e-3 for a, b in zip(own, own[1:]))
+    # Graphs launch compute on several queues: a kind of op is one row and one data set anyway.
+    r.run("run.output=graphs.h5", "--time-ops", "2", "graphs.mode=scopes",
+          'graphs.scopes=["layer"]', *EVERYTHING_LEAVES)
+    assert_equal("plain.h5", "graphs.h5")
+    with h5py.File("graphs.h5") as file:
+        assert file["/samples/ops/mamba/scan"].attrs["calls"] == 8
 
 
 @case

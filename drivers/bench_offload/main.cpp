@@ -8,6 +8,7 @@
 #include "drivers/common/options.hpp"
 #include "drivers/train/machine.hpp"
 #include "execution/backend.hpp"
+#include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
@@ -23,6 +24,18 @@ std::vector<std::string> words(const std::string& list) {
     at = end + 1;
   }
   return result;
+}
+
+void require_usable(const stowage::drivers::BenchOffloadOptions& options,
+                    const stowage::inputs::CommandLine& command) {
+  using stowage::execution::throw_usage;
+  if (!command.from.empty())
+    throw_usage("--from: stowage_train reads result sets, stowage_bench_offload reads decks");
+  if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
+  if (options.modes.empty()) throw_usage("--modes: must be some of off,scopes,step");
+  for (const std::string& mode : options.modes)
+    if (mode != "off" && mode != "scopes" && mode != "step")
+      throw_usage("--modes {}: must be some of off,scopes,step", mode);
 }
 
 }  // namespace
@@ -48,8 +61,13 @@ int main(int argc, char** argv) {
     }
     options.modes = words(modes);
     options.only = words(only);
+    require_usable(options, command);
     if (world.size() > 1) execution::throw_usage("stowage_bench_offload runs on one rank");
     const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    if (command.print_config) {
+      fmt::print("{}", deck.text());
+      return execution::Exit::valid;
+    }
     drivers::refuse_unsupported(deck);
     drivers::Data data = drivers::open_data(deck, 0, 1);
     drivers::Machine machine(deck, world);

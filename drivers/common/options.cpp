@@ -115,6 +115,9 @@ offload::GraphOptions graph_options(const Deck& deck) {
   graphs.mode = word == "step" ? Mode::step : word == "scopes" ? Mode::scopes : Mode::off;
   graphs.scopes = deck.get<std::vector<std::string>>("graphs.scopes");
   graphs.delay_until_graph = flag(deck, "offload.delay_until_graph");
+  if (graphs.delay_until_graph && graphs.mode != Mode::scopes)
+    execution::throw_usage("{} needs graphs.mode = \"scopes\": copies wait for the next graph",
+                           deck.cite("offload.delay_until_graph"));
   return graphs;
 }
 

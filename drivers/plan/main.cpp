@@ -4,6 +4,7 @@
 
 #include "drivers/common/options.hpp"
 #include "drivers/plan/plan.hpp"
+#include "execution/error.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -26,7 +27,15 @@ int main(int argc, char** argv) {
       fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
+    if (!command.from.empty())
+      execution::throw_usage("--from: stowage_train reads result sets, stowage_plan reads decks");
+    if (options.columns < 1 || options.columns > 1000)
+      execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
     const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    if (command.print_config) {
+      fmt::print("{}", deck.text());
+      return execution::Exit::valid;
+    }
     drivers::refuse_unsupported(deck);
     fmt::print("{}", drivers::plan_text(deck, options));
     return execution::Exit::valid;

@@ -111,10 +111,8 @@ void Machine::open_gpu(const Communicator& world, bool required) {
   backend_ = execution::make_cuda_backend({device_});
 }
 
-void Machine::prepare(execution::Device& device) const {
-  if (!has_gpu()) return;
-  execution::Queue& compute = device.queue({"compute", execution::Lane::compute});
-  kernels::prepare_products(static_cast<cudaStream_t>(compute.stream()));
+void Machine::prepare(execution::Queue& queue) const {
+  if (has_gpu()) kernels::prepare_products(static_cast<cudaStream_t>(queue.stream()));
 }
 
 std::int64_t Machine::driver_bytes(std::int64_t ours) const {
@@ -136,14 +134,16 @@ void Machine::require_memory(const layers::TrainerPlan& plan) const {
   if (!has_gpu()) return;
   const std::size_t free = execution::open_cuda_device(device_).free_bytes;
   const execution::PersistentLayout& layout = plan.layout();
-  const std::size_t needed = layout.bytes() + plan.transient_bytes();
+  const std::size_t products = plan.compute_queues().size() *
+                               (kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
+  const std::size_t needed = layout.bytes() + plan.transient_bytes() + products;
   if (needed + plan.options().slack_bytes <= free) return;
   execution::throw_environment(
       "{} has {} bytes free, a rank needs {}: parameters {}, gradients {}, optimizer states {}, "
-      "transient {}",
+      "transient {}, room of cuBLASLt {}",
       rank_info_.gpu_name, free, needed, layout.bytes(Lifetime::parameter),
       layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state),
-      plan.transient_bytes());
+      plan.transient_bytes(), products);
 }
 
 #else
@@ -154,7 +154,7 @@ void Machine::open_gpu(const Communicator&, bool required) {
         "execution.backend = \"cuda\": this program was built without CUDA");
 }
 
-void Machine::prepare(execution::Device&) const {}
+void Machine::prepare(execution::Queue&) const {}
 
 std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }
 double Machine::energy_j() const { return std::nan(""); }

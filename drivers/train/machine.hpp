@@ -32,8 +32,8 @@ class Machine {
   /// Device memory that the collectives' library took, in bytes.
   std::int64_t collectives_bytes() const { return collectives_bytes_; }
 
-  /// Sets up what libraries keep for a device's queues, so that no step allocates it.
-  void prepare(execution::Device& device) const;
+  /// Sets up what libraries keep for a compute queue, so that no step allocates it.
+  void prepare(execution::Queue& queue) const;
 
   /// Device memory in use beside `ours` and the collectives': context, code, other libraries. 0
   /// without a GPU.

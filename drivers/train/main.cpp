@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
         argc, argv,
         {.name = "stowage_train",
          .summary = "Trains a hybrid Mamba-2 / attention / MoE language model from a deck.",
-         .version = fmt::format("stowage_train {} ({}, {})\n", version::build_info().release,
+         .version = fmt::format("{} ({}, {})", version::build_info().release,
                                 version::build_info().git_describe, version::build_info().compiler),
          .options = {
              {"--time-ops", "Time the last N steps op by op, and say where the time went",

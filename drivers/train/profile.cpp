@@ -20,13 +20,19 @@ constexpr double kLeastShare = 1e-3;  // of the step, to be worth a line of its 
 
 double median(const std::vector<double>& values) { return results::summarize(values).median; }
 
+/// The first queue of a step's lane: graphs spread one lane over several.
+const std::string& lane_name(const execution::Plan& plan, const execution::Step& step) {
+  const execution::Lane lane = plan.queues[static_cast<std::size_t>(step.queue)].lane;
+  return std::ranges::find(plan.queues, lane, &execution::QueueInfo::lane)->name;
+}
+
 /// Times by kind of one execution.
 std::map<std::string, OpTotal> sum(const execution::Program& program, const execution::Plan& plan,
                                    const std::vector<OpTimer::Interval>& intervals) {
   std::map<std::string, OpTotal> totals;
   for (const OpTimer::Interval& interval : intervals) {
     const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
-    const std::string& queue = plan.queues[static_cast<std::size_t>(step.queue)].name;
+    const std::string& queue = lane_name(plan, step);
     const std::string kind = op_kind(describe(program, step));
     OpTotal& total = totals[queue + "/" + kind];
     total.kind = kind;

@@ -247,8 +247,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   require_equal_communication(world, *plan);
   recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
   machine.require_memory(*plan);
-  layers::Trainer trainer(std::move(plan), machine.backend());
-  machine.prepare(trainer.device());
+  layers::Trainer trainer(std::move(plan), machine.backend(),
+                          [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go();

@@ -105,7 +105,7 @@ std::vector<Parameter> offload_rows() {
       {.key = "offload.delay_until_graph",
        .fallback = false,
        .help = "The copies of a graph segment start right after the next launch, the last ones at "
-               "step end."},
+               "the end of their microbatch. With graphs.mode = \"scopes\"."},
       {.key = "offload.keep_unhidden",
        .fallback = true,
        .help = "What could not come back in time stays on the device."},

@@ -10,9 +10,9 @@ namespace stowage::kernels {
 
 /// The products of an MLP of experts with the activation in the product's epilogue. Rows, weights
 /// and offsets as in grouped_linear.hpp; F is the width of the activated rows, H = F or, for
-/// swiglu, 2 F (gate first) of the rows before it. Every stored value has the bits of the product
-/// and of the activation apart: what is stored is rounded before it is used. Rows from offsets[E]
-/// on are neither read nor written.
+/// swiglu, 2 F (gate first) of the rows before it. Every stored value but drow_weight, which
+/// is summed by tiles, has the bits of the product and of the activation apart: what is stored is
+/// rounded before it is used. Rows from offsets[E] on are neither read nor written.
 
 /// h (rows, H) = x (rows, D) w1[e]^T and a (rows, F) = row_weight * act(h); w1 (E, H, D).
 /// row_weight (rows) in the accumulation dtype may be absent: 1.

@@ -49,8 +49,8 @@ void dense_product(const ProductShape& shape, const void* a, const void* b, void
 /// Allocates what products on a stream need: their workspace, once per stream, on the current GPU.
 void prepare_products(cudaStream_t stream);
 
-/// Device memory that products of one stream need beside their operands, and that of all streams
-/// that have been used: it is outside of every plan.
+/// The workspace of one stream's products, and the device memory of all streams that have been
+/// used (workspace and scratch of each): it is outside of every plan.
 inline constexpr std::size_t kProductWorkspaceBytes = std::size_t{32} << 20;
 std::size_t product_workspaces_bytes();
 

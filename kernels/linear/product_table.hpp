@@ -11,7 +11,7 @@
 namespace stowage::kernels {
 
 /// The algorithm that an offline search found fastest for a product on one GPU type with one
-/// version of the library: a row of product_table.cpp.
+/// version of the library: a row of product_table.inc.
 struct ProductChoice {
   std::string_view device;  ///< as the CUDA runtime names it
   std::size_t library;      ///< cublasLtGetVersion(), as 130002
@@ -26,7 +26,7 @@ std::span<const ProductChoice> product_table();
 std::optional<ProductAlgorithm> tabled_algorithm(std::string_view device, std::size_t library,
                                                  const ProductShape& shape);
 
-/// A row of the table as C++, for product_table.cpp: how `stowage_bench_kernels --product-table`
+/// A row of the table as C++, for product_table.inc: how `stowage_bench_kernels --product-table`
 /// writes what its search found.
 std::string table_row(const ProductChoice& choice);
 
