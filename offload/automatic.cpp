@@ -45,10 +45,11 @@ class Search {
     return best;
   }
 
-  /// The smallest peak that the policy knows how to reach.
+  /// The smallest peak that the policy knows how to reach, whatever the host's room.
   Draft smallest() const {
-    const Choice most = choose(reruns_.size(), by_forward_.size());
-    return drafts_.make_within(most.decisions, 0);
+    Draft again = drafts_.make_within(choose(reruns_.size(), by_forward_.size()).decisions, 0);
+    Draft moved = drafts_.make_within(choose(0, by_forward_.size()).decisions, 0);
+    return again.peak < moved.peak ? std::move(again) : std::move(moved);
   }
 
  private:
@@ -189,7 +190,7 @@ Choice choose_free(const Drafts& drafts, Choice choice) {
     if (choice.decisions[id] != Decision::keep) continue;
     const bool fits = policy.host_budget_bytes < 0 || bytes <= room;
     if (policy.host_budget_bytes >= 0 && fits) room -= bytes;
-    choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::budget;
+    choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::host_budget;
     if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;
   }
   keep_unhidden(drafts, choice);
@@ -204,6 +205,11 @@ Choice choose_automatic(const Drafts& drafts, std::size_t budget) {
   Search search(drafts, std::move(start), budget);
   if (std::optional<Choice> found = search.run()) return *std::move(found);
   const Draft smallest = search.smallest();
+  if (smallest.peak <= budget)
+    execution::throw_usage(
+        "offload.host_budget_bytes = {}: what must leave to fit offload.device_budget_bytes needs "
+        "more room on the host; raise either",
+        drafts.policy().host_budget_bytes);
   execution::throw_usage(
       "offload.device_budget_bytes: with all that may be offloaded or computed again, the step "
       "still needs {} bytes beside what outlives it, {} are left for it ({} missing); the rest is "

@@ -36,6 +36,8 @@ std::string_view text(Reason reason) {
       return "needed to fit the budget";
     case Reason::not_needed:
       return "not needed to fit";
+    case Reason::host_budget:
+      return "no room on the host";
   }
   return "?";
 }

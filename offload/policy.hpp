@@ -47,7 +47,8 @@ enum class Reason : unsigned char {
   no_rerun,        ///< offloaded: listed to be computed again, which cannot be
   free,            ///< automatic: its copies cost nothing
   budget,          ///< automatic: needed to fit the budget
-  not_needed       ///< automatic: kept, since all fits without
+  not_needed,      ///< automatic: kept, since all fits without
+  host_budget      ///< automatic: kept, since the host has no room for it
 };
 
 /// "asked", "below min_tensor_bytes", …

@@ -254,6 +254,22 @@ TEST(policy, any_budget_that_can_be_met_is_met) {
   EXPECT_EQ(enough.reason("a0"), Reason::not_needed);
 }
 
+TEST(policy, a_host_without_room_is_named_and_not_the_device) {
+  const Planned plain(manual({}));
+  PlannerOptions options = automatic(static_cast<std::int64_t>(plain.plan.bytes[1]) / 3, 1e-3);
+  options.policy.host_budget_bytes = 0;
+  try {
+    Planned planned(options);
+    FAIL() << "nothing may leave";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_TRUE(std::string(error.what()).starts_with("offload.host_budget_bytes = 0"))
+        << error.what();
+  }
+  options.policy.device_budget_bytes = 0;
+  EXPECT_EQ(Planned(options).reason("a0"), Reason::host_budget);
+}
+
 TEST(policy, a_budget_that_cannot_be_met_says_what_is_missing_and_what_is_left) {
   try {
     Planned planned(automatic(2 * kMiB, 1e-3));
