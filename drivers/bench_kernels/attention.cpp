@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "drivers/bench_kernels/attention_case.hpp"
 #include "drivers/bench_kernels/attention_cudnn.hpp"
@@ -107,9 +108,7 @@ class AttentionBackwardCase final : public AttentionCase {
         lse_(gpu, "lse", Role::input, Dtype::fp32, {h_, n_}),
         d_o_(gpu, "do", Role::input, Dtype::bf16, {n_, h_ * p_}),
         dqkv_(gpu, "dqkv", Role::output, Dtype::bf16, {n_, width_}),
-        workspace_(gpu.device_memory(
-            std::max(kernels::attention_forward_cuda_workspace_bytes(layout_),
-                     kernels::attention_backward_cuda_workspace_bytes(layout_)))) {
+        workspace_(gpu.device_memory(workspace_bytes(shape["room_mib"]))) {
     d_o_.fill_normal(seed, 0, 1);
     operands.insert(operands.end(), {&o_, &lse_, &d_o_, &dqkv_});
     kernels::AttentionForwardPointers forward;
@@ -178,30 +177,57 @@ class AttentionBackwardCase final : public AttentionCase {
   }
 
  private:
+  // Of both directions; room_mib limits the score gradients that the backward keeps.
+  std::size_t workspace_bytes(std::int64_t room_mib) {
+    if (room_mib > 0) layout_.stored_limit_bytes = room_mib << 20;
+    return std::max(kernels::attention_forward_cuda_workspace_bytes(layout_),
+                    kernels::attention_backward_cuda_workspace_bytes(layout_));
+  }
+
   Operand o_, lse_, d_o_, dqkv_;
   std::unique_ptr<execution::Arena> workspace_;
   std::optional<Peer> peer_, deterministic_peer_;
   kernels::AttentionBackwardPointers args_;
 };
 
+/// The backward has a size more: the room for score gradients, 0 for what the kernels ask for.
+template <class Direction>
+constexpr bool has_room() {
+  return std::is_same_v<Direction, AttentionBackwardCase>;
+}
+
+template <class Direction>
 Shape sizes(std::int64_t documents, std::int64_t length, std::int64_t heads, std::int64_t kv_heads,
             std::int64_t head_dim, std::int64_t large = 0) {
-  return Shape{{"B", documents}, {"T", length}, {"H", heads},    {"K", kv_heads},
-               {"P", head_dim},  {"causal", 1}, {"large", large}};
+  if constexpr (has_room<Direction>())
+    return Shape{{"B", documents}, {"T", length}, {"H", heads},     {"K", kv_heads},
+                 {"P", head_dim},  {"causal", 1}, {"large", large}, {"room_mib", 0}};
+  else
+    return Shape{{"B", documents}, {"T", length}, {"H", heads},    {"K", kv_heads},
+                 {"P", head_dim},  {"causal", 1}, {"large", large}};
+}
+
+template <class Direction>
+Shape packed_sizes() {
+  if constexpr (has_room<Direction>())
+    return Shape{{"H", 32}, {"K", 32}, {"P", 128}, {"causal", 1}, {"large", 0}, {"room_mib", 0}};
+  else
+    return Shape{{"H", 32}, {"K", 32}, {"P", 128}, {"causal", 1}, {"large", 0}};
 }
 
 template <class Direction>
 Entry entry(const char* name, const char* help, std::vector<Implementation> implementations) {
-  return {.name = name,
-          .help = help,
-          .shapes = {sizes(4, 4096, 32, 8, 128), sizes(2, 8192, 32, 8, 128),
-                     sizes(1, 16384, 32, 8, 128), sizes(2, 8192, 32, 32, 64),
-                     sizes(32, 1024, 12, 12, 64), sizes(1, 4096, 32, 8, 128, 1)},
-          .implementations = std::move(implementations),
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            const Lengths lengths(static_cast<std::size_t>(shape["B"]), shape["T"]);
-            return std::make_unique<Direction>(gpu, shape, seed, lengths, has_peer());
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {sizes<Direction>(4, 4096, 32, 8, 128), sizes<Direction>(2, 8192, 32, 8, 128),
+                 sizes<Direction>(1, 16384, 32, 8, 128), sizes<Direction>(2, 8192, 32, 32, 64),
+                 sizes<Direction>(32, 1024, 12, 12, 64), sizes<Direction>(1, 4096, 32, 8, 128, 1)},
+      .implementations = std::move(implementations),
+      .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        const Lengths lengths(static_cast<std::size_t>(shape["B"]), shape["T"]);
+        return std::make_unique<Direction>(gpu, shape, seed, lengths, has_peer());
+      }};
 }
 
 // The peer of these is another program: results/tools/attention_varlen.py.
@@ -209,7 +235,7 @@ template <class Direction>
 Entry packed_entry(const char* name, const char* help) {
   return {.name = name,
           .help = help,
-          .shapes = {Shape{{"H", 32}, {"K", 32}, {"P", 128}, {"causal", 1}, {"large", 0}}},
+          .shapes = {packed_sizes<Direction>()},
           .implementations = {{"ours", "", ""}},
           .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
             return std::make_unique<Direction>(gpu, shape, seed, packed_document_lengths(), false);

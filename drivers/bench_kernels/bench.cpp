@@ -25,6 +25,14 @@ double largest(const results::h5::Group& ceilings, const std::string& name) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
+/// The largest error, or NaN if there is one.
+double worst(const std::vector<Agreement>& agreements) {
+  double error = 0;
+  for (const Agreement& one : agreements)
+    if (!one.ratio) error = std::isnan(one.error) ? one.error : std::max(error, one.error);
+  return error;
+}
+
 }  // namespace
 
 Limits read_limits(const std::string& path) {
@@ -81,21 +89,20 @@ std::vector<std::string> Bench::chosen(const Entry& entry) const {
   return names;
 }
 
-double Bench::check(Case& one, const std::string& label, const std::string& implementation) {
+std::vector<Agreement> Bench::check(Case& one, const std::string& label,
+                                    const std::string& implementation) {
   for (Operand* operand : one.operands)
     if (operand->role() == Role::output) operand->poison();
   one.enqueue(implementation, gpu_.queue());
   gpu_.queue().synchronize();
-  double worst = 0;
-  for (const Agreement& agreement : one.check(implementation)) {
+  const std::vector<Agreement> agreements = one.check(implementation);
+  for (const Agreement& agreement : agreements) {
     const std::string name = fmt::format("{}.{}.{}", label, implementation, agreement.what);
     verdict_.add(results::at_most(name, agreement.error, agreement.tolerance,
                                   agreement.ratio ? "error of ours / error of this peer"
                                                   : "||out - ref|| / ||ref||, reference in fp64"));
-    if (agreement.ratio) continue;
-    worst = std::isnan(agreement.error) ? agreement.error : std::max(worst, agreement.error);
   }
-  return worst;
+  return agreements;
 }
 
 void Bench::dump(const Case& one, const std::string& label, const std::string& implementation) {
@@ -113,7 +120,7 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
 }
 
 void Bench::report(const Case& one, const std::string& tag, const std::string& implementation,
-                   std::vector<double> time_s, double error) {
+                   std::vector<double> time_s, const std::vector<Agreement>& agreements) {
   const results::Summary summary = results::summarize(time_s);
   const execution::Cost cost = one.cost();
   const std::string base = fmt::format("kernels/{}/{}", tag, implementation);
@@ -127,6 +134,7 @@ void Bench::report(const Case& one, const std::string& tag, const std::string& i
     share = least_s / summary.median;
     record_.add(results::metric(base + "/pct_ceiling", share));
   }
+  const double error = worst(agreements);
   const GpuState& state = timer_.state();
   fmt::print(
       "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>9.2e} {:>6.0f} "
@@ -135,13 +143,16 @@ void Bench::report(const Case& one, const std::string& tag, const std::string& i
       cost.flops / summary.median / kTera, cost.bytes / summary.median / kGiga, share * 100, error,
       state.clock_hz * 1e-6, state.power_w);
   std::fflush(stdout);
-  record_.add(results::Samples{.path = base,
-                               .time_s = std::move(time_s),
-                               .attributes = {{"flops", cost.flops},
-                                              {"bytes", cost.bytes},
-                                              {"error", error},
-                                              {"clock_hz", state.clock_hz},
-                                              {"power_w", state.power_w}}});
+  results::Samples samples{.path = base,
+                           .time_s = std::move(time_s),
+                           .attributes = {{"flops", cost.flops},
+                                          {"bytes", cost.bytes},
+                                          {"error", error},
+                                          {"clock_hz", state.clock_hz},
+                                          {"power_w", state.power_w}}};
+  for (const Agreement& part : agreements)  // "error.dq", and of a peer "dq.error_of_ours" over it
+    samples.attributes.push_back({part.ratio ? part.what : "error." + part.what, part.error});
+  record_.add(std::move(samples));
 }
 
 std::string Bench::run(const Entry& entry, const Shape& shape) {
@@ -154,16 +165,16 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
     table << one->product_row();
     if (!table) throw_usage("--product-table: cannot write to {}", options_.product_table);
   }
-  std::vector<double> errors;
+  std::vector<std::vector<Agreement>> agreements;
   std::vector<Work> contenders;
   for (const std::string& name : names) {
-    errors.push_back(check(*one, label, name));
+    agreements.push_back(check(*one, label, name));
     dump(*one, label, name);
     contenders.push_back([&one, name](execution::Queue& queue) { one->enqueue(name, queue); });
   }
   auto times = timer_.alternate(contenders, static_cast<int>(options_.measure.samples));
   for (std::size_t i = 0; i < names.size(); ++i)
-    report(*one, tag, names[i], std::move(times[i]), errors[i]);
+    report(*one, tag, names[i], std::move(times[i]), agreements[i]);
   return fmt::format("kernels/{}/{}/time", tag, names.front());
 }
 

@@ -50,10 +50,11 @@ class Bench {
 
  private:
   std::vector<std::string> chosen(const Entry& entry) const;
-  double check(Case& one, const std::string& label, const std::string& implementation);
+  std::vector<Agreement> check(Case& one, const std::string& label,
+                               const std::string& implementation);
   void dump(const Case& one, const std::string& label, const std::string& implementation);
   void report(const Case& one, const std::string& tag, const std::string& implementation,
-              std::vector<double> time_s, double error);
+              std::vector<double> time_s, const std::vector<Agreement>& agreements);
 
   Gpu& gpu_;
   Record& record_;

@@ -15,9 +15,11 @@
 // are 64 wide, where both operands from shared memory take all its bandwidth. dS through shared
 // memory behind the gradients was 3 % faster at P = 128, 10 % slower at 64; the next tile's first
 // scores behind the gradients' stores gained nothing. At P = 64, T = 1024 dS is 0.5 GB of the 0.7
-// GB that this part moves. Next: see part 2.
+// GB that this part moves. One block for all keys of a document, dS in shared memory and dQ summed
+// in fp32 in L2 by the block that owns it, took 450 us there against 436 (tensor pipe 41 %, with
+// two barriers of both warpgroups a step). Next: tiles of both parts in one launch.
 
-#include "kernels/attention/attention_fragment.cuh"
+#include "kernels/attention/attention_backward_steps.cuh"
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_products.cuh"
@@ -27,8 +29,6 @@
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/named_barrier.cuh"
-#include "kernels/hopper/setmaxnreg.cuh"
-#include "kernels/hopper/warp.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
 namespace stowage::kernels::attention {
@@ -65,17 +65,6 @@ struct Shared {
   Tile tile[2];
 };
 
-/// The first step of queries that sees any key of the tile.
-template <class T, bool kCausal>
-__device__ __forceinline__ int first_step(const Tile& tile) {
-  return kCausal ? tile.index * T::kKeys / T::kQueries : 0;
-}
-
-template <class T>
-__device__ __forceinline__ int end_step(const Tile& tile) {
-  return (tile.length + T::kQueries - 1) / T::kQueries;
-}
-
 template <class T, bool kCausal>
 __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
                                         const BackwardParameters& p) {
@@ -86,58 +75,17 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
     Tile tile = next_tile(p.schedule);
     if (leader) {
       tile.stored = tile.index < 0 ? -1 : stored_place(p, tile.document);
-      Mbarrier* full = &shared.kv_full[kv_at.stage];
       mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
       shared.tile[kv_at.stage] = tile;
       if (tile.index < 0) {
-        mbarrier_arrive(full);
+        mbarrier_arrive(&shared.kv_full[kv_at.stage]);
       } else {
-        mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
-        const int key_row = tile.first_row + tile.index * T::kKeys;
-        bulk_load_3d(shared.k[kv_at.stage], &maps.k, full, 0, key_row, tile.head * T::kPanels);
-        bulk_load_3d(shared.v[kv_at.stage], &maps.v, full, 0, key_row, tile.head * T::kPanels);
-        constexpr int kStatBytes = T::kQueries * 4;
-        const int begin = first_step<T, kCausal>(tile) * T::kQueries;
-        const int padded = padded_first(p, tile.document) - tile.first_row;
-        const int end_row = tile.first_row + tile.length;
-        int head = tile.head * p.heads_per_kv;
-        for (int h = p.heads_per_kv; h > 0; --h, ++head) {
-          for (int row = tile.first_row + begin; row < end_row; row += T::kQueries) {
-            const std::int64_t statistics = head * p.padded_rows + (padded + row);
-            mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
-            mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
-            bulk_load_3d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row,
-                         head * T::kPanels);
-            bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
-                      &shared.q_full[at.stage]);
-            mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
-            bulk_load_3d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row,
-                         head * T::kPanels);
-            bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
-                      &shared.d_o_full[at.stage]);
-            at.next();
-          }
-        }
+        produce_tile<T, kCausal>(shared, maps, p, tile, kv_at.stage, at);
       }
     }
     kv_at.next();
     if (tile.index < 0) return;
     __syncwarp();
-  }
-}
-
-/// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
-/// document.
-template <class T, bool kCausal>
-__device__ __forceinline__ void mask(float (&s)[T::kQueries / 2], int key, int query, int length) {
-#pragma unroll
-  for (int j = 0; j < T::kQueries / 8; ++j) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int my_key = key + c / 2 * 8;
-      const bool hidden = kCausal ? query + 8 * j + c % 2 < my_key : my_key >= length;
-      if (hidden) s[4 * j + c] = -INFINITY;
-    }
   }
 }
 
@@ -158,60 +106,6 @@ __device__ __forceinline__ void store_ds(const std::uint32_t (&ds)[T::kQueries /
     }
     out += stored_row_blocks<kCausal>(length, query / 64 + panel) * kStoredBytes;
   }
-}
-
-/// Walks over the steps of a tile: all heads of the group, and of each the queries from the
-/// diagonal on.
-template <class T, bool kCausal>
-struct Steps {
-  int query, head, begin, end, heads;
-
-  Steps() = default;
-  __device__ __forceinline__ Steps(const Tile& tile, int heads_per_kv)
-      : query(first_step<T, kCausal>(tile) * T::kQueries),
-        head(0),
-        begin(query),
-        end(tile.length),
-        heads(heads_per_kv) {}
-
-  __device__ __forceinline__ void next() {
-    query += T::kQueries;
-    if (query >= end) {
-      query = begin;
-      ++head;
-    }
-  }
-
-  __device__ __forceinline__ bool done() const { return head >= heads; }
-};
-
-/// Rounds one step's probabilities and score gradients to the operands of dV and dK.
-template <class T>
-__device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQueries / 4],
-                                           std::uint32_t (&ds)[T::kQueries / 4],
-                                           const float (&s)[T::kQueries / 2],
-                                           const float (&dp)[T::kQueries / 2], const float* delta) {
-#pragma unroll
-  for (int j = 0; j < T::kQueries / 8; ++j) {
-    const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
-    probabilities[2 * j] = pack_bf16(s[4 * j], s[4 * j + 1]);
-    probabilities[2 * j + 1] = pack_bf16(s[4 * j + 2], s[4 * j + 3]);
-    ds[2 * j] = pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
-    ds[2 * j + 1] =
-        pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x), s[4 * j + 3] * (dp[4 * j + 3] - d.y));
-  }
-}
-
-/// Brings a warp's 16 keys of one gradient through `staging`, its own rows of K or V, to memory.
-template <class T>
-__device__ __forceinline__ void store_gradient(const float (&gradient)[T::kHeadDim / 2],
-                                               float factor, void* out, std::int64_t stride,
-                                               unsigned char* staging, int rows) {
-  const float factors[2] = {factor, factor};
-  stage_rows<T::kHeadDim>(staging, T::kKeys * 128, gradient, factors);
-  fence_proxy_async();  // the next K or V overwrites them through the other proxy
-  __syncwarp();
-  store_rows<T::kHeadDim>(out, stride, staging, T::kKeys * 128, rows);
 }
 
 template <class T, bool kCausal, bool kStoreDs>
@@ -235,20 +129,20 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   // Releases the steps that this warpgroup does not see, and waits for the queries of the next that
   // it sees.
   const auto await_queries = [&] {
-    while (!steps.done()) {
+    while (!steps.done(p)) {
       mbarrier_wait(&shared.q_full[at.stage], at.parity);
       if (!kCausal || steps.query + T::kQueries > group_key()) return;
       mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
       release(at.stage);
       at.next();
-      steps.next();
+      steps.next(tile());
     }
   };
   // Whether there is another tile; waits for its first step.
   const auto await_tile = [&] {
     mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
     if (tile().index < 0) return false;
-    steps = Steps<T, kCausal>(tile(), p.heads_per_kv);
+    steps = Steps<T, kCausal>(tile());
     await_queries();
     return true;
   };
@@ -270,18 +164,10 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     pin_registers(s);
     const int first_key = group_key();
     if (kCausal ? steps.query < first_key + 63 : first_key + 64 > tile().length) {
-      mask<T, kCausal>(s, first_key + warp * 16 + lane / 4, steps.query + lane % 4 * 2,
-                       tile().length);
+      mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, steps.query + lane % 4 * 2,
+                               tile().length);
     }
-    const float* lse2 = shared.lse2[at.stage] + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < T::kQueries / 8; ++j) {
-      const float2 l = *reinterpret_cast<const float2*>(lse2 + 8 * j);
-      s[4 * j] = ex2(s[4 * j] * p.scale_log2 - l.x);
-      s[4 * j + 1] = ex2(s[4 * j + 1] * p.scale_log2 - l.y);
-      s[4 * j + 2] = ex2(s[4 * j + 2] * p.scale_log2 - l.x);
-      s[4 * j + 3] = ex2(s[4 * j + 3] * p.scale_log2 - l.y);
-    }
+    exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, p.scale_log2);
     wgmma_wait_group<0>();
     pin_registers(dp);
   };
@@ -313,9 +199,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
       wgmma_commit_group();
       at.next();
-      steps.next();
+      steps.next(tile());
       await_queries();
-      if (steps.done()) {
+      if (steps.done(p)) {
         wgmma_wait_group<0>();
         finish_gradients();
         release(stage);
@@ -332,18 +218,11 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   for (; await_tile(); kv_at.next()) {
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-    if (!steps.done()) take_steps();
+    if (!steps.done(p)) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
-    const int warp_key = group_key() + warp * 16;
-    const int rows = tile().length - warp_key;
-    const int row_offset = (group * 64 + warp * 16) * 128;
-    const std::int64_t row = tile().first_row + warp_key;
-    const int column = tile().head * T::kHeadDim;
-    store_gradient<T>(dk, p.scale, static_cast<std::uint16_t*>(p.dk) + row * p.dk_stride + column,
-                      p.dk_stride, shared.k[kv_at.stage] + row_offset, rows);
-    store_gradient<T>(dv, 1.0F, static_cast<std::uint16_t*>(p.dv) + row * p.dv_stride + column,
-                      p.dv_stride, shared.v[kv_at.stage] + row_offset, rows);
+    store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
+                           group_key() + warp * 16, dk, dv, p);
     mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
   }
 }
@@ -354,63 +233,30 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                                  const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
   auto& shared = aligned_shared<Shared<T>>(raw);
-  if (threadIdx.x == 0) {
-    prefetch_tensor_map(&maps.q);
-    prefetch_tensor_map(&maps.k);
-    prefetch_tensor_map(&maps.v);
-    prefetch_tensor_map(&maps.d_o);
-    for (int i = 0; i < 2; ++i) {
-      mbarrier_init(&shared.kv_full[i], 1);
-      mbarrier_init(&shared.kv_empty[i], 256);
-    }
-    for (int i = 0; i < T::kStages; ++i) {
-      mbarrier_init(&shared.q_full[i], 1);
-      mbarrier_init(&shared.d_o_full[i], 1);
-
-      mbarrier_init(&shared.empty[i], 256);
-    }
-    mbarrier_init_fence();
-  }
+  if (threadIdx.x == 0) begin_rings<T>(shared, maps);
   __syncthreads();
   join_call();
-  const int group = uniform_warp_index() / 4;
-  if (group == 0) {
-    setmaxnreg_dec<T::kProducerRegisters>();
-    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, maps, p);
-  } else {
-    setmaxnreg_inc<T::kConsumerRegisters>();
-    consume<T, kCausal, kStoreDs>(shared, group - 1, p);
-  }
-}
-
-template <class T, bool kCausal, bool kStoreDs>
-cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
-                   cudaStream_t stream) {
-  return launch_persistent<attention_backward_kv_kernel<T, kCausal, kStoreDs>, Shared<T>>(
-      blocks, T::kThreads, stream, maps, parameters);
+  split_roles<T>([&] { produce<T, kCausal>(shared, maps, p); },
+                 [&](int group) { consume<T, kCausal, kStoreDs>(shared, group, p); });
 }
 
 using Tiles128 = Tiles<128, kBackwardQueries128>;
 using Tiles64 = Tiles<64, kBackwardQueries64>;
-
-template <class T>
-cudaError_t dispatch(bool causal, const BackwardMaps& maps, const BackwardParameters& parameters,
-                     int blocks, cudaStream_t stream) {
-  if (parameters.stored != nullptr) {
-    return causal ? launch<T, true, true>(maps, parameters, blocks, stream)
-                  : launch<T, false, true>(maps, parameters, blocks, stream);
-  }
-  return causal ? launch<T, true, false>(maps, parameters, blocks, stream)
-                : launch<T, false, false>(maps, parameters, blocks, stream);
-}
 
 }  // namespace
 
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
                                               cudaStream_t stream) {
-  return head_dim == 64 ? dispatch<Tiles64>(causal, maps, parameters, blocks, stream)
-                        : dispatch<Tiles128>(causal, maps, parameters, blocks, stream);
+  return with_tiles<Tiles64, Tiles128>(head_dim, causal, [&](auto tiles, auto masked) {
+    using T = decltype(tiles);
+    constexpr bool kCausal = decltype(masked)::value;
+    return parameters.stored == nullptr
+               ? launch_persistent<attention_backward_kv_kernel<T, kCausal, false>, Shared<T>>(
+                     blocks, T::kThreads, stream, maps, parameters)
+               : launch_persistent<attention_backward_kv_kernel<T, kCausal, true>, Shared<T>>(
+                     blocks, T::kThreads, stream, maps, parameters);
+  });
 }
 
 }  // namespace stowage::kernels::attention

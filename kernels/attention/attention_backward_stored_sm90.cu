@@ -19,8 +19,6 @@
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/named_barrier.cuh"
-#include "kernels/hopper/setmaxnreg.cuh"
-#include "kernels/hopper/warp.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
 namespace stowage::kernels::attention {
@@ -217,21 +215,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   }
   __syncthreads();
   join_call();
-  const int group = uniform_warp_index() / 4;
-  if (group == 0) {
-    setmaxnreg_dec<T::kProducerRegisters>();
-    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, maps, p);
-  } else {
-    setmaxnreg_inc<T::kConsumerRegisters>();
-    consume<T, kCausal>(shared, group - 1, p);
-  }
-}
-
-template <class T, bool kCausal>
-cudaError_t launch(const BackwardMaps& maps, const BackwardParameters& parameters, int blocks,
-                   cudaStream_t stream) {
-  return launch_persistent<attention_backward_stored_kernel<T, kCausal>, Shared<T>>(
-      blocks, T::kThreads, stream, maps, parameters);
+  split_roles<T>([&] { produce<T, kCausal>(shared, maps, p); },
+                 [&](int group) { consume<T, kCausal>(shared, group, p); });
 }
 
 }  // namespace
@@ -240,12 +225,11 @@ cudaError_t launch_attention_backward_stored_sm90(int head_dim, bool causal,
                                                   const BackwardMaps& maps,
                                                   const BackwardParameters& parameters, int blocks,
                                                   cudaStream_t stream) {
-  if (head_dim == 64) {
-    return causal ? launch<Tiles<64>, true>(maps, parameters, blocks, stream)
-                  : launch<Tiles<64>, false>(maps, parameters, blocks, stream);
-  }
-  return causal ? launch<Tiles<128>, true>(maps, parameters, blocks, stream)
-                : launch<Tiles<128>, false>(maps, parameters, blocks, stream);
+  return with_tiles<Tiles<64>, Tiles<128>>(head_dim, causal, [&](auto tiles, auto masked) {
+    using T = decltype(tiles);
+    return launch_persistent<attention_backward_stored_kernel<T, decltype(masked)::value>,
+                             Shared<T>>(blocks, T::kThreads, stream, maps, parameters);
+  });
 }
 
 }  // namespace stowage::kernels::attention

@@ -10,6 +10,7 @@
 #include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/warp.cuh"
 
 namespace stowage::kernels::attention {
@@ -108,7 +109,8 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
 template <int kLanes>
 cudaError_t launch(unsigned blocks, const DeltaParameters& parameters, cudaStream_t stream) {
   if (parameters.uniform_length == 0) {
-    return launch_behind<attention_delta_kernel<kLanes>>(blocks, kThreads, 0, stream, parameters);
+    return hopper::launch_dependent(attention_delta_kernel<kLanes>, dim3(blocks), kThreads, 0,
+                                    stream, parameters);
   }
   attention_delta_kernel<kLanes><<<blocks, kThreads, 0, stream>>>(parameters);
   return cudaGetLastError();

@@ -24,7 +24,6 @@
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/named_barrier.cuh"
-#include "kernels/hopper/setmaxnreg.cuh"
 #include "kernels/hopper/warp.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
@@ -319,21 +318,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   }
   __syncthreads();
   join_call();
-  const int group = uniform_warp_index() / 4;
-  if (group == 0) {
-    setmaxnreg_dec<T::kProducerRegisters>();
-    if (uniform_warp_index() == 0) produce<T, kCausal>(shared, q_map, k_map, v_map, p);
-  } else {
-    setmaxnreg_inc<T::kConsumerRegisters>();
-    consume<T, kCausal>(shared, group - 1, p);
-  }
-}
-
-template <class T, bool kCausal>
-cudaError_t launch(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
-                   const ForwardParameters& parameters, int blocks, cudaStream_t stream) {
-  return launch_persistent<attention_forward_kernel<T, kCausal>, Shared<T>>(
-      blocks, T::kThreads, stream, q, k, v, parameters);
+  split_roles<T>([&] { produce<T, kCausal>(shared, q_map, k_map, v_map, p); },
+                 [&](int group) { consume<T, kCausal>(shared, group, p); });
 }
 
 using Tiles128 = Tiles<128, 2>;
@@ -347,12 +333,11 @@ cudaError_t launch_attention_forward_sm90(int head_dim, bool causal, const CUten
                                           const CUtensorMap& k, const CUtensorMap& v,
                                           const ForwardParameters& parameters, int blocks,
                                           cudaStream_t stream) {
-  if (head_dim == 64) {
-    return causal ? launch<Tiles64, true>(q, k, v, parameters, blocks, stream)
-                  : launch<Tiles64, false>(q, k, v, parameters, blocks, stream);
-  }
-  return causal ? launch<Tiles128, true>(q, k, v, parameters, blocks, stream)
-                : launch<Tiles128, false>(q, k, v, parameters, blocks, stream);
+  return with_tiles<Tiles64, Tiles128>(head_dim, causal, [&](auto tiles, auto masked) {
+    using T = decltype(tiles);
+    return launch_persistent<attention_forward_kernel<T, decltype(masked)::value>, Shared<T>>(
+        blocks, T::kThreads, stream, q, k, v, parameters);
+  });
 }
 
 }  // namespace stowage::kernels::attention

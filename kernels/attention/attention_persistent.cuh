@@ -2,8 +2,13 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
+#include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"
+#include "kernels/hopper/setmaxnreg.cuh"
 #include "kernels/hopper/shared_address.cuh"
+#include "kernels/hopper/warp.cuh"
 
 /// How the kernels of one attention call follow one another.
 namespace stowage::kernels::attention {
@@ -15,24 +20,6 @@ __device__ __forceinline__ void join_call() {
   hopper::griddepcontrol_wait();
 }
 
-/// Launches a kernel that calls join_call() before it reads or writes memory, behind another one of
-/// the same call: it begins while that one's last blocks run.
-template <auto kKernel, class... Arguments>
-cudaError_t launch_behind(unsigned blocks, unsigned threads, int shared_bytes, cudaStream_t stream,
-                          const Arguments&... arguments) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kKernel, arguments...);
-}
-
 /// A block's dynamic shared memory as an S that begins at a multiple of 1024 bytes, which swizzled
 /// tiles need; the launch adds as much.
 template <class S>
@@ -40,7 +27,32 @@ __device__ __forceinline__ S& aligned_shared(unsigned char* raw) {
   return *reinterpret_cast<S*>(raw + ((1024U - (hopper::shared_address(raw) & 1023U)) & 1023U));
 }
 
-/// launch_behind for persistent blocks with room for an S each.
+/// Splits a block into its producer, warp 0, and consumers, the warpgroups after the first, each
+/// with its share of the registers, in the one branch that setmaxnreg asks for.
+template <class T, class Produce, class Consume>
+__device__ __forceinline__ void split_roles(Produce&& produce, Consume&& consume) {
+  const int group = hopper::uniform_warp_index() / 4;
+  if (group == 0) {
+    hopper::setmaxnreg_dec<T::kProducerRegisters>();
+    if (hopper::uniform_warp_index() == 0) produce();
+  } else {
+    hopper::setmaxnreg_inc<T::kConsumerRegisters>();
+    consume(group - 1);
+  }
+}
+
+/// Calls `launch` with the tile sizes of the head dimension and whether keys are masked, both as
+/// types.
+template <class Tiles64, class Tiles128, class Launch>
+cudaError_t with_tiles(int head_dim, bool causal, Launch&& launch) {
+  const auto with = [&](auto tiles) {
+    return causal ? launch(tiles, std::true_type{}) : launch(tiles, std::false_type{});
+  };
+  return head_dim == 64 ? with(Tiles64{}) : with(Tiles128{});
+}
+
+/// Launches persistent blocks with room for an S each, of a kernel that calls join_call() before it
+/// reads or writes memory, behind another one of the same call.
 template <auto kKernel, class S, class... Arguments>
 cudaError_t launch_persistent(int blocks, int threads, cudaStream_t stream,
                               const Arguments&... arguments) {
@@ -48,8 +60,8 @@ cudaError_t launch_persistent(int blocks, int threads, cudaStream_t stream,
   static const cudaError_t raised =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (raised != cudaSuccess) return raised;
-  return launch_behind<kKernel>(static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
-                                kBytes, stream, arguments...);
+  return hopper::launch_dependent(kKernel, dim3(static_cast<unsigned>(blocks)),
+                                  static_cast<unsigned>(threads), kBytes, stream, arguments...);
 }
 
 }  // namespace stowage::kernels::attention

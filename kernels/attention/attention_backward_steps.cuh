@@ -1,0 +1,179 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/attention/attention_fragment.cuh"
+#include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_schedule.cuh"
+#include "kernels/hopper/convert.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+
+/// The steps of the kernel that owns keys, attention_backward_kv_sm90.cu: a tile is 128 keys of one
+/// kv head, a step is some queries of one head of its group. T: tile sizes, S: shared memory.
+namespace stowage::kernels::attention {
+
+/// The first step of queries that sees any key of the tile.
+template <class T, bool kCausal>
+__device__ __forceinline__ int first_step(const Tile& tile) {
+  return kCausal ? tile.index * T::kKeys / T::kQueries : 0;
+}
+
+/// Sets the barriers up and fetches the maps; by one thread.
+template <class T, class S>
+__device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps) {
+  hopper::prefetch_tensor_map(&maps.q);
+  hopper::prefetch_tensor_map(&maps.k);
+  hopper::prefetch_tensor_map(&maps.v);
+  hopper::prefetch_tensor_map(&maps.d_o);
+  for (int i = 0; i < 2; ++i) {
+    hopper::mbarrier_init(&shared.kv_full[i], 1);
+    hopper::mbarrier_init(&shared.kv_empty[i], 256);
+  }
+  for (int i = 0; i < T::kStages; ++i) {
+    hopper::mbarrier_init(&shared.q_full[i], 1);
+    hopper::mbarrier_init(&shared.d_o_full[i], 1);
+    hopper::mbarrier_init(&shared.empty[i], 256);
+  }
+  hopper::mbarrier_init_fence();
+}
+
+/// Brings a tile's keys and values, then Q, dO and their statistics for all of its steps, in the
+/// order of Steps; by one thread.
+template <class T, bool kCausal, class S>
+__device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps,
+                                             const BackwardParameters& p, const Tile& tile,
+                                             int kv_stage, hopper::RingPosition<T::kStages>& at) {
+  hopper::Mbarrier* full = &shared.kv_full[kv_stage];
+  hopper::mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
+  const int key_row = tile.first_row + tile.index * T::kKeys;
+  hopper::bulk_load_3d(shared.k[kv_stage], &maps.k, full, 0, key_row, tile.head * T::kPanels);
+  hopper::bulk_load_3d(shared.v[kv_stage], &maps.v, full, 0, key_row, tile.head * T::kPanels);
+  constexpr int kStatBytes = T::kQueries * 4;
+  const int begin = first_step<T, kCausal>(tile) * T::kQueries;
+  const int padded = padded_first(p, tile.document) - tile.first_row;
+  const int end_row = tile.first_row + tile.length;
+  int head = tile.head * p.heads_per_kv;
+  for (int h = p.heads_per_kv; h > 0; --h, ++head) {
+    for (int row = tile.first_row + begin; row < end_row; row += T::kQueries) {
+      const std::int64_t statistics = head * p.padded_rows + (padded + row);
+      hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+      hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
+      hopper::bulk_load_3d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row,
+                           head * T::kPanels);
+      hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
+                        &shared.q_full[at.stage]);
+      hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
+      hopper::bulk_load_3d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row,
+                           head * T::kPanels);
+      hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
+                        &shared.d_o_full[at.stage]);
+      at.next();
+    }
+  }
+}
+
+/// Walks over the steps of a tile: all heads of the group, and of each the queries from the
+/// diagonal on. Registers are short: what the tile says is read again.
+template <class T, bool kCausal>
+struct Steps {
+  int query, head;
+
+  Steps() = default;
+  __device__ __forceinline__ explicit Steps(const Tile& tile)
+      : query(first_step<T, kCausal>(tile) * T::kQueries), head(0) {}
+
+  __device__ __forceinline__ void next(const Tile& tile) {
+    query += T::kQueries;
+    if (query >= tile.length) {
+      query = first_step<T, kCausal>(tile) * T::kQueries;
+      ++head;
+    }
+  }
+
+  __device__ __forceinline__ bool done(const BackwardParameters& p) const {
+    return head >= p.heads_per_kv;
+  }
+};
+
+/// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
+/// document.
+template <class T, bool kCausal>
+__device__ __forceinline__ void mask_queries(float (&s)[T::kQueries / 2], int key, int query,
+                                             int length) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 8; ++j) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int my_key = key + c / 2 * 8;
+      const bool hidden = kCausal ? query + 8 * j + c % 2 < my_key : my_key >= length;
+      if (hidden) s[4 * j + c] = -INFINITY;
+    }
+  }
+}
+
+/// Scores (keys x queries) to probabilities; `lse2` begins at the thread's first query.
+template <class T>
+__device__ __forceinline__ void exponentiate(float (&s)[T::kQueries / 2], const float* lse2,
+                                             float scale_log2) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 8; ++j) {
+    const float2 l = *reinterpret_cast<const float2*>(lse2 + 8 * j);
+    s[4 * j] = hopper::ex2(s[4 * j] * scale_log2 - l.x);
+    s[4 * j + 1] = hopper::ex2(s[4 * j + 1] * scale_log2 - l.y);
+    s[4 * j + 2] = hopper::ex2(s[4 * j + 2] * scale_log2 - l.x);
+    s[4 * j + 3] = hopper::ex2(s[4 * j + 3] * scale_log2 - l.y);
+  }
+}
+
+/// Rounds one step's probabilities and score gradients to the operands of dV and dK.
+template <class T>
+__device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQueries / 4],
+                                           std::uint32_t (&ds)[T::kQueries / 4],
+                                           const float (&s)[T::kQueries / 2],
+                                           const float (&dp)[T::kQueries / 2], const float* delta) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 8; ++j) {
+    const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
+    probabilities[2 * j] = hopper::pack_bf16(s[4 * j], s[4 * j + 1]);
+    probabilities[2 * j + 1] = hopper::pack_bf16(s[4 * j + 2], s[4 * j + 3]);
+    ds[2 * j] =
+        hopper::pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
+    ds[2 * j + 1] = hopper::pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x),
+                                      s[4 * j + 3] * (dp[4 * j + 3] - d.y));
+  }
+}
+
+/// Brings a warp's 16 keys of one gradient through `staging`, its own rows of K or V, to memory.
+template <class T>
+__device__ __forceinline__ void store_gradient(const float (&gradient)[T::kHeadDim / 2],
+                                               float factor, void* out, std::int64_t stride,
+                                               unsigned char* staging, int rows) {
+  const float factors[2] = {factor, factor};
+  stage_rows<T::kHeadDim>(staging, T::kKeys * 128, gradient, factors);
+  hopper::fence_proxy_async();  // the next K or V overwrites them through the other proxy
+  __syncwarp();
+  store_rows<T::kHeadDim>(out, stride, staging, T::kKeys * 128, rows);
+}
+
+/// dK and dV of a warp's 16 keys, `warp_key` the first of them in the document, through their rows
+/// of K and V at `row_offset`.
+template <class T, class S>
+__device__ __forceinline__ void store_key_gradients(S& shared, int kv_stage, int row_offset,
+                                                    const Tile& tile, int warp_key,
+                                                    const float (&dk)[T::kHeadDim / 2],
+                                                    const float (&dv)[T::kHeadDim / 2],
+                                                    const BackwardParameters& p) {
+  const std::int64_t row = tile.first_row + warp_key;
+  const int column = tile.head * T::kHeadDim;
+  const int rows = tile.length - warp_key;
+  store_gradient<T>(dk, p.scale, static_cast<std::uint16_t*>(p.dk) + row * p.dk_stride + column,
+                    p.dk_stride, shared.k[kv_stage] + row_offset, rows);
+  store_gradient<T>(dv, 1.0F, static_cast<std::uint16_t*>(p.dv) + row * p.dv_stride + column,
+                    p.dv_stride, shared.v[kv_stage] + row_offset, rows);
+}
+
+}  // namespace stowage::kernels::attention
