@@ -5,7 +5,7 @@
 #   --bin FOLDER    where the programs lie (build/device/bin)
 #   --list FILE     what to run (results/published/h200/commands.txt)
 #   --only REGEX    the sets whose names match, alone (ceilings come from OUT then)
-#   --ranks N       the lines for N ranks (1)
+#   --ranks N       the lines for N GPUs, one rank each (1); 0: those that need none
 #   --seconds S     begin nothing after S seconds (480)
 #   --dry-run       print the commands
 #
@@ -48,7 +48,7 @@ bin=$(cd "$bin" 2>/dev/null && pwd || echo "$bin")
 launch() {
   local program=$1
   shift
-  if [ "$ranks" -eq 1 ]; then
+  if [ "$ranks" -le 1 ]; then
     "$program" "$@"
   else
     mpirun -np "$ranks" --map-by "slot:PE=$(($(nproc) / ranks))" --bind-to core "$program" "$@"
