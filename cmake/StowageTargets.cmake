@@ -112,7 +112,8 @@ function(stowage_test)
   endif()
 
   if("gpu" IN_LIST arg_LABELS)
-    set_property(GLOBAL APPEND PROPERTY STOWAGE_GPU_TESTS ${program})
+    list(JOIN arg_NP " " ranks)
+    set_property(GLOBAL APPEND PROPERTY STOWAGE_GPU_TESTS "${program} ${ranks}")
   endif()
 
   if(arg_NP)

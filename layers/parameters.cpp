@@ -3,41 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "execution/error.hpp"
 #include "execution/philox.hpp"
-#include "layers/blocks.hpp"
 
 namespace stowage::layers {
 namespace {
-
-template <class Value>
-void generate(std::int64_t first, std::span<float> values, Value&& value) {
-  for_blocks(static_cast<std::int64_t>(values.size()), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      values[static_cast<std::size_t>(i)] = value(first + i);
-  });
-}
-
-/// Nearly normal values, two at a time where two share their random blocks.
-void generate_normal(std::int64_t first, std::span<float> values, std::uint64_t seed,
-                     std::uint64_t stream, float scale) {
-  for_blocks(static_cast<std::int64_t>(values.size()), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end;) {
-      const auto index = static_cast<std::uint64_t>(first + i);
-      float* value = &values[static_cast<std::size_t>(i)];
-      if (index % 2 == 0 && i + 1 < end) {
-        std::int32_t even, odd;
-        execution::normal_pair(seed, stream, index / 2, even, odd);
-        value[0] = static_cast<float>(even) * scale;
-        value[1] = static_cast<float>(odd) * scale;
-        i += 2;
-      } else {
-        *value = execution::normal(seed, stream, index, scale);
-        ++i;
-      }
-    }
-  });
-}
 
 /// Inverse of softplus at a step size that is log-uniform in [1e-3, 1e-1], floored at 1e-4
 /// (mamba_ssm's initialisation of dt_bias).
@@ -61,42 +30,36 @@ std::string master_name(const std::string& parameter) { return "master/" + param
 std::string first_moment_name(const std::string& parameter) { return "adam_m/" + parameter; }
 std::string second_moment_name(const std::string& parameter) { return "adam_v/" + parameter; }
 
-std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
-                                  int layers) {
-  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
-  initial_values(parameter, seed, std, layers, 0, values);
-  return values;
+double normal_deviation(const Parameter& parameter, double std, int layers) {
+  if (parameter.init == Init::normal) return std;
+  return parameter.init == Init::residual_normal ? std / std::sqrt(2.0 * layers) : 0;
 }
 
-void initial_values(const Parameter& parameter, std::uint64_t seed, double std, int layers,
-                    std::int64_t first, std::span<float> values) {
+std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
+                                  int layers) {
   const std::uint64_t stream = execution::stream_of(parameter.name);
-  const auto normal = [&](double deviation) {
-    generate_normal(first, values, seed, stream, execution::normal_scale(deviation));
+  const float scale = execution::normal_scale(normal_deviation(parameter, std, layers));
+  const auto value = [&](std::uint64_t i) -> float {
+    switch (parameter.init) {
+      case Init::normal:
+      case Init::residual_normal:
+        return execution::normal(seed, stream, i, scale);
+      case Init::ones:
+        return 1;
+      case Init::zeros:
+        return 0;
+      case Init::uniform_half:
+        return execution::symmetric_uniform(seed, stream, i, 0.5F);
+      case Init::a_log:
+        return static_cast<float>(std::log(1.0 + 15.0 * execution::uniform(seed, stream, i)));
+      case Init::dt_bias:
+        return dt_bias(execution::uniform(seed, stream, i));
+    }
+    return 0;
   };
-  const auto uniform = [&](std::int64_t i) {
-    return execution::uniform(seed, stream, static_cast<std::uint64_t>(i));
-  };
-  switch (parameter.init) {
-    case Init::normal:
-      return normal(std);
-    case Init::residual_normal:
-      return normal(std / std::sqrt(2.0 * layers));
-    case Init::ones:
-      return std::fill(values.begin(), values.end(), 1.0F);
-    case Init::zeros:
-      return std::fill(values.begin(), values.end(), 0.0F);
-    case Init::uniform_half:
-      return generate(first, values, [=](std::int64_t i) {
-        return execution::symmetric_uniform(seed, stream, static_cast<std::uint64_t>(i), 0.5F);
-      });
-    case Init::a_log:
-      return generate(first, values, [&](std::int64_t i) {
-        return static_cast<float>(std::log(1.0 + 15.0 * uniform(i)));
-      });
-    case Init::dt_bias:
-      return generate(first, values, [&](std::int64_t i) { return dt_bias(uniform(i)); });
-  }
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(i);
+  return values;
 }
 
 }  // namespace stowage::layers

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -46,13 +45,14 @@ struct Precision {
   bool has_master() const { return storage == execution::Dtype::bf16; }
 };
 
-/// Initial values of a parameter: the same for any layout, rank count and backend.
-/// @param seed of the run  @param std of Init::normal  @param layers of the model, for the
-/// residual scaling
+/// Standard deviation of a parameter whose initial values are nearly normal; 0 for the others.
+/// @param std of Init::normal  @param layers of the model, for the residual scaling
+double normal_deviation(const Parameter& parameter, double std, int layers);
+
+/// Initial values of a parameter: the same for any layout, rank count and backend. Those that are
+/// nearly normal are kernels::fill_normal's.
+/// @param seed of the run  @param std, layers as above
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
                                   int layers);
-/// The part of it that begins at element `first`.
-void initial_values(const Parameter& parameter, std::uint64_t seed, double std, int layers,
-                    std::int64_t first, std::span<float> values);
 
 }  // namespace stowage::layers

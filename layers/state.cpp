@@ -2,14 +2,12 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
-#include <span>
 
-#include "execution/error.hpp"
-#include "layers/blocks.hpp"
+#include "execution/philox.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -52,20 +50,16 @@ void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const
   }
 }
 
-/// Rounded to a dtype. @param bytes grows to what they take
-std::span<const std::byte> to_bytes(std::span<const float> values, Dtype dtype,
-                                    std::vector<std::byte>& bytes) {
-  const std::size_t needed = values.size() * execution::size_bytes(dtype);
-  if (bytes.size() < needed) bytes.resize(needed);
+/// Rounded to a dtype.
+std::vector<std::byte> to_bytes(const std::vector<float>& values, Dtype dtype) {
+  std::vector<std::byte> bytes(values.size() * execution::size_bytes(dtype));
   execution::with_storage_type(dtype, [&]<class S>() {
-    for_blocks(static_cast<std::int64_t>(values.size()), [&](std::int64_t begin, std::int64_t end) {
-      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        const S value = static_cast<S>(values[i]);
-        std::memcpy(bytes.data() + i * sizeof(S), &value, sizeof(S));
-      }
-    });
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const S value = static_cast<S>(values[i]);
+      std::memcpy(bytes.data() + i * sizeof(S), &value, sizeof(S));
+    }
   });
-  return std::span(bytes).first(needed);
+  return bytes;
 }
 
 }  // namespace
@@ -96,20 +90,26 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
 
 void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
                        Precision precision, std::uint64_t seed, double std, int layers) {
-  constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // elements: memory that stays in use
-  std::vector<float> values;
-  std::vector<std::byte> bytes;
-  for (const Parameter& parameter : parameters)
-    for (std::int64_t first = 0; first < parameter.elements(); first += kPiece) {
-      values.resize(static_cast<std::size_t>(std::min(kPiece, parameter.elements() - first)));
-      initial_values(parameter, seed, std, layers, first, values);
-      const auto set = [&](const std::string& name, Dtype dtype) {
-        device.write(name, to_bytes(values, dtype, bytes),
-                     static_cast<std::size_t>(first) * execution::size_bytes(dtype));
-      };
-      set(parameter.name, precision.storage);
-      if (precision.has_master()) set(master_name(parameter.name), precision.accumulation());
+  const PersistentLayout& layout = device.layout();
+  execution::Queue& queue = device.queue({"compute", execution::Lane::compute});
+  for (const Parameter& parameter : parameters) {
+    std::vector<std::string> names = {parameter.name};
+    if (precision.has_master()) names.push_back(master_name(parameter.name));
+    const double deviation = normal_deviation(parameter, std, layers);
+    for (const std::string& name : names) {
+      const execution::TensorInfo& info = layout.info(name);
+      if (deviation > 0) {  // nearly all weights: made where they stay
+        void* const address = device.address(layout.place(name));
+        kernels::fill_normal(queue, {{&address, 1}, &info}, seed,
+                             execution::stream_of(parameter.name),
+                             execution::normal_scale(deviation));
+      } else {
+        device.write(name,
+                     to_bytes(initial_values(parameter, seed, std, layers), info.buffers[0].dtype));
+      }
     }
+  }
+  device.synchronize();
 }
 
 }  // namespace stowage::layers

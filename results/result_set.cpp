@@ -66,6 +66,19 @@ void write_files(h5::Group& root, const std::vector<FileRecord>& files) {
   root.write_table("files", {{"path", paths}, {"bytes", bytes}, {"sha256", hashes}});
 }
 
+void write_choices(h5::Group& root, const std::vector<Choice>& choices) {
+  std::vector<std::string> libraries, what, chosen, sources;
+  for (const Choice& choice : choices) {
+    libraries.push_back(choice.library);
+    what.push_back(choice.what);
+    chosen.push_back(choice.chosen);
+    sources.push_back(choice.source);
+  }
+  root.write_table(
+      "provenance/choices",
+      {{"library", libraries}, {"what", what}, {"chosen", chosen}, {"source", sources}});
+}
+
 void write_header(h5::Group& root, const ResultHeader& header) {
   const auto& build = version::build_info();
   root.set_attributes({{"schema", std::string(kResultSchema)},
@@ -160,6 +173,7 @@ struct ResultSet::State {
   std::vector<Metric> metrics;
   std::vector<Samples> samples;
   std::vector<Ceiling> ceilings;
+  std::vector<Choice> choices;
   bool finished = false;
 };
 
@@ -196,6 +210,7 @@ void ResultSet::State::write_body() {
   for (const auto& one : samples) write_samples(file, one);
   for (const auto& one : ceilings) write_ceiling(file, one);
   write_files(file, files);
+  write_choices(file, choices);
   file.group("provenance/run").set_attribute("stop", utc_now());
 }
 
@@ -266,6 +281,7 @@ void ResultSet::add(Metric metric) {
 void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(samples)); }
 void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
+void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
 const std::vector<Metric>& ResultSet::metrics() const { return state_->metrics; }
 const std::filesystem::path& ResultSet::path() const { return state_->part.final_path(); }
 const std::string& ResultSet::uuid() const { return state_->uuid; }

@@ -16,7 +16,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.0";
+inline constexpr std::string_view kSchemaVersion = "1.1";
 
 /// What is known about a run before its first step.
 struct ResultHeader {
@@ -82,6 +82,14 @@ struct Ceiling {
   std::vector<double> value;
 };
 
+/// What a library was made to do where it has a choice: the same choice gives the same bits.
+struct Choice {
+  std::string library;  ///< "cublasLt"
+  std::string what;     ///< "16384x8192x2048 NT bf16>bf16"
+  std::string chosen;   ///< "algo 66, tile 393, …"
+  std::string source;   ///< who chose: "table", "heuristics", "deck", "environment"
+};
+
 /// The result set of one run, written by rank 0 alone; schema in results/schema.md.
 ///
 /// The file grows under `<path>.part` and takes its name in `finish`. If the run ends otherwise, no
@@ -99,6 +107,7 @@ class ResultSet {
   void add(Samples samples);
   void add(Ceiling ceiling);
   void add(FileRecord file);
+  void add(Choice choice);
 
   const std::vector<Metric>& metrics() const;
   const std::filesystem::path& path() const;

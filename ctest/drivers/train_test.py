@@ -261,19 +261,43 @@ def resumed_on_other_ranks(r):
     assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5)
 
 
+def ranks_with(argument):
+    """Process ids of the trainers that were started with this argument."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if words[0].endswith("stowage_train") and argument in words:
+            found.append(int(folder.name))
+    return found
+
+
+def start(r, name, *arguments, ranks=1):
+    """A run of many steps, once it has done one, with its ranks' process ids."""
+    output = f"run.output={name}.h5"
+    process = subprocess.Popen(
+        r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000", output, *arguments,
+                  ranks=ranks),
+        env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = pathlib.Path(f"{name}.jsonl")
+    deadline = time.time() + 100
+    while not (log.exists() and '"step"' in log.read_text()):
+        if process.poll() is not None or time.time() > deadline:
+            process.kill()
+            raise AssertionError(f"no step was done: {process.communicate()}")
+        time.sleep(0.1)
+    return process, ranks_with(output)
+
+
 @case
 def signal_saves_and_exits_75(r):
     for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
         folder = f"ckpt{ranks}"
-        process = subprocess.Popen(
-            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000",
-                      f"run.output={folder}.h5", f"checkpoint.directory={folder}", ranks=ranks),
-            env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        log = pathlib.Path(f"{folder}.jsonl")
-        deadline = time.time() + 100
-        while not (log.exists() and '"step"' in log.read_text()) and time.time() < deadline:
-            time.sleep(0.1)
-        process.send_signal(number)
+        process, pids = start(r, folder, f"checkpoint.directory={folder}", ranks=ranks)
+        assert len(pids) == ranks, pids
+        os.kill(pids[-1], number)  # one rank hears it: mpirun may pass it on to all, or to none
         out, err = process.communicate(timeout=100)
         assert process.returncode == 75, (process.returncode, out[-2000:], err[-2000:])
         with h5py.File(f"{folder}.h5") as file:
@@ -295,22 +319,12 @@ def a_missing_value_fails_its_check(r):
 
 @case
 def a_stopped_run_is_judged_by_what_it_did(r):
-    process = subprocess.Popen(
-        r.command(r.deck, "run.steps=100000", "checkpoint.directory=ckpt",
-                  "validate.val_loss_falling=true"),
-        env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    log = pathlib.Path("tiny.jsonl")
-    while not (log.exists() and '"step"' in log.read_text()):
-        time.sleep(0.1)
+    process, _ = start(r, "stopped", "checkpoint.directory=ckpt", "validate.val_loss_falling=true")
     process.send_signal(signal.SIGUSR1)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 75, (process.returncode, out, err)
     # Without a checkpoint there is nothing to come back to.
-    process = subprocess.Popen(r.command(r.deck, "run.steps=100000", "run.output=lost.h5"),
-                               env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    log = pathlib.Path("lost.jsonl")
-    while not (log.exists() and '"step"' in log.read_text()):
-        time.sleep(0.1)
+    process, _ = start(r, "lost")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 1 and "nothing was saved" in out, (process.returncode, out, err)

@@ -50,6 +50,15 @@ TEST(elementwise_gpu, fill_is_the_hosts) {
     }
 }
 
+TEST(elementwise_gpu, fill_normal_is_the_hosts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  for (const Dtype dtype : kFloatingTypes)
+    for (const std::int64_t count : kCounts) {
+      const Array x(dtype, {count});
+      expect_same([&](Queue& q, auto& at) { fill_normal(q, at(x), 5, 99, 3e-7F); }, {x});
+    }
+}
+
 TEST(elementwise_gpu, cast_is_the_hosts) {
   STOWAGE_NEED_GPU_BACKEND();
   Random random;

@@ -2,6 +2,7 @@
 
 #include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
+#include "execution/philox.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 
 namespace stowage::kernels::test {
@@ -34,6 +35,20 @@ TEST(elementwise, fill_every_dtype) {
     on_queue([&](Queue& q) { fill(q, x, 5); });
     EXPECT_EQ(x.values(), Values(x.size(), 5.0)) << execution::name(dtype);
   }
+}
+
+TEST(elementwise, fill_normal_is_the_stream) {
+  constexpr std::uint64_t kSeed = 5, kStream = 99;
+  const float scale = execution::normal_scale(0.02);
+  for (const Dtype dtype : kFloatingTypes)
+    for (const std::int64_t count : {std::int64_t{1}, kCount}) {
+      Values stream;
+      for (std::int64_t i = 0; i < count; ++i)
+        stream.push_back(execution::normal(kSeed, kStream, static_cast<std::uint64_t>(i), scale));
+      const Array x(dtype, {count});
+      on_queue([&](Queue& q) { fill_normal(q, x, kSeed, kStream, scale); });
+      EXPECT_EQ(x.values(), rounded(stream, dtype));
+    }
 }
 
 TEST(elementwise, cast_rounds_to_nearest) {

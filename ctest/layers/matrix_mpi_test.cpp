@@ -1,33 +1,68 @@
-// The same on several ranks, each with data of its own: collectives lie inside the graphs.
+// The same on several ranks, each with data of its own: collectives lie inside the graphs. Built
+// twice: for MPI on the host, and for NCCL with a GPU for each rank (STOWAGE_TEST_CUDA).
 #include <gtest/gtest.h>
 
 #include "matrix.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/mpi.hpp"
 
+#if STOWAGE_TEST_CUDA
+#include <cuda_runtime_api.h>
+
+#include "execution/cuda_backend.hpp"
+#endif
+
 namespace stowage::ctest {
 namespace {
 
-TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
+/// Where the ranks of this build compute, and how they reduce.
+struct Ranks {
   const parallel::Communicator world = parallel::Communicator::world();
-  Matrix cells({.backend = [] { return execution::make_host_backend(); },
-                .adjust =
-                    [&](layers::TrainerOptions& options) {
-                      options.ranks = world.size();
-                      options.state.shards = world.size();
-                      auto collectives = parallel::make_host_collectives(world, "data");
-                      options.all_reduce = [collectives](const layers::Program& program,
-                                                         std::string name,
-                                                         std::span<const execution::Tensor> tensors,
-                                                         layers::Reduction how) {
-                        return parallel::all_reduce_op(program, std::move(name), tensors,
-                                                       how == layers::Reduction::sum
-                                                           ? parallel::Reduction::sum
-                                                           : parallel::Reduction::min,
-                                                       collectives);
-                      };
-                    },
-                .rank = world.rank()});
+#if STOWAGE_TEST_CUDA
+  const int gpu = world.split_by_host().rank();
+
+  bool usable() const {
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess) gpus = 0;
+    return world.max(gpus <= gpu ? 1 : 0) == 0;
+  }
+  std::unique_ptr<execution::Backend> backend() const {
+    return execution::make_cuda_backend({gpu});
+  }
+  std::shared_ptr<parallel::Collectives> collectives() const {
+    static const std::unique_ptr<execution::Backend> own = backend();
+    static const auto made =
+        parallel::make_nccl_collectives(*own, world, "data", {.patience_s = 60});
+    return made;
+  }
+#else
+  bool usable() const { return true; }
+  std::unique_ptr<execution::Backend> backend() const { return execution::make_host_backend(); }
+  std::shared_ptr<parallel::Collectives> collectives() const {
+    return parallel::make_host_collectives(world, "data");
+  }
+#endif
+
+  void adjust(layers::TrainerOptions& options) const {
+    options.ranks = world.size();
+    options.state.shards = world.size();
+    options.all_reduce = [group = collectives()](const layers::Program& program, std::string name,
+                                                 std::span<const execution::Tensor> tensors,
+                                                 layers::Reduction how) {
+      const auto reduction =
+          how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
+      return parallel::all_reduce_op(program, std::move(name), tensors, reduction, group);
+    };
+  }
+};
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust = [&](layers::TrainerOptions& options) { ranks.adjust(options); },
+                .rank = ranks.world.rank(),
+                .collective_nodes = STOWAGE_TEST_CUDA ? 0 : 1});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
   for (const Cell& cell : knob_cells()) cells.check(cell);
 }

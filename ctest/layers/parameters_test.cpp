@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "execution/error.hpp"
 #include "layers/model.hpp"
@@ -32,21 +30,6 @@ TEST(parameters, a_run_starts_from_them) {
     const std::vector<float> expected =
         layers::initial_values(p, options.seed, options.model.init_std, options.model.layers());
     EXPECT_EQ(run.read(p.name), std::vector<double>(expected.begin(), expected.end())) << p.name;
-  }
-}
-
-TEST(parameters, a_part_is_a_part_of_the_whole) {
-  constexpr std::size_t kCount = 200001;  // several blocks, and no even number of elements
-  for (const Init init : {Init::normal, Init::uniform_half, Init::a_log, Init::ones}) {
-    const Parameter p{"a", {kCount}, init};
-    const std::vector<float> whole = layers::initial_values(p, 1, 0.02, 4);
-    std::vector<float> pieces(kCount);
-    for (std::size_t first = 0; first < kCount; first += 70001) {
-      const std::size_t count = std::min<std::size_t>(70001, kCount - first);
-      layers::initial_values(p, 1, 0.02, 4, static_cast<std::int64_t>(first),
-                             std::span(pieces).subspan(first, count));
-    }
-    EXPECT_EQ(pieces, whole);
   }
 }
 

@@ -60,6 +60,7 @@ inline void fill(ResultSet& set, const SampleRun& run) {
   set.add(metric("train/step_time", time_s));
   set.add(metric("train/val_loss", 2.1));
   set.add(Samples{.path = "train/step_time", .time_s = times});
+  set.add(Choice{"cublasLt", "8x8x8 NN fp32>fp32", "algo 0", "table"});
   set.add(Ceiling{"h2d", "B/s", {1e6, 1e9}, {1e10, 5e10}});
 }
 

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "drivers/common/options.hpp"
@@ -111,6 +112,21 @@ void Machine::open_gpu(const Communicator& world, bool required) {
   backend_ = execution::make_cuda_backend({device_});
 }
 
+std::vector<results::Choice> Machine::choices(const Deck& deck) const {
+  std::vector<results::Choice> all;
+  if (!has_gpu()) return all;
+  for (const kernels::ProductRecord& product : kernels::products_used())
+    all.push_back({"cublasLt", kernels::text(product.shape), product.algorithm,
+                   product.from_table ? "table" : "heuristics"});
+  if (collectives_bytes_ == 0) return all;
+  for (const char* name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_REGISTER"}) {
+    const char* value = std::getenv(name);
+    all.push_back({"nccl", name, value != nullptr ? value : "", "environment, or else the deck"});
+  }
+  all.push_back({"nccl", "channels", fmt::format("{}", nccl_options(deck).channels), "deck"});
+  return all;
+}
+
 void Machine::prepare(execution::Queue& queue) const {
   if (has_gpu()) kernels::prepare_products(static_cast<cudaStream_t>(queue.stream()));
 }
@@ -154,6 +170,7 @@ void Machine::open_gpu(const Communicator&, bool required) {
         "execution.backend = \"cuda\": this program was built without CUDA");
 }
 
+std::vector<results::Choice> Machine::choices(const Deck&) const { return {}; }
 void Machine::prepare(execution::Queue&) const {}
 
 std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }

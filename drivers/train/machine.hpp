@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
@@ -9,6 +10,7 @@
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/provenance.hpp"
+#include "results/result_set.hpp"
 
 namespace stowage::drivers {
 
@@ -29,6 +31,8 @@ class Machine {
   const results::RankInfo& rank_info() const { return rank_info_; }
   /// Versions of libraries that only this class knows.
   const results::Fields& software() const { return software_; }
+  /// What libraries were made to use up to now: algorithms of products, NCCL's pinned choices.
+  std::vector<results::Choice> choices(const inputs::Deck& deck) const;
   /// Device memory that the collectives' library took, in bytes.
   std::int64_t collectives_bytes() const { return collectives_bytes_; }
 

@@ -267,6 +267,7 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   if (!root()) return;
   progress_->close();
   add_metrics(history, plan);
+  for (results::Choice& choice : machine_.choices(deck_)) set_->add(std::move(choice));
   log_.write(verdict);
   for (const results::Metric& m : set_->metrics()) log_.write(m);
   set_->finish(verdict);

@@ -65,6 +65,13 @@ void fill(Queue& queue, const View& x, double value) {
   }
 }
 
+void fill_normal(Queue& queue, const View& x, std::uint64_t seed, std::uint64_t stream,
+                 float scale) {
+  execution::with_storage_type(Operands("fill_normal").storage(x, "x"), [&]<class S>() {
+    for_pieces(queue, detail::FillNormal<S>{x.as<S>(), seed, stream, scale, x.buffer().elements()});
+  });
+}
+
 void cast(Queue& queue, const View& x, const View& y) {
   const Operands operands("cast");
   const Dtype from = operands.storage(x, "x"), to = operands.storage(y, "y");

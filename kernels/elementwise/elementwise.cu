@@ -1,4 +1,5 @@
-// Device code of the elementwise operators: one thread per 16 bytes, bound by memory.
+// Device code of the elementwise operators: one thread per 16 bytes, bound by memory; two values of
+// a random stream a thread, bound by integer products.
 
 #include "execution/parallel_for.cuh"
 #include "kernels/elementwise/functors.hpp"
@@ -7,6 +8,7 @@ using stowage::execution::Bf16;
 using stowage::kernels::detail::Add;
 using stowage::kernels::detail::Cast;
 using stowage::kernels::detail::Fill;
+using stowage::kernels::detail::FillNormal;
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<float>);
@@ -18,6 +20,10 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<Bf16>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int32_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int64_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::uint8_t>);
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<Bf16>);
 
 // Named, because a macro's argument ends at a comma.
 using CastFp64 = Cast<double, double>;

@@ -4,6 +4,7 @@
 
 #include "execution/dtype.hpp"
 #include "execution/parallel_for.hpp"
+#include "execution/philox.hpp"
 
 /// What the elementwise operators do to a piece of 16 bytes, written once for both backends.
 ///
@@ -102,6 +103,24 @@ struct Cast {
     } else {
       for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) y[i] = cast(x[i]);
     }
+  }
+};
+
+/// Elements 2i and 2i + 1 of a nearly normal stream: they share random blocks.
+template <class T>
+struct FillNormal {
+  static constexpr int kElements = 2;
+
+  T* x;
+  std::uint64_t seed, stream;
+  float scale;
+  std::int64_t count;
+
+  STOWAGE_PORTABLE void operator()(std::int64_t pair) const {
+    std::int32_t even, odd;
+    execution::normal_pair(seed, stream, static_cast<std::uint64_t>(pair), even, odd);
+    x[2 * pair] = static_cast<T>(static_cast<float>(even) * scale);
+    if (2 * pair + 1 < count) x[2 * pair + 1] = static_cast<T>(static_cast<float>(odd) * scale);
   }
 };
 

@@ -207,7 +207,8 @@ def validate(path, rows):
     if not problems:
         reasons = not_official(result)
         status = "official" if not reasons else "not official: " + "; ".join(reasons)
-        print(f"{path}: conforms to schema 1.0, {result.verdict} ({status})")
+        version = text(result.file.attrs["schema_version"])
+        print(f"{path}: conforms to schema {version}, {result.verdict} ({status})")
     return not problems
 
 

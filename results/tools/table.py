@@ -1,0 +1,315 @@
+#!/usr/bin/python3
+"""Tables of result sets as Markdown: what a README says of measurements is made by this.
+
+  table.py A.h5 B.h5 ...                      prints the tables
+  table.py --into README.md A.h5 ...          replaces what lies between the two marks in README.md
+  table.py --into README.md --check A.h5 ...  says whether that would change anything
+
+Medians stand with the 95 % interval that the set stores. Exit codes: 0, 1 if --check finds another
+text, 2 a file is not ours or README.md has no marks.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+
+from result_files import Refused, Result, run, text
+from validate import not_official
+
+BEGIN = "<!-- made by results/tools/table.py -->"
+END = "<!-- end of what table.py made -->"
+LEAST_SHARE = 0.01  # of a step, for an operator to have a row
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows] + [""]
+
+
+def digits(value):
+    """Four digits that count, without an exponent."""
+    if not np.isfinite(value):
+        return ""
+    decimals = 0 if value == 0 else max(0, 3 - int(np.floor(np.log10(abs(value)))))
+    return f"{value:.{decimals}f}"
+
+
+def metric(result, tag):
+    """The pair (value, (low, high)) of a metric, or (NaN, (NaN, NaN))."""
+    values = result.array(f"metrics/{tag}")
+    if values is None:
+        return np.nan, (np.nan, np.nan)
+    attributes = result.file[f"metrics/{tag}"].attrs
+    return float(values), (float(attributes["ci95_low"]), float(attributes["ci95_high"]))
+
+
+def interval(bounds, scale=1.0):
+    low, high = (digits(scale * bound) for bound in bounds)
+    return f"{low} .. {high}" if low and high else ""
+
+
+def name_of(result):
+    return pathlib.Path(result.path).stem
+
+
+def ranks_of(result):
+    return len(result.file["provenance/system/ranks"])
+
+
+def sources(results):
+    """What each set was built from, and whether the run rules call it official."""
+    rows = []
+    for result in results:
+        reasons = not_official(result)
+        seconds = "; ".join(reasons) if reasons else "yes"
+        rows.append((f"`{name_of(result)}`", f"`{text(result.file.attrs['git_describe'])}`",
+                     text(result.file.attrs["created"])[:10], result.verdict, seconds))
+    return ["## What each set is", ""] + table(
+        ("set", "git describe", "date", "verdict", "official"), rows)
+
+
+def bandwidth_or_flops(tag, value, bounds):
+    scale, unit = (1e-12, "TFLOP/s") if tag.endswith("flops_per_s") else (1e-9, "GB/s")
+    return f"{digits(scale * value)} {unit}", interval(bounds, scale)
+
+
+def ceilings(results):
+    lines = ["## Limits of the machine", ""]
+    for result in results:
+        tags = [f"ceilings/{tag}" for tag in result.datasets("metrics/ceilings")]
+        rows = [(tag[len("ceilings/"):], *bandwidth_or_flops(tag, *metric(result, tag)))
+                for tag in tags if not tag.endswith("slowdown")]
+        lines += table(("limit", "median", "95 % interval"), rows)
+        slow = [(tag[len("ceilings/"):-len("/slowdown")], digits(metric(result, tag)[0]),
+                 interval(metric(result, tag)[1])) for tag in tags if tag.endswith("slowdown")]
+        if slow:
+            lines += ["Time beside copies over the link / time alone:", ""]
+            lines += table(("victim / copies", "ratio", "95 % interval"), slow)
+    return lines
+
+
+def kernels(results):
+    lines = ["## Kernels", "",
+             "Implementations of a shape ran in turn, sample by sample, with a cold L2. Limit: the "
+             "time that the binding ceiling allows / median time. Peer: median time of the fastest "
+             "other implementation / that of ours.", ""]
+    rows = []
+    for result in results:
+        cases = {}
+        for path in result.datasets("samples/kernels"):
+            case, _, implementation = path.rpartition("/")
+            cases.setdefault(case, []).append(implementation)
+        for case, implementations in cases.items():
+            times = {one: metric(result, f"kernels/{case}/{one}/time")[0]
+                     for one in implementations}
+            for one in sorted(implementations, key=lambda i: (not i.startswith("ours"), i)):
+                rows.append(kernel_row(result, case, one, times))
+    return lines + table(("operator", "shape", "implementation", "median us", "95 % interval us",
+                          "TFLOP/s", "GB/s", "limit", "peer"), rows)
+
+
+def kernel_row(result, case, one, times):
+    base = f"kernels/{case}/{one}"
+    operator, _, shape = case.partition("/")
+    time_s, bounds = metric(result, f"{base}/time")
+    share = metric(result, f"{base}/pct_ceiling")[0]
+    peers = [time for other, time in times.items() if not other.startswith("ours")]
+    peer = f"{min(peers) / time_s:.2f}x" if one.startswith("ours") and peers else ""
+    return (operator, shape, one, digits(1e6 * time_s), interval(bounds, 1e6),
+            digits(1e-12 * metric(result, f"{base}/flops_per_s")[0]),
+            digits(1e-9 * metric(result, f"{base}/bytes_per_s")[0]),
+            f"{100 * share:.1f} %" if np.isfinite(share) else "", peer)
+
+
+def training(results):
+    lines = ["## Training", ""]
+    rows = []
+    for result in results:
+        rate, bounds = metric(result, "train/tokens_per_s")
+        gib = metric(result, "train/peak_device_bytes")[0] / 2**30
+        deck = {key: text(value) for key, value in result.config().items()}
+        rows.append((deck["run.name"], f"`{name_of(result)}`", ranks_of(result),
+                     deck["execution.backend"], deck["train.dtype"],
+                     len(result.array("samples/train/step_time")), f"{digits(1e-3 * rate)} k",
+                     interval(bounds, 1e-3),
+                     digits(1e3 * metric(result, "train/step_time")[0]),
+                     digits(1e-12 * metric(result, "train/model_flops_per_s_gpu")[0]),
+                     f"{gib:.1f} GiB", digits(metric(result, "train/setup_time")[0]),
+                     f"{metric(result, 'train/loss')[0]:.4f}"))
+    lines += table(("deck", "set", "ranks", "backend", "dtype", "steps", "tokens/s",
+                    "95 % interval", "ms a step", "model TFLOP/s a rank", "planned memory a rank",
+                    "set-up s", "loss"), rows)
+    for result in results:
+        lines += operators(result)
+    return lines + scaling(results)
+
+
+def scaling(results):
+    """Runs on several ranks beside those of one: the rate of the same work a rank, and the losses
+    of the same global batch."""
+    def facts(result):
+        return (text(result.config()["run.name"]), ranks_of(result),
+                int(result.config()["train.global_batch_size"]))
+
+    single = {facts(r): r for r in results if ranks_of(r) == 1}
+    rows = []
+    for result in results:
+        deck, ranks, batch = facts(result)
+        weak, strong = single.get((deck, 1, batch // ranks)), single.get((deck, 1, batch))
+        if ranks == 1 or (weak is None and strong is None):
+            continue
+        rate = metric(result, "train/tokens_per_s")[0]
+        efficiency, apart, common = np.nan, np.nan, 0
+        if weak is not None:
+            efficiency = rate / (ranks * metric(weak, "train/tokens_per_s")[0])
+        if strong is not None:
+            one, many = strong.array("series/train/loss"), result.array("series/train/loss")
+            common = min(len(one), len(many))
+            apart = np.abs(one[:common] / many[:common] - 1).max()
+        rows.append((f"`{name_of(result)}`", ranks,
+                     f"{100 * efficiency:.1f} %" if weak is not None else "",
+                     f"{apart:.1e} over {common} steps" if strong is not None else ""))
+    if not rows:
+        return []
+    return ["Efficiency: tokens/s / (ranks x tokens/s of one rank with the same work a rank). "
+            "Loss: largest relative distance from one rank's with the same global batch.",
+            ""] + table(
+        ("set", "ranks", "weak scaling efficiency", "loss"), rows)
+
+
+def operators(result):
+    """Where the time of a step goes, if it was timed op by op."""
+    step = result.array("samples/train/timed_step")
+    if step is None:
+        return []
+    step_s = np.median(step)
+    rows = []
+    for path in result.datasets("samples/ops"):
+        times = result.array(f"samples/ops/{path}")
+        facts = result.file[f"samples/ops/{path}"].attrs
+        time_s = np.median(times)
+        if time_s >= LEAST_SHARE * step_s:
+            rows.append((time_s, (path, text(facts["queue"]), facts["calls"],
+                                  digits(1e3 * time_s), f"{100 * time_s / step_s:.1f} %",
+                                  digits(1e-12 * facts["flops"] / time_s),
+                                  digits(1e-9 * facts["bytes"] / time_s))))
+    rows.sort(key=lambda row: -row[0])
+    return [f"Where a step of `{name_of(result)}` goes ({1e3 * step_s:.1f} ms timed op by op, "
+            f"median of {len(step)} steps; rows of 1 % and more):", ""] + table(
+        ("op", "queue", "calls", "ms", "share", "TFLOP/s", "GB/s"), [row for _, row in rows])
+
+
+def curves(results):
+    """Losses of runs of one deck, against the first of them: the host's, or the lowest name."""
+    groups = {}
+    for result in results:
+        key = text(result.config()["run.name"]), text(result.config()["train.dtype"])
+        groups.setdefault(key, []).append(result)
+    rows = []
+    for (deck, dtype), runs in sorted(groups.items()):
+        hosts = [r for r in runs if text(r.config()["execution.backend"]) == "host"]
+        if not hosts:
+            continue
+        base = hosts[0]
+        for other in runs:
+            if other is base:
+                continue
+            a, b = base.array("series/train/loss"), other.array("series/train/loss")
+            common = min(len(a), len(b))
+            apart = np.abs(a[:common] - b[:common])
+            rows.append((deck, dtype, f"`{name_of(other)}`", f"`{name_of(base)}`", common,
+                         f"{apart.max():.2e}", f"{apart[-20:].mean():.2e}"))
+        twins = [r for r in runs if r not in hosts]
+        for a, b in zip(twins, twins[1:]):
+            same = np.array_equal(a.array("series/train/loss"), b.array("series/train/loss"))
+            if ranks_of(a) == ranks_of(b):
+                rows.append((deck, dtype, f"`{name_of(b)}`", f"`{name_of(a)}`",
+                             len(a.array("series/train/loss")),
+                             "0 (all bits)" if same else "OTHER BITS", ""))
+    if not rows:
+        return []
+    return ["## Loss curves", ""] + table(
+        ("deck", "dtype", "set", "beside", "steps", "largest distance in nat",
+         "mean of the last 20"), rows)
+
+
+def offload(results):
+    lines = ["## Offload and recompute", "",
+             "Each plan's step beside one that keeps everything, in turn. Added: median of the "
+             "differences of neighbours / median of the latter.", ""]
+    for result in results:
+        rows = []
+        for name in result.datasets("samples/offload"):
+            node = result.file[f"samples/offload/{name}"].attrs
+            times = result.array(f"samples/offload/{name}")
+            keep = np.median(result.array(f"samples/offload_beside/{name}"))
+            rows.append((name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
+                         f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
+                         digits(1e3 * np.median(times)),
+                         f"{100 * node['added_time_s'] / keep:+.2f} %",
+                         digits(1e3 * node["predicted_time_s"])))
+        rows.sort(key=lambda row: -float(row[2]))
+        lines += [f"`{name_of(result)}`:", ""] + table(
+            ("plan", "steps", "transient GiB", "host GiB", "copies out", "reruns", "ms a step",
+             "added", "predicted ms"), rows)
+    return lines
+
+
+def communication(results):
+    lines = ["## Communication", ""]
+    for result in results:
+        rows = []
+        for tag in result.datasets("metrics/comm"):
+            rate, bounds = metric(result, f"comm/{tag}")
+            rows.append((tag[:-len("/busbw")], ranks_of(result), digits(1e-9 * rate),
+                         interval(bounds, 1e-9)))
+        lines += table(("exchange", "ranks", "bus bandwidth GB/s", "95 % interval"), rows)
+    return lines
+
+
+def tables(results):
+    """All tables, by driver."""
+    of = {}
+    for result in results:
+        of.setdefault(text(result.file.attrs["driver"]), []).append(result)
+    lines = sources(results)
+    for driver, parts in (("ceilings", [ceilings]), ("train", [training, curves]),
+                          ("bench_kernels", [kernels]), ("bench_offload", [offload]),
+                          ("bench_comm", [communication])):
+        for part in parts if driver in of else []:
+            lines += part(of[driver])
+    return "\n".join(lines)
+
+
+def with_tables(path, made):
+    try:
+        page = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from None
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise Refused(f"{path}: needs the lines '{BEGIN}' and '{END}' once, in this order")
+    return page[:page.index(BEGIN) + len(BEGIN)] + "\n\n" + made + "\n" + page[page.index(END):]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="+", metavar="result.h5")
+    parser.add_argument("--into", type=pathlib.Path, metavar="README.md")
+    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if it would")
+    options = parser.parse_args()
+    made = tables([Result(path) for path in sorted(options.results)])
+    if options.into is None:
+        print(made)
+        return 0
+    page = with_tables(options.into, made)
+    if options.check:
+        same = page == options.into.read_text(encoding="utf-8")
+        print(f"{options.into}: {'says' if same else 'does not say'} what the sets hold")
+        return 0 if same else 1
+    options.into.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
