@@ -1,5 +1,6 @@
 // The fused head and loss on a GPU against the host reference in fp64.
 
+#include <algorithm>
 #include <cmath>
 
 #include "ctest/kernels/device_check.hpp"
@@ -22,11 +23,42 @@ constexpr Sizes kSizes[] = {{1, 1, 1, false},      {1, 7, 3, true},      {0, 8, 
                             {13, 21, 5, false},    {70, 300, 33, true},  {130, 9001, 16, false},
                             {64, 40000, 24, true}, {4500, 40, 16, true}, {300, 1024, 64, false}};
 
+// How much larger the terms of dh = sum_j g_j w_j are, by norm, than the sums: each g_j is rounded,
+// and in a few tokens of a small vocabulary the terms may nearly cancel.
+double cancellation(const Sizes& s, const Values& h, const Values& w,
+                    const std::vector<std::int32_t>& targets) {
+  const auto vocabulary = static_cast<std::size_t>(s.vocabulary);
+  const auto width = static_cast<std::size_t>(s.width);
+  double terms = 0, sums = 0;
+  std::vector<double> share(vocabulary), dh(width);
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    double sum = 0;
+    for (std::size_t j = 0; j < vocabulary; ++j) {
+      double logit = 0;
+      for (std::size_t k = 0; k < width; ++k) logit += h[t * width + k] * w[j * width + k];
+      sum += share[j] = std::exp(logit);
+    }
+    std::fill(dh.begin(), dh.end(), 0.0);
+    for (std::size_t j = 0; j < vocabulary; ++j) {
+      const double wanted = j == static_cast<std::size_t>(targets[t]) ? 1 : 0;
+      for (std::size_t k = 0; k < width; ++k) {
+        const double term = (share[j] / sum - wanted) * w[j * width + k];
+        terms += term * term;
+        dh[k] += term;
+      }
+    }
+    for (const double value : dh) sums += value * value;
+  }
+  return sums > 0 ? std::max(1.0, std::sqrt(terms / sums)) : 1;
+}
+
 class HeadAndLoss {
  public:
   HeadAndLoss(Dtype storage, const Sizes& s, const Values& h, const Values& w,
               const std::vector<std::int32_t>& targets, const Values& old)
       : s_(s),
+        cancellation_(cancellation(s, h, w, targets)),
         sums_(execution::accumulation(storage)),
         h_(storage, {s.tokens, s.width}, h),
         w_(storage, {s.vocabulary, s.width}, w),
@@ -62,7 +94,7 @@ class HeadAndLoss {
                                {"losses alone", alone_, loss},
                                {"sums", total_, loss + tolerance(sums_, terms)}};
     if (s_.vocabulary > 1) {
-      all.push_back({"dh", dh_, tolerance(storage, terms, 16) + rounding});
+      all.push_back({"dh", dh_, tolerance(storage, terms, 16) + cancellation_ * rounding});
       all.push_back({"dw", dw_, tolerance(sums_, terms, 16) + rounding});
     }
     return all;
@@ -70,6 +102,7 @@ class HeadAndLoss {
 
  private:
   Sizes s_;
+  double cancellation_;
   Dtype sums_;
   Array h_, w_, targets_, scale_, losses_, alone_, total_, dh_, dw_, room_;
 };

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -34,11 +36,18 @@ class DeviceMirror {
   std::map<const execution::TensorInfo*, std::unique_ptr<DeviceArray>> copies_;
 };
 
+/// Most replays of any test: STOWAGE_TEST_REPLAYS, for tools that slow every launch down.
+inline int most_replays() {
+  const char* given = std::getenv("STOWAGE_TEST_REPLAYS");
+  return given != nullptr ? std::atoi(given) : std::numeric_limits<int>::max();
+}
+
 /// What `work(queue, at)` leaves in `outputs` on a GPU. Arrays are made before; the Arrays of the
 /// host keep what they have. Afterwards `replays` launches of a graph, each from the arrays as they
 /// were, must leave the same bits.
 template <class Work>
 std::vector<Array> on_gpu(const Work& work, const std::vector<Array>& outputs, int replays = 3) {
+  replays = std::min(replays, most_replays());
   DeviceMirror at;
   on_gpu_queue([&](Queue& queue) { work(queue, at); });
   std::vector<Array> results;

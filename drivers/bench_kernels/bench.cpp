@@ -91,8 +91,10 @@ std::vector<std::string> Bench::chosen(const Entry& entry) const {
 
 std::vector<Agreement> Bench::check(Case& one, const std::string& label,
                                     const std::string& implementation) {
-  for (Operand* operand : one.operands)
+  for (Operand* operand : one.operands) {
     if (operand->role() == Role::output) operand->poison();
+    if (operand->role() == Role::update) operand->refill();
+  }
   one.enqueue(implementation, gpu_.queue());
   gpu_.queue().synchronize();
   const std::vector<Agreement> agreements = one.check(implementation);
@@ -109,7 +111,7 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
   if (!dump_) return;
   for (const Operand* operand : one.operands) {
     if (operand->role() == Role::workspace) continue;
-    const bool output = operand->role() == Role::output;
+    const bool output = operand->role() != Role::input;
     const std::string path =
         fmt::format("{}/{}/{}", label, output ? implementation : "inputs", operand->name());
     if (dump_->exists(path)) continue;

@@ -1,10 +1,13 @@
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
+#include "execution/cuda_check.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/row_chunk.hpp"
+#include "kernels/cross_entropy/softmax_launch.hpp"
 #include "kernels/linear/dense_product.hpp"
 
 namespace stowage::drivers::bench {
@@ -126,6 +129,79 @@ class HeadCase final : public Case {
   std::vector<std::int32_t> target_;
 };
 
+/// The pass over rows of logits (n, V) alone: losses, and the gradient in their place. What a
+/// launch leaves is no longer logits, so it is checked once, and timed on what it finds.
+class SoftmaxCase final : public Case {
+ public:
+  SoftmaxCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : n_(shape["n"]),
+        v_(shape["V"]),
+        logits_(gpu, "logits", Role::update, Dtype::fp32, {n_, v_}),
+        targets_(gpu, "targets", Role::input, Dtype::int32, {n_}),
+        scale_(gpu, "scale", Role::input, Dtype::fp32, {1}),
+        losses_(gpu, "losses", Role::output, Dtype::fp32, {n_}) {
+    operands = {&logits_, &targets_, &scale_, &losses_};
+    logits_.fill_normal(seed, 0, 1);
+    first_ = logits_.rows(0, kCheckedRows);
+    const float scale = 1 / static_cast<float>(n_);
+    scale_.upload(&scale);
+    for (std::int64_t t = 0; t < n_; ++t)
+      target_.push_back(static_cast<std::int32_t>(t * 7919 % v_));
+    targets_.upload(target_.data());
+  }
+  /// Reads the logits, writes a gradient of half their bytes.
+  execution::Cost cost() const override {
+    return {0, 1.5 * static_cast<double>(logits_.bytes()) + 8.0 * static_cast<double>(n_)};
+  }
+  void enqueue(const std::string&, execution::Queue& queue) override {
+    const int code =
+        kernels::cross_entropy::launch<execution::Bf16>({.rows = n_,
+                                                         .vocabulary = v_,
+                                                         .logits = logits_.as<float>(),
+                                                         .targets = targets_.as<std::int32_t>(),
+                                                         .losses = losses_.as<float>(),
+                                                         .scale = scale_.as<float>()},
+                                                        queue.stream());
+    STOWAGE_CUDA(static_cast<cudaError_t>(code));
+  }
+  std::vector<Agreement> check(const std::string&) override {
+    std::vector<double> losses, gradients;
+    for (std::int64_t t = 0; t < kCheckedRows; ++t) {
+      const double* row = first_.data() + t * v_;
+      double sum = 0;
+      for (std::int64_t j = 0; j < v_; ++j) sum += std::exp(row[j]);
+      const std::int32_t target = target_[static_cast<std::size_t>(t)];
+      losses.push_back(std::log(sum) - row[target]);
+      for (std::int64_t j = 0; j < v_; ++j)
+        gradients.push_back((std::exp(row[j]) / sum - (j == target ? 1 : 0)) /
+                            static_cast<double>(n_));
+    }
+    return {{"losses", relative_error(losses_.rows(0, kCheckedRows), losses),
+             16 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(v_))},
+            {"gradients", relative_error(gradient_rows(), gradients),
+             2 * execution::epsilon(Dtype::bf16)}};
+  }
+
+ private:
+  // The gradient of a row in bf16 takes the first half of its logits' bytes.
+  std::vector<double> gradient_rows() const {
+    const std::vector<std::byte> content = logits_.download();
+    std::vector<double> values;
+    for (std::int64_t t = 0; t < kCheckedRows; ++t)
+      for (std::int64_t j = 0; j < v_; ++j) {
+        execution::Bf16 value;
+        std::memcpy(&value, content.data() + 4 * t * v_ + 2 * j, sizeof value);
+        values.push_back(static_cast<double>(value));
+      }
+    return values;
+  }
+
+  std::int64_t n_, v_;
+  Operand logits_, targets_, scale_, losses_;
+  std::vector<std::int32_t> target_;
+  std::vector<double> first_;
+};
+
 Entry entry(const char* name, const char* help, bool backward) {
   return {.name = name,
           .help = help,
@@ -141,7 +217,15 @@ Entry entry(const char* name, const char* help, bool backward) {
 
 std::vector<Entry> cross_entropy_entries() {
   return {entry("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)", true),
-          entry("linear_cross_entropy_loss", "losses alone", false)};
+          entry("linear_cross_entropy_loss", "losses alone", false),
+          {.name = "softmax_gradient",
+           .help = "losses of logits (n, V) fp32, and in their place the gradient in bf16",
+           .shapes = {Shape{{"n", 2048}, {"V", 65536}}, Shape{{"n", 2560}, {"V", 50304}},
+                      Shape{{"n", 1024}, {"V", 131072}}},
+           .implementations = {{"ours", "", ""}},
+           .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+             return std::make_unique<SoftmaxCase>(gpu, shape, seed);
+           }}};
 }
 
 }  // namespace stowage::drivers::bench

@@ -46,7 +46,10 @@ std::size_t Operand::bytes() const {
   return static_cast<std::size_t>(elements_) * execution::size_bytes(dtype_);
 }
 
+void Operand::refill() { fill_normal(fill_.seed, fill_.mean, fill_.deviation); }
+
 void Operand::fill_normal(std::int64_t seed, double mean, double deviation) {
+  fill_ = {seed, mean, deviation};
   const auto key = static_cast<std::uint64_t>(seed);
   const std::uint64_t stream = execution::stream_of(name_);
   const float scale = execution::normal_scale(deviation);
@@ -100,6 +103,24 @@ std::vector<double> Operand::columns(std::int64_t first, std::int64_t count) con
   for (std::int64_t row = 0; row < shape_.front(); ++row)
     for (std::int64_t column = first; column < first + count; ++column)
       values.push_back(element(content, static_cast<std::size_t>(row * width + column), dtype_));
+  return values;
+}
+
+std::vector<double> Operand::block(std::int64_t row, std::int64_t rows, std::int64_t column,
+                                   std::int64_t columns) const {
+  const std::size_t size = execution::size_bytes(dtype_);
+  const auto bytes_of = [size](std::int64_t count) {
+    return static_cast<std::size_t>(count) * size;
+  };
+  const std::int64_t width = elements_ / shape_.front();
+  std::vector<std::byte> content(bytes_of(rows * columns));
+  STOWAGE_CUDA(cudaMemcpy2DAsync(
+      content.data(), bytes_of(columns), memory_->data() + bytes_of(row * width + column),
+      bytes_of(width), bytes_of(columns), static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost,
+      static_cast<cudaStream_t>(gpu_.queue().stream())));
+  gpu_.queue().synchronize();
+  std::vector<double> values(static_cast<std::size_t>(rows * columns));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(content, i, dtype_);
   return values;
 }
 

@@ -10,7 +10,8 @@
 
 namespace stowage::drivers::bench {
 
-enum class Role : unsigned char { input, output, workspace };
+/// Outputs are poisoned before a launch is checked, what is updated gets its first values again.
+enum class Role : unsigned char { input, output, update, workspace };
 
 /// A named array in device memory.
 class Operand {
@@ -32,6 +33,8 @@ class Operand {
 
   /// Nearly normal values, made on the device; fp32 and bf16. The stream is the operand's name.
   void fill_normal(std::int64_t seed, double mean, double deviation);
+  /// The same values once more.
+  void refill();
   /// Bytes 0xff: NaN in every floating type.
   void poison();
   void upload(const void* from);
@@ -43,6 +46,9 @@ class Operand {
   std::vector<double> values() const { return rows(0, shape_.front()); }
   /// Columns [first, first + count) of all rows of a matrix, dense.
   std::vector<double> columns(std::int64_t first, std::int64_t count) const;
+  /// A block of a matrix, dense.
+  std::vector<double> block(std::int64_t row, std::int64_t rows, std::int64_t column,
+                            std::int64_t columns) const;
 
  private:
   Gpu& gpu_;
@@ -51,6 +57,10 @@ class Operand {
   execution::Dtype dtype_;
   std::vector<std::int64_t> shape_;
   std::int64_t elements_;
+  struct Fill {
+    std::int64_t seed = 0;
+    double mean = 0, deviation = 0;
+  } fill_;
   std::unique_ptr<execution::Arena> memory_;
 };
 

@@ -23,6 +23,7 @@ std::vector<Entry> registry() {
 #if STOWAGE_BENCH_GROUPED_LINEAR
   for (Entry& entry : grouped_linear_entries()) entries.push_back(std::move(entry));
 #endif
+  entries.push_back(product_entry());
   for (const auto& family :
        {linear_entries, cross_entropy_entries, norm_entries, activation_entries, embedding_entries,
         rope_entries, elementwise_entries, moe_entries, optimizer_entries})

@@ -45,11 +45,4 @@ class Gemm {
   kernels::ProductPlan plan_;
 };
 
-class Timer;
-
-/// The candidate of a product that is fastest on these operands, of as many samples as the callers
-/// of a benchmark take: all candidates in turn, and then the best few again.
-int fastest_candidate(Timer& timer, const kernels::ProductPlan& plan, const void* a, const void* b,
-                      void* c, void* workspace);
-
 }  // namespace stowage::drivers

@@ -65,24 +65,28 @@ std::vector<std::vector<double>> Timer::alternate(std::span<const Work> contende
     gpu_.queue().synchronize();
   }
   const std::size_t count = contenders.size();
-  events_->grow(count * static_cast<std::size_t>(samples));
-  auto pair = events_->pairs.begin();
-  for (int s = 0; s < samples; ++s) {
-    for (const Work& work : contenders) {
+  const auto rounds = static_cast<std::size_t>(samples);
+  events_->grow(count * rounds);
+  // Each round begins with the next contender: at the power limit a clock may swing with the
+  // rounds.
+  const auto pair_of = [&](std::size_t s, std::size_t c) {
+    return events_->pairs.begin() + static_cast<std::ptrdiff_t>(s * count + c);
+  };
+  for (std::size_t s = 0; s < rounds; ++s) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t c = (s + i) % count;
       scrub();
-      STOWAGE_CUDA(cudaEventRecord(pair->start, stream(gpu_)));
-      work(gpu_.queue());
-      STOWAGE_CUDA(cudaEventRecord(pair->stop, stream(gpu_)));
-      ++pair;
+      STOWAGE_CUDA(cudaEventRecord(pair_of(s, c)->start, stream(gpu_)));
+      contenders[c](gpu_.queue());
+      STOWAGE_CUDA(cudaEventRecord(pair_of(s, c)->stop, stream(gpu_)));
     }
   }
   state_ = gpu_.monitor().read();
   gpu_.queue().synchronize();
   std::vector<std::vector<double>> times(count);
-  pair = events_->pairs.begin();
-  for (int s = 0; s < samples; ++s)
-    for (std::size_t c = 0; c < count; ++c, ++pair)
-      times[c].push_back(elapsed_s(pair->start, pair->stop));
+  for (std::size_t s = 0; s < rounds; ++s)
+    for (std::size_t c = 0; c < count; ++c)
+      times[c].push_back(elapsed_s(pair_of(s, c)->start, pair_of(s, c)->stop));
   return times;
 }
 

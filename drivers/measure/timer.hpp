@@ -20,9 +20,10 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   ~Timer();
 
-  /// `samples` times in seconds of each contender: sample 0 of all, sample 1 of all, and so on, so
-  /// that drifts of clock and temperature meet all alike. Before each, the L2 cache is filled with
-  /// other data. Warm-up: at least three rounds, and until `warm_up_s` have passed.
+  /// `samples` times in seconds of each contender: sample 0 of all, sample 1 of all, and so on,
+  /// each time from the next contender on, so that drifts of clock and temperature meet all alike.
+  /// Before each, the L2 cache is filled with other data. Warm-up: at least three rounds, and until
+  /// `warm_up_s` have passed.
   std::vector<std::vector<double>> alternate(std::span<const Work> contenders, int samples,
                                              double warm_up_s = 0.05);
 
