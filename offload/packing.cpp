@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <numeric>
 
+#include "offload/skyline.hpp"
+
 namespace stowage::offload {
 namespace {
 
 using Order = std::vector<int>;
 
 constexpr int kMostTries = 400;
+constexpr int kStarts = 7;
 constexpr double kMostPairs = 4e8;  ///< pairs of blocks looked at in all tries: about a second
 
 std::size_t largest_live(const std::vector<Block>& blocks) {
@@ -136,6 +139,9 @@ Packing pack(const std::vector<Block>& blocks) {
     return packing;
   };
   const Order starts[] = {
+      skyline_order(blocks, Prefer::longest),
+      skyline_order(blocks, Prefer::area),
+      skyline_order(blocks, Prefer::largest),
       ordered_by(blocks, [](const Block& b) { return length(b); }),
       ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes); }),
       ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes) * length(b); }),
@@ -143,7 +149,7 @@ Packing pack(const std::vector<Block>& blocks) {
   };
   for (const Order& start : starts) {
     Order order = start;
-    for (int round = 0; round < most / 4 && best.bytes > bound && tries < most; ++round) {
+    for (int round = 0; round < most / kStarts && best.bytes > bound && tries < most; ++round) {
       const Packing packing = attempt(order);
       if (packing.bytes <= bound) break;
       // An odd round lifts only what passes the bound, an even one also what lies close under it.
