@@ -1,5 +1,7 @@
 #include "drivers/bench_offload/bench.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -255,12 +257,14 @@ std::vector<OffloadCase> BenchOffload::cases() const {
     if (i > 0 && wanted(all[i].name)) some.push_back(all[i]);
   }
   if (some.size() == 1 && !wanted(all.front().name))
-    execution::throw_usage("--only: no plan has such a name; there are {}", names);
+    execution::throw_usage("--only {}: no plan has such a name; there are {}",
+                           fmt::join(options_.only, ","), names);
   return some;
 }
 
 std::vector<OffloadOutcome> BenchOffload::run() {
   const Plan& keep = trainer_.training().front()->plan;
+  (void)cases();  // refuses names before anything is allocated
   make_device(transient_bytes(keep));
   fit_rates(keep);
   std::vector<OffloadOutcome> outcomes;
