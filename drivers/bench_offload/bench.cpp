@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "drivers/common/options.hpp"
+#include "drivers/train/copies.hpp"
 #include "drivers/train/staging.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
@@ -53,36 +54,7 @@ double rerun_s(const execution::Program& program, const Plan& plan, const offloa
   return sum_s;
 }
 
-/// A plan's steps as they were timed: marks take no time, and end with the last that they wait for.
-offload::Prediction as_timed(const Plan& plan,
-                             const std::vector<execution::OpTimer::Interval>& intervals) {
-  offload::Prediction timed;
-  timed.begin_s.assign(plan.steps.size(), -1);
-  timed.end_s.assign(plan.steps.size(), -1);
-  for (const execution::OpTimer::Interval& interval : intervals) {
-    if (interval.repetition > 0) continue;
-    timed.begin_s[static_cast<std::size_t>(interval.step)] = interval.begin_s;
-    timed.end_s[static_cast<std::size_t>(interval.step)] = interval.end_s;
-  }
-  return timed;
-}
-
-template <class Sum>
-double sum_of(const std::vector<offload::ModuleSummary>& modules, Sum&& part) {
-  double sum_s = 0;
-  for (const offload::ModuleSummary& module : modules) sum_s += part(module);
-  return sum_s;
-}
-
 }  // namespace
-
-double OffloadOutcome::exposed_s() const {
-  return sum_of(modules, [](const auto& module) { return module.waited_s; });
-}
-
-double OffloadOutcome::copying_s() const {
-  return sum_of(modules, [](const auto& module) { return module.d2h_s + module.h2d_s; });
-}
 
 BenchOffload::BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
                            Machine& machine)
@@ -103,8 +75,8 @@ const execution::Program& BenchOffload::program() const {
   return trainer_.training().front()->recorded.program;
 }
 
-Plan BenchOffload::plan(const offload::PlannerOptions& options, offload::Choice* choice) const {
-  Plan plan = offload::make_plan(program(), trainer_.layout(), options, choice);
+Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
+  Plan plan = offload::make_plan(program(), trainer_.layout(), options);
   const execution::PlannedProgram planned{&program(), &plan};
   execution::require_proven({&planned, 1});
   return plan;
@@ -203,7 +175,7 @@ OffloadOutcome BenchOffload::prepare(const OffloadCase& one) {
   OffloadOutcome outcome;
   outcome.name = one.name;
   try {
-    outcome.plan = plan(one.options, &outcome.choice);
+    outcome.plan = plan(one.options);
     outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
                    static_cast<double>(device_->bytes(Region::transient));
     outcome.rerun_s = rerun_s(program(), outcome.plan, one.options.rates);
@@ -223,20 +195,16 @@ void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executo
   for (int i = 1; i < kWarmUp; ++i) step_s(executor);
 }
 
-/// Times the copies of a plan and what waits for them, issued op by op.
+/// Times the copies of a plan and what waits for them, issued op by op: the step that waits least.
 void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& executor) {
   execution::OpTimer timer(machine_.backend(), outcome.plan);
   executor.add(timer);
-  double least_s = 0;
   for (int i = 0; i < kWarmUp; ++i) {
     step_s(executor);
-    std::vector<offload::ModuleSummary> modules = offload::summarize(
-        program(), outcome.plan, outcome.choice, as_timed(outcome.plan, timer.intervals()));
-    OffloadOutcome one;
-    one.modules = std::move(modules);
-    if (i > 0 && one.exposed_s() >= least_s) continue;
-    least_s = one.exposed_s();
-    outcome.modules = std::move(one.modules);
+    std::vector<offload::ModuleSummary> modules =
+        timed_copies(program(), outcome.plan, timer.intervals());
+    if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
+      outcome.modules = std::move(modules);
   }
   executor.remove(timer);
 }
@@ -248,7 +216,7 @@ std::vector<OffloadCase> BenchOffload::cases() const {
   again.policy = full_recompute(base_.policy, program());
   const SweepBytes bytes{.persistent = persistent,
                          .kept = transient_bytes(trainer_.training().front()->plan),
-                         .recomputed = transient_bytes(plan(again, nullptr))};
+                         .recomputed = transient_bytes(plan(again))};
   const std::vector<OffloadCase> all = offload_cases(base_, options_.modes, program(), bytes);
   std::vector<OffloadCase> some{all.front()};
   std::string names;

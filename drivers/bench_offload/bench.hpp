@@ -28,7 +28,6 @@ struct OffloadOutcome {
   std::string name;
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
-  offload::Choice choice;
   execution::ExecutorCounters counters;  ///< of one step
   double part = 1;             ///< its transient bytes, of those of the plan that keeps all
   double rerun_s = 0;          ///< predicted time of all that is computed again
@@ -36,9 +35,6 @@ struct OffloadOutcome {
   std::vector<double> time_s;  ///< of whole steps, one of each case in turn
   /// What each module's copies do, measured while the steps are issued op by op.
   std::vector<offload::ModuleSummary> modules;
-
-  double exposed_s() const;  ///< measured: compute waits for copies
-  double copying_s() const;  ///< measured: of both directions
 };
 
 /// Runs the step of a deck under many plans on one device, on the same parameters and tokens: the
@@ -66,7 +62,7 @@ class BenchOffload {
   };
 
   const execution::Program& program() const;
-  execution::Plan plan(const offload::PlannerOptions& options, offload::Choice* choice) const;
+  execution::Plan plan(const offload::PlannerOptions& options) const;
   std::vector<OffloadCase> cases() const;
   void make_device(std::size_t transient);
   void fit_rates(const execution::Plan& keep);

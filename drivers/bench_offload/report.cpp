@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "drivers/common/result_config.hpp"
+#include "drivers/train/copies.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
 
@@ -33,16 +34,16 @@ results::Summary added(const OffloadOutcome& outcome, const OffloadOutcome& othe
 }
 
 /// Copies are timed where steps are issued op by op.
-bool timed_copies(const OffloadOutcome& outcome) { return outcome.copying_s() > 0; }
+bool timed_copies(const OffloadOutcome& outcome) { return copying_s(outcome.modules) > 0; }
 
 /// Part of the copies' time that compute does not wait for.
 double overlap(const OffloadOutcome& outcome) {
-  return 1 - outcome.exposed_s() / outcome.copying_s();
+  return 1 - exposed_s(outcome.modules) / copying_s(outcome.modules);
 }
 
 std::string measured_text(const OffloadOutcome& outcome) {
   if (!timed_copies(outcome)) return fmt::format("{:>9}{:>8}", "-", "-");
-  return fmt::format("{:>9.3f}{:>8.3f}", 1e3 * outcome.exposed_s(), overlap(outcome));
+  return fmt::format("{:>9.3f}{:>8.3f}", 1e3 * exposed_s(outcome.modules), overlap(outcome));
 }
 
 /// What costs nothing should be as much as the link carries while forward runs, or all there is.
@@ -67,19 +68,6 @@ void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload&
 
 std::string interval_text(const results::Summary& part) {
   return fmt::format("{:.2f}..{:.2f}", 100 * part.ci95.low, 100 * part.ci95.high);
-}
-
-/// What each module's copies do, measured.
-std::string modules_text(const OffloadOutcome& outcome) {
-  std::string text;
-  for (const offload::ModuleSummary& m : outcome.modules) {
-    if (m.copies == 0) continue;
-    const auto moved = static_cast<double>(m.offloaded);
-    text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10.1f}{:>10.1f}{:>10.3f}\n", outcome.name,
-                        m.module, gib(m.offloaded), m.copies, moved / m.d2h_s / 1e9,
-                        moved / m.h2d_s / 1e9, 1e3 * m.waited_s);
-  }
-  return text;
 }
 
 }  // namespace
@@ -136,13 +124,13 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
                      {"predicted_time_s", outcome.plan.time_s},
                      {"predicted_exposed_s", outcome.plan.exposed_s},
                      {"predicted_rerun_s", outcome.rerun_s},
-                     {"exposed_s", outcome.exposed_s()},
-                     {"copying_s", outcome.copying_s()}}});
+                     {"exposed_s", exposed_s(outcome.modules)},
+                     {"copying_s", copying_s(outcome.modules)}}});
   const std::string tag = "offload/" + outcome.name;
   set_->add(results::metric(tag + "/step_time", results::summarize(outcome.time_s)));
   set_->add(results::metric(tag + "/added", added(outcome, keep)));
   if (!timed_copies(outcome)) return;
-  set_->add(results::metric(tag + "/exposed_copy", outcome.exposed_s()));
+  set_->add(results::metric(tag + "/exposed_copy", exposed_s(outcome.modules)));
   set_->add(results::metric(tag + "/overlap", overlap(outcome)));
 }
 
@@ -185,10 +173,9 @@ execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcome
   }
   compare_modes(outcomes);
   check_free(outcomes, bench, verdict);
-  fmt::print("# copies of plans issued op by op\n#   {:<22}{:<16}{:>9}{:>8}{:>10}{:>10}{:>10}\n",
-             "plan", "module", "GiB out", "copies", "d2h GB/s", "h2d GB/s", "waits ms");
+  fmt::print("# copies of plans issued op by op\n{}", copies_heading("plan"));
   for (const OffloadOutcome& outcome : outcomes)
-    if (outcome.name.ends_with("/off")) fmt::print("{}", modules_text(outcome));
+    fmt::print("{}", copies_text(outcome.name, outcome.modules));
   verdict.add(results::at_least("plans", static_cast<double>(measured), 1, "plans measured"));
   verdict.add(results::equal("other_bits", other, 0,
                              "plans whose losses or gradient norms differ in any bit"));
