@@ -65,6 +65,18 @@ std::size_t highest_changed(TinyRun& run, std::size_t from) {
   return from + static_cast<std::size_t>(seen.rend() - last);
 }
 
+/// Where the buffer begins that ends highest: ops need not write all of it, such as rows beyond the
+/// valid ones, or room that a kernel of this size does not use.
+std::size_t last_buffer(const execution::Plan& plan) {
+  std::size_t begin = 0, end = 0;
+  for (const execution::Place& place : plan.places)
+    if (place.region == Region::transient && place.end() > end) {
+      begin = place.offset;
+      end = place.end();
+    }
+  return begin;
+}
+
 TEST_F(peak_gpu, is_the_highest_byte_changed) {
   const Names moved = {"mamba_conv", "mamba_ssm", "core_attn", "mlp_act", "moe_act", "expert_fc1"};
   const Names again = {"mlp_act", "moe_act", "mamba_ssm"};
@@ -79,8 +91,7 @@ TEST_F(peak_gpu, is_the_highest_byte_changed) {
         const std::size_t peak = from + plan.bytes[static_cast<int>(Region::transient)];
         const std::size_t highest = highest_changed(run, from);
         EXPECT_LE(highest, peak);
-        // The last buffer may end with padding.
-        EXPECT_GT(highest + execution::kAlignment, peak)
+        EXPECT_GT(highest + 4 * execution::kAlignment, from + last_buffer(plan))
             << "mode " << static_cast<int>(mode) << ", " << offload.size() << " names leave, "
             << recompute.size() << " are computed again";
       }
@@ -88,16 +99,17 @@ TEST_F(peak_gpu, is_the_highest_byte_changed) {
 
 TEST_F(peak_gpu, what_lies_beside_it_is_listed) {
   EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // the context
-  const std::size_t context = used_bytes();
-  TinyRun run(options_of(Mode::step, {"mlp_act"}, {}), execution::make_cuda_backend());
+  const std::size_t before = used_bytes();
+  const std::size_t products_before = kernels::product_workspaces_bytes();
+  TinyRun run(options_of(Mode::scopes, {"mlp_act"}, {}), execution::make_cuda_backend());
   run.train(0, 1e-2);
   run.trainer().device().synchronize();
-  const std::size_t after = used_bytes();
   const std::size_t arena = run.trainer().device().device_arena().size();
-  const std::size_t products = kernels::product_workspaces_bytes();
-  fmt::print("in use: {} B before, arena {} B, cuBLASLt {} B, graphs and code {} B\n", context,
-             arena, products, after - context - arena - products);
-  EXPECT_GE(after, context + arena + products);
+  const std::size_t products = kernels::product_workspaces_bytes() - products_before;
+  fmt::print("in use: {} B before, arena {} B, cuBLASLt {} B, in all {} B after\n", before, arena,
+             products, used_bytes());
+  // However many queues launch graphs, compute is captured on one.
+  EXPECT_LE(products, kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
 }
 
 }  // namespace

@@ -232,6 +232,7 @@ std::vector<OffloadCase> BenchOffload::cases() const {
 
 std::vector<OffloadOutcome> BenchOffload::run() {
   const Plan& keep = trainer_.training().front()->plan;
+  const double start_s = now_s();
   (void)cases();  // refuses names before anything is allocated
   make_device(transient_bytes(keep));
   fit_rates(keep);
@@ -246,7 +247,10 @@ std::vector<OffloadOutcome> BenchOffload::run() {
     if (outcomes.back().counters.launches == 0) time_copies(outcomes.back(), *executors.back());
   }
   const Values wanted = values(*keep_);
-  for (std::int64_t round = 0; round < options_.samples; ++round)
+  const auto late = [&] {
+    return options_.seconds > 0 && now_s() - start_s > static_cast<double>(options_.seconds);
+  };
+  for (std::int64_t round = 0; round < options_.samples && (round == 0 || !late()); ++round)
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       const std::size_t at = (i + static_cast<std::size_t>(round)) % outcomes.size();
       if (!executors[at]) continue;

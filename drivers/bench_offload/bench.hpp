@@ -18,7 +18,8 @@ namespace stowage::drivers {
 
 /// What stowage_bench_offload is asked for besides the deck.
 struct BenchOffloadOptions {
-  std::int64_t samples = 50;              ///< steps of each case
+  std::int64_t seconds = 0;   ///< no round starts later, from the start of set-up on; 0: no limit
+  std::int64_t samples = 50;  ///< steps of each case
   std::vector<std::string> modes{"off"};  ///< graph modes
   std::vector<std::string> only;          ///< parts of the names of cases to run; empty: all
 };

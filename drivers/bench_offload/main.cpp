@@ -51,6 +51,8 @@ int main(int argc, char** argv) {
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
          .options = {{"--samples", "Rounds: one step of every plan in each", &options.samples},
+                     {"--seconds", "Start no round later than so many seconds after the first plan",
+                      &options.seconds},
                      {"--modes", "Graph modes: some of off,scopes,step", &modes},
                      {"--only", "Parts of the names of plans to run: free,auto", &only}}});
     if (!command.print_and_exit.empty()) {
