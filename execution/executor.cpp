@@ -45,6 +45,7 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
     audit_ = std::make_unique<Audit>(device_.device_arena());
   }
   bind();
+  choose_queues();
   if (options_.warmup_steps == 0) capture();
 }
 
@@ -71,6 +72,17 @@ void Executor::bind() {
       next += info.buffers.size();
     }
   }
+}
+
+/// Compute steps of graphs are captured on queue 0, whichever queue launches the graph: a plan
+/// keeps all compute in one order, so what libraries hold for a queue is needed once.
+void Executor::choose_queues() {
+  for (const Step& step : plan_.steps)
+    work_.push_back(queues_[static_cast<std::size_t>(step.queue)]);
+  for (const Segment& segment : plan_.segments)
+    for (int i = segment.begin; i < segment.end; ++i)
+      if (const auto at = static_cast<std::size_t>(i); plan_.steps[at].queue == segment.queue)
+        work_[at] = queues_[0];
 }
 
 std::span<std::byte> Executor::stage(Tensor input) {
@@ -106,11 +118,11 @@ void Executor::capture() {
 }
 
 std::unique_ptr<Graph> Executor::capture(const Segment& segment, CaptureEvents& events) {
-  Queue& origin = *queues_[static_cast<std::size_t>(segment.queue)];
+  Queue& origin = *queues_[0];
   device_.backend().begin_capture(origin);
   for (int i = segment.begin; i < segment.end; ++i) {
     const Step& step = plan_.steps[static_cast<std::size_t>(i)];
-    Queue& queue = *queues_[static_cast<std::size_t>(step.queue)];
+    Queue& queue = *work_[static_cast<std::size_t>(i)];
     events.wait(step, queue, events_);
     work(step, bound_[static_cast<std::size_t>(i)], queue);
     events.record(step, queue, events_);
@@ -176,7 +188,7 @@ void Executor::launch(std::size_t segment) {
 void Executor::issue(int index) {
   const Step& step = plan_.steps[static_cast<std::size_t>(index)];
   const Bound& bound = bound_[static_cast<std::size_t>(index)];
-  Queue& queue = *queues_[static_cast<std::size_t>(step.queue)];
+  Queue& queue = *work_[static_cast<std::size_t>(index)];
   for (const int event : step.waits) queue.wait(*events_[static_cast<std::size_t>(event)]);
   if (audit_ && step.what != Step::What::mark) {
     device_.synchronize();

@@ -77,6 +77,7 @@ class Executor {
   };
 
   void bind();
+  void choose_queues();
   std::size_t slot_of(int ago) const;
   void capture();
   std::unique_ptr<Graph> capture(const Segment& segment, CaptureEvents& events);
@@ -93,8 +94,9 @@ class Executor {
   Device& device_;
   ExecutorOptions options_;
   Ring ring_;
-  std::vector<Bound> bound_;  ///< by step
-  std::vector<Queue*> queues_;
+  std::vector<Bound> bound_;    ///< by step
+  std::vector<Queue*> queues_;  ///< by queue of the plan
+  std::vector<Queue*> work_;    ///< by step: the queue that it is issued or captured on
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<TimedEvent>> done_;  ///< by ring slot: the end of its step
   std::vector<Observer*> observers_;

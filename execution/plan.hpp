@@ -56,11 +56,11 @@ struct Step {
   int records = -1;        ///< event, after the work
 };
 
-/// Steps [begin, end) that one graph launch covers. They are captured with `queue` as the origin: a
-/// step on another queue follows an event recorded in the segment, and what it does is joined again
-/// inside. A wait for an event that the segment has not recorded before becomes an external wait
-/// node, and an event that others wait for an external record node, so a copy may be waited for
-/// long before the graph ends.
+/// Steps [begin, end) that one graph launch covers, on `queue`. Its compute is captured on queue 0
+/// like all of the plan's: a graph may be launched on any queue. A step of another lane follows an
+/// event recorded in the segment, and what it does is joined again inside. A wait for an event that
+/// the segment has not recorded before becomes an external wait node, and an event that others wait
+/// for an external record node, so a copy may be waited for long before the graph ends.
 struct Segment {
   int begin = 0;
   int end = 0;

@@ -197,6 +197,17 @@ class Proof {
     last = access;
   }
 
+  /// Ops of compute share what libraries keep for them, and the machine: they run one by one,
+  /// however many queues launch them.
+  void check_compute(const Step& step, ByteMap::Access access) {
+    if (step.what != Step::What::run && step.what != Step::What::rerun) return;
+    if (plan().queues[static_cast<std::size_t>(step.queue)].lane != Lane::compute) return;
+    if (!clocks_.before(computed_.node, access.node))
+      fault("{} may run beside {}: missing edge{}", describe(current(), step),
+            describe_seen(computed_.step), stale_note());
+    computed_ = access;
+  }
+
   /// A step of a graph is captured only if its queue is in the capture.
   void check_captured(const Step& step, int queue) {
     if (!clocks_.launching() || clocks_.forked(queue)) return;
@@ -217,6 +228,7 @@ class Proof {
     const Clocks::Node node = clocks_.issue(queue);
     check_communication(step, {node, seen});
     touch(step, {node, seen});
+    check_compute(step, {node, seen});
     watch_copies(step, {node, seen});
     if (step.records >= 0) clocks_.record(queue, event_of(step.records));
   }
@@ -352,6 +364,7 @@ class Proof {
   CopyWatch copies_;
   std::vector<Seen> history_;
   std::map<std::string, ByteMap::Access> communicated_;  ///< by group: the last step
+  ByteMap::Access computed_;                             ///< the last op of compute
   std::vector<int> stale_;
   int program_ = 0;
   int repetition_ = 0;

@@ -20,7 +20,8 @@ struct PlannedProgram {
 /// and which steps happen before which. Checked: each op runs once, on a queue of its lane, with
 /// operands of its tensors; places are aligned and inside their region; each read comes after its
 /// write in happens-before order and finds its own tensor; bytes are not overwritten while a step
-/// may still use them; nothing that updates in place is rerun; all queues are joined at the end.
+/// may still use them; nothing that updates in place is rerun; ops of compute run one by one,
+/// whatever queues launch them; all queues are joined at the end.
 ///
 /// @return what is wrong, by name of step and tensor; empty: proven. At most 32 lines.
 /// Cost: a few microseconds for each step and place.

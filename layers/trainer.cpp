@@ -50,10 +50,9 @@ std::size_t TrainerPlan::bytes(execution::Region region) const {
 std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
   std::vector<execution::QueueInfo> queues;
   const auto add = [&](const execution::Plan& plan) {
-    for (const execution::QueueInfo& queue : plan.queues)
-      if (queue.lane == execution::Lane::compute &&
-          std::ranges::find(queues, queue.name, &execution::QueueInfo::name) == queues.end())
-        queues.push_back(queue);
+    const execution::QueueInfo& queue = plan.queues.front();
+    if (std::ranges::find(queues, queue.name, &execution::QueueInfo::name) == queues.end())
+      queues.push_back(queue);
   };
   for (const auto& training : training_) add(training->plan);
   for (const auto& evaluation : evaluation_) add(evaluation->plan);

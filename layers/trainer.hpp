@@ -54,10 +54,11 @@ class TrainerPlan {
   const std::vector<std::unique_ptr<Training>>& training() const { return training_; }
   /// One for each capacity, or none.
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
+  /// The queues on which compute is issued and captured, each name once. Those that only launch
+  /// graphs are not among them.
+  std::vector<execution::QueueInfo> compute_queues() const;
   /// Largest region of all programs: device memory that no tensor keeps for longer than a step, and
   /// pinned host memory.
-  /// The compute queues of all programs, each name once.
-  std::vector<execution::QueueInfo> compute_queues() const;
   std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// Proves all programs together. @throws Error

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <numeric>
 
+#include "offload/skyline.hpp"
+
 namespace stowage::offload {
 namespace {
 
 using Order = std::vector<int>;
 
-constexpr int kMostTries = 400;
-constexpr double kMostPairs = 4e8;  ///< pairs of blocks looked at in all tries: about a second
+constexpr int kMostTries = 100;  ///< from each start
+constexpr double kMostPairs =
+    1e8;  ///< pairs of blocks looked at from each start: some tenths of a s
 
 std::size_t largest_live(const std::vector<Block>& blocks) {
   int last = 0;
@@ -126,11 +129,9 @@ Packing pack(const std::vector<Block>& blocks) {
   const Placer placer(blocks);
   const std::size_t bound = best.bound;
   best.bytes = SIZE_MAX;
-  int tries = 0;
-  const int most = std::clamp(static_cast<int>(kMostPairs / (placer.pairs() + 1)), 8, kMostTries);
+  const int most = std::clamp(static_cast<int>(kMostPairs / (placer.pairs() + 1)), 2, kMostTries);
   const auto attempt = [&](const Order& order) {
     Packing packing = placer.place(order);
-    ++tries;
     packing.bound = bound;
     if (packing.bytes < best.bytes) best = packing;
     return packing;
@@ -140,10 +141,13 @@ Packing pack(const std::vector<Block>& blocks) {
       ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes); }),
       ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes) * length(b); }),
       ordered_by(blocks, [](const Block& b) { return -static_cast<double>(b.begin); }),
+      skyline_order(blocks, Prefer::longest),
+      skyline_order(blocks, Prefer::area),
+      skyline_order(blocks, Prefer::largest),
   };
   for (const Order& start : starts) {
     Order order = start;
-    for (int round = 0; round < most / 4 && best.bytes > bound && tries < most; ++round) {
+    for (int round = 0; round < most && best.bytes > bound; ++round) {
       const Packing packing = attempt(order);
       if (packing.bytes <= bound) break;
       // An odd round lifts only what passes the bound, an even one also what lies close under it.

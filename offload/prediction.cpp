@@ -84,9 +84,9 @@ class Run {
       case Step::What::mark:
         return begin_s;
       case Step::What::copy_out:
-        return copy(step, begin_s, rates_.d2h_bytes_per_s, to_host_, from_host_);
+        return copy(begin_s, rates_.d2h_s(bytes_of(step)), to_host_, from_host_);
       case Step::What::copy_in:
-        return copy(step, begin_s, rates_.h2d_bytes_per_s, from_host_, to_host_);
+        return copy(begin_s, rates_.h2d_s(bytes_of(step)), from_host_, to_host_);
       default:
         break;
     }
@@ -96,11 +96,12 @@ class Run {
     return begin_s + time_s + beside_s * (rates_.copy_slowdown - 1);
   }
 
-  double copy(const Step& step, double begin_s, double bytes_per_s, Busy& own, const Busy& other) {
+  std::size_t bytes_of(const Step& copy) const {
+    return plan_.places[static_cast<std::size_t>(copy.places[0])].bytes;
+  }
+
+  double copy(double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;
-    const auto bytes =
-        static_cast<double>(plan_.places[static_cast<std::size_t>(step.places[0])].bytes);
-    const double time_s = bytes / bytes_per_s;
     const double beside_s = other.overlap(begin_s, begin_s + time_s);
     const double end_s = begin_s + time_s + beside_s * (rates_.duplex_slowdown() - 1);
     own.add(begin_s, end_s);

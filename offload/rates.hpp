@@ -14,6 +14,7 @@ struct Rates {
   double h2d_bytes_per_s = 5.54e10;     ///< and back
   double duplex_bytes_per_s = 1.01e11;  ///< sum of both directions at once
   double link_bytes_per_s = 3.4e11;     ///< communication between ranks
+  double copy_latency_s = 2.5e-6;       ///< of a copy over the link, beside its bytes
   double copy_slowdown = 1.02;  ///< factor on compute beside a copy to the host, whole steps
   double op_s = 2e-6;           ///< least time of an op
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
@@ -26,8 +27,12 @@ struct Rates {
   /// Time of one op of a program, alone on the machine.
   double time_s(const execution::Program& program, int op) const;
   /// Time of a copy between device and host while the other direction is idle.
-  double d2h_s(std::size_t bytes) const { return static_cast<double>(bytes) / d2h_bytes_per_s; }
-  double h2d_s(std::size_t bytes) const { return static_cast<double>(bytes) / h2d_bytes_per_s; }
+  double d2h_s(std::size_t bytes) const {
+    return copy_latency_s + static_cast<double>(bytes) / d2h_bytes_per_s;
+  }
+  double h2d_s(std::size_t bytes) const {
+    return copy_latency_s + static_cast<double>(bytes) / h2d_bytes_per_s;
+  }
   /// Factor on the time of a copy while the other direction is busy.
   double duplex_slowdown() const;
 };

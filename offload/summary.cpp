@@ -43,7 +43,8 @@ class Summary {
       for (int i = section.begin; i < section.end; ++i) {
         const Step& step = plan_.steps[static_cast<std::size_t>(i)];
         if (is_copy(step)) add_copy(step, i, section.repeat);
-        if (step.queue == 0) add_wait(step, i, section.repeat);
+        if (plan_.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::compute)
+          add_wait(step, i, section.repeat);
       }
   }
 
@@ -76,20 +77,26 @@ class Summary {
     module.d2h_s += repeat * time_s(index);
   }
 
-  /// A wait counts for the copy that ends last among those that hold a step up.
+  /// A wait counts for the copy that ends last among those that hold a step up. Marks take no time,
+  /// so that a timed plan needs none for them.
   void add_wait(const Step& step, int index, int repeat) {
-    const double begin_s = prediction_.begin_s[static_cast<std::size_t>(index)];
-    const double idle_s = begin_s - busy_until_s_;
-    busy_until_s_ = prediction_.end_s[static_cast<std::size_t>(index)];
-    if (idle_s <= 0) return;
+    double latest_s = busy_until_s_;
+    const Step* latest = nullptr;
     for (const int event : step.waits) {
       const int source = recorders_[static_cast<std::size_t>(event)];
-      if (source < 0 || prediction_.end_s[static_cast<std::size_t>(source)] < begin_s) continue;
+      if (source < 0 || source > index) continue;
+      const double end_s = prediction_.end_s[static_cast<std::size_t>(source)];
       const Step& other = plan_.steps[static_cast<std::size_t>(source)];
-      if (!is_copy(other)) continue;
-      at(program_.info(place_of(other).tensor).module).waited_s += repeat * idle_s;
-      return;
+      if (!is_copy(other) || end_s <= latest_s) continue;
+      latest_s = end_s;
+      latest = &other;
     }
+    if (latest != nullptr && busy_until_s_ > 0)
+      at(program_.info(place_of(*latest).tensor).module).waited_s +=
+          repeat * (latest_s - busy_until_s_);
+    busy_until_s_ = latest_s;
+    if (step.what != Step::What::mark)
+      busy_until_s_ = prediction_.end_s[static_cast<std::size_t>(index)];
   }
 
   const Program& program_;
@@ -98,7 +105,7 @@ class Summary {
   std::vector<int> recorders_;
   std::vector<ModuleSummary> modules_;
   std::map<std::string, std::size_t> by_name_;
-  double busy_until_s_ = 0;
+  double busy_until_s_ = 0;  ///< end of the latest compute step
 };
 
 }  // namespace

@@ -25,6 +25,9 @@ struct ModuleSummary {
 
 /// One entry for each module name that a program saves, in the order of forward. Sections that
 /// repeat count as often as they run, their times as in their first period.
+///
+/// @param prediction when each step of the plan begins and ends, predicted or measured; that of
+///        marks is not looked at
 std::vector<ModuleSummary> summarize(const execution::Program& program, const execution::Plan& plan,
                                      const Choice& choice, const Prediction& prediction);
 

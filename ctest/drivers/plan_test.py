@@ -80,6 +80,28 @@ def what_cannot_be_is_refused(r):
     assert "attn_norm" in said, said
 
 
+@case
+def the_longest_sequence_grows_with_what_leaves(r):
+    text = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",
+                 "offload.min_tensor_bytes=0")
+    tokens = {name: int(re.search(rf"  {name} +(\d+) ", text).group(1))
+              for name in ("all stays", "all computed again", "all leaves", "automatic")}
+    assert 1024 <= tokens["all stays"] < tokens["all computed again"], text
+    assert tokens["all stays"] < tokens["automatic"], text
+    said = r.run("ctest/drivers/tiny.toml", "--longest", expect=2)
+    assert "machine.device_memory_bytes" in said, said
+
+
+@case
+def reductions_and_capacities_are_planned(r):
+    alone = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=8")
+    shared = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=16", "parallel.data=2",
+                   "graphs.max_packed_seqs=[4, 16]")
+    steps = [int(re.search(r"(\d+) steps, proven", text).group(1)) for text in (alone, shared)]
+    assert steps[1] > steps[0], steps
+    assert re.search(r"  +4 documents", shared) and re.search(r"  +16 documents", shared), shared
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)

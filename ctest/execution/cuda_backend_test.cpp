@@ -1,7 +1,12 @@
 // Arenas, queues and events of the cuda backend.
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "ctest/execution/cuda_support.hpp"
+#include "execution/cuda/numa.hpp"
 
 namespace stowage::execution {
 namespace {
@@ -99,6 +104,19 @@ TEST_F(cuda_backend, event_never_recorded_is_done) {
   event->synchronize();
   compute->wait(*event);
   compute->synchronize();
+}
+
+TEST_F(cuda_backend, page_locked_memory_lies_next_to_the_gpu) {
+  const int node = cuda::numa_node_of_gpu();
+  if (node < 0) GTEST_SKIP() << "the system does not say which node is next to the GPU";
+  const auto arena = backend->allocate(MemoryKind::host, std::size_t{64} << 20);
+  for (std::size_t at = 0; at < arena->bytes(); at += std::size_t{8} << 20) {
+    int where = -1;
+    if (syscall(SYS_get_mempolicy, &where, nullptr, 0UL, arena->data() + at,
+                MPOL_F_NODE | MPOL_F_ADDR) != 0)
+      GTEST_SKIP() << "the system does not say where a page lies";
+    EXPECT_EQ(where, node) << at;
+  }
 }
 
 TEST_F(cuda_backend, refuses_what_belongs_to_the_host_backend) {

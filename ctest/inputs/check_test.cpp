@@ -76,6 +76,8 @@ TEST(check, data_and_memory) {
   expect_parts(error_of("-", {"data.source=text"}), {"data.path is empty"});
   expect_parts(error_of("-", {"data.document_token=256"}), {"model.vocab_size = 256"});
   expect_parts(error_of("-", {"checkpoint.interval=5"}), {"checkpoint.directory"});
+  expect_parts(error_of("-", {"offload.delay_until_graph=true", "graphs.mode=step"}),
+               {"offload.delay_until_graph", "graphs.mode = \"scopes\""});
   expect_parts(error_of("-", {"recompute.modules=mlp_act,mlp_norm"}),
                {"mlp_norm cannot be computed again"});
   expect_parts(error_of("-", {"graphs.mode=scopes"}), {"graphs.scopes"});

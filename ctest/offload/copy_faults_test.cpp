@@ -19,6 +19,7 @@ offload::PlannerOptions everything_leaves() {
   options.policy.offload = {{"mlp_act", {"mlp_act"}}};
   options.policy.min_tensor_bytes = 0;
   options.policy.keep_unhidden = false;
+  options.rates.copy_latency_s = 0;  // small copies that are done early: bytes are reused
   return options;
 }
 

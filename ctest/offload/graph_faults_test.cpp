@@ -197,6 +197,8 @@ TEST_F(graph_faults, graph_on_another_queue_than_its_neighbours_expect) {
   const std::vector<std::string> faults = verify({&planned, 1});
   ASSERT_FALSE(faults.empty());
   EXPECT_NE(faults.front().find("without an edge"), std::string::npos) << faults.front();
+  EXPECT_TRUE(std::ranges::any_of(
+      faults, [](const std::string& fault) { return fault.find("may run beside") != fault.npos; }));
 }
 
 TEST_F(graph_faults, collectives_that_may_overtake_each_other) {

@@ -76,6 +76,7 @@ offload::Rates machine(double mib_s) {
   rates.op_s = 0;
   rates.d2h_bytes_per_s = rates.h2d_bytes_per_s = static_cast<double>(kMiB) / mib_s;
   rates.duplex_bytes_per_s = 2 * rates.d2h_bytes_per_s;
+  rates.copy_latency_s = 0;
   rates.copy_slowdown = 1;
   return rates;
 }
@@ -181,6 +182,33 @@ TEST(policy, what_could_not_come_back_in_time_stays) {
   EXPECT_EQ(hidden.reason("b7"), Reason::unhidden);
   EXPECT_EQ(hidden.decision("a0"), Decision::offload);
   EXPECT_NEAR(hidden.plan.exposed_s, 0, 1e-9);
+}
+
+TEST(policy, what_is_listed_as_one_item_stays_or_leaves_as_one) {
+  // "b7" has no time to come back; "a7" would have, by itself.
+  PlannerOptions options = manual({kAlpha, kBeta}, 0.8e-3);
+  options.policy.keep_unhidden = true;
+  const Planned apart(options);
+  options.policy.offload = {kBoth};
+  const Planned joined(options);
+  int split = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::string layer = std::to_string(i);
+    EXPECT_EQ(joined.decision("a" + layer), joined.decision("b" + layer)) << layer;
+    split += apart.decision("a" + layer) != apart.decision("b" + layer);
+  }
+  EXPECT_GT(split, 0);
+  EXPECT_EQ(joined.decision("a0"), Decision::offload);
+  EXPECT_NEAR(joined.plan.exposed_s, 0, 1e-9);
+}
+
+TEST(policy, small_copies_cost_their_latency) {
+  PlannerOptions options = manual({kAlpha, kBeta}, 1e-5);
+  const Planned quick(options);
+  options.rates.copy_latency_s = 5e-3;
+  const Planned slow(options);
+  EXPECT_GE(slow.plan.time_s, 16 * 5e-3);
+  EXPECT_LT(quick.plan.time_s, slow.plan.time_s / 2);
 }
 
 TEST(policy, a_plan_that_waits_anyway_gives_bytes_back_early) {

@@ -140,8 +140,9 @@ class Mutator {
 /// Rules beyond what one execution can show: a wait that is useless, an order that only other ranks
 /// see.
 bool is_rule(const std::string& fault) {
-  for (const char* words : {"may overtake", "records later", "lies only partly", "runs in section",
-                            "host address", "is recorded by", "the one before it ends at"})
+  for (const char* words :
+       {"may overtake", "may run beside", "records later", "lies only partly", "runs in section",
+        "host address", "is recorded by", "the one before it ends at"})
     if (fault.find(words) != std::string::npos) return true;
   return false;
 }

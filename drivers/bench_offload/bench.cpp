@@ -1,10 +1,13 @@
 #include "drivers/bench_offload/bench.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
 #include "drivers/common/options.hpp"
+#include "drivers/train/copies.hpp"
 #include "drivers/train/staging.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
@@ -24,6 +27,10 @@ constexpr int kWarmUp = 3;  ///< steps before a plan is timed
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t transient_bytes(const Plan& plan) {
+  return plan.bytes[static_cast<int>(Region::transient)];
 }
 
 layers::TrainerOptions plain_options(const inputs::Deck& deck, const Data& data) {
@@ -50,11 +57,11 @@ double rerun_s(const execution::Program& program, const Plan& plan, const offloa
 }  // namespace
 
 BenchOffload::BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
-                           execution::Backend& backend)
+                           Machine& machine)
     : deck_(deck),
       options_(options),
       data_(data),
-      backend_(backend),
+      machine_(machine),
       trainer_(plain_options(deck, data)),
       base_(trainer_options(deck, inputs::check_ranks(deck, 1), 1).planner) {}
 
@@ -64,24 +71,29 @@ bool BenchOffload::wanted(const std::string& name) const {
                      [&](const std::string& part) { return name.find(part) != std::string::npos; });
 }
 
+const execution::Program& BenchOffload::program() const {
+  return trainer_.training().front()->recorded.program;
+}
+
 Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
-  const execution::Program& program = trainer_.training().front()->recorded.program;
-  Plan plan = offload::make_plan(program, trainer_.layout(), options);
-  const execution::PlannedProgram planned{&program, &plan};
+  Plan plan = offload::make_plan(program(), trainer_.layout(), options);
+  const execution::PlannedProgram planned{&program(), &plan};
   execution::require_proven({&planned, 1});
   return plan;
 }
 
 /// One device for all plans: the host has room for everything that may move.
 void BenchOffload::make_device(std::size_t transient) {
-  const execution::Program& program = trainer_.training().front()->recorded.program;
   std::size_t host = 0;
-  for (const offload::Cargo& cargo : offload::find_cargo(program))
-    host += execution::align_up(program.info(cargo.tensor).bytes()) + execution::kAlignment;
-  device_ = std::make_unique<execution::Device>(backend_, trainer_.layout(), transient, host);
+  for (const offload::Cargo& cargo : offload::find_cargo(program()))
+    host += execution::align_up(program().info(cargo.tensor).bytes()) + execution::kAlignment;
+  device_ =
+      std::make_unique<execution::Device>(machine_.backend(), trainer_.layout(), transient, host);
   const layers::TrainerOptions& options = trainer_.options();
   set_initial_state(*device_, trainer_.model().parameters(), options.precision, options.seed,
                     options.model.init_std, options.model.layers());
+  for (const execution::QueueInfo& queue : trainer_.compute_queues())
+    machine_.prepare(device_->queue(queue));
   keep_ = make_executor(trainer_.training().front()->plan);
 }
 
@@ -89,18 +101,17 @@ std::unique_ptr<execution::Executor> BenchOffload::make_executor(const Plan& pla
   execution::ExecutorOptions options = trainer_.options().executor;
   options.proven = true;
   options.warmup_steps = 0;  // the first step counts graph launches, and all are timed
-  return std::make_unique<execution::Executor>(trainer_.training().front()->recorded.program, plan,
-                                               *device_, options);
+  return std::make_unique<execution::Executor>(program(), plan, *device_, options);
 }
 
 /// Measures every op of the plan that keeps all, each between two events, and scales the times so
 /// that they make up the step as it is without these events.
 void BenchOffload::fit_rates(const Plan& keep) {
   std::vector<double> times_s;
-  for (int i = 0; i < 2 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
+  for (int i = 0; i < 4 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
   const double step_time_s = results::summarize(std::span(times_s).subspan(kWarmUp)).median;
-  std::vector<std::vector<double>> by_op(keep_->program().ops().size());
-  execution::OpTimer timer(backend_, keep);
+  std::vector<std::vector<double>> by_op(program().ops().size());
+  execution::OpTimer timer(machine_.backend(), keep);
   keep_->add(timer);
   for (int i = 0; i < 2 * kWarmUp; ++i) {
     step_s(*keep_);
@@ -113,8 +124,30 @@ void BenchOffload::fit_rates(const Plan& keep) {
   measured_s.assign(by_op.size(), 0);
   for (std::size_t op = 0; op < by_op.size(); ++op)
     if (!by_op[op].empty()) measured_s[op] = results::summarize(by_op[op]).median;
-  fit_ = step_time_s / offload::predict(keep_->program(), keep, base_.rates).time_s;
+  fit_ = step_time_s / offload::predict(program(), keep, base_.rates).time_s;
   for (double& time_s : measured_s) time_s *= fit_;
+}
+
+double BenchOffload::forward_s() const {
+  const std::vector<char> backward = offload::backward_ops(program());
+  double sum_s = 0;
+  for (const execution::Section& section : program().sections()) {
+    int end = section.begin;
+    while (end < section.end && !backward[static_cast<std::size_t>(end)]) ++end;
+    if (end == section.end) continue;  // no microbatch
+    for (int op = section.begin; op < end; ++op)
+      sum_s += section.repeat * base_.rates.time_s(program(), op);
+  }
+  return sum_s;
+}
+
+double BenchOffload::movable_bytes() const {
+  double sum = 0;
+  for (const offload::Cargo& cargo : offload::find_cargo(program()))
+    sum += program().sections()[static_cast<std::size_t>(cargo.section)].repeat *
+           static_cast<double>(
+               offload::movable_bytes(program().info(cargo.tensor), base_.policy.min_tensor_bytes));
+  return sum;
 }
 
 double BenchOffload::step_s(execution::Executor& executor) {
@@ -138,26 +171,14 @@ BenchOffload::Values BenchOffload::values(execution::Executor& executor) const {
   return {read_values(executor, recorded.loss, 0), read_values(executor, recorded.grad_norm, 0)};
 }
 
-void BenchOffload::measure(OffloadOutcome& outcome) {
-  const std::unique_ptr<execution::Executor> executor = make_executor(outcome.plan);
-  step_s(*executor);
-  outcome.counters = executor->counters();
-  for (int i = 1; i < kWarmUp; ++i) step_s(*executor);
-  outcome.same_bits = true;
-  for (std::int64_t i = 0; i < options_.samples; ++i) {
-    outcome.keep_s.push_back(step_s(*keep_));
-    outcome.time_s.push_back(step_s(*executor));
-    outcome.same_bits = outcome.same_bits && values(*executor) == values(*keep_);
-  }
-}
-
-void BenchOffload::prepare(OffloadOutcome& outcome, const offload::PlannerOptions& options) {
-  const execution::Program& program = trainer_.training().front()->recorded.program;
+OffloadOutcome BenchOffload::prepare(const OffloadCase& one) {
+  OffloadOutcome outcome;
+  outcome.name = one.name;
   try {
-    outcome.plan = plan(options);
+    outcome.plan = plan(one.options);
     outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
                    static_cast<double>(device_->bytes(Region::transient));
-    outcome.rerun_s = rerun_s(program, outcome.plan, options.rates);
+    outcome.rerun_s = rerun_s(program(), outcome.plan, one.options.rates);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
     outcome.refused = error.what();
@@ -165,25 +186,77 @@ void BenchOffload::prepare(OffloadOutcome& outcome, const offload::PlannerOption
   for (const Region region : {Region::transient, Region::host})
     if (outcome.plan.bytes[static_cast<int>(region)] > device_->bytes(region))
       outcome.refused = "needs more memory than what is there for all plans";
+  return outcome;
 }
 
-std::vector<OffloadOutcome> BenchOffload::run(
-    const std::function<void(const OffloadOutcome&)>& note) {
+void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
+  step_s(executor);
+  outcome.counters = executor.counters();
+  for (int i = 1; i < kWarmUp; ++i) step_s(executor);
+}
+
+/// Times the copies of a plan and what waits for them, issued op by op: the step that waits least.
+void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& executor) {
+  execution::OpTimer timer(machine_.backend(), outcome.plan);
+  executor.add(timer);
+  for (int i = 0; i < kWarmUp; ++i) {
+    step_s(executor);
+    std::vector<offload::ModuleSummary> modules =
+        timed_copies(program(), outcome.plan, timer.intervals());
+    if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
+      outcome.modules = std::move(modules);
+  }
+  executor.remove(timer);
+}
+
+/// The plans that are asked for, behind the one that all others stand beside.
+std::vector<OffloadCase> BenchOffload::cases() const {
+  const std::size_t persistent = trainer_.layout().bytes();
+  offload::PlannerOptions again = base_;
+  again.policy = full_recompute(base_.policy, program());
+  const SweepBytes bytes{.persistent = persistent,
+                         .kept = transient_bytes(trainer_.training().front()->plan),
+                         .recomputed = transient_bytes(plan(again))};
+  const std::vector<OffloadCase> all = offload_cases(base_, options_.modes, program(), bytes);
+  std::vector<OffloadCase> some{all.front()};
+  std::string names;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    names += (i == 0 ? "" : ", ") + all[i].name;
+    if (i > 0 && wanted(all[i].name)) some.push_back(all[i]);
+  }
+  if (some.size() == 1 && !wanted(all.front().name))
+    execution::throw_usage("--only {}: no plan has such a name; there are {}",
+                           fmt::join(options_.only, ","), names);
+  return some;
+}
+
+std::vector<OffloadOutcome> BenchOffload::run() {
   const Plan& keep = trainer_.training().front()->plan;
-  const execution::Program& program = trainer_.training().front()->recorded.program;
-  const std::size_t transient = keep.bytes[static_cast<int>(Region::transient)];
-  make_device(transient);
+  const double start_s = now_s();
+  (void)cases();  // refuses names before anything is allocated
+  make_device(transient_bytes(keep));
   fit_rates(keep);
   std::vector<OffloadOutcome> outcomes;
-  for (const OffloadCase& one :
-       offload_cases(base_, options_.modes, program, trainer_.layout().bytes(), transient)) {
-    if (!wanted(one.name)) continue;
-    OffloadOutcome& outcome = outcomes.emplace_back();
-    outcome.name = one.name;
-    prepare(outcome, one.options);
-    if (outcome.refused.empty()) measure(outcome);
-    note(outcome);
+  std::vector<std::unique_ptr<execution::Executor>> executors;
+  for (const OffloadCase& one : cases()) {
+    outcomes.push_back(prepare(one));
+    executors.push_back(outcomes.back().refused.empty() ? make_executor(outcomes.back().plan)
+                                                        : nullptr);
+    if (!executors.back()) continue;
+    warm_up(outcomes.back(), *executors.back());
+    if (outcomes.back().counters.launches == 0) time_copies(outcomes.back(), *executors.back());
   }
+  const Values wanted = values(*keep_);
+  const auto late = [&] {
+    return options_.seconds > 0 && now_s() - start_s > static_cast<double>(options_.seconds);
+  };
+  for (std::int64_t round = 0; round < options_.samples && (round == 0 || !late()); ++round)
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      const std::size_t at = (i + static_cast<std::size_t>(round)) % outcomes.size();
+      if (!executors[at]) continue;
+      outcomes[at].time_s.push_back(step_s(*executors[at]));
+      outcomes[at].same_bits = outcomes[at].same_bits && values(*executors[at]) == wanted;
+    }
   return outcomes;
 }
 

@@ -1,39 +1,41 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "drivers/bench_offload/cases.hpp"
 #include "drivers/common/data.hpp"
+#include "drivers/train/machine.hpp"
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
+#include "offload/summary.hpp"
 
 namespace stowage::drivers {
 
 /// What stowage_bench_offload is asked for besides the deck.
 struct BenchOffloadOptions {
-  std::int64_t samples = 50;  ///< of each case, beside as many of the plan that keeps all
+  std::int64_t seconds = 0;   ///< no round starts later, from the start of set-up on; 0: no limit
+  std::int64_t samples = 50;  ///< steps of each case
   std::vector<std::string> modes{"off"};  ///< graph modes
   std::vector<std::string> only;          ///< parts of the names of cases to run; empty: all
 };
 
-/// What a case needs and takes. Times are of whole steps, alternating with the plan that keeps
-/// everything.
+/// What a case needs and takes.
 struct OffloadOutcome {
   std::string name;
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
   execution::ExecutorCounters counters;  ///< of one step
-  double part = 1;     ///< its transient bytes, of those of the plan that keeps all
-  double rerun_s = 0;  ///< predicted time of all that is computed again
-  std::vector<double> time_s;
-  std::vector<double> keep_s;  ///< the other plan's steps in between
-  bool same_bits = false;      ///< loss and gradient norm of every step are the other plan's
+  double part = 1;             ///< its transient bytes, of those of the plan that keeps all
+  double rerun_s = 0;          ///< predicted time of all that is computed again
+  bool same_bits = true;       ///< loss and gradient norm of every step are those of the first plan
+  std::vector<double> time_s;  ///< of whole steps, one of each case in turn
+  /// What each module's copies do, measured while the steps are issued op by op.
+  std::vector<offload::ModuleSummary> modules;
 };
 
 /// Runs the step of a deck under many plans on one device, on the same parameters and tokens: the
@@ -41,12 +43,18 @@ struct OffloadOutcome {
 class BenchOffload {
  public:
   BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
-               execution::Backend& backend);
+               Machine& machine);
 
-  /// Measures all cases. @param note is called when one is done
-  std::vector<OffloadOutcome> run(const std::function<void(const OffloadOutcome&)>& note);
+  /// Measures all cases in turn: a round is a step of each, beginning with another one each time.
+  /// The first outcome is of the plan that keeps everything, op by op.
+  std::vector<OffloadOutcome> run();
   /// Measured over predicted time of the plan that keeps all, before predictions were fitted to it.
   double fit() const { return fit_; }
+  bool on_gpu() const { return machine_.has_gpu(); }
+  /// Measured time of the ops of forward, over all microbatches of a step.
+  double forward_s() const;
+  /// Bytes that forward saves and that may leave, over all microbatches of a step.
+  double movable_bytes() const;
 
  private:
   struct Values {
@@ -54,20 +62,23 @@ class BenchOffload {
     friend bool operator==(const Values&, const Values&) = default;
   };
 
+  const execution::Program& program() const;
   execution::Plan plan(const offload::PlannerOptions& options) const;
+  std::vector<OffloadCase> cases() const;
   void make_device(std::size_t transient);
   void fit_rates(const execution::Plan& keep);
   std::unique_ptr<execution::Executor> make_executor(const execution::Plan& plan);
   double step_s(execution::Executor& executor);
   Values values(execution::Executor& executor) const;
-  void prepare(OffloadOutcome& outcome, const offload::PlannerOptions& options);
-  void measure(OffloadOutcome& outcome);
+  OffloadOutcome prepare(const OffloadCase& one);
+  void warm_up(OffloadOutcome& outcome, execution::Executor& executor);
+  void time_copies(OffloadOutcome& outcome, execution::Executor& executor);
   bool wanted(const std::string& name) const;
 
   const inputs::Deck& deck_;
   BenchOffloadOptions options_;
   Data& data_;
-  execution::Backend& backend_;
+  Machine& machine_;
   layers::TrainerPlan trainer_;
   offload::PlannerOptions base_;
   std::unique_ptr<execution::Device> device_;

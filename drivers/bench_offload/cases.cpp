@@ -70,16 +70,39 @@ offload::GraphOptions graphs(const offload::GraphOptions& base, const std::strin
   return options;
 }
 
+OffloadCase make_case(const PlannerOptions& base, const std::string& name, const Policy& policy,
+                      const std::string& mode) {
+  OffloadCase one{name + "/" + mode, base};
+  one.options.policy = policy;
+  one.options.graphs = graphs(base.graphs, mode);
+  return one;
+}
+
 }  // namespace
+
+Policy no_policy(const Policy& base) {
+  Policy policy = base;
+  policy.kind = Policy::Kind::none;
+  policy.recompute.clear();
+  return policy;
+}
+
+Policy full_offload(const Policy& base, const execution::Program& program) {
+  return manual(base, all_modules(program), 1, false);
+}
+
+Policy full_recompute(const Policy& base, const execution::Program& program) {
+  Policy policy = base;
+  policy.kind = Policy::Kind::none;
+  policy.recompute = all_reruns(program, all_modules(program));
+  return policy;
+}
 
 std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
                                        const std::vector<std::string>& modes,
-                                       const execution::Program& program, std::size_t persistent,
-                                       std::size_t transient) {
+                                       const execution::Program& program, const SweepBytes& bytes) {
   std::vector<std::pair<std::string, Policy>> policies;
-  Policy keep = base.policy;
-  keep.kind = Policy::Kind::none;
-  keep.recompute.clear();
+  const Policy keep = no_policy(base.policy);
   const std::vector<ModuleName> all = all_modules(program);
   policies.emplace_back("keep", keep);
   policies.emplace_back("free", automatic(keep, 0));
@@ -90,20 +113,16 @@ std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
   for (const int percent : {85, 75, 65, 55, 45, 35, 30})
     policies.emplace_back(
         fmt::format("auto_{}", percent),
-        automatic(keep, persistent + transient / 100 * static_cast<std::size_t>(percent)));
-  Policy recompute = keep;
-  recompute.recompute = all_reruns(program, all);
-  policies.emplace_back("recompute", recompute);
+        automatic(keep, bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
+  policies.emplace_back("auto_recompute", automatic(keep, bytes.persistent + bytes.recomputed));
+  policies.emplace_back("recompute", full_recompute(keep, program));
   if (base.policy.kind != Policy::Kind::none || !base.policy.recompute.empty())
     policies.emplace_back("deck", base.policy);
-  std::vector<OffloadCase> cases;
+  std::vector<OffloadCase> cases{make_case(base, "keep", keep, "off")};
   for (const auto& [name, policy] : policies)
-    for (const std::string& mode : modes) {
-      OffloadCase one{name + "/" + mode, base};
-      one.options.policy = policy;
-      one.options.graphs = graphs(base.graphs, mode);
-      cases.push_back(std::move(one));
-    }
+    for (const std::string& mode : modes)
+      if (OffloadCase one = make_case(base, name, policy, mode); one.name != cases.front().name)
+        cases.push_back(std::move(one));
   return cases;
 }
 

@@ -14,17 +14,32 @@ struct OffloadCase {
   offload::PlannerOptions options;
 };
 
-/// The sweep. First the plan that keeps everything; then manual plans that move all there is, or a
-/// fraction of it, full recompute, what is free, and automatic plans within parts of the transient
-/// bytes that the first one needs; last what the deck itself asks for, if it asks for anything.
+/// Device bytes that the sweep's budgets are made from.
+struct SweepBytes {
+  std::size_t persistent = 0;  ///< what outlives a step
+  std::size_t kept = 0;        ///< transient bytes of the plan that keeps everything
+  std::size_t recomputed = 0;  ///< and of the one that computes all again that it can
+};
+
+/// Keeps everything.
+offload::Policy no_policy(const offload::Policy& base);
+
+/// Moves everything that can leave, in time or not.
+offload::Policy full_offload(const offload::Policy& base, const execution::Program& program);
+
+/// Computes again whatever can be, and moves nothing.
+offload::Policy full_recompute(const offload::Policy& base, const execution::Program& program);
+
+/// The sweep. First the plan that keeps everything, op by op; then in every mode: the same, what is
+/// free, what is hidden, manual plans that move a fraction of everything, automatic plans within
+/// parts of the transient bytes that the first one needs and within those of full recompute, full
+/// recompute; last what the deck itself asks for, if it asks for anything.
 ///
 /// @param base of the deck: rates, alignment, sizes
 /// @param modes graph modes: "off", "scopes", "step"
 /// @param program to be planned: its module names are what moves
-/// @param persistent bytes that outlive a step  @param transient bytes that the first case needs
 std::vector<OffloadCase> offload_cases(const offload::PlannerOptions& base,
                                        const std::vector<std::string>& modes,
-                                       const execution::Program& program, std::size_t persistent,
-                                       std::size_t transient);
+                                       const execution::Program& program, const SweepBytes& bytes);
 
 }  // namespace stowage::drivers

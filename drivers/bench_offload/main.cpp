@@ -6,6 +6,7 @@
 
 #include "drivers/bench_offload/report.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/read_deck.hpp"
 #include "drivers/train/machine.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
@@ -26,11 +27,8 @@ std::vector<std::string> words(const std::string& list) {
   return result;
 }
 
-void require_usable(const stowage::drivers::BenchOffloadOptions& options,
-                    const stowage::inputs::CommandLine& command) {
+void require_usable(const stowage::drivers::BenchOffloadOptions& options) {
   using stowage::execution::throw_usage;
-  if (!command.from.empty())
-    throw_usage("--from: stowage_train reads result sets, stowage_bench_offload reads decks");
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.modes.empty()) throw_usage("--modes: must be some of off,scopes,step");
   for (const std::string& mode : options.modes)
@@ -52,7 +50,9 @@ int main(int argc, char** argv) {
          .summary = "Runs the training step of a deck under many plans: memory against time.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {{"--samples", "Steps of each plan", &options.samples},
+         .options = {{"--samples", "Rounds: one step of every plan in each", &options.samples},
+                     {"--seconds", "Start no round later than so many seconds after the first plan",
+                      &options.seconds},
                      {"--modes", "Graph modes: some of off,scopes,step", &modes},
                      {"--only", "Parts of the names of plans to run: free,auto", &only}}});
     if (!command.print_and_exit.empty()) {
@@ -61,9 +61,9 @@ int main(int argc, char** argv) {
     }
     options.modes = words(modes);
     options.only = words(only);
-    require_usable(options, command);
+    require_usable(options);
     if (world.size() > 1) execution::throw_usage("stowage_bench_offload runs on one rank");
-    const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    const inputs::Deck deck = drivers::read_deck(command);
     if (command.print_config) {
       fmt::print("{}", deck.text());
       return execution::Exit::valid;
@@ -71,10 +71,9 @@ int main(int argc, char** argv) {
     drivers::refuse_unsupported(deck);
     drivers::Data data = drivers::open_data(deck, 0, 1);
     drivers::Machine machine(deck, world);
-    drivers::BenchOffload bench(deck, options, data, machine.backend());
-    drivers::OffloadReport report(deck, machine.rank_info(), argc, argv);
-    const auto outcomes =
-        bench.run([&](const drivers::OffloadOutcome& outcome) { report.add(outcome); });
-    return report.finish(outcomes, bench.fit());
+    drivers::BenchOffload bench(deck, options, data, machine);
+    drivers::OffloadReport report(deck, machine, argc, argv);
+    const std::vector<drivers::OffloadOutcome> outcomes = bench.run();
+    return report.finish(outcomes, bench);
   });
 }

@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "drivers/common/result_config.hpp"
+#include "drivers/train/copies.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
 
@@ -18,69 +21,101 @@ std::size_t bytes(const OffloadOutcome& outcome, Region region) {
 
 double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-/// Median of what a plan adds to the step that keeps all, from pairs of neighbours.
-results::Summary added(const OffloadOutcome& outcome) {
-  std::vector<double> differences_s;
+double median_s(const OffloadOutcome& outcome) { return results::summarize(outcome.time_s).median; }
+
+/// What a plan adds to another one, from the steps of the same rounds, as a part of the other one's
+/// time.
+results::Summary added(const OffloadOutcome& outcome, const OffloadOutcome& other) {
+  const double base_s = median_s(other);
+  std::vector<double> differences;
   for (std::size_t i = 0; i < outcome.time_s.size(); ++i)
-    differences_s.push_back(outcome.time_s[i] - outcome.keep_s[i]);
-  return results::summarize(differences_s);
+    differences.push_back((outcome.time_s[i] - other.time_s[i]) / base_s);
+  return results::summarize(differences);
+}
+
+/// Copies are timed where steps are issued op by op.
+bool timed_copies(const OffloadOutcome& outcome) { return copying_s(outcome.modules) > 0; }
+
+/// Part of the copies' time that compute does not wait for.
+double overlap(const OffloadOutcome& outcome) {
+  return 1 - exposed_s(outcome.modules) / copying_s(outcome.modules);
+}
+
+std::string measured_text(const OffloadOutcome& outcome) {
+  if (!timed_copies(outcome)) return fmt::format("{:>9}{:>8}", "-", "-");
+  return fmt::format("{:>9.3f}{:>8.3f}", 1e3 * exposed_s(outcome.modules), overlap(outcome));
+}
+
+/// What costs nothing should be as much as the link carries while forward runs, or all there is.
+void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload& bench,
+                results::Verdict& verdict) {
+  const auto free = std::ranges::find(outcomes, "free/off", &OffloadOutcome::name);
+  if (free == outcomes.end() || !free->refused.empty()) return;
+  double moved = 0, time_s = 0;
+  for (const offload::ModuleSummary& module : free->modules) {
+    moved += static_cast<double>(module.offloaded);
+    time_s += module.d2h_s;
+  }
+  if (time_s == 0) return;  // no copies: everything is small
+  const double room = std::min(moved / time_s * bench.forward_s(), bench.movable_bytes());
+  fmt::print(
+      "# free: {:.3f} GiB leave; the link carries {:.3f} GiB while forward runs ({:.3f} ms)\n",
+      moved / (1 << 30), room / (1 << 30), 1e3 * bench.forward_s());
+  if (!bench.on_gpu()) return;  // the planner's rates are a GPU's
+  verdict.add(results::at_least("free_moves", moved / room, 0.9,
+                                "bytes that leave for nothing / measured d2h rate x forward time"));
+}
+
+std::string interval_text(const results::Summary& part) {
+  return fmt::format("{:.2f}..{:.2f}", 100 * part.ci95.low, 100 * part.ci95.high);
 }
 
 }  // namespace
 
-OffloadReport::OffloadReport(const inputs::Deck& deck, const results::RankInfo& rank, int argc,
+OffloadReport::OffloadReport(const inputs::Deck& deck, const Machine& machine, int argc,
                              const char* const* argv) {
   const results::RunInfo run =
       results::begin_run(argc, argv, 1, deck.get<std::int64_t>("run.seed"));
-  const std::vector<results::RankInfo> ranks{rank};
+  const std::vector<results::RankInfo> ranks{machine.rank_info()};
   const results::ResultHeader header{.driver = "bench_offload",
                                      .deck_given = deck.given(),
                                      .deck_resolved = deck.text(),
-                                     .config = {},
+                                     .config = config_fields(deck),
                                      .run = run,
                                      .ranks = ranks,
-                                     .software = results::software({}),
+                                     .software = results::software(machine.software()),
                                      .files = {}};
   const std::string& given = deck.get<std::string>("run.output");
   set_ = std::make_unique<results::ResultSet>(
       given.empty() ? deck.get<std::string>("run.name") + ".offload.h5" : given, header);
   fmt::print("{}", results::header_text("stowage_bench_offload", run, ranks,
                                         {{"model", deck.get<std::string>("model.pattern")}}));
-  fmt::print("#   {:<18}{:>9}{:>8}{:>9}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>9}{:>6}\n", "plan",
-             "GiB", "of all", "host GiB", "copies", "reruns", "step ms", "added %", "95 %",
-             "predicted", "waits ms", "bits");
 }
 
-void OffloadReport::print(const OffloadOutcome& outcome) const {
+void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& keep) const {
   if (!outcome.refused.empty()) {
-    fmt::print("#   {:<18}no plan: {}\n", outcome.name, outcome.refused);
+    fmt::print("#   {:<22}no plan: {}\n", outcome.name, outcome.refused);
     return;
   }
-  const results::Summary time_s = results::summarize(outcome.time_s);
-  const results::Summary keep_s = results::summarize(outcome.keep_s);
-  const results::Summary more = added(outcome);
-  const auto percent = [&](double s) { return 100 * s / keep_s.median; };
+  const results::Summary more = added(outcome, keep);
   const std::size_t transient = bytes(outcome, Region::transient);
   fmt::print(
-      "#   {:<18}{:>9.3f}{:>7.1f}%{:>9.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>9.3f}"
-      "{:>6}\n",
+      "#   {:<22}{:>8.3f}{:>7.1f}%{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
+      "{:>9.3f}{}{:>6}\n",
       outcome.name, gib(transient), 100 * outcome.part, gib(bytes(outcome, Region::host)),
-      outcome.counters.copies_out, outcome.counters.reruns, 1e3 * time_s.median,
-      percent(more.median),
-      fmt::format("{:.2f}..{:.2f}", percent(more.ci95.low), percent(more.ci95.high)),
-      1e3 * outcome.plan.time_s, 1e3 * outcome.plan.exposed_s,
-      outcome.same_bits ? "same" : "OTHER");
+      outcome.counters.copies_out, outcome.counters.reruns, 1e3 * median_s(outcome),
+      100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
+      100 * (outcome.plan.time_s / median_s(outcome) - 1), 1e3 * outcome.plan.exposed_s,
+      measured_text(outcome), outcome.same_bits ? "same" : "OTHER");
 }
 
-void OffloadReport::add(const OffloadOutcome& outcome) {
-  print(outcome);
-  std::fflush(stdout);
-  if (!outcome.refused.empty()) return;
+void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& keep) {
   const auto integer = [](std::size_t value) { return static_cast<std::int64_t>(value); };
   set_->add(results::Samples{
       .path = "offload/" + outcome.name,
       .time_s = outcome.time_s,
       .attributes = {{"transient_bytes", integer(bytes(outcome, Region::transient))},
+                     {"live_bytes", integer(outcome.plan.live_bytes)},
                      {"host_bytes", integer(bytes(outcome, Region::host))},
                      {"copies_out", std::int64_t{outcome.counters.copies_out}},
                      {"bytes_out", integer(outcome.counters.bytes_out)},
@@ -89,33 +124,65 @@ void OffloadReport::add(const OffloadOutcome& outcome) {
                      {"predicted_time_s", outcome.plan.time_s},
                      {"predicted_exposed_s", outcome.plan.exposed_s},
                      {"predicted_rerun_s", outcome.rerun_s},
-                     {"added_time_s", added(outcome).median}}});
-  set_->add(results::Samples{.path = "offload_beside/" + outcome.name, .time_s = outcome.keep_s});
+                     {"exposed_s", exposed_s(outcome.modules)},
+                     {"copying_s", copying_s(outcome.modules)}}});
+  const std::string tag = "offload/" + outcome.name;
+  set_->add(results::metric(tag + "/step_time", results::summarize(outcome.time_s)));
+  set_->add(results::metric(tag + "/added", added(outcome, keep)));
+  if (!timed_copies(outcome)) return;
+  set_->add(results::metric(tag + "/exposed_copy", exposed_s(outcome.modules)));
+  set_->add(results::metric(tag + "/overlap", overlap(outcome)));
 }
 
-execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcomes, double fit) {
+/// What graphs cost or gain, plan by plan.
+void OffloadReport::compare_modes(const std::vector<OffloadOutcome>& outcomes) {
+  std::string text;
+  for (const OffloadOutcome& outcome : outcomes) {
+    const std::string eager = outcome.name.substr(0, outcome.name.rfind('/')) + "/off";
+    const auto other = std::ranges::find(outcomes, eager, &OffloadOutcome::name);
+    if (eager == outcome.name || other == outcomes.end() || !outcome.refused.empty() ||
+        !other->refused.empty())
+      continue;
+    const results::Summary more = added(outcome, *other);
+    text += fmt::format("#   {:<22}{:>8.2f} %{:>16}\n", outcome.name, 100 * more.median,
+                        interval_text(more));
+    set_->add(results::metric("offload/" + outcome.name + "/graph_cost", more));
+  }
+  if (!text.empty())
+    fmt::print("# graphs beside the same plan op by op, 95 % of the median\n{}", text);
+}
+
+execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcomes,
+                                      const BenchOffload& bench) {
+  fmt::print(
+      "#   {:<22}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
+      "plan", "GiB", "of all", "host", "copies", "reruns", "step ms", "added %", "95 %",
+      "predicted", "off %", "waits ms", "measured", "overlap", "bits");
   results::Verdict verdict;
   double other = 0;
   double worst = 0;
   long measured = 0;
+  const OffloadOutcome& keep = outcomes.front();
   for (const OffloadOutcome& outcome : outcomes) {
+    print(outcome, keep);
     if (!outcome.refused.empty()) continue;
+    add(outcome, keep);
     ++measured;
     other += outcome.same_bits ? 0 : 1;
-    const double median_s = results::summarize(outcome.time_s).median;
-    worst = std::max(worst, std::abs(outcome.plan.time_s / median_s - 1));
+    worst = std::max(worst, std::abs(outcome.plan.time_s / median_s(outcome) - 1));
   }
+  compare_modes(outcomes);
+  check_free(outcomes, bench, verdict);
+  fmt::print("# copies of plans issued op by op\n{}", copies_heading("plan"));
+  for (const OffloadOutcome& outcome : outcomes)
+    fmt::print("{}", copies_text(outcome.name, outcome.modules));
   verdict.add(results::at_least("plans", static_cast<double>(measured), 1, "plans measured"));
   verdict.add(results::equal("other_bits", other, 0,
                              "plans whose losses or gradient norms differ in any bit"));
   fmt::print(
       "# predictions: op times fitted by a factor of {:.3f}; worst step time off by {:.1f} %\n",
-      fit, 100 * worst);
-  const results::Metric headline{.tag = "offload/worst_prediction",
-                                 .value = worst,
-                                 .unit = "1",
-                                 .better = results::Better::lower,
-                                 .help = "largest relative error of a predicted step time"};
+      bench.fit(), 100 * worst);
+  const results::Metric headline = results::metric("offload/worst_prediction", worst);
   set_->add(headline);
   set_->finish(verdict);
   fmt::print("{}{}", results::validation_text(verdict),

@@ -9,20 +9,22 @@
 
 namespace stowage::drivers {
 
-/// Prints a row for each plan as it is done, and leaves the result set: raw step times as
-/// /samples/offload/<plan> with bytes and predictions as attributes.
+/// Prints a row for each plan, and leaves the result set: raw step times as /samples/offload/<plan>
+/// with bytes and predictions as attributes. Entry i of every plan is of the same round.
 class OffloadReport {
  public:
   /// @throws Error (exit 2) if the result cannot be written
-  OffloadReport(const inputs::Deck& deck, const results::RankInfo& rank, int argc,
+  OffloadReport(const inputs::Deck& deck, const Machine& machine, int argc,
                 const char* const* argv);
 
-  void add(const OffloadOutcome& outcome);
   /// Validates: every plan gave the bits of the one that keeps all, and kept its promise of memory.
-  execution::Exit finish(const std::vector<OffloadOutcome>& outcomes, double fit);
+  /// @param outcomes the first is of the plan that keeps all, op by op
+  execution::Exit finish(const std::vector<OffloadOutcome>& outcomes, const BenchOffload& bench);
 
  private:
-  void print(const OffloadOutcome& outcome) const;
+  void print(const OffloadOutcome& outcome, const OffloadOutcome& keep) const;
+  void add(const OffloadOutcome& outcome, const OffloadOutcome& keep);
+  void compare_modes(const std::vector<OffloadOutcome>& outcomes);
 
   std::unique_ptr<results::ResultSet> set_;
 };

@@ -31,15 +31,6 @@ std::vector<offload::ModuleName> module_names(const Deck& deck, const char* key)
   return names;
 }
 
-/// A layer's input is what reruns start from.
-void refuse_rerun_of_inputs(const Deck& deck) {
-  for (const std::string& word : deck.get<std::vector<std::string>>("recompute.modules"))
-    if (word.ends_with("_norm"))
-      execution::throw_usage(
-          "{}: {} is a layer's input, from which all else is computed again; it may be offloaded",
-          deck.cite("recompute.modules"), word);
-}
-
 }  // namespace
 
 layers::ModelConfig model_config(const Deck& deck) {
@@ -115,9 +106,6 @@ offload::GraphOptions graph_options(const Deck& deck) {
   graphs.mode = word == "step" ? Mode::step : word == "scopes" ? Mode::scopes : Mode::off;
   graphs.scopes = deck.get<std::vector<std::string>>("graphs.scopes");
   graphs.delay_until_graph = flag(deck, "offload.delay_until_graph");
-  if (graphs.delay_until_graph && graphs.mode != Mode::scopes)
-    execution::throw_usage("{} needs graphs.mode = \"scopes\": copies wait for the next graph",
-                           deck.cite("offload.delay_until_graph"));
   return graphs;
 }
 
@@ -152,8 +140,10 @@ offload::Rates machine_rates(const Deck& deck) {
   set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link_bytes_per_s, "machine.allreduce_bytes_per_s");
-  if (!text(deck, "machine.name").empty())
+  if (!text(deck, "machine.name").empty()) {
     rates.copy_slowdown = real(deck, "machine.copy_slowdown");
+    rates.copy_latency_s = real(deck, "machine.copy_latency_s");
+  }
   return rates;
 }
 
@@ -184,7 +174,6 @@ void refuse_unsupported(const Deck& deck) {
   const auto refuse = [&](const char* key, const char* allowed) {
     execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);
   };
-  refuse_rerun_of_inputs(deck);
   for (const char* key :
        {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
     if (integer(deck, key) != 1) refuse(key, "1");

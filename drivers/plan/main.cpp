@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include "drivers/common/options.hpp"
+#include "drivers/common/read_deck.hpp"
+#include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
 #include "execution/error.hpp"
 #include "parallel/run_main.hpp"
@@ -12,6 +14,7 @@ int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
+    bool longest = false;
     const inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
@@ -20,6 +23,7 @@ int main(int argc, char** argv) {
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
+                     {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}}});
     if (world.rank() != 0) return execution::Exit::valid;
@@ -27,17 +31,15 @@ int main(int argc, char** argv) {
       fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    if (!command.from.empty())
-      execution::throw_usage("--from: stowage_train reads result sets, stowage_plan reads decks");
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
-    const inputs::Deck deck = inputs::Deck::load(command.deck, command.overrides);
+    const inputs::Deck deck = drivers::read_deck(command);
     if (command.print_config) {
       fmt::print("{}", deck.text());
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    fmt::print("{}", drivers::plan_text(deck, options));
+    fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
     return execution::Exit::valid;
   });
 }

@@ -7,8 +7,8 @@
 
 #include "drivers/common/options.hpp"
 #include "drivers/plan/picture.hpp"
+#include "drivers/plan/rank.hpp"
 #include "execution/verifier.hpp"
-#include "inputs/deck/check.hpp"
 #include "layers/stage.hpp"
 #include "offload/cargo.hpp"
 #include "offload/summary.hpp"
@@ -55,6 +55,7 @@ std::string memory_text(const Subject& subject) {
   row("gradients", subject.layout.bytes(Lifetime::gradient));
   row("optimizer states", subject.layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.bytes[static_cast<int>(Region::transient)]);
+  row("  live at once, at most", plan.live_bytes);
   row("all device memory", plan.device_bytes());
   row("pinned host memory", plan.bytes[static_cast<int>(Region::host)]);
   return text;
@@ -132,14 +133,17 @@ std::string text_of(const Subject& subject, const PlanOptions& options) {
   return text + time_text(subject.program, subject.plan, subject.rates);
 }
 
-layers::TrainerOptions options_of(const inputs::Deck& deck) {
-  const std::int64_t ranks = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
-  layers::TrainerOptions trainer =
-      trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
-  const std::int64_t documents = deck.get<std::int64_t>("data.max_documents");
-  trainer.capacities = {std::max(documents, deck.get<std::int64_t>("train.micro_batch_size"))};
-  trainer.evaluation_microbatches = 0;
-  return trainer;
+/// The programs of a run, if it has several: they share one region of memory.
+std::string capacities_text(const layers::TrainerPlan& plan) {
+  if (plan.training().size() == 1) return {};
+  plan.require_proven();
+  std::string text = "# programs by documents of a microbatch; the largest is the one above\n";
+  for (const auto& training : plan.training())
+    text += fmt::format("  {:>8} documents {:>10.3f} GiB transient {:>10.3f} ms, {} graphs\n",
+                        training->recorded.shape.capacity,
+                        gib(training->plan.bytes[static_cast<int>(Region::transient)]),
+                        1e3 * training->plan.time_s, training->plan.segments.size());
+  return text;
 }
 
 std::string title(const inputs::Deck& deck, int layers, const std::string& what) {
@@ -165,9 +169,10 @@ Stage parse_stage(const std::string& text) {
 
 std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
   const Stage stage = parse_stage(options.stage);
-  layers::TrainerOptions trainer = options_of(deck);
+  layers::TrainerOptions trainer = rank_options(deck);
+  trainer.all_reduce = {};
   trainer.model.pattern = layers::stage_pattern(trainer.model.pattern, stage.index, stage.count);
-  trainer.step.capacity = trainer.capacities.front();
+  trainer.step.capacity = trainer.capacities.back();
   trainer.planner.policy = offload_policy(deck, stage.index);
   const int in_flight = std::min(stage.count - stage.index, trainer.step.microbatches);
   layers::Model model(trainer.model, trainer.precision, 1);
@@ -189,15 +194,16 @@ std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
 
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
   if (!options.stage.empty()) return stage_text(deck, options);
-  const layers::TrainerPlan plan(options_of(deck));
+  const layers::TrainerPlan plan(rank_options(deck));
   const auto& training = *plan.training().back();
   const std::int64_t tokens =
       plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
-  return text_of(
+  const std::string text = text_of(
       {title(deck, plan.options().model.layers(), fmt::format("{} tokens a step and rank", tokens)),
        training.recorded.program, plan.layout(), training.plan, training.choice,
        plan.options().planner.rates},
       options);
+  return text + capacities_text(plan);
 }
 
 }  // namespace stowage::drivers

@@ -17,7 +17,7 @@ struct PlanOptions {
 
 /// Plans the training step of a deck, proves the plan, and prints it for people: memory by class
 /// over the step, what goes where and why, predicted times. Needs neither data nor a device.
-/// @return what --dry-run and people read
+/// @return the text, of many lines
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options);
 
 }  // namespace stowage::drivers

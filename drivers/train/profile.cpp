@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "drivers/train/copies.hpp"
 #include "execution/error.hpp"
 #include "results/statistics.hpp"
 
@@ -122,6 +123,10 @@ std::string Profile::text() const {
   for (const auto& [queue, time_s] : busy_s)
     text += fmt::format("#   queue {:<10} busy {:>10.3f} of {:.3f} ms ({:.1f} %)\n", queue,
                         1e3 * time_s, 1e3 * step_s, 100 * time_s / step_s);
+  if (const auto moved = copies(); !moved.empty())
+    text += fmt::format("# copies of the last of them: compute waits {:.3f} ms for {:.3f} ms\n{}{}",
+                        1e3 * exposed_s(moved), 1e3 * copying_s(moved), copies_heading(""),
+                        copies_text("", moved));
   text.pop_back();  // the last end of line
   return text;
 }
@@ -135,6 +140,17 @@ void Profile::add_to(results::ResultSet& set) const {
                                             {"flops", total.cost.flops},
                                             {"bytes", total.cost.bytes}}});
   set.add(results::Samples{.path = "train/timed_step", .time_s = times_});
+  const std::vector<offload::ModuleSummary> moved = copies();
+  if (moved.empty()) return;
+  double bytes = 0;
+  for (const offload::ModuleSummary& module : moved) bytes += static_cast<double>(module.offloaded);
+  set.add(results::metric("offload/exposed_copy", exposed_s(moved)));
+  set.add(results::metric("offload/bytes", bytes));
+  set.add(results::metric("offload/bandwidth", 2 * bytes / copying_s(moved)));
+}
+
+std::vector<offload::ModuleSummary> Profile::copies() const {
+  return timed_copies(executor_->program(), executor_->plan(), last_);
 }
 
 void Profile::write_trace(const std::string& path) const {

@@ -8,6 +8,7 @@
 
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
+#include "offload/summary.hpp"
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
@@ -36,13 +37,15 @@ class Profile {
   std::vector<OpTotal> totals() const;
   /// A table of the totals for people.
   std::string text() const;
-  /// Raw times as /samples/ops/<kind>, with calls, flops and bytes.
+  /// Raw times as /samples/ops/<kind>, with calls, flops and bytes; what the copies of the last
+  /// timed step did as metrics.
   void add_to(results::ResultSet& set) const;
   /// The last timed step as JSON that chrome://tracing and Perfetto show, one row for each queue.
   void write_trace(const std::string& path) const;
 
  private:
   double span_s() const;
+  std::vector<offload::ModuleSummary> copies() const;
 
   execution::Backend& backend_;
   execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <type_traits>
-#include <variant>
 
+#include "drivers/common/result_config.hpp"
 #include "execution/error.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
@@ -32,25 +31,6 @@ std::filesystem::path output_path(const inputs::Deck& deck, const std::string& f
     path.replace_filename(
         fmt::format("{}.from_{}{}", path.stem().string(), first_step, path.extension().string()));
   return path;
-}
-
-/// A scalar as it is, a list as TOML text.
-results::Value attribute(const inputs::Value& value) {
-  return std::visit(
-      [&](const auto& held) -> results::Value {
-        if constexpr (std::is_constructible_v<results::Value, decltype(held)>)
-          return held;
-        else
-          return inputs::to_toml(value);
-      },
-      value);
-}
-
-results::Fields config_fields(const inputs::Deck& deck) {
-  results::Fields fields;
-  for (const inputs::Deck::Row& row : deck.rows())
-    fields.push_back({std::string(row.key), attribute(row.value)});
-  return fields;
 }
 
 std::string mpi_library() {

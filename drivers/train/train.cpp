@@ -8,6 +8,7 @@
 
 #include "drivers/common/data.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/read_deck.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
 #include "drivers/train/machine.hpp"
@@ -25,13 +26,6 @@ namespace {
 using execution::Exit;
 using inputs::Deck;
 using parallel::Communicator;
-
-/// The deck that a command line asks for.
-Deck read_deck(const inputs::CommandLine& command) {
-  if (!command.from.empty())
-    return Deck::parse(results::read_config(command.from), command.from, command.overrides);
-  return Deck::load(command.deck, command.overrides);
-}
 
 /// A stale deck or include on one node would leave ranks waiting for each other.
 void require_equal_decks(const Communicator& world, const Deck& deck) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "execution/cuda/numa.hpp"
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
 #include "execution/host/arena.hpp"
@@ -26,15 +27,20 @@ std::size_t available(MemoryKind kind) {
   return free;
 }
 
+/// The driver gives page-locked memory its pages at once.
+cudaError_t allocate_near(void** allocation, std::size_t bytes) {
+  const NearGpu near;
+  return cudaHostAlloc(allocation, bytes, cudaHostAllocDefault);
+}
+
 }  // namespace
 
 CudaArena::CudaArena(MemoryKind kind, std::size_t bytes) : kind_(kind), bytes_(bytes) {
   const std::size_t room = available(kind);
   const std::size_t padded = bytes + kPageBytes;  // the runtime aligns device memory to less
   if (padded > room) throw_too_little(kind, bytes, room);
-  const cudaError_t code = kind == MemoryKind::device
-                               ? cudaMalloc(&allocation_, padded)
-                               : cudaHostAlloc(&allocation_, padded, cudaHostAllocDefault);
+  const cudaError_t code = kind == MemoryKind::device ? cudaMalloc(&allocation_, padded)
+                                                      : allocate_near(&allocation_, padded);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw_too_little(kind, bytes, room);

@@ -125,8 +125,12 @@ void check_memory(const Deck& deck) {
     throw_usage("{}: {} cannot be computed again: it is the layer's input, where reruns end",
                 deck.cite("recompute.modules"), name);
   }
-  if (deck.get<std::string>("graphs.mode") == "scopes" &&
-      deck.get<Names>("graphs.scopes").empty()) {
+  const auto& mode = deck.get<std::string>("graphs.mode");
+  if (deck.get<bool>("offload.delay_until_graph") && mode != "scopes") {
+    throw_usage("{} needs graphs.mode = \"scopes\": copies wait for the next graph",
+                deck.cite("offload.delay_until_graph"));
+  }
+  if (mode == "scopes" && deck.get<Names>("graphs.scopes").empty()) {
     throw_usage("{} needs at least one of graphs.scopes", deck.cite("graphs.mode"));
   }
   if (deck.get<std::string>("offload.policy") == "manual" &&

@@ -25,22 +25,22 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Tensor-parallel ranks, with sequence parallelism."},
+       .help = "Tensor-parallel ranks, with sequence parallelism. Drivers accept only 1 so far."},
       {.key = "parallel.context",
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Context-parallel ranks."},
+       .help = "Context-parallel ranks. Drivers accept only 1 so far."},
       {.key = "parallel.expert",
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Expert-parallel ranks."},
+       .help = "Expert-parallel ranks. Drivers accept only 1 so far."},
       {.key = "parallel.pipeline",
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Pipeline stages."},
+       .help = "Pipeline stages. Drivers accept only 1 so far."},
       {.key = "parallel.nccl_algorithm",
        .fallback = string("Ring"),
        .allowed = {"Ring", "Tree"},
@@ -122,8 +122,9 @@ std::vector<Parameter> offload_rows() {
       {.key = "recompute.modules",
        .fallback = std::vector<string>{},
        .allowed = kModules,
-       .help = "Saved tensors that are computed again in backward. Listed in both tables: "
-               "recomputed where the producers can be rerun, else offloaded."},
+       .help = "Saved tensors that are computed again in backward: all but the _norm names, from "
+               "which reruns start. Listed in both tables: recomputed where the producers can be "
+               "rerun, else offloaded."},
   };
 }
 

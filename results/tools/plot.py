@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Draws result sets: loss (training and validation), step time, memory timeline.
+"""Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps.
 
 Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
 names another (its suffix chooses the format: .png, .svg or .pdf).
@@ -81,21 +81,78 @@ def draw_memory(axes, results):
     axes.set_ylim(0, 1.15 * peak / size if peak else 1)  # room for the legend
 
 
+def plans(result):
+    """(plan, graph mode, transient GiB, step times, seconds of waiting for copies) of a sweep."""
+    found = []
+    for name in result.datasets("samples/offload"):
+        node = result.file[f"samples/offload/{name}"]
+        plan, _, mode = name.rpartition("/")
+        found.append((plan, mode, node.attrs["transient_bytes"] / 2**30, node[()].ravel(),
+                      node.attrs.get("exposed_s", np.nan)))
+    return found
+
+
+MARKERS = {"off": "o", "scopes": "s", "step": "^"}
+
+
+def draw_plans(axes, results):
+    """One point for each plan: transient memory, and median step time with its quartiles."""
+    drawn = []
+    for index, result in enumerate(results):
+        for mode, marker in MARKERS.items():
+            chosen = [entry for entry in plans(result) if entry[1] == mode]
+            if not chosen:
+                continue
+            memory = [entry[2] for entry in chosen]
+            times = [1e3 * np.percentile(entry[3], (25, 50, 75)) for entry in chosen]
+            middle = [time[1] for time in times]
+            spread = [[time[1] - time[0] for time in times], [time[2] - time[1] for time in times]]
+            axes.errorbar(memory, middle, yerr=spread, fmt=marker, markersize=5, alpha=0.8,
+                          color=f"C{3 * index + list(MARKERS).index(mode)}",
+                          label=f"{label_of(result)}, graphs {mode}")
+            for (plan, *_), x, y in zip(chosen, memory, middle):
+                if (index, plan) not in drawn:
+                    drawn.append((index, plan))
+                    axes.annotate(plan, (x, y), fontsize="x-small", xytext=(4, 3),
+                                  textcoords="offset points")
+    axes.set_xlabel("transient memory (GiB)")
+    axes.set_ylabel("step time (ms)")
+
+
+def draw_waits(axes, results):
+    """What copies cost by waiting, beside what they cost in all."""
+    for index, result in enumerate(results):
+        eager = [entry for entry in plans(result) if entry[1] == "off"]
+        kept = [np.median(entry[3]) for entry in eager if entry[0] == "keep"]
+        if not kept:
+            continue
+        names = [entry[0] for entry in eager]
+        axes.plot(names, [1e3 * entry[4] for entry in eager], "o", color=f"C{3 * index}",
+                  label=f"{label_of(result)}, waits for copies")
+        axes.plot(names, [1e3 * (np.median(entry[3]) - kept[0]) for entry in eager], "x",
+                  color=f"C{3 * index}", label=f"{label_of(result)}, added to the step")
+    axes.set_ylabel("time (ms), op by op")
+    axes.tick_params(axis="x", rotation=60, labelsize="small")
+
+
 def draw(results, out):
     import matplotlib  # takes a second: only once all files are known to be good
     matplotlib.use("Agg")  # no display on a compute node
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(3, 1, figsize=(9, 10), constrained_layout=True)
-    for axes, draw_panel in zip(panels, (draw_loss, draw_step_time, draw_memory)):
+    sweep = any(plans(result) for result in results)
+    drawers = (draw_plans, draw_waits) if sweep else (draw_loss, draw_step_time, draw_memory)
+    figure, panels = plt.subplots(len(drawers), 1, figsize=(9, 10), constrained_layout=True)
+    for axes, draw_panel in zip(panels, drawers):
         draw_panel(axes, results)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="small")
         else:
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
-    panels[0].sharex(panels[1])
-    panels[1].set_xlabel("step")
+    if not sweep:
+        panels[0].sharex(panels[1])
+        panels[1].set_xlabel("step")
     facts = results[0].file.attrs
     panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
                         fontsize="medium")

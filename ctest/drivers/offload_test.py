@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+"""stowage_bench_offload as a user meets it, on the host.
+
+Usage: offload_test.py CASE --bench PROGRAM --plan PROGRAM --source FOLDER.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+CASES = {}
+SMALL = ("execution.backend=host", "offload.min_tensor_bytes=0")
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Runner:
+    def __init__(self, given, folder):
+        self.given = given
+        self.folder = folder
+        self.deck = os.path.join(given.source, "ctest/drivers/tiny.toml")
+
+    def run(self, *command, expect=0):
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
+                              env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
+                                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def bench(self, *arguments, expect=0):
+        return self.run(self.given.bench, self.deck, *SMALL, *arguments, expect=expect)
+
+    def tool(self, name, *arguments):
+        return self.run(sys.executable, os.path.join(self.given.source, "results/tools", name),
+                        *arguments)
+
+
+@case
+def a_sweep_keeps_every_bit_and_can_be_drawn(r):
+    text = r.bench("--samples", "2", "--modes", "off,scopes,step", "--only", "free,fraction_100",
+                   "run.output=sweep.h5")
+    for plan in ("keep/off", "free/off", "free/scopes", "free/step", "fraction_100/step"):
+        row = next(line for line in text.splitlines() if f" {plan} " in line)
+        assert row.endswith("same"), row
+    assert "VALID" in text and "graphs beside the same plan op by op" in text, text
+    assert "VALID" in r.tool("validate.py", "sweep.h5")
+    r.tool("plot.py", "sweep.h5", "--out", "sweep.png")
+    assert os.path.getsize(os.path.join(r.folder, "sweep.png")) > 10000
+    # The deck is in the result: it can be planned, and swept again.
+    assert "proven" in r.run(r.given.plan, "--from", "sweep.h5")
+    r.run(r.given.bench, "--from", "sweep.h5", "--samples", "1", "--only", "keep",
+          "run.output=again.h5")
+
+
+@case
+def what_cannot_be_is_refused(r):
+    said = r.bench("--only", "nonsense", expect=2)
+    assert "nonsense" in said and "keep/off" in said and "auto_55/off" in said, said
+    assert "--modes" in r.bench("--modes", "eager", expect=2)
+    assert "--samples" in r.bench("--samples", "0", expect=2)
+    assert not [name for name in os.listdir(r.folder) if name.endswith(".h5")]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    for option in ("bench", "plan", "source"):
+        parser.add_argument(f"--{option}", required=True)
+    with tempfile.TemporaryDirectory() as place:
+        given_options = parser.parse_args()
+        CASES[given_options.case](Runner(given_options, place))

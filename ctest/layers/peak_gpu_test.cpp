@@ -1,0 +1,116 @@
+// The peak that a plan states is the highest byte that a step changes, on the GPU; and what the GPU
+// shows in use beside it.
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "execution/cuda_backend.hpp"
+#include "kernels/linear/dense_product.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Region;
+using Mode = offload::GraphOptions::Mode;
+using Names = std::vector<std::string>;
+
+constexpr std::size_t kSlack = std::size_t{64} << 20;
+constexpr unsigned char kPattern = 0x5b;
+
+class peak_gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+layers::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
+  layers::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+  options.slack_bytes = kSlack;
+  options.evaluation_microbatches = 0;
+  options.planner.graphs.mode = mode;
+  options.planner.graphs.scopes = {"layer"};
+  offload::Policy& policy = options.planner.policy;
+  policy.kind = offload::Policy::Kind::manual;
+  for (const std::string& name : offload) policy.offload.push_back({name, {name}});
+  for (const std::string& name : recompute) policy.recompute.push_back({name, {name}});
+  policy.min_tensor_bytes = 0;
+  policy.keep_unhidden = false;
+  return options;
+}
+
+std::size_t used_bytes() {
+  std::size_t free = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return total - free;
+}
+
+/// Highest byte behind the arena's start that two steps change, of those beyond `from`.
+std::size_t highest_changed(TinyRun& run, std::size_t from) {
+  execution::Device& device = run.trainer().device();
+  const std::span<std::byte> arena = device.device_arena();
+  std::vector<unsigned char> seen(arena.size() - from);
+  EXPECT_EQ(cudaMemset(arena.data() + from, kPattern, seen.size()), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (int i = 0; i < 2; ++i) run.train(i, 1e-2);
+  device.synchronize();
+  EXPECT_EQ(cudaMemcpy(seen.data(), arena.data() + from, seen.size(), cudaMemcpyDefault),
+            cudaSuccess);
+  const auto last =
+      std::find_if(seen.rbegin(), seen.rend(), [](unsigned char byte) { return byte != kPattern; });
+  return from + static_cast<std::size_t>(seen.rend() - last);
+}
+
+/// Where the buffer begins that ends highest: ops need not write all of it, such as rows beyond the
+/// valid ones, or room that a kernel of this size does not use.
+std::size_t last_buffer(const execution::Plan& plan) {
+  std::size_t begin = 0, end = 0;
+  for (const execution::Place& place : plan.places)
+    if (place.region == Region::transient && place.end() > end) {
+      begin = place.offset;
+      end = place.end();
+    }
+  return begin;
+}
+
+TEST_F(peak_gpu, is_the_highest_byte_changed) {
+  const Names moved = {"mamba_conv", "mamba_ssm", "core_attn", "mlp_act", "moe_act", "expert_fc1"};
+  const Names again = {"mlp_act", "moe_act", "mamba_ssm"};
+  for (const Mode mode : {Mode::off, Mode::scopes, Mode::step})
+    for (const Names& offload : {Names{}, moved})
+      for (const Names& recompute : {Names{}, again}) {
+        TinyRun run(options_of(mode, offload, recompute), execution::make_cuda_backend());
+        execution::Device& device = run.trainer().device();
+        const auto from =
+            static_cast<std::size_t>(device.base(Region::transient) - device.device_arena().data());
+        const execution::Plan& plan = run.trainer().plan().training().front()->plan;
+        const std::size_t peak = from + plan.bytes[static_cast<int>(Region::transient)];
+        const std::size_t highest = highest_changed(run, from);
+        EXPECT_LE(highest, peak);
+        EXPECT_GT(highest + 4 * execution::kAlignment, from + last_buffer(plan))
+            << "mode " << static_cast<int>(mode) << ", " << offload.size() << " names leave, "
+            << recompute.size() << " are computed again";
+      }
+}
+
+TEST_F(peak_gpu, what_lies_beside_it_is_listed) {
+  EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // the context
+  const std::size_t before = used_bytes();
+  const std::size_t products_before = kernels::product_workspaces_bytes();
+  TinyRun run(options_of(Mode::scopes, {"mlp_act"}, {}), execution::make_cuda_backend());
+  run.train(0, 1e-2);
+  run.trainer().device().synchronize();
+  const std::size_t arena = run.trainer().device().device_arena().size();
+  const std::size_t products = kernels::product_workspaces_bytes() - products_before;
+  fmt::print("in use: {} B before, arena {} B, cuBLASLt {} B, in all {} B after\n", before, arena,
+             products, used_bytes());
+  // However many queues launch graphs, compute is captured on one.
+  EXPECT_LE(products, kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
+}
+
+}  // namespace
+}  // namespace stowage::ctest

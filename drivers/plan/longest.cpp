@@ -1,0 +1,124 @@
+#include "drivers/plan/longest.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "drivers/bench_offload/cases.hpp"
+#include "drivers/plan/rank.hpp"
+#include "execution/error.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Region;
+using offload::Policy;
+
+constexpr std::int64_t kStep = 1024;                      ///< tokens between lengths tried
+constexpr std::int64_t kReserve = std::int64_t{2} << 30;  ///< driver, libraries, graphs
+constexpr std::int64_t kMost = std::int64_t{1} << 14;     ///< lengths tried
+
+/// What one step of one sequence needs.
+struct Fit {
+  std::int64_t tokens = 0;
+  std::size_t device_bytes = 0;
+  std::size_t host_bytes = 0;
+  double time_s = 0;
+};
+
+class Longest {
+ public:
+  explicit Longest(const inputs::Deck& deck)
+      : options_(rank_options(deck)),
+        memory_(deck.get<std::int64_t>("machine.device_memory_bytes") - kReserve) {
+    if (memory_ <= 0)
+      execution::throw_usage(
+          "--longest: {}: say how much memory a device has, or include one of inputs/machines/",
+          deck.cite("machine.device_memory_bytes"));
+    options_.step.microbatches = 1;
+    options_.capacities = {1};
+    options_.all_reduce = {};
+    options_.ranks = 1;
+    options_.planner.policy = no_policy(options_.planner.policy);
+  }
+
+  std::vector<std::pair<std::string, Policy>> policies() {
+    const Policy keep = options_.planner.policy;
+    layers::TrainerOptions small = options_;
+    small.step.sequence = small.step.tokens = kStep;
+    const layers::TrainerPlan plan(small);
+    const execution::Program& program = plan.training().front()->recorded.program;
+    Policy automatic = keep;
+    automatic.kind = Policy::Kind::automatic;
+    automatic.device_budget_bytes = memory_;
+    return {{"all stays", keep},
+            {"all computed again", full_recompute(keep, program)},
+            {"all leaves", full_offload(keep, program)},
+            {"automatic", automatic}};
+  }
+
+  /// Doubles the length while it fits, then halves the step.
+  std::optional<Fit> find(const Policy& policy) const {
+    std::optional<Fit> best;
+    std::int64_t length = 0;
+    std::int64_t step = 1;
+    for (; length + step <= kMost; step *= 2) {
+      const std::optional<Fit> fit = plan(policy, (length + step) * kStep);
+      if (!fit) break;
+      best = fit;
+      length += step;
+    }
+    for (step /= 2; step > 0; step /= 2)
+      if (const std::optional<Fit> fit = plan(policy, (length + step) * kStep)) {
+        best = fit;
+        length += step;
+      }
+    return best;
+  }
+
+ private:
+  std::optional<Fit> plan(const Policy& policy, std::int64_t tokens) const {
+    layers::TrainerOptions options = options_;
+    options.step.sequence = options.step.tokens = tokens;
+    options.planner.policy = policy;
+    try {
+      const layers::TrainerPlan made(std::move(options));
+      const execution::Plan& plan = made.training().front()->plan;
+      const Fit fit{tokens, plan.device_bytes(), plan.bytes[static_cast<int>(Region::host)],
+                    plan.time_s};
+      if (fit.device_bytes <= static_cast<std::size_t>(memory_)) return fit;
+    } catch (const execution::Error& error) {
+      if (error.exit() != execution::Exit::usage) throw;
+    }
+    return std::nullopt;
+  }
+
+  layers::TrainerOptions options_;
+  std::int64_t memory_;
+};
+
+}  // namespace
+
+std::string longest_text(const inputs::Deck& deck) {
+  Longest longest(deck);
+  std::string text =
+      fmt::format("# longest sequence of {} on one {}\n  {:<20}{:>10}{:>12}{:>10}{:>13}{:>12}\n",
+                  deck.get<std::string>("run.name"), deck.get<std::string>("machine.name"),
+                  "what is saved", "tokens", "device GiB", "host GiB", "predicted s", "tokens/s");
+  for (const auto& [name, policy] : longest.policies()) {
+    const std::optional<Fit> fit = longest.find(policy);
+    if (!fit) {
+      text += fmt::format("  {:<20} not {} tokens\n", name, kStep);
+      continue;
+    }
+    const auto gib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+    text += fmt::format("  {:<20}{:>10}{:>12.3f}{:>10.3f}{:>13.3f}{:>12.0f}\n", name, fit->tokens,
+                        gib(fit->device_bytes), gib(fit->host_bytes), fit->time_s,
+                        static_cast<double>(fit->tokens) / fit->time_s);
+  }
+  return text;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "inputs/deck/deck.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// What one rank of a deck's run is made of, without the others: reductions between ranks are ops
+/// with their bytes that nobody can launch. The data are not opened: a microbatch has as many
+/// documents as the deck says, at least one for each sequence, and nothing is evaluated.
+layers::TrainerOptions rank_options(const inputs::Deck& deck);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,60 @@
+#include "drivers/train/copies.hpp"
+
+#include <fmt/core.h>
+
+namespace stowage::drivers {
+namespace {
+
+template <class Part>
+double sum_of(const std::vector<offload::ModuleSummary>& modules, Part&& part) {
+  double sum_s = 0;
+  for (const offload::ModuleSummary& module : modules) sum_s += part(module);
+  return sum_s;
+}
+
+}  // namespace
+
+std::vector<offload::ModuleSummary> timed_copies(
+    const execution::Program& program, const execution::Plan& plan,
+    const std::vector<execution::OpTimer::Interval>& intervals) {
+  offload::Prediction timed;
+  timed.begin_s.assign(plan.steps.size(), -1);
+  timed.end_s.assign(plan.steps.size(), -1);
+  for (const execution::OpTimer::Interval& interval : intervals) {
+    if (interval.repetition > 0) continue;
+    timed.begin_s[static_cast<std::size_t>(interval.step)] = interval.begin_s;
+    timed.end_s[static_cast<std::size_t>(interval.step)] = interval.end_s;
+  }
+  const offload::Choice choice{
+      plan.decisions, std::vector<offload::Reason>(plan.decisions.size(), offload::Reason::asked)};
+  std::vector<offload::ModuleSummary> modules = offload::summarize(program, plan, choice, timed);
+  std::erase_if(modules, [](const offload::ModuleSummary& module) { return module.copies == 0; });
+  return modules;
+}
+
+double exposed_s(const std::vector<offload::ModuleSummary>& modules) {
+  return sum_of(modules, [](const auto& module) { return module.waited_s; });
+}
+
+double copying_s(const std::vector<offload::ModuleSummary>& modules) {
+  return sum_of(modules, [](const auto& module) { return module.d2h_s + module.h2d_s; });
+}
+
+std::string copies_heading(const std::string& label) {
+  return fmt::format("#   {:<22}{:<16}{:>9}{:>8}{:>10}{:>10}{:>10}\n", label, "module", "GiB out",
+                     "copies", "d2h GB/s", "h2d GB/s", "waits ms");
+}
+
+std::string copies_text(const std::string& label,
+                        const std::vector<offload::ModuleSummary>& modules) {
+  std::string text;
+  for (const offload::ModuleSummary& m : modules) {
+    const auto moved = static_cast<double>(m.offloaded);
+    text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10.1f}{:>10.1f}{:>10.3f}\n", label,
+                        m.module, moved / (1 << 30), m.copies, moved / m.d2h_s / 1e9,
+                        moved / m.h2d_s / 1e9, 1e3 * m.waited_s);
+  }
+  return text;
+}
+
+}  // namespace stowage::drivers
