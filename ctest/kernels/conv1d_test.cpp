@@ -164,6 +164,65 @@ TEST(conv1d, documents_are_apart) {
           << "token " << t;
 }
 
+// A sequence in two segments: the second is handed three rows of the first, whose gradient gets
+// the second's share, and together they are the whole, wherever it is cut.
+TEST(conv1d, segments_hand_a_halo_on) {
+  Random random;
+  const Case whole{3, Packed({5, 8, 9})};
+  const Inputs in(random, whole, Dtype::fp64);
+  const Values expected = forward(whole, Dtype::fp64, in);
+  const Gradients gradients = backward(whole, Dtype::fp64, in);
+  const std::int64_t n = whole.packed.tokens, channels = whole.channels;
+  const Array w(Dtype::fp64, {channels, 4}, in.w), b(Dtype::fp64, {channels}, in.b);
+  for (const std::int64_t cut : {3, 5, 6, 7, 8, 9, 12, 19, 20, 21}) {
+    const auto rows = [&](const Values& values, std::int64_t begin, std::int64_t end) {
+      return Values(values.begin() + begin * channels, values.begin() + end * channels);
+    };
+    Values halo = rows(in.x, cut - 3, cut);
+    for (std::int64_t i = 0; i < 3 * channels; ++i)
+      if (!whole.packed.same(cut - 3 + i / channels, cut)) halo[at(i)] = 0;
+    Values y, dx, dhalo, dw(at(4 * channels));
+    for (const bool second : {true, false}) {
+      const std::int64_t begin = second ? cut : 0, end = second ? n : cut;
+      const std::int64_t tokens = end - begin;
+      const auto array = [&](const Values& values) {
+        return Array(Dtype::fp64, {tokens, channels}, rows(values, begin, end));
+      };
+      const Array x = array(in.x), dy = array(in.dy), out(Dtype::fp64, {tokens, channels});
+      const Array dout(Dtype::fp64, {tokens, channels}), dsum(Dtype::fp64, {channels, 4});
+      const Array db(Dtype::fp64, {channels}), before(Dtype::fp64, {3, channels}, halo);
+      const Array dbefore(Dtype::fp64, {3, channels});
+      const Array seq_idx =
+          int32_array({whole.packed.document.begin() + begin, whole.packed.document.begin() + end});
+      const bool continued = second && whole.packed.same(cut - 1, cut);
+      const Conv1dHalo ends = continued ? Conv1dHalo{before, dbefore} : Conv1dHalo{};
+      const Array room =
+          workspace(conv1d_silu_backward_workspace_bytes(tokens, channels, Dtype::fp64));
+      on_queue([&](Queue& q) {
+        conv1d_silu_forward(q, x.columns(0, channels), w, b, seq_idx, out, ends);
+        conv1d_silu_backward(q, dy, x.columns(0, channels), w, b, seq_idx,
+                             dout.columns(0, channels), dsum, db, room, false, ends);
+      });
+      const Values part = out.values();
+      Values dpart = dout.values();
+      if (continued) {
+        dhalo = dbefore.values();
+      } else if (!second && !dhalo.empty()) {
+        for (std::int64_t i = 0; i < 3 * channels; ++i)
+          if (whole.packed.same(cut - 3 + i / channels, cut))
+            dpart[dpart.size() - at(3 * channels) + at(i)] += dhalo[at(i)];
+      }
+      y.insert(y.begin(), part.begin(), part.end());
+      dx.insert(dx.begin(), dpart.begin(), dpart.end());
+      const Values sums = dsum.values();
+      for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += sums[i];
+    }
+    EXPECT_LT(relative_error(y, expected), 1e-14) << "cut at " << cut;
+    EXPECT_LT(relative_error(dx, gradients.dx), 1e-14) << "cut at " << cut;
+    EXPECT_LT(relative_error(dw, gradients.dw), 1e-13) << "cut at " << cut;
+  }
+}
+
 TEST(conv1d, wrong_operands_are_named) {
   const Array x(Dtype::fp32, {4, 6}), w(Dtype::fp32, {3, 3}), b(Dtype::fp32, {3});
   const Array y(Dtype::fp32, {4, 3}), seq_idx = int32_array({0, 0, 0, 0});

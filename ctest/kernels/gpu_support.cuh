@@ -38,6 +38,7 @@ class Buffer {
   ~Buffer() { cudaFree(data_); }
 
   T* get() const { return data_; }
+  std::size_t count() const { return count_; }
   std::vector<T> host() const {
     std::vector<T> values(count_);
     EXPECT_EQ(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost),

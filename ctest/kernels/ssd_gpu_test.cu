@@ -1,137 +1,13 @@
 // The CUDA scan against the fp64 recurrence and its adjoint, and its bits against itself.
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <memory>
 
-#include "ctest/kernels/gpu_support.cuh"
-#include "ctest/kernels/ssd_reference.cuh"
-#include "kernels/ssd/ssd_cuda.hpp"
+#include "ctest/kernels/ssd_gpu_problem.cuh"
 
 namespace stowage::test {
 namespace {
-
-using kernels::SsdCudaBackward;
-using kernels::SsdCudaForward;
-using kernels::SsdCudaShape;
-using Bf16 = __nv_bfloat16;
-
-struct Problem {
-  int tokens, heads, head_dim, groups, state;
-  std::vector<int> seq_idx;
-  double dt_low, dt_high, a_low, a_high;
-  int segments = 0;
-  float dt_min = 0, dt_max = 3e38F;
-};
-
-std::vector<int> one_document(int tokens) { return std::vector<int>(tokens, 0); }
-
-/// Documents of 1, 2, 3, .. tokens: boundaries at every place of a chunk.
-std::vector<int> growing_documents(int tokens) {
-  std::vector<int> seq_idx;
-  for (int document = 0; static_cast<int>(seq_idx.size()) < tokens; ++document) {
-    seq_idx.insert(seq_idx.end(), document + 1, document);
-  }
-  seq_idx.resize(tokens);
-  return seq_idx;
-}
-
-/// All inputs and outputs of a problem on the device.
-struct ScanRun {
-  explicit ScanRun(const Problem& problem, unsigned seed)
-      : p(problem),
-        generator(seed),
-        width(p.heads * p.head_dim),
-        columns(width + 2 * p.groups * p.state),
-        matrix(std::size_t(width) * p.state),
-        xbc(random_bf16(std::size_t(p.tokens) * columns, generator)),
-        dt_raw(random_bf16(std::size_t(p.tokens) * p.heads, generator)),
-        dy(random_bf16(std::size_t(p.tokens) * width, generator)),
-        a_log(draw(p.a_low, p.a_high, false)),
-        d(random_float(p.heads, 1, 0.1F, generator)),
-        dt_bias(draw(p.dt_low, p.dt_high, true)),
-        initial(random_float(matrix, 0, 1, generator)),
-        dfinal(random_float(matrix, 0, 1, generator)),
-        seq_idx(p.seq_idx),
-        y(std::size_t(p.tokens) * width),
-        final_state(matrix),
-        dxbc(std::size_t(p.tokens) * columns),
-        ddt_raw(std::size_t(p.tokens) * p.heads),
-        da_log(p.heads),
-        dd(p.heads),
-        ddt_bias(p.heads),
-        dinitial(matrix) {
-    shape.tokens = p.tokens;
-    shape.heads = p.heads;
-    shape.head_dim = p.head_dim;
-    shape.groups = p.groups;
-    shape.state = p.state;
-    shape.segments = p.segments;
-    shape.dt_min = p.dt_min;
-    shape.dt_max = p.dt_max;
-    shape.xbc_stride = shape.dxbc_stride = columns;
-    shape.dt_stride = shape.ddt_stride = p.heads;
-    shape.y_stride = width;
-  }
-
-  std::vector<float> draw(double low, double high, bool softplus) {
-    std::uniform_real_distribution<double> uniform(std::log(low), std::log(high));
-    std::vector<float> values(p.heads);
-    for (float& value : values) {
-      const double log = uniform(generator);
-      value = static_cast<float>(softplus ? std::log(std::expm1(std::exp(log))) : log);
-    }
-    return values;
-  }
-
-  void forward(cudaStream_t stream, void* workspace) const {
-    SsdCudaForward args;
-    args.xbc = xbc.get();
-    args.dt_raw = dt_raw.get();
-    args.a_log = a_log.get();
-    args.d = d.get();
-    args.dt_bias = dt_bias.get();
-    args.seq_idx = seq_idx.get();
-    args.initial_state = initial.get();
-    args.y = y.get();
-    args.final_state = final_state.get();
-    args.workspace = workspace;
-    kernels::ssd_cuda_forward(shape, args, stream);
-  }
-
-  void backward(cudaStream_t stream, void* workspace) const {
-    SsdCudaBackward args;
-    args.dy = dy.get();
-    args.xbc = xbc.get();
-    args.dt_raw = dt_raw.get();
-    args.a_log = a_log.get();
-    args.d = d.get();
-    args.dt_bias = dt_bias.get();
-    args.seq_idx = seq_idx.get();
-    args.initial_state = initial.get();
-    args.dfinal_state = dfinal.get();
-    args.dxbc = dxbc.get();
-    args.ddt_raw = ddt_raw.get();
-    args.da_log = da_log.get();
-    args.dd = dd.get();
-    args.ddt_bias = ddt_bias.get();
-    args.dinitial_state = dinitial.get();
-    args.workspace = workspace;
-    kernels::ssd_cuda_backward(shape, args, stream);
-  }
-
-  Problem p;
-  std::mt19937 generator;
-  int width, columns;
-  std::size_t matrix;
-  Buffer<Bf16> xbc, dt_raw, dy;
-  Buffer<float> a_log, d, dt_bias, initial, dfinal;
-  Buffer<int> seq_idx;
-  Buffer<Bf16> y;
-  Buffer<float> final_state;
-  Buffer<Bf16> dxbc, ddt_raw;
-  Buffer<float> da_log, dd, ddt_bias, dinitial;
-  SsdCudaShape shape;
-};
 
 /// bf16 results of bf16 operands: a few independent roundings of at most 2^-9 each.
 constexpr double kTolerance = 2 * 0x1p-8;
@@ -144,21 +20,7 @@ void compare(const Problem& p) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const ScanRun run(p, seed);
-  const auto zeros = [](std::size_t count) { return std::vector<double>(count, 0.0); };
-  const std::size_t n = p.tokens;
-  const std::size_t width = run.width, group_width = std::size_t(p.groups) * p.state;
-  const Buffer<double> y(zeros(n * width)), final_state(zeros(run.matrix)),
-      history(zeros(n * run.matrix)), dx(zeros(n * width)), db(zeros(n * group_width)),
-      dc(zeros(n * group_width)), ddt(zeros(n * p.heads)), da(zeros(p.heads)), dd(zeros(p.heads)),
-      dbias(zeros(p.heads)), dinitial(zeros(run.matrix));
-  const SsdReference reference{
-      p.tokens,          p.heads,           p.head_dim,        p.groups,          p.state,
-      run.xbc.get(),     run.dt_raw.get(),  run.dy.get(),      run.a_log.get(),   run.d.get(),
-      run.dt_bias.get(), run.initial.get(), run.dfinal.get(),  run.seq_idx.get(), p.dt_min,
-      p.dt_max,          y.get(),           final_state.get(), history.get(),     dx.get(),
-      db.get(),          dc.get(),          ddt.get(),         da.get(),          dd.get(),
-      dbias.get(),       dinitial.get()};
-  ssd_reference<<<(run.width * 32 + 127) / 128, 128>>>(reference);
+  const ScanReference reference(run);
   const Buffer<std::byte> forward(kernels::ssd_cuda_forward_workspace_bytes(run.shape));
   const Buffer<std::byte> backward(kernels::ssd_cuda_backward_workspace_bytes(run.shape));
   run.forward(nullptr, forward.get());
@@ -166,24 +28,24 @@ void compare(const Problem& p) {
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 
   const auto dxbc = run.dxbc.host();
-  const std::size_t columns = run.columns;
-  EXPECT_LT(relative_error(run.y.host(), width, 0, y.host(), width), kTolerance) << "y";
-  EXPECT_LT(relative_error(run.final_state.host(), p.state, 0, final_state.host(), p.state),
-            kTolerance)
-      << "final state";
-  EXPECT_LT(relative_error(dxbc, columns, 0, dx.host(), width), kTolerance) << "dX";
-  EXPECT_LT(relative_error(dxbc, columns, width, db.host(), group_width), kTolerance) << "dB";
-  EXPECT_LT(relative_error(dxbc, columns, width + group_width, dc.host(), group_width), kTolerance)
-      << "dC";
-  EXPECT_LT(relative_error(run.ddt_raw.host(), p.heads, 0, ddt.host(), p.heads), kTolerance)
-      << "ddt_raw";
-  EXPECT_LT(relative_error(run.dinitial.host(), p.state, 0, dinitial.host(), p.state), kTolerance)
-      << "dinitial";
-  EXPECT_LT(relative_error(run.da_log.host(), p.heads, 0, da.host(), p.heads), kSumTolerance)
-      << "dA_log";
-  EXPECT_LT(relative_error(run.ddt_bias.host(), p.heads, 0, dbias.host(), p.heads), kSumTolerance)
-      << "ddt_bias";
-  EXPECT_LT(relative_error(run.dd.host(), p.heads, 0, dd.host(), p.heads), kSkipTolerance) << "dD";
+  const std::size_t columns = run.columns, width = run.width;
+  const std::size_t group_width = std::size_t(p.groups) * p.state;
+  const auto expect = [](const auto& got, std::size_t pitch, std::size_t first,
+                         const Buffer<double>& expected, std::size_t count, double tolerance,
+                         const char* what) {
+    EXPECT_LT(relative_error(got, pitch, first, expected.host(), count), tolerance) << what;
+  };
+  expect(run.y.host(), width, 0, reference.y, width, kTolerance, "y");
+  expect(run.final_state.host(), p.state, 0, reference.final_state, p.state, kTolerance,
+         "final state");
+  expect(dxbc, columns, 0, reference.dx, width, kTolerance, "dX");
+  expect(dxbc, columns, width, reference.db, group_width, kTolerance, "dB");
+  expect(dxbc, columns, width + group_width, reference.dc, group_width, kTolerance, "dC");
+  expect(run.ddt_raw.host(), p.heads, 0, reference.ddt, p.heads, kTolerance, "ddt_raw");
+  expect(run.dinitial.host(), p.state, 0, reference.dinitial, p.state, kTolerance, "dinitial");
+  expect(run.da_log.host(), p.heads, 0, reference.da, p.heads, kSumTolerance, "dA_log");
+  expect(run.ddt_bias.host(), p.heads, 0, reference.dbias, p.heads, kSumTolerance, "ddt_bias");
+  expect(run.dd.host(), p.heads, 0, reference.dd, p.heads, kSkipTolerance, "dD");
 }
 
 TEST(ssd_gpu, less_than_a_chunk) {
@@ -324,39 +186,86 @@ TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
   EXPECT_LT(relative_error(with.final_state.host(), 128, 0, expected, 128), 1e-5);
 }
 
-TEST(ssd_gpu, same_bits_again_and_in_a_graph) {
+__global__ void count_differences(const std::uint16_t* left, const std::uint16_t* right,
+                                  std::size_t count, unsigned* differences) {
+  const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
+  for (std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    if (left[i] != right[i]) atomicAdd(differences, 1U);
+  }
+}
+
+/// Results of a run as they were, to compare with after others.
+class Bits {
+ public:
+  explicit Bits(const ScanRun& run)
+      : parts_{part(run.y),      part(run.final_state), part(run.dxbc),     part(run.ddt_raw),
+               part(run.da_log), part(run.dd),          part(run.ddt_bias), part(run.dinitial)},
+        differences_(std::vector<unsigned>{0}) {
+    for (Part& part : parts_) {
+      part.kept = std::make_unique<Buffer<std::byte>>(part.bytes);
+      EXPECT_EQ(cudaMemcpy(part.kept->get(), part.data, part.bytes, cudaMemcpyDeviceToDevice),
+                cudaSuccess);
+    }
+  }
+  /// Overwrites the results.
+  void poison(cudaStream_t stream) const {
+    for (const Part& part : parts_) cudaMemsetAsync(part.data, 0xFF, part.bytes, stream);
+  }
+  void compare(cudaStream_t stream) const {
+    for (const Part& part : parts_) {
+      count_differences<<<1024, 256, 0, stream>>>(
+          static_cast<const std::uint16_t*>(part.data),
+          reinterpret_cast<const std::uint16_t*>(part.kept->get()), part.bytes / 2,
+          differences_.get());
+    }
+  }
+  unsigned differences() const { return differences_.host().front(); }
+
+ private:
+  struct Part {
+    void* data;
+    std::size_t bytes;
+    std::unique_ptr<Buffer<std::byte>> kept;
+  };
+  template <class T>
+  static Part part(const Buffer<T>& buffer) {
+    return {buffer.get(), buffer.count() * sizeof(T), nullptr};
+  }
+  std::array<Part, 8> parts_;
+  Buffer<unsigned> differences_;
+};
+
+TEST(ssd_gpu, same_bits_in_100_runs_and_100_graph_replays) {
   STOWAGE_NEED_GPU();
-  const ScanRun run({3000, 16, 64, 2, 128, growing_documents(3000), 1e-3, 0.1, 1, 16}, 5);
+  const ScanRun run({4090, 64, 64, 8, 128, growing_documents(4090), 1e-3, 0.1, 1, 16}, 5);
   const Buffer<std::byte> forward(kernels::ssd_cuda_forward_workspace_bytes(run.shape));
   const Buffer<std::byte> backward(kernels::ssd_cuda_backward_workspace_bytes(run.shape));
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
-  run.forward(stream, forward.get());
-  run.backward(stream, backward.get());
+  const auto enqueue = [&] {
+    run.forward(stream, forward.get());
+    run.backward(stream, backward.get());
+  };
+  enqueue();
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  const auto y = run.y.host();
-  const auto dxbc = run.dxbc.host();
-  const auto ddt = run.ddt_raw.host();
-  const auto da = run.da_log.host();
-
+  const Bits bits(run);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-  run.forward(stream, forward.get());
-  run.backward(stream, backward.get());
+  enqueue();
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-  for (int replay = 0; replay < 100; ++replay) {
-    ASSERT_EQ(cudaMemsetAsync(run.y.get(), 0xFF, y.size() * sizeof(Bf16), stream), cudaSuccess);
-    ASSERT_EQ(cudaMemsetAsync(run.dxbc.get(), 0xFF, dxbc.size() * sizeof(Bf16), stream),
-              cudaSuccess);
-    ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    ASSERT_EQ(std::memcmp(y.data(), run.y.host().data(), y.size() * sizeof(Bf16)), 0);
-    ASSERT_EQ(std::memcmp(dxbc.data(), run.dxbc.host().data(), dxbc.size() * sizeof(Bf16)), 0);
-    ASSERT_EQ(std::memcmp(ddt.data(), run.ddt_raw.host().data(), ddt.size() * sizeof(Bf16)), 0);
-    ASSERT_EQ(std::memcmp(da.data(), run.da_log.host().data(), da.size() * sizeof(float)), 0);
+  for (int i = 0; i < 200; ++i) {
+    bits.poison(stream);
+    if (i < 100) {
+      enqueue();
+    } else {
+      ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+    }
+    bits.compare(stream);
   }
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(bits.differences(), 0U);
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);

@@ -15,6 +15,7 @@ namespace {
 struct Case {
   SsdShape shape;
   Packed packed;
+  bool ends = false;  ///< a state enters, and a gradient of the one that leaves
 
   std::int64_t inner() const { return shape.heads * shape.head_dim; }
   std::int64_t shared() const { return shape.groups * shape.state; }
@@ -39,8 +40,21 @@ struct Problem {
         da_log(execution::accumulation(storage), {c.shape.heads}),
         dd(execution::accumulation(storage), {c.shape.heads}),
         ddt_bias(execution::accumulation(storage), {c.shape.heads}),
+        initial(state(c, storage)),
+        dfinal(state(c, storage)),
+        final_state(state(c, storage)),
+        dinitial(state(c, storage)),
+        total_decay(c.ends ? Array(execution::accumulation(storage), {c.shape.heads}) : Array()),
         forward_room(workspace(ssd_forward_workspace_bytes(c.shape, n, storage))),
-        backward_room(workspace(ssd_backward_workspace_bytes(c.shape, n, storage))) {}
+        backward_room(workspace(ssd_backward_workspace_bytes(c.shape, n, storage))) {
+    if (!c.ends) return;
+    initial.set(random.normal(c.inner() * c.shape.state));
+    dfinal.set(random.normal(c.inner() * c.shape.state));
+  }
+  static Array state(const Case& c, Dtype storage) {
+    if (!c.ends) return {};
+    return {execution::accumulation(storage), {c.shape.heads, c.shape.head_dim, c.shape.state}};
+  }
 
   /// The same values in fp64, outputs poisoned.
   Problem in_fp64(const Case& c) const {
@@ -49,36 +63,53 @@ struct Problem {
     for (const auto member : {&Problem::xbc, &Problem::dt, &Problem::a_log, &Problem::d,
                               &Problem::dt_bias, &Problem::dy})
       (p.*member).set((this->*member).values());
+    if (c.ends) {
+      p.initial.set(initial.values());
+      p.dfinal.set(dfinal.values());
+    }
     return p;
   }
 
   std::int64_t n;
   Array xbc, dt, a_log, d, dt_bias, seq_idx, dy;
-  Array y, dxbc, ddt, da_log, dd, ddt_bias, forward_room, backward_room;
+  Array y, dxbc, ddt, da_log, dd, ddt_bias;
+  Array initial, dfinal, final_state, dinitial, total_decay;  ///< absent unless the case has ends
+  Array forward_room, backward_room;
 };
 
 /// Enqueues forward and backward; `at` gives the operand for an array: itself, or its device copy.
 template <class At>
 void enqueue(Queue& q, const Case& c, const Problem& p, const At& at, bool accumulate) {
   const std::int64_t inner = c.inner(), shared = c.shared(), heads = c.shape.heads;
+  SsdEnds ends;
+  SsdEndGradients gradients;
+  if (c.ends) {
+    ends = {at(p.initial), at(p.final_state), at(p.total_decay)};
+    gradients = {at(p.initial), at(p.dfinal), at(p.dinitial)};
+  }
   const auto& xbc = at(p.xbc);
   const auto& dt = at(p.dt);
   ssd_forward(q, c.shape, xbc.columns(0, inner), dt.columns(3, heads), xbc.columns(inner, shared),
               xbc.columns(inner + shared, shared), at(p.a_log), at(p.d), at(p.dt_bias),
-              at(p.seq_idx), at(p.y), at(p.forward_room));
+              at(p.seq_idx), at(p.y), at(p.forward_room), ends);
   const auto& dxbc = at(p.dxbc);
   ssd_backward(q, c.shape, at(p.dy), xbc.columns(0, inner), dt.columns(3, heads),
                xbc.columns(inner, shared), xbc.columns(inner + shared, shared), at(p.a_log),
                at(p.d), at(p.dt_bias), at(p.seq_idx), dxbc.columns(0, inner),
                at(p.ddt).columns(5, heads), dxbc.columns(inner, shared),
                dxbc.columns(inner + shared, shared), at(p.da_log), at(p.dd), at(p.ddt_bias),
-               at(p.backward_room), accumulate);
+               at(p.backward_room), accumulate, gradients);
 }
 
 /// Device copies of all arrays of a problem.
 class OnDevice {
  public:
   explicit OnDevice(const Problem& p) {
+    if (p.initial.view()) {
+      for (const Array* array :
+           {&p.initial, &p.dfinal, &p.final_state, &p.dinitial, &p.total_decay})
+        copies_.emplace_back(array, DeviceArray(*array));
+    }
     for (const Array* array :
          {&p.xbc, &p.dt, &p.a_log, &p.d, &p.dt_bias, &p.seq_idx, &p.dy, &p.y, &p.dxbc, &p.ddt,
           &p.da_log, &p.dd, &p.ddt_bias, &p.forward_room, &p.backward_room})
@@ -100,6 +131,15 @@ struct Result {
 constexpr Result kResults[] = {{"y", &Problem::y, 2},     {"dxbc", &Problem::dxbc, 3},
                                {"ddt", &Problem::ddt, 3}, {"da_log", &Problem::da_log, 4},
                                {"dd", &Problem::dd, 0},   {"ddt_bias", &Problem::ddt_bias, 4}};
+constexpr Result kEnds[] = {{"final state", &Problem::final_state, 2},
+                            {"d initial state", &Problem::dinitial, 2},
+                            {"total decay", &Problem::total_decay, 0}};
+
+std::vector<Result> results_of(const Case& c) {
+  std::vector<Result> all(std::begin(kResults), std::end(kResults));
+  if (c.ends) all.insert(all.end(), std::begin(kEnds), std::end(kEnds));
+  return all;
+}
 
 /// Relative to the values or to 1, whichever is larger: a single value may be 0.
 double error_of(const Values& actual, const Values& expected) {
@@ -117,7 +157,7 @@ void compare(const Case& c, Dtype storage, bool tensor_cores) {
   const OnDevice device(p);
   on_gpu_queue([&](Queue& q) { enqueue(q, c, p, device, false); });
   const double terms = static_cast<double>(p.n * c.shape.state);
-  for (const Result& r : kResults) {
+  for (const Result& r : results_of(c)) {
     const auto values = [&](const Array& array) {
       return r.array == &Problem::ddt ? columns_of(array, 5, c.shape.heads) : array.values();
     };
@@ -155,6 +195,16 @@ TEST(ssd_queue_gpu, tensor_cores_bf16_parameters) {
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{16, 64, 1, 128, 64}, Packed({1})}, Dtype::bf16, true);
   compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);
+}
+
+TEST(ssd_queue_gpu, states_at_the_ends) {
+  STOWAGE_NEED_GPU_BACKEND();
+  for (const auto& packed : {documents(), Packed({97}), Packed({1})}) {
+    compare({{4, 32, 2, 24, 64}, packed, true}, Dtype::fp32, false);
+    compare({{3, 5, 1, 7, 4}, packed, true}, Dtype::bf16, false);
+    compare({{8, 64, 2, 128, 64}, packed, true}, Dtype::bf16, true);
+    compare({{4, 128, 2, 64, 64}, packed, true}, Dtype::bf16, true);
+  }
 }
 
 TEST(ssd_queue_gpu, no_tokens) {

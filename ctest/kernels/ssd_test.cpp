@@ -43,7 +43,15 @@ struct Inputs {
         d(rounded(random.normal(test.shape.heads), storage)),
         dt_bias(rounded(random.normal(test.shape.heads), storage)),
         dy(rounded(random.normal(test.packed.tokens * test.inner()), storage)) {}
+  /// Adds a state that enters and the gradient of the one that leaves.
+  Inputs& with_ends(Random& random, const Case& test) {
+    initial = random.normal(test.inner() * test.shape.state);
+    dfinal = random.normal(test.inner() * test.shape.state);
+    return *this;
+  }
+
   Values x, dt, b, c, a_log, d, dt_bias, dy;
+  Values initial, dfinal;  // (H, P, N), or empty
 };
 
 // The inputs as operands: X, B and C are columns of one tensor, as in a mixer, dt of another.
@@ -56,8 +64,17 @@ struct Operand {
         a_log(storage, {test.shape.heads}, in.a_log),
         d(storage, {test.shape.heads}, in.d),
         dt_bias(storage, {test.shape.heads}, in.dt_bias),
-        seq_idx(test.packed.seq_idx()) {}
-  Array x, dt, b, c, a_log, d, dt_bias, seq_idx;
+        seq_idx(test.packed.seq_idx()),
+        initial(state(test, storage, in.initial)),
+        dfinal(state(test, storage, in.dfinal)) {}
+
+  static Array state(const Case& test, Dtype storage, const Values& values) {
+    if (values.empty()) return {};
+    return {execution::accumulation(storage),
+            {test.shape.heads, test.shape.head_dim, test.shape.state},
+            values};
+  }
+  Array x, dt, b, c, a_log, d, dt_bias, seq_idx, initial, dfinal;
 };
 
 // Relative to the values or to 1, whichever is larger: a single value may cancel to near 0.
@@ -65,20 +82,30 @@ double error_of(const Values& actual, const Values& expected) {
   return std::min(relative_error(actual, expected), rms_difference(actual, expected));
 }
 
-Values forward(const Case& c, Dtype storage, const Inputs& in) {
+struct Results {
+  Values y, final_state, total_decay;
+};
+
+Results results(const Case& c, Dtype storage, const Inputs& in) {
   const std::int64_t n = c.packed.tokens;
   const Operand o(c, storage, in);
+  const Dtype sums = execution::accumulation(storage);
   const Array y(storage, {n, c.inner()});
+  const Array final_state(sums, {c.shape.heads, c.shape.head_dim, c.shape.state});
+  const Array total_decay(sums, {c.shape.heads});
+  const SsdEnds ends{o.initial, final_state, total_decay};
   const Array room = workspace(ssd_forward_workspace_bytes(c.shape, n, storage));
   on_queue([&](Queue& q) {
     ssd_forward(q, c.shape, o.x.columns(1, c.inner()), o.dt.columns(4, c.shape.heads),
                 o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
-                o.seq_idx, y, room);
+                o.seq_idx, y, room, ends);
   });
-  return y.values();
+  return {y.values(), final_state.values(), total_decay.values()};
 }
 
-Values recurrence(const Case& c, const Inputs& in) {
+Values forward(const Case& c, Dtype storage, const Inputs& in) { return results(c, storage, in).y; }
+
+Results recurrence_results(const Case& c, const Inputs& in) {
   const std::int64_t n = c.packed.tokens, heads = c.shape.heads;
   const SsdInputs<double> inputs{{in.x.data(), n, c.inner(), c.inner()},
                                  {in.dt.data(), n, heads, heads},
@@ -87,14 +114,17 @@ Values recurrence(const Case& c, const Inputs& in) {
                                  in.a_log.data(),
                                  in.d.data(),
                                  in.dt_bias.data(),
-                                 c.packed.document.data()};
-  Values y(in.x.size());
-  ssd_recurrence_ref(c.shape, inputs, y.data());
-  return y;
+                                 c.packed.document.data(),
+                                 in.initial.empty() ? nullptr : in.initial.data()};
+  Results r{Values(in.x.size()), Values(at(c.inner() * c.shape.state)), Values(at(heads))};
+  ssd_recurrence_ref(c.shape, inputs, r.y.data(), {r.final_state.data(), r.total_decay.data()});
+  return r;
 }
 
+Values recurrence(const Case& c, const Inputs& in) { return recurrence_results(c, in).y; }
+
 struct Gradients {
-  Values dx, ddt, db, dc, da_log, dd, ddt_bias;
+  Values dx, ddt, db, dc, da_log, dd, ddt_bias, dinitial;
 };
 
 // Runs twice, storing and then adding: the second run must double the sums over tokens.
@@ -106,6 +136,8 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
   const Array dx(storage, {n, c.inner() + 3}), ddt(storage, {n, heads + 2});
   const Array db(storage, {n, c.shared() + 1}), dc(storage, {n, c.shared()});
   const Array da_log(sums, {heads}), dd(sums, {heads}), ddt_bias(sums, {heads});
+  const Array dinitial(sums, {heads, c.shape.head_dim, c.shape.state});
+  const SsdEndGradients ends{o.initial, o.dfinal, dinitial};
   const auto run = [&](bool accumulate) {
     const Array room = workspace(ssd_backward_workspace_bytes(c.shape, n, storage));
     on_queue([&](Queue& q) {
@@ -113,7 +145,7 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
                    o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
                    o.seq_idx, dx.columns(3, c.inner()), ddt.columns(1, heads),
                    db.columns(1, c.shared()), dc.columns(0, c.shared()), da_log, dd, ddt_bias, room,
-                   accumulate);
+                   accumulate, ends);
     });
     return Gradients{columns_of(dx, 3, c.inner()),
                      columns_of(ddt, 1, heads),
@@ -121,7 +153,8 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
                      dc.values(),
                      da_log.values(),
                      dd.values(),
-                     ddt_bias.values()};
+                     ddt_bias.values(),
+                     dinitial.values()};
   };
   const Gradients stored = run(false), added = run(true);
   EXPECT_EQ(added.dx, stored.dx);
@@ -137,6 +170,7 @@ struct Pair {
   Values Gradients::*gradient;
   bool summed = false;  // over all tokens, and not rounded to storage
 };
+constexpr Pair kInitial = {"initial state", &Inputs::initial, &Gradients::dinitial};
 constexpr Pair kPairs[] = {{"x", &Inputs::x, &Gradients::dx},
                            {"dt", &Inputs::dt, &Gradients::ddt},
                            {"b", &Inputs::b, &Gradients::db},
@@ -147,14 +181,17 @@ constexpr Pair kPairs[] = {{"x", &Inputs::x, &Gradients::dx},
 
 void expect_finite_differences(const Case& c, const Inputs& in) {
   const Gradients gradients = backward(c, Dtype::fp64, in);
-  for (const Pair& pair : kPairs) {
+  std::vector<Pair> pairs(std::begin(kPairs), std::end(kPairs));
+  if (!in.initial.empty()) pairs.push_back(kInitial);
+  for (const Pair& pair : pairs) {
     const Values expected = numeric_gradient(in.*pair.input, [&](const Values& changed) {
       Inputs other = in;
       other.*pair.input = changed;
-      return dot(recurrence(c, other), in.dy);
+      const Results r = recurrence_results(c, other);
+      return dot(r.y, in.dy) + (in.dfinal.empty() ? 0 : dot(r.final_state, in.dfinal));
     });
     // Of a single token a_log has no gradient: only rounding of the differences is left.
-    if (c.packed.tokens == 1 && pair.input == &Inputs::a_log) {
+    if (c.packed.tokens == 1 && pair.input == &Inputs::a_log && in.initial.empty()) {
       EXPECT_EQ((gradients.*pair.gradient)[0], 0);
       continue;
     }
@@ -199,6 +236,76 @@ TEST(ssd, documents_are_apart) {
 TEST(ssd, gradients_by_finite_differences) {
   Random random;
   for (const Case& c : cases()) expect_finite_differences(c, Inputs(random, c, Dtype::fp64));
+}
+
+TEST(ssd, states_at_the_ends_are_those_of_the_recurrence) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all) {
+    const Inputs in = Inputs(random, c, Dtype::fp64).with_ends(random, c);
+    const Results got = results(c, Dtype::fp64, in), expected = recurrence_results(c, in);
+    const double limit =
+        tolerance(Dtype::fp64, static_cast<double>(c.packed.tokens * c.shape.state), 8);
+    EXPECT_LT(error_of(got.y, expected.y), limit);
+    EXPECT_LT(error_of(got.final_state, expected.final_state), limit);
+    EXPECT_LT(error_of(got.total_decay, expected.total_decay), limit);
+  }
+}
+
+TEST(ssd, gradients_of_the_ends_by_finite_differences) {
+  Random random;
+  for (const Case& c : cases())
+    expect_finite_differences(c, Inputs(random, c, Dtype::fp64).with_ends(random, c));
+}
+
+// A sequence in three segments, cut inside documents: each scan is handed the state of the one
+// before, each backward the gradient of the one after, and together they are the whole.
+TEST(ssd, segments_hand_the_state_on) {
+  Random random;
+  const Case whole = large_case();
+  const Inputs in = Inputs(random, whole, Dtype::fp64).with_ends(random, whole);
+  const Results expected = results(whole, Dtype::fp64, in);
+  const Gradients gradients = backward(whole, Dtype::fp64, in);
+  const std::int64_t cuts[] = {0, 90, 170, whole.packed.tokens};
+  std::vector<Case> cases;
+  std::vector<Inputs> inputs;
+  Results got;
+  Values state = in.initial;
+  for (int i = 0; i < 3; ++i) {
+    const auto part = [&](const Values& values, std::int64_t width) {
+      return Values(values.begin() + cuts[i] * width, values.begin() + cuts[i + 1] * width);
+    };
+    Case c = whole;
+    c.packed.tokens = cuts[i + 1] - cuts[i];
+    c.packed.document.assign(whole.packed.document.begin() + cuts[i],
+                             whole.packed.document.begin() + cuts[i + 1]);
+    Inputs segment = in;
+    segment.x = part(in.x, whole.inner());
+    segment.dt = part(in.dt, whole.shape.heads);
+    segment.b = part(in.b, whole.shared());
+    segment.c = part(in.c, whole.shared());
+    segment.dy = part(in.dy, whole.inner());
+    segment.initial = state;
+    const Results r = results(c, Dtype::fp64, segment);
+    state = r.final_state;
+    got.y.insert(got.y.end(), r.y.begin(), r.y.end());
+    cases.push_back(c);
+    inputs.push_back(segment);
+  }
+  EXPECT_LT(relative_error(got.y, expected.y), 1e-12);
+  EXPECT_LT(relative_error(state, expected.final_state), 1e-12);
+  Values dstate = in.dfinal, dx, da_log(at(whole.shape.heads));
+  for (int i = 2; i >= 0; --i) {
+    inputs[at(i)].dfinal = dstate;
+    const Gradients g = backward(cases[at(i)], Dtype::fp64, inputs[at(i)]);
+    dstate = g.dinitial;
+    dx.insert(dx.begin(), g.dx.begin(), g.dx.end());
+    for (std::size_t h = 0; h < da_log.size(); ++h) da_log[h] += g.da_log[h];
+  }
+  EXPECT_LT(relative_error(dx, gradients.dx), 1e-12);
+  EXPECT_LT(relative_error(da_log, gradients.da_log), 1e-12);
+  EXPECT_LT(relative_error(dstate, gradients.dinitial), 1e-12);
 }
 
 // Steps far below, within and far above the clamp: only those within pass a gradient to dt.

@@ -15,8 +15,18 @@ using execution::Dtype;
 using execution::Queue;
 using execution::View;
 
+namespace {
+
+void check_halo(const Operands& operands, const Conv1dHalo& halo, Dtype storage,
+                std::int64_t channels) {
+  operands.check_optional(halo.rows, "halo", storage, {kConv1dWidth - 1, channels});
+  operands.check_optional(halo.gradient, "halo gradient", storage, {kConv1dWidth - 1, channels});
+}
+
+}  // namespace
+
 void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const View& b,
-                         const View& seq_idx, const View& y) {
+                         const View& seq_idx, const View& y, const Conv1dHalo& halo) {
   const Operands operands("conv1d_silu_forward");
   const Dtype storage = operands.storage(y, "y");
   operands.rank(y, "y", 2);
@@ -25,24 +35,27 @@ void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const Vi
   operands.check(w, "w", storage, {channels, kConv1dWidth});
   operands.check(b, "b", storage, {channels});
   operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
+  check_halo(operands, halo, storage, channels);
   const ColumnsAddress from(x);
-  const Address weight(w), bias(b), documents(seq_idx), to(y);
+  const Address weight(w), bias(b), documents(seq_idx), to(y), before(halo.rows);
   run(
       queue, "conv1d_silu_forward", storage,
       [=]<class S>() {
         conv1d_silu_forward_ref(from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-                                documents.as<const std::int32_t>(), to.as<S>());
+                                documents.as<const std::int32_t>(), to.as<S>(),
+                                before.as<const S>());
       },
       [&]<class S>(void* stream) {
         return detail::conv1d_forward_cuda<S>(
             from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-            documents.as<const std::int32_t>(), to.as<S>(), stream);
+            documents.as<const std::int32_t>(), to.as<S>(), before.as<const S>(), stream);
       });
 }
 
 void conv1d_silu_backward(Queue& queue, const View& dy, const Columns& x, const View& w,
                           const View& b, const View& seq_idx, const Columns& dx, const View& dw,
-                          const View& db, const View& workspace, bool accumulate) {
+                          const View& db, const View& workspace, bool accumulate,
+                          const Conv1dHalo& halo) {
   const Operands operands("conv1d_silu_backward");
   const Dtype storage = operands.storage(dy, "dy");
   operands.rank(dy, "dy", 2);
@@ -51,26 +64,28 @@ void conv1d_silu_backward(Queue& queue, const View& dy, const Columns& x, const 
   operands.check(w, "w", storage, {channels, kConv1dWidth});
   operands.check(b, "b", storage, {channels});
   operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
+  check_halo(operands, halo, storage, channels);
   operands.check(dx, "dx", storage, n, channels);
   operands.check(dw, "dw", execution::accumulation(storage), {channels, kConv1dWidth});
   operands.check(db, "db", execution::accumulation(storage), {channels});
   operands.workspace(workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
   const ColumnsAddress from(x), to(dx);
   const Address upstream(dy), weight(w), bias(b), documents(seq_idx), dweight(dw), dbias(db);
-  const Address room(workspace);
+  const Address room(workspace), before(halo.rows), dbefore(halo.gradient);
   run(
       queue, "conv1d_silu_backward", storage,
       [=]<class S>() {
         using A = Accumulation<S>;
         conv1d_silu_backward_ref(upstream.as<const S>(), from.as<const S>(), weight.as<const S>(),
                                  bias.as<const S>(), documents.as<const std::int32_t>(), to.as<S>(),
-                                 dweight.as<A>(), dbias.as<A>(), room.as<A>(), accumulate);
+                                 dweight.as<A>(), dbias.as<A>(), room.as<A>(), accumulate,
+                                 before.as<const S>(), dbefore.as<S>());
       },
       [&]<class S>(void* stream) {
         return detail::conv1d_backward_cuda<S>(
             {from.as<const S>(), upstream.as<const S>(), weight.as<const S>(), bias.as<const S>(),
              documents.as<const std::int32_t>(), to.as<S>(), dweight.as<float>(), dbias.as<float>(),
-             room.as<void>(), accumulate},
+             room.as<void>(), accumulate, before.as<const S>(), dbefore.as<S>()},
             stream);
       });
 }

@@ -11,6 +11,14 @@ namespace stowage::kernels {
 /// Taps of the convolution of a Mamba-2 mixer (arXiv 2405.21060).
 inline constexpr std::int64_t kConv1dWidth = 4;
 
+/// Where tokens of the first document lie before these, on another rank or in another segment.
+struct Conv1dHalo {
+  execution::View rows;  ///< (3, C), x of the three tokens before the first, zero where they are
+                         ///< of another document; absent: none of them is
+  execution::View
+      gradient;  ///< (3, C), backward: written, the share of these tokens; may be absent
+};
+
 /// Causal depthwise convolution of width 4 and SiLU, for each channel c:
 ///
 ///   y_t = silu(b + sum_{k=0..3} w_k x_{t-3+k}),  x_s = 0 for s in another document than t
@@ -20,7 +28,7 @@ inline constexpr std::int64_t kConv1dWidth = 4;
 /// non-decreasing. Summed in the accumulation dtype, rounded once.
 void conv1d_silu_forward(execution::Queue& queue, const Columns& x, const execution::View& w,
                          const execution::View& b, const execution::View& seq_idx,
-                         const execution::View& y);
+                         const execution::View& y, const Conv1dHalo& halo = {});
 
 /// Gradient of the above; the sum before SiLU is computed again from x. dx (columns) is stored;
 /// dw (C, 4) and db (C) in the accumulation dtype are stored or, with `accumulate`, added to.
@@ -28,7 +36,8 @@ void conv1d_silu_backward(execution::Queue& queue, const execution::View& dy, co
                           const execution::View& w, const execution::View& b,
                           const execution::View& seq_idx, const Columns& dx,
                           const execution::View& dw, const execution::View& db,
-                          const execution::View& workspace, bool accumulate);
+                          const execution::View& workspace, bool accumulate,
+                          const Conv1dHalo& halo = {});
 
 /// Room for the partial dw and db of each block of tokens.
 std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
@@ -39,14 +48,15 @@ execution::Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t chann
 execution::Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels,
                                           execution::Dtype storage);
 
-/// Host references. Tokens and channels are those of x; y and dy are dense.
+/// Host references. Tokens and channels are those of x; y, dy, halo and dhalo are dense.
 template <class S>
 void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                             S* y);
+                             S* y, const S* halo = nullptr);
 template <class S>
 void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
                               const std::int32_t* seq_idx, Matrix<S> dx,
                               execution::Accumulation<S>* dw, execution::Accumulation<S>* db,
-                              execution::Accumulation<S>* workspace, bool accumulate);
+                              execution::Accumulation<S>* workspace, bool accumulate,
+                              const S* halo = nullptr, S* dhalo = nullptr);
 
 }  // namespace stowage::kernels

@@ -44,7 +44,7 @@ std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channel
 
 template <class S>
 int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                        S* y, void* stream) {
+                        S* y, const S* halo, void* stream) {
   const Conv1dCudaShape shape = cuda_shape(x, 0);
   Conv1dCudaForward args;
   args.x = x.data;
@@ -52,8 +52,10 @@ int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::in
   args.b = b;
   args.seq_idx = seq_idx;
   args.y = y;
+  args.halo = halo;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (!by_vectors(shape, {args.x, args.y})) return conv1d::launch_simple_forward(shape, args, on);
+  if (!by_vectors(shape, {args.x, args.y, args.halo}))
+    return conv1d::launch_simple_forward(shape, args, on);
   return conv1d::launch_forward(shape, args, on);
 }
 
@@ -67,19 +69,21 @@ int conv1d_backward_cuda(const Conv1dBackward<S>& from, void* stream) {
   args.b = from.b;
   args.seq_idx = from.seq_idx;
   args.dx = from.dx.data;
+  args.halo = from.halo;
+  args.dhalo = from.dhalo;
   args.dw = from.dw;
   args.db = from.db;
   args.workspace = from.workspace;
   args.accumulate = from.accumulate;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (!by_vectors(shape, {args.x, args.dy, args.dx}))
+  if (!by_vectors(shape, {args.x, args.dy, args.dx, args.halo, args.dhalo}))
     return conv1d::launch_simple_backward(shape, args, on);
   return conv1d::launch_backward(shape, args, on);
 }
 
 #define STOWAGE_INSTANTIATE(S)                                                                   \
   template int conv1d_forward_cuda(Matrix<const S>, const S*, const S*, const std::int32_t*, S*, \
-                                   void*);                                                       \
+                                   const S*, void*);                                             \
   template int conv1d_backward_cuda(const Conv1dBackward<S>&, void*);
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

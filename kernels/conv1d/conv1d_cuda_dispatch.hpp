@@ -19,6 +19,8 @@ struct Conv1dBackward {
   float* db = nullptr;
   void* workspace = nullptr;
   bool accumulate = false;
+  const S* halo = nullptr;
+  S* dhalo = nullptr;
 };
 
 /// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
@@ -29,7 +31,7 @@ std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channel
 /// cudaError_t of the launches.
 template <class S>
 int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                        S* y, void* stream);
+                        S* y, const S* halo, void* stream);
 template <class S>
 int conv1d_backward_cuda(const Conv1dBackward<S>& args, void* stream);
 

@@ -39,6 +39,11 @@ __device__ __forceinline__ Packed<kPairs> pack(const float (&from)[2 * kPairs]) 
   return to;
 }
 
+/// Writes a result that nobody reads soon.
+__device__ __forceinline__ void put(__nv_bfloat16* to, const Packed<2>& values) {
+  __stcs(reinterpret_cast<uint2*>(to), make_uint2(values.pair[0], values.pair[1]));
+}
+
 __device__ __forceinline__ float parameter(const void* values, std::int64_t i, bool bf16) {
   return bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(values)[i])
               : static_cast<const float*>(values)[i];

@@ -17,12 +17,25 @@ constexpr std::int64_t kTokens = kRowsPerPartial;
 constexpr std::int64_t kChannels = 64;
 constexpr std::int64_t kHalo = kConv1dWidth - 1;
 
-// The first tap of token t that falls on a token of its own document.
-std::int64_t first_tap(const std::int32_t* seq_idx, std::int64_t t) {
-  std::int64_t tap = kHalo;
-  while (tap > 0 && t - kHalo + tap > 0 && seq_idx[t - kHalo + tap - 1] == seq_idx[t]) --tap;
-  return tap;
-}
+// What is convolved: x (n, C), and the rows before it, (3, C) or nullptr.
+template <class S>
+struct Input {
+  Matrix<const S> x;
+  const S* halo;
+  const std::int32_t* seq_idx;
+
+  const S* row(std::int64_t t) const { return t < 0 ? halo + (t + kHalo) * x.columns : x.row(t); }
+
+  // The first tap of token t that falls on a token of its own document.
+  std::int64_t first_tap(std::int64_t t) const {
+    std::int64_t tap = kHalo;
+    while (tap > 0 && same(t - kHalo + tap - 1, t)) --tap;
+    return tap;
+  }
+  bool same(std::int64_t before, std::int64_t t) const {
+    return before < 0 ? halo != nullptr && seq_idx[0] == seq_idx[t] : seq_idx[before] == seq_idx[t];
+  }
+};
 
 // The filters of up to kChannels channels, by tap.
 template <class A>
@@ -39,10 +52,10 @@ struct Filters {
 
   // sum = b + sum of w_k x_{t-3+k}: what SiLU is applied to.
   template <class S>
-  void apply(Matrix<const S> x, const std::int32_t* seq_idx, std::int64_t t, A* sum) const {
+  void apply(const Input<S>& input, std::int64_t t, A* sum) const {
     std::copy_n(bias, count, sum);
-    for (std::int64_t tap = first_tap(seq_idx, t); tap < kConv1dWidth; ++tap) {
-      const S* from = x.row(t - kHalo + tap) + first;
+    for (std::int64_t tap = input.first_tap(t); tap < kConv1dWidth; ++tap) {
+      const S* from = input.row(t - kHalo + tap) + first;
       for (std::int64_t c = 0; c < count; ++c) sum[c] += taps[tap][c] * static_cast<A>(from[c]);
     }
   }
@@ -58,16 +71,16 @@ class BackwardPiece {
  public:
   using A = Accumulation<S>;
 
-  BackwardPiece(const Filters<A>& filters, Matrix<const S> x, const std::int32_t* seq_idx,
-                std::int64_t begin, std::int64_t end)
-      : filters_(filters), x_(x), seq_idx_(seq_idx), begin_(begin), end_(end) {}
+  BackwardPiece(const Filters<A>& filters, const Input<S>& input, std::int64_t begin,
+                std::int64_t end)
+      : filters_(filters), input_(input), begin_(begin), end_(end) {}
 
   // The gradient of the sum before SiLU, for the piece and the tokens that look back into it.
   void load(const S* dy) {
-    for (std::int64_t t = begin_; t < std::min(end_ + kHalo, x_.rows); ++t) {
+    for (std::int64_t t = begin_; t < std::min(end_ + kHalo, input_.x.rows); ++t) {
       A* dsum = dsum_[t - begin_];
-      filters_.apply(x_, seq_idx_, t, dsum);
-      const S* from = dy + t * x_.columns + filters_.first;
+      filters_.apply(input_, t, dsum);
+      const S* from = dy + t * input_.x.columns + filters_.first;
       for (std::int64_t c = 0; c < filters_.count; ++c)
         dsum[c] = static_cast<A>(from[c]) * silu_derivative(dsum[c], sigmoid(dsum[c]));
     }
@@ -75,37 +88,43 @@ class BackwardPiece {
 
   // dx_s = sum of w_k dsum_{s+3-k} over the tokens of the same document.
   void store_input_gradient(Matrix<S> dx) const {
-    for (std::int64_t s = begin_; s < end_; ++s) {
-      A sum[kChannels] = {};
-      for (std::int64_t ahead = 0; ahead < kConv1dWidth; ++ahead) {
-        if (s + ahead >= x_.rows || seq_idx_[s + ahead] != seq_idx_[s]) break;
-        const A* w = filters_.taps[kHalo - ahead];
-        const A* dsum = dsum_[s + ahead - begin_];
-        for (std::int64_t c = 0; c < filters_.count; ++c) sum[c] += w[c] * dsum[c];
-      }
-      S* to = dx.row(s) + filters_.first;
-      for (std::int64_t c = 0; c < filters_.count; ++c) to[c] = static_cast<S>(sum[c]);
-    }
+    for (std::int64_t s = begin_; s < end_; ++s) store_row(s, dx.row(s));
+  }
+
+  // The same for the three rows before the first token.
+  void store_halo_gradient(S* dhalo) const {
+    for (std::int64_t s = -kHalo; s < 0; ++s) store_row(s, dhalo + (s + kHalo) * input_.x.columns);
   }
 
   // Adds to partial sums (kConv1dWidth + 1, C): a row for each tap, then the bias.
   void add_filter_gradient(A* partial) const {
     for (std::int64_t t = begin_; t < end_; ++t) {
       const A* dsum = dsum_[t - begin_];
-      for (std::int64_t tap = first_tap(seq_idx_, t); tap < kConv1dWidth; ++tap) {
-        const S* x = x_.row(t - kHalo + tap) + filters_.first;
-        A* to = partial + tap * x_.columns + filters_.first;
+      for (std::int64_t tap = input_.first_tap(t); tap < kConv1dWidth; ++tap) {
+        const S* x = input_.row(t - kHalo + tap) + filters_.first;
+        A* to = partial + tap * input_.x.columns + filters_.first;
         for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c] * static_cast<A>(x[c]);
       }
-      A* to = partial + kConv1dWidth * x_.columns + filters_.first;
+      A* to = partial + kConv1dWidth * input_.x.columns + filters_.first;
       for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c];
     }
   }
 
  private:
+  void store_row(std::int64_t s, S* row) const {
+    A sum[kChannels] = {};
+    for (std::int64_t t = std::max(s, std::int64_t{0}); t <= s + kHalo; ++t) {
+      if (t >= input_.x.rows || (s < t && !input_.same(s, t))) break;
+      const A* w = filters_.taps[kHalo - (t - s)];
+      const A* dsum = dsum_[t - begin_];
+      for (std::int64_t c = 0; c < filters_.count; ++c) sum[c] += w[c] * dsum[c];
+    }
+    S* to = row + filters_.first;
+    for (std::int64_t c = 0; c < filters_.count; ++c) to[c] = static_cast<S>(sum[c]);
+  }
+
   const Filters<A>& filters_;
-  Matrix<const S> x_;
-  const std::int32_t* seq_idx_;
+  const Input<S>& input_;
   std::int64_t begin_, end_;
   A dsum_[kTokens + kHalo][kChannels];
 };
@@ -134,14 +153,15 @@ void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t ch
 
 template <class S>
 void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                             S* y) {
+                             S* y, const S* halo) {
   using A = Accumulation<S>;
+  const Input<S> input{x, halo, seq_idx};
   execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = 0; first < x.columns; first += kChannels) {
       const Filters<A> filters(w, b, first, x.columns);
       for (std::int64_t t = begin; t < end; ++t) {
         A sum[kChannels];
-        filters.apply(x, seq_idx, t, sum);
+        filters.apply(input, t, sum);
         S* to = y + t * x.columns + first;
         for (std::int64_t c = 0; c < filters.count; ++c)
           to[c] = static_cast<S>(sum[c] * sigmoid(sum[c]));
@@ -153,17 +173,20 @@ void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const st
 template <class S>
 void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
                               const std::int32_t* seq_idx, Matrix<S> dx, Accumulation<S>* dw,
-                              Accumulation<S>* db, Accumulation<S>* workspace, bool accumulate) {
+                              Accumulation<S>* db, Accumulation<S>* workspace, bool accumulate,
+                              const S* halo, S* dhalo) {
   using A = Accumulation<S>;
+  const Input<S> input{x, halo, seq_idx};
   const std::int64_t width = (kConv1dWidth + 1) * x.columns;
   execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
     A* partial = workspace + begin / kTokens * width;
     std::fill_n(partial, width, A{0});
     for (std::int64_t first = 0; first < x.columns; first += kChannels) {
       const Filters<A> filters(w, b, first, x.columns);
-      BackwardPiece<S> piece(filters, x, seq_idx, begin, end);
+      BackwardPiece<S> piece(filters, input, begin, end);
       piece.load(dy);
       piece.store_input_gradient(dx);
+      if (begin == 0 && dhalo != nullptr) piece.store_halo_gradient(dhalo);
       piece.add_filter_gradient(partial);
     }
   });
@@ -172,10 +195,10 @@ void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const 
 
 #define STOWAGE_INSTANTIATE(S)                                                                    \
   template void conv1d_silu_forward_ref(Matrix<const S>, const S*, const S*, const std::int32_t*, \
-                                        S*);                                                      \
+                                        S*, const S*);                                            \
   template void conv1d_silu_backward_ref(const S*, Matrix<const S>, const S*, const S*,           \
                                          const std::int32_t*, Matrix<S>, Accumulation<S>*,        \
-                                         Accumulation<S>*, Accumulation<S>*, bool);
+                                         Accumulation<S>*, Accumulation<S>*, bool, const S*, S*);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 namespace stowage::kernels::hopper {
@@ -18,6 +20,16 @@ __device__ __forceinline__ float unpack_low(std::uint32_t packed) {
 
 __device__ __forceinline__ float unpack_high(std::uint32_t packed) {
   return __uint_as_float(packed & 0xFFFF0000U);
+}
+
+/// The same for fp16.
+__device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+__device__ __forceinline__ float2 unpack_f16(std::uint32_t packed) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
 /// 2^x, about 2 ulp, subnormal results flushed to zero; 2^-inf = 0.

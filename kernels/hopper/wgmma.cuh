@@ -45,7 +45,8 @@ __device__ __forceinline__ void keep_ahead(float value) {
                : "memory");
 }
 
-/// D (64 x kN fp32) = A (64 x 16) B (16 x kN) + (accumulate ? D : 0), bf16 operands, one warpgroup.
+/// D (64 x kN fp32) = A (64 x 16) B (16 x kN) + (accumulate ? D : 0), one warpgroup; bf16 operands,
+/// fp16 those of the functions whose names end in _f16.
 ///
 /// Layout of the accumulator (PTX ISA, "wgmma D fragment"): with w the warp in the group, lane l,
 /// g = l / 4 and t = l % 4, d[4 j + 0, 1] hold row 16 w + g, columns 8 j + 2 t and + 1, and
@@ -124,34 +125,37 @@ struct Wgmma;
 #define STOWAGE_WGMMA_REGISTERS_256 STOWAGE_WGMMA_REGISTERS_248, STOWAGE_WGMMA_FOUR(124)
 
 // Operand numbers follow the kN / 2 accumulators: n0 is the first one.
-#define STOWAGE_WGMMA_SHAPE(N, n0, n1, n2, n3, n4, n5, n6)                                         \
-  template <>                                                                                      \
-  struct Wgmma<N> {                                                                                \
-    /** A and B in shared memory. */                                                               \
-    template <int kTransA = 0, int kTransB = 0>                                                    \
-    __device__ static __forceinline__ void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, \
-                                              int accumulate) {                                    \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                        \
-                   ", 0;\n"                                                                        \
-                   "wgmma.mma_async.sync.aligned.m64n" #N                                          \
-                   "k16.f32.bf16.bf16 {" STOWAGE_WGMMA_NAMES_##N                                   \
-                   "}, %" #n0 ", %" #n1 ", p, 1, 1, %" #n3 ", %" #n4 ";\n}\n"                      \
-                   : STOWAGE_WGMMA_REGISTERS_##N                                                   \
-                   : "l"(a), "l"(b), "r"(accumulate), "n"(kTransA), "n"(kTransB));                 \
-    }                                                                                              \
-    /** A in registers, B in shared memory. */                                                     \
-    template <int kTransB = 0>                                                                     \
-    __device__ static __forceinline__ void rs(float (&d)[N / 2], std::uint32_t a0,                 \
-                                              std::uint32_t a1, std::uint32_t a2,                  \
-                                              std::uint32_t a3, std::uint64_t b, int accumulate) { \
-      asm volatile(                                                                                \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %" #n5                                                 \
-          ", 0;\n"                                                                                 \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" STOWAGE_WGMMA_NAMES_##N     \
-          "}, {%" #n0 ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 ", p, 1, 1, %" #n6 ";\n}\n"         \
-          : STOWAGE_WGMMA_REGISTERS_##N                                                            \
-          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate), "n"(kTransB));            \
-    }                                                                                              \
+#define STOWAGE_WGMMA_PRODUCTS(SUFFIX, TYPE, N, n0, n1, n2, n3, n4, n5, n6)                        \
+  /** A and B in shared memory. */                                                                 \
+  template <int kTransA = 0, int kTransB = 0>                                                      \
+  __device__ static __forceinline__ void ss##SUFFIX(float(&d)[N / 2], std::uint64_t a,             \
+                                                    std::uint64_t b, int accumulate) {             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n2                                          \
+                 ", 0;\n"                                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                   \
+                 " {" STOWAGE_WGMMA_NAMES_##N "}, %" #n0 ", %" #n1 ", p, 1, 1, %" #n3 ", %" #n4    \
+                                              ";\n}\n"                                             \
+                 : STOWAGE_WGMMA_REGISTERS_##N                                                     \
+                 : "l"(a), "l"(b), "r"(accumulate), "n"(kTransA), "n"(kTransB));                   \
+  }                                                                                                \
+  /** A in registers, B in shared memory. */                                                       \
+  template <int kTransB = 0>                                                                       \
+  __device__ static __forceinline__ void rs##SUFFIX(                                               \
+      float(&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,    \
+      std::uint64_t b, int accumulate) {                                                           \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #n5                                          \
+                 ", 0;\n"                                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                   \
+                 " {" STOWAGE_WGMMA_NAMES_##N "}, {%" #n0 ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 \
+                                              ", p, 1, 1, %" #n6 ";\n}\n"                          \
+                 : STOWAGE_WGMMA_REGISTERS_##N                                                     \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate), "n"(kTransB));     \
+  }
+#define STOWAGE_WGMMA_SHAPE(N, n0, n1, n2, n3, n4, n5, n6)             \
+  template <>                                                          \
+  struct Wgmma<N> {                                                    \
+    STOWAGE_WGMMA_PRODUCTS(, "bf16", N, n0, n1, n2, n3, n4, n5, n6)    \
+    STOWAGE_WGMMA_PRODUCTS(_f16, "f16", N, n0, n1, n2, n3, n4, n5, n6) \
   };
 
 STOWAGE_WGMMA_SHAPE(8, 4, 5, 6, 7, 8, 9, 10)
@@ -188,6 +192,7 @@ STOWAGE_WGMMA_SHAPE(248, 124, 125, 126, 127, 128, 129, 130)
 STOWAGE_WGMMA_SHAPE(256, 128, 129, 130, 131, 132, 133, 134)
 
 #undef STOWAGE_WGMMA_SHAPE
+#undef STOWAGE_WGMMA_PRODUCTS
 #undef STOWAGE_WGMMA_FOUR
 #undef STOWAGE_WGMMA_NAMES_8
 #undef STOWAGE_WGMMA_REGISTERS_8

@@ -17,13 +17,20 @@ using execution::View;
 
 namespace {
 
+// A state at an end of the sequence, where it is asked for.
+void check_state(const Operands& operands, const SsdShape& shape, Dtype storage, const View& state,
+                 std::string_view operand) {
+  operands.check_optional(state, operand, execution::accumulation(storage),
+                          {shape.heads, shape.head_dim, shape.state});
+}
+
 // The addresses of a scan's inputs.
 class Inputs {
  public:
   // Checks them too; tokens are the rows of y or dy.
   Inputs(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
          const Columns& x, const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
-         const View& d, const View& dt_bias, const View& seq_idx)
+         const View& d, const View& dt_bias, const View& seq_idx, const View& initial_state)
       : x_(check(operands, x, "x", storage, n, shape.heads * shape.head_dim)),
         dt_(check(operands, dt, "dt", storage, n, shape.heads)),
         b_(check(operands, b, "b", storage, n, shape.groups * shape.state)),
@@ -31,7 +38,9 @@ class Inputs {
         a_log_(a_log),
         d_(d),
         dt_bias_(dt_bias),
-        seq_idx_(seq_idx) {
+        seq_idx_(seq_idx),
+        initial_state_(initial_state) {
+    check_state(operands, shape, storage, initial_state, "initial_state");
     operands.check(a_log, "a_log", storage, {shape.heads});
     operands.check(d, "d", storage, {shape.heads});
     operands.check(dt_bias, "dt_bias", storage, {shape.heads});
@@ -40,10 +49,15 @@ class Inputs {
 
   template <class S>
   SsdInputs<S> as() const {
-    return {x_.as<const S>(),       dt_.as<const S>(),
-            b_.as<const S>(),       c_.as<const S>(),
-            a_log_.as<const S>(),   d_.as<const S>(),
-            dt_bias_.as<const S>(), seq_idx_.as<const std::int32_t>()};
+    return {x_.as<const S>(),
+            dt_.as<const S>(),
+            b_.as<const S>(),
+            c_.as<const S>(),
+            a_log_.as<const S>(),
+            d_.as<const S>(),
+            dt_bias_.as<const S>(),
+            seq_idx_.as<const std::int32_t>(),
+            initial_state_.as<const Accumulation<S>>()};
   }
 
   static const Columns& check(const Operands& operands, const Columns& columns,
@@ -55,7 +69,7 @@ class Inputs {
 
  private:
   ColumnsAddress x_, dt_, b_, c_;
-  Address a_log_, d_, dt_bias_, seq_idx_;
+  Address a_log_, d_, dt_bias_, seq_idx_, initial_state_;
 };
 
 // The same for their gradients.
@@ -63,14 +77,18 @@ class Gradients {
  public:
   Gradients(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
             const Columns& dx, const Columns& ddt, const Columns& db, const Columns& dc,
-            const View& da_log, const View& dd, const View& ddt_bias)
+            const View& da_log, const View& dd, const View& ddt_bias, const SsdEndGradients& ends)
       : dx_(Inputs::check(operands, dx, "dx", storage, n, shape.heads * shape.head_dim)),
         ddt_(Inputs::check(operands, ddt, "ddt", storage, n, shape.heads)),
         db_(Inputs::check(operands, db, "db", storage, n, shape.groups * shape.state)),
         dc_(Inputs::check(operands, dc, "dc", storage, n, shape.groups * shape.state)),
         da_log_(da_log),
         dd_(dd),
-        ddt_bias_(ddt_bias) {
+        ddt_bias_(ddt_bias),
+        dfinal_state_(ends.dfinal_state),
+        dinitial_state_(ends.dinitial_state) {
+    check_state(operands, shape, storage, ends.dfinal_state, "dfinal_state");
+    check_state(operands, shape, storage, ends.dinitial_state, "dinitial_state");
     const Dtype sums = execution::accumulation(storage);
     operands.check(da_log, "da_log", sums, {shape.heads});
     operands.check(dd, "dd", sums, {shape.heads});
@@ -80,13 +98,20 @@ class Gradients {
   template <class S>
   SsdGradients<S> as() const {
     using A = Accumulation<S>;
-    return {dx_.as<S>(),     ddt_.as<S>(), db_.as<S>(),      dc_.as<S>(),
-            da_log_.as<A>(), dd_.as<A>(),  ddt_bias_.as<A>()};
+    return {dx_.as<S>(),
+            ddt_.as<S>(),
+            db_.as<S>(),
+            dc_.as<S>(),
+            da_log_.as<A>(),
+            dd_.as<A>(),
+            ddt_bias_.as<A>(),
+            dfinal_state_.as<const A>(),
+            dinitial_state_.as<A>()};
   }
 
  private:
   ColumnsAddress dx_, ddt_, db_, dc_;
-  Address da_log_, dd_, ddt_bias_;
+  Address da_log_, dd_, ddt_bias_, dfinal_state_, dinitial_state_;
 };
 
 // The number of tokens, from y or dy (n, H*P).
@@ -110,20 +135,29 @@ std::size_t bytes_of(std::int64_t elements, Dtype storage) {
 
 void ssd_forward(Queue& queue, const SsdShape& shape, const Columns& x, const Columns& dt,
                  const Columns& b, const Columns& c, const View& a_log, const View& d,
-                 const View& dt_bias, const View& seq_idx, const View& y, const View& workspace) {
+                 const View& dt_bias, const View& seq_idx, const View& y, const View& workspace,
+                 const SsdEnds& ends) {
   const Operands operands("ssd_forward");
   const Dtype storage = operands.storage(y, "y");
   const std::int64_t n = check_shape(operands, shape, y, "y");
-  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
+  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx,
+                      ends.initial_state);
+  check_state(operands, shape, storage, ends.final_state, "final_state");
+  operands.check_optional(ends.total_decay, "total_decay", execution::accumulation(storage),
+                          {shape.heads});
   operands.workspace(workspace, ssd_forward_workspace_bytes(shape, n, storage));
-  const Address to(y), room(workspace);
+  const Address to(y), room(workspace), final_state(ends.final_state), decay(ends.total_decay);
   run(
       queue, "ssd_forward", storage,
       [=]<class S>() {
-        ssd_forward_ref(shape, inputs.as<S>(), to.as<S>(), room.as<Accumulation<S>>());
+        using A = Accumulation<S>;
+        ssd_forward_ref(shape, inputs.as<S>(), to.as<S>(), room.as<A>(),
+                        {final_state.as<A>(), decay.as<A>()});
       },
       [&]<class S>(void* stream) {
-        return detail::ssd_forward_cuda(shape, inputs.as<S>(), to.as<S>(), room.as<void>(), stream);
+        using A = Accumulation<S>;
+        return detail::ssd_forward_cuda(shape, inputs.as<S>(), to.as<S>(), room.as<void>(),
+                                        {final_state.as<A>(), decay.as<A>()}, stream);
       });
 }
 
@@ -131,12 +165,15 @@ void ssd_backward(Queue& queue, const SsdShape& shape, const View& dy, const Col
                   const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
                   const View& d, const View& dt_bias, const View& seq_idx, const Columns& dx,
                   const Columns& ddt, const Columns& db, const Columns& dc, const View& da_log,
-                  const View& dd, const View& ddt_bias, const View& workspace, bool accumulate) {
+                  const View& dd, const View& ddt_bias, const View& workspace, bool accumulate,
+                  const SsdEndGradients& ends) {
   const Operands operands("ssd_backward");
   const Dtype storage = operands.storage(dy, "dy");
   const std::int64_t n = check_shape(operands, shape, dy, "dy");
-  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx);
-  const Gradients gradients(operands, storage, n, shape, dx, ddt, db, dc, da_log, dd, ddt_bias);
+  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx,
+                      ends.initial_state);
+  const Gradients gradients(operands, storage, n, shape, dx, ddt, db, dc, da_log, dd, ddt_bias,
+                            ends);
   operands.workspace(workspace, ssd_backward_workspace_bytes(shape, n, storage));
   const Address from(dy), room(workspace);
   run(

@@ -20,12 +20,29 @@ struct SsdShape {
   double dt_max = std::numeric_limits<double>::infinity();
 };
 
+/// What enters and leaves a scan at its ends, all optional: a sequence that is cut into segments,
+/// on one rank or several, is one scan a segment, each handed the state of the one before. States
+/// are (H, P, N) of the accumulation dtype.
+struct SsdEnds {
+  execution::View initial_state;  ///< before the first token, whose document it is of; else zero
+  execution::View final_state;    ///< written: after the last token
+  execution::View total_decay;    ///< written, (H): d final_state / d initial_state
+};
+
+/// The same for the backward.
+struct SsdEndGradients {
+  execution::View initial_state;   ///< as in the forward
+  execution::View dfinal_state;    ///< of the state after the last token; else zero
+  execution::View dinitial_state;  ///< written: of the state before the first
+};
+
 /// The selective state-space scan of Mamba-2 (SSD, arXiv 2405.21060), for each head:
 ///
 ///   dt_t = clamp(softplus(dt_raw_t + dt_bias), dt_min, dt_max),  A = -exp(a_log)
 ///   h_t = exp(dt_t A) h_{t-1} + dt_t X_t B_t^T,  y_t = h_t C_t + d X_t      (h: P x N)
 ///
-/// h is zero before the first token of each document, at any position. x (H*P), dt (H, before bias
+/// h is zero before the first token of each document, at any position, but what `ends` says before
+/// token 0. x (H*P), dt (H, before bias
 /// and softplus), b and c (G*N): columns of wider tensors (n, *); a_log, d, dt_bias (H); y
 /// (n, H*P); all of one storage dtype; seq_idx (n) int32, the document of each token,
 /// non-decreasing. State, decay and sums are kept in the accumulation dtype. `chunk` changes the
@@ -34,7 +51,8 @@ void ssd_forward(execution::Queue& queue, const SsdShape& shape, const Columns& 
                  const Columns& dt, const Columns& b, const Columns& c,
                  const execution::View& a_log, const execution::View& d,
                  const execution::View& dt_bias, const execution::View& seq_idx,
-                 const execution::View& y, const execution::View& workspace);
+                 const execution::View& y, const execution::View& workspace,
+                 const SsdEnds& ends = {});
 
 /// Gradients of the above for dy (n, H*P); the states are computed again from the inputs.
 ///
@@ -48,7 +66,7 @@ void ssd_backward(execution::Queue& queue, const SsdShape& shape, const executio
                   const Columns& ddt, const Columns& db, const Columns& dc,
                   const execution::View& da_log, const execution::View& dd,
                   const execution::View& ddt_bias, const execution::View& workspace,
-                  bool accumulate);
+                  bool accumulate, const SsdEndGradients& ends = {});
 
 /// Room for step sizes, decays and the state of each chunk (backward: and its gradient).
 std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
@@ -70,6 +88,14 @@ struct SsdInputs {
   const S* d = nullptr;
   const S* dt_bias = nullptr;
   const std::int32_t* seq_idx = nullptr;
+  const execution::Accumulation<S>* initial_state = nullptr;  ///< (H, P, N); nullptr: zero
+};
+
+/// What the forward writes beside y, where it is asked for.
+template <class S>
+struct SsdFinal {
+  execution::Accumulation<S>* state = nullptr;        ///< (H, P, N)
+  execution::Accumulation<S>* total_decay = nullptr;  ///< (H)
 };
 
 /// The gradients of those inputs.
@@ -79,12 +105,14 @@ struct SsdGradients {
   execution::Accumulation<S>* da_log = nullptr;
   execution::Accumulation<S>* dd = nullptr;
   execution::Accumulation<S>* ddt_bias = nullptr;
+  const execution::Accumulation<S>* dfinal_state = nullptr;  ///< given; nullptr: zero
+  execution::Accumulation<S>* dinitial_state = nullptr;      ///< (H, P, N), or nullptr
 };
 
 /// Host references: the chunked algorithm of section 6. y and dy are dense.
 template <class S>
 void ssd_forward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
-                     execution::Accumulation<S>* workspace);
+                     execution::Accumulation<S>* workspace, const SsdFinal<S>& final = {});
 template <class S>
 void ssd_backward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
                       const SsdGradients<S>& gradients, execution::Accumulation<S>* workspace,
@@ -92,6 +120,7 @@ void ssd_backward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S
 
 /// The recurrence as written above, token by token: what tests compare the chunked form with.
 template <class S>
-void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y);
+void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
+                        const SsdFinal<S>& final = {});
 
 }  // namespace stowage::kernels

@@ -69,7 +69,7 @@ class BackwardChunk {
     x_.load(detail::chunk_block(sizes_, inputs_.x, chunk_, head, sizes_.head_dim));
     dy_.load(detail::chunk_block(sizes_, dy, chunk_, head, sizes_.head_dim));
     within_chunk();
-    to_exit();
+    if (chunk_ + 1 < sizes_.chunks || gradients.dfinal_state != nullptr) to_exit();
     skip();
     dx_.store(detail::chunk_block(sizes_, gradients.dx, chunk_, head, sizes_.head_dim));
     from_entry();
@@ -121,7 +121,6 @@ class BackwardChunk {
   // From the tokens to the state that leaves.
   void to_exit() {
     const Matrix<const A> adjoint = workspace_.adjoint(chunk_, head_);
-    if (chunk_ + 1 == sizes_.chunks) return;  // its gradient is 0
     A* weight = row(kWeight);
     detail::decay_to_exit(decay_, count_, weight);
     multiply(Transpose::no, b_, Transpose::yes, adjoint, exit_term_);
@@ -151,7 +150,7 @@ class BackwardChunk {
 
   // From the state that enters, to the tokens and to the state that leaves. Uses up dy.
   void from_entry() {
-    if (decay_[0] == A{0}) return;
+    if (decay_[0] == A{0} || (chunk_ == 0 && inputs_.initial_state == nullptr)) return;
     const Matrix<const A> state = workspace_.state(chunk_, head_);
     const Matrix<const A> adjoint = workspace_.adjoint(chunk_, head_);
     A* weight = row(kWeight);
@@ -231,7 +230,7 @@ void ssd_backward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S
   const Matrix<const S> dy_matrix{dy, sizes.tokens, inputs.x.columns, inputs.x.columns};
   detail::ssd_steps(sizes, inputs, room);
   detail::ssd_states(sizes, inputs, room);
-  detail::ssd_adjoints(sizes, inputs, dy_matrix, room);
+  detail::ssd_adjoints(sizes, inputs, dy_matrix, room, gradients);
   execution::host_for_each(sizes.chunks * sizes.groups, [&](std::int64_t index) {
     const std::int64_t group = index % sizes.groups;
     BackwardChunk<S> chunk(sizes, inputs, room, index / sizes.groups, group);

@@ -37,7 +37,7 @@ class SsdWorkspace {
   A* steps(std::int64_t head, std::int64_t chunk = 0) const {
     return base_ + head * sizes_.tokens + sizes_.begin(chunk);
   }
-  /// (H, n): exp(dt A), 0 at the first token of a document.
+  /// (H, n): exp(dt A), 0 where a document begins after the first token.
   A* decays(std::int64_t head, std::int64_t chunk = 0) const {
     return steps(sizes_.heads, chunk) + head * sizes_.tokens;
   }
@@ -76,15 +76,17 @@ template <class S>
 void ssd_steps(const SsdSizes& sizes, const SsdInputs<S>& inputs,
                const SsdWorkspace<execution::Accumulation<S>>& workspace);
 
-/// Fills all states from the inputs.
+/// Fills all states from the inputs; final_state (H, P, N) too, unless it is nullptr.
 template <class S>
 void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
-                const SsdWorkspace<execution::Accumulation<S>>& workspace);
+                const SsdWorkspace<execution::Accumulation<S>>& workspace,
+                execution::Accumulation<S>* final_state = nullptr);
 
-/// Fills all adjoints from dy (n, H*P).
+/// Fills all adjoints from dy (n, H*P); those of the ends as `gradients` asks.
 template <class S>
 void ssd_adjoints(const SsdSizes& sizes, const SsdInputs<S>& inputs, Matrix<const S> dy,
-                  const SsdWorkspace<execution::Accumulation<S>>& workspace);
+                  const SsdWorkspace<execution::Accumulation<S>>& workspace,
+                  const SsdGradients<S>& gradients);
 
 template <class A>
 A softplus(A x) {

@@ -109,6 +109,7 @@ struct BackwardSpace {
   Partial state, adjoint;
   std::uint16_t* states;
   std::uint16_t* adjoints;
+  float* scales;
   float* dstep;
   float* sums;
   std::size_t bytes;
@@ -124,6 +125,7 @@ BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& s, void* ba
   space.adjoint = take_partial(pieces, s, shape.state);
   space.states = pieces.take<std::uint16_t>(images);
   space.adjoints = pieces.take<std::uint16_t>(images);
+  space.scales = pieces.take<float>(chunks * s.units * kScaleFloats);
   space.dstep = pieces.take<float>(s.parts == 1 ? 0 : chunks * kChunk * s.units);
   space.sums = pieces.take<float>(chunks * s.units * 4);
   space.bytes = pieces.used();
@@ -244,6 +246,7 @@ void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
   states.direction[1].reverse = true;
   states.direction[1].end_state = args.dinitial_state;
   states.direction[1].images = space.adjoints;
+  states.scales = space.scales;
   states.records = space.common.records;
   states.spans = space.common.spans;
   check(launch_segment_states(states, stream), "segment states");
@@ -259,6 +262,7 @@ void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
   gradient.spans = space.common.spans;
   gradient.states = space.states;
   gradient.adjoints = space.adjoints;
+  gradient.scales = space.scales;
   gradient.a_log = args.a_log;
   gradient.d = args.d;
   gradient.bf16_parameters = shape.bf16_parameters;

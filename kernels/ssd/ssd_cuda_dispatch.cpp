@@ -76,6 +76,7 @@ ssd::SimpleScan simple_scan(const SsdShape& shape, const SsdInputs<S>& inputs, v
   scan.d = inputs.d;
   scan.dt_bias = inputs.dt_bias;
   scan.seq_idx = inputs.seq_idx;
+  scan.initial_state = inputs.initial_state;
   scan.workspace = static_cast<float*>(workspace);
   return scan;
 }
@@ -99,6 +100,7 @@ void put_inputs(Args& args, SsdCudaShape& sizes, const SsdInputs<S>& inputs) {
   args.d = inputs.d;
   args.dt_bias = inputs.dt_bias;
   args.seq_idx = inputs.seq_idx;
+  args.initial_state = inputs.initial_state;
 }
 
 }  // namespace
@@ -121,16 +123,18 @@ std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens, 
 
 template <class S>
 int ssd_forward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, S* y, void* workspace,
-                     void* stream) {
+                     const SsdFinal<S>& final, void* stream) {
   const std::int64_t tokens = inputs.x.rows;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (tokens == 0) return cudaSuccess;
-  if (!on_tensor_cores(shape, dtype_of<S>()))
-    return launch_simple_forward(simple_scan(shape, inputs, workspace), {y, inputs.x.columns}, on);
+  if (tokens == 0 || !on_tensor_cores(shape, dtype_of<S>()))
+    return launch_simple_forward(simple_scan(shape, inputs, workspace),
+                                 {{y, inputs.x.columns}, final.state, final.total_decay}, on);
   SsdCudaShape sizes = cuda_shape(shape, tokens);
   SsdCudaForward args;
   put_inputs(args, sizes, inputs);
   args.y = y;
+  args.final_state = final.state;
+  args.total_decay = final.total_decay;
   args.workspace = workspace;
   ssd_cuda_forward(sizes, args, on);
   return cudaSuccess;
@@ -152,6 +156,8 @@ int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S
     g.da_log = gradients.da_log;
     g.dd = gradients.dd;
     g.ddt_bias = gradients.ddt_bias;
+    g.dfinal_state = gradients.dfinal_state;
+    g.dinitial_state = gradients.dinitial_state;
     g.accumulate = accumulate;
     return launch_simple_backward(simple_scan(shape, inputs, workspace), g, on);
   }
@@ -167,15 +173,18 @@ int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S
   args.da_log = gradients.da_log;
   args.dd = gradients.dd;
   args.ddt_bias = gradients.ddt_bias;
+  args.dfinal_state = gradients.dfinal_state;
+  args.dinitial_state = gradients.dinitial_state;
   args.workspace = workspace;
   args.accumulate = accumulate;
   ssd_cuda_backward(sizes, args, on);
   return cudaSuccess;
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                           \
-  template int ssd_forward_cuda(const SsdShape&, const SsdInputs<S>&, S*, void*, void*); \
-  template int ssd_backward_cuda(const SsdShape&, const SsdInputs<S>&, const S*,         \
+#define STOWAGE_INSTANTIATE(S)                                                   \
+  template int ssd_forward_cuda(const SsdShape&, const SsdInputs<S>&, S*, void*, \
+                                const SsdFinal<S>&, void*);                      \
+  template int ssd_backward_cuda(const SsdShape&, const SsdInputs<S>&, const S*, \
                                  const SsdGradients<S>&, void*, bool, void*);
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -18,7 +18,7 @@ std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens,
 /// neighbouring columns of one tensor, for the others a (N, P) tile must fit in shared memory
 template <class S>
 int ssd_forward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, S* y, void* workspace,
-                     void* stream);
+                     const SsdFinal<S>& final, void* stream);
 template <class S>
 int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
                       const SsdGradients<S>& gradients, void* workspace, bool accumulate,

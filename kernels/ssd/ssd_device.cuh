@@ -115,6 +115,58 @@ __device__ __forceinline__ void load_transposed_scaled(std::uint32_t (&a)[4], st
   }
 }
 
+/// The same as the sum of two bf16, for products whose operand must not lose digits.
+__device__ __forceinline__ void load_transposed_split(std::uint32_t (&a)[4],
+                                                      std::uint32_t (&rest)[4], std::uint32_t tile,
+                                                      const float* factors, int k,
+                                                      const Place& at) {
+  load_transposed(a, tile, k, at);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
+      a[i] = pack_bf16(low, high);
+      rest[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
+    }
+  }
+}
+
+/// One of the two, where registers are few.
+__device__ __forceinline__ void load_transposed_half(std::uint32_t (&a)[4], bool rest,
+                                                     std::uint32_t tile, const float* factors,
+                                                     int k, const Place& at) {
+  load_transposed(a, tile, k, at);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
+      a[i] = pack_bf16(low, high);
+      if (rest) a[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
+    }
+  }
+}
+
+/// 1 / x for a power of two x.
+__device__ __forceinline__ float power_inverse(float x) {
+  return __uint_as_float((254U << 23) - __float_as_uint(x));
+}
+
+/// A power of two that takes the largest magnitude of some values to [2^14, 2^15), where fp16 keeps
+/// 11 digits of it and of all down to 2^-29 of it; and its inverse.
+struct HalfScale {
+  float factor, inverse;
+  /// `largest`: that magnitude as the bits of an fp32.
+  __device__ __forceinline__ explicit HalfScale(std::uint32_t largest) {
+    const std::uint32_t exponent = min(268 - (largest >> 23), 253U);
+    factor = __uint_as_float(exponent << 23);
+    inverse = power_inverse(factor);
+  }
+};
+
 /// Rounds accumulator columns 16 k .. 16 k + 15 to bf16 and stores them; `first` is the lane's
 /// tile_address of its row and chunk lane / 16.
 template <int kCount>
@@ -134,6 +186,22 @@ __device__ __forceinline__ void store_tiles(std::uint32_t tiles, const float (&d
   const std::uint32_t first = tile_address(tiles, 16 * at.warp + at.lane % 16, at.lane / 16);
 #pragma unroll
   for (int k = 0; k < kBlocks / 2; ++k) store_columns(first, d, k);
+}
+
+/// The same, times a factor, as fp16.
+template <int kBlocks>
+__device__ __forceinline__ void store_tiles_f16(std::uint32_t tiles, const float (&d)[4 * kBlocks],
+                                                float factor, const Place& at) {
+  const std::uint32_t first = tile_address(tiles, 16 * at.warp + at.lane % 16, at.lane / 16);
+#pragma unroll
+  for (int k = 0; k < kBlocks / 2; ++k) {
+    const auto pair = [&](int i) {
+      return pack_f16(factor * d[8 * k + i], factor * d[8 * k + i + 1]);
+    };
+    stmatrix_x4((first ^ static_cast<std::uint32_t>(k % 4 << 5)) +
+                    static_cast<std::uint32_t>(k / 4 * kTileBytes),
+                pair(0), pair(2), pair(4), pair(6));
+  }
 }
 
 /// Sends a warp's 16 rows of a 64-column result to columns [64 tile, 64 tile + 64) of the rows from

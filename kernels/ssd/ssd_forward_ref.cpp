@@ -1,3 +1,5 @@
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "execution/host_loops.hpp"
@@ -45,7 +47,7 @@ class ForwardChunk {
     x_.load(detail::chunk_block(sizes_, inputs_.x, chunk_, head, sizes_.head_dim));
     multiply(Transpose::no, mixing_, Transpose::no, x_, y_);
     add(x_, nullptr, static_cast<A>(inputs_.d[head]));
-    if (decay[0] != A{0}) {
+    if (decay[0] != A{0} && (chunk_ > 0 || inputs_.initial_state != nullptr)) {
       const Matrix<const A> state = workspace_.state(chunk_, head);
       multiply(Transpose::no, c_, Transpose::yes, state, from_state_);
       detail::decay_from_entry(decay, count_, row_.data());
@@ -87,12 +89,19 @@ class ForwardChunk {
 
 template <class S>
 void ssd_forward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
-                     Accumulation<S>* workspace) {
+                     Accumulation<S>* workspace, const SsdFinal<S>& final) {
   using A = Accumulation<S>;
   const SsdSizes sizes(shape, inputs.x.rows);
   const SsdWorkspace<A> room(sizes, workspace);
   detail::ssd_steps(sizes, inputs, room);
-  detail::ssd_states(sizes, inputs, room);
+  detail::ssd_states(sizes, inputs, room, final.state);
+  if (final.total_decay != nullptr) {
+    for (std::int64_t head = 0; head < sizes.heads; ++head) {
+      const A* decay = room.decays(head);
+      final.total_decay[head] =
+          std::accumulate(decay, decay + sizes.tokens, A{1}, std::multiplies<A>());
+    }
+  }
   const Matrix<S> out{y, sizes.tokens, inputs.x.columns, inputs.x.columns};
   execution::host_for_each(sizes.chunks * sizes.groups, [&](std::int64_t index) {
     const std::int64_t group = index % sizes.groups;
@@ -102,8 +111,9 @@ void ssd_forward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
   });
 }
 
-#define STOWAGE_INSTANTIATE(S) \
-  template void ssd_forward_ref(const SsdShape&, const SsdInputs<S>&, S*, Accumulation<S>*);
+#define STOWAGE_INSTANTIATE(S)                                                              \
+  template void ssd_forward_ref(const SsdShape&, const SsdInputs<S>&, S*, Accumulation<S>*, \
+                                const SsdFinal<S>&);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

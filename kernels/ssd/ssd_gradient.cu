@@ -1,7 +1,7 @@
 // Backward of the scan: persistent blocks, a tile is one chunk of 64 tokens and one group, all its
 // units in turn.
 //
-// With S the state before the chunk, G the adjoint after it (both from ssd_states.cu, bf16 tiles),
+// With S the state before the chunk, G the adjoint after it (both from ssd_states.cu, fp16 tiles),
 // a the chunk's running log decay, L_ij = 2^(a_i - a_j) for j <= i of one document, e_i = 2^(a_i)
 // and o_j = 2^(a_63 - a_j) zero where a document ends in between, CB = C B^T, dM = dY X^T:
 //   dX_j = dt_j (o_j B_j G + sum_i L_ij CB_ij dY_i) + D dY_j
@@ -18,13 +18,13 @@
 // the scans over tokens. Warpgroup 1: what lies inside the chunk, transposed (rows j), so that M^T
 // and dCB^T are A operands in registers, and dX. Warpgroup 2: dB and dC, whose sums over the
 // group's units stay in its registers to the end: no partial sums in memory, no atomics, one order.
-// fp32 sums, bf16 operands. Cost per token and unit: 2 (128 + 5 N) 64 flops; bytes: 3 * 128 for X,
-// dY, dX and 4 N for the two states. Deterministic.
-// Limits: memory (the states are half of the bytes), then the chain of warpgroup 1, of which a
-// third is elements above the diagonal; B and C of the next tile wait for the end of this one. A
-// group with many units and few chunks fills the GPU badly. The states are rounded to bf16 at every
-// 64 tokens, which the gradient of A feels most. Next: states at every second chunk, see
-// ssd_states.cu; rows j in an order that gives each warp equally many pairs below the diagonal.
+// fp32 sums, bf16 operands but for S and G, which are rounded at every 64 tokens, what the gradient
+// of A feels most: they are fp16, each scaled by a power of two, and what they meet, X, dY and B,
+// becomes fp16 on the way, its rows scaled to one magnitude: 11 digits instead of 8.
+// Cost per token and unit: 2 (128 + 5 N) 64 flops; bytes: 3 * 128 for X, dY, dX and 4 N for the two
+// states. Deterministic.
+// Limits: memory (3.8 of 4.1 TB/s; the states are half of the bytes). Next: states at every second
+// chunk, see ssd_states.cu; or S made here, by some blocks for the others, so that it stays in L2.
 
 #include <algorithm>
 
@@ -35,6 +35,8 @@ namespace stowage::kernels::ssd {
 namespace {
 
 using namespace gradient_frame;
+
+constexpr int kStateSteps = 2;  ///< K steps of a product with an image at once
 
 /// Issues d = (accumulate d) + A B with both operands row by row along K.
 template <int kK>
@@ -48,6 +50,54 @@ __device__ __forceinline__ void issue_rows(float (&d)[32], const std::byte* a, c
     Wgmma<64>::ss<0, 0>(d, advance(da, offset), advance(db, offset), k > 0);
   }
   wgmma_commit_group();
+}
+
+/// The same for fp16.
+template <int kK>
+__device__ __forceinline__ void issue_rows_f16(float (&d)[32], const std::byte* a,
+                                               const std::byte* b) {
+  const std::uint64_t da = k_major<Swizzle::b128>(a);
+  const std::uint64_t db = k_major<Swizzle::b128>(b);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < kK / kKStep; ++k) {
+    const std::uint32_t offset = (k / 4) * kTileBytes + (k % 4) * kKMajorStep;
+    Wgmma<64>::ss_f16<0, 0>(d, advance(da, offset), advance(db, offset), k > 0);
+  }
+  wgmma_commit_group();
+}
+
+/// Leaves B in fp16 with rows scaled to one magnitude, and what undoes that: the partner of the
+/// images. Two threads a row; a copy has its original's place in the tile.
+template <int kState>
+__device__ __forceinline__ void convert_b(std::byte* shared, const Place& at) {
+  using L = Layout<kState>;
+  constexpr int kPieces = kState / 16;  // of 16 bytes
+  const int row = at.thread / 2, half = at.thread % 2;
+  const int first = kState == 128 ? half * kTileBytes + row * 128 : row * 128 + half * 64;
+  const auto piece = [&](int k) { return first + (k + row) % kPieces * 16; };  // spreads the banks
+  const std::byte* from = shared + L::kBOffset;
+  std::uint32_t largest = 0;
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) {
+    const uint4 v = *reinterpret_cast<const uint4*>(from + piece(k));
+    largest = __vmaxu2(largest, __vmaxu2(__vmaxu2(v.x & 0x7FFF7FFFU, v.y & 0x7FFF7FFFU),
+                                         __vmaxu2(v.z & 0x7FFF7FFFU, v.w & 0x7FFF7FFFU)));
+  }
+  largest = max(largest << 16, largest & 0xFFFF0000U);
+  largest = max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
+  const HalfScale scale(largest);
+  if (half == 0) reinterpret_cast<float*>(shared + L::kRowScaleOffset)[row] = scale.inverse;
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) {
+    const uint4 v = *reinterpret_cast<const uint4*>(from + piece(k));
+    const auto convert = [&](std::uint32_t pair) {
+      return pack_f16(scale.factor * unpack_low(pair), scale.factor * unpack_high(pair));
+    };
+    *reinterpret_cast<uint4*>(shared + L::kHalfOffset + piece(k)) =
+        make_uint4(convert(v.x), convert(v.y), convert(v.z), convert(v.w));
+  }
+  fence_proxy_async();
 }
 
 /// Zeroes the pairs (row j, column i) of different documents or with i < j.
@@ -128,6 +178,9 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
 #pragma unroll
   for (float& value : dcb) value = 0;
   wgmma_wait_group<0>();
+  named_barrier_sync(kInsideBarrier, 128);  // all are done with the tile before
+  convert_b<kState>(shared, at);
+  named_barrier_sync(kInsideBarrier, 128);
   mask(cb, end0, end1, at);
   const float2 own = take_diagonal(cb, at);  // C_j B_j, apart: see above
 
@@ -150,7 +203,7 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
     std::uint32_t m[16];
     float column0 = 0, column1 = 0;
     float rows[16];
-    issue_rows<kState>(dx, b, g);
+    issue_rows_f16<kState>(dx, shared + L::kHalfOffset, g);
     const float dt0 = factors[kStep + at.row], dt1 = factors[kStep + at.row + 8];
     const float log0 = factors[kLog + at.row], log1 = factors[kLog + at.row + 8];
 #pragma unroll
@@ -174,7 +227,10 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
       }
     }
     const float2 skips = diagonal(dm, at);
-    const float o0 = factors[kOut + at.row], o1 = factors[kOut + at.row + 8];
+    const float scale = factors[kScale + 1];
+    const auto* row_scales = reinterpret_cast<const float*>(shared + L::kRowScaleOffset);
+    const float o0 = factors[kOut + at.row] * (row_scales[at.row] * scale);
+    const float o1 = factors[kOut + at.row + 8] * (row_scales[at.row + 8] * scale);
     wgmma_wait_group<0>();
     RingPosition<kStages> after = ring;  // the next unit's dM runs beside the rest of this one
     if (u + 1 < p.sizes.group_units) after.next();
@@ -208,13 +264,12 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
       v.diagonal[at.row] = skips.x * own.x;
       v.diagonal[at.row + 8] = skips.y * own.y;
     }
-    __syncwarp();
-    if (at.lane == 0) mbarrier_arrive(&barriers->vectors_full[ring.stage]);
+    mbarrier_arrive(&barriers->vectors_full[ring.stage]);
     std::uint32_t pairs[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) load_rows(pairs[k], shared_address(dy), k, at);
     wgmma_wait_group<0>();
-    if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    mbarrier_arrive(&barriers->empty[ring.stage]);
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
       const float dt = (i & 2) ? dt1 : dt0;
@@ -225,26 +280,67 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
     }
     send_rows(staging, dx, &p.dxbc, unit, chunk * kChunk, at);
   }
-  if (at.lane == 0) mbarrier_arrive(&barriers->group_empty);
+  mbarrier_arrive(&barriers->group_empty);
   mask(dcb, end0, end1, at);
   store_tiles<8>(shared_address(shared + L::kPairOffset), dcb, at);
   fence_proxy_async();
   named_barrier_arrive(kPairBarrier, 256);
 }
 
-/// Issues d = A B, A row by row along K, B (a state) with K along its rows.
-template <int kState>
-__device__ __forceinline__ void issue_state(float (&d)[kState / 2], const std::byte* a,
-                                            const std::byte* b) {
-  const std::uint64_t da = k_major<Swizzle::b128>(a);
-  const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
-  wgmma_fence();
+/// The scales of rows row and row + 8 of a tile of bf16.
+struct RowScales {
+  float factor[2];
+
+  __device__ __forceinline__ RowScales(const std::byte* tile, const Place& at) {
+    std::uint32_t largest[2] = {0, 0};  // by pairs
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    Wgmma<kState>::template ss<0, 1>(d, advance(da, k * kKMajorStep), advance(db, k * kMnMajorStep),
-                                     k > 0);
+    for (int k = 0; k < 4; ++k) {
+      std::uint32_t pairs[4];
+      load_rows(pairs, shared_address(tile), k, at);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        largest[i % 2] = __vmaxu2(largest[i % 2], pairs[i] & 0x7FFF7FFFU);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      std::uint32_t bits = max(largest[h] << 16, largest[h] & 0xFFFF0000U);
+      bits = max(bits, __shfl_xor_sync(0xFFFFFFFFU, bits, 1));
+      bits = max(bits, __shfl_xor_sync(0xFFFFFFFFU, bits, 2));
+      factor[h] = HalfScale(bits).factor;
+    }
   }
-  wgmma_commit_group();
+  __device__ __forceinline__ float inverse(int h) const { return power_inverse(factor[h]); }
+};
+
+/// d = A B: A a tile of bf16, taken as fp16 with scaled rows; B, an image, has K along its rows.
+/// In two steps, as the sums beside d leave few registers.
+template <int kState>
+__device__ __forceinline__ void multiply_state(float (&d)[kState / 2], const std::byte* tile,
+                                               const RowScales& scales, const std::byte* b,
+                                               const Place& at) {
+  const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
+#pragma unroll
+  for (int step = 0; step < 4; step += kStateSteps) {
+    std::uint32_t a[kStateSteps][4];
+#pragma unroll
+    for (int k = 0; k < kStateSteps; ++k) {
+      load_rows(a[k], shared_address(tile), step + k, at);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float factor = scales.factor[i % 2];
+        a[k][i] = pack_f16(factor * unpack_low(a[k][i]), factor * unpack_high(a[k][i]));
+      }
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kStateSteps; ++k) {
+      Wgmma<kState>::template rs_f16<1>(d, a[k][0], a[k][1], a[k][2], a[k][3],
+                                        advance(db, (step + k) * kMnMajorStep), step + k > 0);
+    }
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+  }
 }
 
 /// sum += factor t by rows, and the rows' products of t with the tiles of a (64, N) matrix.
@@ -297,7 +393,6 @@ template <int kState>
 __device__ void across(const GradientParameters& p, const Tile& tile, RingPosition<kStages>& ring,
                        std::byte* shared, const Place& at) {
   using L = Layout<kState>;
-  const int chunk = tile.chunk(), group = tile.group();
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
   const std::byte* b = shared + L::kBOffset;
@@ -318,23 +413,24 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
         reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     float t[kState / 2];
-    issue_state<kState>(t, dy, s);
-    const float in0 = factors[kIn + at.row], in1 = factors[kIn + at.row + 8];
+    const RowScales dy_scales(dy, at);
+    multiply_state<kState>(t, dy, dy_scales, s, at);
+    const float in0 = factors[kIn + at.row] * (dy_scales.inverse(0) * factors[kScale]);
+    const float in1 = factors[kIn + at.row + 8] * (dy_scales.inverse(1) * factors[kScale]);
     float sum0, sum1;
-    wgmma_wait_group<0>();
     add_product<kState>(dc, sum0, sum1, t, c, in0, in1, at);
-    issue_state<kState>(t, x, g);
-    const float out0 = factors[kOut + at.row], out1 = factors[kOut + at.row + 8];
-    const float weight0 = factors[kStep + at.row] * out0;
-    const float weight1 = factors[kStep + at.row + 8] * out1;
     mbarrier_wait(&barriers->vectors_empty[ring.stage], ring.parity ^ 1U);
     put_rows(vectors[ring.stage].in, in0 * sum0, in1 * sum1, at);
-    wgmma_wait_group<0>();
-    if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    const RowScales x_scales(x, at);
+    multiply_state<kState>(t, x, x_scales, g, at);
+    const float out0 = factors[kOut + at.row] * (x_scales.inverse(0) * factors[kScale + 1]);
+    const float out1 = factors[kOut + at.row + 8] * (x_scales.inverse(1) * factors[kScale + 1]);
+    const float weight0 = factors[kStep + at.row] * out0;
+    const float weight1 = factors[kStep + at.row + 8] * out1;
+    mbarrier_arrive(&barriers->empty[ring.stage]);
     add_product<kState>(db, sum0, sum1, t, b, weight0, weight1, at);
     put_rows(vectors[ring.stage].out, out0 * sum0, out1 * sum1, at);
-    __syncwarp();
-    if (at.lane == 0) mbarrier_arrive(&barriers->vectors_full[ring.stage]);
+    mbarrier_arrive(&barriers->vectors_full[ring.stage]);
   }
 
   named_barrier_sync(kPairBarrier, 256);
@@ -356,7 +452,8 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
   }
   wgmma_commit_group();
   wgmma_wait_group<0>();
-  if (at.lane == 0) mbarrier_arrive(&barriers->group_empty);
+  mbarrier_arrive(&barriers->group_empty);
+  const int chunk = tile.chunk(), group = tile.group();
   send_columns<kState>(p, db, p.sizes.b_column + group * kState, chunk, staging, at);
   send_columns<kState>(p, dc, p.sizes.c_column + group * kState, chunk, staging, at);
 }
@@ -370,12 +467,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(&barriers->full[i], 1);
-      mbarrier_init(&barriers->empty[i], 8 + kHelpers);
-      mbarrier_init(&barriers->vectors_full[i], 8 + 2);
-      mbarrier_init(&barriers->vectors_empty[i], 1);
+      mbarrier_init(&barriers->empty[i], 32 * (8 + kHelpers));
+      mbarrier_init(&barriers->vectors_full[i], 32 * 8 + 2);
+      mbarrier_init(&barriers->vectors_empty[i], 32);
     }
     mbarrier_init(&barriers->group_full, 1);
-    mbarrier_init(&barriers->group_empty, 8);
+    mbarrier_init(&barriers->group_empty, 32 * 8);
     mbarrier_init_fence();
   }
   griddepcontrol_launch_dependents();
@@ -384,7 +481,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Tile tile(p.sizes);
   RingPosition<kStages> ring;
   if (threadIdx.x < 128) {
-    setmaxnreg_dec<56>();
+    setmaxnreg_dec<40>();
     if (threadIdx.x == 0) {
       for (; tile.valid(); tile.next()) load_tile<kState>(p, tile, ring, shared);
     } else if (threadIdx.x >= 64) {
@@ -394,12 +491,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (; tile.valid(); tile.next()) scan_tokens<kState>(p, tile, ring, shared);
     }
   } else if (threadIdx.x < 256) {
-    setmaxnreg_inc<224>();
+    setmaxnreg_inc<232>();
     const Place at;
     for (; tile.valid(); tile.next()) inside<kState>(p, tile, ring, shared, at);
     finish_sends(at);
   } else {
-    setmaxnreg_inc<224>();
+    setmaxnreg_inc<232>();
     const Place at;
     for (; tile.valid(); tile.next()) across<kState>(p, tile, ring, shared, at);
     finish_sends(at);

@@ -11,11 +11,13 @@ namespace stowage::kernels::ssd::gradient_frame {
 
 inline constexpr int kStages = 3;
 inline constexpr int kThreads = 384;
-inline constexpr int kHelpers = 3;                ///< warps 1 to 3: scans over tokens, <G, S>
-inline constexpr int kFactorFloats = 4 * kChunk;  ///< rows in, log, step, out
+inline constexpr int kHelpers = 3;             ///< warps 1 to 3: scans over tokens, <G, S>
+inline constexpr int kRowFloats = 4 * kChunk;  ///< rows in, log, step, out
 inline constexpr int kIn = 0, kLog = kChunk, kStep = 2 * kChunk, kOut = 3 * kChunk;
+inline constexpr int kScale = kRowFloats;  ///< then the scales of S and G
+inline constexpr int kFactorFloats = kRowFloats + kScaleFloats;
 inline constexpr int kStagingBytes = 2048;
-inline constexpr int kPairBarrier = 1;
+inline constexpr int kPairBarrier = 1, kInsideBarrier = 2;
 inline constexpr int kRecentChunks = 8;
 
 /// What the warpgroups hand to the helper for one unit, by token.
@@ -36,11 +38,14 @@ struct Layout {
   static constexpr int kBOffset = kStages * kStageTiles * kTileBytes;
   static constexpr int kCOffset = kBOffset + kStateTiles * kTileBytes;
   static constexpr int kPairOffset = kCOffset + kStateTiles * kTileBytes;  ///< dCB^T
-  static constexpr int kStagingOffset = kPairOffset + kTileBytes;
+  static constexpr int kHalfOffset = kPairOffset + kTileBytes;  ///< B in fp16, rows scaled
+  static constexpr int kStagingOffset = kHalfOffset + kStateTiles * kTileBytes;
   static constexpr int kFactorOffset = kStagingOffset + 8 * kStagingBytes;
   static constexpr int kVectorOffset =
       kFactorOffset + kStages * kFactorFloats * static_cast<int>(sizeof(float));
-  static constexpr int kBarrierOffset = kVectorOffset + kStages * static_cast<int>(sizeof(Vectors));
+  static constexpr int kRowScaleOffset =  ///< of the rows of B
+      kVectorOffset + kStages * static_cast<int>(sizeof(Vectors));
+  static constexpr int kBarrierOffset = kRowScaleOffset + kChunk * static_cast<int>(sizeof(float));
   static constexpr int kBytes = kBarrierOffset + (4 * kStages + 2) * 8;
   static constexpr int kLoadBytes =
       kStageTiles * kTileBytes + kFactorFloats * static_cast<int>(sizeof(float));
@@ -54,20 +59,17 @@ struct Barriers {
 /// The tiles of a persistent block, (chunk, group) with groups fastest. The first chunks are those
 /// of which the state pass wrote the states, or the adjoints, last: they are still in L2.
 struct Tile {
-  int index, count, groups, chunks;
+  const Sizes& sizes;  // not copied: registers are few
+  int index = static_cast<int>(blockIdx.x);
   std::uint32_t parity = 0;  ///< of the tile's use of B and C
-  __device__ explicit Tile(const Sizes& s)
-      : index(static_cast<int>(blockIdx.x)),
-        count(s.chunks * s.groups),
-        groups(s.groups),
-        chunks(s.chunks) {}
-  __device__ bool valid() const { return index < count; }
-  __device__ int chunk() const {
-    const int chunk = index / groups + max(chunks - kRecentChunks, 0);
-    return chunk < chunks ? chunk : chunk - chunks;
+  __device__ __forceinline__ explicit Tile(const Sizes& s) : sizes(s) {}
+  __device__ __forceinline__ bool valid() const { return index < sizes.chunks * sizes.groups; }
+  __device__ __forceinline__ int chunk() const {
+    const int chunk = index / sizes.groups + max(sizes.chunks - kRecentChunks, 0);
+    return chunk < sizes.chunks ? chunk : chunk - sizes.chunks;
   }
-  __device__ int group() const { return index % groups; }
-  __device__ void next() {
+  __device__ __forceinline__ int group() const { return index % sizes.groups; }
+  __device__ __forceinline__ void next() {
     index += static_cast<int>(gridDim.x);
     parity ^= 1U;
   }
@@ -95,15 +97,18 @@ __device__ void load_unit(const GradientParameters& p, int chunk, int unit, std:
   mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
   load_tiles(tiles, &p.x, barrier, unit * kPart, token, CachePolicy::evict_first);
   load_tiles(tiles + kTileBytes, &p.dy, barrier, unit * kPart, token, CachePolicy::evict_first);
-  bulk_load(tiles + 2 * kTileBytes, static_cast<const __nv_bfloat16*>(p.states) + image,
-            image_bytes, barrier, CachePolicy::evict_first);
+  bulk_load(tiles + 2 * kTileBytes, static_cast<const __half*>(p.states) + image, image_bytes,
+            barrier, CachePolicy::evict_first);
   bulk_load(tiles + (2 + L::kStateTiles) * kTileBytes,
-            static_cast<const __nv_bfloat16*>(p.adjoints) + image, image_bytes, barrier,
+            static_cast<const __half*>(p.adjoints) + image, image_bytes, barrier,
             CachePolicy::evict_first);
   const float* record =
       p.records +
       (static_cast<std::int64_t>(chunk) * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats;
-  bulk_load(factors, record + kRowIn * kChunk, kFactorFloats * sizeof(float), barrier);
+  bulk_load(factors, record + kRowIn * kChunk, kRowFloats * sizeof(float), barrier);
+  bulk_load(factors + kScale,
+            p.scales + (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kScaleFloats,
+            kScaleFloats * sizeof(float), barrier);
 }
 
 /// B and C of a later tile to L2: they are loaded only when the tile before is done.
@@ -143,24 +148,25 @@ __device__ void load_tile(const GradientParameters& p, const Tile& tile,
 }
 
 __device__ __forceinline__ float dot8(const uint4& a, const uint4& b) {
-  float sum = unpack_low(a.x) * unpack_low(b.x);
-  sum += unpack_high(a.x) * unpack_high(b.x);
-  sum += unpack_low(a.y) * unpack_low(b.y);
-  sum += unpack_high(a.y) * unpack_high(b.y);
-  sum += unpack_low(a.z) * unpack_low(b.z);
-  sum += unpack_high(a.z) * unpack_high(b.z);
-  sum += unpack_low(a.w) * unpack_low(b.w);
-  sum += unpack_high(a.w) * unpack_high(b.w);
+  float sum = 0;
+  const auto add = [&](std::uint32_t left, std::uint32_t right) {
+    const float2 l = unpack_f16(left), r = unpack_f16(right);
+    sum += l.x * r.x;
+    sum += l.y * r.y;
+  };
+  add(a.x, b.x);
+  add(a.y, b.y);
+  add(a.z, b.z);
+  add(a.w, b.w);
   return sum;
 }
 
 /// Sums over tokens of one unit: the gradient of dt, and the chunk's share of dA and dD. One warp,
 /// two tokens a lane.
 __device__ inline void finish_unit(const GradientParameters& p, const Vectors& v, float2 dt,
-                                   float decay, int chunk, int unit, int head, int lane) {
+                                   float decay, int chunk, int unit, int lane) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
   const int t = 2 * lane;
-  const float a = -expf(parameter(p.a_log, head, p.bf16_parameters));
   const float2 column = *reinterpret_cast<const float2*>(v.column + t);
   const float2 out = *reinterpret_cast<const float2*>(v.out + t);
   const float2 in = *reinterpret_cast<const float2*>(v.in + t);
@@ -191,6 +197,7 @@ __device__ inline void finish_unit(const GradientParameters& p, const Vectors& v
   const float through = decay * (v.through[0] + v.through[1]);
   const float da0 = through + (later + rows.y + rows.x) + prefix;
   const float da1 = through + (later + rows.y) + (prefix + dt.x * out.x);
+  const float a = -expf(parameter(p.a_log, unit / p.sizes.parts, p.bf16_parameters));
   float2 step = make_float2(a * da0 + (column.x + diagonal.x) + out.x,
                             a * da1 + (column.y + diagonal.y) + out.y);
   float sum_bias = 0;
@@ -222,20 +229,17 @@ __device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const auto* vectors = reinterpret_cast<const Vectors*>(shared + L::kVectorOffset);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  Head head(p.sizes, tile.group());
-  for (int u = 0; u < p.sizes.group_units; ++u, ring.next(), head.next(p.sizes)) {
+  for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     const float* factors =
         reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
     const float2 dt = *reinterpret_cast<const float2*>(factors + kStep + 2 * lane);
     const float decay = factors[kIn + kChunk - 1];
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    mbarrier_arrive(&barriers->empty[ring.stage]);
     mbarrier_wait(&barriers->vectors_full[ring.stage], ring.parity);
     finish_unit(p, vectors[ring.stage], dt, decay, tile.chunk(),
-                tile.group() * p.sizes.group_units + u, head.index, lane);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&barriers->vectors_empty[ring.stage]);
+                tile.group() * p.sizes.group_units + u, lane);
+    mbarrier_arrive(&barriers->vectors_empty[ring.stage]);
   }
 }
 
@@ -259,9 +263,11 @@ __device__ void multiply_states(const GradientParameters& p, int half, RingPosit
       sums[0] += dot8(s[i], g[i]);
       sums[1] += dot8(s[i + 32], g[i + 32]);
     }
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
-    const float sum = lanes_sum<32>(sums[0] + sums[1]);
+    const float* scales = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
+                          ring.stage * kFactorFloats + kScale;
+    const float scale = scales[0] * scales[1];
+    mbarrier_arrive(&barriers->empty[ring.stage]);
+    const float sum = scale * lanes_sum<32>(sums[0] + sums[1]);
     mbarrier_wait(&barriers->vectors_empty[ring.stage], ring.parity ^ 1U);
     if (lane == 0) {
       vectors[ring.stage].through[half] = sum;

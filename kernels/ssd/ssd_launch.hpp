@@ -30,6 +30,10 @@ enum Row : int {
 };
 inline constexpr int kRecordFloats = kRows * kChunk;
 
+/// Per chunk and unit: the powers of two that the images of S and G are to be multiplied with; 16
+/// bytes, which the copy engine can move.
+inline constexpr int kScaleFloats = 4;
+
 /// Sizes that all kernels share. A unit is 64 columns of X of one head; its state is 64 x N.
 struct Sizes {
   int tokens = 0;
@@ -77,7 +81,7 @@ struct StatesDirection {
   float* total_decay = nullptr;       ///< (H), or nullptr
   float* partials = nullptr;          ///< (segments, units, 64 N) fp32 in fragment order
   float* through = nullptr;           ///< (segments, heads): decay over a segment, 0 at a boundary
-  void* images = nullptr;             ///< (chunks, units, 64 N) bf16 tiles
+  void* images = nullptr;             ///< (chunks, units, 64 N) fp16 tiles, scaled
 };
 
 struct StatesParameters {
@@ -85,12 +89,13 @@ struct StatesParameters {
   int state = 0;
   int directions = 1;
   StatesDirection direction[2];
+  float* scales = nullptr;  ///< (chunks, units, kScaleFloats): of the images of both directions
   const float* records = nullptr;
   const Span* spans = nullptr;
 };
 /// Segment-local states at the far edge of every segment that has a successor.
 cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream);
-/// The state before every chunk (its adjoint after it) as bf16 operand tiles.
+/// The state before every chunk (its adjoint after it) as fp16 operand tiles.
 cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream);
 
 struct ScanParameters {
@@ -121,6 +126,7 @@ struct GradientParameters {
   const Span* spans = nullptr;
   const void* states = nullptr;  ///< images of the state and of its adjoint
   const void* adjoints = nullptr;
+  const float* scales = nullptr;  ///< what an element of each is a multiple of
   const void* a_log = nullptr;
   const void* d = nullptr;
   bool bf16_parameters = false;

@@ -25,20 +25,26 @@ Step<Accumulation<S>> step_of(const SsdShape& shape, const SsdInputs<S>& inputs,
   const A softplus = std::max(raw, A{0}) + std::log1p(std::exp(-std::abs(raw)));
   const A dt =
       std::min(std::max(softplus, static_cast<A>(shape.dt_min)), static_cast<A>(shape.dt_max));
-  if (t == 0 || inputs.seq_idx[t] != inputs.seq_idx[t - 1]) return {dt, A{0}};
+  if (t > 0 && inputs.seq_idx[t] != inputs.seq_idx[t - 1]) return {dt, A{0}};
   return {dt, std::exp(-dt * std::exp(static_cast<A>(inputs.a_log[head])))};
 }
 
 }  // namespace
 
 template <class S>
-void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y) {
+void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
+                        const SsdFinal<S>& final) {
   using A = Accumulation<S>;
+  const std::int64_t size = shape.head_dim * shape.state;
   for (std::int64_t head = 0; head < shape.heads; ++head) {
     const std::int64_t group = head / (shape.heads / shape.groups);
-    std::vector<A> state(static_cast<std::size_t>(shape.head_dim * shape.state), A{0});
+    std::vector<A> state(static_cast<std::size_t>(size), A{0});
+    if (inputs.initial_state != nullptr)
+      std::copy_n(inputs.initial_state + head * size, size, state.begin());
+    A total{1};
     for (std::int64_t t = 0; t < inputs.x.rows; ++t) {
       const auto [dt, decay] = step_of(shape, inputs, t, head);
+      total *= decay;
       const S* b = inputs.b.row(t) + group * shape.state;
       const S* c = inputs.c.row(t) + group * shape.state;
       for (std::int64_t p = 0; p < shape.head_dim; ++p) {
@@ -52,11 +58,16 @@ void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y)
         y[(t * shape.heads + head) * shape.head_dim + p] = static_cast<S>(sum);
       }
     }
+    if (final.state != nullptr) std::ranges::copy(state, final.state + head * size);
+    if (final.total_decay != nullptr) final.total_decay[head] = total;
   }
 }
 
-template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<double>&, double*);
-template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<float>&, float*);
-template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<Bf16>&, Bf16*);
+#define STOWAGE_INSTANTIATE(S) \
+  template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<S>&, S*, const SsdFinal<S>&);
+STOWAGE_INSTANTIATE(double)
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
 
 }  // namespace stowage::kernels

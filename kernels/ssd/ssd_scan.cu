@@ -16,9 +16,11 @@
 // 128) and CB fits in registers. Segments of a sequence run at the same time from states that
 // ssd_states.cu made.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
-// Deterministic. Limits: the chain CB, exponentials, products, store of the output warpgroups; 96
-// registers leave it little overlap. Next: CB made once a block and shared in fp32, which frees
-// registers for the products of two units in flight.
+// Deterministic. Limits: the chain CB, exponentials, products, store of the output warpgroups, to
+// which 96 registers leave little overlap; and w X as two bf16, without which y's errors were above
+// those of other kernels: a sixth of the time, as 160 registers allow one product at a time. Next:
+// two bf16 for the later half of a chunk only, where weights are large; CB made once a block and
+// shared in fp32, which frees registers for the products of two units in flight.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/setmaxnreg.cuh"
@@ -214,8 +216,8 @@ __device__ __forceinline__ void copy_state(const float (&s)[kState / 2], std::by
   if (at.lane == 0) mbarrier_arrive(copied);
 }
 
-/// s = 2^(a_63) s + (w X)^T B, 16 tokens at a time: the states leave few registers, and this
-/// warpgroup has time.
+/// s = 2^(a_63) s + (w X)^T B, w X as two bf16, 16 tokens of one of them at a time: the states
+/// leave few registers.
 template <int kState>
 __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::byte* x,
                                              const std::byte* b, const float* factors,
@@ -224,10 +226,11 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
 #pragma unroll
   for (float& value : s) value *= decay;
   const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
-#pragma unroll 2
-  for (int k = 0; k < kChunk / kKStep; ++k) {
+#pragma unroll 1
+  for (int step = 0; step < 2 * kChunk / kKStep; ++step) {
+    const int k = step / 2;
     std::uint32_t a[4];
-    load_transposed_scaled(a, shared_address(x), factors + kRowWeight * kChunk, k, at);
+    load_transposed_half(a, step % 2 != 0, shared_address(x), factors + kRowWeight * kChunk, k, at);
     wgmma_fence();
     Wgmma<kState>::template rs<1>(s, a[0], a[1], a[2], a[3], advance(db, k * kMnMajorStep), 1);
     wgmma_commit_group();
@@ -264,7 +267,7 @@ __device__ void run_states(const ScanParameters& p, const Block& block, std::byt
     mbarrier_wait(&barriers->read[v], i % 2);
     copy_state<kState>(s0, copy0, &barriers->copied[v], at);
     update_state<kState>(s1, x + kTileBytes, b, factors + kFactorFloats, at);
-    if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    mbarrier_arrive(&barriers->empty[ring.stage]);
     mbarrier_wait(&barriers->read[v + 1], i % 2);
     copy_state<kState>(s1, copy1, &barriers->copied[v + 1], at);
   }
@@ -349,9 +352,7 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
     issue_product<kState>(cb, next, next + L::kStateTiles * kTileBytes);
     write_y(p, y, x, block.unit(p.sizes, u), barriers->skips[u], block.valid(p.sizes, u),
             token_of(block, i), staging, at);
-    if (at.lane == 0 && step % kPairUnits == kPairUnits - 1) {
-      mbarrier_arrive(&barriers->empty[stage]);
-    }
+    if (step % kPairUnits == kPairUnits - 1) mbarrier_arrive(&barriers->empty[stage]);
     wgmma_wait_group<0>();
   }
   finish_sends(at);
@@ -366,7 +367,7 @@ __global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ Scan
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(&barriers->full[i], 1);
-      mbarrier_init(&barriers->empty[i], kThreads / 32);
+      mbarrier_init(&barriers->empty[i], kThreads);
     }
     for (int u = 0; u < kUnits; ++u) {
       mbarrier_init(&barriers->copied[u], 4);

@@ -67,7 +67,7 @@ __device__ void make_steps(const SimpleScan& p, int chunk, int head, Steps& step
       const float raw = element<S>(p.dt.data, t * p.dt.stride + head);
       dt = softplus(raw + element<S>(p.dt_bias, head));
       dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
-      const bool begins = t == 0 || (p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1]);
+      const bool begins = t > 0 && p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1];
       decay = begins ? 0 : expf(-dt * expf(element<S>(p.a_log, head)));
     }
     steps.dt[lane] = dt;
@@ -169,18 +169,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// What enters the chain of states and what leaves it: (heads, head_dim, state), or nullptr; the
+/// decay over all of it, (heads) or nullptr.
+struct Ends {
+  const float* entering;
+  float* leaving;
+  float* total_decay;
+};
+
 /// Turns what chunks add into the state before each (the adjoint after each), in place; a thread an
 /// element. Loads run ahead of the chain, eight chunks at a time.
 template <bool kReverse>
 __global__ void __launch_bounds__(kThreads)
-    scan_states(const SimpleScan p, float* states, const float* through) {
+    scan_states(const SimpleScan p, float* states, const float* through, const Ends ends) {
   constexpr int kAhead = 8;
   const std::int64_t size = static_cast<std::int64_t>(p.heads) * p.state * p.head_dim;
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= size) return;
   const std::int64_t head = at / (static_cast<std::int64_t>(p.state) * p.head_dim);
   const int chunks = (p.tokens + kQ - 1) / kQ;
-  float state = 0;
+  // element (n, column) of the transposed state of a head
+  const std::int64_t within = at % (static_cast<std::int64_t>(p.state) * p.head_dim);
+  const std::int64_t end =
+      (head * p.head_dim + within % p.head_dim) * p.state + within / p.head_dim;
+  float state = ends.entering == nullptr ? 0 : ends.entering[end], total = 1;
   for (int first = 0; first < chunks; first += kAhead) {
     float added[kAhead], decay[kAhead];
 #pragma unroll
@@ -196,8 +208,11 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t chunk = kReverse ? chunks - 1 - first - i : first + i;
       states[chunk * size + at] = state;
       state = decay[i] * state + added[i];
+      total *= decay[i];
     }
   }
+  if (ends.leaving != nullptr) ends.leaving[end] = state;
+  if (ends.total_decay != nullptr && within == 0) ends.total_decay[head] = total;
 }
 
 inline unsigned scan_blocks(const SimpleScan& p) {

@@ -25,12 +25,19 @@ struct SimpleScan {
   const void* d = nullptr;
   const void* dt_bias = nullptr;
   const int* seq_idx = nullptr;
-  float* workspace = nullptr;  ///< simple_forward_floats or simple_backward_floats
+  const float* initial_state = nullptr;  ///< (heads, head_dim, state), or nullptr for zero
+  float* workspace = nullptr;            ///< simple_forward_floats or simple_backward_floats
 
   int chunks() const { return (tokens + kSimpleChunk - 1) / kSimpleChunk; }
   std::int64_t states() const {
     return static_cast<std::int64_t>(chunks()) * heads * head_dim * state;
   }
+};
+
+struct SimpleResults {
+  SimpleMatrix y;                ///< (tokens, heads * head_dim) of the storage type
+  float* final_state = nullptr;  ///< (heads, head_dim, state), or nullptr
+  float* total_decay = nullptr;  ///< (heads), or nullptr
 };
 
 struct SimpleGradients {
@@ -39,6 +46,8 @@ struct SimpleGradients {
   float* da_log = nullptr;
   float* dd = nullptr;
   float* ddt_bias = nullptr;
+  const float* dfinal_state = nullptr;  ///< given, or nullptr for zero
+  float* dinitial_state = nullptr;      ///< written, or nullptr
   bool accumulate = false;
 };
 
@@ -49,8 +58,7 @@ std::int64_t simple_backward_floats(const SimpleScan& scan);
 std::int64_t simple_shared_bytes(int head_dim, int state);
 inline constexpr std::int64_t kSimpleSharedLimit = 232448;
 
-/// y (tokens, heads * head_dim) of the storage type.
-cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleMatrix& y,
+cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleResults& results,
                                   cudaStream_t stream);
 cudaError_t launch_simple_backward(const SimpleScan& scan, const SimpleGradients& gradients,
                                    cudaStream_t stream);

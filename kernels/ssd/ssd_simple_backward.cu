@@ -254,11 +254,15 @@ cudaError_t backward(const SimpleScan& p, const SimpleGradients& g, cudaStream_t
     if (status != cudaSuccess) return status;
     status = launch_local_states<S>(p, g.dy, true, adjoints, nullptr, stream);
     if (status != cudaSuccess) return status;
-    scan_states<false><<<scan_blocks(p), kThreads, 0, stream>>>(p, states, through);
-    scan_states<true><<<scan_blocks(p), kThreads, 0, stream>>>(p, adjoints, through);
+    scan_states<false><<<scan_blocks(p), kThreads, 0, stream>>>(
+        p, states, through, {p.initial_state, nullptr, nullptr});
+  }
+  scan_states<true><<<scan_blocks(p), kThreads, 0, stream>>>(
+      p, adjoints, through, {g.dfinal_state, g.dinitial_state, nullptr});
+  if (chunks > 0) {
     const dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(p.groups));
-    status = launch(gradient<S>, grid, shared_floats(p.head_dim, p.state), stream, p, g, states,
-                    adjoints, sums, totals);
+    const cudaError_t status = launch(gradient<S>, grid, shared_floats(p.head_dim, p.state), stream,
+                                      p, g, states, adjoints, sums, totals);
     if (status != cudaSuccess) return status;
   }
   const int threads = p.heads * kSums;

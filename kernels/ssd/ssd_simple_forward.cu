@@ -50,16 +50,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class S>
-cudaError_t forward(const SimpleScan& p, const SimpleMatrix& y, cudaStream_t stream) {
+cudaError_t forward(const SimpleScan& p, const SimpleResults& results, cudaStream_t stream) {
   float* states = p.workspace;
   float* through = states + p.states();
-  cudaError_t status = launch_local_states<S>(p, p.x, false, states, through, stream);
-  if (status != cudaSuccess) return status;
-  scan_states<false><<<scan_blocks(p), kThreads, 0, stream>>>(p, states, through);
+  if (p.tokens > 0) {
+    const cudaError_t status = launch_local_states<S>(p, p.x, false, states, through, stream);
+    if (status != cudaSuccess) return status;
+  }
+  scan_states<false><<<scan_blocks(p), kThreads, 0, stream>>>(
+      p, states, through, {p.initial_state, results.final_state, results.total_decay});
+  if (p.tokens == 0) return cudaGetLastError();
   const dim3 grid(static_cast<unsigned>(p.chunks()), static_cast<unsigned>(p.heads));
   const std::int64_t floats =
       tile_floats(kQ, p.head_dim) + 2 * tile_floats(kQ, p.state) + tile_floats(kQ, kQ);
-  return launch(outputs<S>, grid, floats, stream, p, y, states);
+  return launch(outputs<S>, grid, floats, stream, p, results.y, states);
 }
 
 }  // namespace
@@ -69,11 +73,10 @@ std::int64_t simple_forward_floats(const SimpleScan& scan) {
   return scan.states() + static_cast<std::int64_t>(scan.chunks()) * scan.heads;
 }
 
-cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleMatrix& y,
+cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleResults& results,
                                   cudaStream_t stream) {
-  if (scan.tokens == 0) return cudaSuccess;
-  return scan.bf16 ? simple::forward<__nv_bfloat16>(scan, y, stream)
-                   : simple::forward<float>(scan, y, stream);
+  return scan.bf16 ? simple::forward<__nv_bfloat16>(scan, results, stream)
+                   : simple::forward<float>(scan, results, stream);
 }
 
 }  // namespace stowage::kernels::ssd

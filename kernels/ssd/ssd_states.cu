@@ -4,14 +4,17 @@
 //   adjoint: G <- 2^(a_63) G + sum_t 2^(a_t) dY_t^T C_t                       in reverse order
 //
 // S, G: (64 columns of X) x N, fp32, the accumulators of one warpgroup; w, a: ssd_prepare.cu. The
-// scaled V^T comes from shared memory by transposing loads and is the A operand, U is B as it lies.
+// scaled V^T comes from shared memory by transposing loads and is the A operand, for the tiles as a
+// sum of two bf16, so that no digit of it is lost; U is B as it lies.
 // Two uses: `launch_segment_states` gives every segment's local state at its far edge, so that
 // segments of one sequence can run at the same time; it starts at the last document boundary, or
 // where what came before has decayed by 2^-40, and does nothing where a boundary is on the edge.
-// `launch_chunk_states` leaves the state before (the adjoint after) every chunk as bf16 tiles.
+// `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
+// scaled by a power of two: their rounding is what the gradients of decays feel most.
 // A block: two units of a group (four, without tiles) share U; its first thread issues the bulk
 // loads, three chunks ahead, as a short chain a chunk waits for memory more than for anything else.
-// Cost per token and unit: 256 N flops, 128 + N bytes in, 2 N out for the tiles. Deterministic.
+// Cost per token and unit: 128 N flops, twice for the tiles; 128 + N bytes in, 2 N out for the
+// tiles. Deterministic.
 // Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read).
 // The segment states are a quarter of the forward's time although they read a third of its bytes:
 // heads of long memory make the longest chains, at more than twice the time of their products.
@@ -150,11 +153,22 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
   }
 }
 
+/// The largest magnitude in a warp's part of a state, as the bits of an fp32.
+template <int kState>
+__device__ __forceinline__ std::uint32_t largest_magnitude(const float (&s)[kState / 2]) {
+  float largest = 0;
+#pragma unroll
+  for (const float value : s) largest = fmaxf(largest, fabsf(value));
+  return __reduce_max_sync(0xFFFFFFFFU, __float_as_uint(largest));
+}
+
 template <int kState, bool kImages>
 __device__ void consume(const StatesParameters& p, const StatesDirection& d, const Range& range,
                         int segment, const Units& units, bool valid, std::byte* shared) {
   using L = Layout<kState, kImages>;
   constexpr int kUnits = L::kUnits;
+  __shared__ uint4 maxima_words[kUnits];  // by warp
+  auto* maxima = reinterpret_cast<std::uint32_t(*)[4]>(maxima_words);
   const Place at;
   const int group = at.group;
   const int unit = units[group];
@@ -182,15 +196,20 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
       load_chunk<kState, kImages>(p, d, range, i + L::kStages - 1, units, shared);
     }
     if constexpr (kImages) {
+      const std::uint32_t largest = largest_magnitude<kState>(s);
+      if (at.lane == 0) maxima[group][at.warp] = largest;
       if (at.thread == 0) bulk_wait_group_read<0>();
       named_barrier_sync(1 + group, 128);
-      store_tiles<kState / 8>(shared_address(image), s, at);
+      const uint4 all = *reinterpret_cast<const uint4*>(maxima[group]);
+      const HalfScale scale(max(max(all.x, all.y), max(all.z, all.w)));
+      store_tiles_f16<kState / 8>(shared_address(image), s, scale.factor, at);
       fence_proxy_async();
       named_barrier_sync(1 + group, 128);
       if (at.thread == 0 && valid) {
         const std::int64_t chunk = range.first + i * range.step;
-        auto* to = static_cast<__nv_bfloat16*>(d.images) + (chunk * p.sizes.units + unit) * size;
-        bulk_store(to, image, L::kImageBytes);
+        const std::int64_t index = chunk * p.sizes.units + unit;
+        bulk_store(static_cast<__half*>(d.images) + index * size, image, L::kImageBytes);
+        p.scales[index * kScaleFloats + (d.reverse ? 1 : 0)] = scale.inverse;
         bulk_commit_group();
       }
     }
@@ -199,11 +218,16 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
                            (ring.stage * kUnits + group) * L::kFactorFloats;
     const float decay = factors[L::kFactorFloats - 1];
-    std::uint32_t a[4][4];
+    std::uint32_t a[4][4], rest[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      load_transposed_scaled(a[k], shared_address(tiles) + group * kTileBytes,
-                             factors + (d.reverse ? kChunk : 0), k, at);
+      const float* weights = factors + (d.reverse ? kChunk : 0);
+      const std::uint32_t v = shared_address(tiles) + group * kTileBytes;
+      if constexpr (kImages) {
+        load_transposed_split(a[k], rest[k], v, weights, k, at);
+      } else {
+        load_transposed_scaled(a[k], v, weights, k, at);
+      }
     }
     through *= decay;
 #pragma unroll
@@ -214,10 +238,14 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     for (int k = 0; k < 4; ++k) {
       Wgmma<kState>::template rs<1>(s, a[k][0], a[k][1], a[k][2], a[k][3],
                                     advance(u, k * kMnMajorStep), 1);
+      if constexpr (kImages) {
+        Wgmma<kState>::template rs<1>(s, rest[k][0], rest[k][1], rest[k][2], rest[k][3],
+                                      advance(u, k * kMnMajorStep), 1);
+      }
     }
     wgmma_commit_group();
     wgmma_wait_group<0>();
-    if (at.lane == 0) mbarrier_arrive(&empty[ring.stage]);
+    mbarrier_arrive(&empty[ring.stage]);
   }
 
   if (!valid) return;
@@ -252,7 +280,7 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < L::kStages; ++i) {
       mbarrier_init(&full[i], 1);
-      mbarrier_init(&full[L::kStages + i], L::kThreads / 32);
+      mbarrier_init(&full[L::kStages + i], L::kThreads);
     }
     mbarrier_init_fence();
   }

@@ -6,9 +6,13 @@ $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton an
 imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
 differs.
 Writes one JSON object a line: operator, implementation, shape, every sample in seconds.
+
+With --operands FOLDER it times nothing: it reads the operands that the test ssd_peer_gpu wrote
+there and leaves the peer's results of each chunk length, as fp32, for that test to judge.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -66,6 +70,46 @@ class Problem:
             dt_bias=self.dt_bias, dt_softplus=True)
 
 
+def write_results(peer, folder, chunks):
+    """Runs the peer on the operands of a folder; results go to its subfolders, by chunk length."""
+    sizes = json.loads((folder / "shape.json").read_text())
+    heads, groups, state = sizes["heads"], sizes["groups"], sizes["state"]
+    inner = heads * sizes["head_dim"]
+
+    def read(name, dtype, *shape):
+        values = torch.frombuffer(bytearray((folder / name).read_bytes()), dtype=dtype)
+        return values.cuda().view(1, *shape) if shape else values.cuda()
+
+    xbc = read("xbc.bf16", torch.bfloat16, -1, inner + 2 * groups * state)
+    x, b, c = xbc.split([inner, groups * state, groups * state], dim=-1)
+    x = x.unflatten(-1, (heads, -1))
+    b, c = (v.unflatten(-1, (groups, state)) for v in (b, c))
+    dt = read("dt.bf16", torch.bfloat16, -1, heads)
+    dy = read("dy.bf16", torch.bfloat16, -1, heads, sizes["head_dim"])
+    a = -torch.exp(read("a_log.f32", torch.float32))
+    matrix = (heads, sizes["head_dim"], state)
+    options = {
+        "D": read("d.f32", torch.float32),
+        "dt_bias": read("dt_bias.f32", torch.float32),
+        "initial_states": read("initial_state.f32", torch.float32, *matrix),
+        "seq_idx": read("seq_idx.i32", torch.int32, -1),
+        "dt_softplus": True,
+    }
+    dfinal = read("dfinal_state.f32", torch.float32, *matrix)
+    for chunk in chunks:
+        out = peer._mamba_chunk_scan_combined_fwd(x, dt, a, b, c, chunk, **options)
+        dx, ddt, da, db, dc, dd, _, ddt_bias, dinitial = peer._mamba_chunk_scan_combined_bwd(
+            dy, x, dt, a, b, c, out[0], chunk, dfinal_states=dfinal, **options)
+        results = {"y": out[0], "final_state": out[-1], "dx": dx, "ddt": ddt, "da_log": da * a,
+                   "db": db, "dc": dc, "dd": dd, "ddt_bias": ddt_bias, "dinitial_state": dinitial}
+        target = folder / f"chunk{chunk}"
+        target.mkdir(exist_ok=True)
+        for name, value in results.items():
+            values = value.detach().float().contiguous().cpu()
+            (target / f"{name}.f32").write_bytes(
+                ctypes.string_at(values.data_ptr(), 4 * values.numel()))
+
+
 def time_s(work, samples, flush):
     """Durations of `work` by events, each after the cache was overwritten."""
     taken = []
@@ -92,12 +136,22 @@ def main():
     parser.add_argument("--shape", type=shape_of, action="append", help="B,T,H,P,G,N")
     parser.add_argument("--chunk", type=int, action="append", help="default: 128 and 256")
     parser.add_argument("--samples", type=int, default=50)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, help="JSON lines")
+    parser.add_argument("--operands", type=pathlib.Path, action="append", default=[],
+                        metavar="FOLDER", help="leave results for these operands, time nothing")
     options = parser.parse_args()
+    if not options.out and not options.operands:
+        parser.error("--out or --operands is required")
     root = os.environ.get("STOWAGE_PEER_DIR")
     if not root:
         parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
+    if options.operands:  # one configuration a kernel: tuning for speed would take minutes
+        os.environ.setdefault("MAMBA_DETERMINISTIC", "1")
     peer = import_peer(pathlib.Path(root))
+    for folder in options.operands:
+        write_results(peer, folder, options.chunk or (128, 256))
+    if options.operands:
+        return
     flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     torch.manual_seed(0)
     with options.out.open("w") as out:
