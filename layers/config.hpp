@@ -31,6 +31,7 @@ struct ModelConfig {
     int state = 0;     ///< N
     int chunk = 128;   ///< Q
     int conv_width = 4;
+    bool fused = false;  ///< convolution and scan are one operator; what is between is not saved
     double dt_min = 0;
     double dt_max = 1e30;
 

@@ -14,7 +14,7 @@ Entry conv1d_forward_entry();
 Entry conv1d_backward_entry();
 Entry ssd_forward_entry();
 Entry ssd_backward_entry();
-Entry mixer_entry();
+std::vector<Entry> mixer_entries();
 std::vector<Entry> activation_entries();
 std::vector<Entry> cross_entropy_entries();
 std::vector<Entry> elementwise_entries();

@@ -61,6 +61,7 @@ layers::ModelConfig model_config(const Deck& deck) {
                  .state = small(deck, "model.mamba_state_dim"),
                  .chunk = small(deck, "model.mamba_chunk_size"),
                  .conv_width = small(deck, "model.mamba_conv_width"),
+                 .fused = text(deck, "model.mamba_mixer") == "fused",
                  .dt_min = real(deck, "model.mamba_dt_min"),
                  .dt_max = real(deck, "model.mamba_dt_max")};
   model.mlp = {.ffn = integer(deck, "model.ffn_hidden_size"),
