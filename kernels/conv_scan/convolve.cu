@@ -1,12 +1,13 @@
 // What comes before the scan, in one pass over the rows of in_proj: xbc = silu(conv1d(.)), the step
 // sizes and decays of ssd_prepare.cu, and the segment states of ssd_states.cu.
 //
-//   S = sum over the chunks c of a segment of (decay from c to its end) sum_t w_t X_t^T B_t
+//   S = sum over the chunks c of a piece of (decay from c to its end) sum_t w_t X_t^T B_t
 //
 // A block: four units of a group (256 columns of X), the group's B and one tile of its C, over one
-// segment, from its last chunk to its first: then the decay to the end is known when a chunk comes,
-// the weights carry it, S is only added to, and products end where it has fallen below 2^-40. It
-// also leaves in L2 what the scan reads first. Two blocks of a group both convolve B.
+// segment (one or more pieces), from its last chunk to its first: then the decay to the end is
+// known when a chunk comes, the weights carry it, S is only added to, and products end where it has
+// fallen below 2^-40. It also leaves in L2 what the scan reads first. All blocks of a group convolve
+// B.
 // The last warp loads chunks of 64 tokens and the three rows before them, three stages deep, and
 // makes the records meanwhile, from dt. Seven warps convolve a tile each in place: lanes 0 to 15
 // the first 32 tokens, the others the rest, four channels a lane, as in conv1d_forward.cu; they
@@ -207,17 +208,19 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
           make_float2(decay[v] * share[v].weight.x, decay[v] * share[v].weight.y);
       decay[v] *= share[v].decay;
     }
+    if (states && chunk % p.piece_chunks == 0) {
+      const std::int64_t piece = chunk / p.piece_chunks;
+#pragma unroll
+      for (int v = 0; v < kUnits; ++v) {
+        const int unit = block.unit(sizes, v);
+        const bool write = lane == v && block.valid(sizes, v) && unit % sizes.parts == 0;
+        if (write) p.through[piece * sizes.heads + unit / sizes.parts] = decay[v];
+        decay[v] = 1;
+      }
+    }
     if (lane == 0) barriers->live[ring.stage] = live ? 1 : 0;
     __syncwarp();
     if (lane == 0) mbarrier_arrive(full);
-  }
-  if (!states) return;
-#pragma unroll
-  for (int v = 0; v < kUnits; ++v) {
-    const int unit = block.unit(sizes, v);
-    if (lane == v && block.valid(sizes, v) && unit % sizes.parts == 0) {
-      p.through[block.segment * sizes.heads + unit / sizes.parts] = decay[v];
-    }
   }
 }
 
@@ -317,6 +320,12 @@ __device__ __forceinline__ void add_chunk(float (&s)[kState / 2], const std::byt
   }
 }
 
+template <int kState>
+__device__ __forceinline__ void clear_state(float (&s)[kState / 2]) {
+#pragma unroll
+  for (float& value : s) value = 0;
+}
+
 /// Warpgroups 0 and 1: the states of two units.
 template <int kState>
 __device__ void run_states(const ConvolveParameters& p, const Block<kState>& block,
@@ -326,30 +335,36 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState>& blo
   const Place at;
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const int v = 2 * at.group;
-  float s0[kState / 2], s1[kState / 2];
-#pragma unroll
-  for (int i = 0; i < kState / 2; ++i) s0[i] = s1[i] = 0;
-  RingPosition<kStages> ring;
-  for (int i = 0; i < block.chunks; ++i, ring.next()) {
-    mbarrier_wait(&barriers->full[ring.stage], ring.parity);
-    mbarrier_wait(&barriers->done[ring.stage], ring.parity);
-    if (barriers->live[ring.stage] != 0) {
-      const std::byte* tiles = shared + ring.stage * L::kTiles * kTileBytes;
-      const std::byte* b = tiles + kUnits * kTileBytes;
-      const float* weights = reinterpret_cast<const float*>(shared + L::kWeightOffset) +
-                             (ring.stage * kUnits + v) * kChunk;
-      add_chunk<kState>(s0, tiles + v * kTileBytes, b, weights, at);
-      add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, weights + kChunk, at);
-    }
-    __syncwarp();
-    if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
-  }
-  if (p.partials == nullptr || block.segment == sizes.segments - 1) return;
+  const bool states = p.partials != nullptr && block.segment < sizes.segments - 1;
   const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
-  float* to = p.partials + static_cast<std::int64_t>(block.segment) * sizes.units * size;
-  if (block.valid(sizes, v)) store_fragment<kState>(to + block.unit(sizes, v) * size, s0, at);
-  if (block.valid(sizes, v + 1)) {
-    store_fragment<kState>(to + block.unit(sizes, v + 1) * size, s1, at);
+  float s0[kState / 2], s1[kState / 2];
+  RingPosition<kStages> ring;
+  for (int i = 0; i < block.chunks;) {
+    clear_state<kState>(s0);
+    clear_state<kState>(s1);
+    // as far as the chunk that a piece begins with
+    const int end = states ? i + block.chunk(i) % p.piece_chunks + 1 : block.chunks;
+    for (; i < end; ++i, ring.next()) {
+      mbarrier_wait(&barriers->full[ring.stage], ring.parity);
+      mbarrier_wait(&barriers->done[ring.stage], ring.parity);
+      if (barriers->live[ring.stage] != 0) {
+        const std::byte* tiles = shared + ring.stage * L::kTiles * kTileBytes;
+        const std::byte* b = tiles + kUnits * kTileBytes;
+        const float* weights = reinterpret_cast<const float*>(shared + L::kWeightOffset) +
+                               (ring.stage * kUnits + v) * kChunk;
+        add_chunk<kState>(s0, tiles + v * kTileBytes, b, weights, at);
+        add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, weights + kChunk, at);
+      }
+      __syncwarp();
+      if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+    }
+    if (!states) return;
+    const std::int64_t piece = block.chunk(i - 1) / p.piece_chunks;
+    float* to = p.partials + piece * sizes.units * size;
+    if (block.valid(sizes, v)) store_fragment<kState>(to + block.unit(sizes, v) * size, s0, at);
+    if (block.valid(sizes, v + 1)) {
+      store_fragment<kState>(to + block.unit(sizes, v + 1) * size, s1, at);
+    }
   }
 }
 

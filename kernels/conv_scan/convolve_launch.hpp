@@ -15,15 +15,16 @@ constexpr bool served(int group_units, int state) {
 }
 
 struct ConvolveParameters {
-  ssd::PrepareParameters steps;  ///< dt, where records and spans go; segments: pieces of the work
+  ssd::PrepareParameters steps;  ///< dt, where records and spans go; a block has one segment
   int state = 0;
   CUtensorMap in;                ///< boxes of 64 x 64 of the rows before the convolution, swizzled
   CUtensorMap halo;              ///< boxes of kHalo x 64 of the same, plain
   CUtensorMap out;               ///< boxes of 64 x 64 of xbc, swizzled
   const void* weight = nullptr;  ///< (C, 4)
   const void* bias = nullptr;    ///< (C)
-  float* partials = nullptr;     ///< states at the far edges of segments, or nullptr for none
-  float* through = nullptr;      ///< as in ssd::StatesDirection
+  int piece_chunks = 0;          ///< chunks of a piece; divides those of a segment
+  float* partials = nullptr;     ///< states at the far edges of pieces, or nullptr for none
+  float* through = nullptr;      ///< (pieces, heads), as in ssd::StatesDirection
 };
 cudaError_t launch_convolve(const ConvolveParameters& parameters, cudaStream_t stream);
 
