@@ -14,8 +14,9 @@ using kernels::Columns;
 /// The Mamba-2 mixer (arXiv 2405.21060 section 7, design section 4).
 ///
 /// in_proj gives rows [z | xBC | dt]; the conv gives rows [x | B | C]. Both are read in place, by
-/// columns. The fused mixer has the conv and the scan as one op: its rows between are scratch, made
-/// again in backward, and in_proj's output is what the scan's name stands for.
+/// columns. The fused mixer has conv and scan as one op: the rows between are scratch, made again
+/// in backward, and in_proj's output is what the scan's name stands for. With the fused forward
+/// they are saved, for a backward by two ops.
 class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const std::string& prefix)
@@ -50,11 +51,13 @@ class Mamba final : public Mixer {
     Saved& kept = at_slot(saved_, recorder.batch().slot);
     kept.x = x;
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
-                                 mamba_.fused ? "mamba_ssm" : "mamba_conv");
+                                 mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
-    if (!mamba_.fused) convolve(recorder, kept);
+    if (mamba_.form != Form::fused)
+      kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
+    if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
-    mamba_.fused ? conv_scan(recorder, kept) : scan(recorder, kept);
+    mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
     kept.gated = recorder.saved("gated", {n, mamba_.inner()}, "mamba_out_proj");
     recorder.compute(
         "gated_norm", kernels::gated_rmsnorm_forward_cost(n, mamba_.inner(), recorder.storage()),
@@ -75,7 +78,7 @@ class Mamba final : public Mixer {
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
     const Tensor dscan = gate_backward(recorder, kept, dgated, dzxbcdt);
-    if (mamba_.fused) {
+    if (mamba_.form == Form::fused) {
       conv_scan_backward(recorder, kept, dscan, dzxbcdt);
     } else {
       const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
@@ -89,6 +92,7 @@ class Mamba final : public Mixer {
 
  private:
   using Shape = ModelConfig::Mamba;
+  using Form = Shape::Form;
   struct Saved {
     Tensor x, zxbcdt, xbc, y, gated;
   };
@@ -121,9 +125,8 @@ class Mamba final : public Mixer {
     return {xbc, m.inner() + group_width(m), group_width(m)};
   }
 
-  void convolve(Recorder& recorder, Saved& kept) const {
+  void convolve(Recorder& recorder, const Saved& kept) const {
     const std::int64_t n = recorder.tokens();
-    kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
     recorder.compute(
         "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
         {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
@@ -149,17 +152,26 @@ class Mamba final : public Mixer {
 
   void conv_scan(Recorder& recorder, const Saved& kept) const {
     const std::int64_t n = recorder.tokens();
+    const bool keeps = mamba_.form == Form::fused_forward;
     const Tensor workspace = recorder.workspace(
         "conv_scan_workspace",
-        kernels::conv_scan_forward_workspace_bytes(shape_, n, recorder.storage()));
+        kernels::conv_scan_forward_workspace_bytes(shape_, n, recorder.storage(), keeps));
+    std::vector<Use> uses = {read(kept.zxbcdt),
+                             read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)),
+                             read(recorder.parameter(a_log_)),
+                             read(recorder.parameter(d_)),
+                             read(recorder.parameter(dt_bias_)),
+                             read(recorder.batch().seq_idx),
+                             write(kept.y),
+                             write(workspace)};
+    if (keeps) uses.push_back(write(kept.xbc));
     recorder.compute("conv_scan", kernels::conv_scan_forward_cost(shape_, n, recorder.storage()),
-                     {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-                      read(recorder.parameter(conv_bias_)), read(recorder.parameter(a_log_)),
-                      read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-                      read(recorder.batch().seq_idx), write(kept.y), write(workspace)},
-                     [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
+                     std::move(uses),
+                     [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
                        kernels::conv_scan_forward(q, shape, conv_input(m, v[0]), dt(m, v[0]),
-                                                  {v[1], v[2], v[3], v[4], v[5]}, v[6], v[7], v[8]);
+                                                  {v[1], v[2], v[3], v[4], v[5]}, v[6],
+                                                  keeps ? v[9] : execution::View{}, v[7], v[8]);
                      });
   }
 

@@ -64,6 +64,7 @@ struct ConvScanProblem {
   Array zxbcdt, conv_weight, conv_bias, a_log, d, dt_bias, seq_idx, dy;
   Array y, dzxbcdt, dconv_weight, dconv_bias, da_log, dd, ddt_bias;
   Array xbc, dxbc;  ///< between the two operators
+  Array convolved;  ///< of the one operator, or absent
   Array forward_room, backward_room;
 };
 
@@ -84,7 +85,8 @@ void enqueue_fused(Queue& q, const ConvScanCase& c, const ConvScanProblem& p, At
                                   at(p.dt_bias)};
   const ConvScanParameters gradients{at(p.dconv_weight), at(p.dconv_bias), at(p.da_log), at(p.dd),
                                      at(p.ddt_bias)};
-  conv_scan_forward(q, c.shape, in.xbc, in.dt, values, at(p.seq_idx), at(p.y), at(p.forward_room));
+  conv_scan_forward(q, c.shape, in.xbc, in.dt, values, at(p.seq_idx), at(p.convolved), at(p.y),
+                    at(p.forward_room));
   conv_scan_backward(q, c.shape, at(p.dy), in.xbc, in.dt, values, at(p.seq_idx), out.xbc, out.dt,
                      gradients, at(p.backward_room), accumulate);
 }

@@ -38,9 +38,16 @@ TEST(conv_scan, same_bits_as_the_two_operators) {
     for (const Dtype storage : kFloatingTypes) expect_bits(c, storage);
 }
 
-TEST(conv_scan, no_tokens) {
-  const ConvScanCase c{{2, 3, 1, 4, 4}, Packed({})};
-  for (const Dtype storage : kFloatingTypes) expect_bits(c, storage);
+TEST(conv_scan, leaves_the_rows_between) {
+  const ConvScanCase c{{4, 3, 2, 5, 4}, Packed({4, 1, 0, 6, 2}, 3)};
+  Random random;
+  ConvScanProblem p(c, Dtype::bf16, random);
+  p.convolved = Array(Dtype::bf16, {p.n, c.channels()});
+  on_queue([&](Queue& q) {
+    enqueue_fused(q, c, p, here, false);
+    enqueue_separate(q, c, p, here, false);
+  });
+  EXPECT_EQ(p.convolved.values(), p.xbc.values());
 }
 
 TEST(conv_scan, refuses_operands_of_other_shapes) {
@@ -52,15 +59,15 @@ TEST(conv_scan, refuses_operands_of_other_shapes) {
   on_queue([&](Queue& q) {
     const Columns narrow{in.xbc.view, in.xbc.first, in.xbc.count - 1};
     EXPECT_THROW(
-        conv_scan_forward(q, c.shape, narrow, in.dt, values, p.seq_idx, p.y, p.forward_room),
+        conv_scan_forward(q, c.shape, narrow, in.dt, values, p.seq_idx, {}, p.y, p.forward_room),
         execution::Error);
     ConvScanParameters swapped = values;
     swapped.conv_bias = p.a_log;
     EXPECT_THROW(
-        conv_scan_forward(q, c.shape, in.xbc, in.dt, swapped, p.seq_idx, p.y, p.forward_room),
+        conv_scan_forward(q, c.shape, in.xbc, in.dt, swapped, p.seq_idx, {}, p.y, p.forward_room),
         execution::Error);
     EXPECT_THROW(
-        conv_scan_forward(q, c.shape, in.xbc, in.dt, values, p.seq_idx, p.y, workspace(16)),
+        conv_scan_forward(q, c.shape, in.xbc, in.dt, values, p.seq_idx, {}, p.y, workspace(16)),
         execution::Error);
   });
 }

@@ -53,7 +53,7 @@ TEST(gradients, attention) { check(fp64("*")); }
 TEST(gradients, mamba) { check(fp64("M")); }
 TEST(gradients, fused_mamba) {
   layers::TrainerOptions options = fp64("M");
-  options.model.mamba.fused = true;
+  options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
   check(options);
 }
 TEST(gradients, mlp) { check(fp64("-")); }

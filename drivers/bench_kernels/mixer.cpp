@@ -21,7 +21,7 @@ constexpr double kEps = 1e-5;
 /// A Mamba-2 mixer between its two projections, forward and, unless left out, then backward:
 /// convolution, scan, gated norm, by their queue forms, each from what the one before stored in
 /// bf16. "fused": convolution and scan as one operator, which makes the convolution again in
-/// backward. B documents of T tokens.
+/// backward; "fused_forward": only there, with its output stored. B documents of T tokens.
 class Mixer final : public Case {
  public:
   Mixer(Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
@@ -92,15 +92,15 @@ class Mixer final : public Case {
   }
 
   void enqueue(const std::string& implementation, execution::Queue& q) override {
-    const bool fused = implementation == "fused";
+    const bool keeps = implementation == "fused_forward";
     const Columns z = columns(zxbcdt_, 0, inner_);
-    fused ? fused_forward(q) : separate_forward(q);
+    implementation == "ours" ? separate_forward(q) : fused_forward(q, keeps);
     kernels::gated_rmsnorm_forward(q, at(y_), z, at(norm_w_), at(out_), shape_.groups, kEps);
     if (!backward_) return;
     kernels::gated_rmsnorm_backward(q, at(dout_), at(y_), z, at(norm_w_), at(dy_),
                                     columns(dzxbcdt_, 0, inner_), at(dnorm_w_), at(room_),
                                     shape_.groups, kEps, false);
-    fused ? fused_backward(q) : separate_backward(q);
+    implementation == "fused" ? fused_backward(q) : separate_backward(q);
   }
 
   // Each operator is checked alone, from fp64; here the ends of the chain of the first group, as
@@ -170,9 +170,10 @@ class Mixer final : public Case {
   kernels::ConvScanParameters parameters() const {
     return {at(conv_w_), at(conv_b_), at(a_log_), at(d_), at(dt_bias_)};
   }
-  void fused_forward(execution::Queue& q) const {
+  void fused_forward(execution::Queue& q, bool keeps) const {
     kernels::conv_scan_forward(q, shape_, conv_columns(zxbcdt_), dt_columns(zxbcdt_), parameters(),
-                               at(seq_idx_), at(y_), at(room_));
+                               at(seq_idx_), keeps ? at(xbc_) : execution::View{}, at(y_),
+                               at(room_));
   }
   void fused_backward(execution::Queue& q) const {
     kernels::conv_scan_backward(
@@ -223,7 +224,7 @@ Entry entry(const char* name, const char* help, bool backward) {
       .name = name,
       .help = help,
       .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
-      .implementations = {{"ours", "", ""}, {"fused", "", ""}},
+      .implementations = {{"ours", "", ""}, {"fused_forward", "", ""}, {"fused", "", ""}},
       .make = [backward](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
         return std::make_unique<Mixer>(gpu, shape, seed, backward);
       }};

@@ -147,7 +147,8 @@ layers::TrainerOptions options_of(const inputs::Deck& deck) {
 }
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
-  return model.mamba.fused && model.pattern.find('M') != std::string::npos;
+  return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
+         model.pattern.find('M') != std::string::npos;
 }
 
 std::string title(const inputs::Deck& deck, int layers, const std::string& what) {

@@ -119,12 +119,12 @@ std::vector<Parameter> mamba_rows() {
        .help = "Width of the causal depthwise convolution."},
       {.key = "model.mamba_mixer",
        .fallback = string("separate"),
-       .allowed = {"separate", "fused"},
+       .allowed = {"separate", "fused_forward", "fused"},
        .numerics = true,
-       .help =
-           "Convolution and scan of a Mamba-2 layer: two operators, the convolution's output is "
-           "saved (mamba_ssm), or one, which makes it again in backward: then mamba_conv saves "
-           "nothing, and mamba_ssm the output of in_proj and of the scan."},
+       .help = "Convolution and scan of a Mamba-2 layer: separate operators; one in forward, the "
+               "convolution's output is saved as before (mamba_ssm); or one in both directions "
+               "that makes it again in backward: then mamba_conv saves nothing, and mamba_ssm the "
+               "outputs of in_proj and of the scan."},
       {.key = "model.mamba_dt_min",
        .fallback = 0.0,
        .range = at_least(0),

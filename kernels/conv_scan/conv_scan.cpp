@@ -40,7 +40,10 @@ class Room {
       : base_(workspace),
         rows_(rows_bytes(shape, tokens, storage)),
         gradients_(in_place(shape, storage) ? 0 : rows_) {}
-  ConvScanRoom forward() const { return {base_.as<std::byte>(), nullptr, after(rows_)}; }
+  ConvScanRoom forward(const Address& rows) const {
+    if (rows) return {rows.as<void>(), nullptr, after(0)};
+    return {after(0), nullptr, after(rows_)};
+  }
   ConvScanRoom backward() const {
     return {base_.as<std::byte>(), after(gradients_), after(gradients_ + rows_)};
   }
@@ -135,22 +138,24 @@ void convolve_ref(const ConvScanInputs<S>& in, S* convolved) {
 }  // namespace
 
 void conv_scan_forward(Queue& queue, const SsdShape& shape, const Columns& xbc, const Columns& dt,
-                       const ConvScanParameters& parameters, const View& seq_idx, const View& y,
-                       const View& workspace) {
+                       const ConvScanParameters& parameters, const View& seq_idx,
+                       const View& convolved, const View& y, const View& workspace) {
   const Operands operands("conv_scan_forward");
   const std::int64_t n = check_shape(operands, shape, y, "y", xbc, dt);
   const Dtype storage = y.dtype();
   const Inputs inputs(operands, storage, shape, xbc, dt, parameters, seq_idx);
-  operands.workspace(workspace, conv_scan_forward_workspace_bytes(shape, n, storage));
-  const Address to(y);
-  const ConvScanRoom room = Room(shape, n, storage, workspace).forward();
+  operands.workspace(workspace, conv_scan_forward_workspace_bytes(shape, n, storage,
+                                                                  static_cast<bool>(convolved)));
+  operands.check_optional(convolved, "convolved", storage, {n, conv_scan_channels(shape)});
+  const Address to(y), rows(convolved);
+  const ConvScanRoom room = Room(shape, n, storage, workspace).forward(rows);
   run(
       queue, "conv_scan_forward", storage,
       [=]<class S>() {
         const auto in = inputs.as<S>();
-        S* convolved = static_cast<S*>(room.convolved);
-        convolve_ref(in, convolved);
-        ssd_forward_ref(shape, in.scan(shape, convolved), to.as<S>(),
+        S* between = static_cast<S*>(room.convolved);
+        convolve_ref(in, between);
+        ssd_forward_ref(shape, in.scan(shape, between), to.as<S>(),
                         static_cast<Accumulation<S>*>(room.parts));
       },
       [&]<class S>(void* stream) {
@@ -197,8 +202,9 @@ void conv_scan_backward(Queue& queue, const SsdShape& shape, const View& dy, con
 }
 
 std::size_t conv_scan_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
-                                              Dtype storage) {
-  return rows_bytes(shape, tokens, storage) + ssd_forward_workspace_bytes(shape, tokens, storage);
+                                              Dtype storage, bool has_rows) {
+  return (has_rows ? 0 : rows_bytes(shape, tokens, storage)) +
+         ssd_forward_workspace_bytes(shape, tokens, storage);
 }
 
 std::size_t conv_scan_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,

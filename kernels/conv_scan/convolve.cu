@@ -6,8 +6,8 @@
 // A block: four units of a group (256 columns of X), the group's B and one tile of its C, over one
 // segment (one or more pieces), from its last chunk to its first: then the decay to the end is
 // known when a chunk comes, the weights carry it, S is only added to, and products end where it has
-// fallen below 2^-40. It also leaves in L2 what the scan reads first. All blocks of a group convolve
-// B.
+// fallen below 2^-40. It also leaves in L2 what the scan reads first. All blocks of a group
+// convolve B.
 // The last warp loads chunks of 64 tokens and the three rows before them, three stages deep, and
 // makes the records meanwhile, from dt. Seven warps convolve a tile each in place: lanes 0 to 15
 // the first 32 tokens, the others the rest, four channels a lane, as in conv1d_forward.cu; they
