@@ -31,6 +31,9 @@ struct ModelConfig {
     int state = 0;     ///< N
     int chunk = 128;   ///< Q
     int conv_width = 4;
+    /// Convolution and scan: two operators; one in forward that saves the rows between, as two do;
+    /// one in both directions that saves none.
+    enum class Form { separate, fused_forward, fused } form = Form::separate;
     double dt_min = 0;
     double dt_max = 1e30;
 

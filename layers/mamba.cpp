@@ -1,4 +1,5 @@
 #include "kernels/conv1d/conv1d.hpp"
+#include "kernels/conv_scan/conv_scan.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/layer.hpp"
@@ -13,7 +14,9 @@ using kernels::Columns;
 /// The Mamba-2 mixer (arXiv 2405.21060 section 7, design section 4).
 ///
 /// in_proj gives rows [z | xBC | dt]; the conv gives rows [x | B | C]. Both are read in place, by
-/// columns.
+/// columns. The fused mixer has conv and scan as one op: the rows between are scratch, made again
+/// in backward, and in_proj's output is what the scan's name stands for. With the fused forward
+/// they are saved, for a backward by two ops.
 class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const std::string& prefix)
@@ -47,10 +50,14 @@ class Mamba final : public Mixer {
     const std::int64_t n = recorder.tokens();
     Saved& kept = at_slot(saved_, recorder.batch().slot);
     kept.x = x;
-    kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()}, "mamba_conv");
+    kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
+                                 mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
-    convolve(recorder, kept);
-    scan(recorder, kept);
+    if (mamba_.form != Form::fused)
+      kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
+    if (mamba_.form == Form::separate) convolve(recorder, kept);
+    kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
+    mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
     kept.gated = recorder.saved("gated", {n, mamba_.inner()}, "mamba_out_proj");
     recorder.compute(
         "gated_norm", kernels::gated_rmsnorm_forward_cost(n, mamba_.inner(), recorder.storage()),
@@ -71,8 +78,12 @@ class Mamba final : public Mixer {
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
     const Tensor dscan = gate_backward(recorder, kept, dgated, dzxbcdt);
-    const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
-    convolve_backward(recorder, kept, dxbc, dzxbcdt);
+    if (mamba_.form == Form::fused) {
+      conv_scan_backward(recorder, kept, dscan, dzxbcdt);
+    } else {
+      const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
+      convolve_backward(recorder, kept, dxbc, dzxbcdt);
+    }
     in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, kept.x);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
@@ -81,6 +92,7 @@ class Mamba final : public Mixer {
 
  private:
   using Shape = ModelConfig::Mamba;
+  using Form = Shape::Form;
   struct Saved {
     Tensor x, zxbcdt, xbc, y, gated;
   };
@@ -113,9 +125,8 @@ class Mamba final : public Mixer {
     return {xbc, m.inner() + group_width(m), group_width(m)};
   }
 
-  void convolve(Recorder& recorder, Saved& kept) const {
+  void convolve(Recorder& recorder, const Saved& kept) const {
     const std::int64_t n = recorder.tokens();
-    kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
     recorder.compute(
         "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
         {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
@@ -125,9 +136,8 @@ class Mamba final : public Mixer {
         });
   }
 
-  void scan(Recorder& recorder, Saved& kept) const {
+  void scan(Recorder& recorder, const Saved& kept) const {
     const std::int64_t n = recorder.tokens();
-    kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     const Tensor workspace = recorder.workspace(
         "scan_workspace", kernels::ssd_forward_workspace_bytes(shape_, n, recorder.storage()));
     recorder.compute("scan", kernels::ssd_forward_cost(shape_, n, recorder.storage()),
@@ -137,6 +147,31 @@ class Mamba final : public Mixer {
                      [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
                        kernels::ssd_forward(q, shape, scan_x(m, v[0]), dt(m, v[1]), scan_b(m, v[0]),
                                             scan_c(m, v[0]), v[2], v[3], v[4], v[5], v[6], v[7]);
+                     });
+  }
+
+  void conv_scan(Recorder& recorder, const Saved& kept) const {
+    const std::int64_t n = recorder.tokens();
+    const bool keeps = mamba_.form == Form::fused_forward;
+    const Tensor workspace = recorder.workspace(
+        "conv_scan_workspace",
+        kernels::conv_scan_forward_workspace_bytes(shape_, n, recorder.storage(), keeps));
+    std::vector<Use> uses = {read(kept.zxbcdt),
+                             read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)),
+                             read(recorder.parameter(a_log_)),
+                             read(recorder.parameter(d_)),
+                             read(recorder.parameter(dt_bias_)),
+                             read(recorder.batch().seq_idx),
+                             write(kept.y),
+                             write(workspace)};
+    if (keeps) uses.push_back(write(kept.xbc));
+    recorder.compute("conv_scan", kernels::conv_scan_forward_cost(shape_, n, recorder.storage()),
+                     std::move(uses),
+                     [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
+                       kernels::conv_scan_forward(q, shape, conv_input(m, v[0]), dt(m, v[0]),
+                                                  {v[1], v[2], v[3], v[4], v[5]}, v[6],
+                                                  keeps ? v[9] : execution::View{}, v[7], v[8]);
                      });
   }
 
@@ -201,6 +236,32 @@ class Mamba final : public Mixer {
         [m = mamba_, accumulate](execution::Queue& q, Views v) {
           kernels::conv1d_silu_backward(q, v[0], conv_input(m, v[1]), v[2], v[3], v[4],
                                         conv_input(m, v[5]), v[6], v[7], v[8], accumulate);
+        });
+  }
+
+  /// Writes the xBC and dt columns of din_proj_out.
+  void conv_scan_backward(Recorder& recorder, const Saved& kept, Tensor dscan,
+                          Tensor dzxbcdt) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor workspace = recorder.workspace(
+        "conv_scan_backward_workspace",
+        kernels::conv_scan_backward_workspace_bytes(shape_, n, recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "conv_scan_backward", kernels::conv_scan_backward_cost(shape_, n, recorder.storage()),
+        {read(dscan), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
+         read(recorder.parameter(conv_bias_)), read(recorder.parameter(a_log_)),
+         read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
+         read(recorder.batch().seq_idx), update(dzxbcdt),
+         recorder.into(recorder.gradient(conv_weight_)),
+         recorder.into(recorder.gradient(conv_bias_)), recorder.into(recorder.gradient(a_log_)),
+         recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
+         write(workspace)},
+        [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
+          kernels::conv_scan_backward(q, shape, v[0], conv_input(m, v[1]), dt(m, v[1]),
+                                      {v[2], v[3], v[4], v[5], v[6]}, v[7], conv_input(m, v[8]),
+                                      dt(m, v[8]), {v[9], v[10], v[11], v[12], v[13]}, v[14],
+                                      accumulate);
         });
   }
 

@@ -72,6 +72,22 @@ def every_tensor_is_listed_with_its_reason(r):
 
 
 @case
+def a_fused_mixer_saves_no_convolution(r):
+    fused = ("model.mamba_mixer=fused", "offload.policy=manual", "offload.min_tensor_bytes=0",
+             "offload.keep_unhidden=false", "--tensors")
+    text = r.run("inputs/quickstart.toml", *fused, 'offload.modules=["mamba_conv"]')
+    assert re.search(r"  mamba_conv +0.000  nothing saved", text), text
+    assert not re.search(r"\d B +leaves", text) and "/xBC " not in text, text
+    text = r.run("inputs/quickstart.toml", *fused, 'offload.modules=["mamba_ssm"]')
+    for tensor in ("in_proj_out", "scan_out"):
+        assert re.search(rf"layers.0.mamba/{tensor} +mamba_ssm +\d+ B +leaves +listed", text), text
+    separate = r.run("inputs/hybrid-dense-1b.toml")
+    assert "nothing saved" not in separate
+    fused = r.run("inputs/hybrid-dense-1b.toml", "model.mamba_mixer=fused")
+    assert transient_bytes(fused) < transient_bytes(separate)
+
+
+@case
 def what_cannot_be_is_refused(r):
     said = r.run("inputs/hybrid-dense-1b.toml", "offload.policy=auto",
                  "offload.device_budget_bytes=18GiB", expect=2)

@@ -51,6 +51,11 @@ layers::TrainerOptions fp64(const std::string& pattern) {
 
 TEST(gradients, attention) { check(fp64("*")); }
 TEST(gradients, mamba) { check(fp64("M")); }
+TEST(gradients, fused_mamba) {
+  layers::TrainerOptions options = fp64("M");
+  options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
+  check(options);
+}
 TEST(gradients, mlp) { check(fp64("-")); }
 TEST(gradients, moe) { check(fp64("E")); }
 TEST(gradients, all_letters) { check(fp64("M*-E")); }

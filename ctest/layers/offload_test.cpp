@@ -153,6 +153,42 @@ TEST(offload, every_name_alone_and_all_give_the_bits_of_the_plain_run) {
   }
 }
 
+using Form = layers::ModelConfig::Mamba::Form;
+
+layers::TrainerOptions with_mixer(Form form, layers::TrainerOptions options) {
+  options.model.mamba.form = form;
+  return options;
+}
+
+TEST(offload, the_fused_forward_gives_the_bits_of_the_plain_run) {
+  TinyRun plain(options_of(3, {}, {}));
+  const Outcome bits = outcome(plain);
+  for (const Names& recompute : {Names{}, kSome, all_that_can_be_rerun()}) {
+    TinyRun run(with_mixer(Form::fused_forward, options_of(3, kModules, recompute)));
+    EXPECT_TRUE(outcome(run) == bits) << "recomputed " << recompute.size();
+    expect_counts(run, kModules, recompute);
+  }
+}
+
+TEST(offload, the_fused_mixer_gives_the_bits_of_the_plain_run_and_saves_less) {
+  for (const int microbatches : {1, 3}) {
+    TinyRun plain(options_of(microbatches, {}, {}));
+    const Outcome bits = outcome(plain);
+    for (const Names& recompute : {Names{}, kSome, all_that_can_be_rerun()}) {
+      for (const Names& list : {Names{}, Names{"mamba_conv"}, Names{"mamba_ssm"}, kModules}) {
+        TinyRun run(with_mixer(Form::fused, options_of(microbatches, list, recompute)));
+        EXPECT_TRUE(outcome(run) == bits)
+            << microbatches << " microbatches, " << list.size() << " names offloaded"
+            << ", recomputed " << recompute.size();
+        expect_counts(run, list, recompute);
+        for (const execution::TensorInfo& info :
+             run.trainer().plan().training().front()->recorded.program.tensors())
+          EXPECT_NE(info.module, "mamba_conv");
+      }
+    }
+  }
+}
+
 TEST(offload, everything_that_moves_makes_the_step_smaller) {
   TinyRun plain(options_of(1, {}, {}));
   TinyRun moved(options_of(1, kModules, {}));
@@ -161,6 +197,8 @@ TEST(offload, everything_that_moves_makes_the_step_smaller) {
   EXPECT_LT(plan_of(moved).bytes[1], plan_of(plain).bytes[1]);
   EXPECT_LT(plan_of(rerun).bytes[1], plan_of(plain).bytes[1]);
   EXPECT_LT(plan_of(both).bytes[1], plan_of(rerun).bytes[1]);
+  TinyRun less(with_mixer(Form::fused, options_of(1, {}, {})));
+  EXPECT_LT(plan_of(less).bytes[1], plan_of(plain).bytes[1]);
 }
 
 TEST(offload, random_delays_change_no_bit) {

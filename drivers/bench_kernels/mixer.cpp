@@ -5,6 +5,7 @@
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
 #include "kernels/conv1d/conv1d.hpp"
+#include "kernels/conv_scan/conv_scan.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/ssd/ssd.hpp"
 
@@ -17,13 +18,15 @@ using Values = std::vector<double>;
 
 constexpr double kEps = 1e-5;
 
-/// A Mamba-2 mixer between its two projections, forward and then backward: convolution, scan, gated
-/// norm, by their queue forms, each from what the one before stored in bf16. B documents of T
-/// tokens.
+/// A Mamba-2 mixer between its two projections, forward and, unless left out, then backward:
+/// convolution, scan, gated norm, by their queue forms, each from what the one before stored in
+/// bf16. "fused": convolution and scan as one operator, which makes the convolution again in
+/// backward; "fused_forward": only there, with its output stored. B documents of T tokens.
 class Mixer final : public Case {
  public:
-  Mixer(Gpu& gpu, const Shape& shape, std::int64_t seed)
-      : n_(shape["B"] * shape["T"]),
+  Mixer(Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
+      : backward_(backward),
+        n_(shape["B"] * shape["T"]),
         shape_{.heads = shape["H"],
                .head_dim = shape["P"],
                .groups = shape["G"],
@@ -74,38 +77,30 @@ class Mixer final : public Case {
   execution::Cost cost() const override {
     const Dtype s = Dtype::bf16;
     execution::Cost sum;
-    for (const execution::Cost& one :
-         {kernels::conv1d_silu_forward_cost(n_, conv_, s), kernels::ssd_forward_cost(shape_, n_, s),
-          kernels::gated_rmsnorm_forward_cost(n_, inner_, s),
-          kernels::gated_rmsnorm_backward_cost(n_, inner_, s),
-          kernels::ssd_backward_cost(shape_, n_, s),
-          kernels::conv1d_silu_backward_cost(n_, conv_, s)}) {
+    const auto add = [&](const execution::Cost& one) {
       sum.flops += one.flops;
       sum.bytes += one.bytes;
-    }
+    };
+    add(kernels::conv1d_silu_forward_cost(n_, conv_, s));
+    add(kernels::ssd_forward_cost(shape_, n_, s));
+    add(kernels::gated_rmsnorm_forward_cost(n_, inner_, s));
+    if (!backward_) return sum;
+    add(kernels::gated_rmsnorm_backward_cost(n_, inner_, s));
+    add(kernels::ssd_backward_cost(shape_, n_, s));
+    add(kernels::conv1d_silu_backward_cost(n_, conv_, s));
     return sum;
   }
 
-  void enqueue(const std::string&, execution::Queue& q) override {
-    const Columns z = columns(zxbcdt_, 0, inner_), conv = columns(zxbcdt_, inner_, conv_);
-    const Columns dt = columns(zxbcdt_, inner_ + conv_, shape_.heads);
-    const Columns x = columns(xbc_, 0, inner_), b = columns(xbc_, inner_, shared_);
-    const Columns c = columns(xbc_, inner_ + shared_, shared_);
-    kernels::conv1d_silu_forward(q, conv, at(conv_w_), at(conv_b_), at(seq_idx_), at(xbc_));
-    kernels::ssd_forward(q, shape_, x, dt, b, c, at(a_log_), at(d_), at(dt_bias_), at(seq_idx_),
-                         at(y_), at(room_));
+  void enqueue(const std::string& implementation, execution::Queue& q) override {
+    const bool keeps = implementation == "fused_forward";
+    const Columns z = columns(zxbcdt_, 0, inner_);
+    implementation == "ours" ? separate_forward(q) : fused_forward(q, keeps);
     kernels::gated_rmsnorm_forward(q, at(y_), z, at(norm_w_), at(out_), shape_.groups, kEps);
+    if (!backward_) return;
     kernels::gated_rmsnorm_backward(q, at(dout_), at(y_), z, at(norm_w_), at(dy_),
                                     columns(dzxbcdt_, 0, inner_), at(dnorm_w_), at(room_),
                                     shape_.groups, kEps, false);
-    kernels::ssd_backward(
-        q, shape_, at(dy_), x, dt, b, c, at(a_log_), at(d_), at(dt_bias_), at(seq_idx_),
-        columns(dxbc_, 0, inner_), columns(dzxbcdt_, inner_ + conv_, shape_.heads),
-        columns(dxbc_, inner_, shared_), columns(dxbc_, inner_ + shared_, shared_), at(da_log_),
-        at(dd_), at(ddt_bias_), at(room_), false);
-    kernels::conv1d_silu_backward(q, at(dxbc_), conv, at(conv_w_), at(conv_b_), at(seq_idx_),
-                                  columns(dzxbcdt_, inner_, conv_), at(dconv_w_), at(dconv_b_),
-                                  at(room_), false);
+    implementation == "fused" ? fused_backward(q) : separate_backward(q);
   }
 
   // Each operator is checked alone, from fp64; here the ends of the chain of the first group, as
@@ -141,16 +136,56 @@ class Mixer final : public Case {
                                                   dw.data(), norm_room.data(), 1, kEps, false);
     });
     const double tolerance = 5 * execution::epsilon(Dtype::bf16);  // xbc, its products, y, the end
-    return {{"out", relative_error(out_.columns(0, width), out), tolerance},
-            {"dz", relative_error(dzxbcdt_.columns(0, width), dz), tolerance}};
+    const Agreement forward{"out", relative_error(out_.columns(0, width), out), tolerance};
+    if (!backward_) return {forward};
+    return {forward, {"dz", relative_error(dzxbcdt_.columns(0, width), dz), tolerance}};
   }
 
  private:
+  /// The scan's part of rows [x | B | C].
+  Columns part(const Operand& rows, int i) const {
+    const std::int64_t first[] = {0, inner_, inner_ + shared_};
+    return columns(rows, first[i], i == 0 ? inner_ : shared_);
+  }
+  Columns conv_columns(const Operand& rows) const { return columns(rows, inner_, conv_); }
+  Columns dt_columns(const Operand& rows) const {
+    return columns(rows, inner_ + conv_, shape_.heads);
+  }
+  void separate_forward(execution::Queue& q) const {
+    kernels::conv1d_silu_forward(q, conv_columns(zxbcdt_), at(conv_w_), at(conv_b_), at(seq_idx_),
+                                 at(xbc_));
+    kernels::ssd_forward(q, shape_, part(xbc_, 0), dt_columns(zxbcdt_), part(xbc_, 1),
+                         part(xbc_, 2), at(a_log_), at(d_), at(dt_bias_), at(seq_idx_), at(y_),
+                         at(room_));
+  }
+  void separate_backward(execution::Queue& q) const {
+    kernels::ssd_backward(q, shape_, at(dy_), part(xbc_, 0), dt_columns(zxbcdt_), part(xbc_, 1),
+                          part(xbc_, 2), at(a_log_), at(d_), at(dt_bias_), at(seq_idx_),
+                          part(dxbc_, 0), dt_columns(dzxbcdt_), part(dxbc_, 1), part(dxbc_, 2),
+                          at(da_log_), at(dd_), at(ddt_bias_), at(room_), false);
+    kernels::conv1d_silu_backward(q, at(dxbc_), conv_columns(zxbcdt_), at(conv_w_), at(conv_b_),
+                                  at(seq_idx_), conv_columns(dzxbcdt_), at(dconv_w_), at(dconv_b_),
+                                  at(room_), false);
+  }
+  kernels::ConvScanParameters parameters() const {
+    return {at(conv_w_), at(conv_b_), at(a_log_), at(d_), at(dt_bias_)};
+  }
+  void fused_forward(execution::Queue& q, bool keeps) const {
+    kernels::conv_scan_forward(q, shape_, conv_columns(zxbcdt_), dt_columns(zxbcdt_), parameters(),
+                               at(seq_idx_), keeps ? at(xbc_) : execution::View{}, at(y_),
+                               at(room_));
+  }
+  void fused_backward(execution::Queue& q) const {
+    kernels::conv_scan_backward(
+        q, shape_, at(dy_), conv_columns(zxbcdt_), dt_columns(zxbcdt_), parameters(), at(seq_idx_),
+        conv_columns(dzxbcdt_), dt_columns(dzxbcdt_),
+        {at(dconv_w_), at(dconv_b_), at(da_log_), at(dd_), at(ddt_bias_)}, at(room_), false);
+  }
+
   std::int64_t room_bytes() const {
     return static_cast<std::int64_t>(
-        std::max({kernels::ssd_forward_workspace_bytes(shape_, n_, Dtype::bf16),
-                  kernels::ssd_backward_workspace_bytes(shape_, n_, Dtype::bf16),
-                  kernels::conv1d_silu_backward_workspace_bytes(n_, conv_, Dtype::bf16),
+        std::max({kernels::conv_scan_forward_workspace_bytes(shape_, n_, Dtype::bf16),
+                  kernels::conv_scan_backward_workspace_bytes(shape_, n_, Dtype::bf16),
                   kernels::gated_rmsnorm_backward_workspace_bytes(n_, inner_, Dtype::bf16)}));
   }
   execution::View at(const Operand& operand) const {
@@ -173,6 +208,7 @@ class Mixer final : public Case {
     return y;
   }
 
+  bool backward_;
   std::int64_t n_;
   kernels::SsdShape shape_;
   std::int64_t inner_, shared_, conv_;
@@ -183,16 +219,22 @@ class Mixer final : public Case {
   std::deque<std::pair<const Operand*, Bound>> bound_;
 };
 
+Entry entry(const char* name, const char* help, bool backward) {
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
+      .implementations = {{"ours", "", ""}, {"fused_forward", "", ""}, {"fused", "", ""}},
+      .make = [backward](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Mixer>(gpu, shape, seed, backward);
+      }};
+}
+
 }  // namespace
 
-Entry mixer_entry() {
-  return {.name = "mixer",
-          .help = "Mamba-2 mixer between its projections, forward and backward",
-          .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
-          .implementations = {{"ours", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Mixer>(gpu, shape, seed);
-          }};
+std::vector<Entry> mixer_entries() {
+  return {entry("mixer_forward", "Mamba-2 mixer between its projections, forward", false),
+          entry("mixer", "Mamba-2 mixer between its projections, forward and backward", true)};
 }
 
 }  // namespace stowage::drivers::bench

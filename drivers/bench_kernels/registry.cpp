@@ -18,7 +18,7 @@ std::vector<Entry> registry() {
 #if STOWAGE_BENCH_SSD
   entries.push_back(ssd_forward_entry());
   entries.push_back(ssd_backward_entry());
-  entries.push_back(mixer_entry());
+  for (Entry& entry : mixer_entries()) entries.push_back(std::move(entry));
 #endif
 #if STOWAGE_BENCH_GROUPED_LINEAR
   for (Entry& entry : grouped_linear_entries()) entries.push_back(std::move(entry));

@@ -31,6 +31,12 @@ std::vector<offload::ModuleName> module_names(const Deck& deck, const char* key)
   return names;
 }
 
+layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
+  using Form = layers::ModelConfig::Mamba::Form;
+  if (word == "fused") return Form::fused;
+  return word == "fused_forward" ? Form::fused_forward : Form::separate;
+}
+
 }  // namespace
 
 layers::ModelConfig model_config(const Deck& deck) {
@@ -52,6 +58,7 @@ layers::ModelConfig model_config(const Deck& deck) {
                  .state = small(deck, "model.mamba_state_dim"),
                  .chunk = small(deck, "model.mamba_chunk_size"),
                  .conv_width = small(deck, "model.mamba_conv_width"),
+                 .form = mamba_form(text(deck, "model.mamba_mixer")),
                  .dt_min = real(deck, "model.mamba_dt_min"),
                  .dt_max = real(deck, "model.mamba_dt_max")};
   model.mlp = {.ffn = integer(deck, "model.ffn_hidden_size"),

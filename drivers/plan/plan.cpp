@@ -43,6 +43,7 @@ struct Subject {
   const execution::Plan& plan;
   const offload::Choice& choice;
   const offload::Rates& rates;
+  bool fused_mixer;  ///< of a model that has Mamba-2 layers
 };
 
 std::string memory_text(const Subject& subject) {
@@ -61,7 +62,7 @@ std::string memory_text(const Subject& subject) {
   return text;
 }
 
-std::string module_text(const std::vector<offload::ModuleSummary>& modules) {
+std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool fused_mixer) {
   std::string text = fmt::format(
       "# saved tensors by module\n  {:<15}{:>9}{:>10}{:>10}{:>8}{:>9}"
       "{:>9}{:>9}  {}\n",
@@ -74,6 +75,9 @@ std::string module_text(const std::vector<offload::ModuleSummary>& modules) {
                         m.module, gib(m.bytes), gib(m.offloaded), gib(m.recomputed), m.copies,
                         1e3 * m.d2h_s, 1e3 * m.h2d_s, 1e3 * m.waited_s, reasons);
   }
+  if (fused_mixer)
+    text += fmt::format("  {:<15}{:>9.3f}  nothing saved: made again inside the fused mixer\n",
+                        "mamba_conv", 0.0);
   return text;
 }
 
@@ -127,8 +131,8 @@ std::string text_of(const Subject& subject, const PlanOptions& options) {
   text += "# transient memory over one step\n";
   text += memory_picture(subject.program, subject.plan, prediction,
                          static_cast<int>(options.columns), 20);
-  text +=
-      module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction));
+  text += module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction),
+                      subject.fused_mixer);
   if (options.tensors) text += tensors_text(subject.program, subject.choice);
   return text + time_text(subject.program, subject.plan, subject.rates);
 }
@@ -144,6 +148,11 @@ std::string capacities_text(const layers::TrainerPlan& plan) {
                         gib(training->plan.bytes[static_cast<int>(Region::transient)]),
                         1e3 * training->plan.time_s, training->plan.segments.size());
   return text;
+}
+
+bool has_fused_mixer(const layers::ModelConfig& model) {
+  return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
+         model.pattern.find('M') != std::string::npos;
 }
 
 std::string title(const inputs::Deck& deck, int layers, const std::string& what) {
@@ -181,13 +190,14 @@ std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
   const execution::Program program = layers::record_stage(model, trainer.step, in_flight);
   offload::Choice choice;
   const execution::Plan plan = offload::make_plan(program, layout, trainer.planner, &choice);
-  return text_of({title(deck, trainer.model.layers(),
-                        fmt::format("stage {} of {} (\"{}\"), {} microbatches of {} tokens in "
-                                    "flight, embedding and head included",
-                                    stage.index, stage.count, trainer.model.pattern, in_flight,
-                                    trainer.step.tokens)),
-                  program, layout, plan, choice, trainer.planner.rates},
-                 options);
+  return text_of(
+      {title(deck, trainer.model.layers(),
+             fmt::format("stage {} of {} (\"{}\"), {} microbatches of {} tokens in "
+                         "flight, embedding and head included",
+                         stage.index, stage.count, trainer.model.pattern, in_flight,
+                         trainer.step.tokens)),
+       program, layout, plan, choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
+      options);
 }
 
 }  // namespace
@@ -201,7 +211,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
   const std::string text = text_of(
       {title(deck, plan.options().model.layers(), fmt::format("{} tokens a step and rank", tokens)),
        training.recorded.program, plan.layout(), training.plan, training.choice,
-       plan.options().planner.rates},
+       plan.options().planner.rates, has_fused_mixer(plan.options().model)},
       options);
   return text + capacities_text(plan);
 }

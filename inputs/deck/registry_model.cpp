@@ -117,6 +117,14 @@ std::vector<Parameter> mamba_rows() {
        .range = between(1, 16),
        .numerics = true,
        .help = "Width of the causal depthwise convolution."},
+      {.key = "model.mamba_mixer",
+       .fallback = string("separate"),
+       .allowed = {"separate", "fused_forward", "fused"},
+       .numerics = true,
+       .help = "Convolution and scan of a Mamba-2 layer: separate operators; one in forward, the "
+               "convolution's output is saved as before (mamba_ssm); or one in both directions "
+               "that makes it again in backward: then mamba_conv saves nothing, and mamba_ssm the "
+               "outputs of in_proj and of the scan."},
       {.key = "model.mamba_dt_min",
        .fallback = 0.0,
        .range = at_least(0),

@@ -27,8 +27,6 @@
 namespace stowage::kernels::conv1d {
 namespace {
 
-constexpr int kPairs = 2;
-constexpr int kChannels = 2 * kPairs;
 constexpr int kGroup = 3;  ///< rows at once: the window's period, so that no register moves
 constexpr int kStep = 2 * kGroup;
 constexpr int kStages = 3;  ///< of kStep rows; two of them on their way

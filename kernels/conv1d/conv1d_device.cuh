@@ -75,6 +75,41 @@ struct Weights {
   }
 };
 
+inline constexpr int kPairs = 2;
+inline constexpr int kChannels = 2 * kPairs;  ///< of a lane
+
+using Past = float[3][kChannels];  ///< rows t - 3, t - 2, t - 1
+
+/// Zeroes the first `rows` rows of a window.
+__device__ __forceinline__ void clear(Past& past, int rows) {
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      if (k < rows) past[k][c] = 0;
+    }
+  }
+}
+
+/// One row: its output; the window moves on.
+__device__ __forceinline__ Packed<kPairs> convolve(const Weights<kChannels>& weights, Past& past,
+                                                   const Packed<kPairs>& row) {
+  float current[kChannels], out[kChannels];
+  unpack<kPairs>(current, row);
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    float sum = weights.b[c] + weights.w[0][c] * past[0][c];
+    sum += weights.w[1][c] * past[1][c];
+    sum += weights.w[2][c] * past[2][c];
+    sum += weights.w[3][c] * current[c];
+    out[c] = sum * sigmoid(sum);
+    past[0][c] = past[1][c];
+    past[1][c] = past[2][c];
+    past[2][c] = current[c];
+  }
+  return pack<kPairs>(out);
+}
+
 /// Which rows of a strip begin a document, as bits: row `first` - 3 + i at bit i, 96 of them. The
 /// first token begins one unless a halo comes before it.
 struct Begins {

@@ -6,6 +6,7 @@
 #include "execution/error.hpp"
 #include "kernels/hopper/tensor_map.hpp"
 #include "kernels/ssd/ssd_launch.hpp"
+#include "kernels/ssd/ssd_stages.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -194,19 +195,32 @@ std::size_t ssd_cuda_backward_workspace_bytes(const SsdCudaShape& shape) {
   return backward_space(shape, sizes_of(shape, true), nullptr).bytes;
 }
 
-void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cudaStream_t stream) {
+namespace ssd {
+
+ForwardRoom forward_room(const SsdCudaShape& shape, void* workspace) {
+  ForwardRoom room;
+  room.sizes = sizes_of(shape, false);
+  const ForwardSpace space = forward_space(shape, room.sizes, workspace);
+  room.records = space.common.records;
+  room.spans = space.common.spans;
+  room.partials = space.partial.states;
+  room.through = space.partial.through;
+  return room;
+}
+
+BackwardRoom backward_room(const SsdCudaShape& shape, void* workspace) {
+  BackwardRoom room;
+  room.sizes = sizes_of(shape, true);
+  const BackwardSpace space = backward_space(shape, room.sizes, workspace);
+  room.records = space.common.records;
+  room.spans = space.common.spans;
+  return room;
+}
+
+void forward_from_states(const SsdCudaShape& shape, const SsdCudaForward& args,
+                         cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, false);
   const ForwardSpace space = forward_space(shape, sizes, args.workspace);
-  prepare(shape, sizes, args, space.common, stream);
-
-  StatesParameters states;
-  states.sizes = sizes;
-  states.state = shape.state;
-  states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.partial);
-  states.records = space.common.records;
-  states.spans = space.common.spans;
-  check(launch_segment_states(states, stream), "segment states");
-
   ScanParameters scan;
   scan.sizes = sizes;
   scan.state = shape.state;
@@ -226,12 +240,11 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
   check(launch_scan(scan, stream), "scan");
 }
 
-void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
-                       cudaStream_t stream) {
+void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& args,
+                           cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, true);
   STOWAGE_ASSERT(shape.dxbc_stride % 8 == 0, "ssd: row stride {} of dxbc", shape.dxbc_stride);
   const BackwardSpace space = backward_space(shape, sizes, args.workspace);
-  prepare(shape, sizes, args, space.common, stream);
 
   const std::int64_t width = static_cast<std::int64_t>(sizes.units) * kPart;
   StatesParameters states;
@@ -294,6 +307,30 @@ void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
   finish.ddt_bias = args.ddt_bias;
   finish.accumulate = args.accumulate;
   check(launch_finish(finish, stream), "finish");
+}
+
+}  // namespace ssd
+
+void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cudaStream_t stream) {
+  const Sizes sizes = sizes_of(shape, false);
+  const ForwardSpace space = forward_space(shape, sizes, args.workspace);
+  prepare(shape, sizes, args, space.common, stream);
+
+  StatesParameters states;
+  states.sizes = sizes;
+  states.state = shape.state;
+  states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.partial);
+  states.records = space.common.records;
+  states.spans = space.common.spans;
+  check(launch_segment_states(states, stream), "segment states");
+  forward_from_states(shape, args, stream);
+}
+
+void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
+                       cudaStream_t stream) {
+  const Sizes sizes = sizes_of(shape, true);
+  prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, stream);
+  backward_from_records(shape, args, stream);
 }
 
 }  // namespace stowage::kernels

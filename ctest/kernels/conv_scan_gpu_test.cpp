@@ -1,0 +1,94 @@
+// Convolution and scan as one operator on a GPU: against the host in fp64, on inputs as rounded,
+// and against the two operators there.
+
+#include <algorithm>
+#include <cmath>
+
+#include "ctest/kernels/conv_scan_problem.hpp"
+#include "ctest/kernels/device_mirror.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+std::vector<Array> outputs(const ConvScanProblem& p) {
+  std::vector<Array> all;
+  for (const ConvScanResult& r : kConvScanResults) all.push_back(p.*r.array);
+  return all;
+}
+
+template <bool kFused>
+std::vector<Array> results(const ConvScanCase& c, const ConvScanProblem& p, int replays) {
+  return on_gpu(
+      [&](Queue& q, DeviceMirror& at) {
+        kFused ? enqueue_fused(q, c, p, at, false) : enqueue_separate(q, c, p, at, false);
+      },
+      outputs(p), replays);
+}
+
+/// Relative to the values or to 1, whichever is larger: a single value may be 0.
+double error_of(const Values& actual, const Values& expected) {
+  return std::min(relative_error(actual, expected), rms_difference(actual, expected));
+}
+
+/// `served` by the fused kernels: there the gradients are the separate operators', to the bit, as
+/// the rows between are; y may differ where segments begin.
+void compare(const ConvScanCase& c, Dtype storage, bool served, int replays = 3) {
+  Random random;
+  const ConvScanProblem p(c, storage, random);
+  const ConvScanProblem expected = p.in_fp64(c);
+  on_queue([&](Queue& q) {
+    enqueue_fused(
+        q, c, expected, [](const Array& a) { return a.view(); }, false);
+  });
+  const std::vector<Array> fused = results<true>(c, p, replays);
+  const std::vector<Array> separate = results<false>(c, p, 0);
+  const double sums =
+      64 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(p.n * c.shape.state));
+  for (std::size_t i = 0; i < fused.size(); ++i) {
+    const ConvScanResult& r = kConvScanResults[i];
+    const Values values = values_of(c, r, fused[i]), other = values_of(c, r, separate[i]);
+    const double rounding = execution::epsilon(storage);
+    EXPECT_LT(error_of(values, values_of(c, r, expected.*r.array)), r.roundings * rounding + sums)
+        << r.name << " in " << execution::name(storage) << ", tokens " << p.n;
+    if (served && i == 0)
+      EXPECT_LT(error_of(values, other), rounding) << r.name << ", tokens " << p.n;
+    else
+      EXPECT_EQ(values, other) << r.name << ", tokens " << p.n;
+  }
+}
+
+Packed documents() { return Packed({70, 1, 1, 62, 64, 33, 128, 5}, 21); }
+
+/// Long enough for several segments: boundaries on their edges, near them, and none.
+Packed long_documents() { return Packed({512, 511, 2, 1000, 27, 1500}, 19); }
+
+// {H, P, G, N, Q}
+TEST(conv_scan_gpu, fused_kernels) {
+  STOWAGE_NEED_GPU_BACKEND();
+  compare({{16, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
+  compare({{12, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
+  compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);
+  compare({{2, 64, 2, 64, 64}, Packed({1})}, Dtype::bf16, true);
+}
+
+TEST(conv_scan_gpu, segments) {
+  STOWAGE_NEED_GPU_BACKEND();
+  compare({{16, 64, 2, 128, 64}, long_documents()}, Dtype::bf16, true);
+  compare({{8, 128, 2, 64, 64}, long_documents()}, Dtype::bf16, true);
+  compare({{16, 64, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
+}
+
+TEST(conv_scan_gpu, other_shapes_by_the_two_operators) {
+  STOWAGE_NEED_GPU_BACKEND();
+  compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, false);  // a block would need all of C
+  compare({{4, 32, 2, 24, 64}, documents()}, Dtype::bf16, false);
+  compare({{4, 32, 2, 24, 64}, documents()}, Dtype::fp32, false);
+}
+
+TEST(conv_scan_gpu, same_bits_in_100_graph_replays) {
+  STOWAGE_NEED_GPU_BACKEND();
+  compare({{16, 64, 2, 128, 64}, long_documents()}, Dtype::bf16, true, 100);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

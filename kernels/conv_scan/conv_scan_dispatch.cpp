@@ -1,0 +1,125 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
+#include "kernels/conv_scan/conv_scan_cuda.hpp"
+#include "kernels/conv_scan/conv_scan_steps.hpp"
+#include "kernels/ssd/ssd_cuda_dispatch.hpp"
+
+namespace stowage::kernels::detail {
+
+using execution::Bf16;
+
+namespace {
+
+template <class S>
+SsdCudaShape cuda_shape(const SsdShape& shape, const ConvScanInputs<S>& inputs) {
+  SsdCudaShape s;
+  s.tokens = inputs.xbc.rows;
+  s.heads = static_cast<int>(shape.heads);
+  s.head_dim = static_cast<int>(shape.head_dim);
+  s.groups = static_cast<int>(shape.groups);
+  s.state = static_cast<int>(shape.state);
+  s.dt_min = static_cast<float>(shape.dt_min);
+  s.dt_max = static_cast<float>(shape.dt_max);
+  s.bf16_parameters = std::is_same_v<S, Bf16>;
+  s.xbc_stride = inputs.xbc.stride;
+  s.dt_stride = inputs.dt.stride;
+  s.y_stride = shape.heads * shape.head_dim;
+  return s;
+}
+
+bool aligned(std::initializer_list<const void*> pointers) {
+  return std::ranges::all_of(
+      pointers, [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; });
+}
+
+template <class S, class Args>
+void put_inputs(Args& args, const ConvScanInputs<S>& inputs, const ConvScanRoom& room) {
+  args.scan.xbc = inputs.xbc.data;
+  args.scan.dt_raw = inputs.dt.data;
+  args.scan.a_log = inputs.a_log;
+  args.scan.d = inputs.d;
+  args.scan.dt_bias = inputs.dt_bias;
+  args.scan.seq_idx = inputs.seq_idx;
+  args.scan.workspace = room.parts;
+  args.conv_weight = inputs.conv_weight;
+  args.conv_bias = inputs.conv_bias;
+  args.convolved = room.convolved;
+}
+
+template <class S>
+int convolve(const ConvScanInputs<S>& in, S* convolved, void* stream) {
+  return conv1d_forward_cuda(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
+                             static_cast<const S*>(nullptr), stream);
+}
+
+}  // namespace
+
+template <class S>
+int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, S* y,
+                           const ConvScanRoom& room, void* stream) {
+  const SsdCudaShape fused = cuda_shape(shape, inputs);
+  if (std::is_same_v<S, Bf16> && conv_scan_cuda_serves(fused) && aligned({inputs.xbc.data, y})) {
+    ConvScanCudaForward args;
+    put_inputs(args, inputs, room);
+    args.scan.y = y;
+    conv_scan_cuda_forward(fused, args, static_cast<cudaStream_t>(stream));
+    return cudaSuccess;
+  }
+  S* convolved = static_cast<S*>(room.convolved);
+  if (const int code = convolve(inputs, convolved, stream); code != cudaSuccess) return code;
+  return ssd_forward_cuda(shape, inputs.scan(shape, convolved), y, room.parts, {}, stream);
+}
+
+template <class S>
+int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, const S* dy,
+                            const ConvScanGradients<S>& gradients, const ConvScanRoom& room,
+                            bool accumulate, void* stream) {
+  SsdCudaShape fused = cuda_shape(shape, inputs);
+  fused.dxbc_stride = gradients.dxbc.stride;
+  fused.ddt_stride = gradients.ddt.stride;
+  if (std::is_same_v<S, Bf16> && conv_scan_cuda_serves(fused) &&
+      aligned({inputs.xbc.data, dy, gradients.dxbc.data})) {
+    ConvScanCudaBackward args;
+    put_inputs(args, inputs, room);
+    args.scan.dy = dy;
+    args.scan.dxbc = gradients.dxbc.data;
+    args.scan.ddt_raw = gradients.ddt.data;
+    args.scan.da_log = gradients.da_log;
+    args.scan.dd = gradients.dd;
+    args.scan.ddt_bias = gradients.ddt_bias;
+    args.scan.accumulate = accumulate;
+    args.dconv_weight = gradients.dconv_weight;
+    args.dconv_bias = gradients.dconv_bias;
+    conv_scan_cuda_backward(fused, args, static_cast<cudaStream_t>(stream));
+    return cudaSuccess;
+  }
+  S* convolved = static_cast<S*>(room.convolved);
+  S* dconvolved = static_cast<S*>(room.dconvolved);
+  if (const int code = convolve(inputs, convolved, stream); code != cudaSuccess) return code;
+  if (const int code =
+          ssd_backward_cuda(shape, inputs.scan(shape, convolved), dy,
+                            gradients.scan(shape, dconvolved), room.parts, accumulate, stream);
+      code != cudaSuccess)
+    return code;
+  return conv1d_backward_cuda<S>(
+      {inputs.xbc, dconvolved, inputs.conv_weight, inputs.conv_bias, inputs.seq_idx, gradients.dxbc,
+       gradients.dconv_weight, gradients.dconv_bias, room.parts, accumulate},
+      stream);
+}
+
+#define STOWAGE_INSTANTIATE(S)                                                                 \
+  template int conv_scan_forward_cuda(const SsdShape&, const ConvScanInputs<S>&, S*,           \
+                                      const ConvScanRoom&, void*);                             \
+  template int conv_scan_backward_cuda(const SsdShape&, const ConvScanInputs<S>&, const S*,    \
+                                       const ConvScanGradients<S>&, const ConvScanRoom&, bool, \
+                                       void*);
+STOWAGE_INSTANTIATE(float)
+STOWAGE_INSTANTIATE(Bf16)
+#undef STOWAGE_INSTANTIATE
+
+}  // namespace stowage::kernels::detail

@@ -1,0 +1,2 @@
+stowage_kernels(SOURCES conv_scan.cpp
+  CUDA_SOURCES conv_scan_cuda.cpp conv_scan_dispatch.cpp convolve.cu)
