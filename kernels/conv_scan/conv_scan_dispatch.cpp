@@ -53,8 +53,8 @@ void put_inputs(Args& args, const ConvScanInputs<S>& inputs, const ConvScanRoom&
 
 template <class S>
 int convolve(const ConvScanInputs<S>& in, S* convolved, void* stream) {
-  return conv1d_forward_cuda(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
-                             static_cast<const S*>(nullptr), stream);
+  return conv1d_forward_cuda<S>(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
+                                nullptr, stream);
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& input
   }
   S* convolved = static_cast<S*>(room.convolved);
   if (const int code = convolve(inputs, convolved, stream); code != cudaSuccess) return code;
-  return ssd_forward_cuda(shape, inputs.scan(shape, convolved), y, room.parts, {}, stream);
+  return ssd_forward_cuda<S>(shape, inputs.scan(shape, convolved), y, room.parts, {}, stream);
 }
 
 template <class S>
