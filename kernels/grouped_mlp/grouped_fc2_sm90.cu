@@ -117,8 +117,8 @@ template <int kWidth, Activation kKind>
 cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& w, const RowsParameters& parameters,
                    const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
   const cudaError_t status =
-      launch_rows<Operands<false, true, kWidth, StagedRows<kWidth>::kBytes>,
-                  DifferentiateRows<kKind>>(dy, w, parameters, gradient, blocks, stream);
+      launch_rows<Operands<false, true, kWidth, kStagingBytes<kWidth>>, DifferentiateRows<kKind>>(
+          dy, w, parameters, gradient, blocks, stream);
   if (status != cudaSuccess || gradient.tile_sums == nullptr) return status;
   const auto groups = static_cast<unsigned>((gradient.rows + 255) / 256);
   row_weight_kernel<<<groups, 256, 0, stream>>>(
