@@ -57,12 +57,13 @@ class GroupedCase : public Case {
   std::vector<Agreement> agree(const std::string& implementation, const std::string& what,
                                double error, double tolerance);
 
-  /// Rows spread over all experts, from `from` (rows, depth) and the experts' weights, in fp64.
+  /// Rows spread over all experts, from `from` (rows, depth) and the experts' weights, in fp64;
+  /// made once.
   struct Sampled {
     std::vector<std::int64_t> rows;
     std::vector<std::vector<double>> values;
   };
-  Sampled sample_products(const Operand& from, std::int64_t columns, bool transposed) const;
+  const Sampled& sample_products(const Operand& from, std::int64_t columns, bool transposed);
   /// y or dx against these.
   std::vector<Agreement> check_rows(const std::string& implementation, const Operand& from,
                                     const Operand& to, bool transposed);
@@ -76,6 +77,7 @@ class GroupedCase : public Case {
 
  private:
   std::map<std::string, double> ours_error_;
+  Sampled sampled_;
 };
 
 }  // namespace stowage::drivers::bench

@@ -90,34 +90,52 @@ class BackwardWeight final : public ProductCase {
   // Rows of dw of experts that have rows. fp32 sums: 4 roundings for each sqrt(row).
   std::vector<Agreement> check(const std::string& implementation) override {
     if (accumulate_) return {};
-    const std::vector<Expert> experts = busy();
-    std::vector<double> out, reference;
-    std::vector<double> x, dy;
+    if (sampled_.empty()) sample();
+    std::vector<double> out, reference, dw;
     std::int64_t loaded = -1;
     double most = 1;
-    for (std::int64_t i = 0; i < kSampledRows; ++i) {
-      const Expert& e = experts[static_cast<std::size_t>(i) * experts.size() / kSampledRows];
-      const std::int64_t row = i * (m_ - 1) / (kSampledRows - 1);
-      most = std::max(most, static_cast<double>(e.rows));
-      if (e.index != loaded) {
-        x = x_.rows(e.first, e.rows);
-        dy = y_.rows(e.first, e.rows);
-        loaded = e.index;
-      }
-      const std::vector<double> made = w_.rows(e.index, 1);
-      std::vector<double> sums(static_cast<std::size_t>(k_));
-      for (std::int64_t r = 0; r < e.rows; ++r)
-        for (std::int64_t j = 0; j < k_; ++j)
-          sums[static_cast<std::size_t>(j)] +=
-              dy[static_cast<std::size_t>(r * m_ + row)] * x[static_cast<std::size_t>(r * k_ + j)];
-      out.insert(out.end(), made.begin() + row * k_, made.begin() + (row + 1) * k_);
-      reference.insert(reference.end(), sums.begin(), sums.end());
+    for (const Sample& one : sampled_) {
+      if (one.expert.index != loaded) dw = w_.rows(one.expert.index, 1);
+      loaded = one.expert.index;
+      most = std::max(most, static_cast<double>(one.expert.rows));
+      out.insert(out.end(), dw.begin() + one.row * k_, dw.begin() + (one.row + 1) * k_);
+      reference.insert(reference.end(), one.sums.begin(), one.sums.end());
     }
     return agree(implementation, "dw", relative_error(out, reference),
                  4 * execution::epsilon(Dtype::fp32) * std::sqrt(most));
   }
 
  private:
+  /// A row of an expert's dw in fp64.
+  struct Sample {
+    Expert expert;
+    std::int64_t row;
+    std::vector<double> sums;
+  };
+
+  void sample() {
+    const std::vector<Expert> experts = busy();
+    std::vector<double> x, dy;
+    std::int64_t loaded = -1;
+    for (std::int64_t i = 0; i < kSampledRows; ++i) {
+      const Expert& e = experts[static_cast<std::size_t>(i) * experts.size() / kSampledRows];
+      if (e.index != loaded) {
+        x = x_.rows(e.first, e.rows);
+        dy = y_.rows(e.first, e.rows);
+        loaded = e.index;
+      }
+      const std::int64_t row = i * (m_ - 1) / (kSampledRows - 1);
+      Sample one{e, row, std::vector<double>(static_cast<std::size_t>(k_))};
+      for (std::int64_t r = 0; r < e.rows; ++r) {
+        const double factor = dy[static_cast<std::size_t>(r * m_ + row)];
+        const double* line = x.data() + r * k_;
+        for (std::size_t j = 0; j < one.sums.size(); ++j) one.sums[j] += factor * line[j];
+      }
+      sampled_.push_back(std::move(one));
+    }
+  }
+
+  std::vector<Sample> sampled_;
   bool accumulate_;
 };
 

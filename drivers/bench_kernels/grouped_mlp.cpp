@@ -149,7 +149,7 @@ class Fc2Backward final : public GroupedCase {
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation == "activation") return {};
     if (implementation == "cublas") return check_rows(implementation, y_, x_, true);
-    const Sampled g = sample_products(y_, k_, true);
+    const Sampled& g = sample_products(y_, k_, true);
     Compared dh, a, drow_weight;
     for (std::size_t i = 0; i < g.rows.size(); ++i) {
       const std::vector<double> h = h_.rows(g.rows[i], 1), weight = row_weight_.rows(g.rows[i], 1);

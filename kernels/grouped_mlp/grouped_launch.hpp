@@ -53,6 +53,7 @@ struct Fc2Gradient {
 /// dw[e] = dy^T x over the rows of each expert.
 struct WeightParameters {
   const int* offsets;
+  std::int64_t rows;  // that dy and x have room for
   int experts;
   int outputs;
   int inputs;
