@@ -3,10 +3,10 @@
 #include "kernels/grouped_mlp/grouped_mainloop.cuh"
 
 /// How the tiles of a weight gradient leave: in boxes of 64 rows by 32 columns of fp32, through a
-/// ring of slots in shared memory. Consumers fill slots; one thread, the mover, hands them to the copy
-/// engine and takes them back. So a warpgroup is done with its sums before memory is, and multiplies
-/// again. To add, the mover has the engine bring what is in
-/// memory into each slot as soon as the slot is free, across tiles.
+/// ring of slots in shared memory. Consumers fill slots; one thread, the mover, hands them to the
+/// copy engine and takes them back. So a warpgroup is done with its sums before memory is, and
+/// multiplies again. To add, the mover has the engine bring what is in memory into each slot as
+/// soon as the slot is free, across tiles.
 namespace stowage::kernels::grouped {
 
 /// How a tile leaves: stored; or what is there read, added to and stored.
