@@ -73,7 +73,6 @@ Routing Router::forward(Recorder& recorder, Tensor x) {
     r.indices = recorder.saved("indices", Dtype::int32, {n, options_.topk}, "");
   r.weights = recorder.saved("weights", accum, {n, options_.topk}, "");
   r.offsets = recorder.saved("offsets", Dtype::int32, {options_.experts + 1}, "");
-  r.row_token = recorder.saved("row_token", Dtype::int32, {rows}, "");
   r.token_row = recorder.saved("token_row", Dtype::int32, {n, options_.topk}, "");
   r.row_weight = recorder.saved("row_weight", accum, {rows}, "");
   choose(recorder, r);
@@ -96,13 +95,12 @@ void Router::choose(Recorder& recorder, const Routing& r) {
                    [options](execution::Queue& q, Views v) {
                      kernels::router_weights(q, options, v[0], v[1], v[2]);
                    });
-  recorder.compute("permute_index",
-                   kernels::permute_index_cost(n, options.topk, options.experts, accum),
-                   {read(r.indices), write(r.offsets), write(r.row_token), write(r.token_row),
-                    write(r.row_weight), read(r.weights)},
-                   [](execution::Queue& q, Views v) {
-                     kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4], v[5]);
-                   });
+  recorder.compute(
+      "permute_index", kernels::permute_index_cost(n, options.topk, options.experts, accum),
+      {read(r.indices), write(r.offsets), write(r.token_row), write(r.row_weight), read(r.weights)},
+      [](execution::Queue& q, Views v) {
+        kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
+      });
 }
 
 void Router::count(Recorder& recorder, const Routing& routing) {

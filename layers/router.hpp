@@ -19,7 +19,6 @@ struct Routing {
   Tensor indices;     ///< (n, R) int32
   Tensor weights;     ///< (n, R) accum
   Tensor offsets;     ///< (E + 1) int32
-  Tensor row_token;   ///< (n * R) int32
   Tensor token_row;   ///< (n, R) int32
   Tensor row_weight;  ///< (n * R) accum
 };

@@ -4,43 +4,29 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <string>
 
 #include "ctest/kernels/device_array.hpp"
+#include "ctest/kernels/expert_case.hpp"
 #include "ctest/kernels/support.hpp"
 #include "kernels/grouped_mlp/grouped_linear.hpp"
 
 namespace stowage::kernels::test {
 namespace {
 
-// Rows of each expert, rows of none, and the extents of the matrices.
-struct Case {
-  std::vector<std::int32_t> counts;
-  std::int64_t spare, m, k;
-
-  std::int64_t experts() const { return static_cast<std::int64_t>(counts.size()); }
-  std::int64_t valid() const { return std::accumulate(counts.begin(), counts.end(), 0); }
-  std::int64_t rows() const { return valid() + spare; }
-  std::vector<std::int32_t> offsets() const {
-    std::vector<std::int32_t> sums{0};
-    for (const std::int32_t count : counts) sums.push_back(sums.back() + count);
-    return sums;
-  }
-};
-
-// Operands and results; rows of no expert hold NaN and are never to be read.
+// y (rows, D) = x (rows, F) w[e]^T and its gradients; rows of no expert hold NaN and are never to
+// be read.
 struct Problem {
-  Problem(const Case& c, Dtype storage, Random& random)
-      : x(storage, {c.rows(), c.k}, spoiled(random.normal(c.rows() * c.k), c.valid() * c.k)),
-        dy(storage, {c.rows(), c.m}, spoiled(random.normal(c.rows() * c.m), c.valid() * c.m)),
-        w(storage, {c.experts(), c.m, c.k}, random.normal(c.experts() * c.m * c.k)),
+  Problem(const ExpertCase& c, Dtype storage, Random& random)
+      : x(storage, {c.rows(), c.f}, spoiled(random.normal(c.rows() * c.f), c.valid() * c.f)),
+        dy(storage, {c.rows(), c.d}, spoiled(random.normal(c.rows() * c.d), c.valid() * c.d)),
+        w(storage, {c.experts(), c.d, c.f}, random.normal(c.experts() * c.d * c.f)),
         offsets(int32_array(c.offsets())),
-        y(storage, {c.rows(), c.m}),
-        dx(storage, {c.rows(), c.k}),
-        more_dx(storage, {c.rows(), c.k}, random.normal(c.rows() * c.k)),
-        dw(execution::accumulation(storage), {c.experts(), c.m, c.k}),
-        more_dw(dw.dtype(), {c.experts(), c.m, c.k}, random.normal(c.experts() * c.m * c.k)) {}
+        y(storage, {c.rows(), c.d}),
+        dx(storage, {c.rows(), c.f}),
+        more_dx(storage, {c.rows(), c.f}, random.normal(c.rows() * c.f)),
+        dw(execution::accumulation(storage), {c.experts(), c.d, c.f}),
+        more_dw(dw.dtype(), {c.experts(), c.d, c.f}, random.normal(c.experts() * c.d * c.f)) {}
 
   static Values spoiled(Values values, std::int64_t valid) {
     std::fill(values.begin() + valid, values.end(), std::numeric_limits<double>::quiet_NaN());
@@ -48,7 +34,7 @@ struct Problem {
   }
 
   /// The same values in fp64, outputs poisoned.
-  Problem in_fp64(const Case& c) const {
+  Problem in_fp64(const ExpertCase& c) const {
     Random unused;
     Problem p(c, Dtype::fp64, unused);
     for (const auto member :
@@ -111,10 +97,10 @@ void compare_rows(const char* what, const Array& before, const Values& actual,
         << what << " beyond the last expert, element " << i;
 }
 
-void check(Random& random, const Case& c, Dtype storage) {
+void check(Random& random, const ExpertCase& c, Dtype storage) {
   SCOPED_TRACE(std::to_string(c.experts()) + " experts, " + std::to_string(c.valid()) + " + " +
-               std::to_string(c.spare) + " rows, M " + std::to_string(c.m) + ", K " +
-               std::to_string(c.k) + ", " + std::string(execution::name(storage)));
+               std::to_string(c.spare) + " rows, D " + std::to_string(c.d) + ", F " +
+               std::to_string(c.f) + ", " + std::string(execution::name(storage)));
   const Problem p(c, storage, random);
   const Problem exact = p.in_fp64(c);
   on_queue([&](Queue& q) { enqueue(q, exact); });
@@ -122,10 +108,10 @@ void check(Random& random, const Case& c, Dtype storage) {
   on_gpu_queue([&](Queue& q) { enqueue(q, device); });
   const std::vector<Values> out = device.outputs();
 
-  const auto k = static_cast<double>(c.k), m = static_cast<double>(c.m);
-  compare_rows("y", p.y, out[0], exact.y, c.valid() * c.m, tolerance(storage, k));
-  compare_rows("dx", p.dx, out[1], exact.dx, c.valid() * c.k, tolerance(storage, m));
-  compare_rows("dx +=", p.more_dx, out[2], exact.more_dx, c.valid() * c.k, tolerance(storage, m));
+  const auto f = static_cast<double>(c.f), d = static_cast<double>(c.d);
+  compare_rows("y", p.y, out[0], exact.y, c.valid() * c.d, tolerance(storage, f));
+  compare_rows("dx", p.dx, out[1], exact.dx, c.valid() * c.f, tolerance(storage, d));
+  compare_rows("dx +=", p.more_dx, out[2], exact.more_dx, c.valid() * c.f, tolerance(storage, d));
   const double rows = *std::max_element(c.counts.begin(), c.counts.end());
   const double of_sums = tolerance(Dtype::fp32, std::max(rows, 1.0));
   const Values zeros(exact.dw.size(), 0);
@@ -136,7 +122,7 @@ void check(Random& random, const Case& c, Dtype storage) {
   EXPECT_LT(relative_error(out[4], exact.more_dw.values()), of_sums);
   // Experts without rows: zero when stored, untouched when added to.
   const Values old = p.more_dw.values();
-  const auto size = static_cast<std::size_t>(c.m * c.k);
+  const auto size = static_cast<std::size_t>(c.d * c.f);
   for (std::size_t e = 0; e < c.counts.size(); ++e) {
     for (std::size_t i = e * size; i < (e + 1) * size && c.counts[e] == 0; ++i) {
       ASSERT_EQ(out[3][i], 0);
@@ -165,6 +151,7 @@ TEST(grouped_linear_gpu, whole_tiles) {
   STOWAGE_NEED_GPU_BACKEND();
   Random random;
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 512}, Dtype::bf16);
+  check(random, {{128, 256, 64, 0, 512}, 0, 384, 256}, Dtype::bf16);  // tall tiles of the gradient
 }
 
 TEST(grouped_linear_gpu, no_rows) {
@@ -187,6 +174,9 @@ TEST(grouped_linear_gpu, many_experts) {
   Random random;
   check(random, {random_counts(random, 512, 20), 11, 64, 48}, Dtype::bf16);
   check(random, {random_counts(random, 100, 150), 11, 104, 64}, Dtype::bf16);
+  // Many tiles to a block, of both shapes.
+  check(random, {random_counts(random, 150, 80), 11, 256, 384}, Dtype::bf16);
+  check(random, {random_counts(random, 200, 60), 0, 376, 248}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, odd_extents_and_fp32) {
@@ -202,7 +192,7 @@ TEST(grouped_linear_gpu, odd_extents_and_fp32) {
 TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
   STOWAGE_NEED_GPU_BACKEND();
   Random random;
-  const Case c{random_counts(random, 16, 300), 4, 256, 320};
+  const ExpertCase c{random_counts(random, 40, 150), 4, 256, 320};
   const Problem p(c, Dtype::bf16, random);
   const OnDevice device(p);
   on_gpu_queue([&](Queue& q) { enqueue(q, device); });

@@ -53,16 +53,16 @@ double error(const Array& actual, const Array& expected, std::int64_t count) {
                         {right.begin(), right.begin() + count});
 }
 
-void check(Random& random, const MlpCase& c, Activation kind, Dtype storage) {
+void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) {
   SCOPED_TRACE(std::to_string(c.experts()) + " experts, " + std::to_string(c.valid()) + " + " +
-               std::to_string(c.spare) + " rows, D " + std::to_string(c.width) + ", F " +
-               std::to_string(c.columns) + ", " + std::string(execution::name(storage)) +
+               std::to_string(c.spare) + " rows, D " + std::to_string(c.d) + ", F " +
+               std::to_string(c.f) + ", " + std::string(execution::name(storage)) +
                (kind == Activation::swiglu ? ", swiglu" : ", squared relu"));
   const MlpProblem p(c, kind, storage, random);
-  spoil(p.x, c.valid() * c.width);
-  spoil(p.dy, c.valid() * c.width);
+  spoil(p.x, c.valid() * c.d);
+  spoil(p.dy, c.valid() * c.d);
   const OnDevice d(p), apart(p);
-  const DeviceArray g(Array(storage, {c.rows(), c.columns}));
+  const DeviceArray g(Array(storage, {c.rows(), c.f}));
   const ValidRows valid{apart.offsets.view(), c.experts()};
   on_gpu_queue([&](Queue& q) {
     enqueue(q, kind, d);
@@ -71,7 +71,7 @@ void check(Random& random, const MlpCase& c, Activation kind, Dtype storage) {
     grouped_linear_backward_input(q, apart.dy, apart.w2, apart.offsets, g);
     activation_backward(q, kind, g, apart.h, apart.row_weight, apart.dh, apart.drow_weight, valid);
   });
-  const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.columns;
+  const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.f;
   EXPECT_TRUE(same(d.h.host(), apart.h.host(), hidden));
   EXPECT_TRUE(same(d.a.host(), apart.a.host(), columns));
   EXPECT_TRUE(same(d.dh.host(), apart.dh.host(), hidden));
@@ -91,14 +91,14 @@ void check(Random& random, const MlpCase& c, Activation kind, Dtype storage) {
     grouped_fc1_forward(q, kind, exact.x, exact.w1, exact.offsets, exact.row_weight, exact.h,
                         exact.a);
   });
-  EXPECT_LT(error(h, exact.h, hidden), tolerance(storage, static_cast<double>(c.width)));
+  EXPECT_LT(error(h, exact.h, hidden), tolerance(storage, static_cast<double>(c.d)));
   exact.h.set(h.values());
   on_queue([&](Queue& q) {
     grouped_fc2_backward_input(q, kind, exact.dy, exact.w2, exact.offsets, exact.row_weight,
                                exact.h, exact.dh, exact.a_again, exact.drow_weight, exact.room);
   });
   // g and dh round once each; drow_weight sums F products of a rounded g.
-  const double twice = 2 * tolerance(storage, static_cast<double>(c.width + c.columns));
+  const double twice = 2 * tolerance(storage, static_cast<double>(c.d + c.f));
   EXPECT_LT(error(d.a.host(), exact.a_again, columns), twice);
   EXPECT_LT(error(d.dh.host(), exact.dh, hidden), twice);
   EXPECT_LT(error(d.drow_weight.host(), exact.drow_weight, c.valid()), twice);
@@ -127,7 +127,7 @@ TEST(grouped_mlp_gpu, odd_extents_and_fp32) {
 TEST(grouped_mlp_gpu, same_bits_in_every_run_and_replay) {
   STOWAGE_NEED_GPU_BACKEND();
   Random random;
-  const MlpCase c{{300, 17, 0, 128, 90, 250, 3}, 4, 320, 264};
+  const ExpertCase c{{300, 17, 0, 128, 90, 250, 3}, 4, 320, 264};
   for (const Activation kind : kKinds) {
     const MlpProblem p(c, kind, Dtype::bf16, random);
     const OnDevice d(p), first(p);
@@ -135,12 +135,11 @@ TEST(grouped_mlp_gpu, same_bits_in_every_run_and_replay) {
     int different = 0;
     on_gpu_queue([&](Queue& q) { enqueue(q, kind, d); }, 100,
                  [&] {
-                   different +=
-                       !same(d.h.host(), first.h.host(), c.valid() * p.hidden) ||
-                       !same(d.a.host(), first.a.host(), c.valid() * c.columns) ||
-                       !same(d.dh.host(), first.dh.host(), c.valid() * p.hidden) ||
-                       !same(d.a_again.host(), first.a_again.host(), c.valid() * c.columns) ||
-                       !same(d.drow_weight.host(), first.drow_weight.host(), c.valid());
+                   different += !same(d.h.host(), first.h.host(), c.valid() * p.hidden) ||
+                                !same(d.a.host(), first.a.host(), c.valid() * c.f) ||
+                                !same(d.dh.host(), first.dh.host(), c.valid() * p.hidden) ||
+                                !same(d.a_again.host(), first.a_again.host(), c.valid() * c.f) ||
+                                !same(d.drow_weight.host(), first.drow_weight.host(), c.valid());
                    for (const DeviceArray* array : {&d.h, &d.a, &d.dh, &d.a_again, &d.drow_weight})
                      array->upload();
                  });

@@ -8,17 +8,17 @@
 namespace stowage::kernels::test {
 namespace {
 
-MlpCase ragged() { return {{5, 0, 17, 1}, 3, 6, 9}; }
+ExpertCase ragged() { return {{5, 0, 17, 1}, 3, 6, 9}; }
 
 TEST(grouped_mlp, has_the_bits_of_its_parts) {
   Random random;
-  const MlpCase c = ragged();
+  const ExpertCase c = ragged();
   for (const Activation kind : kKinds)
     for (const Dtype storage : kFloatingTypes) {
       const MlpProblem p(c, kind, storage, random);
-      const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.columns;
-      const Array h(storage, {c.rows(), p.hidden}), a(storage, {c.rows(), c.columns});
-      const Array g(storage, {c.rows(), c.columns}), dh(storage, {c.rows(), p.hidden});
+      const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.f;
+      const Array h(storage, {c.rows(), p.hidden}), a(storage, {c.rows(), c.f});
+      const Array g(storage, {c.rows(), c.f}), dh(storage, {c.rows(), p.hidden});
       const Array drow_weight(p.drow_weight.dtype(), {c.rows()});
       const ValidRows valid{p.offsets, c.experts()};
       on_queue([&](Queue& q) {
@@ -40,7 +40,7 @@ TEST(grouped_mlp, has_the_bits_of_its_parts) {
 
 TEST(grouped_mlp, gradients_match_finite_differences) {
   Random random;
-  const MlpCase c{{3, 0, 2}, 0, 4, 3};
+  const ExpertCase c{{3, 0, 2}, 0, 4, 3};
   for (const Activation kind : kKinds) {
     MlpProblem p(c, kind, Dtype::fp64, random);
     p.h.set(random.normal(c.rows() * p.hidden));
@@ -51,11 +51,11 @@ TEST(grouped_mlp, gradients_match_finite_differences) {
     const std::vector<std::int32_t> offsets = c.offsets();
     const Values w2 = p.w2.values(), dy = p.dy.values();
     const auto loss = [&](const Values& h, const Values& row_weight) {
-      Values a(static_cast<std::size_t>(c.rows() * c.columns)), y(dy.size());
-      activation_forward_ref(kind, c.rows(), c.columns, h.data(), row_weight.data(), a.data(),
+      Values a(static_cast<std::size_t>(c.rows() * c.f)), y(dy.size());
+      activation_forward_ref(kind, c.rows(), c.f, h.data(), row_weight.data(), a.data(),
                              &offsets.back());
-      grouped_linear_forward_ref(c.experts(), c.width, c.columns, a.data(), w2.data(),
-                                 offsets.data(), y.data());
+      grouped_linear_forward_ref(c.experts(), c.d, c.f, a.data(), w2.data(), offsets.data(),
+                                 y.data());
       return dot(dy, y);
     };
     const Values h = p.h.values(), row_weight = p.row_weight.values();
@@ -69,18 +69,18 @@ TEST(grouped_mlp, gradients_match_finite_differences) {
 
 TEST(grouped_mlp, row_weights_may_be_absent) {
   Random random;
-  const MlpCase c = ragged();
+  const ExpertCase c = ragged();
   const MlpProblem p(c, Activation::squared_relu, Dtype::fp64, random);
   const Array ones(Dtype::fp64, {c.rows()}, Values(static_cast<std::size_t>(c.rows()), 1));
-  const Array a(Dtype::fp64, {c.rows(), c.columns});
+  const Array a(Dtype::fp64, {c.rows(), c.f});
   on_queue([&](Queue& q) {
     grouped_fc1_forward(q, Activation::squared_relu, p.x, p.w1, p.offsets, {}, p.h, p.a);
     grouped_fc1_forward(q, Activation::squared_relu, p.x, p.w1, p.offsets, ones, p.h, a);
     grouped_fc2_backward_input(q, Activation::squared_relu, p.dy, p.w2, p.offsets, {}, p.h, p.dh,
                                p.a_again, {}, p.room);
   });
-  EXPECT_TRUE(same(p.a, a, c.valid() * c.columns));
-  EXPECT_TRUE(same(p.a_again, a, c.valid() * c.columns));
+  EXPECT_TRUE(same(p.a, a, c.valid() * c.f));
+  EXPECT_TRUE(same(p.a_again, a, c.valid() * c.f));
 }
 
 }  // namespace

@@ -45,21 +45,19 @@ Array choices(Random& random, const Sizes& s) {
 struct Index {
   explicit Index(const Sizes& s)
       : offsets(Dtype::int32, {s.experts + 1}),
-        row_token(Dtype::int32, {s.n * s.topk}),
         token_row(Dtype::int32, {s.n, s.topk}),
         row_weight(Dtype::fp32, {s.n * s.topk}) {}
 
-  std::vector<Array> all() const { return {offsets, row_token, token_row, row_weight}; }
+  std::vector<Array> all() const { return {offsets, token_row, row_weight}; }
 
-  Array offsets, row_token, token_row, row_weight;
+  Array offsets, token_row, row_weight;
 };
 
 // The host's index of the same choices.
 Index host_index(const Sizes& s, const Array& indices, const Array& weights) {
   Index index(s);
   on_queue([&](Queue& q) {
-    permute_index(q, indices, index.offsets, index.row_token, index.token_row, index.row_weight,
-                  weights);
+    permute_index(q, indices, index.offsets, index.token_row, index.row_weight, weights);
   });
   return index;
 }
@@ -75,14 +73,13 @@ void compare_index(Random& random, const Sizes& s, int replays) {
   const Index expected = host_index(s, indices, weights), index(s);
   const std::vector<Array> results = on_gpu(
       [&](Queue& q, auto& at) {
-        permute_index(q, at(indices), at(index.offsets), at(index.row_token), at(index.token_row),
-                      at(index.row_weight), at(weights));
+        permute_index(q, at(indices), at(index.offsets), at(index.token_row), at(index.row_weight),
+                      at(weights));
       },
       index.all(), replays);
   expect_same(results[0], expected.offsets, "offsets");
-  expect_same(results[1], expected.row_token, "row_token");
-  expect_same(results[2], expected.token_row, "token_row");
-  expect_same(results[3], expected.row_weight, "row_weight");
+  expect_same(results[1], expected.token_row, "token_row");
+  expect_same(results[2], expected.row_weight, "row_weight");
 }
 
 TEST(permute_gpu, index_is_the_hosts) {

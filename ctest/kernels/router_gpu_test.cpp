@@ -60,7 +60,6 @@ struct Router {
         indices(Dtype::int32, {c.n, c.options.topk}),
         weights(dtype, {c.n, c.options.topk}),
         offsets(Dtype::int32, {c.options.experts + 1}),
-        row_token(Dtype::int32, {c.n * c.options.topk}),
         token_row(Dtype::int32, {c.n, c.options.topk}),
         row_weight(dtype, {c.n * c.options.topk}),
         dlogits(dtype, {c.n, c.options.experts}),
@@ -74,8 +73,7 @@ struct Router {
   template <class At>
   void rest(Queue& q, At& at) const {
     router_weights(q, options, at(logits), at(indices), at(weights));
-    permute_index(q, at(indices), at(offsets), at(row_token), at(token_row), at(row_weight),
-                  at(weights));
+    permute_index(q, at(indices), at(offsets), at(token_row), at(row_weight), at(weights));
     router_losses(q, options, at(logits), at(offsets), at(cu_seqlens), at(losses), false);
     router_losses(q, options, at(logits), at(offsets), at(cu_seqlens), at(added), true);
     router_backward(q, options, at(dweights_rows), at(token_row), at(logits), at(indices),
@@ -83,8 +81,8 @@ struct Router {
   }
 
   RouterOptions options;
-  Array logits, bias, dweights_rows, cu_seqlens, indices, weights, offsets, row_token, token_row,
-      row_weight, dlogits, losses, added;
+  Array logits, bias, dweights_rows, cu_seqlens, indices, weights, offsets, token_row, row_weight,
+      dlogits, losses, added;
 };
 
 constexpr auto kHere = [](const Array& array) { return array.view(); };

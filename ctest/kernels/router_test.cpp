@@ -204,11 +204,10 @@ TEST(router, losses_match_definition) {
       const Array logits(dtype, {r.n, options.experts}, r.logits), indices = select(r, dtype);
       const Array offsets(Dtype::int32, {options.experts + 1}), stored(dtype, {2});
       const Array added(dtype, {2}, Values{1, 2});
-      const Array rows(Dtype::int32, {r.n * options.topk});
       const Array row_of(Dtype::int32, {r.n, options.topk});
       const Array row_weight(dtype, {r.n * options.topk}), weights(dtype, {r.n, options.topk});
       on_queue([&](Queue& q) {
-        permute_index(q, indices, offsets, rows, row_of, row_weight, weights);
+        permute_index(q, indices, offsets, row_of, row_weight, weights);
         router_losses(q, options, logits, offsets, r.cu_seqlens(), stored, false);
         router_losses(q, options, logits, offsets, r.cu_seqlens(), added, true);
       });
@@ -226,11 +225,11 @@ Values backward(const Router& r, const Values& dweights, Dtype dtype) {
   const RouterOptions& o = r.options;
   const Array logits(dtype, {r.n, o.experts}, r.logits), indices = select(r, dtype);
   const Array weights(dtype, {r.n, o.topk}), offsets(Dtype::int32, {o.experts + 1});
-  const Array rows(Dtype::int32, {r.n * o.topk}), row_of(Dtype::int32, {r.n, o.topk});
+  const Array row_of(Dtype::int32, {r.n, o.topk});
   const Array row_weight(dtype, {r.n * o.topk}), dlogits(dtype, {r.n, o.experts});
   on_queue([&](Queue& q) {
     router_weights(q, o, logits, indices, weights);
-    permute_index(q, indices, offsets, rows, row_of, row_weight, weights);
+    permute_index(q, indices, offsets, row_of, row_weight, weights);
   });
   Array dweights_rows(dtype, {r.n * o.topk});  // poison where no row is
   Values sorted = dweights_rows.values();

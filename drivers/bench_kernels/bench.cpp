@@ -124,7 +124,7 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
 void Bench::report(const Case& one, const std::string& tag, const std::string& implementation,
                    std::vector<double> time_s, const std::vector<Agreement>& agreements) {
   const results::Summary summary = results::summarize(time_s);
-  const execution::Cost cost = one.cost();
+  const execution::Cost cost = one.cost_of(implementation);
   const std::string base = fmt::format("kernels/{}/{}", tag, implementation);
   record_.add(results::metric(base + "/time", summary));
   record_.add(results::rate_metric(base + "/bytes_per_s", cost.bytes, summary));

@@ -49,6 +49,8 @@ class Case {
   virtual ~Case() = default;
 
   virtual execution::Cost cost() const = 0;
+  /// Of an implementation that does only a part of the operator.
+  virtual execution::Cost cost_of(const std::string&) const { return cost(); }
   /// Enqueues one launch of an implementation; allocates nothing.
   virtual void enqueue(const std::string& implementation, execution::Queue& queue) = 0;
   /// Compares what the latest launch of an implementation left in the outputs with the reference.

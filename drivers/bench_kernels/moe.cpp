@@ -23,11 +23,10 @@ class RoutedCase : public Case {
         indices_(gpu, "indices", Role::input, Dtype::int32, {n_, topk_}),
         weights_(gpu, "weights", Role::input, Dtype::fp32, {n_, topk_}),
         offsets_(gpu, "offsets", Role::input, Dtype::int32, {experts_ + 1}),
-        row_token_(gpu, "row_token", Role::input, Dtype::int32, {n_ * topk_}),
         token_row_(gpu, "token_row", Role::input, Dtype::int32, {n_, topk_}),
         row_weight_(gpu, "row_weight", Role::input, Dtype::fp32, {n_ * topk_}),
-        routing_{Bound(indices_),   Bound(offsets_),    Bound(row_token_),
-                 Bound(token_row_), Bound(row_weight_), Bound(weights_)} {
+        routing_{Bound(indices_), Bound(offsets_), Bound(token_row_), Bound(row_weight_),
+                 Bound(weights_)} {
     std::mt19937_64 engine(static_cast<std::uint64_t>(seed));
     std::vector<std::int32_t> all(static_cast<std::size_t>(experts_));
     std::iota(all.begin(), all.end(), 0);
@@ -42,8 +41,8 @@ class RoutedCase : public Case {
   }
 
   void permute(execution::Queue& queue) {
-    const auto& [indices, offsets, row_token, token_row, row_weight, weights] = routing_;
-    kernels::permute_index(queue, indices, offsets, row_token, token_row, row_weight, weights);
+    const auto& [indices, offsets, token_row, row_weight, weights] = routing_;
+    kernels::permute_index(queue, indices, offsets, token_row, row_weight, weights);
   }
 
   /// Row of each (token, slot) pair, by counting.
@@ -57,15 +56,15 @@ class RoutedCase : public Case {
   }
 
   std::int64_t n_, topk_, experts_;
-  Operand indices_, weights_, offsets_, row_token_, token_row_, row_weight_;
-  std::array<Bound, 6> routing_;
+  Operand indices_, weights_, offsets_, token_row_, row_weight_;
+  std::array<Bound, 5> routing_;
   std::vector<std::int32_t> chosen_;
 };
 
 class PermuteIndexCase final : public RoutedCase {
  public:
   PermuteIndexCase(Gpu& gpu, const Shape& shape, std::int64_t seed) : RoutedCase(gpu, shape, seed) {
-    operands = {&indices_, &weights_, &offsets_, &row_token_, &token_row_, &row_weight_};
+    operands = {&indices_, &weights_, &offsets_, &token_row_, &row_weight_};
   }
   execution::Cost cost() const override {
     return kernels::permute_index_cost(n_, topk_, experts_, Dtype::fp32);
@@ -90,7 +89,7 @@ class RowsCase : public RoutedCase {
         rows_(gpu, "rows", gather ? Role::output : Role::input, Dtype::bf16, {n_ * topk_, width_}),
         bound_{Bound(tokens_), Bound(rows_)} {
     (gather ? tokens_ : rows_).fill_normal(seed, 0, 1);
-    operands = {&row_token_, &token_row_, &offsets_, &tokens_, &rows_};
+    operands = {&token_row_, &offsets_, &tokens_, &rows_};
   }
 
   /// The rows of token t, in slot order.
@@ -116,7 +115,7 @@ class GatherCase final : public RowsCase {
     return kernels::gather_rows_cost(n_, topk_, width_, Dtype::bf16);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::gather_rows(queue, bound_[0], routing_[3], bound_[1]);
+    kernels::gather_rows(queue, bound_[0], routing_[2], bound_[1]);
   }
   std::vector<Agreement> check(const std::string&) override {
     const std::vector<std::int32_t> rows = plain_rows();
@@ -138,7 +137,7 @@ class CombineCase final : public RowsCase {
     return kernels::combine_rows_cost(n_, topk_, width_, Dtype::bf16, false);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::combine_rows(queue, bound_[1], routing_[3], bound_[0], false);
+    kernels::combine_rows(queue, bound_[1], routing_[2], bound_[0], false);
   }
   std::vector<Agreement> check(const std::string&) override {
     const std::vector<std::int32_t> rows = plain_rows();
@@ -179,7 +178,7 @@ class RouterCase final : public RoutedCase {
       operands.insert(operands.end(), {&indices_, &weights_});
     if (!backward) return;
     kernels::router_select(gpu.queue(), options_, bound_[0], {}, bound_[1], routing_[0]);
-    kernels::router_weights(gpu.queue(), options_, bound_[0], routing_[0], routing_[5]);
+    kernels::router_weights(gpu.queue(), options_, bound_[0], routing_[0], routing_[4]);
     permute(gpu.queue());
     gpu.queue().synchronize();
   }
@@ -191,11 +190,11 @@ class RouterCase final : public RoutedCase {
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     if (backward_) {
-      kernels::router_backward(queue, options_, bound_[2], routing_[3], bound_[0], routing_[0],
-                               routing_[5], routing_[1], bound_[1], bound_[3]);
+      kernels::router_backward(queue, options_, bound_[2], routing_[2], bound_[0], routing_[0],
+                               routing_[4], routing_[1], bound_[1], bound_[3]);
     } else {
       kernels::router_select(queue, options_, bound_[0], {}, bound_[1], routing_[0]);
-      kernels::router_weights(queue, options_, bound_[0], routing_[0], routing_[5]);
+      kernels::router_weights(queue, options_, bound_[0], routing_[0], routing_[4]);
     }
   }
 

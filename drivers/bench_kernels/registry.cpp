@@ -21,7 +21,9 @@ std::vector<Entry> registry() {
   for (Entry& entry : mixer_entries()) entries.push_back(std::move(entry));
 #endif
 #if STOWAGE_BENCH_GROUPED_LINEAR
-  for (Entry& entry : grouped_linear_entries()) entries.push_back(std::move(entry));
+  for (const auto& family : {grouped_linear_entries, grouped_mlp_entries})
+    for (Entry& entry : family()) entries.push_back(std::move(entry));
+  entries.push_back(moe_layer_entry());
 #endif
   entries.push_back(product_entry());
   for (const auto& family :

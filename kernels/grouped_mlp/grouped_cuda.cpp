@@ -99,7 +99,7 @@ CUtensorMap weight_map(const GroupedCudaShape& s, const void* w, int box_rows) {
 CUtensorMap gradient_map(const GroupedCudaShape& s, const float* dw) {
   const std::uint64_t extents[] = {extent(s.inputs), extent(s.outputs), extent(s.experts)};
   const std::uint64_t strides[] = {extents[0] * 4, extents[0] * extents[1] * 4};
-  const std::uint32_t box[] = {32, 8, 1};
+  const std::uint32_t box[] = {32, 64, 1};
   return make_tensor_map(TensorMapType::fp32, dw, extents, strides, box, Swizzle::b128);
 }
 

@@ -56,7 +56,7 @@ template <int kWidth, Activation kKind>
 cudaError_t launch(const CUtensorMap& x, const CUtensorMap& w, const RowsParameters& parameters,
                    const Fc1Output& output, int blocks, cudaStream_t stream) {
   constexpr bool kGated = kKind == Activation::swiglu;
-  return launch_rows<Operands<false, false, kWidth, StagedRows<kWidth>::kBytes, kGated>,
+  return launch_rows<Operands<false, false, kWidth, kStagingBytes<kWidth>, kGated>,
                      ActivateRows<kKind>>(x, w, parameters, output, blocks, stream);
 }
 

@@ -9,7 +9,8 @@
 // bytes for each element of h, dh and a; g never exists in memory.
 // Limit on one H200: the work behind a tile's products takes as long as they do, waiting for h, and
 // what exceeds the other warpgroup's products is seen: 7 to 15 % of them, for SwiGLU 16 to 29 %.
-// Next: h by the copy engine during the products.
+// Prefetching h to L2 during the products made it 5 to 8 % slower. Next: h by the copy engine into
+// shared memory, in place of a stage.
 
 #include "kernels/activation/activation.cuh"
 #include "kernels/grouped_mlp/grouped_rows.cuh"
@@ -117,8 +118,8 @@ template <int kWidth, Activation kKind>
 cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& w, const RowsParameters& parameters,
                    const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
   const cudaError_t status =
-      launch_rows<Operands<false, true, kWidth, StagedRows<kWidth>::kBytes>,
-                  DifferentiateRows<kKind>>(dy, w, parameters, gradient, blocks, stream);
+      launch_rows<Operands<false, true, kWidth, kStagingBytes<kWidth>>, DifferentiateRows<kKind>>(
+          dy, w, parameters, gradient, blocks, stream);
   if (status != cudaSuccess || gradient.tile_sums == nullptr) return status;
   const auto groups = static_cast<unsigned>((gradient.rows + 255) / 256);
   row_weight_kernel<<<groups, 256, 0, stream>>>(

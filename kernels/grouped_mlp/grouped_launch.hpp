@@ -53,6 +53,7 @@ struct Fc2Gradient {
 /// dw[e] = dy^T x over the rows of each expert.
 struct WeightParameters {
   const int* offsets;
+  std::int64_t rows;  // that dy and x have room for
   int experts;
   int outputs;
   int inputs;
@@ -75,7 +76,7 @@ cudaError_t launch_fc2_sm90(Activation kind, int width, const CUtensorMap& dy, c
                             const RowsParameters& parameters, const Fc2Gradient& gradient,
                             int blocks, cudaStream_t stream);
 
-/// Boxes of dy and x: 64 rows by 64 columns; of dw, fp32: 8 rows by 32 columns.
+/// Boxes of dy and x: 64 rows by 64 columns; of dw, fp32: 64 rows by 32 columns.
 cudaError_t launch_weight_sm90(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
                                const WeightParameters& parameters, int blocks, cudaStream_t stream);
 

@@ -56,6 +56,7 @@ void grouped_cuda_backward_weight(const GroupedCudaShape& shape, const void* dy,
         "grouped_simple_backward_weight");
   }
   const WeightParameters parameters{.offsets = offsets,
+                                    .rows = shape.rows,
                                     .experts = static_cast<int>(shape.experts),
                                     .outputs = static_cast<int>(shape.outputs),
                                     .inputs = static_cast<int>(shape.inputs),

@@ -13,29 +13,29 @@
 /// shared memory, fp32 sums in the registers of one warpgroup. One producer warp fills the ring;
 /// two consumer warpgroups take the block's tiles in turn (ping-pong, as in CUTLASS's kernels of
 /// that name), so one multiplies while the other stores. A tile of 128 by 176 to 208 is what the
-/// registers of one warpgroup hold.
+/// registers of one warpgroup hold; 192 by 128 is as many.
 namespace stowage::kernels::grouped {
 
 using namespace hopper;
 
 /// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
-/// contraction ("MN-major").
-template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kWarpStagingBytes,
-          bool kGatedB = false>
+/// contraction ("MN-major"). The ring takes what shared memory `kOtherBytes` leave.
+template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
+          bool kGatedB = false, int kTileHeight = kTileRows>
 struct Operands {
   static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
-  static constexpr int kBlocks = kTileRows / 64;  // row blocks of a warpgroup
+  static constexpr int kHeight = kTileHeight;
+  static constexpr int kBlocks = kHeight / 64;  // row blocks of a warpgroup
   static constexpr bool kTransA = kTransposedA;
   static constexpr bool kTransB = kTransposedB;
   static constexpr int kWidth = kTileWidth;
   static constexpr int kColumns = kGated ? kWidth / 2 : kWidth;  // of the output
   static constexpr int kPanelBytes = kDepth * 128;               // 64 of the contraction by 64
   static constexpr int kPanels = ceil_div(kWidth, 64);           // of a transposed B
-  static constexpr int kABytes = kTileRows * 128;
+  static constexpr int kABytes = kHeight * 128;
   static constexpr int kBBytes = kTransB ? kPanels * kPanelBytes : kWidth * 128;
-  static constexpr int kStagingBytes = kWarpStagingBytes;  // of each consumer warp
   static constexpr int kRoom =
-      232448 - 8 * kStagingBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
+      232448 - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
   static constexpr int kStages = kRoom / (kABytes + kBBytes);
 };
 
@@ -43,11 +43,11 @@ constexpr int kThreads = 384;
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;
 
+/// What the products need of shared memory.
 template <class O>
-struct Shared {
+struct Ring {
   alignas(1024) unsigned char a[O::kStages][O::kABytes];
   alignas(1024) unsigned char b[O::kStages][O::kBBytes];
-  alignas(1024) unsigned char staging[8][O::kStagingBytes];
   Mbarrier full[O::kStages], empty[O::kStages];
   Mbarrier turn[2];  // of each consumer warpgroup to multiply
   ScheduleTables tables;
@@ -57,7 +57,7 @@ template <class O>
 using Sums = float[O::kBlocks][O::kWidth / 2];
 
 template <class O>
-__device__ __forceinline__ void init_barriers(Shared<O>& shared) {
+__device__ __forceinline__ void init_barriers(Ring<O>& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < O::kStages; ++i) {
       mbarrier_init(&shared.full[i], 1);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void init_barriers(Shared<O>& shared) {
 template <class O>
 class Turns {
  public:
-  __device__ __forceinline__ Turns(Shared<O>& shared, int group)
+  __device__ __forceinline__ Turns(Ring<O>& shared, int group)
       : shared_(shared), group_(group), parity_(group == 0 ? 1U : 0U) {}
 
   /// Whether the next tile is for this warpgroup; if so waits for its turn, else moves over it.
@@ -103,7 +103,7 @@ class Turns {
   RingPosition<O::kStages> at;
 
  private:
-  Shared<O>& shared_;
+  Ring<O>& shared_;
   int group_;
   int next_ = 0;
   std::uint32_t parity_;
@@ -137,14 +137,14 @@ __device__ __forceinline__ void pin_sums(Sums<O>& sums) {
 
 /// This warp is done with a stage.
 template <class O>
-__device__ __forceinline__ void release(Shared<O>& shared, int stage) {
+__device__ __forceinline__ void release(Ring<O>& shared, int stage) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
 }
 
 /// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on.
 /// Complete on return.
 template <class O>
-__device__ __forceinline__ void multiply(Shared<O>& shared, Turns<O>& turns, int steps, bool last,
+__device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int steps, bool last,
                                          Sums<O>& sums) {
   RingPosition<O::kStages>& at = turns.at;
   mbarrier_wait(&shared.full[at.stage], at.parity);
@@ -171,7 +171,7 @@ __device__ __forceinline__ void multiply(Shared<O>& shared, Turns<O>& turns, int
 
 /// The last stage of a turn, which the caller has waited for; added to the sums if `accumulate`.
 template <class O>
-__device__ __forceinline__ void multiply_stage(Shared<O>& shared, Turns<O>& turns, int accumulate,
+__device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns, int accumulate,
                                                Sums<O>& sums) {
   const int stage = turns.at.stage;
   pin_sums<O>(sums);

@@ -7,6 +7,16 @@
 /// the sums of 16 rows of a warp: `apply<O>(sums, place, staged rows, parameters of both)`.
 namespace stowage::kernels::grouped {
 
+/// The ring, and rows on their way out, of each consumer warp.
+template <class O>
+struct RowsShared : Ring<O> {
+  alignas(128) unsigned char staging[8][StagedRows<O::kWidth>::kBytes];
+};
+
+/// The bytes of the latter.
+template <int kWidth>
+constexpr int kStagingBytes = 8 * StagedRows<kWidth>::kBytes;
+
 /// The 16 rows of a warp in one output tile.
 struct WarpRows {
   std::int64_t row;  // in the whole matrix
@@ -15,7 +25,7 @@ struct WarpRows {
 };
 
 template <class O>
-__device__ __forceinline__ void produce_rows(Shared<O>& shared, const CUtensorMap& x_map,
+__device__ __forceinline__ void produce_rows(RowsShared<O>& shared, const CUtensorMap& x_map,
                                              const CUtensorMap& w_map, const RowsParameters& p) {
   if (!elect_one()) return;
   RowTiles tiles(shared.tables);
@@ -46,7 +56,8 @@ __device__ __forceinline__ void produce_rows(Shared<O>& shared, const CUtensorMa
 }
 
 template <class O, class Epilogue>
-__device__ __forceinline__ void consume_rows(Shared<O>& shared, int group, const RowsParameters& p,
+__device__ __forceinline__ void consume_rows(RowsShared<O>& shared, int group,
+                                             const RowsParameters& p,
                                              const typename Epilogue::Parameters& e) {
   RowTiles tiles(shared.tables);
   Turns<O> turns(shared, group);
@@ -75,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                         const __grid_constant__ RowsParameters p,
                         const __grid_constant__ typename Epilogue::Parameters e) {
   extern __shared__ __align__(1024) unsigned char raw[];
-  auto& shared = *reinterpret_cast<Shared<O>*>(raw);
+  auto& shared = *reinterpret_cast<RowsShared<O>*>(raw);
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&x_map);
     prefetch_tensor_map(&w_map);
@@ -97,7 +108,7 @@ cudaError_t launch_rows(const CUtensorMap& x, const CUtensorMap& w,
                         const RowsParameters& parameters,
                         const typename Epilogue::Parameters& epilogue, int blocks,
                         cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<O>);
+  constexpr int kBytes = sizeof(RowsShared<O>);
   static_assert(kBytes <= 232448);
   const auto kernel = grouped_rows_kernel<O, Epilogue>;
   static const cudaError_t raised =

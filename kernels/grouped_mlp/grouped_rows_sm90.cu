@@ -47,7 +47,7 @@ cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, c
                              const RowsParameters& parameters, const RowsOutput& output, int blocks,
                              cudaStream_t stream) {
   const auto with = [&]<int kWidth>() {
-    constexpr int kBytes = StagedRows<kWidth>::kBytes;
+    constexpr int kBytes = kStagingBytes<kWidth>;
     return transposed ? launch_rows<Operands<false, true, kWidth, kBytes>, StoreRows>(
                             x, w, parameters, output, blocks, stream)
                       : launch_rows<Operands<false, false, kWidth, kBytes>, StoreRows>(

@@ -104,31 +104,35 @@ class RowTiles {
   int index_ = static_cast<int>(blockIdx.x);
 };
 
+/// Experts by decreasing row count. All threads of the block; ends with a barrier.
+__device__ __forceinline__ void rank_experts(ScheduleTables& tables, const int* offsets,
+                                             int experts) {
+  load_offsets(tables, offsets, experts);
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    const int mine = tables.offset[e + 1] - tables.offset[e];
+    int rank = 0;
+    for (int other = 0; other < experts; ++other) {
+      const int rows = tables.offset[other + 1] - tables.offset[other];
+      rank += rows > mine || (rows == mine && other < e);
+    }
+    tables.first[rank] = e;
+  }
+  __syncthreads();
+}
+
 /// Tiles of one matrix per expert, whose cost is the expert's row count: experts by decreasing
-/// count, dealt to the blocks to and fro, so that no block ends much later than the others.
+/// count, dealt to the blocks to and fro, so that no block ends much later than the others. With
+/// `kSkipsEmpty`, experts without rows have no tiles.
+template <int kHeight, int kWidth, bool kSkipsEmpty>
 class WeightTiles {
  public:
-  /// All threads of the block; ends with a barrier.
-  static __device__ __forceinline__ void build(ScheduleTables& tables, const int* offsets,
-                                               int experts) {
-    load_offsets(tables, offsets, experts);
-    for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-      const int mine = tables.offset[e + 1] - tables.offset[e];
-      int rank = 0;
-      for (int other = 0; other < experts; ++other) {
-        const int rows = tables.offset[other + 1] - tables.offset[other];
-        rank += rows > mine || (rows == mine && other < e);
-      }
-      tables.first[rank] = e;
-    }
-    __syncthreads();
-  }
+  __device__ __forceinline__ WeightTiles(const ScheduleTables& tables, const WeightParameters& p)
+      : tables_(tables),
+        experts_(p.experts),
+        down_(ceil_div(p.outputs, kHeight)),
+        across_(ceil_div(p.inputs, kWidth)) {}
 
-  __device__ __forceinline__ WeightTiles(const ScheduleTables& tables, int experts, int tiles_down,
-                                         int tiles_across)
-      : tables_(tables), experts_(experts), down_(tiles_down), across_(tiles_across) {}
-
-  template <int kWidth>
+  /// Whether this block has another tile, and which.
   __device__ __forceinline__ bool next(Tile& tile) {
     const int grid = static_cast<int>(gridDim.x);
     const int block = static_cast<int>(blockIdx.x);
@@ -139,9 +143,10 @@ class WeightTiles {
     tile.expert = tables_.first[rank];
     tile.begin = tables_.offset[tile.expert];
     tile.rows = tables_.offset[tile.expert + 1] - tile.begin;
+    if (kSkipsEmpty && tile.rows == 0) return false;  // nor have those that follow
     int down, across;
     place<8>(index - rank * (down_ * across_), down_, across_, down, across);
-    tile.row = down * kTileRows;
+    tile.row = down * kHeight;
     tile.column = across * kWidth;
     return true;
   }

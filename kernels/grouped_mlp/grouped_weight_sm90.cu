@@ -4,69 +4,60 @@
 // to; offsets (E + 1) int32 on the device. Numerics: products and sums in fp32, in the order of the
 // rows. Cost: 2 M K flops a row; 4 E M K bytes written, as many read when accumulating, which bind
 // where an expert has few rows. Deterministic: an element has one owner and one order.
-// Design: see grouped_mainloop.cuh. Both operands lie with the contraction down their rows, which
-// wgmma reads as it is. The rows of the next expert that share the last stage are zeroed in shared
-// memory, in both operands: they may hold anything, not only numbers. Sums leave by the copy engine
-// in boxes of 1 KB; what they are added to comes the same way, the first boxes during the products.
-// Limits on one H200: with 384 to 512 rows an expert neither the tensor pipe (66 %) nor memory
-// (60 %) is full, and more room for the boxes changes nothing: operands and sums share the way
-// between L2 and the multiprocessor, 74 bytes a cycle at full rate. Adding reaches 81 % of what its
-// bytes allow. No gain: adding in L2 (1.2 TB/s), prefetching to L2 (worse), storing from registers
-// (worse). Next: clusters of two tiles, one below the other, that share x.
+// Design: see grouped_mainloop.cuh and, for the way out, grouped_boxes.cuh. Both operands lie with
+// the contraction down their rows, which wgmma reads as it is. The rows of the next expert that
+// share the last stage are zeroed in shared memory, in both operands: they may hold anything, not
+// only numbers. Tiles are 128 by 192 or 192 by 128, whichever wastes less of the matrix.
+// Limits on one H200 with 384 rows an expert: storing takes 0.92 ms, 1.3 times what the products
+// alone or the stores alone take, each 0.7 ms; adding reaches 80 to 90 % of what its bytes allow,
+// without products 90 %. No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting
+// dw first, storing from registers, clusters of two tiles that share an operand (a quarter slower).
+// Next: fewer bytes from L2, by keeping dy's panel of an expert in shared memory over the tiles
+// beside each other.
 
-#include "kernels/grouped_mlp/grouped_epilogue.cuh"
-#include "kernels/grouped_mlp/grouped_mainloop.cuh"
+#include "kernels/grouped_mlp/grouped_boxes.cuh"
 
 namespace stowage::kernels::grouped {
 namespace {
 
-/// How a tile leaves: stored; or what is there read, added to and stored.
-enum class Way { store, add };
+/// Slots of the way out, 8 KB each, leave four or three stages to the products. Where memory binds
+/// by far, adding to few rows an expert, a whole tile in the slots is worth a stage.
+constexpr int kFewSlots = 7, kManySlots = 12;
+constexpr std::int64_t kFewRows = 448;  // of an expert
 
-/// The operands, and the room in which a warp's boxes (8 rows by 32 columns of fp32) pass.
-template <Way kWayOut>
-struct Weight : Operands<true, true, 192, 6 * 1024> {
+template <Way kWayOut, int kTileHeight, int kTileWidth, int kOutSlots>
+struct Weight : Operands<true, true, kTileWidth, kOutSlots * 8192, false, kTileHeight> {
   static constexpr Way kWay = kWayOut;
-  static constexpr int kBuffers = 6;
-  [[maybe_unused]] static constexpr int kAhead = kBuffers - 2;  // boxes on their way in
-  static constexpr int kBoxBytes = 1024;
-  static constexpr int kBoxesAcross = Weight::kWidth / 32;
-  static constexpr int kBoxes = 4 * kBoxesAcross;  // of a warp in a tile
+  static constexpr int kSlots = kOutSlots;
+  static constexpr int kUnread = 2;  // stores that may still read their slots
+  using Tiles = WeightTiles<kTileHeight, kTileWidth, kWayOut == Way::add>;
 };
 
 template <class O>
-struct WeightShared : Shared<O> {
-  Mbarrier box_full[8][O::kBuffers];  // add only
+struct WeightShared : Ring<O> {
+  BoxRing<O> out;
 };
 
-template <class O>
-__device__ __forceinline__ WeightTiles tiles_of(const Shared<O>& shared,
-                                                const WeightParameters& p) {
-  return {shared.tables, p.experts, ceil_div(p.outputs, kTileRows), ceil_div(p.inputs, O::kWidth)};
-}
-
-/// Stages of a tile; an expert without rows has one, all zero, unless there is nothing to store.
-template <class O>
+/// Stages of a tile; an expert without rows has one, all zero.
 __device__ __forceinline__ int steps_of(const Tile& tile) {
-  return max(ceil_div(tile.rows, kDepth), O::kWay == Way::store ? 1 : 0);
+  return max(ceil_div(tile.rows, kDepth), 1);
 }
 
 template <class O>
-__device__ __forceinline__ void produce(Shared<O>& shared, const CUtensorMap& dy_map,
+__device__ __forceinline__ void produce(WeightShared<O>& shared, const CUtensorMap& dy_map,
                                         const CUtensorMap& x_map, const WeightParameters& p) {
-  if (!elect_one()) return;
-  WeightTiles tiles = tiles_of(shared, p);
+  typename O::Tiles tiles(shared.tables, p);
   RingPosition<O::kStages> at;
   Tile tile;
-  while (tiles.next<O::kWidth>(tile)) {
-    const int steps = steps_of<O>(tile);
+  while (tiles.next(tile)) {
+    const int steps = steps_of(tile);
     for (int k = 0; k < steps; ++k) {
       mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
       Mbarrier* full = &shared.full[at.stage];
       mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
       const int row = tile.begin + k * kDepth;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < O::kBlocks; ++i) {
         bulk_load_2d(shared.a[at.stage] + i * O::kPanelBytes, &dy_map, full, tile.row + 64 * i,
                      row);
       }
@@ -86,8 +77,9 @@ template <class O>
 __device__ __forceinline__ void clear_rows(unsigned char* a, unsigned char* b, int valid,
                                            int barrier) {
   const int thread = static_cast<int>(threadIdx.x % 128);
-  for (int panel = 0; panel < 2 + O::kPanels; ++panel) {
-    unsigned char* base = panel < 2 ? a + panel * O::kPanelBytes : b + (panel - 2) * O::kPanelBytes;
+  for (int panel = 0; panel < O::kBlocks + O::kPanels; ++panel) {
+    unsigned char* base =
+        panel < O::kBlocks ? a + panel * O::kPanelBytes : b + (panel - O::kBlocks) * O::kPanelBytes;
     for (int i = valid * 128 + thread * 16; i < O::kPanelBytes; i += 128 * 16) {
       *reinterpret_cast<uint4*>(base + i) = uint4{0, 0, 0, 0};
     }
@@ -96,104 +88,19 @@ __device__ __forceinline__ void clear_rows(unsigned char* a, unsigned char* b, i
   named_barrier_sync(barrier, 128);
 }
 
-/// The boxes of a warp on their way to memory.
-template <class O>
-class Boxes {
- public:
-  __device__ __forceinline__ Boxes(WeightShared<O>& shared, int warp, const CUtensorMap& map)
-      : buffers_(shared.staging[warp]), full_(shared.box_full[warp]), map_(map) {}
-
-  /// Takes place in front of the tile's products.
-  __device__ __forceinline__ void begin(const Tile& tile, int row) {
-    if constexpr (O::kWay == Way::add) {
-      static_assert(O::kBoxes % (2 * O::kBuffers) == 0, "parities repeat with every tile");
-      if (lane() != 0) return;
-      bulk_wait_group_read<O::kBuffers - O::kAhead>();
-#pragma unroll
-      for (int box = 0; box < O::kAhead; ++box) load(tile, row, box);
-    }
-  }
-
-  /// Sends the sums of both row blocks.
-  __device__ __forceinline__ void send(const Tile& tile, int row, const Sums<O>& sums) {
-#pragma unroll
-    for (int box = 0; box < O::kBoxes; ++box) {
-      if constexpr (O::kWay == Way::add) {
-        if (lane() == 0 && box + O::kAhead < O::kBoxes) {
-          bulk_wait_group_read<O::kBuffers - O::kAhead - 1>();
-          load(tile, row, box + O::kAhead);
-        }
-        mbarrier_wait(&full_[box % O::kBuffers], box / O::kBuffers % 2);
-      } else {
-        if (lane() == 0) bulk_wait_group_read<O::kBuffers - 1>();
-        __syncwarp();
-      }
-      fill(buffer(box), sums[box / (2 * O::kBoxesAcross)],
-           box / 2 % O::kBoxesAcross * 16 + box % 2 * 2);
-      fence_proxy_async();
-      __syncwarp();
-      if (lane() == 0) {
-        bulk_store_3d(&map_, buffer(box), box_column(tile, box), box_row(row, box), tile.expert);
-        bulk_commit_group();
-      }
-    }
-  }
-
- private:
-  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-  // Boxes lie in pairs, one below the other, as a thread holds rows lane / 4 and 8 below.
-  static __device__ __forceinline__ int box_row(int row, int box) {
-    return row + box / (2 * O::kBoxesAcross) * 64 + box % 2 * 8;
-  }
-  static __device__ __forceinline__ int box_column(const Tile& tile, int box) {
-    return tile.column + box / 2 % O::kBoxesAcross * 32;
-  }
-  __device__ __forceinline__ unsigned char* buffer(int box) const {
-    return buffers_ + box % O::kBuffers * O::kBoxBytes;
-  }
-
-  __device__ __forceinline__ void load(const Tile& tile, int row, int box) {
-    Mbarrier* full = &full_[box % O::kBuffers];
-    mbarrier_arrive_expect_tx(full, O::kBoxBytes);
-    bulk_load_3d(buffer(box), &map_, full, box_column(tile, box), box_row(row, box), tile.expert);
-  }
-
-  /// Eight rows by 32 columns, the sums from `first` on, in the swizzled rows of a box.
-  static __device__ __forceinline__ void fill(unsigned char* buffer,
-                                              const float (&sums)[O::kWidth / 2], int first) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int at = lane() / 4 * 128 + j * 32 + lane() % 4 * 8;
-      auto* to = reinterpret_cast<float2*>(buffer +
-                                           swizzled<Swizzle::b128>(static_cast<std::uint32_t>(at)));
-      float2 value{sums[first + 4 * j], sums[first + 4 * j + 1]};
-      if constexpr (O::kWay == Way::add) {
-        const float2 old = *to;
-        value.x += old.x;
-        value.y += old.y;
-      }
-      *to = value;
-    }
-  }
-
-  unsigned char* buffers_;
-  Mbarrier* full_;
-  const CUtensorMap& map_;
-};
-
 template <class O>
 __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
-                                        const CUtensorMap& dw_map, const WeightParameters& p) {
-  WeightTiles tiles = tiles_of(shared, p);
+                                        const WeightParameters& p) {
+  typename O::Tiles tiles(shared.tables, p);
   Turns<O> turns(shared, group);
-  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
-  Boxes<O> boxes(shared, group * 4 + warp, dw_map);
+  BoxFiller<O> out(shared.out, group);
   Tile tile;
-  while (tiles.next<O::kWidth>(tile)) {
-    const int steps = steps_of<O>(tile);
-    if (steps == 0 || !turns.take(steps)) continue;
-    const int row = tile.row + warp * 16;
-    boxes.begin(tile, row);
+  while (tiles.next(tile)) {
+    const int steps = steps_of(tile);
+    if (!turns.take(steps)) {
+      out.skip();
+      continue;
+    }
     Sums<O> sums;
     const int whole = tile.rows / kDepth;
     if (whole > 0) multiply<O>(shared, turns, whole, whole == steps, sums);
@@ -203,9 +110,8 @@ __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
       clear_rows<O>(shared.a[at.stage], shared.b[at.stage], tile.rows % kDepth, 1 + group);
       multiply_stage<O>(shared, turns, whole > 0, sums);
     }
-    boxes.send(tile, row, sums);
+    out.fill(sums);
   }
-  bulk_wait_group<0>();
 }
 
 template <class O>
@@ -222,18 +128,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_tensor_map(&dw_map);
   }
   init_barriers(shared);
-  if (O::kWay == Way::add && threadIdx.x < 8) {
-    for (Mbarrier& barrier : shared.box_full[threadIdx.x]) mbarrier_init(&barrier, 1);
-    mbarrier_init_fence();
-  }
-  WeightTiles::build(shared.tables, p.offsets, p.experts);
-  const int group = uniform_warp_index() / 4;
-  if (group == 0) {
+  init_box_barriers(shared.out);
+  rank_experts(shared.tables, p.offsets, p.experts);
+  const int warp = uniform_warp_index();
+  if (warp / 4 == 0) {
     setmaxnreg_dec<kProducerRegisters>();
-    if (uniform_warp_index() == 0) produce<O>(shared, dy_map, x_map, p);
+    if (warp == 0 && elect_one()) produce<O>(shared, dy_map, x_map, p);
+    if (warp == 1 && elect_one())
+      move_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, p));
   } else {
     setmaxnreg_inc<kConsumerRegisters>();
-    consume<O>(shared, group - 1, dw_map, p);
+    consume<O>(shared, warp / 4 - 1, p);
   }
 }
 
@@ -250,13 +155,24 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   return cudaGetLastError();
 }
 
+template <int kTileHeight, int kTileWidth>
+cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
+                   const WeightParameters& p, int blocks, cudaStream_t stream) {
+  const bool few_rows = p.rows < kFewRows * p.experts;
+  const auto with = !p.accumulate ? launch<Weight<Way::store, kTileHeight, kTileWidth, kFewSlots>>
+                    : few_rows    ? launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>
+                                  : launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>;
+  return with(dy, x, dw, p, blocks, stream);
+}
+
 }  // namespace
 
 cudaError_t launch_weight_sm90(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
-                               const WeightParameters& parameters, int blocks,
-                               cudaStream_t stream) {
-  return parameters.accumulate ? launch<Weight<Way::add>>(dy, x, dw, parameters, blocks, stream)
-                               : launch<Weight<Way::store>>(dy, x, dw, parameters, blocks, stream);
+                               const WeightParameters& p, int blocks, cudaStream_t stream) {
+  const std::int64_t flat = std::int64_t{ceil_div(p.outputs, 128)} * ceil_div(p.inputs, 192);
+  const std::int64_t tall = std::int64_t{ceil_div(p.outputs, 192)} * ceil_div(p.inputs, 128);
+  const auto with = tall < flat ? launch<192, 128> : launch<128, 192>;
+  return with(dy, x, dw, p, blocks, stream);
 }
 
 }  // namespace stowage::kernels::grouped

@@ -12,8 +12,8 @@ using execution::Dtype;
 using execution::Queue;
 using execution::View;
 
-void permute_index(Queue& queue, const View& indices, const View& offsets, const View& row_token,
-                   const View& token_row, const View& row_weight, const View& weights) {
+void permute_index(Queue& queue, const View& indices, const View& offsets, const View& token_row,
+                   const View& row_weight, const View& weights) {
   const Operands operands("permute_index");
   operands.rank(indices, "indices", 2);
   operands.rank(offsets, "offsets", 1);
@@ -25,26 +25,23 @@ void permute_index(Queue& queue, const View& indices, const View& offsets, const
                    "device code takes up to 1024 experts and 2^30 pairs");
   operands.check(indices, "indices", Dtype::int32, {n, topk});
   operands.check(offsets, "offsets", Dtype::int32, {experts + 1});
-  operands.check(row_token, "row_token", Dtype::int32, {n * topk});
   operands.check(token_row, "token_row", Dtype::int32, {n, topk});
   operands.check(row_weight, "row_weight", execution::accumulation(dtype), {n * topk});
   operands.check(weights, "weights", execution::accumulation(dtype), {n, topk});
   run(
       queue, "permute_index", dtype,
-      [=, indices = Address(indices), offsets = Address(offsets), row_token = Address(row_token),
-       token_row = Address(token_row), row_weight = Address(row_weight),
-       weights = Address(weights)]<class S>() {
+      [=, indices = Address(indices), offsets = Address(offsets), token_row = Address(token_row),
+       row_weight = Address(row_weight), weights = Address(weights)]<class S>() {
         using A = Accumulation<S>;
         permute_index_ref(n, topk, experts, indices.as<const std::int32_t>(),
-                          offsets.as<std::int32_t>(), row_token.as<std::int32_t>(),
-                          token_row.as<std::int32_t>(), row_weight.as<A>(), weights.as<const A>());
+                          offsets.as<std::int32_t>(), token_row.as<std::int32_t>(),
+                          row_weight.as<A>(), weights.as<const A>());
       },
       [&]<class S>(void* stream) {
         using A = Accumulation<S>;
         return moe::launch_permute_index(n, topk, experts, indices.as<const std::int32_t>(),
-                                         offsets.as<std::int32_t>(), row_token.as<std::int32_t>(),
-                                         token_row.as<std::int32_t>(), row_weight.as<A>(),
-                                         weights.as<const A>(), stream);
+                                         offsets.as<std::int32_t>(), token_row.as<std::int32_t>(),
+                                         row_weight.as<A>(), weights.as<const A>(), stream);
       });
 }
 
@@ -94,7 +91,7 @@ void combine_rows(Queue& queue, const View& ys, const View& token_row, const Vie
 Cost permute_index_cost(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
                         Dtype accumulation) {
   const std::int64_t pairs = tokens * topk;
-  return {0, bytes(3 * pairs + experts + 1, Dtype::int32) + bytes(2 * pairs, accumulation)};
+  return {0, bytes(2 * pairs + experts + 1, Dtype::int32) + bytes(2 * pairs, accumulation)};
 }
 
 Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width, Dtype storage) {

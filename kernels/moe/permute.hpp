@@ -11,13 +11,11 @@ namespace stowage::kernels {
 /// hold nothing. Dropless: every pair has a row.
 
 /// From indices (n, R) int32 (-1: not routed) and weights (n, R) accum:
-/// offsets (E + 1) int32; row_token (n * R) int32: token of a row, -1 beyond offsets[E];
-/// token_row (n, R) int32: row of a pair, -1 where not routed; row_weight (n * R) accum: weight of
-/// a row, 0 beyond offsets[E].
+/// offsets (E + 1) int32; token_row (n, R) int32: row of a pair, -1 where not routed; row_weight
+/// (n * R) accum: weight of a row, 0 beyond offsets[E].
 void permute_index(execution::Queue& queue, const execution::View& indices,
-                   const execution::View& offsets, const execution::View& row_token,
-                   const execution::View& token_row, const execution::View& row_weight,
-                   const execution::View& weights);
+                   const execution::View& offsets, const execution::View& token_row,
+                   const execution::View& row_weight, const execution::View& weights);
 
 /// xs (n * R, D)[token_row[t, r]] = x (n, D)[t]; rows that no pair has are not touched. It is also
 /// the backward of combine_rows: x = dout, xs = dys.
@@ -41,8 +39,8 @@ execution::Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::i
 /// Host references; A is float or double, S a storage type.
 template <class A>
 void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                       const std::int32_t* indices, std::int32_t* offsets, std::int32_t* row_token,
-                       std::int32_t* token_row, A* row_weight, const A* weights);
+                       const std::int32_t* indices, std::int32_t* offsets, std::int32_t* token_row,
+                       A* row_weight, const A* weights);
 template <class S>
 void gather_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,
                      const std::int32_t* token_row, S* xs);

@@ -8,7 +8,7 @@
 // the offsets: counts become the first row of each run and expert, to which a second walk adds the
 // rank. So rows are in order of token and slot, whatever runs first; no atomics, no workspace. Then
 // all multiprocessors write what belongs to a row: scattered words, for which eight are too few.
-// Cost: 40 bytes a pair; the time is that of two launches and of a few passes over shared memory.
+// Cost: 36 bytes a pair; the time is that of two launches and of a few passes over shared memory.
 // Limits: 1024 experts, 2^30 pairs; eight multiprocessors of one processing cluster must be free at
 // once. Next: the counts from router_select, which has the choices in registers.
 
@@ -172,28 +172,22 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
 
 /// What belongs to a row, from the row of each pair; the rows that no pair has.
 __global__ void __launch_bounds__(kFillThreads)
-    fill_rows(int pairs, int topk, const std::int32_t* __restrict__ routed,
+    fill_rows(int pairs, const std::int32_t* __restrict__ routed,
               const std::int32_t* __restrict__ token_row, const float* __restrict__ weights,
-              std::int32_t* __restrict__ row_token, float* __restrict__ row_weight) {
+              float* __restrict__ row_weight) {
   const int i = static_cast<int>(blockIdx.x) * kFillThreads + static_cast<int>(threadIdx.x);
   if (i >= pairs) return;
   const int row = token_row[i];
-  if (row >= 0) {
-    row_token[row] = i / topk;
-    row_weight[row] = weights[i];
-  }
-  if (i >= *routed) {
-    row_token[i] = -1;
-    row_weight[i] = 0;
-  }
+  if (row >= 0) row_weight[row] = weights[i];
+  if (i >= *routed) row_weight[i] = 0;
 }
 
 }  // namespace
 
 int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
                          const std::int32_t* indices, std::int32_t* offsets,
-                         std::int32_t* row_token, std::int32_t* token_row, float* row_weight,
-                         const float* weights, void* stream) {
+                         std::int32_t* token_row, float* row_weight, const float* weights,
+                         void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   const auto pairs = static_cast<int>(tokens * topk);
   const auto shared_bytes = static_cast<int>((kWarps + 1) * experts * sizeof(int));
@@ -210,8 +204,7 @@ int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t ex
                                              : sort(sort_pairs<11>);
   if (status != cudaSuccess || pairs == 0) return status;
   fill_rows<<<static_cast<unsigned>((pairs + kFillThreads - 1) / kFillThreads), kFillThreads, 0,
-              on>>>(pairs, static_cast<int>(topk), offsets + experts, token_row, weights, row_token,
-                    row_weight);
+              on>>>(pairs, offsets + experts, token_row, weights, row_weight);
   return cudaGetLastError();
 }
 

@@ -12,8 +12,8 @@ inline constexpr std::int64_t kMostPermutedPairs = 1LL << 30;
 
 int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
                          const std::int32_t* indices, std::int32_t* offsets,
-                         std::int32_t* row_token, std::int32_t* token_row, float* row_weight,
-                         const float* weights, void* stream);
+                         std::int32_t* token_row, float* row_weight, const float* weights,
+                         void* stream);
 
 template <class S>
 int launch_gather_rows(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,

@@ -16,8 +16,8 @@ constexpr std::int64_t kRows = 32;
 // A counting sort, on one thread: its cost is that of reading the indices twice.
 template <class A>
 void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                       const std::int32_t* indices, std::int32_t* offsets, std::int32_t* row_token,
-                       std::int32_t* token_row, A* row_weight, const A* weights) {
+                       const std::int32_t* indices, std::int32_t* offsets, std::int32_t* token_row,
+                       A* row_weight, const A* weights) {
   const std::int64_t pairs = tokens * topk;
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t pair = 0; pair < pairs; ++pair)
@@ -30,10 +30,8 @@ void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t expe
     if (indices[pair] < 0) continue;
     const std::int32_t row = next[static_cast<std::size_t>(indices[pair])]++;
     token_row[pair] = row;
-    row_token[row] = static_cast<std::int32_t>(pair / topk);
     row_weight[row] = weights[pair];
   }
-  std::fill(row_token + offsets[experts], row_token + pairs, -1);
   std::fill(row_weight + offsets[experts], row_weight + pairs, A{0});
 }
 
@@ -71,10 +69,9 @@ void combine_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width
 }
 
 template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
-                                std::int32_t*, std::int32_t*, std::int32_t*, float*, const float*);
+                                std::int32_t*, std::int32_t*, float*, const float*);
 template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
-                                std::int32_t*, std::int32_t*, std::int32_t*, double*,
-                                const double*);
+                                std::int32_t*, std::int32_t*, double*, const double*);
 #define STOWAGE_INSTANTIATE(S)                                                       \
   template void gather_rows_ref(std::int64_t, std::int64_t, std::int64_t, const S*,  \
                                 const std::int32_t*, S*);                            \

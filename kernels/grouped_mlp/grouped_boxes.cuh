@@ -1,0 +1,170 @@
+#pragma once
+
+#include "kernels/grouped_mlp/grouped_mainloop.cuh"
+
+/// How the tiles of a weight gradient leave: in boxes of 64 rows by 32 columns of fp32, through a
+/// ring of slots in shared memory. Consumers fill slots; one thread, the mover, hands them to the
+/// copy engine and takes them back. So a warpgroup is done with its sums before memory is, and
+/// multiplies again. To add, the mover has the engine bring what is in memory into each slot as
+/// soon as the slot is free, across tiles.
+namespace stowage::kernels::grouped {
+
+/// How a tile leaves: stored; or what is there read, added to and stored.
+enum class Way { store, add };
+
+/// Sizes, with the operands `O` of the products.
+template <class O>
+struct BoxSizes {
+  static constexpr int kBytes = 64 * 128;
+  static constexpr int kAcross = O::kWidth / 32;
+  static constexpr int kPerTile = O::kBlocks * kAcross;
+  static_assert(kPerTile >= O::kSlots, "a warpgroup waits for every slot in each of its tiles");
+};
+
+/// The slots. A slot is `ready` for a warpgroup when it is free, or when what is to be added to has
+/// arrived, and `filled` when all four warps have written their rows.
+template <class O>
+struct BoxRing {
+  alignas(1024) unsigned char box[O::kSlots][BoxSizes<O>::kBytes];
+  Mbarrier ready[O::kSlots], filled[O::kSlots];
+  Mbarrier turn[2];  // of each consumer warpgroup to fill
+};
+
+template <class O>
+__device__ __forceinline__ void init_box_barriers(BoxRing<O>& ring) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < O::kSlots; ++i) {
+      mbarrier_init(&ring.ready[i], 1);
+      mbarrier_init(&ring.filled[i], 4);
+    }
+    mbarrier_init(&ring.turn[0], 4);
+    mbarrier_init(&ring.turn[1], 4);
+    mbarrier_init_fence();
+  }
+}
+
+/// The boxes of all tiles of a block in order.
+template <class O, class Tiles>
+class BoxOrder {
+ public:
+  __device__ __forceinline__ explicit BoxOrder(const Tiles& tiles) : tiles_(tiles) {}
+
+  /// Whether there is another box.
+  __device__ __forceinline__ bool next() {
+    if (++box_ < BoxSizes<O>::kPerTile) return true;
+    box_ = 0;
+    return tiles_.next(tile_);
+  }
+  __device__ __forceinline__ int column() const {
+    return tile_.column + box_ % BoxSizes<O>::kAcross * 32;
+  }
+  __device__ __forceinline__ int row() const {
+    return tile_.row + box_ / BoxSizes<O>::kAcross * 64;
+  }
+  __device__ __forceinline__ int expert() const { return tile_.expert; }
+
+ private:
+  Tiles tiles_;
+  Tile tile_{};
+  int box_ = BoxSizes<O>::kPerTile - 1;
+};
+
+/// The mover: one thread.
+template <class O, class Tiles>
+__device__ __forceinline__ void move_boxes(BoxRing<O>& ring, const CUtensorMap& map,
+                                           const Tiles& tiles) {
+  constexpr bool kAdds = O::kWay == Way::add;
+  BoxOrder<O, Tiles> stores(tiles), loads(tiles);
+  bool more = kAdds && loads.next();
+  const auto load = [&](int slot) {
+    if (!more) return;
+    mbarrier_arrive_expect_tx(&ring.ready[slot], BoxSizes<O>::kBytes);
+    bulk_load_3d(ring.box[slot], &map, &ring.ready[slot], loads.column(), loads.row(),
+                 loads.expert());
+    more = loads.next();
+  };
+  for (int slot = 0; slot < O::kSlots && more; ++slot) load(slot);
+
+  RingPosition<O::kSlots> at;
+  int read = -O::kUnread;  // slot whose store has read it, at the latest, after the next wait
+  while (stores.next()) {
+    mbarrier_wait(&ring.filled[at.stage], at.parity);
+    bulk_store_3d(&map, ring.box[at.stage], stores.column(), stores.row(), stores.expert());
+    bulk_commit_group();
+    at.next();
+    if (read >= 0) {
+      bulk_wait_group_read<O::kUnread>();
+      if constexpr (kAdds)
+        load(read);
+      else
+        mbarrier_arrive(&ring.ready[read]);
+    }
+    if (++read == O::kSlots) read = 0;
+  }
+  bulk_wait_group<0>();
+}
+
+/// The way from a warpgroup's sums to the slots. Warpgroups fill in the order of their tiles: a
+/// barrier's parity tells neighbouring rounds apart and no more, so none may wait for a slot before
+/// the other has had it.
+template <class O>
+class BoxFiller {
+ public:
+  __device__ __forceinline__ BoxFiller(BoxRing<O>& ring, int group)
+      : ring_(ring), group_(group), turn_parity_(group == 0 ? 1U : 0U) {}
+
+  /// Moves over a tile of the other warpgroup.
+  __device__ __forceinline__ void skip() {
+    at_.stage += BoxSizes<O>::kPerTile;
+    while (at_.stage >= O::kSlots) {
+      at_.stage -= O::kSlots;
+      at_.parity ^= 1U;
+    }
+  }
+
+  __device__ __forceinline__ void fill(const Sums<O>& sums) {
+    constexpr std::uint32_t kBefore = O::kWay == Way::add ? 0 : 1;  // slots are free at first
+    const bool first_lane = threadIdx.x % 32 == 0;
+    mbarrier_wait(&ring_.turn[group_], turn_parity_);
+    turn_parity_ ^= 1U;
+#pragma unroll
+    for (int box = 0; box < BoxSizes<O>::kPerTile; ++box) {
+      const int slot = at_.stage;
+      mbarrier_wait(&ring_.ready[slot], at_.parity ^ kBefore);
+      if (box + 1 == BoxSizes<O>::kPerTile && first_lane) mbarrier_arrive(&ring_.turn[group_ ^ 1]);
+      write(ring_.box[slot], sums[box / BoxSizes<O>::kAcross], box % BoxSizes<O>::kAcross * 16);
+      fence_proxy_async();
+      __syncwarp();
+      if (first_lane) mbarrier_arrive(&ring_.filled[slot]);
+      at_.next();
+    }
+  }
+
+ private:
+  /// This warp's 16 rows by 32 columns, the sums from `first` on, in the swizzled rows of a box.
+  static __device__ __forceinline__ void write(unsigned char* box,
+                                               const float (&sums)[O::kWidth / 2], int first) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int row = static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {  // rows of a thread lie 8 apart
+      const int at = (row + i % 2 * 8) * 128 + i / 2 * 32 + lane % 4 * 8;
+      auto* to =
+          reinterpret_cast<float2*>(box + swizzled<Swizzle::b128>(static_cast<std::uint32_t>(at)));
+      float2 value{sums[first + 2 * i], sums[first + 2 * i + 1]};
+      if constexpr (O::kWay == Way::add) {
+        const float2 old = *to;
+        value.x += old.x;
+        value.y += old.y;
+      }
+      *to = value;
+    }
+  }
+
+  BoxRing<O>& ring_;
+  RingPosition<O::kSlots> at_;
+  int group_;
+  std::uint32_t turn_parity_;
+};
+
+}  // namespace stowage::kernels::grouped
