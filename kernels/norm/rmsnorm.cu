@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/access.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/norm/norm_launch.hpp"
 #include "kernels/norm/norm_team.cuh"
 
@@ -193,6 +194,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
       if (Row::pack(p) < count) packs(args.dx + at)[Row::pack(p)] = device::pack<S>(sum);
     }
   }
+  hopper::griddepcontrol_launch_dependents();
   store_partial<S, kWarps, kPacks>(dw, args.partials + std::int64_t{blockIdx.x} * args.width,
                                    count);
 }
