@@ -221,8 +221,7 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
       }
     }
     if (lane == 0) barriers->live[ring.stage] = live ? 1 : 0;
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(full);
+    mbarrier_arrive(full);
   }
 }
 
@@ -290,13 +289,13 @@ __device__ void run_convolution(const ConvolveParameters& p, const Block<kState>
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     convolve_tile(weights, tile, halo, barriers->begins[ring.stage], lane);
     fence_proxy_async();
+    mbarrier_arrive(&barriers->done[ring.stage]);
+    if (i > 0) {  // the copy engine has read the tile of the chunk before long since
+      if (lane == 0) bulk_wait_group_read<0>();
+      mbarrier_arrive(&barriers->empty[before]);
+    }
     __syncwarp();
     if (lane == 0) {
-      mbarrier_arrive(&barriers->done[ring.stage]);
-      if (i > 0) {  // the copy engine has read the tile of the chunk before long since
-        bulk_wait_group_read<0>();
-        mbarrier_arrive(&barriers->empty[before]);
-      }
       if (stores) bulk_store_3d(&p.out, tile, 0, block.chunk(i) * kChunk, column);
       bulk_commit_group();
     }
@@ -357,8 +356,7 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState>& blo
         add_chunk<kState>(s0, tiles + v * kTileBytes, b, weights, at);
         add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, weights + kChunk, at);
       }
-      __syncwarp();
-      if (at.lane == 0) mbarrier_arrive(&barriers->empty[ring.stage]);
+      mbarrier_arrive(&barriers->empty[ring.stage]);
     }
     if (!states) return;
     const std::int64_t piece = block.chunk(i - 1) / p.piece_chunks;
@@ -378,11 +376,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Block<kState> block(p.steps.sizes);
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   if (threadIdx.x == 0) {
-    const auto tiles = static_cast<std::uint32_t>(block.tiles());
+    const auto readers = 32U * static_cast<std::uint32_t>(block.tiles());
     for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(&barriers->full[i], 2);  // the loads, the records
-      mbarrier_init(&barriers->done[i], tiles);
-      mbarrier_init(&barriers->empty[i], tiles + kStateWarps);
+      mbarrier_init(&barriers->full[i], 1 + 32);  // the loads, the records
+      mbarrier_init(&barriers->done[i], readers);
+      mbarrier_init(&barriers->empty[i], readers + 32 * kStateWarps);
     }
     mbarrier_init_fence();
   }
