@@ -140,6 +140,20 @@ def rank_of(pid):
     return int(next(w.split(b"=")[1] for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")))
 
 
+def ended(pid, patience_s=10):
+    """Whether a process is gone, or dead and not yet waited for by its parent."""
+    deadline = time.time() + patience_s
+    while time.time() < deadline:
+        try:
+            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.2)
+    return False
+
+
 @case(gpus=2)
 def a_stuck_rank_is_named(r):
     """A rank that stops for ever: the other says which collective waits for it, and ends the job,
@@ -155,7 +169,7 @@ def a_stuck_rank_is_named(r):
         assert f"rank {1 - stuck}" in err and "all_reduce/" in err, err
         assert "has not ended for" in err, err
         print(f"named after {time.time() - stopped_at:.1f} s: {err.splitlines()[0]}")
-        assert not pathlib.Path(f"/proc/{victim}").exists(), "the stuck rank lives on"
+        assert ended(victim), "the stuck rank lives on"
 
 
 def main():

@@ -1,6 +1,8 @@
 // The products with activation on a GPU: against the host's in fp64, and bit by bit against the
 // product and the activation apart.
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -53,6 +55,27 @@ double error(const Array& actual, const Array& expected, std::int64_t count) {
                         {right.begin(), right.begin() + count});
 }
 
+// How much larger the terms of drow_weight = sum_f g_f act(h_f) are, by norm, than the sums: each
+// g_f is rounded, and in few columns the terms may nearly cancel.
+double cancellation(const MlpProblem& exact, const ExpertCase& c) {
+  const Array g(Dtype::fp64, {c.rows(), c.f});
+  on_queue([&](Queue& q) {
+    grouped_linear_backward_input(q, exact.dy, exact.w2, exact.offsets, g);  // of every row
+  });
+  const Values gradient = g.values(), weighted = exact.a_again.values();
+  const Values weight = exact.row_weight.values(), sum = exact.drow_weight.values();
+  double terms = 0, sums = 0;
+  for (std::int64_t row = 0; row < c.valid(); ++row) {
+    const auto r = static_cast<std::size_t>(row), width = static_cast<std::size_t>(c.f);
+    for (std::size_t i = r * width; i < (r + 1) * width; ++i) {
+      const double term = gradient[i] * weighted[i] / weight[r];
+      terms += term * term;
+    }
+    sums += sum[r] * sum[r];
+  }
+  return sums > 0 ? std::max(1.0, std::sqrt(terms / sums)) : 1;
+}
+
 void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) {
   SCOPED_TRACE(std::to_string(c.experts()) + " experts, " + std::to_string(c.valid()) + " + " +
                std::to_string(c.spare) + " rows, D " + std::to_string(c.d) + ", F " +
@@ -101,7 +124,8 @@ void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) 
   const double twice = 2 * tolerance(storage, static_cast<double>(c.d + c.f));
   EXPECT_LT(error(d.a.host(), exact.a_again, columns), twice);
   EXPECT_LT(error(d.dh.host(), exact.dh, hidden), twice);
-  EXPECT_LT(error(d.drow_weight.host(), exact.drow_weight, c.valid()), twice);
+  EXPECT_LT(error(d.drow_weight.host(), exact.drow_weight, c.valid()),
+            cancellation(exact, c) * twice);
 }
 
 TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
