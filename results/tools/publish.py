@@ -22,7 +22,7 @@ LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "PRTE_")
 CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
 CLEARED_RANK = ("gpu_uuid",)
 MACHINE_PATH = re.compile(r"(?<![\w.<])/[\w.+-]+/[\w.+/-]*")
-LARGEST_BYTES = 1 << 20
+LARGEST_BYTES = 2 << 20
 
 
 def bytes_of(value):

@@ -236,23 +236,22 @@ def curves(results):
 
 def offload(results):
     lines = ["## Offload and recompute", "",
-             "Each plan's step beside one that keeps everything, in turn. Added: median of the "
-             "differences of neighbours / median of the latter.", ""]
+             "One step of every plan in turn, over and over. Added: median of the differences from "
+             "the step of the same round that keeps everything, over the median of the latter.", ""]
     for result in results:
         rows = []
         for name in result.datasets("samples/offload"):
             node = result.file[f"samples/offload/{name}"].attrs
             times = result.array(f"samples/offload/{name}")
-            keep = np.median(result.array(f"samples/offload_beside/{name}"))
+            added, bounds = metric(result, f"offload/{name}/added")
             rows.append((name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
                          f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
-                         digits(1e3 * np.median(times)),
-                         f"{100 * node['added_time_s'] / keep:+.2f} %",
-                         digits(1e3 * node["predicted_time_s"])))
+                         digits(1e3 * np.median(times)), f"{100 * added:+.2f} %",
+                         interval(bounds, 100), digits(1e3 * node["predicted_time_s"])))
         rows.sort(key=lambda row: -float(row[2]))
         lines += [f"`{name_of(result)}`:", ""] + table(
             ("plan", "steps", "transient GiB", "host GiB", "copies out", "reruns", "ms a step",
-             "added", "predicted ms"), rows)
+             "added", "95 %", "predicted ms"), rows)
     return lines
 
 
