@@ -20,6 +20,7 @@ from validate import not_official
 BEGIN = "<!-- made by results/tools/table.py -->"
 END = "<!-- end of what table.py made -->"
 LEAST_SHARE = 0.01  # of a step, for an operator to have a row
+PEERS = ("cublas", "cudnn", "cuda")  # libraries, by what implementations of theirs begin with
 
 
 def table(header, rows):
@@ -93,7 +94,7 @@ def kernels(results):
     lines = ["## Kernels", "",
              "Implementations of a shape ran in turn, sample by sample, with a cold L2. Limit: the "
              "time that the binding ceiling allows / median time. Peer: median time of the fastest "
-             "other implementation / that of ours.", ""]
+             "library's / that of ours; other rows are parts or forms of ours.", ""]
     rows = []
     for result in results:
         cases = {}
@@ -114,7 +115,7 @@ def kernel_row(result, case, one, times):
     operator, _, shape = case.partition("/")
     time_s, bounds = metric(result, f"{base}/time")
     share = metric(result, f"{base}/pct_ceiling")[0]
-    peers = [time for other, time in times.items() if not other.startswith("ours")]
+    peers = [time for other, time in times.items() if other.startswith(PEERS)]
     peer = f"{min(peers) / time_s:.2f}x" if one.startswith("ours") and peers else ""
     return (operator, shape, one, digits(1e6 * time_s), interval(bounds, 1e6),
             digits(1e-12 * metric(result, f"{base}/flops_per_s")[0]),
