@@ -17,7 +17,7 @@ namespace stowage::kernels::attention {
 /// Blocks draw tickets from an atomic counter, so the order in time is free; results do not depend
 /// on it.
 struct TileSchedule {
-  int* ticket;        // next tile; cleared by attention_schedule_kernel
+  int* ticket;        // next tile; cleared by the first kernel of the call
   const int* order;   // (documents) document at each place, longest first; unread if uniform
   const int* first;   // (documents + 1) tiles of one head before each place
   const int* begin;   // one value or null: tiles of one head before it belong to another pass,
