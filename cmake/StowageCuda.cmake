@@ -22,6 +22,13 @@ if(STOWAGE_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "CUDA architectures")
   endif()
+  # Small kernels join blocks in clusters and wait for grids that have not ended: from 9.0 on.
+  foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+    if(NOT architecture MATCHES "^([0-9]+)[af]?(-real|-virtual)?$" OR CMAKE_MATCH_1 LESS 90)
+      message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES: '${architecture}' is not a number from 90 on, "
+        "as 90a-real (Hopper, with the kernels for its tensor cores), 100-real or 120-real")
+    endif()
+  endforeach()
   # Otherwise the static and the shared runtime are both linked as soon as CUDA::cudart is named.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
   enable_language(CUDA)

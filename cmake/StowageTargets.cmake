@@ -1,16 +1,17 @@
 # The three functions of which every folder's CMakeLists.txt is made.
 #
-#   stowage_library(<name> SOURCES <file>... [CUDA_SOURCES <file.cu>...]
+#   stowage_library(<name> SOURCES <file>... [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...]
 #                   [PUBLIC <target>...] [PRIVATE <target>...] [CUDA_LIBS <target>...])
 #     One library per folder: target stowage_<name>, alias stowage::<name>. CUDA_SOURCES are compiled,
-#     and CUDA_LIBS linked, only when STOWAGE_CUDA is ON. Without sources it is header-only.
+#     and CUDA_LIBS linked, only when STOWAGE_CUDA is ON; WGMMA_SOURCES as well, for sm_90a alone.
+#     Without sources it is header-only.
 #
 #   stowage_driver(<name> SOURCES <file>... LIBS <target>...)
 #     A program that people submit; installed.
 #
 #   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
 #                [NP <ranks>...] [TIMEOUT <seconds>] [THREADS <OpenMP threads, 2>]
-#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...])
+#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
 #     GoogleTest cases, registered as <folder>.<suite>.<case>; with NP one ctest entry per number of
 #     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | performance | lint,
 #     plus gpu, mpi, slurm, slow. A gpu test skips itself (GTEST_SKIP) without a device.
@@ -37,20 +38,24 @@ endif()
 
 # Device code is an object library of its own, so that it can be built and timed apart.
 function(stowage_cuda_objects target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "ARCHITECTURES" "SOURCES;LIBS")
   add_library(${target} OBJECT ${arg_SOURCES})
   target_link_libraries(${target} PUBLIC stowage::options ${arg_LIBS})
   stowage_flags(${target})
   stowage_ptxas_check(${target})
+  if(arg_ARCHITECTURES)
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${arg_ARCHITECTURES}")
+  endif()
   add_dependencies(stowage_cuda_objects ${target})
 endfunction()
 
 function(stowage_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;PUBLIC;PRIVATE;CUDA_LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;WGMMA_SOURCES;PUBLIC;PRIVATE;CUDA_LIBS")
   set(target stowage_${name})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   if(NOT STOWAGE_CUDA)
     set(arg_CUDA_SOURCES "")
+    set(arg_WGMMA_SOURCES "")
     set(arg_CUDA_LIBS "")
   endif()
   if(arg_SOURCES OR arg_CUDA_SOURCES)
@@ -63,6 +68,11 @@ function(stowage_library name)
       stowage_cuda_objects(${target}_cuda
         SOURCES ${arg_CUDA_SOURCES} LIBS ${arg_PUBLIC} ${arg_CUDA_LIBS} ${arg_PRIVATE})
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_cuda>)
+    endif()
+    if(arg_WGMMA_SOURCES)
+      stowage_cuda_objects(${target}_wgmma ARCHITECTURES 90a-real
+        SOURCES ${arg_WGMMA_SOURCES} LIBS ${arg_PUBLIC} ${arg_CUDA_LIBS} ${arg_PRIVATE})
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_wgmma>)
     endif()
   else()
     add_library(${target} INTERFACE)
@@ -87,7 +97,7 @@ endfunction()
 
 function(stowage_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES")
+    "" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
   if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
     message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
   endif()
@@ -109,6 +119,11 @@ function(stowage_test)
   if(STOWAGE_CUDA AND arg_CUDA_SOURCES)
     stowage_cuda_objects(${program}_cuda SOURCES ${arg_CUDA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
     target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_cuda>)
+  endif()
+  if(STOWAGE_CUDA AND arg_WGMMA_SOURCES)
+    stowage_cuda_objects(${program}_wgmma ARCHITECTURES 90a-real
+      SOURCES ${arg_WGMMA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
+    target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_wgmma>)
   endif()
 
   if("gpu" IN_LIST arg_LABELS)

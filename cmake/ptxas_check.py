@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiler launcher for device code: ptxas_check.py [--strict|--wgmma FOLDER]... -- COMMAND...
+"""Compiler launcher for device code: ptxas_check.py [--strict|--wgmma PATH]... -- COMMAND...
 
 Runs the command, keeps ptxas' report beside the object file (<object>.ptxas), and fails when a
-source under a strict folder spills registers or has its wgmma instructions serialised; under a
---wgmma folder only the latter. Both are silent losses of speed: the program stays right and ptxas
-only mentions them.
+source under a strict folder, or whose path begins so, spills registers on Hopper or has its wgmma
+instructions serialised; with --wgmma only the latter. Both are silent losses of speed: the program
+stays right and ptxas only mentions them.
 """
 
 import os
@@ -13,6 +13,8 @@ import subprocess
 import sys
 
 SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+TUNED = "sm_90a"  # what kernels are written for: elsewhere a spill is no fault
+ARCHITECTURE = re.compile(r"Compiling entry function .* for '(\w+)'")
 FUNCTION = re.compile(r"(?:Function properties for|Compiling entry function '?)\s*([\w$.]+)")
 # ptxas advisories: wgmma pipeline crossing a function boundary, serialised for lack of registers...
 SERIALISED = re.compile(r"C75(?:0[0-9]|1[0-8])|wgmma\.mma_async instructions are serialized")
@@ -21,7 +23,8 @@ SERIALISED = re.compile(r"C75(?:0[0-9]|1[0-8])|wgmma\.mma_async instructions are
 def split_arguments(arguments):
     folders = {"--strict": [], "--wgmma": []}
     while arguments and arguments[0] in folders:
-        folders[arguments[0]].append(os.path.realpath(arguments[1]) + os.sep)
+        path = os.path.realpath(arguments[1])
+        folders[arguments[0]].append(path + os.sep if os.path.isdir(path) else path)
         arguments = arguments[2:]
     if not arguments or arguments[0] != "--":
         sys.exit(__doc__)
@@ -29,11 +32,14 @@ def split_arguments(arguments):
 
 
 def defects(report, may_spill):
-    function = "?"
+    function, architecture = "?", TUNED
     for line in report.splitlines():
+        if match := ARCHITECTURE.search(line):
+            architecture = match.group(1)
         if match := FUNCTION.search(line):
             function = match.group(1)
-        if (match := SPILL.search(line)) and match.groups() != ("0", "0") and not may_spill:
+        spills = (match := SPILL.search(line)) and match.groups() != ("0", "0")
+        if spills and architecture == TUNED and not may_spill:
             yield f"{function}: {match.group(0)}"
         if SERIALISED.search(line):
             yield line.strip()

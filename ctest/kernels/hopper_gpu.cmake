@@ -1,4 +1,4 @@
 if(STOWAGE_CUDA)
-  stowage_test(NAME kernels.hopper_gpu SOURCES hopper_gpu_test.cpp CUDA_SOURCES hopper_product.cu
+  stowage_test(NAME kernels.hopper_gpu SOURCES hopper_gpu_test.cpp WGMMA_SOURCES hopper_product.cu
     LIBS stowage::kernels LABELS unit gpu)
 endif()

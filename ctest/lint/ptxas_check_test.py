@@ -33,6 +33,7 @@ class PtxasCheckTest(unittest.TestCase):
 
     def launch(self, source, report, code=0):
         command = [sys.executable, LAUNCHER, "--strict", self.root / "kernels",
+                   "--strict", self.root / "other" / "b",
                    "--wgmma", self.root / "wgmma", "--",
                    sys.executable, "-c", COMPILER, "-o", self.object, self.root / source,
                    report, str(code)]
@@ -58,6 +59,14 @@ class PtxasCheckTest(unittest.TestCase):
 
     def test_other_folders_may_spill(self):
         self.assertEqual(self.launch("other/a.cu", SPILLS).returncode, 0)
+
+    def test_the_beginning_of_a_file_is_a_strict_path(self):
+        self.assertEqual(self.launch("other/b_sm90.cu", SPILLS).returncode, 1)
+
+    def test_spills_for_other_gpus_pass(self):
+        entry = "ptxas info    : Compiling entry function 'kernel' for '{}'\n"
+        self.assertEqual(self.launch("kernels/a.cu", entry.format("sm_100") + SPILLS).returncode, 0)
+        self.assertEqual(self.launch("kernels/a.cu", entry.format("sm_90a") + SPILLS).returncode, 1)
 
     def test_failure_of_the_compiler_is_passed_on(self):
         result = self.launch("kernels/a.cu", "a.cu(1): error\n", code=2)

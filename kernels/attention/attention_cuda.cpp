@@ -11,6 +11,7 @@
 #include "execution/error.hpp"
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/hopper/tensor_map.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -30,30 +31,6 @@ void check_layout(const AttentionLayout& s) {
                  "{} documents of {} tokens in {} rows", s.documents, s.uniform_length, s.tokens);
 }
 
-struct Machine {
-  int multiprocessors = 0;
-  bool hopper = false;
-};
-
-Machine machine() {
-  static const Machine found = [] {
-    Machine m;
-    int device = 0;
-    int major = 0;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-      status = cudaDeviceGetAttribute(&m.multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    }
-    if (status == cudaSuccess) {
-      status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    }
-    STOWAGE_ASSERT(status == cudaSuccess, "no CUDA device: {}", cudaGetErrorString(status));
-    m.hopper = major == 9;
-    return m;
-  }();
-  return found;
-}
-
 void check_launch(cudaError_t status, const char* kernel) {
   if (status != cudaSuccess) [[unlikely]] {
     execution::throw_call_failed("CUDA", kernel, static_cast<long long>(status),
@@ -67,7 +44,7 @@ bool fast(const AttentionLayout& s, std::initializer_list<std::int64_t> strides,
           std::initializer_list<const void*> matrices) {
   const auto whole = [](std::int64_t stride) { return stride % 8 == 0; };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return machine().hopper && has_fast_path(s) &&
+  return machine().wgmma && has_fast_path(s) &&
          std::all_of(strides.begin(), strides.end(), whole) &&
          std::all_of(matrices.begin(), matrices.end(), aligned);
 }

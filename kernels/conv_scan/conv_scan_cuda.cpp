@@ -6,6 +6,7 @@
 #include "kernels/conv1d/conv1d_cuda.hpp"
 #include "kernels/conv_scan/convolve_launch.hpp"
 #include "kernels/hopper/tensor_map.hpp"
+#include "kernels/machine.hpp"
 #include "kernels/ssd/ssd_stages.hpp"
 
 namespace stowage::kernels {
@@ -78,8 +79,9 @@ Conv1dCudaShape conv_shape(const SsdCudaShape& shape) {
 }  // namespace
 
 bool conv_scan_cuda_serves(const SsdCudaShape& shape) {
-  return shape.tokens > 0 && shape.head_dim > 0 && shape.head_dim % ssd::kPart == 0 &&
-         (shape.state == 64 || shape.state == 128) && shape.groups > 0 &&
+  return machine().wgmma && shape.tokens > 0 && shape.head_dim > 0 &&
+         shape.head_dim % ssd::kPart == 0 && (shape.state == 64 || shape.state == 128) &&
+         shape.groups > 0 &&
          served(shape.heads / shape.groups * (shape.head_dim / ssd::kPart), shape.state) &&
          shape.xbc_stride % 8 == 0 && shape.dxbc_stride % 8 == 0;
 }

@@ -5,6 +5,7 @@
 
 #include "execution/error.hpp"
 #include "kernels/hopper/tensor_map.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels::grouped {
 
@@ -15,27 +16,6 @@ using hopper::TensorMapType;
 namespace {
 
 constexpr std::int64_t kLimit = std::int64_t{1} << 31;
-
-struct Machine {
-  int multiprocessors = 0;
-  bool hopper = false;
-};
-
-const Machine& machine() {
-  static const Machine found = [] {
-    Machine m;
-    int device = 0, major = 0;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess)
-      status = cudaDeviceGetAttribute(&m.multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    if (status == cudaSuccess)
-      status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    check_launch(status, "cudaDeviceGetAttribute");
-    m.hopper = major == 9;
-    return m;
-  }();
-  return found;
-}
 
 bool aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
@@ -58,11 +38,9 @@ void check_launch(cudaError_t status, const char* kernel) {
   }
 }
 
-int multiprocessors() { return machine().multiprocessors; }
-
 bool fast(const GroupedCudaShape& s, std::initializer_list<const void*> addresses) {
   return s.bf16 && s.rows > 0 && s.outputs % 8 == 0 && s.inputs % 8 == 0 &&
-         std::all_of(addresses.begin(), addresses.end(), aligned) && machine().hopper;
+         std::all_of(addresses.begin(), addresses.end(), aligned) && machine().wgmma;
 }
 
 // Columns beyond the matrix cost a product each; columns that a transposed operand brings beyond

@@ -18,8 +18,6 @@ void check_shape(const GroupedCudaShape& shape);
 /// @throws Error if a launch failed
 void check_launch(cudaError_t status, const char* kernel);
 
-int multiprocessors();
-
 /// Whether the tensor-core kernels serve operands at these addresses.
 bool fast(const GroupedCudaShape& shape, std::initializer_list<const void*> addresses);
 

@@ -1,6 +1,7 @@
 #include "kernels/grouped_mlp/grouped_linear_cuda.hpp"
 
 #include "kernels/grouped_mlp/grouped_cuda.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels {
 
@@ -20,7 +21,7 @@ void multiply_rows(const GroupedCudaShape& s, bool transposed, const void* x, co
                                   .depth = static_cast<int>(depth)};
   check_launch(launch_rows_sm90(transposed, width, matrix_map(x, s.rows, depth, kTileRows),
                                 weight_map(s, w, transposed ? kDepth : width), parameters,
-                                {out, accumulate}, multiprocessors(), stream),
+                                {out, accumulate}, machine().multiprocessors, stream),
                "grouped_rows");
 }
 
@@ -61,10 +62,11 @@ void grouped_cuda_backward_weight(const GroupedCudaShape& shape, const void* dy,
                                     .outputs = static_cast<int>(shape.outputs),
                                     .inputs = static_cast<int>(shape.inputs),
                                     .accumulate = accumulate};
-  check_launch(launch_weight_sm90(matrix_map(dy, shape.rows, shape.outputs, kDepth),
-                                  matrix_map(x, shape.rows, shape.inputs, kDepth),
-                                  gradient_map(shape, dw), parameters, multiprocessors(), stream),
-               "grouped_weight");
+  check_launch(
+      launch_weight_sm90(matrix_map(dy, shape.rows, shape.outputs, kDepth),
+                         matrix_map(x, shape.rows, shape.inputs, kDepth), gradient_map(shape, dw),
+                         parameters, machine().multiprocessors, stream),
+      "grouped_weight");
 }
 
 }  // namespace stowage::kernels

@@ -3,6 +3,7 @@
 #include "execution/dtype.hpp"
 #include "kernels/activation/activation_launch.hpp"
 #include "kernels/grouped_mlp/grouped_cuda.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels {
 
@@ -73,11 +74,11 @@ void grouped_cuda_fc1_forward(const GroupedCudaShape& shape, Activation kind, co
                                   .experts = static_cast<int>(shape.experts),
                                   .columns = static_cast<int>(columns),
                                   .depth = static_cast<int>(shape.inputs)};
-  check_launch(
-      launch_fc1_sm90(kind, width, matrix_map(x, shape.rows, shape.inputs, kTileRows),
-                      weight_map(shape, w, gated ? width / 2 : width), parameters,
-                      {.h = h, .a = a, .row_weight = row_weight}, multiprocessors(), stream),
-      "grouped_fc1");
+  check_launch(launch_fc1_sm90(kind, width, matrix_map(x, shape.rows, shape.inputs, kTileRows),
+                               weight_map(shape, w, gated ? width / 2 : width), parameters,
+                               {.h = h, .a = a, .row_weight = row_weight},
+                               machine().multiprocessors, stream),
+               "grouped_fc1");
 }
 
 std::size_t grouped_cuda_fc2_workspace_bytes(std::int64_t rows, std::int64_t columns) {
@@ -109,7 +110,7 @@ void grouped_cuda_fc2_backward_input(const GroupedCudaShape& shape, Activation k
   check_launch(launch_fc2_sm90(kind, fc2_width(kind, shape.inputs),
                                matrix_map(args.dy, shape.rows, shape.outputs, kTileRows),
                                weight_map(shape, args.w, kDepth), parameters, gradient,
-                               multiprocessors(), stream),
+                               machine().multiprocessors, stream),
                "grouped_fc2");
 }
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/machine.hpp"
 #include "kernels/optimizer/adamw_launch.hpp"
 #include "kernels/pack.cuh"
 
@@ -173,23 +174,12 @@ bool is_aligned(const AdamwPointers<S>& tensor) {
   return bits % 16 == 0;
 }
 
-/// Blocks of a persistent grid.
-int resident_blocks(int& blocks) {
-  int device = 0, multiprocessors = 0;
-  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
-  const cudaError_t status =
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  blocks = multiprocessors * kBlocksPerMultiprocessor;
-  return status;
-}
-
 }  // namespace
 
 template <class S>
 int launch_adamw(std::span<const AdamwPointers<S>> tensors, const AdamwInputs& inputs,
                  void* stream) {
-  int most_blocks = 0;
-  if (const int status = resident_blocks(most_blocks); status != cudaSuccess) return status;
+  const int most_blocks = machine().multiprocessors * kBlocksPerMultiprocessor;
   for (std::size_t begin = 0; begin < tensors.size(); begin += kEntries) {
     Table<S> table{.inputs = inputs, .chunks = 0, .count = 0, .entries = {}};
     for (const AdamwPointers<S>& tensor :
