@@ -55,9 +55,8 @@ AttentionCase::AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
   layout_.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(p_)));
   layout_.documents = static_cast<int>(lengths.size());
   layout_.pairs = pairs_;
-  layout_.q_stride = layout_.k_stride = layout_.v_stride = width_;
-  layout_.dq_stride = layout_.dk_stride = layout_.dv_stride = width_;
-  layout_.o_stride = h_ * p_;
+  layout_.q = layout_.k = layout_.v = layout_.dq = layout_.dk = layout_.dv = {width_, p_};
+  layout_.o = layout_.d_o = {h_ * p_, p_};
   operands = {&qkv_, &cu_seqlens_};
 }
 

@@ -133,8 +133,8 @@ void measure_attention(Ceilings& run, Neighbours& neighbours) {
                                   .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
                                   .documents = 2,
                                   .uniform_length = kLength};
-  layout.q_stride = layout.k_stride = layout.v_stride = kWidth;
-  layout.o_stride = kHeads * kHeadDim;
+  layout.q = layout.k = layout.v = {kWidth, kHeadDim};
+  layout.o = {kHeads * kHeadDim, kHeadDim};
   const auto bf16 = [&](std::int64_t width) {
     return run.gpu.device_memory(static_cast<std::size_t>(kTokens * width) * 2);
   };

@@ -1,6 +1,9 @@
 #include "kernels/attention/attention.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <string_view>
 
 #include "kernels/attention/attention_cuda.hpp"
 #include "kernels/cost.hpp"
@@ -16,24 +19,74 @@ using execution::View;
 
 namespace {
 
-// The checks that both directions share; tokens are the rows of q.
-std::int64_t check(const Operands& operands, const AttentionShape& shape, Dtype storage,
-                   const Columns& q, const Columns& k, const Columns& v, const View& cu_seqlens,
-                   const View& seq_idx, const View& o, const View& lse) {
-  operands.require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
-                   "heads is not a multiple of kv_heads");
-  operands.rank(q.view, "q", 2);
-  const std::int64_t n = q.rows();
-  operands.check(q, "q", storage, n, shape.heads * shape.head_dim);
-  operands.check(k, "k", storage, n, shape.kv_heads * shape.head_dim);
-  operands.check(v, "v", storage, n, shape.kv_heads * shape.head_dim);
-  operands.rank(cu_seqlens, "cu_seqlens", 1);
-  operands.check(cu_seqlens, "cu_seqlens", Dtype::int32, {cu_seqlens.extent(0)});
-  operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
-  operands.check(o, "o", storage, {n, shape.heads * shape.head_dim});
-  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
-  return n;
-}
+// The checks that both directions share; gives the tokens, which are columns of lse.
+class Checks {
+ public:
+  Checks(const Operands& operands, const AttentionShape& shape, Dtype storage, const View& lse)
+      : operands_(operands), shape_(shape), storage_(storage) {
+    operands.require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
+                     "heads is not a multiple of kv_heads");
+    operands.rank(lse, "lse", 2);
+    tokens_ = lse.extent(1);
+    operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, tokens_});
+    operands.require(shape.length <= 0 || tokens_ % shape.length == 0,
+                     "the tokens are no whole sequences");
+  }
+
+  std::int64_t tokens() const { return tokens_; }
+
+  HeadExtents extents(std::int64_t heads) const {
+    const bool equal = shape_.length > 0;
+    return {equal ? tokens_ / shape_.length : 1, equal ? shape_.length : tokens_, heads,
+            shape_.head_dim};
+  }
+
+  void documents(const View& cu_seqlens, const View& seq_idx) const {
+    if (shape_.length > 0) return;
+    operands_.rank(cu_seqlens, "cu_seqlens", 1);
+    operands_.check(cu_seqlens, "cu_seqlens", Dtype::int32, {cu_seqlens.extent(0)});
+    operands_.check(seq_idx, "seq_idx", Dtype::int32, {tokens_});
+  }
+
+  void read(const AttentionHeads& m, std::string_view name, std::int64_t heads) const {
+    operands_.require(operands_.storage(m.view, name) == storage_,
+                      fmt::format("{} has another dtype than o", name));
+    const HeadStrides& s = m.strides;
+    operands_.require(m.first >= 0 && s.row >= 0 && s.head >= 0 && s.batch >= 0 &&
+                          m.first + head_span(extents(heads), s) <= m.view.buffer().elements(),
+                      fmt::format("the heads of {} reach beyond its tensor", name));
+  }
+
+  void written(const AttentionHeads& m, std::string_view name, std::int64_t heads) const {
+    read(m, name, heads);
+    operands_.require(heads_are_disjoint(extents(heads), m.strides),
+                      fmt::format("rows of heads of {} overlap", name));
+  }
+
+ private:
+  const Operands& operands_;
+  const AttentionShape& shape_;
+  Dtype storage_;
+  std::int64_t tokens_ = 0;
+};
+
+// The same heads on the host, by addresses: a view may not outlive the call.
+class HeadsAddress {
+ public:
+  HeadsAddress(const AttentionHeads& m, const HeadExtents& extents)
+      : base_(m.view), first_(m.first), extents_(extents), strides_(m.strides) {}
+
+  template <class T>
+  HeadMatrix<T> as() const {
+    return {base_.as<T>() + first_, extents_, strides_};
+  }
+
+ private:
+  Address base_;
+  std::int64_t first_;
+  HeadExtents extents_;
+  HeadStrides strides_;
+};
 
 AttentionLayout layout_of(const AttentionShape& shape, std::int64_t tokens, std::int64_t documents,
                           Dtype storage) {
@@ -45,55 +98,63 @@ AttentionLayout layout_of(const AttentionShape& shape, std::int64_t tokens, std:
   layout.head_dim = static_cast<int>(shape.head_dim);
   layout.causal = shape.causal;
   layout.scale = static_cast<float>(shape.scale);
-  layout.documents = static_cast<int>(documents);
+  layout.documents = static_cast<int>(shape.length > 0 ? tokens / shape.length : documents);
+  layout.uniform_length = shape.length;
   layout.pairs = shape.pairs;
-  layout.o_stride = shape.heads * shape.head_dim;
   return layout;
 }
 
 #if STOWAGE_HAVE_CUDA
-std::byte* address(const Columns& c) {
-  return c.view.as<std::byte>() +
-         static_cast<std::size_t>(c.first) * execution::size_bytes(c.view.dtype());
+std::byte* address(const AttentionHeads& m) {
+  return m.view.as<std::byte>() +
+         static_cast<std::size_t>(m.first) * execution::size_bytes(m.view.dtype());
 }
 
-void launch_forward(AttentionLayout layout, const Columns& q, const Columns& k, const Columns& v,
-                    const View& cu_seqlens, const View& o, const View& lse, const View& workspace,
-                    void* stream) {
+const int* starts(const View& cu_seqlens) {
+  return cu_seqlens ? cu_seqlens.as<const int>() : nullptr;
+}
+
+void launch_forward(AttentionLayout layout, const AttentionHeads& q, const AttentionHeads& k,
+                    const AttentionHeads& v, const View& cu_seqlens, const AttentionHeads& o,
+                    const View& lse, const View& workspace, void* stream) {
   if (layout.tokens == 0) return;
-  layout.q_stride = q.width();
-  layout.k_stride = k.width();
-  layout.v_stride = v.width();
+  layout.q = q.strides;
+  layout.k = k.strides;
+  layout.v = v.strides;
+  layout.o = o.strides;
   AttentionForwardPointers args;
   args.q = address(q);
   args.k = address(k);
   args.v = address(v);
-  args.o = o.data[0];
+  args.o = address(o);
   args.lse = lse.as<float>();
-  args.cu_seqlens = cu_seqlens.as<const int>();
+  args.cu_seqlens = starts(cu_seqlens);
   args.workspace = Address(workspace).as<void>();
   attention_forward_cuda(layout, args, static_cast<cudaStream_t>(stream));
 }
 
-void launch_backward(AttentionLayout layout, const View& d_o, const Columns& q, const Columns& k,
-                     const Columns& v, const View& o, const View& lse, const View& cu_seqlens,
-                     const Columns& dq, const Columns& dk, const Columns& dv, const View& workspace,
+void launch_backward(AttentionLayout layout, const AttentionHeads& d_o, const AttentionHeads& q,
+                     const AttentionHeads& k, const AttentionHeads& v, const AttentionHeads& o,
+                     const View& lse, const View& cu_seqlens, const AttentionHeads& dq,
+                     const AttentionHeads& dk, const AttentionHeads& dv, const View& workspace,
                      void* stream) {
   if (layout.tokens == 0) return;
-  layout.q_stride = q.width();
-  layout.k_stride = k.width();
-  layout.v_stride = v.width();
-  layout.dq_stride = dq.width();
-  layout.dk_stride = dk.width();
-  layout.dv_stride = dv.width();
+  layout.q = q.strides;
+  layout.k = k.strides;
+  layout.v = v.strides;
+  layout.o = o.strides;
+  layout.d_o = d_o.strides;
+  layout.dq = dq.strides;
+  layout.dk = dk.strides;
+  layout.dv = dv.strides;
   AttentionBackwardPointers args;
-  args.d_o = d_o.data[0];
+  args.d_o = address(d_o);
   args.q = address(q);
   args.k = address(k);
   args.v = address(v);
-  args.o = o.data[0];
+  args.o = address(o);
   args.lse = lse.as<const float>();
-  args.cu_seqlens = cu_seqlens.as<const int>();
+  args.cu_seqlens = starts(cu_seqlens);
   args.dq = address(dq);
   args.dk = address(dk);
   args.dv = address(dv);
@@ -111,20 +172,44 @@ void launch_backward(const Operand&...) {
 }
 #endif
 
+// All of a (n, H*P) tensor.
+AttentionHeads whole(const View& view, const AttentionShape& shape) {
+  return AttentionHeads::of(all_columns(view), shape.head_dim);
+}
+
+// What the form with columns promises beyond the general one: as many rows as tokens, in columns
+// that exist.
+void check_columns(const Operands& operands, const AttentionShape& shape, Dtype storage,
+                   std::int64_t n, const Columns& q, const Columns& k, const Columns& v) {
+  operands.check(q, "q", storage, n, shape.heads * shape.head_dim);
+  operands.check(k, "k", storage, n, shape.kv_heads * shape.head_dim);
+  operands.check(v, "v", storage, n, shape.kv_heads * shape.head_dim);
+}
+
 }  // namespace
 
-void attention_forward(Queue& queue, const AttentionShape& shape, const Columns& q,
-                       const Columns& k, const Columns& v, const View& cu_seqlens,
-                       const View& seq_idx, const View& o, const View& lse, const View& workspace) {
+void attention_forward(Queue& queue, const AttentionShape& shape, const AttentionHeads& q,
+                       const AttentionHeads& k, const AttentionHeads& v, const View& cu_seqlens,
+                       const View& seq_idx, const AttentionHeads& o, const View& lse,
+                       const View& workspace) {
   const Operands operands("attention_forward");
-  const Dtype storage = operands.storage(o, "o");
-  const std::int64_t n = check(operands, shape, storage, q, k, v, cu_seqlens, seq_idx, o, lse);
-  const std::int64_t documents = cu_seqlens.extent(0) - 1;
+  const Dtype storage = operands.storage(o.view, "o");
+  const Checks checks(operands, shape, storage, lse);
+  checks.documents(cu_seqlens, seq_idx);
+  checks.read(q, "q", shape.heads);
+  checks.read(k, "k", shape.kv_heads);
+  checks.read(v, "v", shape.kv_heads);
+  checks.written(o, "o", shape.heads);
+  const std::int64_t n = checks.tokens(), documents = cu_seqlens ? cu_seqlens.extent(0) - 1 : 0;
   operands.workspace(workspace, attention_forward_workspace_bytes(shape, n, documents, storage));
+  const auto heads = [&](const AttentionHeads& m, std::int64_t count) {
+    return HeadsAddress(m, checks.extents(count));
+  };
   run(
       queue, storage,
-      [shape, q = ColumnsAddress(q), k = ColumnsAddress(k), v = ColumnsAddress(v),
-       seq_idx = Address(seq_idx), o = Address(o), lse = Address(lse)]<class S>() {
+      [shape, q = heads(q, shape.heads), k = heads(k, shape.kv_heads), v = heads(v, shape.kv_heads),
+       seq_idx = Address(shape.length > 0 ? View() : seq_idx), o = heads(o, shape.heads),
+       lse = Address(lse)]<class S>() {
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
         attention_forward_ref(shape, inputs, o.as<S>(), lse.as<Accumulation<S>>());
@@ -135,26 +220,50 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Columns&
       });
 }
 
-void attention_backward(Queue& queue, const AttentionShape& shape, const View& d_o,
-                        const Columns& q, const Columns& k, const Columns& v, const View& o,
-                        const View& lse, const View& cu_seqlens, const View& seq_idx,
-                        const Columns& dq, const Columns& dk, const Columns& dv,
-                        const View& workspace) {
-  const Operands operands("attention_backward");
+void attention_forward(Queue& queue, const AttentionShape& shape, const Columns& q,
+                       const Columns& k, const Columns& v, const View& cu_seqlens,
+                       const View& seq_idx, const View& o, const View& lse, const View& workspace) {
+  const Operands operands("attention_forward");
   const Dtype storage = operands.storage(o, "o");
-  const std::int64_t n = check(operands, shape, storage, q, k, v, cu_seqlens, seq_idx, o, lse);
-  operands.same(d_o, "d_o", o);
-  operands.check(dq, "dq", storage, n, q.count);
-  operands.check(dk, "dk", storage, n, k.count);
-  operands.check(dv, "dv", storage, n, v.count);
-  const std::int64_t documents = cu_seqlens.extent(0) - 1;
+  operands.rank(q.view, "q", 2);
+  const std::int64_t n = q.rows(), p = shape.head_dim;
+  check_columns(operands, shape, storage, n, q, k, v);
+  operands.check(o, "o", storage, {n, shape.heads * p});
+  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
+  attention_forward(queue, shape, AttentionHeads::of(q, p), AttentionHeads::of(k, p),
+                    AttentionHeads::of(v, p), cu_seqlens, seq_idx, whole(o, shape), lse, workspace);
+}
+
+void attention_backward(Queue& queue, const AttentionShape& shape, const AttentionHeads& d_o,
+                        const AttentionHeads& q, const AttentionHeads& k, const AttentionHeads& v,
+                        const AttentionHeads& o, const View& lse, const View& cu_seqlens,
+                        const View& seq_idx, const AttentionHeads& dq, const AttentionHeads& dk,
+                        const AttentionHeads& dv, const View& workspace) {
+  const Operands operands("attention_backward");
+  const Dtype storage = operands.storage(o.view, "o");
+  const Checks checks(operands, shape, storage, lse);
+  checks.documents(cu_seqlens, seq_idx);
+  checks.read(d_o, "d_o", shape.heads);
+  checks.read(q, "q", shape.heads);
+  checks.read(k, "k", shape.kv_heads);
+  checks.read(v, "v", shape.kv_heads);
+  checks.read(o, "o", shape.heads);
+  checks.written(dq, "dq", shape.heads);
+  checks.written(dk, "dk", shape.kv_heads);
+  checks.written(dv, "dv", shape.kv_heads);
+  const std::int64_t n = checks.tokens(), documents = cu_seqlens ? cu_seqlens.extent(0) - 1 : 0;
   operands.workspace(workspace, attention_backward_workspace_bytes(shape, n, documents, storage));
+  const auto heads = [&](const AttentionHeads& m) {
+    return HeadsAddress(m, checks.extents(shape.heads));
+  };
+  const auto kv_heads = [&](const AttentionHeads& m) {
+    return HeadsAddress(m, checks.extents(shape.kv_heads));
+  };
   run(
       queue, storage,
-      [shape, d_o = Address(d_o), q = ColumnsAddress(q), k = ColumnsAddress(k),
-       v = ColumnsAddress(v), o = Address(o), lse = Address(lse), seq_idx = Address(seq_idx),
-       dq = ColumnsAddress(dq), dk = ColumnsAddress(dk), dv = ColumnsAddress(dv),
-       room = Address(workspace)]<class S>() {
+      [shape, d_o = heads(d_o), q = heads(q), k = kv_heads(k), v = kv_heads(v), o = heads(o),
+       lse = Address(lse), seq_idx = Address(shape.length > 0 ? View() : seq_idx), dq = heads(dq),
+       dk = kv_heads(dk), dv = kv_heads(dv), room = Address(workspace)]<class S>() {
         using A = Accumulation<S>;
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
@@ -165,6 +274,27 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const View& d
         launch_backward(layout_of(shape, n, documents, storage), d_o, q, k, v, o, lse, cu_seqlens,
                         dq, dk, dv, workspace, stream);
       });
+}
+
+void attention_backward(Queue& queue, const AttentionShape& shape, const View& d_o,
+                        const Columns& q, const Columns& k, const Columns& v, const View& o,
+                        const View& lse, const View& cu_seqlens, const View& seq_idx,
+                        const Columns& dq, const Columns& dk, const Columns& dv,
+                        const View& workspace) {
+  const Operands operands("attention_backward");
+  const Dtype storage = operands.storage(o, "o");
+  operands.rank(q.view, "q", 2);
+  const std::int64_t n = q.rows(), p = shape.head_dim;
+  check_columns(operands, shape, storage, n, q, k, v);
+  operands.check(o, "o", storage, {n, shape.heads * p});
+  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
+  operands.same(d_o, "d_o", o);
+  operands.check(dq, "dq", storage, n, q.count);
+  operands.check(dk, "dk", storage, n, k.count);
+  operands.check(dv, "dv", storage, n, v.count);
+  const auto of = [p](const Columns& columns) { return AttentionHeads::of(columns, p); };
+  attention_backward(queue, shape, whole(d_o, shape), of(q), of(k), of(v), whole(o, shape), lse,
+                     cu_seqlens, seq_idx, of(dq), of(dk), of(dv), workspace);
 }
 
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,

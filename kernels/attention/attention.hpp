@@ -5,6 +5,7 @@
 #include <span>
 
 #include "execution/op.hpp"
+#include "kernels/attention/attention_heads.hpp"
 #include "kernels/matrix.hpp"
 
 namespace stowage::kernels {
@@ -19,6 +20,23 @@ struct AttentionShape {
   /// Unmasked query-key pairs that a batch may have, as far as is known; 0: one document of all
   /// tokens. Plans room and order on a GPU; only the last bits of dq may depend on it.
   std::int64_t pairs = 0;
+  /// > 0: all tokens are sequences of this length, each one document, which may lie apart (batch
+  /// strides); cu_seqlens and seq_idx are unread and may be absent.
+  std::int64_t length = 0;
+};
+
+/// The heads of one matrix inside a tensor, read or written in place: element p of head h of token t
+/// lies `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
+/// sequence b of equal ones, t counted in it, `b * strides.batch` more.
+struct AttentionHeads {
+  execution::View view;
+  std::int64_t first = 0;
+  HeadStrides strides;
+
+  /// Heads side by side in some columns.
+  static AttentionHeads of(const Columns& columns, std::int64_t head_dim) {
+    return {columns.view, columns.first, {columns.width(), head_dim, 0}};
+  }
 };
 
 /// Attention within documents: o = softmax(scale q k^T + mask) v for each head.
@@ -28,11 +46,18 @@ struct AttentionShape {
 /// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
 /// document of each token, non-decreasing, C for the tail, which is a document of its own.
 /// Scores and softmax in the accumulation dtype. On a GPU: bf16 or fp32, P up to 256; bf16 with P =
-/// 64 or 128 and columns that begin at multiples of 8 in tensors as wide runs on tensor cores.
+/// 64 or 128, first elements and strides at multiples of 8, runs on tensor cores.
 void attention_forward(execution::Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const execution::View& cu_seqlens,
                        const execution::View& seq_idx, const execution::View& o,
                        const execution::View& lse, const execution::View& workspace);
+
+/// The same with free strides: heads and sequences may be interleaved with others in their tensors.
+void attention_forward(execution::Queue& queue, const AttentionShape& shape,
+                       const AttentionHeads& q, const AttentionHeads& k, const AttentionHeads& v,
+                       const execution::View& cu_seqlens, const execution::View& seq_idx,
+                       const AttentionHeads& o, const execution::View& lse,
+                       const execution::View& workspace);
 
 /// Room for the order in which a GPU takes the documents, of which there are up to `documents` = C.
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
@@ -45,6 +70,15 @@ void attention_backward(execution::Queue& queue, const AttentionShape& shape,
                         const Columns& v, const execution::View& o, const execution::View& lse,
                         const execution::View& cu_seqlens, const execution::View& seq_idx,
                         const Columns& dq, const Columns& dk, const Columns& dv,
+                        const execution::View& workspace);
+
+/// The same with free strides.
+void attention_backward(execution::Queue& queue, const AttentionShape& shape,
+                        const AttentionHeads& d_o, const AttentionHeads& q,
+                        const AttentionHeads& k, const AttentionHeads& v, const AttentionHeads& o,
+                        const execution::View& lse, const execution::View& cu_seqlens,
+                        const execution::View& seq_idx, const AttentionHeads& dq,
+                        const AttentionHeads& dk, const AttentionHeads& dv,
                         const execution::View& workspace);
 
 /// Room for rowsum(d_o * o) of each head and token, and on a GPU for the gradients of the scores of
@@ -61,22 +95,23 @@ execution::Cost attention_forward_cost(const AttentionShape& shape, std::int64_t
 execution::Cost attention_backward_cost(const AttentionShape& shape, std::int64_t tokens,
                                         std::int64_t pairs, execution::Dtype storage);
 
-/// Queries, keys and values in host memory; tokens are the rows of q.
+/// Queries, keys and values in host memory.
 template <class S>
 struct AttentionInputs {
-  Matrix<const S> q, k, v;
-  const std::int32_t* seq_idx = nullptr;
+  HeadMatrix<const S> q, k, v;
+  const std::int32_t* seq_idx = nullptr;  ///< null: every sequence is one document
 };
 
 /// Host references: blocks of queries by blocks of keys with a running softmax (FlashAttention-2,
-/// arXiv 2307.08691, algorithms 1 and 2). o and d_o are dense.
+/// arXiv 2307.08691, algorithms 1 and 2).
 template <class S>
-void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs, S* o,
-                           execution::Accumulation<S>* lse);
+void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
+                           const HeadMatrix<S>& o, execution::Accumulation<S>* lse);
 template <class S>
 void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
-                            const S* d_o, const S* o, const execution::Accumulation<S>* lse,
-                            Matrix<S> dq, Matrix<S> dk, Matrix<S> dv,
+                            const HeadMatrix<const S>& d_o, const HeadMatrix<const S>& o,
+                            const execution::Accumulation<S>* lse, const HeadMatrix<S>& dq,
+                            const HeadMatrix<S>& dk, const HeadMatrix<S>& dv,
                             execution::Accumulation<S>* workspace);
 
 }  // namespace stowage::kernels

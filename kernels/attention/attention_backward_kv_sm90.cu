@@ -44,7 +44,6 @@ struct Tiles {
   // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
   // see while it holds the step before; with two, that deadlocks.
   static constexpr int kStages = 3;
-  static constexpr int kPanels = kHeadDim / 64;
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;

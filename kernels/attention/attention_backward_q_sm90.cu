@@ -34,7 +34,6 @@ struct Tiles {
   static constexpr int kKeys = kBackwardKeys;
   static constexpr int kStages = 2;
   static constexpr int kQStages = kHeadDim == 64 ? 2 : 1;  // what fits
-  static constexpr int kPanels = kHeadDim / 64;
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -76,19 +75,19 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
       } else {
         mbarrier_arrive_expect_tx(full, 2 * T::kRowBytes);
         const int row = tile.first_row + tile.index * T::kRows;
-        bulk_load_3d(shared.q[q_at.stage], &maps.q, full, 0, row, tile.head * T::kPanels);
-        bulk_load_3d(shared.d_o[q_at.stage], &maps.d_o, full, 0, row, tile.head * T::kPanels);
-        const int panel = tile.head / p.heads_per_kv * T::kPanels;
+        bulk_load_5d(shared.q[q_at.stage], &maps.q, full, 0, row, 0, tile.head, tile.sequence);
+        bulk_load_5d(shared.d_o[q_at.stage], &maps.d_o, full, 0, row, 0, tile.head, tile.sequence);
+        const int kv_head = tile.head / p.heads_per_kv;
         const int n = key_steps<T, kCausal>(tile);
         for (int j = 0; j < n; ++j) {
           const int key_row = tile.first_row + j * T::kKeys;
           mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
           mbarrier_arrive_expect_tx(&shared.k_full[at.stage], T::kKeyBytes);
-          bulk_load_3d(shared.k[at.stage], &maps.k, &shared.k_full[at.stage], 0, key_row, panel,
-                       CachePolicy::evict_last);
+          bulk_load_5d(shared.k[at.stage], &maps.k, &shared.k_full[at.stage], 0, key_row, 0,
+                       kv_head, tile.sequence, CachePolicy::evict_last);
           mbarrier_arrive_expect_tx(&shared.v_full[at.stage], T::kKeyBytes);
-          bulk_load_3d(shared.v[at.stage], &maps.v, &shared.v_full[at.stage], 0, key_row, panel,
-                       CachePolicy::evict_last);
+          bulk_load_5d(shared.v[at.stage], &maps.v, &shared.v_full[at.stage], 0, key_row, 0,
+                       kv_head, tile.sequence, CachePolicy::evict_last);
           at.next();
         }
       }
@@ -168,9 +167,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     stage_rows<T::kHeadDim>(staging, T::kRows * 128, dq, scale);
     fence_proxy_async();  // the next Q overwrites it through the other proxy
     __syncwarp();
-    store_rows<T::kHeadDim>(static_cast<std::uint16_t*>(p.dq) +
-                                (tile.first_row + row) * p.dq_stride + tile.head * T::kHeadDim,
-                            p.dq_stride, staging, T::kRows * 128, tile.length - row);
+    store_rows<T::kHeadDim>(
+        static_cast<std::uint16_t*>(p.dq) + element(p.dq_strides, tile, row, tile.head),
+        p.dq_strides.row, staging, T::kRows * 128, tile.length - row);
     mbarrier_arrive(&shared.q_empty[q_at.stage]);
     q_at.next();
   }

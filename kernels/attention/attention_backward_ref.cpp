@@ -16,10 +16,10 @@ using execution::Bf16;
 
 namespace {
 
-// What the gradients are made from; o and d_o (n, H*P) as matrices.
+// What the gradients are made from; n: all tokens.
 template <class S>
 struct BackwardInputs : AttentionInputs<S> {
-  Matrix<const S> o, d_o;
+  HeadMatrix<const S> o, d_o;
   const Accumulation<S>* lse = nullptr;    // (H, n)
   const Accumulation<S>* delta = nullptr;  // (H, n): rowsum(d_o * o)
 };
@@ -43,17 +43,19 @@ class ScoreTile {
         inputs_(inputs),
         visibility_(visibility) {}
 
-  void load_queries(TokenRange queries, std::int64_t head) {
-    q.load(detail::head_block(inputs_.q, queries, head, shape_.head_dim));
-    d_o.load(detail::head_block(inputs_.d_o, queries, head, shape_.head_dim));
+  void load_queries(std::int64_t sequence, TokenRange queries, std::int64_t head) {
+    q.load(detail::head_block(inputs_.q, sequence, queries, head));
+    d_o.load(detail::head_block(inputs_.d_o, sequence, queries, head));
     queries_ = queries;
-    lse_ = inputs_.lse + head * inputs_.q.rows;
-    delta_ = inputs_.delta + head * inputs_.q.rows;
+    const HeadExtents& extents = inputs_.q.extents;
+    const std::int64_t first = head * extents.tokens() + sequence * extents.length;
+    lse_ = inputs_.lse + first;
+    delta_ = inputs_.delta + first;
   }
 
-  void load_keys(TokenRange keys, std::int64_t kv_head) {
-    k.load(detail::head_block(inputs_.k, keys, kv_head, shape_.head_dim));
-    v.load(detail::head_block(inputs_.v, keys, kv_head, shape_.head_dim));
+  void load_keys(std::int64_t sequence, TokenRange keys, std::int64_t kv_head) {
+    k.load(detail::head_block(inputs_.k, sequence, keys, kv_head));
+    v.load(detail::head_block(inputs_.v, sequence, keys, kv_head));
     keys_ = keys;
   }
 
@@ -94,12 +96,14 @@ template <class S>
 void compute_delta(const AttentionShape& shape, const BackwardInputs<S>& inputs,
                    Accumulation<S>* delta) {
   using A = Accumulation<S>;
-  const std::int64_t n = inputs.q.rows;
+  const HeadExtents& extents = inputs.q.extents;
+  const std::int64_t n = extents.tokens();
   execution::host_for(n, kQueryTile, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t)
       for (std::int64_t head = 0; head < shape.heads; ++head) {
-        const S* o = inputs.o.row(t) + head * shape.head_dim;
-        const S* d_o = inputs.d_o.row(t) + head * shape.head_dim;
+        const std::int64_t sequence = t / extents.length, row = t % extents.length;
+        const S* o = inputs.o.rows(sequence, row, 1, head).data;
+        const S* d_o = inputs.d_o.rows(sequence, row, 1, head).data;
         delta[head * n + t] = ordered_sum<A>(shape.head_dim, [=](std::int64_t p) {
           return static_cast<A>(o[p]) * static_cast<A>(d_o[p]);
         });
@@ -109,46 +113,51 @@ void compute_delta(const AttentionShape& shape, const BackwardInputs<S>& inputs,
 
 template <class S>
 void query_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
-                     const Visibility& visibility, Matrix<S> dq) {
-  const std::int64_t n = inputs.q.rows, tiles = (n + kQueryTile - 1) / kQueryTile;
-  execution::host_for_each(shape.heads * tiles, [&](std::int64_t index) {
-    const std::int64_t head = index / tiles, first = index % tiles * kQueryTile;
+                     const Visibility& visibility, const HeadMatrix<S>& dq) {
+  const std::int64_t n = inputs.q.extents.length, tiles = (n + kQueryTile - 1) / kQueryTile;
+  const std::int64_t items = inputs.q.extents.sequences * shape.heads * tiles;
+  execution::host_for_each(items, [&](std::int64_t index) {
+    const std::int64_t sequence = index / (shape.heads * tiles);
+    const std::int64_t head = index / tiles % shape.heads, first = index % tiles * kQueryTile;
     const TokenRange queries{first, std::min(first + kQueryTile, n)};
     ScoreTile<S> tile(shape, inputs, visibility);
     Tile<Accumulation<S>> sum(kQueryTile, shape.head_dim);
     sum.set_zero(queries.size(), shape.head_dim);
-    tile.load_queries(queries, head);
+    tile.load_queries(sequence, queries, head);
     detail::for_each_tile(visibility.keys(queries), kKeyTile, [&](TokenRange keys) {
-      tile.load_keys(keys, head / (shape.heads / shape.kv_heads));
+      tile.load_keys(sequence, keys, head / (shape.heads / shape.kv_heads));
       tile.compute();
       multiply(Transpose::no, tile.ds, Transpose::no, tile.k, sum, true);
     });
-    sum.store(detail::head_block(dq, queries, head, shape.head_dim));
+    sum.store(detail::head_block(dq, sequence, queries, head));
   });
 }
 
 template <class S>
 void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
-                   const Visibility& visibility, Matrix<S> dk, Matrix<S> dv) {
-  const std::int64_t n = inputs.q.rows, tiles = (n + kKeyTile - 1) / kKeyTile;
+                   const Visibility& visibility, const HeadMatrix<S>& dk,
+                   const HeadMatrix<S>& dv) {
+  const std::int64_t n = inputs.q.extents.length, tiles = (n + kKeyTile - 1) / kKeyTile;
   const std::int64_t group = shape.heads / shape.kv_heads;
-  execution::host_for_each(shape.kv_heads * tiles, [&](std::int64_t index) {
-    const std::int64_t kv_head = index / tiles, first = index % tiles * kKeyTile;
+  const std::int64_t items = inputs.q.extents.sequences * shape.kv_heads * tiles;
+  execution::host_for_each(items, [&](std::int64_t index) {
+    const std::int64_t sequence = index / (shape.kv_heads * tiles);
+    const std::int64_t kv_head = index / tiles % shape.kv_heads, first = index % tiles * kKeyTile;
     const TokenRange keys{first, std::min(first + kKeyTile, n)};
     ScoreTile<S> tile(shape, inputs, visibility);
     Tile<Accumulation<S>> dk_sum(kKeyTile, shape.head_dim), dv_sum(kKeyTile, shape.head_dim);
     dk_sum.set_zero(keys.size(), shape.head_dim);
     dv_sum.set_zero(keys.size(), shape.head_dim);
-    tile.load_keys(keys, kv_head);
+    tile.load_keys(sequence, keys, kv_head);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       detail::for_each_tile(visibility.queries(keys), kQueryTile, [&](TokenRange queries) {
-        tile.load_queries(queries, head);
+        tile.load_queries(sequence, queries, head);
         tile.compute();
         multiply(Transpose::yes, tile.p, Transpose::no, tile.d_o, dv_sum, true);
         multiply(Transpose::yes, tile.ds, Transpose::no, tile.q, dk_sum, true);
       });
-    dk_sum.store(detail::head_block(dk, keys, kv_head, shape.head_dim));
-    dv_sum.store(detail::head_block(dv, keys, kv_head, shape.head_dim));
+    dk_sum.store(detail::head_block(dk, sequence, keys, kv_head));
+    dv_sum.store(detail::head_block(dv, sequence, keys, kv_head));
   });
 }
 
@@ -156,20 +165,22 @@ void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
 
 template <class S>
 void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
-                            const S* d_o, const S* o, const Accumulation<S>* lse, Matrix<S> dq,
-                            Matrix<S> dk, Matrix<S> dv, Accumulation<S>* workspace) {
-  const std::int64_t n = inputs.q.rows, width = shape.heads * shape.head_dim;
-  const BackwardInputs<S> all{inputs, {o, n, width, width}, {d_o, n, width, width}, lse, workspace};
-  const Visibility visibility(inputs.seq_idx, n, shape.causal);
+                            const HeadMatrix<const S>& d_o, const HeadMatrix<const S>& o,
+                            const Accumulation<S>* lse, const HeadMatrix<S>& dq,
+                            const HeadMatrix<S>& dk, const HeadMatrix<S>& dv,
+                            Accumulation<S>* workspace) {
+  const BackwardInputs<S> all{inputs, o, d_o, lse, workspace};
+  const Visibility visibility(inputs.seq_idx, inputs.q.extents.length, shape.causal);
   compute_delta(shape, all, workspace);
   query_gradients(shape, all, visibility, dq);
   key_gradients(shape, all, visibility, dk, dv);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                     \
-  template void attention_backward_ref(const AttentionShape&, const AttentionInputs<S>&, const S*, \
-                                       const S*, const Accumulation<S>*, Matrix<S>, Matrix<S>,     \
-                                       Matrix<S>, Accumulation<S>*);
+#define STOWAGE_INSTANTIATE(S)                                                               \
+  template void attention_backward_ref(                                                      \
+      const AttentionShape&, const AttentionInputs<S>&, const HeadMatrix<const S>&,          \
+      const HeadMatrix<const S>&, const Accumulation<S>*, const HeadMatrix<S>&,              \
+      const HeadMatrix<S>&, const HeadMatrix<S>&, Accumulation<S>*);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -50,8 +50,9 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   hopper::Mbarrier* full = &shared.kv_full[kv_stage];
   hopper::mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
   const int key_row = tile.first_row + tile.index * T::kKeys;
-  hopper::bulk_load_3d(shared.k[kv_stage], &maps.k, full, 0, key_row, tile.head * T::kPanels);
-  hopper::bulk_load_3d(shared.v[kv_stage], &maps.v, full, 0, key_row, tile.head * T::kPanels);
+  const int sequence = tile.sequence;
+  hopper::bulk_load_5d(shared.k[kv_stage], &maps.k, full, 0, key_row, 0, tile.head, sequence);
+  hopper::bulk_load_5d(shared.v[kv_stage], &maps.v, full, 0, key_row, 0, tile.head, sequence);
   constexpr int kStatBytes = T::kQueries * 4;
   const int begin = first_step<T, kCausal>(tile) * T::kQueries;
   const int padded = padded_first(p, tile.document) - tile.first_row;
@@ -62,13 +63,13 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
       const std::int64_t statistics = head * p.padded_rows + (padded + row);
       hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
       hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_3d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row,
-                           head * T::kPanels);
+      hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row, 0, head,
+                           sequence);
       hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
                         &shared.q_full[at.stage]);
       hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_3d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row,
-                           head * T::kPanels);
+      hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row, 0,
+                           head, sequence);
       hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
                         &shared.d_o_full[at.stage]);
       at.next();
@@ -167,13 +168,13 @@ __device__ __forceinline__ void store_key_gradients(S& shared, int kv_stage, int
                                                     const float (&dk)[T::kHeadDim / 2],
                                                     const float (&dv)[T::kHeadDim / 2],
                                                     const BackwardParameters& p) {
-  const std::int64_t row = tile.first_row + warp_key;
-  const int column = tile.head * T::kHeadDim;
+  auto* dk_rows =
+      static_cast<std::uint16_t*>(p.dk) + element(p.dk_strides, tile, warp_key, tile.head);
+  auto* dv_rows =
+      static_cast<std::uint16_t*>(p.dv) + element(p.dv_strides, tile, warp_key, tile.head);
   const int rows = tile.length - warp_key;
-  store_gradient<T>(dk, p.scale, static_cast<std::uint16_t*>(p.dk) + row * p.dk_stride + column,
-                    p.dk_stride, shared.k[kv_stage] + row_offset, rows);
-  store_gradient<T>(dv, 1.0F, static_cast<std::uint16_t*>(p.dv) + row * p.dv_stride + column,
-                    p.dv_stride, shared.v[kv_stage] + row_offset, rows);
+  store_gradient<T>(dk, p.scale, dk_rows, p.dk_strides.row, shared.k[kv_stage] + row_offset, rows);
+  store_gradient<T>(dv, 1.0F, dv_rows, p.dv_strides.row, shared.v[kv_stage] + row_offset, rows);
 }
 
 }  // namespace stowage::kernels::attention

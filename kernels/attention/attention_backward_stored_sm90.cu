@@ -32,7 +32,6 @@ struct Tiles {
   static constexpr int kRows = kStoredRows;
   static constexpr int kKeys = kBackwardKeys;
   static constexpr int kStages = 2;
-  static constexpr int kPanels = kHeadDim / 64;
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -78,7 +77,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
       mbarrier_arrive(&shared.tile_full[tile_at.stage]);
       tile_at.next();
       if (tile.index >= 0) {
-        const int panel = tile.head / p.heads_per_kv * T::kPanels;
+        const int kv_head = tile.head / p.heads_per_kv;
         const unsigned char* head_blocks =
             p.stored + stored_first(p, tile, tile.head) * kStoredBytes;
         const int n = steps_of_tile<T, kCausal>(tile);
@@ -90,8 +89,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
             blocks += j < steps_of<kCausal>(tile, tile.index * T::kBlocks + r) ? 1 : 0;
           }
           mbarrier_arrive_expect_tx(&shared.full[at.stage], T::kKBytes + blocks * kStoredBytes);
-          bulk_load_3d(shared.k[at.stage], &maps.k, &shared.full[at.stage], 0,
-                       tile.first_row + j * T::kKeys, panel, CachePolicy::evict_last);
+          bulk_load_5d(shared.k[at.stage], &maps.k, &shared.full[at.stage], 0,
+                       tile.first_row + j * T::kKeys, 0, kv_head, tile.sequence,
+                       CachePolicy::evict_last);
 #pragma unroll 1
           for (int r = 0; r < T::kBlocks; ++r) {
             const int i = tile.index * T::kBlocks + r;
@@ -185,9 +185,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       stage_rows<T::kHeadDim>(staging, 64 * 128, dq[r], scale);
       fence_proxy_async();  // the next dS overwrites it through the other proxy
       __syncwarp();
-      store_rows<T::kHeadDim>(static_cast<std::uint16_t*>(p.dq) +
-                                  (tile.first_row + row) * p.dq_stride + tile.head * T::kHeadDim,
-                              p.dq_stride, staging, 64 * 128, tile.length - row);
+      store_rows<T::kHeadDim>(
+          static_cast<std::uint16_t*>(p.dq) + element(p.dq_strides, tile, row, tile.head),
+          p.dq_strides.row, staging, 64 * 128, tile.length - row);
       __syncwarp();
     }
     mbarrier_arrive(&shared.empty[at.stage]);

@@ -39,14 +39,24 @@ void check_launch(cudaError_t status, const char* kernel) {
 }
 
 /// Whether the tensor-core kernels serve these matrices: the copy engine and the 16-byte stores ask
-/// for aligned rows.
-bool fast(const AttentionLayout& s, std::initializer_list<std::int64_t> strides,
+/// for aligned rows of heads.
+bool fast(const AttentionLayout& s, std::initializer_list<HeadStrides> strides,
           std::initializer_list<const void*> matrices) {
-  const auto whole = [](std::int64_t stride) { return stride % 8 == 0; };
+  const auto whole = [](const HeadStrides& m) {
+    return m.row % 8 == 0 && m.head % 8 == 0 && m.batch % 8 == 0;
+  };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   return machine().wgmma && has_fast_path(s) &&
          std::all_of(strides.begin(), strides.end(), whole) &&
          std::all_of(matrices.begin(), matrices.end(), aligned);
+}
+
+/// The layout with the batch strides that are meant.
+AttentionLayout resolved(AttentionLayout s) {
+  for (HeadStrides* m : {&s.q, &s.k, &s.v, &s.o, &s.d_o, &s.dq, &s.dk, &s.dv}) {
+    m->batch = s.uniform_length > 0 ? m->batch_of(s.uniform_length) : 0;
+  }
+  return s;
 }
 
 /// Of equal documents, or of uneven ones if they all had the pairs expected of the batch.
@@ -110,38 +120,43 @@ void order_documents(const AttentionLayout& s, const Room& room, void* workspace
   check_launch(launch_attention_schedule(tables, stream), "attention_schedule_kernel");
 }
 
-/// A map of `heads` heads of 64-column panels over all rows, in boxes of `rows` rows of one head.
-CUtensorMap head_map(const AttentionLayout& s, const void* base, std::int64_t stride, int heads,
+/// A map of columns of a panel, rows, panels of 64 columns, heads and sequences, in boxes of `rows`
+/// rows of one head.
+CUtensorMap head_map(const AttentionLayout& s, const void* base, const HeadStrides& m, int heads,
                      int rows) {
-  const auto panels = static_cast<std::uint64_t>(s.head_dim / 64);
-  const std::uint64_t extents[] = {64, static_cast<std::uint64_t>(s.tokens),
-                                   static_cast<std::uint64_t>(heads) * panels};
-  const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * 2, 128};
+  const auto whole = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  const std::int64_t length = s.uniform_length > 0 ? s.uniform_length : s.tokens;
+  const std::uint64_t panels = whole(s.head_dim / 64);
+  const std::uint64_t extents[] = {64, whole(length), panels, whole(heads),
+                                   whole(s.tokens / length)};
+  // A single head's or sequence's stride is unread, but has to be one.
+  const std::uint64_t strides[] = {whole(m.row) * 2, 128, whole(heads > 1 ? m.head : m.row) * 2,
+                                   whole(s.tokens > length ? m.batch : m.row) * 2};
   const std::uint32_t box[] = {64, static_cast<std::uint32_t>(rows),
-                               static_cast<std::uint32_t>(panels)};
+                               static_cast<std::uint32_t>(panels), 1, 1};
   return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
                                  hopper::Swizzle::b128);
 }
 
-const void* columns(const void* base, int head, int head_dim) {
-  return static_cast<const std::uint16_t*>(base) + std::int64_t{head} * head_dim;
+const void* from_head(const void* base, const HeadStrides& m, int head) {
+  return static_cast<const std::uint16_t*>(base) + head * m.head;
 }
 
-void* columns(void* base, int head, int head_dim) {
-  return static_cast<std::uint16_t*>(base) + std::int64_t{head} * head_dim;
+void* from_head(void* base, const HeadStrides& m, int head) {
+  return static_cast<std::uint16_t*>(base) + head * m.head;
 }
 
 /// The maps for `kv_heads` kv heads from `kv`, with query boxes of `query_rows`.
 BackwardMaps backward_maps(const AttentionLayout& s, const AttentionBackwardPointers& a, int kv,
                            int kv_heads, int query_rows) {
   const int group = s.heads / s.kv_heads;
+  const int head = kv * group;
+  const int heads = kv_heads * group;
   BackwardMaps maps{};
-  maps.q =
-      head_map(s, columns(a.q, kv * group, s.head_dim), s.q_stride, kv_heads * group, query_rows);
-  maps.d_o =
-      head_map(s, columns(a.d_o, kv * group, s.head_dim), s.o_stride, kv_heads * group, query_rows);
-  maps.k = head_map(s, columns(a.k, kv, s.head_dim), s.k_stride, kv_heads, kBackwardKeys);
-  maps.v = head_map(s, columns(a.v, kv, s.head_dim), s.v_stride, kv_heads, kBackwardKeys);
+  maps.q = head_map(s, from_head(a.q, s.q, head), s.q, heads, query_rows);
+  maps.d_o = head_map(s, from_head(a.d_o, s.d_o, head), s.d_o, heads, query_rows);
+  maps.k = head_map(s, from_head(a.k, s.k, kv), s.k, kv_heads, kBackwardKeys);
+  maps.v = head_map(s, from_head(a.v, s.v, kv), s.v, kv_heads, kBackwardKeys);
   return maps;
 }
 
@@ -156,7 +171,8 @@ void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a
   p.ticket = at<int>(a.workspace, room.tickets);
   p.tickets = 3 * s.kv_heads;
   p.starts = at<int>(a.workspace, room.starts);
-  p.o_stride = s.o_stride;
+  p.o_strides = s.o;
+  p.d_o_strides = s.d_o;
   p.tokens = s.tokens;
   p.padded_rows = room.padded_rows;
   p.heads = s.heads;
@@ -169,12 +185,12 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
                                        const Room& room, int kv) {
   const int group = s.heads / s.kv_heads;
   BackwardParameters p{};
-  p.dq = columns(a.dq, kv * group, s.head_dim);
-  p.dk = columns(a.dk, kv, s.head_dim);
-  p.dv = columns(a.dv, kv, s.head_dim);
-  p.dq_stride = s.dq_stride;
-  p.dk_stride = s.dk_stride;
-  p.dv_stride = s.dv_stride;
+  p.dq = from_head(a.dq, s.dq, kv * group);
+  p.dk = from_head(a.dk, s.dk, kv);
+  p.dv = from_head(a.dv, s.dv, kv);
+  p.dq_strides = s.dq;
+  p.dk_strides = s.dk;
+  p.dv_strides = s.dv;
   p.lse2 = at<float>(a.workspace, room.lse2) + kv * group * room.padded_rows;
   p.delta = at<float>(a.workspace, room.delta) + kv * group * room.padded_rows;
   p.padded_rows = room.padded_rows;
@@ -182,7 +198,6 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.stored_per_head = room.stored_per_head;
   p.stored_at = at<int>(a.workspace, room.stored_at);
   p.starts = at<int>(a.workspace, room.starts);
-  p.documents = all_documents(s);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.heads = room.kv_heads_at_once * group;
   p.heads_per_kv = group;
@@ -233,13 +248,14 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
 
 SimpleParameters simple_parameters(const AttentionLayout& s) {
   SimpleParameters p{};
-  p.q_stride = s.q_stride;
-  p.k_stride = s.k_stride;
-  p.v_stride = s.v_stride;
-  p.o_stride = s.o_stride;
-  p.dq_stride = s.dq_stride;
-  p.dk_stride = s.dk_stride;
-  p.dv_stride = s.dv_stride;
+  p.q_strides = s.q;
+  p.k_strides = s.k;
+  p.v_strides = s.v;
+  p.o_strides = s.o;
+  p.d_o_strides = s.d_o;
+  p.dq_strides = s.dq;
+  p.dk_strides = s.dk;
+  p.dv_strides = s.dv;
   p.tokens = s.tokens;
   p.heads = s.heads;
   p.heads_per_kv = s.heads / s.kv_heads;
@@ -283,11 +299,11 @@ void simple_backward(const AttentionLayout& s, const AttentionBackwardPointers& 
 
 }  // namespace
 
-void attention_forward_cuda(const AttentionLayout& layout, const AttentionForwardPointers& args,
+void attention_forward_cuda(const AttentionLayout& asked, const AttentionForwardPointers& args,
                             cudaStream_t stream) {
-  check_layout(layout);
-  if (!fast(layout, {layout.q_stride, layout.k_stride, layout.v_stride, layout.o_stride},
-            {args.q, args.k, args.v, args.o})) {
+  check_layout(asked);
+  const AttentionLayout layout = resolved(asked);
+  if (!fast(layout, {layout.q, layout.k, layout.v, layout.o}, {args.q, args.k, args.v, args.o})) {
     return simple_forward(layout, args, stream);
   }
   const int rows = forward_tile_rows(layout.head_dim);
@@ -296,27 +312,27 @@ void attention_forward_cuda(const AttentionLayout& layout, const AttentionForwar
   p.schedule = make_schedule(layout, room, args.workspace, 0, rows, layout.heads, layout.causal);
   p.o = args.o;
   p.lse = args.lse;
-  p.o_stride = layout.o_stride;
+  p.o_strides = layout.o;
   p.tokens = layout.tokens;
   p.heads_per_kv = layout.heads / layout.kv_heads;
   p.scale = layout.scale;
   p.scale_log2 = layout.scale * std::numbers::log2e_v<float>;
-  const CUtensorMap q = head_map(layout, args.q, layout.q_stride, layout.heads, rows);
-  const CUtensorMap k = head_map(layout, args.k, layout.k_stride, layout.kv_heads, kForwardKeys);
-  const CUtensorMap v = head_map(layout, args.v, layout.v_stride, layout.kv_heads, kForwardKeys);
+  const CUtensorMap q = head_map(layout, args.q, layout.q, layout.heads, rows);
+  const CUtensorMap k = head_map(layout, args.k, layout.k, layout.kv_heads, kForwardKeys);
+  const CUtensorMap v = head_map(layout, args.v, layout.v, layout.kv_heads, kForwardKeys);
   order_documents(layout, room, args.workspace, args.cu_seqlens, rows, false, stream);
   check_launch(launch_attention_forward_sm90(layout.head_dim, layout.causal, q, k, v, p,
                                              machine().multiprocessors, stream),
                "attention_forward_kernel");
 }
 
-void attention_backward_cuda(const AttentionLayout& layout, const AttentionBackwardPointers& args,
+void attention_backward_cuda(const AttentionLayout& asked, const AttentionBackwardPointers& args,
                              cudaStream_t stream) {
-  check_layout(layout);
+  check_layout(asked);
+  const AttentionLayout layout = resolved(asked);
   const Room room = make_room(layout, true);
   if (!fast(layout,
-            {layout.q_stride, layout.k_stride, layout.v_stride, layout.o_stride, layout.dq_stride,
-             layout.dk_stride, layout.dv_stride},
+            {layout.q, layout.k, layout.v, layout.o, layout.d_o, layout.dq, layout.dk, layout.dv},
             {args.q, args.k, args.v, args.o, args.d_o, args.dq, args.dk, args.dv})) {
     return simple_backward(layout, args, room, stream);
   }

@@ -5,6 +5,9 @@
 // that each document begins at a multiple of 64 rows: tiles of both then are aligned 16-byte
 // copies. Padding holds lse2 = +inf, which makes the probabilities of rows past a document's end
 // zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly per row and head.
+// Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that eight
+// loads of a lane are in flight; the butterfly adds up and transposes, so that four lanes store a
+// head's four rows together.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"
@@ -17,8 +20,8 @@ namespace stowage::kernels::attention {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRows = 16;  // of a block: divides 64, the documents' alignment
-constexpr int kBatch = 4;  // pieces of a thread in flight
+constexpr int kRows = 64;     // of a block: the documents' alignment
+constexpr int kWarpRows = 4;  // of a warp at a time
 constexpr float kLog2e = 1.4426950408889634F;
 
 /// The document whose padded rows include `row`; every document owns at least the rows up to the
@@ -46,60 +49,86 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
   return sum;
 }
 
-/// 16 bytes of a row, `column` counts them; advanced without a division.
-struct Piece {
-  int row, column;
+/// The first 16 bytes of a head of a row.
+__device__ __forceinline__ const uint4* first_piece(const void* base, const HeadStrides& strides,
+                                                    int sequence, std::int64_t row, int head) {
+  return reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(base) +
+                                        sequence * strides.batch + row * strides.row +
+                                        head * strides.head);
+}
 
-  __device__ __forceinline__ void advance(const Piece& step, int columns) {
-    row += step.row;
-    column += step.column;
-    if (column >= columns) {
-      column -= columns;
-      ++row;
-    }
+/// A load that stays ahead of what follows it, so that all of a thread's are in flight together.
+__device__ __forceinline__ uint4 load_once(const uint4* from) {
+  uint4 value;
+  asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+}
+
+/// The sums over kLanes neighbouring lanes of four values each; the lane gets that of value
+/// `lane % 4`.
+template <int kLanes>
+__device__ __forceinline__ float sum_and_transpose(const float (&value)[kWarpRows]) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const auto halve = [](bool upper, float low, float high, int distance) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFU, upper ? low : high, distance);
+    return (upper ? high : low) + other;
+  };
+  const float even = halve(lane & 1, value[0], value[1], 1);
+  const float odd = halve(lane & 1, value[2], value[3], 1);
+  float sum = halve(lane & 2, even, odd, 2);
+#pragma unroll
+  for (int distance = 4; distance < kLanes; distance *= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
   }
-};
+  return sum;
+}
 
 /// A block takes kRows rows; kLanes neighbouring lanes share one head of one row, 16 bytes each.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParameters p) {
+  constexpr int kHeads = 32 / kLanes;  // of a warp at a time
   const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const int piece = thread % kLanes;
   join_call();
   if (blockIdx.x == 0) {
     for (int i = thread; i < p.tickets; i += kThreads) p.ticket[i] = 0;
   }
   const int first = static_cast<int>(blockIdx.x) * kRows;
   const int document = padded_document(p, first);
-  const int start = p.uniform_length > 0 ? document * p.uniform_length : p.starts[document];
-  const int length = p.uniform_length > 0 ? p.uniform_length : p.starts[document + 1] - start;
+  const bool equal = p.uniform_length > 0;
+  const int sequence = equal ? document : 0;
+  const int start = equal ? 0 : p.starts[document];
+  const int length = equal ? p.uniform_length : p.starts[document + 1] - start;
   const int offset = first - padded_first(p, document);
-  const auto* o = static_cast<const std::uint16_t*>(p.o) + (start + offset) * p.o_stride;
-  const auto* d_o = static_cast<const std::uint16_t*>(p.d_o) + (start + offset) * p.o_stride;
-  Piece at{thread / (p.heads * kLanes), thread % (p.heads * kLanes)};
-  const Piece step{kThreads / (p.heads * kLanes), kThreads % (p.heads * kLanes)};
-  while (at.row < kRows) {
-    Piece mine[kBatch];
-    uint4 x[kBatch];
-    uint4 y[kBatch];
+  for (int row = warp * kWarpRows; row < kRows; row += kThreads / 32 * kWarpRows) {
+    const int rows = length - offset - row;  // of the document from this one on
+    const std::int64_t in_sequence = start + offset + row;
+    const std::int64_t token = std::int64_t{sequence} * p.uniform_length + in_sequence;
+    for (int base = 0; base < p.heads; base += kHeads) {
+      const int head = min(base + thread % 32 / kLanes, p.heads - 1);
+      float sum[kWarpRows] = {0, 0, 0, 0};
+      if (rows > 0) {
+        const auto* o = first_piece(p.o, p.o_strides, sequence, in_sequence, head) + piece;
+        const auto* d_o = first_piece(p.d_o, p.d_o_strides, sequence, in_sequence, head) + piece;
+        uint4 x[kWarpRows];
+        uint4 y[kWarpRows];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      mine[i] = at;
-      at.advance(step, p.heads * kLanes);
-      const std::int64_t place = mine[i].row * p.o_stride + mine[i].column * 8;
-      const bool inside = mine[i].row < kRows && offset + mine[i].row < length;
-      x[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(o + place)) : uint4{0, 0, 0, 0};
-      y[i] = inside ? __ldcs(reinterpret_cast<const uint4*>(d_o + place)) : uint4{0, 0, 0, 0};
-    }
+        for (int i = 0; i < kWarpRows; ++i) {
+          const std::int64_t in_document = min(i, rows - 1);
+          x[i] = load_once(o + in_document * (p.o_strides.row / 8));
+          y[i] = load_once(d_o + in_document * (p.d_o_strides.row / 8));
+        }
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const float sum = hopper::lanes_sum<kLanes>(dot8(x[i], y[i]));
-      const int row = mine[i].row;
-      if (thread % kLanes == 0 && row < kRows) {
-        const int head = mine[i].column / kLanes;
-        const std::int64_t place = static_cast<std::int64_t>(head) * p.padded_rows + first + row;
-        const bool inside = offset + row < length;
-        p.delta[place] = sum;
-        p.lse2[place] = inside ? p.lse[head * p.tokens + start + offset + row] * kLog2e : INFINITY;
+        for (int i = 0; i < kWarpRows; ++i) sum[i] = dot8(x[i], y[i]);
+      }
+      const float mine = sum_and_transpose<kLanes>(sum);
+      if (piece < kWarpRows && base + thread % 32 / kLanes < p.heads) {
+        const std::int64_t place = head * p.padded_rows + first + row + piece;
+        p.delta[place] = mine;
+        p.lse2[place] = piece < rows ? p.lse[head * p.tokens + token + piece] * kLog2e : INFINITY;
       }
     }
   }
@@ -120,7 +149,7 @@ cudaError_t launch(unsigned blocks, const DeltaParameters& parameters, cudaStrea
 
 cudaError_t launch_attention_delta(int head_dim, const DeltaParameters& parameters,
                                    cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(parameters.padded_rows / kRows);
+  const auto blocks = static_cast<unsigned>(parameters.padded_rows / kRows);  // whole
   return head_dim == 64 ? launch<8>(blocks, parameters, stream)
                         : launch<16>(blocks, parameters, stream);
 }

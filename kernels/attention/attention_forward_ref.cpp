@@ -82,29 +82,31 @@ class QueryTile {
 }  // namespace
 
 template <class S>
-void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs, S* o,
-                           Accumulation<S>* lse) {
+void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
+                           const HeadMatrix<S>& o, execution::Accumulation<S>* lse) {
   using A = Accumulation<S>;
-  const std::int64_t n = inputs.q.rows, tiles = (n + kQueryTile - 1) / kQueryTile;
-  const std::int64_t group = shape.heads / shape.kv_heads, width = shape.head_dim;
+  const HeadExtents& extents = inputs.q.extents;
+  const std::int64_t n = extents.length, tiles = (n + kQueryTile - 1) / kQueryTile;
+  const std::int64_t group = shape.heads / shape.kv_heads;
   const Visibility visibility(inputs.seq_idx, n, shape.causal);
-  const Matrix<S> out{o, n, shape.heads * width, shape.heads * width};
-  execution::host_for_each(shape.heads * tiles, [&](std::int64_t index) {
-    const std::int64_t head = index / tiles, first = index % tiles * kQueryTile;
+  execution::host_for_each(extents.sequences * shape.heads * tiles, [&](std::int64_t index) {
+    const std::int64_t sequence = index / (shape.heads * tiles);
+    const std::int64_t head = index / tiles % shape.heads, first = index % tiles * kQueryTile;
     const TokenRange queries{first, std::min(first + kQueryTile, n)};
-    QueryTile<A> tile(width);
-    tile.load(detail::head_block(inputs.q, queries, head, width), queries, shape.scale);
+    QueryTile<A> tile(shape.head_dim);
+    tile.load(detail::head_block(inputs.q, sequence, queries, head), queries, shape.scale);
     detail::for_each_tile(visibility.keys(queries), kKeyTile, [&](TokenRange keys) {
-      tile.attend(detail::head_block(inputs.k, keys, head / group, width),
-                  detail::head_block(inputs.v, keys, head / group, width), keys, visibility);
+      tile.attend(detail::head_block(inputs.k, sequence, keys, head / group),
+                  detail::head_block(inputs.v, sequence, keys, head / group), keys, visibility);
     });
-    tile.store(detail::head_block(out, queries, head, width), lse + head * n);
+    tile.store(detail::head_block(o, sequence, queries, head),
+               lse + head * extents.tokens() + sequence * n);
   });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                              \
-  template void attention_forward_ref(const AttentionShape&, const AttentionInputs<S>&, S*, \
-                                      Accumulation<S>*);
+#define STOWAGE_INSTANTIATE(S)                                                           \
+  template void attention_forward_ref(const AttentionShape&, const AttentionInputs<S>&, \
+                                      const HeadMatrix<S>&, Accumulation<S>*);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -1,7 +1,7 @@
 // Attention forward on Hopper: O = softmax(scale Q K^T + mask) V and its log-sum-exp, for packed or
 // equal documents, grouped-query, causal or full.
 //
-// Layout: q, k, v, o (tokens, heads, P) bf16 with any row stride; lse (H, tokens) fp32.
+// Layout: q, k, v, o (tokens, heads, P) bf16 with any strides; lse (H, tokens) fp32.
 // Numerics: products in fp32, softmax in fp32 with the running maximum, P rounded to bf16 for the
 // second product. Cost: 4 P flops for every visible pair. Deterministic: a tile has one owner.
 // Design (FlashAttention-3, arXiv 2407.08608; written from the paper): one producer warp feeds Q
@@ -39,7 +39,6 @@ struct Tiles {
   static constexpr int kRows = 64 * kConsumers;  // one wgmma row block for each warpgroup
   static constexpr int kKeys = kForwardKeys;
   static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of the K and of the V ring: what fits
-  static constexpr int kPanels = kHeadDim / 64;           // 128-byte wide columns of every tile
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // The register file: 65536 = 128 * (producer + consumers * consumer).
   static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
@@ -89,14 +88,15 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
         mbarrier_arrive(&shared.q_full[q_at.stage]);
       } else {
         mbarrier_arrive_expect_tx(&shared.q_full[q_at.stage], T::kQBytes);
-        bulk_load_3d(shared.q[q_at.stage], &q_map, &shared.q_full[q_at.stage], 0,
-                     tile.first_row + tile.index * T::kRows, tile.head * T::kPanels);
-        const int panel = tile.head / p.heads_per_kv * T::kPanels;
+        bulk_load_5d(shared.q[q_at.stage], &q_map, &shared.q_full[q_at.stage], 0,
+                     tile.first_row + tile.index * T::kRows, 0, tile.head, tile.sequence);
+        const int kv_head = tile.head / p.heads_per_kv;
         const auto load_k = [&](int j) {
           mbarrier_wait(&shared.k_empty[k_at.stage], k_at.parity ^ 1U);
           mbarrier_arrive_expect_tx(&shared.k_full[k_at.stage], T::kKBytes);
-          bulk_load_3d(shared.k[k_at.stage], &k_map, &shared.k_full[k_at.stage], 0,
-                       tile.first_row + j * T::kKeys, panel, CachePolicy::evict_last);
+          bulk_load_5d(shared.k[k_at.stage], &k_map, &shared.k_full[k_at.stage], 0,
+                       tile.first_row + j * T::kKeys, 0, kv_head, tile.sequence,
+                       CachePolicy::evict_last);
           k_at.next();
         };
         // In the consumers' order: K(n-1), then K(j-1) before V(j).
@@ -106,8 +106,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
           if (j > 0) load_k(j - 1);
           mbarrier_wait(&shared.v_empty[v_at.stage], v_at.parity ^ 1U);
           mbarrier_arrive_expect_tx(&shared.v_full[v_at.stage], T::kKBytes);
-          bulk_load_3d(shared.v[v_at.stage], &v_map, &shared.v_full[v_at.stage], 0,
-                       tile.first_row + j * T::kKeys, panel, CachePolicy::evict_last);
+          bulk_load_5d(shared.v[v_at.stage], &v_map, &shared.v_full[v_at.stage], 0,
+                       tile.first_row + j * T::kKeys, 0, kv_head, tile.sequence,
+                       CachePolicy::evict_last);
           v_at.next();
         }
       }
@@ -176,16 +177,15 @@ __device__ __forceinline__ void store(float (&o)[T::kHeadDim / 2], RowState& sta
     inverse[r] = 1.0F / sum;
     const int my_row = row + lane / 4 + 8 * r;
     if (lane % 4 == 0 && my_row < tile.length) {
-      p.lse[tile.head * p.tokens + tile.first_row + my_row] =
-          state.maximum[r] * p.scale + __logf(sum);
+      const int token = tile.sequence * p.schedule.uniform_length + tile.first_row + my_row;
+      p.lse[tile.head * p.tokens + token] = state.maximum[r] * p.scale + __logf(sum);
     }
   }
   stage_rows<T::kHeadDim>(q, T::kRows * 128, o, inverse);
   fence_proxy_async();  // the next Q overwrites it through the other proxy
   __syncwarp();
-  auto* out = static_cast<std::uint16_t*>(p.o) + (tile.first_row + row) * p.o_stride +
-              tile.head * T::kHeadDim;
-  store_rows<T::kHeadDim>(out, p.o_stride, q, T::kRows * 128, tile.length - row);
+  auto* out = static_cast<std::uint16_t*>(p.o) + element(p.o_strides, tile, row, tile.head);
+  store_rows<T::kHeadDim>(out, p.o_strides.row, q, T::kRows * 128, tile.length - row);
 }
 
 template <class T, bool kCausal>

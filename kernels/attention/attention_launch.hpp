@@ -6,7 +6,7 @@
 #include "kernels/attention/attention_cuda.hpp"
 
 /// What attention_cuda.cpp calls: the launches of each kernel, without checks. Private to this
-/// folder.
+/// folder. Batch strides are as used: never 0 where documents are equal.
 namespace stowage::kernels::attention {
 
 /// How blocks share the tiles of one attention pass, passed to its kernels by value.
@@ -34,8 +34,8 @@ struct TileSchedule {
 struct ForwardParameters {
   TileSchedule schedule;
   void* o;
-  float* lse;
-  std::int64_t o_stride;
+  float* lse;  // (heads, tokens)
+  HeadStrides o_strides;
   std::int64_t tokens;
   int heads_per_kv;
   float scale_log2;  // scale * log2(e)
@@ -81,7 +81,7 @@ struct DeltaParameters {
   int* ticket;   // counters of the later parts, cleared here
   int tickets;
   const int* starts;
-  std::int64_t o_stride;
+  HeadStrides o_strides, d_o_strides;
   std::int64_t tokens;
   std::int64_t padded_rows;
   int heads;
@@ -97,7 +97,7 @@ struct BackwardParameters {
   void* dq;
   void* dk;
   void* dv;
-  std::int64_t dq_stride, dk_stride, dv_stride;
+  HeadStrides dq_strides, dk_strides, dv_strides;
   const float* lse2;   // (heads, padded_rows)
   const float* delta;  // (heads, padded_rows)
   std::int64_t padded_rows;
@@ -105,7 +105,6 @@ struct BackwardParameters {
   std::int64_t stored_per_head;  // blocks of a head, and of a document if they are equal
   const int* stored_at;          // packed: see ScheduleTables
   const int* starts;
-  int documents;
   int uniform_length;
   int heads;
   int heads_per_kv;
@@ -125,8 +124,8 @@ struct SimpleParameters {
   float* lse;
   float* delta;           // (heads, tokens), backward's scratch
   const int* cu_seqlens;  // (documents + 1), unread if uniform; the tail is a document of its own
-  std::int64_t q_stride, k_stride, v_stride, o_stride;
-  std::int64_t dq_stride, dk_stride, dv_stride;
+  HeadStrides q_strides, k_strides, v_strides, o_strides, d_o_strides;
+  HeadStrides dq_strides, dk_strides, dv_strides;
   std::int64_t tokens;
   int heads, heads_per_kv, head_dim;
   int documents, uniform_length;

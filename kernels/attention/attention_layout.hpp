@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "execution/dtype.hpp"
+#include "kernels/attention/attention_heads.hpp"
 
 namespace stowage::kernels {
 
@@ -11,8 +12,8 @@ namespace stowage::kernels {
 /// takes about half of it unless documents are so long that this holds too few heads at a time.
 inline constexpr std::int64_t kStoredGradientBytes = std::int64_t{2304} << 20;
 
-/// Sizes and layout of one attention call on the GPU. Matrices have contiguous rows of heads x
-/// head_dim columns and may be columns of one fused (tokens, (H + 2K) P) projection.
+/// Sizes and layout of one attention call on the GPU. Matrices may be parts of one tensor, as of a
+/// fused (tokens, (H + 2K) P) projection, whose heads may be interleaved.
 struct AttentionLayout {
   execution::Dtype storage = execution::Dtype::bf16;  ///< of q, k, v, o: bf16 or fp32
   std::int64_t tokens = 0;  ///< rows of q, k, v, o: all documents, one after another
@@ -24,18 +25,13 @@ struct AttentionLayout {
   int documents = 0;        ///< capacity C: `cu_seqlens` has C + 1 entries; the rows after the last
                             ///< one are a document of their own
   std::int64_t uniform_length = 0;  ///< > 0: the C documents have this length and are all tokens;
-                                    ///< `cu_seqlens` is unread
+                                    ///< `cu_seqlens` is unread and batch strides are read
   /// Visible query-key pairs of a batch of documents as the caller expects it at most; 0: those of
   /// one document of all tokens. Plans room and the order of heads; dq's last bit may depend on it,
   /// because scores computed again are rounded in another order.
   std::int64_t pairs = 0;
-  std::int64_t q_stride = 0;   ///< elements between rows of q,
-  std::int64_t k_stride = 0;   ///< k,
-  std::int64_t v_stride = 0;   ///< v,
-  std::int64_t o_stride = 0;   ///< o and d_o,
-  std::int64_t dq_stride = 0;  ///< dq,
-  std::int64_t dk_stride = 0;  ///< dk
-  std::int64_t dv_stride = 0;  ///< and dv
+  HeadStrides q = {}, k = {}, v = {}, o = {};  ///< what the forward reads
+  HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};
   /// Scratch that the backward may use to keep score gradients (2 bytes for every visible query-key
   /// pair of the heads taken at once) instead of computing them twice.
   std::int64_t stored_limit_bytes = kStoredGradientBytes;

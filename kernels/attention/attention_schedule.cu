@@ -2,11 +2,12 @@
 // the room for stored score gradients, on the device, so that a captured launch serves every batch
 // that fits its capacity.
 //
-// Each thread ranks one document against all others: O(C^2 / threads) shared-memory reads; 161
-// documents take about as long as the launch itself, and no sort or scan is needed. Ties keep the
-// batch's order, so the result is a function of the lengths alone. The room for dS goes to the
-// shortest documents first, so those without are the first in the order: they are the ones with the
-// most work for each byte.
+// A warp ranks one document against all others, its lanes side by side: as little as can be, because
+// the call's other kernels wait for it. Ties keep the batch's order, so the result is a function of
+// the lengths alone. The room for dS goes to the shortest documents first, so those without are the
+// first in the order: they are the ones with the most work for each byte.
+// Limit: a launch and two misses of a cold cache one after the other, some microseconds. Next: every
+// block of the kernel that follows ranks for itself while it starts.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"
@@ -15,57 +16,67 @@
 namespace stowage::kernels::attention {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kWarps = 8;  // documents of a block
 
-__global__ void __launch_bounds__(kThreads) attention_schedule_kernel(ScheduleTables s) {
-  __shared__ int4 shared[kThreads];
+/// What some documents have together.
+struct Counts {
+  int documents, tiles, wide;
+};
+
+__device__ __forceinline__ int total(int of_lane) { return __reduce_add_sync(~0U, of_lane); }
+
+__device__ __forceinline__ std::int64_t total(std::int64_t of_lane) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) of_lane += __shfl_xor_sync(~0U, of_lane, mask);
+  return of_lane;
+}
+
+/// kBackward: with what part 2 needs, wide tiles and the places of stored dS.
+template <bool kBackward>
+__global__ void __launch_bounds__(32 * kWarps) attention_schedule_kernel(ScheduleTables s) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int mine = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   join_call();
-  if (blockIdx.x == 0 && threadIdx.x == 0) *s.ticket = 0;
-  if (s.cu_seqlens == nullptr) return;
-  const int mine = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  // x: length, y: tiles, z: wide tiles, w: dS blocks
+  if (mine == 0 && lane == 0) *s.ticket = 0;
+  if (s.cu_seqlens == nullptr || mine > s.documents) return;
   const auto start_of = [&](int document) {
-    return document == s.documents ? s.tokens : s.cu_seqlens[document];
+    return document < s.documents ? __ldg(s.cu_seqlens + document) : s.tokens;
   };
-  const auto counts_of = [&](int document) {
-    if (document >= s.documents) return int4{-1, 0, 0, 0};
-    const int length = start_of(document + 1) - start_of(document);
-    return int4{length, (length + s.tile_rows - 1) / s.tile_rows,
-                (length + kStoredRows - 1) / kStoredRows,
-                static_cast<int>(stored_blocks(s.causal, length))};
-  };
-  const int4 own = counts_of(mine);
-  int place = 0;
-  int first = 0;               // tiles before this document's,
-  int wide = 0;                // wide ones,
-  std::int64_t room_used = 0;  // and dS blocks of all shorter documents
-  for (int base = 0; base < s.documents; base += kThreads) {
-    __syncthreads();
-    shared[threadIdx.x] = counts_of(base + static_cast<int>(threadIdx.x));
-    __syncthreads();
-    const int end = min(kThreads, s.documents - base);
-    for (int i = 0; i < end; ++i) {
-      const int4 other = shared[i];
-      if (other.x > own.x || (other.x == own.x && base + i < mine)) {
-        ++place;
-        first += other.y;
-        wide += other.z;
-      } else if (base + i != mine) {
-        room_used += other.w;
-      }
+  const auto tiles_of = [&](int length) { return (length + s.tile_rows - 1) / s.tile_rows; };
+  const auto wide_of = [&](int length) { return (length + kStoredRows - 1) / kStoredRows; };
+  const int start = start_of(mine);
+  if (lane == 0) s.starts[mine] = start;
+  if (mine == s.documents) return;
+  const int length = start_of(mine + 1) - start;
+  Counts longer{0, 0, 0};      // documents before this one in the order
+  std::int64_t room_used = 0;  // dS blocks of those behind it
+  for (int other = lane; other < s.documents; other += 32) {
+    const int its = start_of(other + 1) - start_of(other);
+    if (its > length || (its == length && other < mine)) {
+      ++longer.documents;
+      longer.tiles += tiles_of(its);
+      if (kBackward) longer.wide += wide_of(its);
+    } else if (kBackward && other != mine) {
+      room_used += stored_blocks(s.causal, its);
     }
   }
-  if (mine <= s.documents) s.starts[mine] = start_of(mine);
-  if (mine >= s.documents) return;
-  const int first_end = first + own.y;
-  const int wide_end = wide + own.z;
-  s.order[place] = mine;
-  s.first[place] = first;
-  if (place == s.documents - 1) s.first[s.documents] = first_end;
-  if (s.wide == nullptr) return;
+  const int place = total(longer.documents);
+  const int first = total(longer.tiles);
+  const int first_end = first + tiles_of(length);
+  const bool last = place == s.documents - 1;
+  if (lane == 0) {
+    s.order[place] = mine;
+    s.first[place] = first;
+    if (last) s.first[s.documents] = first_end;
+  }
+  if (!kBackward) return;
+  const int wide = total(longer.wide);
+  const int wide_end = wide + wide_of(length);
+  room_used = total(room_used);
+  if (lane != 0) return;
   s.wide[place] = wide;
-  if (place == s.documents - 1) s.wide[s.documents] = wide_end;
-  const bool stored = room_used + own.w <= s.capacity;
+  if (last) s.wide[s.documents] = wide_end;
+  const bool stored = room_used + stored_blocks(s.causal, length) <= s.capacity;
   s.stored_at[mine] = stored ? static_cast<int>(room_used) : -1;
   if (stored && place == 0) s.limits[0] = s.limits[1] = 0;
   if (!stored && room_used <= s.capacity) {  // the last one without room
@@ -77,9 +88,12 @@ __global__ void __launch_bounds__(kThreads) attention_schedule_kernel(ScheduleTa
 }  // namespace
 
 cudaError_t launch_attention_schedule(const ScheduleTables& tables, cudaStream_t stream) {
-  const int blocks =
-      tables.cu_seqlens == nullptr ? 1 : tables.documents / kThreads + 1;  // thread `documents` too
-  attention_schedule_kernel<<<blocks, kThreads, 0, stream>>>(tables);
+  const int blocks = tables.cu_seqlens == nullptr ? 1 : tables.documents / kWarps + 1;
+  if (tables.wide == nullptr) {
+    attention_schedule_kernel<false><<<blocks, 32 * kWarps, 0, stream>>>(tables);
+  } else {
+    attention_schedule_kernel<true><<<blocks, 32 * kWarps, 0, stream>>>(tables);
+  }
   return cudaGetLastError();
 }
 

@@ -6,7 +6,8 @@ namespace stowage::kernels::attention {
 
 /// One unit of work.
 struct Tile {
-  int first_row;  // of the document in the packed matrices
+  int sequence;   // with a batch stride: the document where all are equal, else 0
+  int first_row;  // of the document in it
   int length;     // of the document
   int document;
   int index;  // tile of the document, from its first row; < 0: no tile is left
@@ -49,7 +50,7 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
   int t = 0;
   if (threadIdx.x % 32 == 0) t = atomicAdd(s.ticket, 1);
   t = __shfl_sync(0xFFFFFFFFU, t, 0) + begin_tile(s);
-  Tile tile{0, 0, 0, -1, 0};
+  Tile tile{.index = -1};
   if (t >= end_tile(s)) return tile;
   int tiles = 0;  // of this document and one head
   int rest = 0;   // tile within this document
@@ -57,7 +58,7 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
     tiles = tiles_of(s, s.uniform_length);
     tile.document = t / (tiles * s.heads);
     rest = t - tile.document * tiles * s.heads;
-    tile.first_row = tile.document * s.uniform_length;
+    tile.sequence = tile.document;
     tile.length = s.uniform_length;
   } else {
     const int place = find_place(s, t / s.heads);
@@ -74,6 +75,12 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
   tile.head = section * s.heads_per_section + rest - index * s.heads_per_section;
   tile.index = s.longest_last ? tiles - 1 - index : index;
   return tile;
+}
+
+/// First element of a head's row, counted in the document of the tile.
+__device__ __forceinline__ std::int64_t element(const HeadStrides& s, const Tile& tile, int row,
+                                                int head) {
+  return tile.sequence * s.batch + (tile.first_row + row) * s.row + head * s.head;
 }
 
 /// First row of a document in the padded statistics: a multiple of 64, past all rows of the

@@ -40,9 +40,17 @@ __device__ Document find_document(const SimpleParameters& p, int row) {
   return {p.cu_seqlens[low], p.cu_seqlens[low + 1] - p.cu_seqlens[low]};
 }
 
+/// The element that a head of a row begins with; rows are counted over all sequences.
+__device__ std::int64_t element(const SimpleParameters& p, const HeadStrides& s, int row,
+                                int head) {
+  const int sequence = p.uniform_length > 0 ? row / p.uniform_length : 0;
+  return sequence * s.batch + (row - sequence * p.uniform_length) * s.row + head * s.head;
+}
+
 template <class T>
-__device__ const T* row_of(const void* base, std::int64_t stride, int row, int head, int head_dim) {
-  return static_cast<const T*>(base) + row * stride + head * head_dim;
+__device__ const T* row_of(const SimpleParameters& p, const void* base, const HeadStrides& strides,
+                           int row, int head) {
+  return static_cast<const T*>(base) + element(p, strides, row, head);
 }
 
 template <class T>
@@ -68,14 +76,14 @@ __device__ void add_rows(float (&sums)[kColumns], float weight, const T* row, st
 }
 
 template <class T>
-__device__ void write_row(void* base, std::int64_t stride, int row, int head, int head_dim,
-                          const float (&values)[kColumns], float factor) {
+__device__ void write_row(const SimpleParameters& p, void* base, const HeadStrides& strides,
+                          int row, int head, const float (&values)[kColumns], float factor) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  auto* out = static_cast<T*>(base) + row * stride + head * head_dim;
+  auto* out = static_cast<T*>(base) + element(p, strides, row, head);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const int column = lane + 32 * c;
-    if (column < head_dim) out[column] = static_cast<T>(values[c] * factor);
+    if (column < p.head_dim) out[column] = static_cast<T>(values[c] * factor);
   }
 }
 
@@ -88,7 +96,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
   const Document document = find_document(p, row);
   const int kv = head / p.heads_per_kv;
   const int keys = p.causal ? row - document.first + 1 : document.length;
-  const T* q = row_of<T>(p.q, p.q_stride, row, head, p.head_dim);
+  const T* q = row_of<T>(p, p.q, p.q_strides, row, head);
   float o[kColumns] = {};
   float maximum = -INFINITY;
   float sum = 0;
@@ -97,7 +105,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
     const int key = document.first + first + min(lane, count - 1);
     float score = -INFINITY;
     if (lane < count) {
-      score = p.scale * dot(q, row_of<T>(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
+      score = p.scale * dot(q, row_of<T>(p, p.k, p.k_strides, key, kv), p.head_dim);
     }
     const float next = fmaxf(maximum, lanes_max<32>(score));
     const float rescale = expf(maximum - next);
@@ -105,11 +113,11 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
     sum = sum * rescale + lanes_sum<32>(probability);
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) o[c] *= rescale;
-    add_rows(o, probability, row_of<T>(p.v, p.v_stride, document.first + first, kv, p.head_dim),
-             p.v_stride, count, p.head_dim);
+    add_rows(o, probability, row_of<T>(p, p.v, p.v_strides, document.first + first, kv),
+             p.v_strides.row, count, p.head_dim);
     maximum = next;
   }
-  write_row<T>(p.o, p.o_stride, row, head, p.head_dim, o, 1.0F / sum);
+  write_row<T>(p, p.o, p.o_strides, row, head, o, 1.0F / sum);
   if (lane == 0) p.lse[head * p.tokens + row] = maximum + logf(sum);
 }
 
@@ -123,10 +131,10 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
   const Document document = find_document(p, row);
   const int kv = head / p.heads_per_kv;
   const int keys = p.causal ? row - document.first + 1 : document.length;
-  const T* q = row_of<T>(p.q, p.q_stride, row, head, p.head_dim);
-  const T* d_o = row_of<T>(p.d_o, p.o_stride, row, head, p.head_dim);
+  const T* q = row_of<T>(p, p.q, p.q_strides, row, head);
+  const T* d_o = row_of<T>(p, p.d_o, p.d_o_strides, row, head);
   const float lse = p.lse[head * p.tokens + row];
-  const float delta = dot(d_o, row_of<T>(p.o, p.o_stride, row, head, p.head_dim), p.head_dim);
+  const float delta = dot(d_o, row_of<T>(p, p.o, p.o_strides, row, head), p.head_dim);
   if (lane == 0) p.delta[head * p.tokens + row] = delta;
   float dq[kColumns] = {};
   for (int first = 0; first < keys; first += 32) {
@@ -135,14 +143,14 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
     float ds = 0;
     if (lane < count) {
       const float score =
-          p.scale * dot(q, row_of<T>(p.k, p.k_stride, key, kv, p.head_dim), p.head_dim);
-      const float dp = dot(d_o, row_of<T>(p.v, p.v_stride, key, kv, p.head_dim), p.head_dim);
+          p.scale * dot(q, row_of<T>(p, p.k, p.k_strides, key, kv), p.head_dim);
+      const float dp = dot(d_o, row_of<T>(p, p.v, p.v_strides, key, kv), p.head_dim);
       ds = expf(score - lse) * (dp - delta);
     }
-    add_rows(dq, ds, row_of<T>(p.k, p.k_stride, document.first + first, kv, p.head_dim), p.k_stride,
+    add_rows(dq, ds, row_of<T>(p, p.k, p.k_strides, document.first + first, kv), p.k_strides.row,
              count, p.head_dim);
   }
-  write_row<T>(p.dq, p.dq_stride, row, head, p.head_dim, dq, p.scale);
+  write_row<T>(p, p.dq, p.dq_strides, row, head, dq, p.scale);
 }
 
 template <class T>
@@ -152,8 +160,8 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (row >= p.tokens) return;
   const Document document = find_document(p, row);
-  const T* k = row_of<T>(p.k, p.k_stride, row, kv, p.head_dim);
-  const T* v = row_of<T>(p.v, p.v_stride, row, kv, p.head_dim);
+  const T* k = row_of<T>(p, p.k, p.k_strides, row, kv);
+  const T* v = row_of<T>(p, p.v, p.v_strides, row, kv);
   const int begin = p.causal ? row : document.first;
   const int end = document.first + document.length;
   float dk[kColumns] = {};
@@ -167,19 +175,19 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
       if (lane < count) {
         const std::int64_t at = head * p.tokens + query;
         const float score =
-            p.scale * dot(k, row_of<T>(p.q, p.q_stride, query, head, p.head_dim), p.head_dim);
-        const float dp = dot(v, row_of<T>(p.d_o, p.o_stride, query, head, p.head_dim), p.head_dim);
+            p.scale * dot(k, row_of<T>(p, p.q, p.q_strides, query, head), p.head_dim);
+        const float dp = dot(v, row_of<T>(p, p.d_o, p.d_o_strides, query, head), p.head_dim);
         probability = expf(score - p.lse[at]);
         ds = probability * (dp - p.delta[at]);
       }
-      add_rows(dv, probability, row_of<T>(p.d_o, p.o_stride, first, head, p.head_dim), p.o_stride,
+      add_rows(dv, probability, row_of<T>(p, p.d_o, p.d_o_strides, first, head), p.d_o_strides.row,
                count, p.head_dim);
-      add_rows(dk, ds, row_of<T>(p.q, p.q_stride, first, head, p.head_dim), p.q_stride, count,
+      add_rows(dk, ds, row_of<T>(p, p.q, p.q_strides, first, head), p.q_strides.row, count,
                p.head_dim);
     }
   }
-  write_row<T>(p.dk, p.dk_stride, row, kv, p.head_dim, dk, p.scale);
-  write_row<T>(p.dv, p.dv_stride, row, kv, p.head_dim, dv, 1.0F);
+  write_row<T>(p, p.dk, p.dk_strides, row, kv, dk, p.scale);
+  write_row<T>(p, p.dv, p.dv_strides, row, kv, dv, 1.0F);
 }
 
 dim3 grid(const SimpleParameters& p, int heads) {

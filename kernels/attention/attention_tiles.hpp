@@ -20,11 +20,12 @@ struct TokenRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// Which tokens see which.
+/// Which tokens of a sequence see which; without seq_idx it is one document.
 class Visibility {
  public:
   Visibility(const std::int32_t* seq_idx, std::int64_t tokens, bool causal)
-      : causal_(causal), documents_(static_cast<std::size_t>(tokens)) {
+      : causal_(causal), documents_(static_cast<std::size_t>(tokens), TokenRange{0, tokens}) {
+    if (seq_idx == nullptr) return;
     for (std::int64_t begin = 0; begin < tokens;) {
       const std::int64_t end =
           std::upper_bound(seq_idx + begin, seq_idx + tokens, seq_idx[begin]) - seq_idx;
@@ -65,11 +66,11 @@ inline TokenRange visible_columns(const Visibility& visibility, std::int64_t que
   return {begin, std::max(begin, end)};
 }
 
-/// The rows of a range of tokens, in the columns of one head.
+/// The rows of a range of tokens of one sequence and head.
 template <class T>
-Matrix<T> head_block(const Matrix<T>& m, TokenRange tokens, std::int64_t head,
-                     std::int64_t head_dim) {
-  return block(m, tokens.begin, head * head_dim, tokens.size(), head_dim);
+Matrix<T> head_block(const HeadMatrix<T>& m, std::int64_t sequence, TokenRange tokens,
+                     std::int64_t head) {
+  return m.rows(sequence, tokens.begin, tokens.size(), head);
 }
 
 /// Calls `body(range)` for the pieces of a range, `size` tokens each.

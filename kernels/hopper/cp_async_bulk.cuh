@@ -66,6 +66,14 @@ __device__ __forceinline__ void bulk_load_5d(void* shared, const CUtensorMap* ma
                                              Mbarrier* barrier, int c0, int c1, int c2, int c3,
                                              int c4,
                                              CachePolicy policy = CachePolicy::evict_normal) {
+  if (policy == CachePolicy::evict_normal) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+        "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
       " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared_address(shared)),
