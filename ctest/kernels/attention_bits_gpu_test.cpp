@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "ctest/kernels/attention_gpu_support.hpp"
 
 // The same inputs give the same bits: over many runs, eagerly and replayed as a graph, whatever the
@@ -5,74 +7,154 @@
 namespace stowage::kernels::test {
 namespace {
 
-void expect_same(const AttentionResults& actual, const AttentionResults& expected) {
-  ASSERT_EQ(actual.o, expected.o);
-  ASSERT_EQ(actual.lse, expected.lse);
-  ASSERT_EQ(actual.gradient, expected.gradient);
+/// A case, by the launchers if `change` is set.
+struct Kind {
+  std::string name;
+  AttentionCase c;
+  std::function<void(AttentionLayout&)> change;
+
+  void run(DeviceAttention& device, Queue& queue) const {
+    if (change) return device.launch(queue, change);
+    device.forward(queue);
+    device.backward(queue);
+  }
+};
+
+AttentionCase large_case(std::int64_t head_dim, bool causal = true) {
+  return {attention_shape(4, 2, head_dim, causal),
+          Packed({900, 1, 0, 333, 128, 1, 640, 257, 64}, 40)};
 }
 
-AttentionCase large_case(std::int64_t head_dim) {
-  return {attention_shape(4, 2, head_dim), Packed({900, 1, 0, 333, 128, 1, 640, 257, 64}, 40)};
+/// Room for the score gradients of one kv head of two.
+void one_head_at_a_time(AttentionLayout& layout) {
+  layout.stored_limit_bytes = std::int64_t{1} << 30;
+  attention::Room room = attention::make_room(layout, true);
+  ASSERT_EQ(room.kv_heads_at_once, 2);
+  const std::int64_t documents = layout.uniform_length > 0 ? layout.documents : 1;
+  layout.stored_limit_bytes = room.stored_per_head * documents * attention::kStoredBytes *
+                              (layout.heads / layout.kv_heads) * 3 / 2;
+  room = attention::make_room(layout, true);
+  ASSERT_EQ(room.kv_heads_at_once, 1);
+  ASSERT_GT(room.stored_per_head, 0);
 }
 
-TEST(attention_bits_gpu, hundred_runs) {
+std::vector<Kind> kinds(std::int64_t p) {
+  std::vector<Kind> all;
+  constexpr std::int64_t kDocuments = 260, kLength = 128;  // tiles enough for rounds of one head
+  const Packed many(std::vector<std::int64_t>(kDocuments, kLength));
+  for (const bool causal : {true, false}) {
+    const std::string mask = causal ? ", causal" : ", full";
+    all.push_back({"packed" + mask, large_case(p, causal), {}});
+    all.push_back({"packed, some computed twice" + mask, large_case(p, causal), {}});
+    all.back().c.shape.pairs = 1;
+    const AttentionShape two = attention_shape(2, 2, p, causal);
+    all.push_back({"short documents" + mask, {two, Packed({0, 1, 0, 0, 1, 1, 0, 2}, 1)}, {}});
+    all.push_back({"one key" + mask, {two, Packed({1})}, {}});
+    all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, {}});
+    if (p != 64 && p != 128) continue;
+    all.push_back({"equal, stored" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
+                     layout.uniform_length = 400;
+                   }});
+    all.push_back({"equal, computed twice" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
+                     layout.uniform_length = 400;
+                     layout.stored_limit_bytes = 0;
+                   }});
+    all.push_back({"rounds of a head, packed" + mask, {two, many}, [causal](auto& layout) {
+                     layout.pairs = kDocuments * kLength * (causal ? (kLength + 1) / 2 : kLength);
+                     one_head_at_a_time(layout);
+                   }});
+    all.push_back({"rounds of a head, equal" + mask, {two, many}, [](auto& layout) {
+                     layout.uniform_length = kLength;
+                     one_head_at_a_time(layout);
+                   }});
+  }
+  return all;
+}
+
+constexpr std::size_t kRoom = std::size_t{96} << 20;
+
+class attention_bits_gpu : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(attention_bits_gpu, hundred_runs) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128, 40})
-    for (const std::int64_t pairs : {0, 1}) {  // all stored; some computed twice
-      AttentionCase c = large_case(p);
-      c.shape.pairs = pairs;
-      const AttentionProblem problem(random, c);
-      DeviceAttention device(problem);
-      Gpu gpu;
-      AttentionResults first;
-      for (int run = 0; run < 100; ++run) {
-        device.poison();
-        device.forward(*gpu.queue);
-        device.backward(*gpu.queue);
-        gpu.queue->synchronize();
-        if (run == 0) {
-          first = device.results();
-        } else {
-          SCOPED_TRACE("run " + std::to_string(run));
-          expect_same(device.results(), first);
-        }
-        if (HasFatalFailure()) return;
-      }
-    }
-}
-
-TEST(attention_bits_gpu, replayed_graph) {
-  STOWAGE_NEED_GPU();
-  Random random;
-  for (const std::int64_t p : {64, 128, 40}) {
-    const AttentionCase c = large_case(p);
-    const AttentionProblem problem(random, c);
-    DeviceAttention device(problem);
+  for (const Kind& kind : kinds(GetParam())) {
+    SCOPED_TRACE(kind.name);
+    const AttentionProblem problem(random, kind.c);
+    DeviceAttention device(problem, kind.change ? kRoom : 0);
     Gpu gpu;
-    gpu.backend->begin_capture(*gpu.queue);
-    device.forward(*gpu.queue);
-    device.backward(*gpu.queue);
-    const auto graph = gpu.backend->end_capture(*gpu.queue);
-    // The graph serves other documents of the same capacity.
-    for (const Packed& packed : {c.packed, Packed({0, 0, 2324, 0, 40, 0, 0, 0, 0}),
-                                 Packed({5, 5, 5, 5, 5, 5, 5, 5, 5}, 2319)}) {
-      device.set_documents(packed);
+    std::vector<std::byte> first;
+    for (int run = 0; run < 100; ++run) {
       device.poison();
-      device.forward(*gpu.queue);
-      device.backward(*gpu.queue);
+      kind.run(device, *gpu.queue);
       gpu.queue->synchronize();
-      const AttentionResults eager = device.results();
-      for (int replay = 0; replay < 3; ++replay) {
-        device.poison();
-        graph->launch(*gpu.queue);
-        gpu.queue->synchronize();
-        expect_same(device.results(), eager);
-        if (HasFatalFailure()) return;
+      if (HasFatalFailure()) return;
+      if (run == 0) {
+        first = device.bits();
+      } else {
+        ASSERT_TRUE(device.bits() == first) << "run " << run;
       }
     }
   }
 }
+
+TEST_P(attention_bits_gpu, replayed_graph) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Kind& kind : kinds(GetParam())) {
+    SCOPED_TRACE(kind.name);
+    const AttentionProblem problem(random, kind.c);
+    DeviceAttention device(problem, kind.change ? kRoom : 0);
+    Gpu gpu;
+    gpu.backend->begin_capture(*gpu.queue);
+    kind.run(device, *gpu.queue);
+    const auto graph = gpu.backend->end_capture(*gpu.queue);
+    if (HasFatalFailure()) return;
+    device.poison();
+    kind.run(device, *gpu.queue);
+    gpu.queue->synchronize();
+    const std::vector<std::byte> eager = device.bits();
+    for (int replay = 0; replay < 10; ++replay) {
+      device.poison();
+      graph->launch(*gpu.queue);
+      gpu.queue->synchronize();
+      ASSERT_TRUE(device.bits() == eager) << "replay " << replay;
+    }
+  }
+}
+
+TEST_P(attention_bits_gpu, graph_of_a_capacity) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const AttentionCase c = large_case(GetParam());
+  const AttentionProblem problem(random, c);
+  DeviceAttention device(problem);
+  Gpu gpu;
+  gpu.backend->begin_capture(*gpu.queue);
+  device.forward(*gpu.queue);
+  device.backward(*gpu.queue);
+  const auto graph = gpu.backend->end_capture(*gpu.queue);
+  // The graph serves other documents of the same capacity.
+  for (const Packed& packed :
+       {c.packed, Packed({0, 0, 2324, 0, 40, 0, 0, 0, 0}), Packed({5, 5, 5, 5, 5, 5, 5, 5, 5}, 2319),
+        Packed({0, 0, 0, 0, 0, 0, 0, 0, 0}, 2364), Packed({1, 1, 1, 0, 2361, 0, 0, 0, 0})}) {
+    device.set_documents(packed);
+    device.poison();
+    device.forward(*gpu.queue);
+    device.backward(*gpu.queue);
+    gpu.queue->synchronize();
+    const std::vector<std::byte> eager = device.bits();
+    for (int replay = 0; replay < 3; ++replay) {
+      device.poison();
+      graph->launch(*gpu.queue);
+      gpu.queue->synchronize();
+      ASSERT_TRUE(device.bits() == eager);
+    }
+  }
+}
+
+// Both tensor-core head dimensions, and one of the path without.
+INSTANTIATE_TEST_SUITE_P(head_dim, attention_bits_gpu, testing::Values(64, 128, 40));
 
 }  // namespace
 }  // namespace stowage::kernels::test

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
@@ -30,6 +31,11 @@ class DeviceArray {
   Array download() {
     copy(host_address(), address_, cudaMemcpyDeviceToHost);
     return host_;
+  }
+  void append_to(std::vector<std::byte>& all) const {
+    const std::size_t before = all.size();
+    all.resize(before + bytes());
+    copy(all.data() + before, address_, cudaMemcpyDeviceToHost);
   }
   void poison() {
     EXPECT_EQ(cudaMemset(address_, 0xff, bytes()), cudaSuccess);
@@ -175,9 +181,9 @@ class DeviceAttention {
     layout.causal = c_.shape.causal;
     layout.scale = static_cast<float>(c_.shape.scale);
     layout.documents = static_cast<int>(c_.documents());
-    layout.q_stride = layout.k_stride = layout.v_stride = c_.width();
-    layout.dq_stride = layout.dk_stride = layout.dv_stride = c_.width();
-    layout.o_stride = c_.q();
+    layout.q = layout.k = layout.v = layout.dq = layout.dk = layout.dv = {c_.width(),
+                                                                          c_.shape.head_dim};
+    layout.o = layout.d_o = {c_.q(), c_.shape.head_dim};
     change(layout);
     ASSERT_LE(attention_backward_cuda_workspace_bytes(layout), room_.bytes());
     const auto* qkv = qkv_.as<execution::Bf16>();
@@ -193,6 +199,13 @@ class DeviceAttention {
          lse_.as<float>(), cu_seqlens_.as<int>(), gradient + c_.before, gradient + c_.k_first(),
          gradient + c_.v_first(), room_.as<void>()},
         stream);
+  }
+
+  /// All results as they lie in memory.
+  std::vector<std::byte> bits() const {
+    std::vector<std::byte> all;
+    for (const DeviceArray* array : {&o_, &lse_, &gradient_}) array->append_to(all);
+    return all;
   }
 
   void poison() {

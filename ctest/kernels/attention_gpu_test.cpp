@@ -1,4 +1,5 @@
 #include "ctest/kernels/attention_gpu_support.hpp"
+#include "ctest/kernels/attention_strides.hpp"
 
 // The device against the host's reference in fp64, on inputs as rounded to storage.
 namespace stowage::kernels::test {
@@ -7,11 +8,11 @@ namespace {
 /// bf16 rounds to 2^-9 of a value; o is rounded twice (P and o), a gradient three times (P or dS, o
 /// within delta, the result), each with a random sign: sqrt(2), sqrt(3) of 2^-8 / sqrt(3), times 2.
 /// In fp32 sums of all tokens and heads round, and exponentials of scores that do.
-double output_tolerance(const AttentionCase& c) {
-  return c.storage == Dtype::bf16 ? 2 * 1.42 * 0x1p-8 / 1.73 : 64 * 0x1p-24;
+double output_tolerance(Dtype storage) {
+  return storage == Dtype::bf16 ? 2 * 1.42 * 0x1p-8 / 1.73 : 64 * 0x1p-24;
 }
-double gradient_tolerance(const AttentionCase& c) {
-  return c.storage == Dtype::bf16 ? 2 * 1.74 * 0x1p-8 / 1.73 : 256 * 0x1p-24;
+double gradient_tolerance(Dtype storage) {
+  return storage == Dtype::bf16 ? 2 * 1.74 * 0x1p-8 / 1.73 : 256 * 0x1p-24;
 }
 constexpr double kLseTolerance = 64 * 0x1p-24;  // fp32, absolute: scores are of order 1 to 10
 
@@ -21,9 +22,9 @@ void compare(const AttentionCase& c, const AttentionResults& actual,
                std::to_string(c.shape.heads) + "/" + std::to_string(c.shape.kv_heads) +
                ", causal " + std::to_string(c.shape.causal) + ", tokens " +
                std::to_string(c.packed.tokens) + ", " + std::string(execution::name(c.storage)));
-  EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c));
+  EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c.storage));
   EXPECT_LT(rms_difference(actual.lse, expected.lse), kLseTolerance);
-  EXPECT_LT(relative_error(actual.gradient, expected.gradient), gradient_tolerance(c));
+  EXPECT_LT(relative_error(actual.gradient, expected.gradient), gradient_tolerance(c.storage));
 }
 
 /// Through the queue form.
@@ -120,6 +121,40 @@ TEST(attention_gpu, columns_of_wider_tensors) {
     check(random, {attention_shape(2, 1, p), Packed({100, 90}), Dtype::bf16, 8});
 }
 
+void check_strides(Random& random, const StridedCase& c, Dtype storage) {
+  SCOPED_TRACE(c.name + ", head_dim " + std::to_string(c.shape.head_dim));
+  const StridedInputs in(random, c, storage);
+  StridedAttention<DeviceArray> strided(c, in, storage);
+  Gpu gpu;
+  strided.run(*gpu.queue);
+  gpu.queue->synchronize();
+  const StridedResults actual = strided.results(), expected = dense_results(c, in);
+  EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(storage));
+  EXPECT_LT(rms_difference(actual.lse, expected.lse), kLseTolerance);
+  EXPECT_LT(relative_error(actual.dq, expected.dq), gradient_tolerance(storage));
+  EXPECT_LT(relative_error(actual.dk, expected.dk), gradient_tolerance(storage));
+  EXPECT_LT(relative_error(actual.dv, expected.dv), gradient_tolerance(storage));
+}
+
+TEST(attention_gpu, free_strides) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t p : {64, 128, 40})
+    for (const bool causal : {true, false})
+      for (const StridedCase& c : strided_cases(p, causal)) check_strides(random, c, Dtype::bf16);
+  for (const StridedCase& c : strided_cases(16, true)) check_strides(random, c, Dtype::fp32);
+}
+
+TEST(attention_gpu, strides_that_the_copy_engine_does_not_take) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  StridedCase c = strided_cases(64, true)[0];
+  c.o.strides.head += 3;
+  c.o.strides.row += 9;
+  c.o_elements += c.packed.tokens * 9;
+  check_strides(random, c, Dtype::bf16);
+}
+
 TEST(attention_gpu, equal_lengths) {
   STOWAGE_NEED_GPU();
   Random random;
@@ -172,9 +207,9 @@ TEST(attention_gpu, large_logits) {
     device.backward(*gpu.queue);
     gpu.queue->synchronize();
     const AttentionResults actual = device.results(), expected = problem.on_host();
-    EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c));
+    EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c.storage));
     // Scores of 300 carry 300 * 2^-24 into every exponential; both they and delta cancel in dS.
-    EXPECT_LT(relative_error(actual.gradient, expected.gradient), 4 * gradient_tolerance(c));
+    EXPECT_LT(relative_error(actual.gradient, expected.gradient), 4 * gradient_tolerance(c.storage));
   }
 }
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/attention/attention.hpp"
-
 namespace stowage::drivers::bench {
 
 using execution::Dtype;
@@ -60,9 +58,8 @@ AttentionCase::AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
   operands = {&qkv_, &cu_seqlens_};
 }
 
-execution::Cost AttentionCase::cost_of(int products, std::int64_t matrices) const {
-  return {2 * products * static_cast<double>(pairs_) * static_cast<double>(h_ * p_),
-          2 * static_cast<double>(matrices) * static_cast<double>(n_ * p_)};
+kernels::AttentionShape AttentionCase::attention_shape() const {
+  return {h_, k_, p_, causal_, 1 / std::sqrt(static_cast<double>(p_)), pairs_};
 }
 
 AttentionReference AttentionCase::reference() const {

@@ -5,6 +5,7 @@
 
 #include "drivers/bench_kernels/attention_reference.hpp"
 #include "drivers/bench_kernels/case.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cuda.hpp"
 
 namespace stowage::drivers::bench {
@@ -20,8 +21,7 @@ class AttentionCase : public Case {
   AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
                 const std::vector<std::int64_t>& lengths);
 
-  /// Cost of that many products over the pairs that are not masked, and as many (n, P) matrices.
-  execution::Cost cost_of(int products, std::int64_t matrices) const;
+  kernels::AttentionShape attention_shape() const;
 
   const execution::Bf16* q() const { return qkv_.as<execution::Bf16>(); }
   const execution::Bf16* k() const { return q() + h_ * p_; }
