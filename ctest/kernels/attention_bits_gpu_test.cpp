@@ -55,10 +55,11 @@ std::vector<Kind> kinds(std::int64_t p) {
     all.push_back({"equal, stored" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
                      layout.uniform_length = 400;
                    }});
-    all.push_back({"equal, computed twice" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
-                     layout.uniform_length = 400;
-                     layout.stored_limit_bytes = 0;
-                   }});
+    all.push_back(
+        {"equal, computed twice" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
+           layout.uniform_length = 400;
+           layout.stored_limit_bytes = 0;
+         }});
     all.push_back({"rounds of a head, packed" + mask, {two, many}, [causal](auto& layout) {
                      layout.pairs = kDocuments * kLength * (causal ? (kLength + 1) / 2 : kLength);
                      one_head_at_a_time(layout);
@@ -136,8 +137,9 @@ TEST_P(attention_bits_gpu, graph_of_a_capacity) {
   const auto graph = gpu.backend->end_capture(*gpu.queue);
   // The graph serves other documents of the same capacity.
   for (const Packed& packed :
-       {c.packed, Packed({0, 0, 2324, 0, 40, 0, 0, 0, 0}), Packed({5, 5, 5, 5, 5, 5, 5, 5, 5}, 2319),
-        Packed({0, 0, 0, 0, 0, 0, 0, 0, 0}, 2364), Packed({1, 1, 1, 0, 2361, 0, 0, 0, 0})}) {
+       {c.packed, Packed({0, 0, 2324, 0, 40, 0, 0, 0, 0}),
+        Packed({5, 5, 5, 5, 5, 5, 5, 5, 5}, 2319), Packed({0, 0, 0, 0, 0, 0, 0, 0, 0}, 2364),
+        Packed({1, 1, 1, 0, 2361, 0, 0, 0, 0})}) {
     device.set_documents(packed);
     device.poison();
     device.forward(*gpu.queue);

@@ -181,8 +181,8 @@ class DeviceAttention {
     layout.causal = c_.shape.causal;
     layout.scale = static_cast<float>(c_.shape.scale);
     layout.documents = static_cast<int>(c_.documents());
-    layout.q = layout.k = layout.v = layout.dq = layout.dk = layout.dv = {c_.width(),
-                                                                          c_.shape.head_dim};
+    layout.q = layout.k = layout.v = layout.dq = layout.dk =
+        layout.dv = {c_.width(), c_.shape.head_dim};
     layout.o = layout.d_o = {c_.q(), c_.shape.head_dim};
     change(layout);
     ASSERT_LE(attention_backward_cuda_workspace_bytes(layout), room_.bytes());

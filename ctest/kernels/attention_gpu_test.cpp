@@ -209,7 +209,8 @@ TEST(attention_gpu, large_logits) {
     const AttentionResults actual = device.results(), expected = problem.on_host();
     EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c.storage));
     // Scores of 300 carry 300 * 2^-24 into every exponential; both they and delta cancel in dS.
-    EXPECT_LT(relative_error(actual.gradient, expected.gradient), 4 * gradient_tolerance(c.storage));
+    EXPECT_LT(relative_error(actual.gradient, expected.gradient),
+              4 * gradient_tolerance(c.storage));
   }
 }
 

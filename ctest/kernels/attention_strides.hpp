@@ -99,8 +99,8 @@ class StridedAttention {
         lse_(Array(execution::accumulation(storage), {c.shape.heads, c.packed.tokens})),
         cu_seqlens_(c.packed.cu_seqlens()),
         seq_idx_(c.packed.seq_idx()),
-        order_(workspace(room(attention_forward_workspace_bytes(c.shape, c.packed.tokens,
-                                                                c.documents(), storage)))),
+        order_(workspace(room(
+            attention_forward_workspace_bytes(c.shape, c.packed.tokens, c.documents(), storage)))),
         room_(workspace(room(attention_backward_workspace_bytes(c.shape, c.packed.tokens,
                                                                 c.documents(), storage)))) {}
 
@@ -198,16 +198,28 @@ inline std::vector<StridedCase> strided_cases(std::int64_t p, bool causal) {
   {  // (n, H, [q k v], P): one key-value head for each query head; o with gaps between heads
     const std::int64_t h = 3, n = 331;
     const HeadStrides s{3 * h * p, 3 * p};
-    all.push_back({"q k v by head", {h, h, p, causal, scale}, Packed({130, 1, 0, 200}),
-                   {0, s}, {p, s}, {2 * p, s}, n * 3 * h * p,
-                   {8, {h * (p + 8), p + 8}}, n * h * (p + 8) + 8});
+    all.push_back({"q k v by head",
+                   {h, h, p, causal, scale},
+                   Packed({130, 1, 0, 200}),
+                   {0, s},
+                   {p, s},
+                   {2 * p, s},
+                   n * 3 * h * p,
+                   {8, {h * (p + 8), p + 8}},
+                   n * h * (p + 8) + 8});
   }
   {  // (n, K, [k v], P) behind (n, H, P); o head by head: (H, n, P)
     const std::int64_t h = 4, k = 2, n = 285;
     const HeadStrides s{2 * k * p, 2 * p};
-    all.push_back({"k v by head", {h, k, p, causal, scale}, Packed({150, 65, 70}),
-                   {0, {h * p, p}}, {n * h * p, s}, {n * h * p + p, s}, n * (h + 2 * k) * p,
-                   {0, {p, n * p}}, n * h * p});
+    all.push_back({"k v by head",
+                   {h, k, p, causal, scale},
+                   Packed({150, 65, 70}),
+                   {0, {h * p, p}},
+                   {n * h * p, s},
+                   {n * h * p + p, s},
+                   n * (h + 2 * k) * p,
+                   {0, {p, n * p}},
+                   n * h * p});
   }
   const std::int64_t h = 4, k = 2, b = 3, t = 150, width = (h + 2 * k) * p;
   const Packed equal({t, t, t});
@@ -215,13 +227,27 @@ inline std::vector<StridedCase> strided_cases(std::int64_t p, bool causal) {
   shape.length = t;
   {  // (B, T + 10, width): sequences padded
     const HeadStrides s{width, p, (t + 10) * width}, o{h * p, p, (t + 7) * h * p};
-    all.push_back({"padded sequences", shape, equal, {0, s}, {h * p, s}, {(h + k) * p, s},
-                   b * (t + 10) * width, {0, o}, b * (t + 7) * h * p});
+    all.push_back({"padded sequences",
+                   shape,
+                   equal,
+                   {0, s},
+                   {h * p, s},
+                   {(h + k) * p, s},
+                   b * (t + 10) * width,
+                   {0, o},
+                   b * (t + 7) * h * p});
   }
   {  // (T, B, width): sequences side by side; o (B, H, T, P)
     const HeadStrides s{b * width, p, width};
-    all.push_back({"sequences inside tokens", shape, equal, {0, s}, {h * p, s}, {(h + k) * p, s},
-                   b * t * width, {0, {p, t * p, h * t * p}}, b * t * h * p});
+    all.push_back({"sequences inside tokens",
+                   shape,
+                   equal,
+                   {0, s},
+                   {h * p, s},
+                   {(h + k) * p, s},
+                   b * t * width,
+                   {0, {p, t * p, h * t * p}},
+                   b * t * h * p});
   }
   return all;
 }

@@ -39,24 +39,24 @@ TEST(attention_strides, refuses_what_does_not_fit) {
     strided.description() = bad;
     EXPECT_ANY_THROW(on_queue([&](Queue& queue) { strided.run(queue); }));
   };
-  refused([](StridedCase& c) { c.v.first += 1; });                // beyond the tensor
-  refused([](StridedCase& c) { c.k.strides.row += 1; });          // beyond it too
-  refused([](StridedCase& c) { c.o.strides.head = 15; });         // heads of o overlap
-  refused([](StridedCase& c) { c.o.strides.row = 8; });           // rows do
-  refused([](StridedCase& c) { c.v.strides.head = -16; });        // backwards
-  refused([](StridedCase& c) { c.shape.length = 100; });          // 331 tokens
+  refused([](StridedCase& c) { c.v.first += 1; });          // beyond the tensor
+  refused([](StridedCase& c) { c.k.strides.row += 1; });    // beyond it too
+  refused([](StridedCase& c) { c.o.strides.head = 15; });   // heads of o overlap
+  refused([](StridedCase& c) { c.o.strides.row = 8; });     // rows do
+  refused([](StridedCase& c) { c.v.strides.head = -16; });  // backwards
+  refused([](StridedCase& c) { c.shape.length = 100; });    // 331 tokens
 }
 
 TEST(attention_strides, disjoint_heads) {
   const HeadExtents e{2, 10, 3, 8};
-  EXPECT_TRUE(heads_are_disjoint(e, {24, 8}));             // (B, T, H, P)
-  EXPECT_TRUE(heads_are_disjoint(e, {8, 80, 240}));        // (B, H, T, P)
-  EXPECT_TRUE(heads_are_disjoint(e, {48, 8, 24}));         // (T, B, H, P)
-  EXPECT_TRUE(heads_are_disjoint(e, {24, 8, 1000}));       // padded
-  EXPECT_FALSE(heads_are_disjoint(e, {24, 7}));            // heads overlap
-  EXPECT_FALSE(heads_are_disjoint(e, {23, 8}));            // rows do
-  EXPECT_FALSE(heads_are_disjoint(e, {24, 8, 239}));       // sequences do
-  EXPECT_FALSE(heads_are_disjoint(e, {0, 8, 240}));        // all rows are one
+  EXPECT_TRUE(heads_are_disjoint(e, {24, 8}));        // (B, T, H, P)
+  EXPECT_TRUE(heads_are_disjoint(e, {8, 80, 240}));   // (B, H, T, P)
+  EXPECT_TRUE(heads_are_disjoint(e, {48, 8, 24}));    // (T, B, H, P)
+  EXPECT_TRUE(heads_are_disjoint(e, {24, 8, 1000}));  // padded
+  EXPECT_FALSE(heads_are_disjoint(e, {24, 7}));       // heads overlap
+  EXPECT_FALSE(heads_are_disjoint(e, {23, 8}));       // rows do
+  EXPECT_FALSE(heads_are_disjoint(e, {24, 8, 239}));  // sequences do
+  EXPECT_FALSE(heads_are_disjoint(e, {0, 8, 240}));   // all rows are one
   EXPECT_EQ(head_span(e, {24, 8}), 2 * 10 * 24);
   EXPECT_EQ(head_span(e, {24, 8, 300}), 300 + 9 * 24 + 2 * 8 + 8);
 }

@@ -25,8 +25,8 @@ struct AttentionShape {
   std::int64_t length = 0;
 };
 
-/// The heads of one matrix inside a tensor, read or written in place: element p of head h of token t
-/// lies `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
+/// The heads of one matrix inside a tensor, read or written in place: element p of head h of token
+/// t lies `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
 /// sequence b of equal ones, t counted in it, `b * strides.batch` more.
 struct AttentionHeads {
   execution::View view;
@@ -74,8 +74,8 @@ void attention_backward(execution::Queue& queue, const AttentionShape& shape,
 
 /// The same with free strides.
 void attention_backward(execution::Queue& queue, const AttentionShape& shape,
-                        const AttentionHeads& d_o, const AttentionHeads& q,
-                        const AttentionHeads& k, const AttentionHeads& v, const AttentionHeads& o,
+                        const AttentionHeads& d_o, const AttentionHeads& q, const AttentionHeads& k,
+                        const AttentionHeads& v, const AttentionHeads& o,
                         const execution::View& lse, const execution::View& cu_seqlens,
                         const execution::View& seq_idx, const AttentionHeads& dq,
                         const AttentionHeads& dk, const AttentionHeads& dv,

@@ -89,13 +89,15 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
 }
 
 /// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
-/// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`.
+/// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`, `key`
+/// the warpgroup's first. Queries before all of its keys are left out.
 template <class T, bool kCausal>
 __device__ __forceinline__ void store_ds(const std::uint32_t (&ds)[T::kQueries / 4],
-                                         unsigned char* out, int query, int length) {
+                                         unsigned char* out, int query, int key, int length) {
 #pragma unroll
   for (int panel = 0; panel < T::kQueries / 64; ++panel) {
-    if (query + panel * 64 < length) {
+    const int first = query + panel * 64;
+    if (first < length && (!kCausal || first + 64 > key)) {
       auto* words = reinterpret_cast<unsigned*>(out) + threadIdx.x % 32;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -184,7 +186,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
             stored_first(p, tile(), tile().head * p.heads_per_kv + steps.head) +
             stored_block<kCausal>(tile().length, steps.query / 64, tile().index);
         store_ds<T, kCausal>(ds, p.stored + block * kStoredBytes + (group * 4 + warp) * 2048,
-                             steps.query, tile().length);
+                             steps.query, group_key(), tile().length);
       }
       const auto finish_gradients = [&] {
         pin_registers(dv);

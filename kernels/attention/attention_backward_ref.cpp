@@ -135,8 +135,7 @@ void query_gradients(const AttentionShape& shape, const BackwardInputs<S>& input
 
 template <class S>
 void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
-                   const Visibility& visibility, const HeadMatrix<S>& dk,
-                   const HeadMatrix<S>& dv) {
+                   const Visibility& visibility, const HeadMatrix<S>& dk, const HeadMatrix<S>& dv) {
   const std::int64_t n = inputs.q.extents.length, tiles = (n + kKeyTile - 1) / kKeyTile;
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t items = inputs.q.extents.sequences * shape.kv_heads * tiles;
@@ -176,10 +175,10 @@ void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S
   key_gradients(shape, all, visibility, dk, dv);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                               \
-  template void attention_backward_ref(                                                      \
-      const AttentionShape&, const AttentionInputs<S>&, const HeadMatrix<const S>&,          \
-      const HeadMatrix<const S>&, const Accumulation<S>*, const HeadMatrix<S>&,              \
+#define STOWAGE_INSTANTIATE(S)                                                      \
+  template void attention_backward_ref(                                             \
+      const AttentionShape&, const AttentionInputs<S>&, const HeadMatrix<const S>&, \
+      const HeadMatrix<const S>&, const Accumulation<S>*, const HeadMatrix<S>&,     \
       const HeadMatrix<S>&, const HeadMatrix<S>&, Accumulation<S>*);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)

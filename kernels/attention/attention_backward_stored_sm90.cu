@@ -56,6 +56,13 @@ __device__ __forceinline__ int steps_of(const Tile& tile, int i) {
   return kCausal ? i / 2 + 1 : (tile.length + kBackwardKeys - 1) / kBackwardKeys;
 }
 
+/// Whether the even block row `i` sees but the first 64 of the keys of step `j`: the causal
+/// diagonal. The others were not stored.
+template <bool kCausal>
+__device__ __forceinline__ bool sees_half(int i, int j) {
+  return kCausal && i % 2 == 0 && j == i / 2;
+}
+
 template <class T, bool kCausal>
 __device__ __forceinline__ int steps_of_tile(const Tile& tile) {
   const int last = min((tile.index + 1) * T::kBlocks, (tile.length + 63) / 64) - 1;
@@ -83,12 +90,14 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
         const int n = steps_of_tile<T, kCausal>(tile);
         for (int j = 0; j < n; ++j) {
           mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
-          std::uint32_t blocks = 0;
+          std::uint32_t halves = 0;
 #pragma unroll 1
           for (int r = 0; r < T::kBlocks; ++r) {
-            blocks += j < steps_of<kCausal>(tile, tile.index * T::kBlocks + r) ? 1 : 0;
+            const int i = tile.index * T::kBlocks + r;
+            if (j < steps_of<kCausal>(tile, i)) halves += sees_half<kCausal>(i, j) ? 1 : 2;
           }
-          mbarrier_arrive_expect_tx(&shared.full[at.stage], T::kKBytes + blocks * kStoredBytes);
+          mbarrier_arrive_expect_tx(&shared.full[at.stage],
+                                    T::kKBytes + halves * (kStoredBytes / 2));
           bulk_load_5d(shared.k[at.stage], &maps.k, &shared.full[at.stage], 0,
                        tile.first_row + j * T::kKeys, 0, kv_head, tile.sequence,
                        CachePolicy::evict_last);
@@ -99,7 +108,8 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
               bulk_load(shared.ds[at.stage][r],
                         head_blocks +
                             std::int64_t{stored_block<kCausal>(tile.length, i, j)} * kStoredBytes,
-                        kStoredBytes, &shared.full[at.stage], CachePolicy::evict_first);
+                        sees_half<kCausal>(i, j) ? kStoredBytes / 2 : kStoredBytes,
+                        &shared.full[at.stage], CachePolicy::evict_first);
             }
           }
           at.next();
@@ -157,9 +167,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
         const int i = first + r;
         const unsigned char* ds = shared.ds[at.stage][group * kMine + r];
         if (j < steps_of<kCausal>(tile, i)) {
-          // The even block row of a causal diagonal sees the first 64 keys; the others were not
-          // stored.
-          if (kCausal && r % 2 == 0 && j == i / 2) {
+          if (kCausal && r % 2 == 0 && j == i / 2) {  // sees_half, with r as a constant
             issue_dq<T, 4>(dq[r], ds, shared.k[at.stage]);
           } else {
             issue_dq<T, 8>(dq[r], ds, shared.k[at.stage]);

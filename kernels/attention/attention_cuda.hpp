@@ -7,8 +7,8 @@ typedef struct CUstream_st* cudaStream_t;
 
 namespace stowage::kernels {
 
-/// Device pointers of the forward. What is not 16-byte aligned, or has rows, heads or sequences that
-/// are no multiple of 16 bytes apart, takes the slow path.
+/// Device pointers of the forward. What is not 16-byte aligned, or has rows, heads or sequences
+/// that are no multiple of 16 bytes apart, takes the slow path.
 struct AttentionForwardPointers {
   const void* q = nullptr;          ///< (tokens, H, P)
   const void* k = nullptr;          ///< (tokens, K, P)

@@ -19,20 +19,24 @@
 namespace stowage::kernels::attention {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRows = 64;     // of a block: the documents' alignment
-constexpr int kWarpRows = 4;  // of a warp at a time
+constexpr int kRows = 32;     // of a block: divides 64, the documents' alignment
+constexpr int kWarpRows = 4;  // of a warp
+constexpr int kThreads = kRows / kWarpRows * 32;
 constexpr float kLog2e = 1.4426950408889634F;
 
 /// The document whose padded rows include `row`; every document owns at least the rows up to the
-/// next's.
+/// next's. By whole warps: its reads depend on one another once for each factor of 32 in their
+/// number.
 __device__ __forceinline__ int padded_document(const DeltaParameters& p, int row) {
   if (p.uniform_length > 0) return min(row / padded_first(p, 1), p.documents - 1);
   int low = 0;
   int high = p.documents;
   while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (padded_first(p, middle) <= row ? low : high) = middle;
+    const int width = (high - low + 31) / 32;
+    const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
+    const bool begun = probe < high && padded_first(p, probe) <= row;
+    low += (__popc(__ballot_sync(~0U, begun)) - 1) * width;
+    high = min(high, low + width);
   }
   return low;
 }
@@ -85,7 +89,8 @@ __device__ __forceinline__ float sum_and_transpose(const float (&value)[kWarpRow
   return sum;
 }
 
-/// A block takes kRows rows; kLanes neighbouring lanes share one head of one row, 16 bytes each.
+/// A block takes kRows rows, a warp kWarpRows of them; kLanes neighbouring lanes share one head of
+/// one row, 16 bytes each.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParameters p) {
   constexpr int kHeads = 32 / kLanes;  // of a warp at a time
@@ -103,33 +108,35 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
   const int start = equal ? 0 : p.starts[document];
   const int length = equal ? p.uniform_length : p.starts[document + 1] - start;
   const int offset = first - padded_first(p, document);
-  for (int row = warp * kWarpRows; row < kRows; row += kThreads / 32 * kWarpRows) {
-    const int rows = length - offset - row;  // of the document from this one on
-    const std::int64_t in_sequence = start + offset + row;
-    const std::int64_t token = std::int64_t{sequence} * p.uniform_length + in_sequence;
-    for (int base = 0; base < p.heads; base += kHeads) {
-      const int head = min(base + thread % 32 / kLanes, p.heads - 1);
-      float sum[kWarpRows] = {0, 0, 0, 0};
-      if (rows > 0) {
-        const auto* o = first_piece(p.o, p.o_strides, sequence, in_sequence, head) + piece;
-        const auto* d_o = first_piece(p.d_o, p.d_o_strides, sequence, in_sequence, head) + piece;
-        uint4 x[kWarpRows];
-        uint4 y[kWarpRows];
+  const int row = warp * kWarpRows;
+  const int rows = length - offset - row;  // of the document from this one on
+  const std::int64_t in_sequence = start + offset + row;
+  const std::int64_t token = std::int64_t{sequence} * p.uniform_length + in_sequence;
+  for (int base = 0; base < p.heads; base += kHeads) {
+    const int head = min(base + thread % 32 / kLanes, p.heads - 1);
+    const bool mine = piece < kWarpRows && base + thread % 32 / kLanes < p.heads;
+    float sum[kWarpRows] = {0, 0, 0, 0};
+    float lse2 = INFINITY;
+    if (rows > 0) {
+      const auto* o = first_piece(p.o, p.o_strides, sequence, in_sequence, head) + piece;
+      const auto* d_o = first_piece(p.d_o, p.d_o_strides, sequence, in_sequence, head) + piece;
+      uint4 x[kWarpRows];
+      uint4 y[kWarpRows];
 #pragma unroll
-        for (int i = 0; i < kWarpRows; ++i) {
-          const std::int64_t in_document = min(i, rows - 1);
-          x[i] = load_once(o + in_document * (p.o_strides.row / 8));
-          y[i] = load_once(d_o + in_document * (p.d_o_strides.row / 8));
-        }
+      for (int i = 0; i < kWarpRows; ++i) {
+        const std::int64_t in_document = min(i, rows - 1);
+        x[i] = load_once(o + in_document * (p.o_strides.row / 8));
+        y[i] = load_once(d_o + in_document * (p.d_o_strides.row / 8));
+      }
+      if (mine && piece < rows) lse2 = __ldg(p.lse + head * p.tokens + token + piece) * kLog2e;
 #pragma unroll
-        for (int i = 0; i < kWarpRows; ++i) sum[i] = dot8(x[i], y[i]);
-      }
-      const float mine = sum_and_transpose<kLanes>(sum);
-      if (piece < kWarpRows && base + thread % 32 / kLanes < p.heads) {
-        const std::int64_t place = head * p.padded_rows + first + row + piece;
-        p.delta[place] = mine;
-        p.lse2[place] = piece < rows ? p.lse[head * p.tokens + token + piece] * kLog2e : INFINITY;
-      }
+      for (int i = 0; i < kWarpRows; ++i) sum[i] = dot8(x[i], y[i]);
+    }
+    const float delta = sum_and_transpose<kLanes>(sum);
+    if (mine) {
+      const std::int64_t place = head * p.padded_rows + first + row + piece;
+      p.delta[place] = delta;
+      p.lse2[place] = lse2;
     }
   }
 }

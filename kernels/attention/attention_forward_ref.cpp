@@ -104,7 +104,7 @@ void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>
   });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                           \
+#define STOWAGE_INSTANTIATE(S)                                                          \
   template void attention_forward_ref(const AttentionShape&, const AttentionInputs<S>&, \
                                       const HeadMatrix<S>&, Accumulation<S>*);
 STOWAGE_INSTANTIATE(double)

@@ -19,6 +19,7 @@
 #include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
+#include "kernels/attention/attention_softmax.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
@@ -58,17 +59,24 @@ struct Shared {
   Tile tile[2];
 };
 
+/// The first query of a tile in its document. Causal tiles end with the document's last 64 rows and
+/// the first of them may begin before it: a cut at the other end would cut the longest tile.
 template <class T, bool kCausal>
-__device__ __forceinline__ int key_tiles(const Tile& tile) {
-  const int keys = kCausal ? min(tile.length, (tile.index + 1) * T::kRows) : tile.length;
-  return (keys + T::kKeys - 1) / T::kKeys;
+__device__ __forceinline__ int first_query(const Tile& tile) {
+  if (!kCausal) return tile.index * T::kRows;
+  const int tiles = (tile.length + T::kRows - 1) / T::kRows;
+  return (tile.length + 63) / 64 * 64 - (tiles - tile.index) * T::kRows;
 }
 
-/// Key tiles that the 64 rows from `row` see; at least one.
-template <class T, bool kCausal>
-__device__ __forceinline__ int visible_tiles(const Tile& tile, int row) {
-  if (row >= tile.length) return 1;
-  const int keys = kCausal ? min(tile.length, row + 64) : tile.length;
+/// Keys that any of the `rows` rows from `row` on sees; none for rows outside of the document.
+template <bool kCausal>
+__device__ __forceinline__ int visible_keys(const Tile& tile, int row, int rows) {
+  if (row + rows <= 0 || row >= tile.length) return 0;
+  return kCausal ? min(tile.length, row + rows) : tile.length;
+}
+
+template <class T>
+__device__ __forceinline__ int key_tiles(int keys) {
   return (keys + T::kKeys - 1) / T::kKeys;
 }
 
@@ -87,9 +95,10 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
       if (tile.index < 0) {
         mbarrier_arrive(&shared.q_full[q_at.stage]);
       } else {
+        const int row = first_query<T, kCausal>(tile);
         mbarrier_arrive_expect_tx(&shared.q_full[q_at.stage], T::kQBytes);
         bulk_load_5d(shared.q[q_at.stage], &q_map, &shared.q_full[q_at.stage], 0,
-                     tile.first_row + tile.index * T::kRows, 0, tile.head, tile.sequence);
+                     tile.first_row + row, 0, tile.head, tile.sequence);
         const int kv_head = tile.head / p.heads_per_kv;
         const auto load_k = [&](int j) {
           mbarrier_wait(&shared.k_empty[k_at.stage], k_at.parity ^ 1U);
@@ -100,7 +109,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
           k_at.next();
         };
         // In the consumers' order: K(n-1), then K(j-1) before V(j).
-        const int n = key_tiles<T, kCausal>(tile);
+        const int n = key_tiles<T>(visible_keys<kCausal>(tile, row, T::kRows));
         load_k(n - 1);
         for (int j = n - 1; j >= 0; --j) {
           if (j > 0) load_k(j - 1);
@@ -119,50 +128,6 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
   }
 }
 
-/// The running maximum and sum of a thread's two rows; the sum covers this thread's columns only.
-struct RowState {
-  float maximum[2];
-  float sum[2];
-};
-
-/// Turns scores into exp2 of the scaled distance to the new maximum, updates the state, and returns
-/// the factors for what was accumulated under the old maximum.
-template <class T>
-__device__ __forceinline__ void softmax_step(float (&s)[T::kKeys / 2], RowState& state,
-                                             float (&rescale)[2], float scale_log2) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float maximum = state.maximum[r];
-#pragma unroll
-    for (int j = 0; j < T::kKeys / 8; ++j) {
-      maximum = fmaxf(maximum, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
-    }
-    maximum = lanes_max<4>(maximum);
-    // A row that has seen no key yet keeps 0 as its reference: its exponentials are 0, not NaN.
-    const float offset = maximum == -INFINITY ? 0.0F : maximum * scale_log2;
-    rescale[r] = ex2(state.maximum[r] * scale_log2 - offset);
-    state.maximum[r] = maximum;
-    float sum0 = 0;
-    float sum1 = 0;
-#pragma unroll
-    for (int j = 0; j < T::kKeys / 8; ++j) {
-      s[4 * j + 2 * r] = ex2(s[4 * j + 2 * r] * scale_log2 - offset);
-      s[4 * j + 2 * r + 1] = ex2(s[4 * j + 2 * r + 1] * scale_log2 - offset);
-      sum0 += s[4 * j + 2 * r];
-      sum1 += s[4 * j + 2 * r + 1];
-    }
-    state.sum[r] = state.sum[r] * rescale[r] + (sum0 + sum1);
-  }
-}
-
-/// Rounds the exponentials to the A operand of the second product.
-template <class T>
-__device__ __forceinline__ void pack(std::uint32_t (&p)[T::kKeys / 4],
-                                     const float (&s)[T::kKeys / 2]) {
-#pragma unroll
-  for (int i = 0; i < T::kKeys / 4; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-}
-
 /// Normalises the rows, brings them through shared memory into rows of 16-byte pieces and stores
 /// those of the document; `q` is this warp's part of the tile's Q, no longer needed.
 template <class T>
@@ -178,7 +143,7 @@ __device__ __forceinline__ void store(float (&o)[T::kHeadDim / 2], RowState& sta
     const int my_row = row + lane / 4 + 8 * r;
     if (lane % 4 == 0 && my_row < tile.length) {
       const int token = tile.sequence * p.schedule.uniform_length + tile.first_row + my_row;
-      p.lse[tile.head * p.tokens + token] = state.maximum[r] * p.scale + __logf(sum);
+      p.lse[tile.head * p.tokens + token] = state.reference[r] * p.scale + __logf(sum);
     }
   }
   stage_rows<T::kHeadDim>(q, T::kRows * 128, o, inverse);
@@ -201,13 +166,14 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     const Tile tile = shared.tile[q_at.stage];
     if (tile.index < 0) return;
     unsigned char* q = shared.q[q_at.stage] + group * 64 * 128;
-    const int group_row = tile.index * T::kRows + group * 64;  // in the document
+    const int tile_row = first_query<T, kCausal>(tile);
+    const int group_row = tile_row + group * 64;  // in the document
     const int thread_row = group_row + warp * 16 + lane / 4;
     const int thread_key = lane % 4 * 2;
-    const auto mask_tile = [&](float(&s)[T::kKeys / 2], int j) {
+    const auto mask_tile = [&]<int kKeys>(float(&s)[kKeys], int j) {
       const int first_key = j * T::kKeys;
-      if (kCausal ? first_key + T::kKeys - 1 > group_row : first_key + T::kKeys > tile.length) {
-        mask_keys<T::kKeys, kCausal>(s, thread_row, first_key + thread_key, tile.length);
+      if (kCausal ? first_key + 2 * kKeys - 1 > group_row : first_key + 2 * kKeys > tile.length) {
+        mask_keys<2 * kKeys, kCausal>(s, thread_row, first_key + thread_key, tile.length);
       }
     };
 
@@ -215,7 +181,6 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) o[i] = 0;
     RowState state{{-INFINITY, -INFINITY}, {0, 0}};
-    float rescale[2];
     std::uint32_t probabilities[T::kKeys / 4];
 
     const auto issue_output = [&](const unsigned char* v) {
@@ -224,8 +189,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
     };
 
     // Tiles of keys that no row of this warpgroup sees are released unread.
-    int j = key_tiles<T, kCausal>(tile) - 1;
-    for (const int last = visible_tiles<T, kCausal>(tile, group_row) - 1; j > last; --j) {
+    const int seen = visible_keys<kCausal>(tile, group_row, 64);
+    int j = key_tiles<T>(visible_keys<kCausal>(tile, tile_row, T::kRows)) - 1;
+    for (const int last = key_tiles<T>(seen) - 1; j > last; --j) {
       mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
       if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
       k_at.next();
@@ -233,29 +199,41 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
       if (lane == 0) mbarrier_arrive(&shared.v_empty[v_at.stage]);
       v_at.next();
     }
-    {
-      float s[T::kKeys / 2];
+    if (seen == 0) {
+      mbarrier_arrive(&shared.q_empty[q_at.stage]);
+      q_at.next();
+      continue;
+    }
+    const auto begin = [&]<int kKeys>(std::integral_constant<int, kKeys>) {
+      float s[kKeys / 2];
       mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
       wgmma_fence();
-      issue_scores<T::kHeadDim, T::kRows, T::kKeys>(s, q, shared.k[k_at.stage]);
+      issue_scores<T::kHeadDim, T::kRows, T::kKeys, kKeys>(s, q, shared.k[k_at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<0>();
       pin_registers(s);
       if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
       k_at.next();
       mask_tile(s, j);
-      softmax_step<T>(s, state, rescale, p.scale_log2);
-      pack<T>(probabilities, s);
+      row_maximum<kKeys>(state.reference, s, state);
+      exponentiate<kKeys>(s, state, p.scale_log2);
+      pack<T::kKeys, kKeys>(probabilities, s);
+    };
+    // Of the last keys a half may be seen.
+    if (seen - j * T::kKeys <= T::kKeys / 2) {
+      begin(std::integral_constant<int, T::kKeys / 2>{});
+    } else {
+      begin(std::integral_constant<int, T::kKeys>{});
     }
     for (--j; j >= 0; --j) {
       float s[T::kKeys / 2];
       mbarrier_wait(&shared.k_full[k_at.stage], k_at.parity);
+      mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
       pin_registers(o);
       pin_registers(probabilities);
       wgmma_fence();
       issue_scores<T::kHeadDim, T::kRows, T::kKeys>(s, q, shared.k[k_at.stage]);
       wgmma_commit_group();
-      mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
       issue_output(shared.v[v_at.stage]);
       wgmma_commit_group();
       wgmma_wait_group<1>();
@@ -263,15 +241,22 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
       if (lane == 0) mbarrier_arrive(&shared.k_empty[k_at.stage]);
       k_at.next();
       mask_tile(s, j);
-      softmax_step<T>(s, state, rescale, p.scale_log2);
+      float maximum[2];
+      float rescale[2];
+      row_maximum<T::kKeys>(maximum, s, state);
+      const bool moves = reference_moves(state, maximum, p.scale_log2);
+      if (moves) move_reference(rescale, state, maximum, p.scale_log2);
+      exponentiate<T::kKeys>(s, state, p.scale_log2);
       wgmma_wait_group<0>();
       pin_registers(o);
       pin_registers(probabilities);
       if (lane == 0) mbarrier_arrive(&shared.v_empty[v_at.stage]);
       v_at.next();
-      pack<T>(probabilities, s);
+      pack<T::kKeys, T::kKeys>(probabilities, s);
+      if (moves) {
 #pragma unroll
-      for (int i = 0; i < T::kHeadDim / 2; ++i) o[i] *= rescale[i / 2 % 2];
+        for (int i = 0; i < T::kHeadDim / 2; ++i) o[i] *= rescale[i / 2 % 2];
+      }
     }
     mbarrier_wait(&shared.v_full[v_at.stage], v_at.parity);
     pin_registers(o);

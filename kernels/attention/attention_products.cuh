@@ -8,17 +8,17 @@
 /// panels of 64 columns, each of rows of 128 bytes in the 128-byte swizzle; and the mask.
 namespace stowage::kernels::attention {
 
-/// out (64 x kRowsB) = a b^T over kHeadDim columns, for 64 of the kRowsA rows of a tile and all
-/// rows of another; issued, not waited for.
-template <int kHeadDim, int kRowsA, int kRowsB>
-__device__ __forceinline__ void issue_scores(float (&out)[kRowsB / 2], const unsigned char* a,
+/// out (64 x kColumns) = a b^T over kHeadDim columns, for 64 of the kRowsA rows of a tile and the
+/// first kColumns of kRowsB rows of another; issued, not waited for.
+template <int kHeadDim, int kRowsA, int kRowsB, int kColumns = kRowsB>
+__device__ __forceinline__ void issue_scores(float (&out)[kColumns / 2], const unsigned char* a,
                                              const unsigned char* b) {
   const std::uint64_t at_a = hopper::k_major<hopper::Swizzle::b128>(a);
   const std::uint64_t at_b = hopper::k_major<hopper::Swizzle::b128>(b);
 #pragma unroll
   for (int i = 0; i < kHeadDim / 16; ++i) {
     const int within = i % 4 * 32;
-    hopper::Wgmma<kRowsB>::template ss<0, 0>(
+    hopper::Wgmma<kColumns>::template ss<0, 0>(
         out, hopper::advance(at_a, i / 4 * kRowsA * 128 + within),
         hopper::advance(at_b, i / 4 * kRowsB * 128 + within), i > 0);
   }

@@ -2,12 +2,12 @@
 // the room for stored score gradients, on the device, so that a captured launch serves every batch
 // that fits its capacity.
 //
-// A warp ranks one document against all others, its lanes side by side: as little as can be, because
-// the call's other kernels wait for it. Ties keep the batch's order, so the result is a function of
-// the lengths alone. The room for dS goes to the shortest documents first, so those without are the
-// first in the order: they are the ones with the most work for each byte.
-// Limit: a launch and two misses of a cold cache one after the other, some microseconds. Next: every
-// block of the kernel that follows ranks for itself while it starts.
+// A warp ranks one document against all others, its lanes side by side: as little as can be,
+// because the call's other kernels wait for it. Ties keep the batch's order, so the result is a
+// function of the lengths alone. The room for dS goes to the shortest documents first, so those
+// without are the first in the order: they are the ones with the most work for each byte.
+// Limit: a launch and two misses of a cold cache one after the other, some microseconds. Next:
+// every block of the kernel that follows ranks for itself while it starts.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"

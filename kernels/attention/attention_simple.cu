@@ -144,8 +144,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
     const int key = document.first + first + min(lane, count - 1);
     float ds = 0;
     if (lane < count) {
-      const float score =
-          p.scale * dot(q, row_of<T>(p, p.k, p.k_strides, key, kv), p.head_dim);
+      const float score = p.scale * dot(q, row_of<T>(p, p.k, p.k_strides, key, kv), p.head_dim);
       const float dp = dot(d_o, row_of<T>(p, p.v, p.v_strides, key, kv), p.head_dim);
       ds = expf(score - lse) * (dp - delta);
     }
