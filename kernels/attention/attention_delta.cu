@@ -5,9 +5,11 @@
 // that each document begins at a multiple of 64 rows: tiles of both then are aligned 16-byte
 // copies. Padding holds lse2 = +inf, which makes the probabilities of rows past a document's end
 // zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly per row and head.
-// Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that eight
-// loads of a lane are in flight; the butterfly adds up and transposes, so that four lanes store a
+// Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that a lane
+// has several loads in flight; the butterfly adds up and transposes, so that four lanes store a
 // head's four rows together.
+// Limit on one H200: memory, at three quarters of its peak behind a cold L2; issue 28 %. Next: the
+// sums while part 1 reads dO anyway, or while the forward still holds o.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"

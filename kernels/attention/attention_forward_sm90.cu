@@ -9,10 +9,11 @@
 // 64 query rows each. A consumer issues S(j) = Q K^T and O += P(j+1) V together and does the
 // softmax of S(j) while the other warpgroups' products run; P never leaves the registers. Blocks
 // are persistent and draw tiles, longest first; the next tile's Q arrives during this one.
-// Limit on one H200 at P = 128: tensor pipe 75 % of cycles at a throttled 1.7 GHz, exp 39 %, issue
-// 38 %; a softmax beside the warpgroup's own product, turns between them, and a tile's first scores
-// behind the last one's O gained nothing. At T = 1024, P = 64: tensor pipe 45 %, exp 47 %, issue
-// 48 %. Next: a part of the exponentials as polynomials on the FMA units; short tiles first.
+// Limit on one H200: at P = 128 tensor pipe 77 % of cycles, exp 39 %, issue 36 %; at P = 64, T =
+// 1024 tensor pipe 43 %, exp 45 %, issue 43 %, most stalls waits for fixed latencies. Tried at P =
+// 64: polynomials for every eighth exponential (5 % slower), turns of the warpgroups (none), the
+// wait for O held behind the exponentials (2 %), half tiles pipelined in a warpgroup (5 % slower).
+// Next: find what a step waits for, instruction by instruction; fewer operations on every score.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
