@@ -22,7 +22,7 @@ constexpr std::size_t kLengths = 24;
 /// How often all tensors are gone through to exchange decisions.
 constexpr int kPasses = 3;
 /// Part of the step's time that an exchange must save.
-constexpr double kGain = 1e-5;
+constexpr double kGain = 1e-4;
 
 class Search {
  public:
