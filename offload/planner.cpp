@@ -24,6 +24,10 @@ using execution::Region;
 
 /// How often a budget that was not met is tried again with less.
 constexpr int kMostTries = 8;
+/// How often a budget that was met after all is tried again with more.
+constexpr int kMostRefinements = 2;
+/// Part of a budget that is not worth another try.
+constexpr std::size_t kCloseEnough = 64;
 /// Factor on time that counts as nothing.
 constexpr double kFree = 1.002;
 
@@ -71,10 +75,50 @@ Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) 
   return drafts.make_smallest(choice.decisions, draft.time_s * kFree);
 }
 
-Plan make_steps(const Drafts& drafts, const Choice& choice, std::size_t limit) {
-  Draft draft = make_draft(drafts, choice, limit);
+/// A plan with addresses on the device.
+struct Attempt {
+  Choice choice;
+  Plan plan;
+  double time_s = 0;
+
+  std::size_t needed() const { return plan.bytes[static_cast<int>(Region::transient)]; }
+};
+
+Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit) {
+  Attempt made;
+  made.choice = choose(drafts, limit);
+  Draft draft = make_draft(drafts, made.choice, limit);
   drafts.hoist(draft, draft.peak);
-  return std::move(draft.plan);
+  made.time_s = draft.time_s;
+  made.plan = std::move(draft.plan);
+  choose_segments(drafts.program(), made.plan, options.graphs);
+  place(made.plan, Region::transient, options.alignment);
+  return made;
+}
+
+/// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
+/// gets that much less, and then again some of it back. The last one tried if none fits.
+Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
+  Attempt best = attempt(drafts, options, budget);
+  if (budget == 0 || best.needed() <= budget) return best;
+  std::size_t high = budget;  // too much, as a limit for drafts
+  std::size_t low = high - std::min(high - 1, best.needed() - budget);
+  int tries = 1;
+  for (; tries < kMostTries && best.needed() > budget; ++tries) {
+    best = attempt(drafts, options, low);
+    if (best.needed() <= budget) break;
+    high = low;
+    low -= std::min(low - 1, 2 * (best.needed() - budget));
+  }
+  for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
+    if (best.needed() > budget) break;
+    const std::size_t limit = low + (high - low) / 2;
+    Attempt other = attempt(drafts, options, limit);
+    const bool fits = other.needed() <= budget;
+    (fits ? low : high) = limit;
+    if (fits && other.time_s < best.time_s) best = std::move(other);
+  }
+  return best;
 }
 
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
@@ -99,27 +143,16 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
                const PlannerOptions& options, Choice* choice) {
   const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
   const std::size_t budget = transient_budget(options.policy, layout);
-  Plan plan;
-  Choice made;
-  // Graphs and packing may need a little more than a draft says: then it gets that much less.
-  std::size_t limit = budget;
-  for (int tries = 0; tries < kMostTries; ++tries) {
-    made = choose(drafts, limit);
-    plan = make_steps(drafts, made, limit);
-    choose_segments(program, plan, options.graphs);
-    place(plan, Region::transient, options.alignment);
-    const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
-    if (budget == 0 || needed <= budget) break;
-    limit -= std::min(limit - 1, 2 * (needed - budget));
-  }
+  Attempt made = fit(drafts, options, budget);
+  Plan& plan = made.plan;
   place(plan, Region::host, options.alignment);
   require_budgets(plan, options.policy, budget);
   add_edges(program, plan);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;
   plan.exposed_s = prediction.exposed_s;
-  if (choice != nullptr) *choice = std::move(made);
-  return plan;
+  if (choice != nullptr) *choice = std::move(made.choice);
+  return std::move(made.plan);
 }
 
 }  // namespace stowage::offload
