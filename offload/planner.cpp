@@ -51,8 +51,8 @@ Choice choose(const Drafts& drafts, std::size_t budget) {
   return choice;
 }
 
-/// Gives all places of a region their offsets.
-void place(Plan& plan, Region region, std::size_t alignment) {
+/// Gives all places of a region their offsets, in `enough` bytes or as few as are found.
+void place(Plan& plan, Region region, std::size_t alignment, std::size_t enough = 0) {
   std::vector<LiveRange> ranges = live_ranges(plan);
   const auto place_of = [&](const LiveRange& range) -> Place& {
     return plan.places[static_cast<std::size_t>(range.place)];
@@ -61,7 +61,7 @@ void place(Plan& plan, Region region, std::size_t alignment) {
   std::vector<Block> blocks;
   for (const LiveRange& range : ranges)
     blocks.push_back({range.begin, range.end, align_up(place_of(range).bytes, alignment)});
-  const Packing packing = pack(blocks);
+  const Packing packing = pack(blocks, enough);
   for (std::size_t i = 0; i < ranges.size(); ++i) place_of(ranges[i]).offset = packing.offsets[i];
   plan.bytes[static_cast<int>(region)] = packing.bytes;
   if (region == Region::transient) plan.live_bytes = packing.bound;
@@ -84,7 +84,8 @@ struct Attempt {
   std::size_t needed() const { return plan.bytes[static_cast<int>(Region::transient)]; }
 };
 
-Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit) {
+Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit,
+                std::size_t budget) {
   Attempt made;
   made.choice = choose(drafts, limit);
   Draft draft = make_draft(drafts, made.choice, limit);
@@ -92,20 +93,20 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
   made.time_s = draft.time_s;
   made.plan = std::move(draft.plan);
   choose_segments(drafts.program(), made.plan, options.graphs);
-  place(made.plan, Region::transient, options.alignment);
+  place(made.plan, Region::transient, options.alignment, budget);
   return made;
 }
 
 /// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
 /// gets that much less, and then again some of it back. The last one tried if none fits.
 Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
-  Attempt best = attempt(drafts, options, budget);
+  Attempt best = attempt(drafts, options, budget, budget);
   if (budget == 0 || best.needed() <= budget) return best;
   std::size_t high = budget;  // too much, as a limit for drafts
   std::size_t low = high - std::min(high - 1, best.needed() - budget);
   int tries = 1;
   for (; tries < kMostTries && best.needed() > budget; ++tries) {
-    best = attempt(drafts, options, low);
+    best = attempt(drafts, options, low, budget);
     if (best.needed() <= budget) break;
     high = low;
     low -= std::min(low - 1, 2 * (best.needed() - budget));
@@ -113,7 +114,7 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
     if (best.needed() > budget) break;
     const std::size_t limit = low + (high - low) / 2;
-    Attempt other = attempt(drafts, options, limit);
+    Attempt other = attempt(drafts, options, limit, budget);
     const bool fits = other.needed() <= budget;
     (fits ? low : high) = limit;
     if (fits && other.time_s < best.time_s) best = std::move(other);
