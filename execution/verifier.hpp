@@ -24,7 +24,7 @@ struct PlannedProgram {
 /// whatever queues launch them; all queues are joined at the end.
 ///
 /// @return what is wrong, by name of step and tensor; empty: proven. At most 32 lines.
-/// Cost: about a microsecond for each issue of a step, so 100 000 ops that become 450 000 steps with
+/// Cost: about a microsecond for each issue of a step: 100 000 ops that become 450 000 steps with
 /// their copies, marks and graphs take about a second (ctest/offload/verifier_cost_test.cpp).
 std::vector<std::string> verify(std::span<const PlannedProgram> programs);
 

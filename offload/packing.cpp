@@ -11,7 +11,7 @@ namespace {
 
 using Order = std::vector<int>;
 
-constexpr int kMostTries = 60;   ///< from each start
+constexpr int kMostTries = 60;  ///< from each start
 constexpr double kMostPairs =
     1e8;  ///< pairs of blocks looked at from each start: some tenths of a s
 

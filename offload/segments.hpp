@@ -33,10 +33,11 @@ struct GraphOptions {
 ///
 /// Mode scopes: one segment for each instance of the outermost selected scope, which is a run of
 /// compute steps; a rerun goes with the op that follows it. A copy to the host goes with the
-/// compute step before it, a copy from the host with the one after it (or beside their graphs, and
-/// still tied to single steps inside by external events), a collective with its scope. Steps of other lanes that lie between those of a segment are moved before or behind it, or into
-/// it where an operand leaves no choice. Mode step: all but the copies of inputs and outputs, in
-/// one segment for each part of the step that repeats and for each that does not.
+/// compute step before it, a copy from the host with the one after it, or beside their graphs and
+/// still tied to single steps inside; a collective goes with its scope. Steps of other lanes that
+/// lie between those of a segment are moved before or behind it, or into it where an operand leaves
+/// no choice. Mode step: all but the copies of inputs and outputs, in one segment for each part of
+/// the step that repeats and for each that does not.
 ///
 /// A segment that uses several queues starts with a mark that forks them and ends with one that
 /// joins them.

@@ -302,8 +302,8 @@ TEST(policy, no_other_decision_about_one_tensor_is_faster) {
         decision = other;
         const offload::Draft draft = drafts.make_within(decisions, budget);
         EXPECT_TRUE(draft.peak > budget || draft.time_s > best_s * (1 - 1e-4))
-            << best.sizes.program.info(cargo.tensor).name << ": " << draft.time_s << " s instead of "
-            << best_s;
+            << best.sizes.program.info(cargo.tensor).name << ": " << draft.time_s
+            << " s instead of " << best_s;
         ++tried;
       }
     EXPECT_GE(tried, 31);
