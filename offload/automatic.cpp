@@ -19,6 +19,10 @@ namespace {
 
 /// Lengths of the list of tensors to recompute that are tried, besides those where a cost changes.
 constexpr std::size_t kLengths = 24;
+/// How often all tensors are gone through to exchange decisions.
+constexpr int kPasses = 2;
+/// Part of the step's time that an exchange must save.
+constexpr double kGain = 1e-4;
 
 class Search {
  public:
@@ -34,15 +38,14 @@ class Search {
 
   /// The decisions of least time that fit; nothing if none do.
   std::optional<Choice> run() {
-    std::optional<Choice> best;
-    double best_s = 0;
+    std::optional<Timed> best;
     for (const std::size_t length : lengths()) {
-      const auto found = fewest_offloads(length);
-      if (!found || (best && found->second >= best_s)) continue;
-      best = found->first;
-      best_s = found->second;
+      std::optional<Timed> found = fewest_offloads(length);
+      if (found && (!best || found->time_s < best->time_s)) best = std::move(found);
     }
-    return best;
+    if (!best) return std::nullopt;
+    exchange(*best);
+    return std::move(best->choice);
   }
 
   /// The smallest peak that the policy knows how to reach, whatever the host's room.
@@ -53,6 +56,11 @@ class Search {
   }
 
  private:
+  struct Timed {
+    Choice choice;
+    double time_s;
+  };
+
   bool can_move(const Cargo& item) const {
     const auto id = static_cast<std::size_t>(item.tensor.id);
     return start_.decisions[id] == Decision::keep &&
@@ -129,8 +137,45 @@ class Search {
     return bytes <= static_cast<std::size_t>(budget);
   }
 
+  /// Changes the decision about one tensor after the other, the dearest to compute again first,
+  /// wherever that saves time and still fits: the link may have room for what the list says to
+  /// compute again, and what leaves may be better computed again.
+  void exchange(Timed& best) const {
+    std::vector<int> tensors(reruns_.rbegin(), reruns_.rend());
+    for (const int tensor : by_forward_)
+      if (!can_rerun(tensor)) tensors.push_back(tensor);
+    bool better = true;
+    for (int pass = 0; pass < kPasses && better; ++pass) {
+      better = false;
+      for (const int tensor : tensors)
+        for (const Decision decision : {Decision::keep, Decision::offload, Decision::recompute})
+          better = try_decision(best, tensor, decision) || better;
+    }
+  }
+
+  bool try_decision(Timed& best, int tensor, Decision decision) const {
+    const auto id = static_cast<std::size_t>(tensor);
+    if (best.choice.decisions[id] == decision) return false;
+    if (decision == Decision::recompute && !can_rerun(tensor)) return false;
+    Choice choice = best.choice;
+    choice.decisions[id] = decision;
+    choice.reasons[id] = decision == Decision::keep ? Reason::not_needed : Reason::budget;
+    if (!fits_host(choice)) return false;
+    const double most_s = best.time_s * (1 - kGain);
+    // Without a limit a draft takes less time and more bytes.
+    if (drafts_.make(choice.decisions).time_s >= most_s) return false;
+    const Draft draft = drafts_.make_within(choice.decisions, limit_);
+    if (draft.peak > limit_ || draft.time_s >= most_s) return false;
+    best = {std::move(choice), draft.time_s};
+    return true;
+  }
+
+  bool can_rerun(int tensor) const {
+    return std::find(reruns_.begin(), reruns_.end(), tensor) != reruns_.end();
+  }
+
   /// With `reruns` tensors recomputed, the fewest offloads that fit, and the time they take.
-  std::optional<std::pair<Choice, double>> fewest_offloads(std::size_t reruns) const {
+  std::optional<Timed> fewest_offloads(std::size_t reruns) const {
     const auto fits = [&](std::size_t offloads) {
       return drafts_.make_within(choose(reruns, offloads).decisions, limit_).peak <= limit_;
     };
@@ -147,7 +192,7 @@ class Search {
     Choice choice = choose(reruns, high);
     if (!fits_host(choice)) return std::nullopt;
     const double time_s = drafts_.make_within(choice.decisions, limit_).time_s;
-    return std::pair(std::move(choice), time_s);
+    return Timed{std::move(choice), time_s};
   }
 
   const Drafts& drafts_;

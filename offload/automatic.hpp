@@ -10,7 +10,8 @@ namespace stowage::offload {
 /// looks for the decisions with the least predicted time whose peak fits. Two orders are fixed: of
 /// recomputing (least time for a byte first, and of equals the last in forward, which have the
 /// least time to travel) and of offloading (earliest in forward first). For many lengths of the
-/// first list, the shortest length of the second that fits is found by bisection.
+/// first list, the shortest length of the second that fits is found by bisection. The best of these
+/// is then made better tensor by tensor: what saves time and still fits is taken.
 ///
 /// @param budget transient bytes; 0: only what is free
 /// @throws Error (exit 2) that says what is missing and what is left, if nothing fits

@@ -63,6 +63,7 @@ class Sorter {
   bool is_compute(int index) const {
     return step(index).what != Step::What::mark && lane(index) == Lane::compute;
   }
+  bool beside() const { return options_.copies == GraphOptions::Copies::beside; }
   bool is_ring(int index, Lane of) const {
     return uses_ring(program_, step(index)) && lane(index) == of;
   }
@@ -192,9 +193,11 @@ class Sorter {
     switch (step(index).what) {
       case Step::What::copy_out:
         if (!follows) break;
-        return options_.delay_until_graph ? delayed(index, before) : before;
+        if (options_.delay_until_graph) return delayed(index, before);
+        return beside() ? before + 1 : before;
       case Step::What::copy_in:
       case Step::What::mark:
+        if (leads && beside() && step(index).what == Step::What::copy_in) return after - 1;
         if (leads) return after;
         if (follows && after == kNone) return before;
         break;

@@ -11,7 +11,7 @@ namespace {
 
 using Order = std::vector<int>;
 
-constexpr int kMostTries = 100;  ///< from each start
+constexpr int kMostTries = 60;  ///< from each start
 constexpr double kMostPairs =
     1e8;  ///< pairs of blocks looked at from each start: some tenths of a s
 
@@ -122,12 +122,13 @@ Order top_first(const Order& order, const Packing& packing, const std::vector<Bl
 
 }  // namespace
 
-Packing pack(const std::vector<Block>& blocks) {
+Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   Packing best;
   best.bound = largest_live(blocks);
   if (blocks.empty()) return best;
   const Placer placer(blocks);
   const std::size_t bound = best.bound;
+  const std::size_t goal = std::max(bound, enough);
   best.bytes = SIZE_MAX;
   const int most = std::clamp(static_cast<int>(kMostPairs / (placer.pairs() + 1)), 2, kMostTries);
   const auto attempt = [&](const Order& order) {
@@ -147,9 +148,9 @@ Packing pack(const std::vector<Block>& blocks) {
   };
   for (const Order& start : starts) {
     Order order = start;
-    for (int round = 0; round < most && best.bytes > bound; ++round) {
+    for (int round = 0; round < most && best.bytes > goal; ++round) {
       const Packing packing = attempt(order);
-      if (packing.bytes <= bound) break;
+      if (packing.bytes <= goal) break;
       // An odd round lifts only what passes the bound, an even one also what lies close under it.
       const std::size_t from = round % 2 ? bound : bound - bound / static_cast<unsigned>(8 + round);
       Order next = top_first(order, packing, blocks, from);

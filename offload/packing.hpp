@@ -21,12 +21,12 @@ struct Packing {
 /// Gives each block an offset so that blocks that live together do not overlap, with the least
 /// total bytes that greedy placement finds: blocks are placed one after the other at the lowest
 /// offset that fits, in several orders (as they fill the lowest gap, by bytes, by length of life,
-/// by area, then each of these with the blocks at the top moved first), until the bound is met or
-/// the tries are used up.
+/// by area, then each of these with the blocks at the top moved first), until the bound is met, or
+/// `enough` bytes are not passed, or the tries are used up.
 ///
 /// Dynamic storage allocation is NP-hard; deterministic. Sizes must be multiples of the alignment.
 /// Source: Sekiyama et al., "Profile-guided memory optimization for deep neural networks",
 /// arXiv:1804.10001, section 3 (best fit); Pisarchyk and Lee, arXiv:2001.03288 (greedy by size).
-Packing pack(const std::vector<Block>& blocks);
+Packing pack(const std::vector<Block>& blocks, std::size_t enough = 0);
 
 }  // namespace stowage::offload

@@ -24,6 +24,10 @@ using execution::Region;
 
 /// How often a budget that was not met is tried again with less.
 constexpr int kMostTries = 8;
+/// How often a budget that was met after all is tried again with more.
+constexpr int kMostRefinements = 2;
+/// Part of a budget that is not worth another try.
+constexpr std::size_t kCloseEnough = 64;
 /// Factor on time that counts as nothing.
 constexpr double kFree = 1.002;
 
@@ -47,8 +51,8 @@ Choice choose(const Drafts& drafts, std::size_t budget) {
   return choice;
 }
 
-/// Gives all places of a region their offsets.
-void place(Plan& plan, Region region, std::size_t alignment) {
+/// Gives all places of a region their offsets, in `enough` bytes or as few as are found.
+void place(Plan& plan, Region region, std::size_t alignment, std::size_t enough = 0) {
   std::vector<LiveRange> ranges = live_ranges(plan);
   const auto place_of = [&](const LiveRange& range) -> Place& {
     return plan.places[static_cast<std::size_t>(range.place)];
@@ -57,7 +61,7 @@ void place(Plan& plan, Region region, std::size_t alignment) {
   std::vector<Block> blocks;
   for (const LiveRange& range : ranges)
     blocks.push_back({range.begin, range.end, align_up(place_of(range).bytes, alignment)});
-  const Packing packing = pack(blocks);
+  const Packing packing = pack(blocks, enough);
   for (std::size_t i = 0; i < ranges.size(); ++i) place_of(ranges[i]).offset = packing.offsets[i];
   plan.bytes[static_cast<int>(region)] = packing.bytes;
   if (region == Region::transient) plan.live_bytes = packing.bound;
@@ -71,10 +75,51 @@ Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) 
   return drafts.make_smallest(choice.decisions, draft.time_s * kFree);
 }
 
-Plan make_steps(const Drafts& drafts, const Choice& choice, std::size_t limit) {
-  Draft draft = make_draft(drafts, choice, limit);
+/// A plan with addresses on the device.
+struct Attempt {
+  Choice choice;
+  Plan plan;
+  double time_s = 0;
+
+  std::size_t needed() const { return plan.bytes[static_cast<int>(Region::transient)]; }
+};
+
+Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit,
+                std::size_t budget) {
+  Attempt made;
+  made.choice = choose(drafts, limit);
+  Draft draft = make_draft(drafts, made.choice, limit);
   drafts.hoist(draft, draft.peak);
-  return std::move(draft.plan);
+  made.time_s = draft.time_s;
+  made.plan = std::move(draft.plan);
+  choose_segments(drafts.program(), made.plan, options.graphs);
+  place(made.plan, Region::transient, options.alignment, budget);
+  return made;
+}
+
+/// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
+/// gets that much less, and then again some of it back. The last one tried if none fits.
+Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
+  Attempt best = attempt(drafts, options, budget, budget);
+  if (budget == 0 || best.needed() <= budget) return best;
+  std::size_t high = budget;  // too much, as a limit for drafts
+  std::size_t low = high - std::min(high - 1, best.needed() - budget);
+  int tries = 1;
+  for (; tries < kMostTries && best.needed() > budget; ++tries) {
+    best = attempt(drafts, options, low, budget);
+    if (best.needed() <= budget) break;
+    high = low;
+    low -= std::min(low - 1, 2 * (best.needed() - budget));
+  }
+  for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
+    if (best.needed() > budget) break;
+    const std::size_t limit = low + (high - low) / 2;
+    Attempt other = attempt(drafts, options, limit, budget);
+    const bool fits = other.needed() <= budget;
+    (fits ? low : high) = limit;
+    if (fits && other.time_s < best.time_s) best = std::move(other);
+  }
+  return best;
 }
 
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
@@ -99,27 +144,16 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
                const PlannerOptions& options, Choice* choice) {
   const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
   const std::size_t budget = transient_budget(options.policy, layout);
-  Plan plan;
-  Choice made;
-  // Graphs and packing may need a little more than a draft says: then it gets that much less.
-  std::size_t limit = budget;
-  for (int tries = 0; tries < kMostTries; ++tries) {
-    made = choose(drafts, limit);
-    plan = make_steps(drafts, made, limit);
-    choose_segments(program, plan, options.graphs);
-    place(plan, Region::transient, options.alignment);
-    const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
-    if (budget == 0 || needed <= budget) break;
-    limit -= std::min(limit - 1, 2 * (needed - budget));
-  }
+  Attempt made = fit(drafts, options, budget);
+  Plan& plan = made.plan;
   place(plan, Region::host, options.alignment);
   require_budgets(plan, options.policy, budget);
   add_edges(program, plan);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;
   plan.exposed_s = prediction.exposed_s;
-  if (choice != nullptr) *choice = std::move(made);
-  return plan;
+  if (choice != nullptr) *choice = std::move(made.choice);
+  return std::move(made.plan);
 }
 
 }  // namespace stowage::offload

@@ -53,6 +53,7 @@ offload::GraphOptions graphs(const Cell& cell) {
                                          : Mode::scopes;
   options.scopes = cell.graphs == "layer" ? Names{"layer"} : Names{"attn", "mamba", "mlp", "moe"};
   options.delay_until_graph = cell.delay;
+  if (cell.beside) options.copies = offload::GraphOptions::Copies::beside;
   return options;
 }
 
@@ -109,9 +110,9 @@ std::map<std::string, std::size_t> measure_pieces(const Program& program, Plan p
 }  // namespace
 
 std::string Cell::name() const {
-  return fmt::format("{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, min {}",
-                     graphs, offload, recompute, microbatches, max_inflight, delay,
-                     min_tensor_bytes);
+  return fmt::format(
+      "{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, beside {}, min {}",
+      graphs, offload, recompute, microbatches, max_inflight, delay, beside, min_tensor_bytes);
 }
 
 std::vector<Cell> all_cells() {
@@ -169,6 +170,10 @@ std::vector<Cell> knob_cells() {
       }
       cells.push_back(cell);
       cells.back().delay = true;
+      cells.push_back(cell);
+      cells.back().beside = true;
+      cells.push_back(cell);
+      cells.back().delay = cells.back().beside = true;
       cells.push_back(cell);
       cells.back().min_tensor_bytes = 1000;
     }

@@ -18,6 +18,7 @@ struct Cell {
   int microbatches = 1;
   int max_inflight = -1;
   bool delay = false;
+  bool beside = false;  ///< copies of graphs in mode scopes
   std::size_t min_tensor_bytes = 0;
 
   std::string name() const;

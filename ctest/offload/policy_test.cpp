@@ -7,6 +7,7 @@
 #include "execution/error.hpp"
 #include "execution/verifier.hpp"
 #include "offload/cargo.hpp"
+#include "offload/draft.hpp"
 #include "offload/planner.hpp"
 #include "offload/summary.hpp"
 
@@ -280,6 +281,33 @@ TEST(policy, any_budget_that_can_be_met_is_met) {
   const Planned enough(automatic(all, 1e-3));
   EXPECT_EQ(enough.leaving(), "");
   EXPECT_EQ(enough.reason("a0"), Reason::not_needed);
+}
+
+TEST(policy, no_other_decision_about_one_tensor_is_faster) {
+  const Planned plain(manual({}));
+  for (const double mib_s : {2e-4, 7e-4, 1e-3}) {
+    const auto budget = plain.plan.bytes[1] / 2;
+    const PlannerOptions options = automatic(static_cast<std::int64_t>(budget), mib_s);
+    const Planned best(options);
+    const offload::Drafts drafts(best.sizes.program, best.sizes.layout, options.policy,
+                                 options.rates, options.alignment);
+    const double best_s = drafts.make_within(best.choice.decisions, budget).time_s;
+    int tried = 0;
+    for (const offload::Cargo& cargo : drafts.cargo())
+      for (const Decision other : {Decision::keep, Decision::offload, Decision::recompute}) {
+        std::vector<Decision> decisions = best.choice.decisions;
+        Decision& decision = decisions[static_cast<std::size_t>(cargo.tensor.id)];
+        const bool source = best.sizes.program.info(cargo.tensor).name == "a0";
+        if (decision == other || (source && other == Decision::recompute)) continue;
+        decision = other;
+        const offload::Draft draft = drafts.make_within(decisions, budget);
+        EXPECT_TRUE(draft.peak > budget || draft.time_s > best_s * (1 - 1e-4))
+            << best.sizes.program.info(cargo.tensor).name << ": " << draft.time_s
+            << " s instead of " << best_s;
+        ++tried;
+      }
+    EXPECT_GE(tried, 31);
+  }
 }
 
 TEST(policy, a_host_without_room_is_named_and_not_the_device) {

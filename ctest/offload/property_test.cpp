@@ -40,6 +40,7 @@ offload::PlannerOptions random_options(Rng& rng) {
     if (draw(rng, 0, 1) == 0) options.graphs.scopes.emplace_back(scope);
   options.graphs.replay_queues = draw(rng, 0, 3);
   options.graphs.delay_until_graph = draw(rng, 0, 2) == 0;
+  if (draw(rng, 0, 1) == 0) options.graphs.copies = offload::GraphOptions::Copies::beside;
   offload::Policy& policy = options.policy;
   policy.kind = offload::Policy::Kind::manual;
   for (const char* name : {"core_attn", "mamba_ssm", "mlp_act", "moe_act", "mlp_fc1", "mlp_norm"}) {

@@ -12,6 +12,7 @@ namespace stowage::ctest {
 namespace {
 
 using Mode = offload::GraphOptions::Mode;
+using Copies = offload::GraphOptions::Copies;
 using Bytes = std::vector<std::byte>;
 using Outcome = RandomOutcome;
 
@@ -50,6 +51,7 @@ std::vector<offload::GraphOptions> all_graphs() {
   for (const auto& scopes : kScopes) {
     all.push_back({.mode = Mode::scopes, .scopes = scopes});
     all.push_back({.mode = Mode::scopes, .scopes = scopes, .delay_until_graph = true});
+    all.push_back({.mode = Mode::scopes, .scopes = scopes, .copies = Copies::beside});
   }
   return all;
 }
@@ -288,6 +290,28 @@ TEST_F(segments, delayed_copies_are_issued_after_the_next_launch) {
   // The first graph's copies come right behind the second graph.
   const Step& first = delayed.steps[static_cast<std::size_t>(delayed.segments[1].end)];
   EXPECT_EQ(first.what, Step::What::copy_out);
+}
+
+TEST_F(segments, copies_beside_graphs_leave_them_on_one_queue) {
+  // Nothing forks: no graph has a tail, none changes queues, and each copy still starts behind the
+  // step that writes its bytes, not behind the whole graph.
+  const RandomProgram random({.seed = 6, .layers = 8, .communicates = false});
+  const Plan plan = offload::make_plan(
+      random.program, random.layout,
+      offloading({.mode = Mode::scopes, .scopes = {"layer"}, .copies = Copies::beside}));
+  EXPECT_GT(count(plan, Step::What::copy_out), 8);
+  EXPECT_GT(plan.segments.size(), 8U);
+  int early = 0;
+  for (const Segment& graph : plan.segments) {
+    EXPECT_EQ(graph.queue, 0);
+    for (int i = graph.begin; i < graph.end; ++i) {
+      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      EXPECT_NE(step.what, Step::What::copy_out);
+      EXPECT_NE(step.what, Step::What::copy_in);
+      early += step.records >= 0 && i + 1 < graph.end;
+    }
+  }
+  EXPECT_GT(early, 8);
 }
 
 TEST_F(segments, warm_up_steps_are_issued_op_by_op) {

@@ -82,11 +82,14 @@ Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
   return plan;
 }
 
-/// One device for all plans: the host has room for everything that may move.
+/// One device for all plans: the host has room for everything that may move, or for what the deck
+/// allows of it, since page-locking tens of GiB takes longer than the sweep.
 void BenchOffload::make_device(std::size_t transient) {
   std::size_t host = 0;
   for (const offload::Cargo& cargo : offload::find_cargo(program()))
     host += execution::align_up(program().info(cargo.tensor).bytes()) + execution::kAlignment;
+  if (const std::int64_t most = base_.policy.host_budget_bytes; most >= 0)
+    host = std::min(host, static_cast<std::size_t>(most));
   device_ =
       std::make_unique<execution::Device>(machine_.backend(), trainer_.layout(), transient, host);
   const layers::TrainerOptions& options = trainer_.options();

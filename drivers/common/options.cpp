@@ -112,6 +112,8 @@ offload::GraphOptions graph_options(const Deck& deck) {
   offload::GraphOptions graphs;
   graphs.mode = word == "step" ? Mode::step : word == "scopes" ? Mode::scopes : Mode::off;
   graphs.scopes = deck.get<std::vector<std::string>>("graphs.scopes");
+  graphs.copies = text(deck, "graphs.copies") == "inside" ? offload::GraphOptions::Copies::inside
+                                                          : offload::GraphOptions::Copies::beside;
   graphs.delay_until_graph = flag(deck, "offload.delay_until_graph");
   return graphs;
 }

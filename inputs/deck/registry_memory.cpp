@@ -139,6 +139,12 @@ std::vector<Parameter> graph_rows() {
        .fallback = std::vector<string>{},
        .allowed = {"attn", "mamba", "mlp", "moe_router", "moe", "layer"},
        .help = "Scopes that become graphs in mode scopes."},
+      {.key = "graphs.copies",
+       .fallback = string("beside"),
+       .allowed = {"inside", "beside"},
+       .help = "Where copies to and from the host are in mode scopes. inside: branches of the "
+               "graphs. beside: on their own queues, tied to single ops of the graphs, which "
+               "leaves no graph waiting for another one's copies. In mode step they are inside."},
       {.key = "graphs.warmup_steps",
        .fallback = 0,
        .unit = "steps",

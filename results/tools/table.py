@@ -143,7 +143,30 @@ def training(results):
                     "set-up s", "loss"), rows)
     for result in results:
         lines += operators(result)
-    return lines + scaling(results)
+    return lines + longest(results) + scaling(results)
+
+
+def longest(results):
+    """Runs whose sequence is as long as memory allows: sets named longest_..."""
+    rows = []
+    for result in results:
+        if not name_of(result).startswith("longest_"):
+            continue
+        deck = {key: text(value) for key, value in result.config().items()}
+        steps = result.array("samples/train/step_time")
+        rows.append((int(deck["train.seq_length"]),
+                     (f"`{name_of(result)}`", deck["run.name"], deck["offload.policy"],
+                      deck["train.seq_length"],
+                      f"{metric(result, 'train/peak_device_bytes')[0] / 2**30:.1f} GiB",
+                      len(steps), digits(np.median(steps)),
+                      f"{digits(1e-3 * metric(result, 'train/tokens_per_s')[0])} k",
+                      f"{metric(result, 'train/loss')[0]:.4f}")))
+    if not rows:
+        return []
+    rows.sort(key=lambda row: row[0])
+    return ["The longest sequences that train on one GPU:", ""] + table(
+        ("set", "deck", "offload.policy", "tokens", "planned memory", "steps", "s a step",
+         "tokens/s", "loss"), [row for _, row in rows])
 
 
 def scaling(results):
@@ -238,22 +261,55 @@ def curves(results):
 def offload(results):
     lines = ["## Offload and recompute", "",
              "One step of every plan in turn, over and over. Added: median of the differences from "
-             "the step of the same round that keeps everything, over the median of the latter.", ""]
+             "the step of the same round that keeps everything, over the median of the latter. "
+             "Exposed: what compute waits for copies, measured where steps are issued op by op; "
+             "hidden: the part of the copies' time that it does not wait for.", ""]
     for result in results:
-        rows = []
-        for name in result.datasets("samples/offload"):
-            node = result.file[f"samples/offload/{name}"].attrs
-            times = result.array(f"samples/offload/{name}")
-            added, bounds = metric(result, f"offload/{name}/added")
-            rows.append((name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
-                         f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
-                         digits(1e3 * np.median(times)), f"{100 * added:+.2f} %",
-                         interval(bounds, 100), digits(1e3 * node["predicted_time_s"])))
+        rows = [offload_row(result, name) for name in result.datasets("samples/offload")]
         rows.sort(key=lambda row: -float(row[2]))
         lines += [f"`{name_of(result)}`:", ""] + table(
             ("plan", "steps", "transient GiB", "host GiB", "copies out", "reruns", "ms a step",
-             "added", "95 %", "predicted ms"), rows)
+             "added", "95 %", "predicted ms", "exposed ms", "predicted", "hidden"), rows)
+        lines += free_copies(result) + graph_costs(result)
     return lines
+
+
+def offload_row(result, name):
+    node = result.file[f"samples/offload/{name}"].attrs
+    times = result.array(f"samples/offload/{name}")
+    added, bounds = metric(result, f"offload/{name}/added")
+    exposed_s = metric(result, f"offload/{name}/exposed_copy")[0]
+    hidden = metric(result, f"offload/{name}/overlap")[0]
+    timed = np.isfinite(exposed_s)
+    return (name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
+            f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
+            digits(1e3 * np.median(times)), f"{100 * added:+.2f} %", interval(bounds, 100),
+            digits(1e3 * node["predicted_time_s"]), f"{1e3 * exposed_s:.2f}" if timed else "",
+            f"{1e3 * node['predicted_exposed_s']:.2f}", f"{100 * hidden:.1f} %" if timed else "")
+
+
+def free_copies(result):
+    """Whether the plan that moves what costs nothing uses the link."""
+    if "validation/free_moves" not in result.file:
+        return []
+    part = result.file["validation/free_moves"].attrs["value"]
+    return [f"`free` moves {part:.3f} of what the link carries at its measured rate while forward "
+            "runs, or of all that may leave if that is less.", ""]
+
+
+def graph_costs(result):
+    """Plans in graphs beside the same plan op by op, step by step of the same rounds."""
+    rows = []
+    for name in result.datasets("samples/offload"):
+        cost, bounds = metric(result, f"offload/{name}/graph_cost")
+        if np.isfinite(cost):
+            rows.append((name, len(result.array(f"samples/offload/{name}")),
+                         result.file[f"samples/offload/{name}"].attrs["graph_launches"],
+                         f"{100 * cost:+.2f} %", interval(bounds, 100)))
+    if not rows:
+        return []
+    return ["In graphs, beside the same plan issued op by op:", ""] + table(
+        ("plan", "steps", "graphs", "added", "95 %"), rows)
 
 
 def communication(results):
