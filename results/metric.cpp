@@ -56,6 +56,7 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"kernels/*/flops_per_s", "FLOP/s", kHigher, "FLOP of the contract / median time"},
     {"kernels/*/bytes_per_s", "B/s", kHigher, "bytes of the contract / median time"},
     {"kernels/*/pct_ceiling", "1", kHigher, "rate / measured ceiling of the resource that binds"},
+    {"kernels/*/pct_copy", "1", kHigher, "time of a copy of the same bytes in the same run / time"},
     {"ceilings/*/flops_per_s", "FLOP/s", kHigher, "measured matrix-product rate"},
     {"ceilings/*/slowdown", "1", kLower, "median time beside other work / median time alone"},
     {"ceilings/*/bandwidth", "B/s", kHigher, "measured copy rate"},

@@ -1,5 +1,6 @@
 // Whole training steps on the GPU against the host backend: the same program and the same data.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -135,18 +136,53 @@ TEST_F(trainer_gpu, repeats_to_the_bit) {
       EXPECT_EQ(state_after(options, 3), state_after(options, 3));
 }
 
-TEST_F(trainer_gpu, allocates_nothing_after_set_up) {
+/// Whether NVML, loaded at run time, says that this is the only process on the GPU.
+bool alone_on_gpu() {
+  using Handle = void*;
+  char bus[32] = {};
+  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (nvml == nullptr || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess) return false;
+  const auto start = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
+  const auto open = reinterpret_cast<int (*)(const char*, Handle*)>(
+      dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2"));
+  const auto list = reinterpret_cast<int (*)(Handle, unsigned*, void*)>(
+      dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3"));
+  struct {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned instances[2];
+  } processes[64];
+  unsigned count = 64;
+  Handle gpu = nullptr;
+  return start != nullptr && open != nullptr && list != nullptr && start() == 0 &&
+         open(bus, &gpu) == 0 && list(gpu, &count, processes) == 0 && count == 1;
+}
+
+/// How much of the device's free memory went away in steps 1 to 4 of a trainer of its own.
+std::int64_t bytes_taken_by_steps() {
   TinyRun run = on_gpu(tiny_options("M*-E", Dtype::bf16));
   const std::uint64_t before = run.backend().allocations();
-  std::size_t free_before = 0, free_after = 0, total = 0;
+  const auto free_bytes = [&run] {
+    std::size_t free = 0, total = 0;
+    run.trainer().device().synchronize();
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    return static_cast<std::int64_t>(free);
+  };
   run.train(0, 1e-2);
-  run.trainer().device().synchronize();
-  ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
+  const std::int64_t free_before = free_bytes();
   for (int i = 1; i < 5; ++i) run.train(i, 1e-2);
-  run.trainer().device().synchronize();
-  ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
+  const std::int64_t taken = free_before - free_bytes();
   EXPECT_EQ(run.backend().allocations(), before);
-  EXPECT_EQ(free_after, free_before);
+  return taken;
+}
+
+// The backend's counter knows our arenas; free memory also what a library or the driver takes, but
+// it moves with other processes too. Beside those, what every trainer takes is gone every time.
+TEST_F(trainer_gpu, allocates_nothing_after_set_up) {
+  const int attempts = alone_on_gpu() ? 1 : 30;
+  std::int64_t taken = bytes_taken_by_steps();
+  for (int i = 1; i < attempts && taken != 0; ++i) taken = bytes_taken_by_steps();
+  EXPECT_EQ(taken, 0) << "in each of " << attempts << " attempts";
 }
 
 TEST_F(trainer_gpu, a_bad_step_changes_nothing) {

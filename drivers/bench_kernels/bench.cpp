@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "drivers/bench_kernels/copy_peer.hpp"
 #include "execution/error.hpp"
 #include "results/statistics.hpp"
 
@@ -70,9 +71,9 @@ Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOpt
   if (!options.ceilings.empty()) limits_ = read_limits(options.ceilings);
   if (!options.dump.empty())
     dump_ = std::make_unique<results::h5::File>(results::h5::File::create(options.dump));
-  fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>9} {:>6} {:>5}\n",
+  fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>9} {:>6} {:>5}\n",
              "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
-             "limit", "error", "MHz", "W");
+             "limit", "copy", "error", "MHz", "W");
 }
 
 std::vector<std::string> Bench::chosen(const Entry& entry) const {
@@ -121,10 +122,10 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
   }
 }
 
-void Bench::report(const Case& one, const std::string& tag, const std::string& implementation,
-                   std::vector<double> time_s, const std::vector<Agreement>& agreements) {
+void Bench::report(const execution::Cost& cost, const std::string& tag,
+                   const std::string& implementation, std::vector<double> time_s,
+                   const std::vector<Agreement>& agreements, double copy_s) {
   const results::Summary summary = results::summarize(time_s);
-  const execution::Cost cost = one.cost_of(implementation);
   const std::string base = fmt::format("kernels/{}/{}", tag, implementation);
   record_.add(results::metric(base + "/time", summary));
   record_.add(results::rate_metric(base + "/bytes_per_s", cost.bytes, summary));
@@ -136,14 +137,16 @@ void Bench::report(const Case& one, const std::string& tag, const std::string& i
     share = least_s / summary.median;
     record_.add(results::metric(base + "/pct_ceiling", share));
   }
+  const double of_copy = copy_s / summary.median;
+  if (std::isfinite(of_copy)) record_.add(results::metric(base + "/pct_copy", of_copy));
   const double error = worst(agreements);
   const GpuState& state = timer_.state();
   fmt::print(
-      "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>9.2e} {:>6.0f} "
-      "{:>5.0f}\n",
+      "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>5.1f}% {:>9.2e} "
+      "{:>6.0f} {:>5.0f}\n",
       tag, implementation, summary.median * 1e6, summary.ci95.low * 1e6, summary.ci95.high * 1e6,
-      cost.flops / summary.median / kTera, cost.bytes / summary.median / kGiga, share * 100, error,
-      state.clock_hz * 1e-6, state.power_w);
+      cost.flops / summary.median / kTera, cost.bytes / summary.median / kGiga, share * 100,
+      of_copy * 100, error, state.clock_hz * 1e-6, state.power_w);
   std::fflush(stdout);
   results::Samples samples{.path = base,
                            .time_s = std::move(time_s),
@@ -174,9 +177,21 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
     dump(*one, label, name);
     contenders.push_back([&one, name](execution::Queue& queue) { one->enqueue(name, queue); });
   }
+  const execution::Cost cost = one->cost();
+  std::unique_ptr<CopyPeer> copy;
+  if (entry.name != CopyPeer::kName && CopyPeer::binds(cost)) {
+    copy = std::make_unique<CopyPeer>(gpu_, cost.bytes, options_.measure.seed);
+    contenders.push_back([&copy](execution::Queue& queue) { copy->enqueue(queue); });
+  }
   auto times = timer_.alternate(contenders, static_cast<int>(options_.measure.samples));
-  for (std::size_t i = 0; i < names.size(); ++i)
-    report(*one, tag, names[i], std::move(times[i]), agreements[i]);
+  const double copy_s = copy ? results::summarize(times.back()).median : std::nan("");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const execution::Cost part = one->cost_of(names[i]);
+    report(part, tag, names[i], std::move(times[i]), agreements[i],
+           part.bytes == cost.bytes ? copy_s : std::nan(""));
+  }
+  if (copy)
+    report({0, cost.bytes}, tag, CopyPeer::kName, std::move(times.back()), {}, std::nan(""));
   return fmt::format("kernels/{}/{}/time", tag, names.front());
 }
 

@@ -53,8 +53,10 @@ class Bench {
   std::vector<Agreement> check(Case& one, const std::string& label,
                                const std::string& implementation);
   void dump(const Case& one, const std::string& label, const std::string& implementation);
-  void report(const Case& one, const std::string& tag, const std::string& implementation,
-              std::vector<double> time_s, const std::vector<Agreement>& agreements);
+  /// @param copy_s median time of a copy of the operator's bytes in the same rounds, or NaN
+  void report(const execution::Cost& cost, const std::string& tag,
+              const std::string& implementation, std::vector<double> time_s,
+              const std::vector<Agreement>& agreements, double copy_s);
 
   Gpu& gpu_;
   Record& record_;

@@ -1,10 +1,13 @@
 // Squared ReLU and SwiGLU of rows (n, F), and their gradients; formulas in activation.hpp.
 //
-// Bound by memory. A group of 32 to 256 lanes owns a row, so that a row's weight is read once and
-// the sum of its gradient stays in the group: each lane adds its packs of 16 bytes in order, then
-// the lanes by a butterfly, then the warps in order. A lane loads kUnroll packs before it uses the
-// first. Rows that are not whole packs go element by element. Blocks beyond the valid rows end at
-// once. Arithmetic is fp32.
+// Bound by memory. The forward has a lane for each pack of 16 bytes: many small blocks, started in
+// the order of addresses, keep the bytes under way close together, and one access of a lane is
+// faster than four. In the backward a group of 32 to 256 lanes owns a row, so that the sum of its
+// weight's gradient stays in the group: each lane adds its packs in order, then the lanes by a
+// butterfly, then the warps in order; a lane loads kUnroll packs before it uses the first. Rows
+// that are not whole packs go element by element. Blocks beyond the valid rows end at once.
+// Arithmetic is fp32.
+// Limit: that of a copy of as many bytes. Next: in the epilogue of the product before it.
 
 #include "kernels/access.cuh"
 #include "kernels/activation/activation.cuh"
@@ -26,37 +29,24 @@ __device__ __forceinline__ std::int64_t valid(std::int64_t rows, const std::int3
   return valid_rows == nullptr ? rows : min(rows, static_cast<std::int64_t>(*valid_rows));
 }
 
+// Threads (x: along a row, y: rows), blocks (segments of a row, then groups of rows).
 template <class S, Activation kKind, bool kPacked>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const Forward<S> args, int lanes) {
+__global__ void __launch_bounds__(kThreads) forward_kernel(const Forward<S> args, int segments) {
   using Data = Access<S, kPacked>;
   constexpr bool kGated = kKind == Activation::swiglu;
-  const std::int64_t row =
-      std::int64_t{blockIdx.x} * (kThreads / lanes) + static_cast<int>(threadIdx.x) / lanes;
-  if (row >= valid(args.rows, args.valid_rows)) return;
-  const S* x = args.x + row * args.columns * (kGated ? 2 : 1);
-  S* y = args.y + row * args.columns;
+  const std::int64_t row = std::int64_t{blockIdx.x / segments} * blockDim.y + threadIdx.y;
+  const std::int64_t column =
+      (std::int64_t{blockIdx.x % segments} * blockDim.x + threadIdx.x) * Data::kSize;
+  if (row >= valid(args.rows, args.valid_rows) || column >= args.columns) return;
+  const S* x = args.x + row * args.columns * (kGated ? 2 : 1) + column;
+  const auto in = Data::load(x);
+  float a[Data::kSize], b[Data::kSize] = {};
+  if constexpr (kGated) Data::unpack(Data::load(x + args.columns), b);
+  Data::unpack(in, a);
   const float weight = args.row_weight != nullptr ? args.row_weight[row] : 1.0F;
-  const int step = lanes * Data::kSize, columns = static_cast<int>(args.columns);
-  for (int first = static_cast<int>(threadIdx.x) % lanes * Data::kSize; first < columns;
-       first += kUnroll * step) {
-    typename Data::Bits in[kUnroll], up[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int j = first + u * step;
-      if (j < columns) in[u] = Data::load(x + j);
-      if (kGated && j < columns) up[u] = Data::load(x + columns + j);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (first + u * step >= columns) break;
-      float a[Data::kSize], b[Data::kSize] = {};
-      Data::unpack(in[u], a);
-      if constexpr (kGated) Data::unpack(up[u], b);
-#pragma unroll
-      for (int i = 0; i < Data::kSize; ++i) a[i] = weight * activate<kKind>(a[i], b[i]);
-      Data::store(y + first + u * step, a);
-    }
-  }
+  for (int i = 0; i < Data::kSize; ++i) a[i] = weight * activate<kKind>(a[i], b[i]);
+  Data::store(args.y + row * args.columns + column, a);
 }
 
 template <class S, Activation kKind, bool kPacked>
@@ -112,6 +102,18 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const Backward<S> ar
   if (inside && static_cast<int>(threadIdx.x) % lanes == 0) args.drow_weight[row] = sum;
 }
 
+// How a lane for each access covers rows: whole warps of lanes, several rows of a block where they
+// are short, several blocks of a row where it is long.
+struct Cover {
+  int segments, lanes, rows;
+
+  explicit Cover(std::int64_t loads)
+      : segments(static_cast<int>((loads + kThreads - 1) / kThreads)),
+        lanes(static_cast<int>(((loads + segments - 1) / segments + kWarpSize - 1) / kWarpSize) *
+              kWarpSize),
+        rows(kThreads / lanes) {}
+};
+
 // Lanes of a row: few enough that each has kUnroll loads to make, if the row has as many.
 int lanes_of_row(std::int64_t loads) {
   int lanes = kWarpSize;
@@ -142,10 +144,11 @@ int launch(const Forward<S>& args, void* stream) {
   if (args.rows == 0 || args.columns == 0) return cudaSuccess;
   const bool packed = device::whole_packs<S>({args.columns}, {args.x, args.y});
   with_variant(args.kind, packed, [&]<Activation kKind, bool kPacked>() {
-    const int lanes = lanes_of_row(args.columns / Access<S, kPacked>::kSize);
-    forward_kernel<S, kKind, kPacked>
-        <<<blocks_of(args.rows, lanes), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args,
-                                                                                          lanes);
+    const Cover cover(args.columns / Access<S, kPacked>::kSize);
+    const std::int64_t groups = (args.rows + cover.rows - 1) / cover.rows;
+    const dim3 threads(static_cast<unsigned>(cover.lanes), static_cast<unsigned>(cover.rows));
+    forward_kernel<S, kKind, kPacked><<<static_cast<unsigned>(groups * cover.segments), threads, 0,
+                                        static_cast<cudaStream_t>(stream)>>>(args, cover.segments);
   });
   return cudaGetLastError();
 }

@@ -8,16 +8,17 @@
 
 namespace stowage::kernels::embedding {
 
-/// The positions of each token, ascending: ordered[start .. start + count). Lists, and the tokens
-/// that occur, lie in any order.
+/// The positions of each token: list[start .. start + count) in any order, and for more than
+/// kLongList of them ordered[start .. start + count), ascending. Lists, and the tokens that occur,
+/// lie in any order.
 struct TokenLists {
   NamedToken* named;       ///< (n), of which totals[kNamed] are set
   NamedToken* long_named;  ///< (n / kLongList), those of long lists, totals[kLong] of them
   std::int32_t* count;     ///< (V): how often each token occurs
   std::int32_t* start;     ///< (V): of its list; not set if it does not occur
-  std::int32_t* slot;      ///< (n): place of a position in its list before that is in order
-  std::int32_t* list;      ///< (n), the lists before they are in order
-  std::int32_t* ordered;   ///< (n)
+  std::int32_t* slot;      ///< (n): place of a position in its list
+  std::int32_t* list;      ///< (n)
+  std::int32_t* ordered;   ///< (n), set in long lists
   std::int32_t* totals;    ///< (kTotals); kUsed: positions given to lists
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "kernels/access.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/norm/norm_launch.hpp"
 #include "kernels/norm/norm_team.cuh"
 #include "kernels/silu.cuh"
@@ -130,6 +131,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
   using Row = Team<kWarps, kPacks>;
   constexpr int kSize = kPackSize<S>;
   __shared__ typename Row::Slots slots;
+  hopper::griddepcontrol_launch_dependents();  // the sums line up for what becomes free
   int turn = 0;
   const std::int64_t size = args.width / args.groups;
   const auto [part, first] = part_of_team<Row>(args.groups, size);

@@ -2,10 +2,12 @@
 //
 // Bound by memory. A thread owns a pack of 16 bytes of the first half of a head, its pair in the
 // second half, and one token: it makes cosine and sine of its angles once and uses them for kHeads
-// heads, of which the first are under way meanwhile. The angle in turns and its reduction to
+// heads, all under way meanwhile. Neighbouring blocks have the other heads of the same tokens, so
+// that the bytes under way lie close together. The angle in turns and its reduction to
 // [-1/2, 1/2] are fp64, because an fp32 angle has lost half of its digits at position 10^5;
 // theta^(-2i/P) is a product of powers by squares, which the host makes. Sine and cosine of the
 // reduced angle are fp32. Heads whose halves are not whole packs go element by element.
+// Limit: 95 % of a copy of as many bytes; angles cost the rest. Next: in the product before it.
 
 #include <cmath>
 
@@ -19,8 +21,7 @@ using device::Access;
 using execution::Bf16;
 
 constexpr int kThreads = 256;
-constexpr int kHeads = 8;   // of a thread
-constexpr int kUnroll = 4;  // heads in flight
+constexpr int kHeads = 3;  // of a thread, all in flight
 
 // ratio^(2^b) for each bit b of an index below half a head, ratio = theta^(-2/P).
 struct Powers {
@@ -43,62 +44,59 @@ struct Turn {
 
   __device__ Turn(const Powers& powers, double direction, double position, int first) {
     constexpr double kTurnsPerRadian = 0.15915494309189533577;
+    double turns = direction * kTurnsPerRadian * position * powers.power(first);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
-      const double turns = direction * kTurnsPerRadian * position * powers.power(first + i);
       sincospif(2 * static_cast<float>(turns - rint(turns)), &sine[i], &cosine[i]);
+      turns *= powers.of_bit[0];
     }
   }
 };
 
 template <class S, bool kPacked>
 __global__ void __launch_bounds__(kThreads)
-    rotation_kernel(const Rotation<S> args, const __grid_constant__ Powers powers) {
+    rotation_kernel(const Rotation<S> args, const __grid_constant__ Powers powers, int groups) {
   using Data = Access<S, kPacked>;
   using Bits = typename Data::Bits;
   const int dim = static_cast<int>(args.head_dim), half = dim / 2, lanes = half / Data::kSize;
-  const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t thread = std::int64_t{blockIdx.x / groups} * kThreads + threadIdx.x;
   const std::int64_t token = thread / lanes;
   if (token >= args.tokens) return;
   const int first = static_cast<int>(thread % lanes) * Data::kSize;
   const int rotated = static_cast<int>(args.heads + args.kv_heads);
   const int all = rotated + (args.in == args.out ? 0 : static_cast<int>(args.kv_heads));
-  const int begin = static_cast<int>(blockIdx.y) * kHeads, end = min(all, begin + kHeads);
-  const std::int64_t at = token * (rotated + args.kv_heads) * dim + first;
+  const int begin = static_cast<int>(blockIdx.x % groups) * kHeads;
+  const std::int64_t at = token * (rotated + args.kv_heads) * dim + begin * dim + first;
   const S* in = args.in + at;
   S* out = args.out + at;
-  Bits low[kUnroll], high[kUnroll];
-  const auto load = [&](int head) {
+  Bits low[kHeads], high[kHeads];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (head + u >= end) break;
-      low[u] = Data::load(in + (head + u) * dim);
-      high[u] = Data::load(in + (head + u) * dim + half);
-    }
-  };
-  load(begin);
+  for (int h = 0; h < kHeads; ++h) {
+    if (begin + h >= all) break;
+    low[h] = Data::load(in + h * dim);
+    high[h] = Data::load(in + h * dim + half);
+  }
   const auto position = static_cast<double>(token - args.cu_seqlens[args.seq_idx[token]]);
   const Turn<Data::kSize> turn(powers, args.direction, position, first);
 #pragma unroll
-  for (int group = 0; group < kHeads; group += kUnroll) {
-    if (group > 0) load(begin + group);
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int head = begin + group + u;
-      if (head >= end) break;
-      float a[Data::kSize], b[Data::kSize];
-      Data::unpack(low[u], a);
-      Data::unpack(high[u], b);
-#pragma unroll
-      for (int i = 0; i < Data::kSize; ++i) {
-        const float left = a[i], right = b[i];
-        if (head >= rotated) continue;  // a value
-        a[i] = left * turn.cosine[i] - right * turn.sine[i];
-        b[i] = right * turn.cosine[i] + left * turn.sine[i];
-      }
-      Data::store(out + head * dim, a);
-      Data::store(out + head * dim + half, b);
+  for (int h = 0; h < kHeads; ++h) {
+    if (begin + h >= all) break;
+    if (begin + h >= rotated) {  // a value
+      Data::store(out + h * dim, low[h]);
+      Data::store(out + h * dim + half, high[h]);
+      continue;
     }
+    float a[Data::kSize], b[Data::kSize];
+    Data::unpack(low[h], a);
+    Data::unpack(high[h], b);
+#pragma unroll
+    for (int i = 0; i < Data::kSize; ++i) {
+      const float left = a[i], right = b[i];
+      a[i] = left * turn.cosine[i] - right * turn.sine[i];
+      b[i] = right * turn.cosine[i] + left * turn.sine[i];
+    }
+    Data::store(out + h * dim, a);
+    Data::store(out + h * dim + half, b);
   }
 }
 
@@ -121,9 +119,10 @@ int launch(const Rotation<S>& args, void* handle) {
   const std::int64_t threads = args.tokens * half / (packed ? device::kPackSize<S> : 1);
   const auto kernel = packed ? rotation_kernel<S, true> : rotation_kernel<S, false>;
   const std::int64_t heads = args.heads + (args.in == args.out ? 1 : 2) * args.kv_heads;
-  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads),
-                  static_cast<unsigned>((heads + kHeads - 1) / kHeads));
-  kernel<<<grid, kThreads, 0, stream>>>(args, powers_of(args.theta, args.head_dim));
+  const std::int64_t groups = (heads + kHeads - 1) / kHeads;
+  const std::int64_t blocks = (threads + kThreads - 1) / kThreads * groups;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+      args, powers_of(args.theta, args.head_dim), static_cast<int>(groups));
   return cudaGetLastError();
 }
 

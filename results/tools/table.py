@@ -20,6 +20,7 @@ from validate import not_official
 BEGIN = "<!-- made by results/tools/table.py -->"
 END = "<!-- end of what table.py made -->"
 LEAST_SHARE = 0.01  # of a step, for an operator to have a row
+YARDSTICK = "copy"  # an implementation that is a column of the others
 PEERS = ("cublas", "cudnn", "cuda")  # libraries, by what implementations of theirs begin with
 
 
@@ -34,6 +35,10 @@ def digits(value):
         return ""
     decimals = 0 if value == 0 else max(0, 3 - int(np.floor(np.log10(abs(value)))))
     return f"{value:.{decimals}f}"
+
+
+def percent(share):
+    return f"{100 * share:.1f} %" if np.isfinite(share) else ""
 
 
 def metric(result, tag):
@@ -93,8 +98,10 @@ def ceilings(results):
 def kernels(results):
     lines = ["## Kernels", "",
              "Implementations of a shape ran in turn, sample by sample, with a cold L2. Limit: the "
-             "time that the binding ceiling allows / median time. Peer: median time of the fastest "
-             "library's / that of ours; other rows are parts or forms of ours.", ""]
+             "time that the binding ceiling allows / median time. Copy: median time of a plain "
+             "copy kernel that reads and writes as many bytes, in turn with it / median time. "
+             "Peer: median time of the fastest library's / that of ours; other rows are parts or "
+             "forms of ours.", ""]
     rows = []
     for result in results:
         cases = {}
@@ -105,22 +112,25 @@ def kernels(results):
             times = {one: metric(result, f"kernels/{case}/{one}/time")[0]
                      for one in implementations}
             for one in sorted(implementations, key=lambda i: (not i.startswith("ours"), i)):
+                if one == YARDSTICK:
+                    continue
                 rows.append(kernel_row(result, case, one, times))
     return lines + table(("operator", "shape", "implementation", "median us", "95 % interval us",
-                          "TFLOP/s", "GB/s", "limit", "peer"), rows)
+                          "TFLOP/s", "GB/s", "limit", "copy", "peer"), rows)
 
 
 def kernel_row(result, case, one, times):
     base = f"kernels/{case}/{one}"
     operator, _, shape = case.partition("/")
     time_s, bounds = metric(result, f"{base}/time")
-    share = metric(result, f"{base}/pct_ceiling")[0]
+    share, of_copy = (metric(result, f"{base}/{one_of}")[0]
+                      for one_of in ("pct_ceiling", "pct_copy"))
     peers = [time for other, time in times.items() if other.startswith(PEERS)]
     peer = f"{min(peers) / time_s:.2f}x" if one.startswith("ours") and peers else ""
     return (operator, shape, one, digits(1e6 * time_s), interval(bounds, 1e6),
             digits(1e-12 * metric(result, f"{base}/flops_per_s")[0]),
             digits(1e-9 * metric(result, f"{base}/bytes_per_s")[0]),
-            f"{100 * share:.1f} %" if np.isfinite(share) else "", peer)
+            percent(share), percent(of_copy), peer)
 
 
 def training(results):
