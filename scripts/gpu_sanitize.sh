@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_sanitize.sh [FOLDER [SECONDS]]: compute-sanitizer's tools over the GPU tests of the operators
-# other than scans and grouped products, with one replay of each graph, from a build made
+# other than grouped products, with one replay of each graph, from a build made
 # elsewhere. FOLDER is where the test programs lie (build/device/ctest/bin); logs go to
 # FOLDER/sanitizer. Each run may take SECONDS (600). Exit code 1 if a tool reports anything or a
 # test fails.
@@ -41,6 +41,9 @@ bad=0 runs=0
 filter() {
   case $1 in
     attention) echo '*.short_batches:*.free_strides:*.equal_lengths:*.room_for*:*.no_room*' ;;
+    ssd) echo 'ssd_gpu.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments' ;;
+    conv_scan) echo 'conv_scan_gpu.fused*:*.two_segments:*.other*' ;;
+    *_queue) echo '-*replays*' ;;
     *) echo '-*long*:*far*' ;;
   esac
 }
@@ -66,8 +69,8 @@ unit() {
   done
 }
 
-for name in activation attention cross_entropy elementwise embedding linear norm optimizer permute \
-  rope router; do
+for name in activation attention conv1d conv1d_queue conv_scan cross_entropy elementwise embedding \
+  linear norm optimizer permute rope router ssd ssd_queue; do
   unit "$name" >"$logs/$name.txt" &
 done
 wait

@@ -78,6 +78,11 @@ TEST(conv_scan_gpu, segments) {
   compare({{16, 64, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
 }
 
+TEST(conv_scan_gpu, two_segments) {
+  STOWAGE_NEED_GPU_BACKEND();
+  compare({{8, 64, 1, 128, 64}, Packed({1100})}, Dtype::bf16, true);
+}
+
 TEST(conv_scan_gpu, other_shapes_by_the_two_operators) {
   STOWAGE_NEED_GPU_BACKEND();
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, false);  // a block would need all of C

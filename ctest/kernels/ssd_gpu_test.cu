@@ -82,6 +82,23 @@ TEST(ssd_gpu, segments_carry_long_memory) {
   compare({4096, 4, 64, 1, 128, one_document(4096), 1e-4, 1e-3, 0.01, 0.1, 5});
 }
 
+TEST(ssd_gpu, two_segments) {
+  STOWAGE_NEED_GPU();
+  compare({2048, 8, 64, 2, 128, one_document(2048), 1e-3, 0.02, 0.1, 2, 2});
+}
+
+/// Segments of 32 chunks, of which some heads remember a few, some all.
+TEST(ssd_gpu, memory_of_any_length) {
+  STOWAGE_NEED_GPU();
+  compare({6144, 8, 64, 2, 128, one_document(6144), 1e-4, 1e-3, 0.01, 0.1, 3});
+  compare({6144, 16, 64, 2, 128, one_document(6144), 1e-3, 0.02, 0.2, 4, 3});
+  std::vector<int> seq_idx(6000);  // boundaries on edges of segments, near them and between
+  for (const int begin : {1024, 1536, 2048, 3583, 4096, 4609, 5121}) {
+    for (int t = begin; t < 6000; ++t) ++seq_idx[t];
+  }
+  compare({6000, 16, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 2, 3});
+}
+
 TEST(ssd_gpu, fast_decay) {
   STOWAGE_NEED_GPU();
   compare({1500, 8, 64, 2, 128, growing_documents(1500), 0.5, 2, 8, 16, 2});

@@ -124,6 +124,18 @@ TEST_F(trainer_gpu, standard_sizes) {
   compare(standard_options("M*-E", Dtype::bf16), kBf16, kBf16);
 }
 
+/// Convolution and scan as one operator, forward or both ways, by the kernels made for it.
+TEST_F(trainer_gpu, fused_mixers) {
+  using Form = layers::ModelConfig::Mamba::Form;
+  for (const Form form : {Form::fused_forward, Form::fused}) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+      layers::TrainerOptions options = standard_options("M", dtype);
+      options.model.mamba.form = form;
+      compare(options, dtype == Dtype::fp32 ? kFp32 : kBf16, dtype == Dtype::fp32 ? kFp32 : kBf16);
+    }
+  }
+}
+
 std::vector<std::byte> state_after(const layers::TrainerOptions& options, int steps) {
   TinyRun run = on_gpu(options);
   for (int i = 0; i < steps; ++i) run.train(i, 1e-2);
@@ -134,6 +146,9 @@ TEST_F(trainer_gpu, repeats_to_the_bit) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
     for (const auto& options : {tiny_options("M*-E", dtype), standard_options("M*-E", dtype)})
       EXPECT_EQ(state_after(options, 3), state_after(options, 3));
+  layers::TrainerOptions fused = standard_options("M", Dtype::bf16);
+  fused.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
+  EXPECT_EQ(state_after(fused, 3), state_after(fused, 3));
 }
 
 /// Whether NVML, loaded at run time, says that this is the only process on the GPU.

@@ -15,12 +15,15 @@
 // recurrence needs fewer flops than a longer quadratic form (57 k against 82 k a token and unit at
 // 128) and CB fits in registers. Segments of a sequence run at the same time from states that
 // ssd_states.cu made.
+// w X is two bf16 for the second half of a chunk, where weights are large: with one for all, y's
+// errors are above those of kernels with longer chunks, which round fewer tokens twice.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
-// Deterministic. Limits: the chain CB, exponentials, products, store of the output warpgroups, to
-// which 96 registers leave little overlap; and w X as two bf16, without which y's errors were above
-// those of other kernels: a sixth of the time, as 160 registers allow one product at a time. Next:
-// two bf16 for the later half of a chunk only, where weights are large; CB made once a block and
-// shared in fp32, which frees registers for the products of two units in flight.
+// Deterministic.
+// Limits: two chains of about equal length, most of whose time is latency (ldmatrix, waits for
+// products, stages and each other): CB, exponentials, products and store, 96 registers a thread;
+// and the update of two states, 160. Two stages are all that fits, and loads are waited for.
+// Next: the next 16 tokens' operand made while a product runs (a tenth faster; one register short:
+// it spills one, or the products are serialized); CB made once a block and shared in fp32.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/setmaxnreg.cuh"
@@ -216,8 +219,8 @@ __device__ __forceinline__ void copy_state(const float (&s)[kState / 2], std::by
   if (at.lane == 0) mbarrier_arrive(copied);
 }
 
-/// s = 2^(a_63) s + (w X)^T B, w X as two bf16, 16 tokens of one of them at a time: the states
-/// leave few registers.
+/// s = 2^(a_63) s + (w X)^T B, 16 tokens at a time, as the states leave few registers: those of the
+/// chunk's first half once, those of its second half, whose weights are larger, as two bf16.
 template <int kState>
 __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::byte* x,
                                              const std::byte* b, const float* factors,
@@ -227,10 +230,11 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
   for (float& value : s) value *= decay;
   const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
 #pragma unroll 1
-  for (int step = 0; step < 2 * kChunk / kKStep; ++step) {
-    const int k = step / 2;
+  for (int step = 0; step < 6; ++step) {
+    const int k = step < 2 ? step : 1 + step / 2;
+    const bool rest = step > 2 && step % 2 != 0;
     std::uint32_t a[4];
-    load_transposed_half(a, step % 2 != 0, shared_address(x), factors + kRowWeight * kChunk, k, at);
+    load_transposed_half(a, rest, shared_address(x), factors + kRowWeight * kChunk, k, at);
     wgmma_fence();
     Wgmma<kState>::template rs<1>(s, a[0], a[1], a[2], a[3], advance(db, k * kMnMajorStep), 1);
     wgmma_commit_group();

@@ -15,10 +15,12 @@
 // loads, three chunks ahead, as a short chain a chunk waits for memory more than for anything else.
 // Cost per token and unit: 128 N flops, twice for the tiles; 128 + N bytes in, 2 N out for the
 // tiles. Deterministic.
-// Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read).
-// The segment states are a quarter of the forward's time although they read a third of its bytes:
-// heads of long memory make the longest chains, at more than twice the time of their products.
-// Next: tiles at every second chunk, the others rebuilt in ssd_gradient.cu by one more warpgroup.
+// Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read;
+// twice the warpgroups, each with half of a state, take a tenth longer). The segment states are a
+// quarter of the forward's time although they read a third of its bytes, and 5 % of the backward's
+// at 65536 tokens: blocks with a head of long memory go through all chunks, most through nine.
+// Next: from the far edge back, the weights carrying the decay, so that the next chunk's operands
+// are made while a product runs (its A registers must be kept until the wait).
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/ssd/ssd_device.cuh"
