@@ -154,6 +154,38 @@ TEST(grouped_linear_gpu, whole_tiles) {
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 256}, Dtype::bf16);  // tall tiles of the gradient
 }
 
+// Extents whose last tiles are narrower than the others, of every width that is compiled.
+TEST(grouped_linear_gpu, narrow_tiles) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {{200, 1, 0, 77, 300}, 9, 400, 368}, Dtype::bf16);
+  check(random, {{130, 64}, 0, 608, 336}, Dtype::bf16);
+  check(random, {{130, 0, 7}, 3, 200, 400}, Dtype::bf16);
+}
+
+// Rows of experts from `most` down as 1 / (e + 1), in a mixed order.
+std::vector<std::int32_t> falling_counts(int experts, int most) {
+  std::vector<std::int32_t> counts;
+  for (int e = 0; e < experts; ++e) counts.push_back(most / (1 + e * 7 % experts));
+  return counts;
+}
+
+// Long experts, short ones and some without rows: the blocks of a weight gradient divide into
+// groups, and are given tiles by what they have to do.
+TEST(grouped_linear_gpu, unequal_experts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {falling_counts(40, 700), 5, 320, 256}, Dtype::bf16);
+  check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
+}
+
+TEST(grouped_linear_gpu, many_unequal_experts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {falling_counts(150, 3000), 0, 256, 136}, Dtype::bf16);
+  check(random, {falling_counts(500, 400), 3, 64, 48}, Dtype::bf16);
+}
+
 TEST(grouped_linear_gpu, no_rows) {
   STOWAGE_NEED_GPU_BACKEND();
   Random random;

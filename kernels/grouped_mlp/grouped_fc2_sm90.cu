@@ -7,10 +7,10 @@
 // bits of the kernels apart. Each tile leaves the sum of its columns for each row; a second kernel
 // adds these in the order of the tiles, so drow_weight has one order too. Cost: the product, and 2
 // bytes for each element of h, dh and a; g never exists in memory.
-// Limit on one H200: the work behind a tile's products takes as long as they do, waiting for h, and
-// what exceeds the other warpgroup's products is seen: 7 to 15 % of them, for SwiGLU 16 to 29 %.
-// Prefetching h to L2 during the products made it 5 to 8 % slower. Next: h by the copy engine into
-// shared memory, in place of a stage.
+// Prefetching h to L2 during the products made it 5 to 8 % slower.
+// Limit on one H200: the work behind a tile's products takes as long as they do, two fifths of it
+// waiting for h, and what exceeds the other warpgroup's products is seen; L2 is at 80 %.
+// Next: the first row of a tile's lower half on its way while the upper one is worked on.
 
 #include "kernels/activation/activation.cuh"
 #include "kernels/grouped_mlp/grouped_rows.cuh"
@@ -34,7 +34,8 @@ struct HiddenRow {
     }
   }
 
-  uint4 x[kPieces], up[kGated ? kPieces : 1];
+  // What does not exist is read as zeros.
+  uint4 x[kPieces] = {}, up[kGated ? kPieces : 1] = {};
 };
 
 /// A piece of a row: x and up become their gradients for g, g becomes weight * act(x). Returns the
@@ -71,35 +72,62 @@ struct DifferentiateRows {
     const Bf16Rows a{static_cast<std::uint16_t*>(e.a) + at.row * p.columns + at.column, p.columns,
                      at.rows, there};
     // The pieces of the next row are on their way while those of this one are worked on; with two
-    // halves there are no registers for that.
+    // halves there are no registers for the first of them before the sums have left.
     HiddenRow<O::kWidth, kGated> next;
     if constexpr (!kGated) next.load(h, p.columns, staged.first_row(), staged.first_column());
     staged.stage(sums, false);
+    if constexpr (kGated) next.load(h, p.columns, staged.first_row(), staged.first_column());
 #pragma unroll 1
     for (int i = 0; i < 16; i += 4) {
       const int row = staged.first_row() + i;
       const bool exists = row < at.rows;
       const float weight = exists && e.row_weight != nullptr ? e.row_weight[at.row + row] : 1.0F;
-      if constexpr (kGated) next.load(h, p.columns, row, staged.first_column());
       const auto hidden = next;
-      if constexpr (!kGated) next.load(h, p.columns, row + 4, staged.first_column());
-      float sum = 0;
-#pragma unroll
-      for (int k = 0; k < hidden.kPieces; ++k) {
-        const int column = staged.first_column() + 64 * k;
-        if (column >= O::kWidth || !h.has(row, column)) continue;
-        Piece g(staged.piece(row, column)), x(hidden.x[k]), up(hidden.up[kGated ? k : 0]);
-        sum += differentiate<kKind>(g, x, up, weight);
-        dh.piece(row, column) = x.bits();
-        if constexpr (kGated) dh.right(p.columns).piece(row, column) = up.bits();
-        a.piece(row, column) = g.bits();
-      }
+      next.load(h, p.columns, row + 4, staged.first_column());
+      const float sum =
+          differentiate_row<O::kWidth>(hidden, staged, row, weight, h, dh, a, p.columns);
       if (e.tile_sums == nullptr) continue;
-      sum = lanes_sum<8>(sum);
+      const float all = lanes_sum<8>(sum);
       if (staged.first_column() == 0 && exists) {
-        e.tile_sums[at.column / O::kWidth * e.rows + at.row + row] = sum;
+        e.tile_sums[at.column / O::kWidth * e.rows + at.row + row] = all;
       }
     }
+  }
+
+ private:
+  /// A lane's pieces of one row, those that do not exist as well: without a branch around each they
+  /// are worked on side by side.
+  template <int kWidth>
+  static __device__ __forceinline__ float differentiate_row(const HiddenRow<kWidth, kGated>& hidden,
+                                                            const StagedRows<kWidth>& staged,
+                                                            int row, float weight,
+                                                            const Bf16Rows& h, const Bf16Rows& dh,
+                                                            const Bf16Rows& a, int half) {
+    constexpr int kPieces = HiddenRow<kWidth, kGated>::kPieces;
+    uint4 dx[kPieces], dup[kPieces], active[kPieces];
+    bool exists[kPieces];
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      const int column = staged.first_column() + 64 * k;
+      exists[k] = column < kWidth && h.has(row, column);
+      Piece g(staged.piece(row, min(column, kWidth - 8))), x(hidden.x[k]),
+          up(hidden.up[kGated ? k : 0]);
+      const float part = differentiate<kKind>(g, x, up, weight);
+      sum += exists[k] ? part : 0.0F;
+      dx[k] = x.bits();
+      dup[k] = up.bits();
+      active[k] = g.bits();
+    }
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      if (!exists[k]) continue;
+      const int column = staged.first_column() + 64 * k;
+      dh.piece(row, column) = dx[k];
+      if constexpr (kGated) dh.right(half).piece(row, column) = dup[k];
+      a.piece(row, column) = active[k];
+    }
+    return sum;
   }
 };
 

@@ -52,6 +52,7 @@ struct Fc2Gradient {
 
 /// dw[e] = dy^T x over the rows of each expert.
 struct WeightParameters {
+  float* dw;
   const int* offsets;
   std::int64_t rows;  // that dy and x have room for
   int experts;

@@ -56,7 +56,8 @@ void grouped_cuda_backward_weight(const GroupedCudaShape& shape, const void* dy,
         launch_simple_backward_weight(simple(shape, dy, x, offsets, dw, accumulate), stream),
         "grouped_simple_backward_weight");
   }
-  const WeightParameters parameters{.offsets = offsets,
+  const WeightParameters parameters{.dw = dw,
+                                    .offsets = offsets,
                                     .rows = shape.rows,
                                     .experts = static_cast<int>(shape.experts),
                                     .outputs = static_cast<int>(shape.outputs),

@@ -3,8 +3,9 @@
 #include "kernels/grouped_mlp/grouped_launch.hpp"
 
 /// How persistent blocks share the output tiles of all experts, from offsets that only the device
-/// knows. Tile i of the whole launch belongs to block i mod gridDim.x; no counter, so nothing has
-/// to be cleared and the order of the work never depends on timing.
+/// knows. Here: of products over rows, whose tiles all cost the same. Tile i of the whole launch
+/// belongs to block i mod gridDim.x; no counter, so nothing has to be cleared and the order of the
+/// work never depends on timing. Of weight gradients: grouped_weight_schedule.cuh.
 namespace stowage::kernels::grouped {
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -12,7 +13,7 @@ __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / 
 /// The tables of a launch, in shared memory.
 struct ScheduleTables {
   int offset[kMaxExperts + 1];  // rows before each expert
-  int first[kMaxExperts + 1];   // rows: tiles before each expert. weights: experts by rank
+  int first[kMaxExperts + 1];   // tiles before each expert; of weights: experts by rank
 };
 
 /// One output tile and the contraction it needs.
@@ -102,60 +103,6 @@ class RowTiles {
   const ScheduleTables& tables_;
   int expert_ = 0;
   int index_ = static_cast<int>(blockIdx.x);
-};
-
-/// Experts by decreasing row count. All threads of the block; ends with a barrier.
-__device__ __forceinline__ void rank_experts(ScheduleTables& tables, const int* offsets,
-                                             int experts) {
-  load_offsets(tables, offsets, experts);
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    const int mine = tables.offset[e + 1] - tables.offset[e];
-    int rank = 0;
-    for (int other = 0; other < experts; ++other) {
-      const int rows = tables.offset[other + 1] - tables.offset[other];
-      rank += rows > mine || (rows == mine && other < e);
-    }
-    tables.first[rank] = e;
-  }
-  __syncthreads();
-}
-
-/// Tiles of one matrix per expert, whose cost is the expert's row count: experts by decreasing
-/// count, dealt to the blocks to and fro, so that no block ends much later than the others. With
-/// `kSkipsEmpty`, experts without rows have no tiles.
-template <int kHeight, int kWidth, bool kSkipsEmpty>
-class WeightTiles {
- public:
-  __device__ __forceinline__ WeightTiles(const ScheduleTables& tables, const WeightParameters& p)
-      : tables_(tables),
-        experts_(p.experts),
-        down_(ceil_div(p.outputs, kHeight)),
-        across_(ceil_div(p.inputs, kWidth)) {}
-
-  /// Whether this block has another tile, and which.
-  __device__ __forceinline__ bool next(Tile& tile) {
-    const int grid = static_cast<int>(gridDim.x);
-    const int block = static_cast<int>(blockIdx.x);
-    const int index = round_ * grid + (round_ % 2 == 0 ? block : grid - 1 - block);
-    const int rank = index / (down_ * across_);
-    if (rank >= experts_) return false;
-    ++round_;
-    tile.expert = tables_.first[rank];
-    tile.begin = tables_.offset[tile.expert];
-    tile.rows = tables_.offset[tile.expert + 1] - tile.begin;
-    if (kSkipsEmpty && tile.rows == 0) return false;  // nor have those that follow
-    int down, across;
-    place<8>(index - rank * (down_ * across_), down_, across_, down, across);
-    tile.row = down * kHeight;
-    tile.column = across * kWidth;
-    return true;
-  }
-
- private:
-  const ScheduleTables& tables_;
-  int experts_;
-  int down_, across_;
-  int round_ = 0;
 };
 
 }  // namespace stowage::kernels::grouped

@@ -8,49 +8,80 @@
 // the contraction down their rows, which wgmma reads as it is. The rows of the next expert that
 // share the last stage are zeroed in shared memory, in both operands: they may hold anything, not
 // only numbers. Tiles are 128 by 192 or 192 by 128, whichever wastes less of the matrix.
+// No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting dw first, storing from
+// registers, clusters of two tiles that share an operand (a quarter slower).
 // Limits on one H200 with 384 rows an expert: storing takes 0.92 ms, 1.3 times what the products
-// alone or the stores alone take, each 0.7 ms; adding reaches 80 to 90 % of what its bytes allow,
-// without products 90 %. No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting
-// dw first, storing from registers, clusters of two tiles that share an operand (a quarter slower).
-// Next: fewer bytes from L2, by keeping dy's panel of an expert in shared memory over the tiles
-// beside each other.
+// alone or the stores alone take, each 0.7 ms, for both go through L2; adding reaches 80 to 90 % of
+// what its bytes allow. With rows as 1 / (e + 1) the short tiles, a box each 230 ns, bind.
+// Next: stores that run ahead of more boxes; fewer bytes from L2, by dy's panel of an expert kept
+// in shared memory over the tiles beside each other.
+
+#include <algorithm>
 
 #include "kernels/grouped_mlp/grouped_boxes.cuh"
+#include "kernels/grouped_mlp/grouped_weight_schedule.cuh"
 
 namespace stowage::kernels::grouped {
 namespace {
 
 /// Slots of the way out, 8 KB each, leave four or three stages to the products. Where memory binds
-/// by far, adding to few rows an expert, a whole tile in the slots is worth a stage.
+/// by far, adding to experts of few rows, a whole tile in the slots is worth a stage.
 constexpr int kFewSlots = 7, kManySlots = 12;
-constexpr std::int64_t kFewRows = 448;  // of an expert
+constexpr std::int64_t kFewRows = 448;  // of an expert on average
+
+/// Steps of a tile's products that take as long as its way out where memory binds. Groups were no
+/// gain where experts of many rows are added to.
+constexpr int kStoringSteps = 4, kAddingSteps = 4;
+
+constexpr int kZeroBytes = 2048;
+constexpr int kShareBytes = sizeof(WeightShare) + kZeroBytes;
 
 template <Way kWayOut, int kTileHeight, int kTileWidth, int kOutSlots>
-struct Weight : Operands<true, true, kTileWidth, kOutSlots * 8192, false, kTileHeight> {
+struct Weight
+    : Operands<true, true, kTileWidth, kOutSlots * 8192 + kShareBytes, false, kTileHeight> {
   static constexpr Way kWay = kWayOut;
   static constexpr int kSlots = kOutSlots;
   static constexpr int kUnread = 2;  // stores that may still read their slots
-  using Tiles = WeightTiles<kTileHeight, kTileWidth, kWayOut == Way::add>;
+  static constexpr int kWayOutSteps = kWay == Way::store     ? kStoringSteps
+                                      : kSlots == kManySlots ? kAddingSteps
+                                                             : 0;
+  using Tiles = WeightTiles<kTileHeight, kTileWidth>;
 };
 
 template <class O>
 struct WeightShared : Ring<O> {
   BoxRing<O> out;
+  WeightShare share;
+  alignas(128) unsigned char zeros[kZeroBytes];
 };
 
-/// Stages of a tile; an expert without rows has one, all zero.
-__device__ __forceinline__ int steps_of(const Tile& tile) {
-  return max(ceil_div(tile.rows, kDepth), 1);
+/// Stores zeros for the experts without rows, beside the products and as memory takes them: one
+/// thread.
+template <class O>
+__device__ __forceinline__ void store_zeros(const WeightShared<O>& shared,
+                                            const WeightParameters& p) {
+  const std::int64_t bytes = std::int64_t{4} * p.outputs * p.inputs;
+  for (int rank = shared.share.busy; rank < p.experts; ++rank) {
+    auto* dw = reinterpret_cast<unsigned char*>(p.dw) + shared.tables.first[rank] * bytes;
+    for (std::int64_t at = std::int64_t{blockIdx.x} * kZeroBytes; at < bytes;
+         at += std::int64_t{gridDim.x} * kZeroBytes) {
+      bulk_store(dw + at, shared.zeros,
+                 static_cast<std::uint32_t>(min(bytes - at, std::int64_t{kZeroBytes})));
+      bulk_commit_group();
+      bulk_wait_group_read<4>();
+    }
+  }
+  bulk_wait_group<0>();
 }
 
 template <class O>
 __device__ __forceinline__ void produce(WeightShared<O>& shared, const CUtensorMap& dy_map,
                                         const CUtensorMap& x_map, const WeightParameters& p) {
-  typename O::Tiles tiles(shared.tables, p);
+  typename O::Tiles tiles(shared.tables, shared.share, p);
   RingPosition<O::kStages> at;
   Tile tile;
   while (tiles.next(tile)) {
-    const int steps = steps_of(tile);
+    const int steps = ceil_div(tile.rows, kDepth);
     for (int k = 0; k < steps; ++k) {
       mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
       Mbarrier* full = &shared.full[at.stage];
@@ -91,12 +122,12 @@ __device__ __forceinline__ void clear_rows(unsigned char* a, unsigned char* b, i
 template <class O>
 __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
                                         const WeightParameters& p) {
-  typename O::Tiles tiles(shared.tables, p);
+  typename O::Tiles tiles(shared.tables, shared.share, p);
   Turns<O> turns(shared, group);
   BoxFiller<O> out(shared.out, group);
   Tile tile;
   while (tiles.next(tile)) {
-    const int steps = steps_of(tile);
+    const int steps = ceil_div(tile.rows, kDepth);
     if (!turns.take(steps)) {
       out.skip();
       continue;
@@ -129,13 +160,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   init_barriers(shared);
   init_box_barriers(shared.out);
-  rank_experts(shared.tables, p.offsets, p.experts);
+  if (O::kWay == Way::store && threadIdx.x < kZeroBytes / 16)
+    reinterpret_cast<uint4*>(shared.zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
+  O::Tiles::build(shared.tables, shared.share, p, O::kWayOutSteps,
+                  reinterpret_cast<BlockLoad*>(shared.a));
+  fence_proxy_async();  // of the zeros, and of what build leaves in the stages
+  __syncthreads();
   const int warp = uniform_warp_index();
   if (warp / 4 == 0) {
     setmaxnreg_dec<kProducerRegisters>();
     if (warp == 0 && elect_one()) produce<O>(shared, dy_map, x_map, p);
     if (warp == 1 && elect_one())
-      move_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, p));
+      move_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
+    if (O::kWay == Way::store && warp == 2 && elect_one()) store_zeros<O>(shared, p);
   } else {
     setmaxnreg_inc<kConsumerRegisters>();
     consume<O>(shared, warp / 4 - 1, p);
@@ -151,7 +188,7 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   static const cudaError_t raised =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (raised != cudaSuccess) return raised;
-  kernel<<<blocks, kThreads, kBytes, stream>>>(dy, x, dw, parameters);
+  kernel<<<std::min(blocks, kMaxBlocks), kThreads, kBytes, stream>>>(dy, x, dw, parameters);
   return cudaGetLastError();
 }
 
