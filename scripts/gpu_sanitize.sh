@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # gpu_sanitize.sh [FOLDER [SECONDS]]: compute-sanitizer's tools over the GPU tests of the operators,
 # with one replay of each graph, from a build made elsewhere. FOLDER is where the test programs lie
-# (build/device/ctest/bin); logs go to FOLDER/sanitizer. Each run may take SECONDS (600). Exit code 1
-# if a tool reports anything or a test fails.
+# (build/device/ctest/bin); logs go to FOLDER/sanitizer. Each run may take SECONDS (600). Exit code
+# 1 if a tool reports anything or a test fails.
 #
 # Left out is what the tools misread, or may:
 # - initcheck sees no write by the copy engine (a kernel that stores by cp.async.bulk and one that
@@ -74,8 +74,8 @@ unit() {
   done
 }
 
-for name in activation attention conv1d conv1d_queue conv_scan cross_entropy elementwise embedding \
-  grouped_linear grouped_mlp linear norm optimizer permute rope router ssd ssd_queue; do
+for name in activation attention conv1d conv1d_queue conv_scan cross_entropy elementwise \
+  embedding grouped_linear grouped_mlp linear norm optimizer permute rope router ssd ssd_queue; do
   unit "$name" >"$logs/$name.txt" &
 done
 wait
