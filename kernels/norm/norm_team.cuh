@@ -27,12 +27,6 @@ struct Team {
   /// Which pack of the row is pack p of this thread.
   __device__ static int pack(int p) { return p * kLanes + static_cast<int>(threadIdx.x) % kLanes; }
 
-  /// The team's barrier, passed once ahead of the rows: a team that gets none must have met too, or
-  /// racecheck takes the block's later barriers for none.
-  __device__ static void meet() {
-    if constexpr (kWarps > 1) hopper::named_barrier_sync(index() + 1, kLanes);
-  }
-
   /// The sum over the team in a fixed order, in all its threads. Calls alternate between two sets
   /// of slots, so one barrier of the team a call is enough.
   __device__ static float sum(float value, Slots& slots, int& turn) {

@@ -155,7 +155,6 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
     w[p] = Row::pack(p) < count ? packs(args.w)[Row::pack(p)] : uint4{};
-  Row::meet();
   for (std::int64_t row = std::int64_t{blockIdx.x} * Row::kTeams + Row::index(); row < args.rows;
        row += std::int64_t{gridDim.x} * Row::kTeams) {
     const std::int64_t at = row * args.width;
