@@ -33,8 +33,8 @@ endfunction()
 # stowage_ptxas_check(<target>): ptxas reports registers and spills of every kernel; under the
 # folders of STOWAGE_PTXAS_STRICT a spill or a serialised wgmma fails the build, under all of kernels/
 # a serialised wgmma.
-set(STOWAGE_PTXAS_STRICT kernels/activation kernels/attention kernels/conv1d kernels/cross_entropy
-  kernels/documents
+set(STOWAGE_PTXAS_STRICT kernels/activation kernels/attention kernels/conv1d kernels/conv_scan
+  kernels/cross_entropy kernels/documents
   kernels/elementwise kernels/embedding/token_lists kernels/linear kernels/norm kernels/rope
   kernels/grouped_mlp/grouped_fc kernels/grouped_mlp/grouped_rows kernels/grouped_mlp/grouped_weight
   kernels/hopper kernels/microbatch kernels/optimizer kernels/ssd

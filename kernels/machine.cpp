@@ -7,13 +7,16 @@ namespace stowage::kernels {
 namespace {
 
 Machine read_machine() {
-  int device = 0, multiprocessors = 0, major = 0;
+  int device = 0, multiprocessors = 0, major = 0, shared_bytes = 0;
+  const auto read = [&](int& value, cudaDeviceAttr attribute) {
+    return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
+  };
   if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
-          cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+      !read(multiprocessors, cudaDevAttrMultiProcessorCount) ||
+      !read(major, cudaDevAttrComputeCapabilityMajor) ||
+      !read(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return {};
-  return {multiprocessors, major == 9};
+  return {multiprocessors, shared_bytes, major == 9};
 }
 
 }  // namespace

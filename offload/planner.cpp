@@ -1,6 +1,8 @@
 #include "offload/planner.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "execution/error.hpp"
@@ -97,6 +99,16 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
   return made;
 }
 
+/// The same below what the budget leaves; nothing if no decisions get there.
+std::optional<Attempt> attempt_below(const Drafts& drafts, const PlannerOptions& options,
+                                     std::size_t limit, std::size_t budget) {
+  try {
+    return attempt(drafts, options, limit, budget);
+  } catch (const execution::Error&) {
+    return std::nullopt;
+  }
+}
+
 /// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
 /// gets that much less, and then again some of it back. The last one tried if none fits.
 Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
@@ -104,9 +116,13 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   if (budget == 0 || best.needed() <= budget) return best;
   std::size_t high = budget;  // too much, as a limit for drafts
   std::size_t low = high - std::min(high - 1, best.needed() - budget);
-  int tries = 1;
-  for (; tries < kMostTries && best.needed() > budget; ++tries) {
-    best = attempt(drafts, options, low, budget);
+  for (int tries = 1; tries < kMostTries; ++tries) {
+    std::optional<Attempt> other = attempt_below(drafts, options, low, budget);
+    if (!other) {
+      low += (high - low) / 2;
+      continue;
+    }
+    best = *std::move(other);
     if (best.needed() <= budget) break;
     high = low;
     low -= std::min(low - 1, 2 * (best.needed() - budget));
@@ -114,10 +130,10 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
     if (best.needed() > budget) break;
     const std::size_t limit = low + (high - low) / 2;
-    Attempt other = attempt(drafts, options, limit, budget);
-    const bool fits = other.needed() <= budget;
+    std::optional<Attempt> other = attempt_below(drafts, options, limit, budget);
+    const bool fits = other && other->needed() <= budget;
     (fits ? low : high) = limit;
-    if (fits && other.time_s < best.time_s) best = std::move(other);
+    if (fits && other->time_s < best.time_s) best = *std::move(other);
   }
   return best;
 }

@@ -45,6 +45,8 @@ TEST(attention_strides, refuses_what_does_not_fit) {
   refused([](StridedCase& c) { c.o.strides.row = 8; });     // rows do
   refused([](StridedCase& c) { c.v.strides.head = -16; });  // backwards
   refused([](StridedCase& c) { c.shape.length = 100; });    // 331 tokens
+  refused([](StridedCase& c) { c.shape.scale = 0; });
+  refused([](StridedCase& c) { c.shape.heads = 0; });
 }
 
 TEST(attention_strides, disjoint_heads) {

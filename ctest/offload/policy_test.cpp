@@ -326,6 +326,29 @@ TEST(policy, a_host_without_room_is_named_and_not_the_device) {
   EXPECT_EQ(Planned(options).reason("a0"), Reason::host_budget);
 }
 
+TEST(policy, in_graphs_a_refusal_speaks_of_the_budget_that_was_given) {
+  const Planned plain(manual({}));
+  const auto all = static_cast<std::int64_t>(plain.plan.bytes[1]);
+  const auto persistent = static_cast<std::int64_t>(plain.plan.bytes[0]);
+  int refused = 0;
+  for (std::int64_t budget = all; budget > 0 && refused < 3; budget -= all / 48) {
+    PlannerOptions options = automatic(budget, 1e-3);
+    options.graphs.mode = offload::GraphOptions::Mode::scopes;
+    options.graphs.scopes = {"layer"};
+    try {
+      EXPECT_LE(Planned(options).plan.bytes[1], static_cast<std::size_t>(budget));
+      EXPECT_EQ(refused, 0) << budget << " is met, and more was not";
+    } catch (const Error& error) {
+      ++refused;
+      const std::string what = error.what();
+      EXPECT_TRUE(what.find(std::to_string(budget)) != std::string::npos ||
+                  what.find(std::to_string(budget - persistent)) != std::string::npos)
+          << budget << ": " << what;
+    }
+  }
+  EXPECT_EQ(refused, 3);
+}
+
 TEST(policy, a_budget_that_cannot_be_met_says_what_is_missing_and_what_is_left) {
   try {
     Planned planned(automatic(2 * kMiB, 1e-3));

@@ -26,6 +26,8 @@ class Checks {
       : operands_(operands), shape_(shape), storage_(storage) {
     operands.require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
                      "heads is not a multiple of kv_heads");
+    operands.require(shape.heads > 0 && shape.head_dim > 0, "no heads, or none of their columns");
+    operands.require(shape.scale > 0, "scale is not positive");
     operands.rank(lse, "lse", 2);
     tokens_ = lse.extent(1);
     operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, tokens_});

@@ -16,7 +16,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  ///< K
   std::int64_t head_dim = 0;  ///< P
   bool causal = true;         ///< token i of a document sees its tokens 0 .. i, else all of them
-  double scale = 0;           ///< multiplies q k^T, usually 1 / sqrt(P)
+  double scale = 0;           ///< > 0, multiplies q k^T, usually 1 / sqrt(P)
   /// Unmasked query-key pairs that a batch may have, as far as is known; 0: one document of all
   /// tokens. Plans room and order on a GPU; only the last bits of dq may depend on it.
   std::int64_t pairs = 0;
@@ -46,7 +46,8 @@ struct AttentionHeads {
 /// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
 /// document of each token, non-decreasing, C for the tail, which is a document of its own.
 /// Scores and softmax in the accumulation dtype. On a GPU: bf16 or fp32, P up to 256; bf16 with P =
-/// 64 or 128, first elements and strides at multiples of 8, runs on tensor cores.
+/// 64 or 128, first elements and strides at multiples of 8, runs on Hopper's tensor cores. All rows
+/// must be finite, those of the tail too.
 void attention_forward(execution::Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const execution::View& cu_seqlens,
                        const execution::View& seq_idx, const execution::View& o,

@@ -22,6 +22,8 @@ void check_layout(const AttentionLayout& s) {
   STOWAGE_ASSERT(s.tokens > 0 && s.tokens < (std::int64_t{1} << 30), "attention over {} tokens",
                  s.tokens);
   STOWAGE_ASSERT(s.storage != execution::Dtype::fp64, "attention in fp64 is for the host");
+  STOWAGE_ASSERT(s.heads > 0 && s.scale > 0, "attention with {} heads and scale {}", s.heads,
+                 s.scale);
   STOWAGE_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0,
                  "{} query heads do not share {} key-value heads", s.heads, s.kv_heads);
   STOWAGE_ASSERT(s.head_dim > 0 && s.head_dim <= 256, "head dimension {} is not up to 256",

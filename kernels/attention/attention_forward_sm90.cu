@@ -2,8 +2,9 @@
 // equal documents, grouped-query, causal or full.
 //
 // Layout: q, k, v, o (tokens, heads, P) bf16 with any strides; lse (H, tokens) fp32.
-// Numerics: products in fp32, softmax in fp32 with the running maximum, P rounded to bf16 for the
-// second product. Cost: 4 P flops for every visible pair. Deterministic: a tile has one owner.
+// Numerics: products in fp32, softmax in fp32 relative to a reference that follows the running
+// maximum within 2^8 (attention_softmax.cuh), P rounded to bf16 for the second product. Cost: 4 P
+// flops for every visible pair. Deterministic: a tile has one owner.
 // Design (FlashAttention-3, arXiv 2407.08608; written from the paper): one producer warp feeds Q
 // tiles and rings of K and V tiles by the bulk tensor copy engine; 2 or 3 consumer warpgroups own
 // 64 query rows each. A consumer issues S(j) = Q K^T and O += P(j+1) V together and does the

@@ -23,7 +23,7 @@ using execution::View;
 namespace {
 
 // The scan's gradient of a tile is written by who alone read that tile, after it did: on the host,
-// and by the tensor-core kernels, but not by the simple ones.
+// by the tensor-core kernels, and by the simple ones that replace them on other GPUs.
 bool in_place(const SsdShape& shape, Dtype storage) {
   return storage == Dtype::fp64 || (storage == Dtype::bf16 && shape.head_dim % 64 == 0 &&
                                     (shape.state == 64 || shape.state == 128));

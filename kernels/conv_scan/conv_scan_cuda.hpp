@@ -26,7 +26,7 @@ struct ConvScanCudaBackward {
   void* convolved = nullptr;      ///< scratch (n, C) bf16: xbc, then its gradient in its place
 };
 
-/// Whether the tensor-core kernels serve this shape.
+/// Whether the tensor-core kernels serve this shape on this machine.
 bool conv_scan_cuda_serves(const SsdCudaShape& shape);
 
 /// ssd_cuda_forward of silu(conv1d(xbc)), conditions as there. The convolution is made once, in the

@@ -65,9 +65,9 @@ ssd::SimpleScan simple_scan(const SsdShape& shape, const SsdInputs<S>& inputs, v
   const std::int64_t shared_bytes =
       ssd::simple_shared_bytes(static_cast<int>(shape.head_dim), static_cast<int>(shape.state));
   STOWAGE_ASSERT(inputs.x.rows < kMostTokens, "ssd: {} tokens", inputs.x.rows);
-  STOWAGE_ASSERT(shared_bytes <= ssd::kSimpleSharedLimit,
+  STOWAGE_ASSERT(shared_bytes <= machine().shared_bytes,
                  "ssd: head_dim {} and state {} need {} bytes of shared memory, of {}",
-                 shape.head_dim, shape.state, shared_bytes, ssd::kSimpleSharedLimit);
+                 shape.head_dim, shape.state, shared_bytes, machine().shared_bytes);
   ssd::SimpleScan scan = simple_scan(shape, inputs.x.rows, dtype_of<S>());
   scan.x = simple_matrix(inputs.x);
   scan.dt = simple_matrix(inputs.dt);

@@ -54,9 +54,8 @@ struct SimpleGradients {
 std::int64_t simple_forward_floats(const SimpleScan& scan);
 std::int64_t simple_backward_floats(const SimpleScan& scan);
 
-/// Shared memory of the larger kernel: above 227 KiB the shape is not served.
+/// Shared memory of the larger kernel: a shape that needs more than a block may have is not served.
 std::int64_t simple_shared_bytes(int head_dim, int state);
-inline constexpr std::int64_t kSimpleSharedLimit = 232448;
 
 cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleResults& results,
                                   cudaStream_t stream);
