@@ -43,11 +43,17 @@ class Checks {
             shape_.head_dim};
   }
 
-  void documents(const View& cu_seqlens, const View& seq_idx) const {
-    if (shape_.length > 0) return;
+  /// What both directions read. Gives the documents, where their number is not that of sequences.
+  std::int64_t inputs(const AttentionHeads& q, const AttentionHeads& k, const AttentionHeads& v,
+                      const View& cu_seqlens, const View& seq_idx) const {
+    read(q, "q", shape_.heads);
+    read(k, "k", shape_.kv_heads);
+    read(v, "v", shape_.kv_heads);
+    if (shape_.length > 0) return 0;
     operands_.rank(cu_seqlens, "cu_seqlens", 1);
     operands_.check(cu_seqlens, "cu_seqlens", Dtype::int32, {cu_seqlens.extent(0)});
     operands_.check(seq_idx, "seq_idx", Dtype::int32, {tokens_});
+    return cu_seqlens.extent(0) - 1;
   }
 
   void read(const AttentionHeads& m, std::string_view name, std::int64_t heads) const {
@@ -174,18 +180,19 @@ void launch_backward(const Operand&...) {
 }
 #endif
 
-// All of a (n, H*P) tensor.
-AttentionHeads whole(const View& view, const AttentionShape& shape) {
-  return AttentionHeads::of(all_columns(view), shape.head_dim);
-}
-
 // What the form with columns promises beyond the general one: as many rows as tokens, in columns
-// that exist.
-void check_columns(const Operands& operands, const AttentionShape& shape, Dtype storage,
-                   std::int64_t n, const Columns& q, const Columns& k, const Columns& v) {
+// that exist. Gives the dtype of all of them.
+Dtype check_columns(const Operands& operands, const AttentionShape& shape, const Columns& q,
+                    const Columns& k, const Columns& v, const View& o, const View& lse) {
+  const Dtype storage = operands.storage(o, "o");
+  operands.rank(q.view, "q", 2);
+  const std::int64_t n = q.rows();
   operands.check(q, "q", storage, n, shape.heads * shape.head_dim);
   operands.check(k, "k", storage, n, shape.kv_heads * shape.head_dim);
   operands.check(v, "v", storage, n, shape.kv_heads * shape.head_dim);
+  operands.check(o, "o", storage, {n, shape.heads * shape.head_dim});
+  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
+  return storage;
 }
 
 }  // namespace
@@ -197,12 +204,9 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Attentio
   const Operands operands("attention_forward");
   const Dtype storage = operands.storage(o.view, "o");
   const Checks checks(operands, shape, storage, lse);
-  checks.documents(cu_seqlens, seq_idx);
-  checks.read(q, "q", shape.heads);
-  checks.read(k, "k", shape.kv_heads);
-  checks.read(v, "v", shape.kv_heads);
+  const std::int64_t documents = checks.inputs(q, k, v, cu_seqlens, seq_idx);
   checks.written(o, "o", shape.heads);
-  const std::int64_t n = checks.tokens(), documents = cu_seqlens ? cu_seqlens.extent(0) - 1 : 0;
+  const std::int64_t n = checks.tokens();
   operands.workspace(workspace, attention_forward_workspace_bytes(shape, n, documents, storage));
   const auto heads = [&](const AttentionHeads& m, std::int64_t count) {
     return HeadsAddress(m, checks.extents(count));
@@ -225,15 +229,12 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Attentio
 void attention_forward(Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const View& cu_seqlens,
                        const View& seq_idx, const View& o, const View& lse, const View& workspace) {
-  const Operands operands("attention_forward");
-  const Dtype storage = operands.storage(o, "o");
-  operands.rank(q.view, "q", 2);
-  const std::int64_t n = q.rows(), p = shape.head_dim;
-  check_columns(operands, shape, storage, n, q, k, v);
-  operands.check(o, "o", storage, {n, shape.heads * p});
-  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
-  attention_forward(queue, shape, AttentionHeads::of(q, p), AttentionHeads::of(k, p),
-                    AttentionHeads::of(v, p), cu_seqlens, seq_idx, whole(o, shape), lse, workspace);
+  check_columns(Operands("attention_forward"), shape, q, k, v, o, lse);
+  const auto of = [&](const Columns& columns) {
+    return AttentionHeads::of(columns, shape.head_dim);
+  };
+  attention_forward(queue, shape, of(q), of(k), of(v), cu_seqlens, seq_idx, of(all_columns(o)), lse,
+                    workspace);
 }
 
 void attention_backward(Queue& queue, const AttentionShape& shape, const AttentionHeads& d_o,
@@ -244,16 +245,13 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const Attenti
   const Operands operands("attention_backward");
   const Dtype storage = operands.storage(o.view, "o");
   const Checks checks(operands, shape, storage, lse);
-  checks.documents(cu_seqlens, seq_idx);
+  const std::int64_t documents = checks.inputs(q, k, v, cu_seqlens, seq_idx);
   checks.read(d_o, "d_o", shape.heads);
-  checks.read(q, "q", shape.heads);
-  checks.read(k, "k", shape.kv_heads);
-  checks.read(v, "v", shape.kv_heads);
   checks.read(o, "o", shape.heads);
   checks.written(dq, "dq", shape.heads);
   checks.written(dk, "dk", shape.kv_heads);
   checks.written(dv, "dv", shape.kv_heads);
-  const std::int64_t n = checks.tokens(), documents = cu_seqlens ? cu_seqlens.extent(0) - 1 : 0;
+  const std::int64_t n = checks.tokens();
   operands.workspace(workspace, attention_backward_workspace_bytes(shape, n, documents, storage));
   const auto heads = [&](const AttentionHeads& m) {
     return HeadsAddress(m, checks.extents(shape.heads));
@@ -284,19 +282,16 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const View& d
                         const Columns& dq, const Columns& dk, const Columns& dv,
                         const View& workspace) {
   const Operands operands("attention_backward");
-  const Dtype storage = operands.storage(o, "o");
-  operands.rank(q.view, "q", 2);
-  const std::int64_t n = q.rows(), p = shape.head_dim;
-  check_columns(operands, shape, storage, n, q, k, v);
-  operands.check(o, "o", storage, {n, shape.heads * p});
-  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
+  const Dtype storage = check_columns(operands, shape, q, k, v, o, lse);
   operands.same(d_o, "d_o", o);
-  operands.check(dq, "dq", storage, n, q.count);
-  operands.check(dk, "dk", storage, n, k.count);
-  operands.check(dv, "dv", storage, n, v.count);
-  const auto of = [p](const Columns& columns) { return AttentionHeads::of(columns, p); };
-  attention_backward(queue, shape, whole(d_o, shape), of(q), of(k), of(v), whole(o, shape), lse,
-                     cu_seqlens, seq_idx, of(dq), of(dk), of(dv), workspace);
+  operands.check(dq, "dq", storage, q.rows(), q.count);
+  operands.check(dk, "dk", storage, q.rows(), k.count);
+  operands.check(dv, "dv", storage, q.rows(), v.count);
+  const auto of = [&](const Columns& columns) {
+    return AttentionHeads::of(columns, shape.head_dim);
+  };
+  attention_backward(queue, shape, of(all_columns(d_o)), of(q), of(k), of(v), of(all_columns(o)),
+                     lse, cu_seqlens, seq_idx, of(dq), of(dk), of(dv), workspace);
 }
 
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,

@@ -14,6 +14,7 @@
 
 #include "kernels/access.cuh"
 #include "kernels/embedding/embedding_launch.hpp"
+#include "kernels/embedding/embedding_slice.cuh"
 #include "kernels/embedding/token_lists.cuh"
 #include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"
@@ -24,9 +25,6 @@ namespace {
 using execution::Bf16;
 using hopper::griddepcontrol_wait;
 
-constexpr int kThreads = 256;
-constexpr int kWarpSize = 32;
-constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kLoads = 4;      // of a lane from a row, all in flight
 constexpr int kLongLoads = 1;  // for long lists, of which kLongRows rows are in flight
 constexpr int kLongRows = 8;
@@ -56,20 +54,6 @@ struct Piece {
 #pragma unroll
       for (int k = 0; k < kSize; ++k) sum[k] += values[k];
     }
-  }
-};
-
-// The part of a row that a warp makes: kCount pieces of each lane.
-template <class P, int kCount>
-struct Slice {
-  static constexpr int kElements = kWarpSize * kCount * P::kSize;
-
-  __device__ static int column(int slice, int p) {
-    return slice * kElements +
-           (p * kWarpSize + static_cast<int>(threadIdx.x) % kWarpSize) * P::kSize;
-  }
-  static int count_in(std::int64_t width) {
-    return static_cast<int>((width + kElements - 1) / kElements);
   }
 };
 

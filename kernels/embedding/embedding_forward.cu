@@ -3,6 +3,7 @@
 
 #include "kernels/access.cuh"
 #include "kernels/embedding/embedding_launch.hpp"
+#include "kernels/embedding/embedding_slice.cuh"
 
 namespace stowage::kernels::embedding {
 namespace {
@@ -10,29 +11,12 @@ namespace {
 using device::Access;
 using execution::Bf16;
 
-constexpr int kThreads = 256;
-constexpr int kWarpSize = 32;
-constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kPacks = 4;  // accesses of a lane to a row, all in flight
-
-// The part of a row that a warp copies.
-template <class Data>
-struct Slice {
-  static constexpr int kElements = kWarpSize * kPacks * Data::kSize;
-
-  __device__ static int column(int slice, int p) {
-    return slice * kElements +
-           (p * kWarpSize + static_cast<int>(threadIdx.x) % kWarpSize) * Data::kSize;
-  }
-  static int count_in(std::int64_t width) {
-    return static_cast<int>((width + kElements - 1) / kElements);
-  }
-};
 
 template <class S, bool kPacked>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const Forward<S> args, int slices) {
   using Data = Access<S, kPacked>;
-  using Part = Slice<Data>;
+  using Part = Slice<Data, kPacks>;
   const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const std::int64_t t = warp / slices;
   const int slice = static_cast<int>(warp % slices);
@@ -54,8 +38,8 @@ template <class S>
 int launch(const Forward<S>& args, void* handle) {
   if (args.tokens == 0 || args.width == 0) return cudaSuccess;
   const bool packed = device::whole_packs<S>({args.width}, {args.table, args.x});
-  const int slices = packed ? Slice<Access<S, true>>::count_in(args.width)
-                            : Slice<Access<S, false>>::count_in(args.width);
+  const int slices = packed ? Slice<Access<S, true>, kPacks>::count_in(args.width)
+                            : Slice<Access<S, false>, kPacks>::count_in(args.width);
   const auto blocks = static_cast<unsigned>((args.tokens * slices + kWarps - 1) / kWarps);
   const auto kernel = packed ? forward_kernel<S, true> : forward_kernel<S, false>;
   kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(handle)>>>(args, slices);

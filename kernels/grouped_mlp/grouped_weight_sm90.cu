@@ -29,9 +29,8 @@ namespace {
 constexpr int kFewSlots = 7, kManySlots = 12;
 constexpr std::int64_t kFewRows = 448;  // of an expert on average
 
-/// Steps of a tile's products that take as long as its way out where memory binds. Groups were no
-/// gain where experts of many rows are added to.
-constexpr int kStoringSteps = 4, kAddingSteps = 4;
+/// Steps of a tile's products that take as long as its way out where memory binds.
+constexpr int kWayOutSteps = 4;
 
 constexpr int kZeroBytes = 2048;
 constexpr int kShareBytes = sizeof(WeightShare) + kZeroBytes;
@@ -42,9 +41,8 @@ struct Weight
   static constexpr Way kWay = kWayOut;
   static constexpr int kSlots = kOutSlots;
   static constexpr int kUnread = 2;  // stores that may still read their slots
-  static constexpr int kWayOutSteps = kWay == Way::store     ? kStoringSteps
-                                      : kSlots == kManySlots ? kAddingSteps
-                                                             : 0;
+  /// Groups were no gain where experts of many rows are added to.
+  static constexpr int kGroupSteps = kWay == Way::store || kSlots == kManySlots ? kWayOutSteps : 0;
   using Tiles = WeightTiles<kTileHeight, kTileWidth>;
 };
 
@@ -162,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   init_box_barriers(shared.out);
   if (O::kWay == Way::store && threadIdx.x < kZeroBytes / 16)
     reinterpret_cast<uint4*>(shared.zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
-  O::Tiles::build(shared.tables, shared.share, p, O::kWayOutSteps,
+  O::Tiles::build(shared.tables, shared.share, p, O::kGroupSteps,
                   reinterpret_cast<BlockLoad*>(shared.a));
   fence_proxy_async();  // of the zeros, and of what build leaves in the stages
   __syncthreads();

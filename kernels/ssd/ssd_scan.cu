@@ -229,10 +229,12 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
 #pragma unroll
   for (float& value : s) value *= decay;
   const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
+  constexpr int kOnce = kChunk / kKStep / 2;  // 16 tokens at a time of the first half
+  static_assert(kOnce == 2);
 #pragma unroll 1
-  for (int step = 0; step < 6; ++step) {
-    const int k = step < 2 ? step : 1 + step / 2;
-    const bool rest = step > 2 && step % 2 != 0;
+  for (int step = 0; step < 3 * kOnce; ++step) {
+    const int k = step < kOnce ? step : 1 + step / 2;
+    const bool rest = step > kOnce && step % 2 != 0;
     std::uint32_t a[4];
     load_transposed_half(a, rest, shared_address(x), factors + kRowWeight * kChunk, k, at);
     wgmma_fence();
