@@ -87,11 +87,11 @@ class BackwardWeight final : public ProductCase {
     kernels::grouped_linear_backward_weight(queue, y, x, offsets, w, accumulate_);
   }
 
-  // Rows of dw of experts that have rows. A tensor core adds 16 products a step and truncates, half
-  // a last place toward zero on average: that is a bias, which adds up over the steps. The partial
-  // sums grow as the square root of the rows, to 2/3 of the last one on average, and half a last
-  // place is 0.72 of epsilon of a sum on average: 0.5 epsilon for each step, and a few roundings
-  // where parts are added.
+  // Rows of dw of experts that have rows. A tensor core adds 16 products a step and truncates (Fasi
+  // et al., PeerJ CS 7:e330, 2021), half a last place toward zero on average: that is a bias, which
+  // adds up over the steps. The partial sums grow as the square root of the rows, to 2/3 of the
+  // last one on average, and half a last place is 0.72 of epsilon of a sum on average: 0.5 epsilon
+  // for each step, and a few roundings where parts are added.
   std::vector<Agreement> check(const std::string& implementation) override {
     if (accumulate_) return {};
     if (sampled_.empty()) sample();
