@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# gpu_sanitize.sh [FOLDER [SECONDS]]: compute-sanitizer's tools over the GPU tests of the operators,
-# with one replay of each graph, from a build made elsewhere. FOLDER is where the test programs lie
-# (build/device/ctest/bin); logs go to FOLDER/sanitizer. Each run may take SECONDS (600). Exit code
-# 1 if a tool reports anything or a test fails.
+# gpu_sanitize.sh [OPTION...]: compute-sanitizer's tools over the GPU tests of the operators, with
+# one replay of each graph, from a build made elsewhere. Exit code 1 if a tool reports anything, a
+# test fails or a run is left out.
 #
-# Left out is what the tools misread, or may:
+#   --bin FOLDER    where the test programs lie (build/device/ctest/bin)
+#   --logs FOLDER   where logs go, one a run (FOLDER of --bin/sanitizer)
+#   --only REGEX    the runs whose names, TOOL.UNIT, match
+#   --jobs N        runs beside each other (the cores; each needs one, and 2 GiB of the GPU)
+#   --each S        seconds that one run may take (300)
+#   --seconds S     end all after S seconds (600)
+#   --list          print the runs
+#
+# Operators whose tests take long are run test by test. Left out is what the tools misread, or may:
 # - initcheck sees no write by the copy engine (a kernel that stores by cp.async.bulk and one that
 #   reads it suffice), and that is how the library's products store: its own kernel that adds split
 #   sums, softmax over its logits and `join_kernel` read "uninitialised" memory.
@@ -19,13 +26,35 @@
 #   it does not follow such a chain is not proved.
 # - attention's tests write all of its memory first: initcheck would learn nothing.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-folder=${1:-build/device/ctest/bin} seconds=${2:-600}
-command -v compute-sanitizer >/dev/null || { echo "error: no compute-sanitizer" >&2; exit 3; }
-[ -d "$folder" ] || { echo "error: no test programs in $folder" >&2; exit 3; }
-logs=$folder/sanitizer
-mkdir -p "$logs"
+usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+die() { echo "error: $*" >&2; exit "${code:-2}"; }
+
+bin=$source/build/device/ctest/bin logs='' only=. jobs=$(nproc) each=300 seconds=600 list=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage && exit 0 ;;
+    --bin) bin=$2 && shift ;;
+    --logs) logs=$2 && shift ;;
+    --only) only=$2 && shift ;;
+    --jobs) jobs=$2 && shift ;;
+    --each) each=$2 && shift ;;
+    --seconds) seconds=$2 && shift ;;
+    --list) list=1 ;;
+    *) die "unknown option $1; --help lists them" ;;
+  esac
+  shift
+done
+[ -d "$bin" ] || code=3 die "no test programs in $bin"
+[ "$list" -eq 1 ] || command -v compute-sanitizer >/dev/null || code=3 die "no compute-sanitizer"
+logs=${logs:-$bin/sanitizer}
+export STOWAGE_TEST_REPLAYS=1 OMP_NUM_THREADS=1
+
+tools=(racecheck memcheck synccheck initcheck)
+# What takes longest comes first.
+units=(attention ssd conv_scan grouped_linear grouped_mlp ssd_queue norm router cross_entropy
+  activation conv1d conv1d_queue elementwise embedding hopper linear optimizer permute rope)
 
 # options TOOL UNIT: what a run is limited to; nothing: it is left out.
 options() {
@@ -38,8 +67,6 @@ options() {
     *) echo "--kernel-name kernel_substring=stowage" ;;
   esac
 }
-export STOWAGE_TEST_REPLAYS=1
-bad=0 runs=0
 
 # filter UNIT: the tests of a unit; long batches and lists are left out, and what takes minutes.
 filter() {
@@ -53,39 +80,93 @@ filter() {
   esac
 }
 
-# check TOOL UNIT [OPTION...]: one run.
-check() {
-  local name=$1.$2 tool=$1 program=$folder/test_kernels_$2_gpu filter
-  filter=$(filter "$2")
-  shift 2
-  timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
-    "$program" "--gtest_filter=$filter" >"$logs/$name.log" 2>&1 </dev/null || return
-  grep -aq '\[  PASSED  \] [1-9]' "$logs/$name.log"  # a filter that names no test is no clean run
+program() { echo "$bin/test_kernels_$1_gpu"; }
+
+# filters UNIT: one line for each run of a tool.
+filters() {
+  case $1 in
+    attention | ssd | conv_scan | grouped_* | ssd_queue | norm | router)
+      "$(program "$1")" --gtest_list_tests "--gtest_filter=$(filter "$1")" |
+        awk '/^[^ ]/ {suite = $1} /^  / && suite ~ /\.$/ {print suite $1}' ;;
+    *) filter "$1" ;;
+  esac
 }
 
-# A unit's tools run one after another, the units beside each other.
-unit() {
-  local tool rc limits
-  for tool in memcheck racecheck synccheck initcheck; do
-    read -ra limits <<<"$(options "$tool" "$1")"
-    [ "${#limits[@]}" -gt 0 ] || continue
-    rc=0
-    check "$tool" "$1" "${limits[@]}" || rc=$?
-    echo "$1 $tool: code $rc; $(grep -a 'SUMMARY' "$logs/$tool.$1.log" | tail -n 1)"
+# Each run leaves TOOL UNIT CODE SECONDS LOG TESTS in a file; the code is 124 when its time is over,
+# 125 when it was never begun, 77 when no test ran.
+run() {
+  local tool=$1 unit=$2 tests=$3 log=$4 start=$SECONDS limits rc=0
+  read -ra limits <<<"$(options "$tool" "$unit")"
+  local left=$((seconds - SECONDS))
+  if [ "$left" -le 0 ]; then
+    rc=125
+  else
+    timeout -k 5 "$((left < each ? left : each))" compute-sanitizer --tool "$tool" \
+      --error-exitcode 9 --print-limit 20 "${limits[@]}" "$(program "$unit")" \
+      "--gtest_filter=$tests" >"$log" 2>&1 </dev/null || rc=$?
+    # a filter that names no test, or a test that is skipped, is no clean run
+    [ "$rc" -ne 0 ] || grep -aq '\[  PASSED  \] [1-9]' "$log" || rc=77
+  fi
+  echo "$tool $unit $rc $((SECONDS - start)) ${log##*/} $tests" >"${log%.log}.result"
+}
+
+# table: a row for each unit with the state of each tool and its seconds, summed over its runs.
+table() {
+  cat "$logs"/*.result | awk -v units="${units[*]}" -v tools="${tools[*]}" '
+    { key = $2 " " $1; time[key] += $4
+      bad = $3 == 0 ? 0 : $3 == 125 ? 1 : $3 == 77 ? 2 : $3 == 124 ? 3 : $3 == 9 ? 5 : 4
+      if (!(key in worst) || bad > worst[key]) worst[key] = bad }
+    END {
+      split("left skipped time failed reports", name, " "); name[0] = "clean"
+      n = split(units, unit, " "); m = split(tools, tool, " ")
+      printf "%-16s", "unit"
+      for (j = 1; j <= m; ++j) printf "%-16s", tool[j]
+      printf "\n"
+      for (i = 1; i <= n; ++i) {
+        line = ""; any = 0
+        for (j = 1; j <= m; ++j) {
+          key = unit[i] " " tool[j]
+          cell = key in worst ? name[worst[key]] " " time[key] " s" : "-"
+          any += key in worst
+          line = line sprintf("%-16s", cell)
+        }
+        if (any) printf "%-16s%s\n", unit[i], line
+      }
+    }'
+}
+
+runs=()
+for unit in "${units[@]}"; do
+  names=''
+  for tool in "${tools[@]}"; do
+    [[ $tool.$unit =~ $only && -n $(options "$tool" "$unit") ]] || continue
+    [ -n "$names" ] || names=$(filters "$unit")
+    while read -r tests; do runs+=("$tool $unit $tests"); done <<<"$names"
   done
-}
+done
+[ "${#runs[@]}" -gt 0 ] || die "no run is named $only"
+if [ "$list" -eq 1 ]; then
+  printf '%s\n' "${runs[@]}"
+  exit 0
+fi
 
-for name in activation attention conv1d conv1d_queue conv_scan cross_entropy elementwise \
-  embedding grouped_linear grouped_mlp linear norm optimizer permute rope router ssd ssd_queue; do
-  unit "$name" >"$logs/$name.txt" &
+mkdir -p "$logs"
+rm -f "$logs"/*.log "$logs"/*.result
+number=0
+for line in "${runs[@]}"; do
+  read -r tool unit tests <<<"$line"
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+  number=$((number + 1))
+  run "$tool" "$unit" "$tests" "$logs/$tool.$unit.$number.log" &
 done
 wait
-for list in "$logs"/*.txt; do
-  while read -r line; do
-    echo "$line"
-    runs=$((runs + 1))
-    [[ $line == *": code 0;"* ]] || bad=$((bad + 1))
-  done <"$list"
-done
-echo "$runs runs, $bad not clean"
+
+table
+bad=0
+while read -r tool unit rc _ log tests; do
+  [ "$rc" -ne 0 ] || continue
+  bad=$((bad + 1))
+  echo "$tool $unit $tests: code $rc; $log; $(grep -as 'SUMMARY' "$logs/$log" | tail -n 1)"
+done < <(cat "$logs"/*.result)
+echo "${#runs[@]} runs, $bad not clean, $SECONDS s"
 [ "$bad" -eq 0 ]
