@@ -7,19 +7,26 @@ namespace stowage::kernels {
 namespace {
 
 Machine read_machine() {
-  int device = 0, multiprocessors = 0, major = 0, shared_bytes = 0;
+  int device = 0, multiprocessors = 0, major = 0, minor = 0, shared_bytes = 0;
   const auto read = [&](int& value, cudaDeviceAttr attribute) {
     return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
   };
   if (cudaGetDevice(&device) != cudaSuccess ||
       !read(multiprocessors, cudaDevAttrMultiProcessorCount) ||
       !read(major, cudaDevAttrComputeCapabilityMajor) ||
+      !read(minor, cudaDevAttrComputeCapabilityMinor) ||
       !read(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return {};
-  return {multiprocessors, shared_bytes, major == 9};
+  return {multiprocessors, shared_bytes, 10 * major + minor};
 }
 
 }  // namespace
+
+std::string Machine::no_wgmma() const {
+  if (wgmma()) return {};
+  return "needs compute capability 9.0: this GPU has " + std::to_string(capability / 10) + "." +
+         std::to_string(capability % 10);
+}
 
 const Machine& machine() {
   static const Machine found = read_machine();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace stowage::kernels {
 
@@ -8,10 +9,15 @@ namespace stowage::kernels {
 struct Machine {
   int multiprocessors = 0;
   std::int64_t shared_bytes = 232448;  ///< of shared memory that a block may ask for
-  bool wgmma = true;                   ///< compute capability 9.x: the files for sm_90a run here
+  int capability = 90;                 ///< compute capability, ten times: 9.0 is 90
+
+  /// Whether the files for sm_90a run here.
+  bool wgmma() const { return capability == 90; }
+  /// Why they do not, for whom nothing else serves; empty if they do.
+  std::string no_wgmma() const;
 };
 
-/// Without a GPU no multiprocessors and `wgmma`: a plan that is made there is one for Hopper.
+/// Without a GPU no multiprocessors, and wgmma(): a plan that is made there is one for Hopper.
 const Machine& machine();
 
 }  // namespace stowage::kernels

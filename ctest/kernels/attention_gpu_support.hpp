@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ctest/kernels/need_gpu.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
 #include "execution/cuda_backend.hpp"
@@ -67,14 +68,6 @@ class DeviceArray {
   void* address_ = nullptr;
 };
 
-inline bool no_gpu() {
-  int devices = 0;
-  return cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
-}
-
-#define STOWAGE_NEED_GPU() \
-  if (no_gpu()) GTEST_SKIP() << "no GPU"
-
 struct AttentionCase {
   AttentionShape shape;
   Packed packed;
@@ -92,6 +85,24 @@ struct AttentionCase {
 inline AttentionShape attention_shape(std::int64_t heads, std::int64_t kv_heads,
                                       std::int64_t head_dim, bool causal = true) {
   return {heads, kv_heads, head_dim, causal, 1 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+/// The layout of a case, as the queue form makes it.
+inline AttentionLayout layout_of(const AttentionCase& c) {
+  AttentionLayout layout;
+  layout.storage = c.storage;
+  layout.tokens = c.packed.tokens;
+  layout.heads = static_cast<int>(c.shape.heads);
+  layout.kv_heads = static_cast<int>(c.shape.kv_heads);
+  layout.head_dim = static_cast<int>(c.shape.head_dim);
+  layout.causal = c.shape.causal;
+  layout.scale = static_cast<float>(c.shape.scale);
+  layout.documents = static_cast<int>(c.documents());
+  layout.pairs = c.shape.pairs;
+  layout.q = layout.k = layout.v = layout.dq = layout.dk =
+      layout.dv = {c.width(), c.shape.head_dim};
+  layout.o = layout.d_o = {c.q(), c.shape.head_dim};
+  return layout;
 }
 
 /// o, lse, and dq | dk | dv as they lie in one tensor.
@@ -172,18 +183,7 @@ class DeviceAttention {
   /// Both by the launchers, for a layout that the queue form does not make: `change` edits it.
   template <class Change>
   void launch(Queue& queue, Change&& change) {
-    AttentionLayout layout;
-    layout.storage = c_.storage;
-    layout.tokens = n_;
-    layout.heads = static_cast<int>(c_.shape.heads);
-    layout.kv_heads = static_cast<int>(c_.shape.kv_heads);
-    layout.head_dim = static_cast<int>(c_.shape.head_dim);
-    layout.causal = c_.shape.causal;
-    layout.scale = static_cast<float>(c_.shape.scale);
-    layout.documents = static_cast<int>(c_.documents());
-    layout.q = layout.k = layout.v = layout.dq = layout.dk =
-        layout.dv = {c_.width(), c_.shape.head_dim};
-    layout.o = layout.d_o = {c_.q(), c_.shape.head_dim};
+    AttentionLayout layout = layout_of(c_);
     change(layout);
     ASSERT_LE(attention_backward_cuda_workspace_bytes(layout), room_.bytes());
     const auto* qkv = qkv_.as<execution::Bf16>();

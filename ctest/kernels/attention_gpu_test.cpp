@@ -85,7 +85,7 @@ TEST(attention_gpu, many_documents) {
 
 TEST(attention_gpu, room_for_some_documents) {
   // With fewer pairs expected than there are, the longest documents are computed twice.
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   Random random;
   for (const std::int64_t p : {64, 128})
     for (const bool causal : {true, false}) {
@@ -156,7 +156,7 @@ TEST(attention_gpu, strides_that_the_copy_engine_does_not_take) {
 }
 
 TEST(attention_gpu, equal_lengths) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   Random random;
   for (const std::int64_t p : {64, 128})
     for (const std::int64_t limit : {0, 1 << 26})  // recomputed, kept
@@ -169,7 +169,7 @@ TEST(attention_gpu, equal_lengths) {
 }
 
 TEST(attention_gpu, some_heads_at_a_time) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   Random random;
   constexpr std::int64_t kDocuments = 260, kLength = 128;  // 260 tiles of keys for each head
   for (const std::int64_t p : {64, 128})
@@ -187,7 +187,7 @@ TEST(attention_gpu, some_heads_at_a_time) {
 }
 
 TEST(attention_gpu, no_room_for_packed_documents) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   Random random;
   for (const std::int64_t p : {64, 128})
     check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)},

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctest/kernels/need_gpu.hpp"
 #include "ctest/kernels/support.hpp"
 #include "execution/cuda_backend.hpp"
 
@@ -16,14 +17,7 @@
 /// backend that runs work, again, and from a captured graph.
 namespace stowage::kernels::test {
 
-inline bool has_gpu() {
-  int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
-}
-
-/// Skips the test on a machine without a GPU.
-#define STOWAGE_NEED_GPU_BACKEND() \
-  if (!has_gpu()) GTEST_SKIP() << "no GPU"
+#define STOWAGE_NEED_GPU_BACKEND() STOWAGE_NEED_GPU()
 
 /// A copy of an Array in device memory, poisoned where the Array is.
 class DeviceArray {

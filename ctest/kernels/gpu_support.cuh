@@ -9,17 +9,10 @@
 #include <random>
 #include <vector>
 
+#include "ctest/kernels/need_gpu.hpp"
+
 /// What device tests share: owned device memory, random bf16, relative errors.
 namespace stowage::test {
-
-/// Skips the test on a machine without a GPU.
-#define STOWAGE_NEED_GPU()                                             \
-  do {                                                                 \
-    int devices = 0;                                                   \
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) { \
-      GTEST_SKIP() << "no GPU";                                        \
-    }                                                                  \
-  } while (false)
 
 /// Device memory of one type, freed at the end. Fresh memory is filled with a byte: 0xFF is NaN.
 template <class T>

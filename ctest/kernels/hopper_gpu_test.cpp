@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ctest/kernels/hopper_product.hpp"
+#include "ctest/kernels/need_gpu.hpp"
 
 // One wgmma tile, fed by bulk tensor copies: descriptors, swizzle, fragments and tensor maps in one
 // go.
@@ -18,15 +19,8 @@ constexpr int kM = 64;
 constexpr int kN = 128;
 constexpr int kK = 64;
 
-bool has_hopper() {
-  int devices = 0;
-  cudaDeviceProp properties{};
-  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 &&
-         cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9;
-}
-
 void check(ProductForm form) {
-  if (!has_hopper()) GTEST_SKIP() << "no device of compute capability 9.0";
+  STOWAGE_NEED_WGMMA();
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 generator(seed);
@@ -69,6 +63,14 @@ void check(ProductForm form) {
 TEST(hopper_gpu, product_of_k_major_operands) { check(ProductForm::k_major); }
 TEST(hopper_gpu, product_with_b_along_n) { check(ProductForm::mn_major_b); }
 TEST(hopper_gpu, product_with_a_in_registers) { check(ProductForm::a_in_registers); }
+
+TEST(machine, says_what_a_gpu_lacks) {
+  Machine other;
+  EXPECT_EQ(other.no_wgmma(), "");
+  other.capability = 100;
+  EXPECT_FALSE(other.wgmma());
+  EXPECT_EQ(other.no_wgmma(), "needs compute capability 9.0: this GPU has 10.0");
+}
 
 }  // namespace
 }  // namespace stowage::kernels::test

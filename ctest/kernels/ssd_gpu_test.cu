@@ -49,47 +49,47 @@ void compare(const Problem& p) {
 }
 
 TEST(ssd_gpu, less_than_a_chunk) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   // many heads, so that no gradient that is one number a head is small by chance
   compare({1, 16, 64, 2, 128, one_document(1), 1e-3, 0.1, 1, 16});
   compare({63, 16, 64, 2, 128, one_document(63), 1e-3, 0.1, 1, 16});
 }
 
 TEST(ssd_gpu, groups_and_ragged_heads) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({777, 10, 64, 2, 128, one_document(777), 1e-3, 0.1, 1, 16});
 }
 
 TEST(ssd_gpu, documents_at_every_place_of_a_chunk) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({2600, 4, 64, 2, 128, growing_documents(2600), 1e-3, 0.1, 1, 16, 3});
 }
 
 TEST(ssd_gpu, documents_of_one_token) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   std::vector<int> seq_idx(200);
   for (int t = 0; t < 200; ++t) seq_idx[t] = t;
   compare({200, 4, 64, 1, 64, seq_idx, 1e-2, 0.5, 1, 16});
 }
 
 TEST(ssd_gpu, head_dim_128_and_state_64) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({500, 4, 128, 2, 64, growing_documents(500), 1e-3, 0.1, 1, 16});
 }
 
 TEST(ssd_gpu, segments_carry_long_memory) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({4096, 4, 64, 1, 128, one_document(4096), 1e-4, 1e-3, 0.01, 0.1, 5});
 }
 
 TEST(ssd_gpu, two_segments) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({2048, 8, 64, 2, 128, one_document(2048), 1e-3, 0.02, 0.1, 2, 2});
 }
 
 /// Segments of 32 chunks, of which some heads remember a few, some all.
 TEST(ssd_gpu, memory_of_any_length) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({6144, 8, 64, 2, 128, one_document(6144), 1e-4, 1e-3, 0.01, 0.1, 3});
   compare({6144, 16, 64, 2, 128, one_document(6144), 1e-3, 0.02, 0.2, 4, 3});
   std::vector<int> seq_idx(6000);  // boundaries on edges of segments, near them and between
@@ -100,12 +100,12 @@ TEST(ssd_gpu, memory_of_any_length) {
 }
 
 TEST(ssd_gpu, fast_decay) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({1500, 8, 64, 2, 128, growing_documents(1500), 0.5, 2, 8, 16, 2});
 }
 
 TEST(ssd_gpu, clamped_steps) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   compare({600, 4, 64, 1, 128, one_document(600), 1e-2, 0.2, 1, 16, 1, 0.02F, 0.08F});
 }
 
@@ -163,7 +163,7 @@ std::vector<double> as_doubles(const auto& values) {
 }
 
 TEST(ssd_gpu, pieces_hand_the_state_on) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   std::vector<int> seq_idx = one_document(1100);
   for (int t = 300; t < 1100; ++t) seq_idx[t] = 1;  // the second document spans the cut
   const ScanRun run({1100, 8, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 1}, std::random_device{}());
@@ -189,7 +189,7 @@ TEST(ssd_gpu, pieces_hand_the_state_on) {
 }
 
 TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   const ScanRun run({900, 8, 64, 2, 128, one_document(900), 1e-4, 1e-3, 0.1, 2},
                     std::random_device{}());
   const PieceResult with(run, {0, 900, run.initial.get(), nullptr});
@@ -253,7 +253,7 @@ class Bits {
 };
 
 TEST(ssd_gpu, same_bits_in_100_runs_and_100_graph_replays) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   const ScanRun run({4090, 64, 64, 8, 128, growing_documents(4090), 1e-3, 0.1, 1, 16}, 5);
   const Buffer<std::byte> forward(kernels::ssd_cuda_forward_workspace_bytes(run.shape));
   const Buffer<std::byte> backward(kernels::ssd_cuda_backward_workspace_bytes(run.shape));

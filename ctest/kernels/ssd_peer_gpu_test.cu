@@ -117,7 +117,7 @@ std::vector<Named> problems() {
 }
 
 TEST(ssd_peer_gpu, errors_no_larger_than_the_peers) {
-  STOWAGE_NEED_GPU();
+  STOWAGE_NEED_WGMMA();
   if (std::getenv("STOWAGE_PEER_DIR") == nullptr) GTEST_SKIP() << "STOWAGE_PEER_DIR is not set";
   const char* set = std::getenv("STOWAGE_SSD_TRITON");
   const std::string script =

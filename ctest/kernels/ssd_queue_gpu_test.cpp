@@ -191,7 +191,7 @@ TEST(ssd_queue_gpu, simple_kernels_bf16) {
 }
 
 TEST(ssd_queue_gpu, tensor_cores_bf16_parameters) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_WGMMA();
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{16, 64, 1, 128, 64}, Packed({1})}, Dtype::bf16, true);
   compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);

@@ -48,7 +48,8 @@ Limits read_limits(const std::string& path) {
 std::string list_text(const std::vector<Entry>& entries) {
   std::string text;
   for (const Entry& entry : entries) {
-    text += fmt::format("{:<20} {}\n", entry.name, entry.help);
+    text += fmt::format("{:<20} {}{}\n", entry.name, entry.help,
+                        entry.wgmma ? "; compute capability 9.0" : "");
     for (const Shape& shape : entry.shapes) text += fmt::format("    --shape {}\n", shape.text());
     for (const Implementation& one : entry.implementations)
       text += fmt::format("    --impl {:<14} {}\n", one.name,

@@ -78,6 +78,7 @@ struct Entry {
   std::vector<Shape> shapes;  ///< what runs without --shape; the first gives the default sizes
   std::vector<Implementation> implementations;
   std::function<std::unique_ptr<Case>(Gpu& gpu, const Shape& shape, std::int64_t seed)> make;
+  bool wgmma = false;  ///< ours are kernels for compute capability 9.0: skipped on other GPUs
 };
 
 /// Every operator of this build.

@@ -7,6 +7,7 @@
 #include "drivers/bench_kernels/bench.hpp"
 #include "drivers/measure/gemm.hpp"
 #include "execution/error.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -27,6 +28,14 @@ void add_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--product-table", options.product_table,
                  "Add the fastest algorithm of each product to this file, as a row of the table");
   app.add_option("--dump", options.dump, "Store inputs and outputs in this HDF5 file");
+}
+
+/// Whether an operator runs on this GPU; says so if it does not.
+bool runs(const Entry& entry) {
+  const std::string missing = kernels::machine().no_wgmma();
+  if (!entry.wgmma || missing.empty()) return true;
+  fmt::print("# {}: skipped, {}\n", entry.name, missing);
+  return false;
 }
 
 execution::Exit bench(const BenchOptions& options) {
@@ -52,6 +61,7 @@ execution::Exit bench(const BenchOptions& options) {
   Bench runner(gpu, record, verdict, options);
   std::string headline;
   for (const Entry* entry : chosen) {
+    if (!runs(*entry)) continue;
     std::vector<Shape> shapes = entry->shapes;
     if (!options.shapes.empty()) {
       shapes.clear();
@@ -63,6 +73,8 @@ execution::Exit bench(const BenchOptions& options) {
       if (headline.empty()) headline = tag;
     }
   }
+  if (headline.empty())
+    execution::throw_environment("nothing to measure: {}", kernels::machine().no_wgmma());
   return record.finish(verdict, headline);
 }
 

@@ -7,6 +7,7 @@
 #include "drivers/measure/gemm.hpp"
 #include "drivers/measure/random.hpp"
 #include "kernels/attention/attention_cuda.hpp"
+#include "kernels/machine.hpp"
 #include "results/statistics.hpp"
 
 namespace stowage::drivers {
@@ -125,6 +126,10 @@ void measure_cubes(Ceilings& run, Neighbours& neighbours) {
 }
 
 void measure_attention(Ceilings& run, Neighbours& neighbours) {
+  if (const std::string missing = kernels::machine().no_wgmma(); !missing.empty()) {
+    fmt::print("# attention: skipped, {}\n", missing);
+    return;
+  }
   constexpr int kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
   kernels::AttentionLayout layout{.tokens = kTokens,
                                   .heads = kHeads,

@@ -48,7 +48,7 @@ bool fast(const AttentionLayout& s, std::initializer_list<HeadStrides> strides,
     return m.row % 8 == 0 && m.head % 8 == 0 && m.batch % 8 == 0;
   };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return machine().wgmma && has_fast_path(s) &&
+  return machine().wgmma() && has_fast_path(s) &&
          std::all_of(strides.begin(), strides.end(), whole) &&
          std::all_of(matrices.begin(), matrices.end(), aligned);
 }

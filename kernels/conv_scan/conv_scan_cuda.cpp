@@ -79,7 +79,7 @@ Conv1dCudaShape conv_shape(const SsdCudaShape& shape) {
 }  // namespace
 
 bool conv_scan_cuda_serves(const SsdCudaShape& shape) {
-  return machine().wgmma && shape.tokens > 0 && shape.head_dim > 0 &&
+  return machine().wgmma() && shape.tokens > 0 && shape.head_dim > 0 &&
          shape.head_dim % ssd::kPart == 0 && (shape.state == 64 || shape.state == 128) &&
          shape.groups > 0 &&
          served(shape.heads / shape.groups * (shape.head_dim / ssd::kPart), shape.state) &&

@@ -40,7 +40,7 @@ void check_launch(cudaError_t status, const char* kernel) {
 
 bool fast(const GroupedCudaShape& s, std::initializer_list<const void*> addresses) {
   return s.bf16 && s.rows > 0 && s.outputs % 8 == 0 && s.inputs % 8 == 0 &&
-         std::all_of(addresses.begin(), addresses.end(), aligned) && machine().wgmma;
+         std::all_of(addresses.begin(), addresses.end(), aligned) && machine().wgmma();
 }
 
 // Columns beyond the matrix cost a product each; columns that a transposed operand brings beyond

@@ -18,7 +18,7 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
 bool on_tensor_cores(const SsdShape& shape, Dtype storage) {
   return storage == Dtype::bf16 && shape.head_dim % 64 == 0 &&
-         (shape.state == 64 || shape.state == 128) && machine().wgmma;
+         (shape.state == 64 || shape.state == 128) && machine().wgmma();
 }
 
 SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens) {
