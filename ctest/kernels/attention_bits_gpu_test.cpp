@@ -7,16 +7,45 @@
 namespace stowage::kernels::test {
 namespace {
 
+/// What the backward does with the score gradients of a case.
+enum class Stored { all, some, none, any };
+
 /// A case, by the launchers if `change` is set.
 struct Kind {
   std::string name;
   AttentionCase c;
+  Stored stored;
   std::function<void(AttentionLayout&)> change;
 
   void run(DeviceAttention& device, Queue& queue) const {
     if (change) return device.launch(queue, change);
     device.forward(queue);
     device.backward(queue);
+  }
+
+  /// Of the documents; rows after the last are one more.
+  std::vector<std::int64_t> lengths() const {
+    std::vector<std::int64_t> all;
+    for (std::size_t i = 1; i < c.packed.starts.size(); ++i)
+      all.push_back(c.packed.starts[i] - c.packed.starts[i - 1]);
+    const std::int64_t rest = c.packed.tokens - c.packed.starts.back();
+    if (rest > 0) all.push_back(rest);
+    return all;
+  }
+
+  /// That the room of the backward is what the kind is named for.
+  void expect_room() const {
+    AttentionLayout layout = layout_of(c);
+    if (change) change(layout);
+    if (stored == Stored::any) return;
+    std::int64_t needed = 0;
+    for (const std::int64_t length : lengths()) {
+      const std::int64_t blocks = attention::stored_blocks(c.shape.causal, length);
+      needed = layout.uniform_length > 0 ? blocks : needed + blocks;
+    }
+    const std::int64_t room = attention::make_room(layout, true).stored_per_head;
+    const Stored planned = room >= needed ? Stored::all : room > 0 ? Stored::some : Stored::none;
+    EXPECT_EQ(planned, stored) << room << " blocks of " << needed;
   }
 };
 
@@ -44,27 +73,32 @@ std::vector<Kind> kinds(std::int64_t p) {
   const Packed many(std::vector<std::int64_t>(kDocuments, kLength));
   for (const bool causal : {true, false}) {
     const std::string mask = causal ? ", causal" : ", full";
-    all.push_back({"packed" + mask, large_case(p, causal), {}});
-    all.push_back({"packed, some computed twice" + mask, large_case(p, causal), {}});
+    all.push_back({"packed" + mask, large_case(p, causal), Stored::all, {}});
+    all.push_back({"packed, some computed twice" + mask, large_case(p, causal), Stored::some, {}});
     all.back().c.shape.pairs = 1;
     const AttentionShape two = attention_shape(2, 2, p, causal);
-    all.push_back({"short documents" + mask, {two, Packed({0, 1, 0, 0, 1, 1, 0, 2}, 1)}, {}});
-    all.push_back({"one key" + mask, {two, Packed({1})}, {}});
-    all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, {}});
+    all.push_back(
+        {"short documents" + mask, {two, Packed({0, 1, 0, 0, 1, 1, 0, 2}, 1)}, Stored::any, {}});
+    all.push_back({"one key" + mask, {two, Packed({1})}, Stored::any, {}});
+    all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, Stored::any, {}});
     if (p != 64 && p != 128) continue;
-    all.push_back({"equal, stored" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
+    all.push_back(
+        {"equal, stored" + mask, {two, Packed({400, 400, 400})}, Stored::all, [](auto& layout) {
+           layout.uniform_length = 400;
+         }});
+    all.push_back({"equal, computed twice" + mask,
+                   {two, Packed({400, 400, 400})},
+                   Stored::none,
+                   [](auto& layout) {
                      layout.uniform_length = 400;
+                     layout.stored_limit_bytes = 0;
                    }});
     all.push_back(
-        {"equal, computed twice" + mask, {two, Packed({400, 400, 400})}, [](auto& layout) {
-           layout.uniform_length = 400;
-           layout.stored_limit_bytes = 0;
+        {"rounds of a head, packed" + mask, {two, many}, Stored::all, [causal](auto& layout) {
+           layout.pairs = kDocuments * kLength * (causal ? (kLength + 1) / 2 : kLength);
+           one_head_at_a_time(layout);
          }});
-    all.push_back({"rounds of a head, packed" + mask, {two, many}, [causal](auto& layout) {
-                     layout.pairs = kDocuments * kLength * (causal ? (kLength + 1) / 2 : kLength);
-                     one_head_at_a_time(layout);
-                   }});
-    all.push_back({"rounds of a head, equal" + mask, {two, many}, [](auto& layout) {
+    all.push_back({"rounds of a head, equal" + mask, {two, many}, Stored::all, [](auto& layout) {
                      layout.uniform_length = kLength;
                      one_head_at_a_time(layout);
                    }});
@@ -74,10 +108,26 @@ std::vector<Kind> kinds(std::int64_t p) {
 
 constexpr std::size_t kRoom = std::size_t{96} << 20;
 
-class attention_bits_gpu : public testing::TestWithParam<std::int64_t> {};
+class attention_bits_gpu : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    STOWAGE_NEED_GPU();
+    if (GetParam() == 64 || GetParam() == 128) {
+      STOWAGE_NEED_WGMMA();
+    }
+  }
+};
+
+// Needs no GPU: the room is planned anywhere.
+TEST(attention_bits, kinds_are_what_they_are_named_for) {
+  for (const std::int64_t head_dim : {64, 128})
+    for (const Kind& kind : kinds(head_dim)) {
+      SCOPED_TRACE(kind.name);
+      kind.expect_room();
+    }
+}
 
 TEST_P(attention_bits_gpu, hundred_runs) {
-  STOWAGE_NEED_GPU();
   Random random;
   for (const Kind& kind : kinds(GetParam())) {
     SCOPED_TRACE(kind.name);
@@ -100,7 +150,6 @@ TEST_P(attention_bits_gpu, hundred_runs) {
 }
 
 TEST_P(attention_bits_gpu, replayed_graph) {
-  STOWAGE_NEED_GPU();
   Random random;
   for (const Kind& kind : kinds(GetParam())) {
     SCOPED_TRACE(kind.name);
@@ -125,7 +174,6 @@ TEST_P(attention_bits_gpu, replayed_graph) {
 }
 
 TEST_P(attention_bits_gpu, graph_of_a_capacity) {
-  STOWAGE_NEED_GPU();
   Random random;
   const AttentionCase c = large_case(GetParam());
   const AttentionProblem problem(random, c);

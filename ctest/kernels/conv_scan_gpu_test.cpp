@@ -6,9 +6,13 @@
 
 #include "ctest/kernels/conv_scan_problem.hpp"
 #include "ctest/kernels/device_mirror.hpp"
+#include "kernels/conv_scan/conv_scan_steps.hpp"
+#include "kernels/dispatch.hpp"
 
 namespace stowage::kernels::test {
 namespace {
+
+using execution::Bf16;
 
 std::vector<Array> outputs(const ConvScanProblem& p) {
   std::vector<Array> all;
@@ -16,10 +20,30 @@ std::vector<Array> outputs(const ConvScanProblem& p) {
   return all;
 }
 
+/// Whether the operator takes its fused kernels for these operands, in both directions.
+template <class S>
+bool is_fused(const ConvScanCase& c, const ConvScanProblem& p, DeviceMirror& at) {
+  const ConvScanColumns in(c, at(p.zxbcdt)), out(c, at(p.dzxbcdt));
+  const auto matrix = [](const Columns& columns) { return ColumnsAddress(columns).as<S>(); };
+  const detail::ConvScanInputs<S> inputs{ColumnsAddress(in.xbc).as<const S>(),
+                                         ColumnsAddress(in.dt).as<const S>()};
+  const detail::ConvScanGradients<S> gradients{matrix(out.xbc), matrix(out.dt)};
+  const auto* y = Address(at(p.y)).as<const S>();
+  const auto* dy = Address(at(p.dy)).as<const S>();
+  const bool forward = detail::conv_scan_forward_is_fused(c.shape, inputs, y);
+  EXPECT_EQ(forward, detail::conv_scan_backward_is_fused(c.shape, inputs, dy, gradients));
+  return forward;
+}
+
 template <bool kFused>
-std::vector<Array> results(const ConvScanCase& c, const ConvScanProblem& p, int replays) {
+std::vector<Array> results(const ConvScanCase& c, const ConvScanProblem& p, bool served,
+                           int replays) {
   return on_gpu(
       [&](Queue& q, DeviceMirror& at) {
+        if constexpr (kFused) {
+          const bool bf16 = p.y.dtype() == Dtype::bf16;
+          EXPECT_EQ(served, bf16 ? is_fused<Bf16>(c, p, at) : is_fused<float>(c, p, at));
+        }
         kFused ? enqueue_fused(q, c, p, at, false) : enqueue_separate(q, c, p, at, false);
       },
       outputs(p), replays);
@@ -40,8 +64,8 @@ void compare(const ConvScanCase& c, Dtype storage, bool served, int replays = 3)
     enqueue_fused(
         q, c, expected, [](const Array& a) { return a.view(); }, false);
   });
-  const std::vector<Array> fused = results<true>(c, p, replays);
-  const std::vector<Array> separate = results<false>(c, p, 0);
+  const std::vector<Array> fused = results<true>(c, p, served, replays);
+  const std::vector<Array> separate = results<false>(c, p, served, 0);
   const double sums =
       64 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(p.n * c.shape.state));
   for (std::size_t i = 0; i < fused.size(); ++i) {
@@ -64,7 +88,7 @@ Packed long_documents() { return Packed({512, 511, 2, 1000, 27, 1500}, 19); }
 
 // {H, P, G, N, Q}
 TEST(conv_scan_gpu, fused_kernels) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_WGMMA();
   compare({{16, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{12, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);
@@ -72,14 +96,14 @@ TEST(conv_scan_gpu, fused_kernels) {
 }
 
 TEST(conv_scan_gpu, segments) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_WGMMA();
   compare({{16, 64, 2, 128, 64}, long_documents()}, Dtype::bf16, true);
   compare({{8, 128, 2, 64, 64}, long_documents()}, Dtype::bf16, true);
   compare({{16, 64, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
 }
 
 TEST(conv_scan_gpu, two_segments) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_WGMMA();
   compare({{8, 64, 1, 128, 64}, Packed({1100})}, Dtype::bf16, true);
 }
 
@@ -91,7 +115,7 @@ TEST(conv_scan_gpu, other_shapes_by_the_two_operators) {
 }
 
 TEST(conv_scan_gpu, same_bits_in_100_graph_replays) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_WGMMA();
   compare({{16, 64, 2, 128, 64}, long_documents()}, Dtype::bf16, true, 100);
 }
 

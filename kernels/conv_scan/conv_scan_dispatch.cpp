@@ -32,9 +32,21 @@ SsdCudaShape cuda_shape(const SsdShape& shape, const ConvScanInputs<S>& inputs) 
   return s;
 }
 
-bool aligned(std::initializer_list<const void*> pointers) {
-  return std::ranges::all_of(
-      pointers, [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; });
+/// The same with the gradients' strides.
+template <class S>
+SsdCudaShape cuda_shape(const SsdShape& shape, const ConvScanInputs<S>& inputs,
+                        const ConvScanGradients<S>& gradients) {
+  SsdCudaShape s = cuda_shape(shape, inputs);
+  s.dxbc_stride = gradients.dxbc.stride;
+  s.ddt_stride = gradients.ddt.stride;
+  return s;
+}
+
+template <class S>
+bool is_fused(const SsdCudaShape& shape, std::initializer_list<const void*> pointers) {
+  return std::is_same_v<S, Bf16> && conv_scan_cuda_serves(shape) &&
+         std::ranges::all_of(
+             pointers, [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; });
 }
 
 template <class S, class Args>
@@ -60,14 +72,26 @@ int convolve(const ConvScanInputs<S>& in, S* convolved, void* stream) {
 }  // namespace
 
 template <class S>
+bool conv_scan_forward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs,
+                                const S* y) {
+  return is_fused<S>(cuda_shape(shape, inputs), {inputs.xbc.data, y});
+}
+
+template <class S>
+bool conv_scan_backward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs,
+                                 const S* dy, const ConvScanGradients<S>& gradients) {
+  return is_fused<S>(cuda_shape(shape, inputs, gradients),
+                     {inputs.xbc.data, dy, gradients.dxbc.data});
+}
+
+template <class S>
 int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, S* y,
                            const ConvScanRoom& room, void* stream) {
-  const SsdCudaShape fused = cuda_shape(shape, inputs);
-  if (std::is_same_v<S, Bf16> && conv_scan_cuda_serves(fused) && aligned({inputs.xbc.data, y})) {
+  if (conv_scan_forward_is_fused(shape, inputs, y)) {
     ConvScanCudaForward args;
     put_inputs(args, inputs, room);
     args.scan.y = y;
-    conv_scan_cuda_forward(fused, args, static_cast<cudaStream_t>(stream));
+    conv_scan_cuda_forward(cuda_shape(shape, inputs), args, static_cast<cudaStream_t>(stream));
     return cudaSuccess;
   }
   S* convolved = static_cast<S*>(room.convolved);
@@ -79,11 +103,7 @@ template <class S>
 int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, const S* dy,
                             const ConvScanGradients<S>& gradients, const ConvScanRoom& room,
                             bool accumulate, void* stream) {
-  SsdCudaShape fused = cuda_shape(shape, inputs);
-  fused.dxbc_stride = gradients.dxbc.stride;
-  fused.ddt_stride = gradients.ddt.stride;
-  if (std::is_same_v<S, Bf16> && conv_scan_cuda_serves(fused) &&
-      aligned({inputs.xbc.data, dy, gradients.dxbc.data})) {
+  if (conv_scan_backward_is_fused(shape, inputs, dy, gradients)) {
     ConvScanCudaBackward args;
     put_inputs(args, inputs, room);
     args.scan.dy = dy;
@@ -95,7 +115,8 @@ int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inpu
     args.scan.accumulate = accumulate;
     args.dconv_weight = gradients.dconv_weight;
     args.dconv_bias = gradients.dconv_bias;
-    conv_scan_cuda_backward(fused, args, static_cast<cudaStream_t>(stream));
+    conv_scan_cuda_backward(cuda_shape(shape, inputs, gradients), args,
+                            static_cast<cudaStream_t>(stream));
     return cudaSuccess;
   }
   S* convolved = static_cast<S*>(room.convolved);
@@ -112,11 +133,14 @@ int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inpu
       stream);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                 \
-  template int conv_scan_forward_cuda(const SsdShape&, const ConvScanInputs<S>&, S*,           \
-                                      const ConvScanRoom&, void*);                             \
-  template int conv_scan_backward_cuda(const SsdShape&, const ConvScanInputs<S>&, const S*,    \
-                                       const ConvScanGradients<S>&, const ConvScanRoom&, bool, \
+#define STOWAGE_INSTANTIATE(S)                                                                   \
+  template bool conv_scan_forward_is_fused(const SsdShape&, const ConvScanInputs<S>&, const S*); \
+  template bool conv_scan_backward_is_fused(const SsdShape&, const ConvScanInputs<S>&, const S*, \
+                                            const ConvScanGradients<S>&);                        \
+  template int conv_scan_forward_cuda(const SsdShape&, const ConvScanInputs<S>&, S*,             \
+                                      const ConvScanRoom&, void*);                               \
+  template int conv_scan_backward_cuda(const SsdShape&, const ConvScanInputs<S>&, const S*,      \
+                                       const ConvScanGradients<S>&, const ConvScanRoom&, bool,   \
                                        void*);
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

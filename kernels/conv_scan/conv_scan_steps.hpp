@@ -66,9 +66,17 @@ struct ConvScanGradients {
   }
 };
 
-/// Device forms: the fused kernels (conv_scan_cuda.hpp) where they serve, else the two operators'
-/// own. Asynchronous on `stream`, a cudaStream_t; capturable. S is float or Bf16. Returns the
-/// cudaError_t of the launches; throws as they do.
+/// Whether the fused kernels (conv_scan_cuda.hpp) take these operands on this machine; of `inputs`
+/// the matrices count. S is float or Bf16.
+template <class S>
+bool conv_scan_forward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs, const S* y);
+template <class S>
+bool conv_scan_backward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs,
+                                 const S* dy, const ConvScanGradients<S>& gradients);
+
+/// Device forms: the fused kernels where they serve, else the two operators' own. Asynchronous on
+/// `stream`, a cudaStream_t; capturable. Returns the cudaError_t of the launches; throws as those
+/// do.
 template <class S>
 int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, S* y,
                            const ConvScanRoom& room, void* stream);
