@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
       argc, argv, "stowage_bench_comm",
       "Checks and times collectives between GPUs, one rank each, on NCCL.", options,
       [&](CLI::App& app) {
+        app.remove_option(app.get_option("--device"));  // each rank has one of its own
         app.add_option("--algorithm", nccl.algorithm, "NCCL_ALGO (default Ring)");
         app.add_option("--protocol", nccl.protocol, "NCCL_PROTO (default Simple)");
         app.add_option("--channels", nccl.channels, "Thread blocks; 0: NCCL's choice (default 16)");

@@ -50,11 +50,12 @@ int main(int argc, char** argv) {
          .summary = "Runs the training step of a deck under many plans: memory against time.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {{"--samples", "Rounds: one step of every plan in each", &options.samples},
-                     {"--seconds", "Start no round later than so many seconds after the first plan",
-                      &options.seconds},
-                     {"--modes", "Graph modes: some of off,scopes,step", &modes},
-                     {"--only", "Parts of the names of plans to run: free,auto", &only}}});
+         .options = {
+             {"--samples", "Rounds: one step of every plan in each (default 50)", &options.samples},
+             {"--seconds", "Start no round later than so many seconds after the first plan",
+              &options.seconds},
+             {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+             {"--only", "Parts of the names of plans to run: free,auto (default all)", &only}}});
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;

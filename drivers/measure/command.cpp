@@ -29,7 +29,8 @@ int measure_main_on_ranks(
     CLI::App app(summary, name);
     app.add_option("--out", options.output, "Path of the result set (HDF5)");
     app.add_option("--device", options.device, "Index of the GPU")->check(CLI::NonNegativeNumber);
-    app.add_option("--samples", options.samples, "Times taken of each case (default 50)")
+    app.add_option("--samples", options.samples,
+                   fmt::format("Times taken of each case (default {})", options.samples))
         ->check(CLI::Range(1, 1000000));
     app.add_option("--seed", options.seed, "Of the random operands")->check(CLI::NonNegativeNumber);
     app.add_flag("--version", version, "Print the version");
