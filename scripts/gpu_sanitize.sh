@@ -5,7 +5,7 @@
 #
 #   --bin FOLDER    where the test programs lie (build/device/ctest/bin)
 #   --logs FOLDER   where logs go, one a run (FOLDER of --bin/sanitizer)
-#   --only REGEX    the runs whose names, TOOL.UNIT, match
+#   --only REGEX    the runs that match, as --list prints them
 #   --jobs N        runs beside each other (the cores; each needs one, and 2 GiB of the GPU)
 #   --each S        seconds that one run may take (300)
 #   --seconds S     end all after S seconds (600)
@@ -68,13 +68,14 @@ options() {
   esac
 }
 
-# filter UNIT: the tests of a unit; long batches and lists are left out, and what takes minutes.
+# filter UNIT: the tests of a unit; long batches and lists are left out, and what takes minutes or
+# only repeats what other tests run.
 filter() {
   case $1 in
     attention) echo '*.short_batches:*.free_strides:*.equal_lengths:*.room_for*:*.no_room*' ;;
     ssd) echo 'ssd_gpu.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments' ;;
     conv_scan) echo 'conv_scan_gpu.fused*:*.two_segments:*.other*' ;;
-    grouped_linear) echo '-*.many_*' ;;
+    grouped_*) echo '-*.many_*:*.same_bits*' ;;
     *_queue) echo '-*replays*' ;;
     *) echo '-*long*:*far*' ;;
   esac
@@ -139,9 +140,11 @@ runs=()
 for unit in "${units[@]}"; do
   names=''
   for tool in "${tools[@]}"; do
-    [[ $tool.$unit =~ $only && -n $(options "$tool" "$unit") ]] || continue
+    [ -n "$(options "$tool" "$unit")" ] || continue
     [ -n "$names" ] || names=$(filters "$unit")
-    while read -r tests; do runs+=("$tool $unit $tests"); done <<<"$names"
+    while read -r tests; do
+      [[ "$tool $unit $tests" =~ $only ]] && runs+=("$tool $unit $tests")
+    done <<<"$names"
   done
 done
 [ "${#runs[@]}" -gt 0 ] || die "no run is named $only"
