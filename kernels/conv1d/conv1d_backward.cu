@@ -10,13 +10,13 @@
 // uniformly. There are as many ranges as fill the GPU once, at two blocks an SM, so that the start
 // of a range (weights, three rows) is rare and all warps end together; the warps of a block have
 // neighbouring channels. Rows are taken by threes, the period of the window, so that no register
-// moves; twelve to eighteen are on their way to shared memory, as registers have no room for what
-// hides the latency of DRAM.
+// moves; six to nine are on their way to shared memory, as registers have no room for what hides
+// the latency of DRAM. More of them cost time: blocks then read places further apart.
 // dw, db: per lane over the range, then over ranges by a second kernel: one fixed order, no
 // atomics. fp32 sums.
 // Cost: 6 bytes and about 40 flops a token and channel.
-// Limits: 90 % of the copy rate, at some 26 instructions an element; next: fusion with the scan's
-// backward.
+// Limits: memory, 89 to 90 % of the copy rate: reading rows from 264 places at once costs 6 %, the
+// arithmetic 3 %, the second kernel 3 %; next: fusion with the scan's backward.
 
 #include "kernels/conv1d/conv1d_device.cuh"
 #include "kernels/hopper/cp_async.cuh"
@@ -27,10 +27,9 @@
 namespace stowage::kernels::conv1d {
 namespace {
 
-constexpr int kGroup = 3;  ///< rows at once: the window's period, so that no register moves
-constexpr int kStep = 2 * kGroup;
-constexpr int kStages = 3;  ///< of kStep rows; two of them on their way
-static_assert(kRangeStep % kStep == 0 && 32 * kChannels == kWarpChannels);
+constexpr int kGroup = 3;   ///< rows at once: the window's period, so that no register moves
+constexpr int kStages = 3;  ///< of kGroup rows; two of them on their way
+static_assert(kRangeStep % kGroup == 0 && 32 * kChannels == kWarpChannels);
 
 using Row = float[kChannels];
 
@@ -66,8 +65,7 @@ __device__ __forceinline__ void advance(Window& window, const Weights<kChannels>
     u += weights.w[1][c] * window.past[1][c];
     u += weights.w[2][c] * window.past[2][c];
     u += weights.w[3][c] * x[c];
-    const float s = sigmoid(u);
-    g[c] = dy[c] * s * (1 + u * (1 - s));
+    g[c] = dy[c] * silu_gradient(u);
   }
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
@@ -93,7 +91,7 @@ __device__ __forceinline__ void advance(Window& window, const Weights<kChannels>
   }
 }
 
-/// Which rows of a range begin a document, kStep rows at a time, in order; a warp asks together.
+/// Which rows of a range begin a document, kGroup rows at a time, in order; a warp asks together.
 class BeginStream {
  public:
   __device__ __forceinline__ BeginStream(const Conv1dCudaShape& shape,
@@ -109,16 +107,16 @@ class BeginStream {
     }
     return __ballot_sync(0xFFFFFFFFU, begins);
   }
-  /// The same for kStep rows, the next after the last.
+  /// The same for kGroup rows, the next after the last.
   __device__ __forceinline__ std::uint32_t next(int row) {
     if (word_ == 1) word_ = (at(row) & (kEnd - 1)) | kEnd;
     const std::uint32_t bits = word_;
-    word_ >>= kStep;
+    word_ >>= kGroup;
     return bits;
   }
 
  private:
-  static constexpr std::uint32_t kEnd = 1U << (31 / kStep * kStep);
+  static constexpr std::uint32_t kEnd = 1U << (31 / kGroup * kGroup);
 
   const Conv1dCudaShape& shape_;
   const Conv1dCudaBackward& args_;
@@ -126,9 +124,9 @@ class BeginStream {
   std::uint32_t word_ = 1;  ///< the bits to come, and a one behind them
 };
 
-/// kStep rows of both inputs in shared memory; a lane writes and reads its own elements only.
+/// kGroup rows of both inputs in shared memory; a lane writes and reads its own elements only.
 struct Stage {
-  Packed<kPairs> x[kStep][32], dy[kStep][32];
+  Packed<kPairs> x[kGroup][32], dy[kGroup][32];
 };
 
 /// One lane's range of rows: where they lie, and its window. Rows are counted from the range's
@@ -182,20 +180,20 @@ struct Range {
     }
   }
 
-  /// Starts to load kStep rows from `row` on, unless the range ends before.
+  /// Starts to load kGroup rows from `row` on, unless the range ends before.
   __device__ __forceinline__ void load(Stage& to, int row, int rows, int lane) const {
     if (row <= rows) {
       const __nv_bfloat16* from_x = x + row * shape.x_stride;
       const __nv_bfloat16* from_dy = dy + row * shape.y_stride;
-      if (row + kStep <= left) {
+      if (row + kGroup <= left) {
 #pragma unroll
-        for (int i = 0; i < kStep; ++i) {
+        for (int i = 0; i < kGroup; ++i) {
           async_copy_8(&to.x[i][lane], from_x + i * shape.x_stride);
           async_copy_8(&to.dy[i][lane], from_dy + i * shape.y_stride);
         }
       } else {
 #pragma unroll 1
-        for (int i = 0; i < kStep; ++i) {
+        for (int i = 0; i < kGroup; ++i) {
           const bool there = row + i < left;
           async_copy_8(&to.x[i][lane], there ? from_x + i * shape.x_stride : x, there);
           async_copy_8(&to.dy[i][lane], there ? from_dy + i * shape.y_stride : dy, there);
@@ -207,14 +205,14 @@ struct Range {
 
   /// Rows row .. row + kGroup - 1; they finish the rows three before.
   template <bool kPlain, bool kSum>
-  __device__ __forceinline__ void take(int row, std::uint32_t bits, const Stage& from, int k,
-                                       int lane, Row (&sums)[kSums]) {
+  __device__ __forceinline__ void take(int row, std::uint32_t bits, const Stage& from, int lane,
+                                       Row (&sums)[kSums]) {
     __nv_bfloat16* to = dx + (row - kGroup) * shape.dx_stride;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       Row xr, dyr, done;
-      unpack<kPairs>(xr, from.x[k + i][lane]);
-      unpack<kPairs>(dyr, from.dy[k + i][lane]);
+      unpack<kPairs>(xr, from.x[i][lane]);
+      unpack<kPairs>(dyr, from.dy[i][lane]);
       advance<kPlain, kSum>(window, weights, (bits >> i & 1U) != 0, xr, dyr, sums, done);
       if (kPlain || (row > 0 && row - kGroup + i < left))
         put(to + i * shape.dx_stride, pack<kPairs>(done));
@@ -224,30 +222,26 @@ struct Range {
   __device__ __forceinline__ void run(BeginStream& stream, Stage* stages, int rows, int lane,
                                       Row (&sums)[kSums]) {
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) load(stages[i], i * kStep, rows, lane);
+    for (int i = 0; i < kStages - 1; ++i) load(stages[i], i * kGroup, rows, lane);
     enter(stream.at(-3));
     int base = 0, stage = 0, next = kStages - 1;
 #pragma unroll 1
-    for (; base < rows && base < left; base += kStep) {
-      load(stages[next], base + (kStages - 1) * kStep, rows, lane);
+    for (; base < rows && base < left; base += kGroup) {
+      load(stages[next], base + (kStages - 1) * kGroup, rows, lane);
       async_copy_wait<kStages - 1>();
       const std::uint32_t bits = stream.next(base);
-#pragma unroll
-      for (int k = 0; k < kStep; k += kGroup) {
-        const int row = base + k;
-        const std::uint32_t group = bits >> k & ((1U << kGroup) - 1);
-        const bool inside = row > 0 && row + kGroup <= left;
-        if (inside && window.age == 3 && group == 0) {
-          take<true, true>(row, group, stages[stage], k, lane, sums);
-        } else {
-          take<false, true>(row, group, stages[stage], k, lane, sums);
-        }
+      const std::uint32_t group = bits & ((1U << kGroup) - 1);
+      const bool inside = base > 0 && base + kGroup <= left;
+      if (inside && window.age == 3 && group == 0) {
+        take<true, true>(base, group, stages[stage], lane, sums);
+      } else {
+        take<false, true>(base, group, stages[stage], lane, sums);
       }
       stage = stage == kStages - 1 ? 0 : stage + 1;
       next = next == kStages - 1 ? 0 : next + 1;
     }
     async_copy_wait<0>();
-    take<false, false>(base, stream.next(base), stages[stage], 0, lane, sums);
+    take<false, false>(base, stream.next(base), stages[stage], lane, sums);
   }
 };
 
@@ -297,8 +291,7 @@ __global__ void __launch_bounds__(kThreads)
       const auto value = row < 0 ? halo[(row + 3) * shape.channels] : x[row * shape.x_stride];
       u += weights.w[k][0] * __bfloat162float(value);
     }
-    const float s = sigmoid(u);
-    const float g = __bfloat162float(dy[t * shape.y_stride]) * s * (1 + u * (1 - s));
+    const float g = __bfloat162float(dy[t * shape.y_stride]) * silu_gradient(u);
 #pragma unroll
     for (int k = 0; k < 3 - t; ++k) sums[t + k] += weights.w[k][0] * g;
   }

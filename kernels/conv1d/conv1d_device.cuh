@@ -56,6 +56,12 @@ __device__ __forceinline__ float sigmoid(float x) {
   return y;
 }
 
+/// The derivative of u sigmoid(u).
+__device__ __forceinline__ float silu_gradient(float u) {
+  const float s = sigmoid(u);
+  return s + s * (u - u * s);
+}
+
 /// One channel group's weights and biases.
 template <int kChannels>
 struct Weights {
