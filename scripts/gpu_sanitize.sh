@@ -5,7 +5,7 @@
 #
 #   --bin FOLDER    where the test programs lie (build/device/ctest/bin)
 #   --logs FOLDER   where logs go, one a run (FOLDER of --bin/sanitizer)
-#   --only REGEX    the runs that match, as --list prints them
+#   --only REGEX    the runs that match, as --list prints them; programs may be missing then
 #   --jobs N        runs beside each other (the cores; each needs one, and 2 GiB of the GPU)
 #   --each S        seconds that one run may take (300)
 #   --seconds S     end all after S seconds (600)
@@ -138,10 +138,13 @@ table() {
 
 runs=()
 for unit in "${units[@]}"; do
-  names=''
+  if [ ! -x "$(program "$unit")" ]; then
+    [ "$only" != . ] || code=3 die "no $(program "$unit")"
+    continue
+  fi
+  names=$(filters "$unit")
   for tool in "${tools[@]}"; do
     [ -n "$(options "$tool" "$unit")" ] || continue
-    [ -n "$names" ] || names=$(filters "$unit")
     while read -r tests; do
       [[ "$tool $unit $tests" =~ $only ]] && runs+=("$tool $unit $tests")
     done <<<"$names"
