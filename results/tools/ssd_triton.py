@@ -4,7 +4,9 @@ stowage_bench_kernels, on the same shapes, with random operands and a cold L2.
 
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton and utils are
 imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
-differs.
+differs. The peer searches among 121 configurations of its 14 kernels; here it does so anew for
+each shape and chunk length, 25 ms a configuration. All of them are compiled first, by as many
+processes as --jobs says: one would take a minute and a half a shape and chunk length.
 Writes one JSON object a line: operator, implementation, shape, every sample in seconds.
 
 With --operands FOLDER it times nothing: it reads the operands that the test ssd_peer_gpu wrote
@@ -13,20 +15,29 @@ there and leaves the peer's results of each chunk length, as fp32, for that test
 
 import argparse
 import ctypes
+import functools
+import itertools
 import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import types
 
 import torch
+import triton
+from triton.runtime import autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
 
 SHAPES = (
     (2, 8192, 64, 64, 8, 128),
     (2, 8192, 128, 64, 8, 128),
     (2, 8192, 64, 64, 1, 128),
+    (1, 65536, 64, 64, 8, 128),
 )
+SEARCH_MS = {"warmup": 5, "rep": 25}  # of one configuration
+COMPILE_TOKENS = 4096  # as good as more: all lengths and strides are multiples of 16
 FLUSHED_BYTES = 256 << 20  # several times the L2 cache
 
 
@@ -110,6 +121,50 @@ def write_results(peer, folder, chunks):
                 ctypes.string_at(values.data_ptr(), 4 * values.numel()))
 
 
+def compile_share(peer, shapes, chunks, part, parts):
+    """Compiles every parts-th configuration of the peer's kernels, and launches none."""
+    turns = itertools.count()
+
+    def compile_some(kernel, *args, **kwargs):
+        kwargs.pop("warmup", None)
+        kernel.best_config = kernel.configs[0]  # the peer asks for it
+        for config in kernel.configs:
+            if next(turns) % parts != part:
+                continue
+            try:
+                kernel.fn.warmup(*args, **kwargs, **config.all_kwargs())
+            except (OutOfResources, PTXASError):  # the search passes over it as well
+                pass
+
+    autotuner.Autotuner.run = compile_some
+    for shape in shapes:
+        problem = Problem((shape[0], min(shape[1], COMPILE_TOKENS), *shape[2:]))
+        for chunk in chunks:
+            problem.backward(peer, chunk, problem.forward(peer, chunk))
+
+
+def compile_all(shapes, chunks, jobs):
+    """Compiles in processes of their own; the results lie in Triton's cache."""
+    words = [sys.executable, __file__]
+    words += [f"--shape={','.join(map(str, shape))}" for shape in shapes]
+    words += [f"--chunk={chunk}" for chunk in chunks]
+    running = [subprocess.Popen([*words, "--compile-part", str(part), str(jobs)])
+               for part in range(jobs)]
+    if any([process.wait() != 0 for process in running]):
+        sys.exit("a compiling process failed")
+
+
+def search_anew():
+    """Forgets what the peer found fastest, so that the next shape is searched for as well."""
+    for module in list(sys.modules.values()):
+        if not getattr(module, "__name__", "").startswith("mamba_ssm."):
+            continue
+        for kernel in vars(module).values():
+            if isinstance(kernel, autotuner.Autotuner):
+                kernel.cache.clear()
+                kernel.do_bench = functools.partial(triton.testing.do_bench, **SEARCH_MS)
+
+
 def time_s(work, samples, flush):
     """Durations of `work` by events, each after the cache was overwritten."""
     taken = []
@@ -131,52 +186,72 @@ def shape_of(text):
     return sizes
 
 
-def main():
+def time_shapes(peer, shapes, chunks, samples, out):
+    """Times forward and backward; JSON lines go to `out`."""
+    flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+    torch.manual_seed(0)
+    for shape, chunk in itertools.product(shapes, chunks):
+        problem = Problem(shape)
+        search_anew()
+        y = problem.forward(peer, chunk)
+        work = {
+            "ssd_forward": lambda: problem.forward(peer, chunk),
+            "ssd_backward": lambda: problem.backward(peer, chunk, y),
+        }
+        for operator, run in work.items():
+            taken = time_s(run, samples, flush)
+            median = statistics.median(taken)
+            row = {
+                "operator": operator,
+                "implementation": f"mamba_ssm Triton, chunk {chunk}",
+                "device": torch.cuda.get_device_name(),
+                "shape": dict(zip("BTHPGN", shape)),
+                "median_s": median,
+                "time_s": taken,
+            }
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            print(f"{operator:<14} {shape} chunk {chunk:<4} {median * 1e6:10.1f} us", flush=True)
+
+
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", type=shape_of, action="append", help="B,T,H,P,G,N")
     parser.add_argument("--chunk", type=int, action="append", help="default: 128 and 256")
     parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
+                        help="processes that compile (one a core); 0: as the peer comes to it")
+    parser.add_argument("--compile-only", action="store_true", help="time nothing")
+    parser.add_argument("--compile-part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, help="JSON lines")
     parser.add_argument("--operands", type=pathlib.Path, action="append", default=[],
                         metavar="FOLDER", help="leave results for these operands, time nothing")
     options = parser.parse_args()
-    if not options.out and not options.operands:
-        parser.error("--out or --operands is required")
-    root = os.environ.get("STOWAGE_PEER_DIR")
-    if not root:
+    if not (options.out or options.operands or options.compile_only or options.compile_part):
+        parser.error("--out, --operands or --compile-only is required")
+    if not os.environ.get("STOWAGE_PEER_DIR"):
         parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
+    return options
+
+
+def main():
+    options = parse_options()
+    shapes, chunks = options.shape or SHAPES, options.chunk or (128, 256)
     if options.operands:  # one configuration a kernel: tuning for speed would take minutes
         os.environ.setdefault("MAMBA_DETERMINISTIC", "1")
-    peer = import_peer(pathlib.Path(root))
+    peer = import_peer(pathlib.Path(os.environ["STOWAGE_PEER_DIR"]))
+    if options.compile_part:
+        compile_share(peer, shapes, chunks, *options.compile_part)
+        return
     for folder in options.operands:
         write_results(peer, folder, options.chunk or (128, 256))
     if options.operands:
         return
-    flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
-    torch.manual_seed(0)
-    with options.out.open("w") as out:
-        for shape in options.shape or SHAPES:
-            problem = Problem(shape)
-            for chunk in options.chunk or (128, 256):
-                y = problem.forward(peer, chunk)
-                work = {
-                    "ssd_forward": lambda: problem.forward(peer, chunk),
-                    "ssd_backward": lambda: problem.backward(peer, chunk, y),
-                }
-                for operator, run in work.items():
-                    samples = time_s(run, options.samples, flush)
-                    median = statistics.median(samples)
-                    row = {
-                        "operator": operator,
-                        "implementation": f"mamba_ssm Triton, chunk {chunk}",
-                        "device": torch.cuda.get_device_name(),
-                        "shape": dict(zip("BTHPGN", shape)),
-                        "median_s": median,
-                        "time_s": samples,
-                    }
-                    out.write(json.dumps(row) + "\n")
-                    print(f"{operator:<14} {shape} chunk {chunk:<4} {median * 1e6:10.1f} us",
-                          flush=True)
+    if options.jobs:
+        compile_all(shapes, chunks, options.jobs)
+    if options.out:
+        with options.out.open("w") as out:
+            time_shapes(peer, shapes, chunks, options.samples, out)
 
 
 if __name__ == "__main__":
