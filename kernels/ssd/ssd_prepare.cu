@@ -4,8 +4,8 @@
 //
 // and the factors that the other kernels take from it (Row in ssd_launch.hpp), all <= dt or <= 1:
 // exponents are never positive. Documents: the spans of a chunk come from one ballot over seq_idx.
-// One block a chunk and 16 heads, one warp a head at a time, two tokens a lane; sums in a fixed
-// order. Reads 2 H + 4 bytes a token, writes 24 H: small beside X, and read back from L2.
+// One block a chunk and 16 heads, a warp two of them, two tokens a lane; sums in a fixed order.
+// Reads 2 H + 4 bytes a token, writes 24 H: small beside X, and read back from L2.
 
 #include <cuda_bf16.h>
 
@@ -52,15 +52,20 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
     p.spans[first + 2 * lane + 1] = spans[1];
   }
 
-  for (int h = warp; h < heads; h += kThreads / 32) {
-    const int head = head0 + h;
-    const HeadSteps steps[] = {{p, head}};
-    const float2 raw_steps[] = {make_float2(tile[h][2 * lane], tile[h][2 * lane + 1])};
-    float* const records[] = {
-        p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + head) * kRecordFloats};
-    Contribution unused[1];
-    make_records(unused, p, steps, raw_steps, chunk, spans, lane, records);
+  constexpr int kCount = kHeads / (kThreads / 32);  // heads of a warp, side by side
+  HeadSteps steps[kCount];
+  float2 raw_steps[kCount];
+  float* records[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int h = warp * kCount + i, read = min(h, heads - 1);
+    steps[i] = HeadSteps(p, head0 + read);
+    raw_steps[i] = make_float2(tile[read][2 * lane], tile[read][2 * lane + 1]);
+    const std::int64_t record = static_cast<std::int64_t>(chunk) * p.sizes.heads + head0 + h;
+    records[i] = h < heads ? p.records + record * kRecordFloats : nullptr;
   }
+  Contribution unused[kCount];
+  make_records(unused, p, steps, raw_steps, chunk, spans, lane, records);
 }
 
 }  // namespace
