@@ -62,6 +62,14 @@ __device__ __forceinline__ void load_tiles(std::byte* to, const CUtensorMap* map
   bulk_load_3d(to, map, barrier, 0, token, column / kPart, policy);
 }
 
+/// Keeps the A operand's registers of a product as they are up to here, after the wait: the product
+/// reads them while it runs, of which the compiler knows nothing.
+template <int kCount>
+__device__ __forceinline__ void keep_operand(std::uint32_t (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i])::"memory");
+}
+
 /// A thread's place in its warpgroup, and in the accumulator: rows `row` and `row` + 8, columns
 /// 8 j + `column` and + 1. `group` and `warp` are known to be uniform, so what follows from them
 /// (tile addresses, descriptors) stays in uniform registers.
@@ -75,6 +83,15 @@ struct Place {
     thread = 32 * warp + lane;
     row = 16 * warp + lane / 4;
     column = 2 * (lane % 4);
+  }
+  /// The same, made anew: for loops without registers to keep what follows from it.
+  __device__ __forceinline__ Place again() const {
+    Place place = *this;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(place.lane));
+    place.thread = 32 * warp + place.lane;
+    place.row = 16 * warp + place.lane / 4;
+    place.column = 2 * (place.lane % 4);
+    return place;
   }
 };
 
@@ -129,23 +146,6 @@ __device__ __forceinline__ void load_transposed_split(std::uint32_t (&a)[4],
       const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
       a[i] = pack_bf16(low, high);
       rest[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
-    }
-  }
-}
-
-/// One of the two, where registers are few.
-__device__ __forceinline__ void load_transposed_half(std::uint32_t (&a)[4], bool rest,
-                                                     std::uint32_t tile, const float* factors,
-                                                     int k, const Place& at) {
-  load_transposed(a, tile, k, at);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
-#pragma unroll
-    for (int i = 2 * half; i < 2 * half + 2; ++i) {
-      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
-      a[i] = pack_bf16(low, high);
-      if (rest) a[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
     }
   }
 }

@@ -19,11 +19,12 @@
 // errors are above those of kernels with longer chunks, which round fewer tokens twice.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
 // Deterministic.
-// Limits: two chains of about equal length, most of whose time is latency (ldmatrix, waits for
-// products, stages and each other): CB, exponentials, products and store, 96 registers a thread;
-// and the update of two states, 160. Two stages are all that fits, and loads are waited for.
-// Next: the next 16 tokens' operand made while a product runs (a tenth faster; one register short:
-// it spills one, or the products are serialized); CB made once a block and shared in fp32.
+// Limits: two chains of about equal length, most of whose time is latency (waits for products,
+// stages and each other): CB, exponentials, products and store, 96 registers a thread; and the
+// update of two states, 160. Two stages are all that fits, and loads are waited for; to bring a
+// chunk to L2 one ahead of its load was slower.
+// Next: the next 16 tokens scaled too while a product runs (1 % faster; one register short: it
+// spills one, or the products are serialized); CB made once a block and shared in fp32.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/setmaxnreg.cuh"
@@ -219,8 +220,31 @@ __device__ __forceinline__ void copy_state(const float (&s)[kState / 2], std::by
   if (at.lane == 0) mbarrier_arrive(copied);
 }
 
-/// s = 2^(a_63) s + (w X)^T B, 16 tokens at a time, as the states leave few registers: those of the
-/// chunk's first half once, those of its second half, whose weights are larger, as two bf16.
+/// Scales the tokens 16 k .. 16 k + 15 of an operand by `factors`, to bf16, or to what that loses.
+__device__ __forceinline__ void scale_tokens(std::uint32_t (&a)[4], bool rest, const float* factors,
+                                             int k, const Place& at) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
+      a[i] = pack_bf16(low, high);
+      if (rest) a[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
+    }
+  }
+}
+
+/// Products of one update: the tokens 16 k .. 16 k + 15 of the chunk's first half once, those of
+/// its second half, whose weights are the larger ones, as two bf16.
+struct Update {
+  static constexpr int kSteps = 6;
+  static constexpr int tokens(int step) { return step < 2 ? step : 1 + step / 2; }
+  static constexpr bool rest(int step) { return step > 2 && step % 2 != 0; }
+};
+
+/// s = 2^(a_63) s + (w X)^T B: 16 tokens at a time, as the states leave few registers. The next
+/// ones' X is loaded while a product runs.
 template <int kState>
 __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::byte* x,
                                              const std::byte* b, const float* factors,
@@ -229,18 +253,22 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
 #pragma unroll
   for (float& value : s) value *= decay;
   const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
-  constexpr int kOnce = kChunk / kKStep / 2;  // 16 tokens at a time of the first half
-  static_assert(kOnce == 2);
-#pragma unroll 1
-  for (int step = 0; step < 3 * kOnce; ++step) {
-    const int k = step < kOnce ? step : 1 + step / 2;
-    const bool rest = step > kOnce && step % 2 != 0;
-    std::uint32_t a[4];
-    load_transposed_half(a, rest, shared_address(x), factors + kRowWeight * kChunk, k, at);
+  std::uint32_t a[2][4];
+  const auto load = [&](int step) {
+    load_transposed(a[step % 2], shared_address(x), Update::tokens(step), at);
+  };
+  load(0);
+#pragma unroll
+  for (int step = 0; step < Update::kSteps; ++step) {
+    std::uint32_t(&m)[4] = a[step % 2];
+    scale_tokens(m, Update::rest(step), factors + kRowWeight * kChunk, Update::tokens(step), at);
     wgmma_fence();
-    Wgmma<kState>::template rs<1>(s, a[0], a[1], a[2], a[3], advance(db, k * kMnMajorStep), 1);
+    Wgmma<kState>::template rs<1>(s, m[0], m[1], m[2], m[3],
+                                  advance(db, Update::tokens(step) * kMnMajorStep), 1);
     wgmma_commit_group();
+    if (step + 1 < Update::kSteps) load(step + 1);
     wgmma_wait_group<0>();
+    keep_operand(m);
   }
 }
 
@@ -248,41 +276,45 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
 template <int kState>
 __device__ void run_states(const ScanParameters& p, const Block& block, std::byte* shared) {
   using L = Layout<kState>;
-  const Place at;
+  const Place place;  // made again where it is used: registers are few
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
-  const int v = at.group * kPairUnits;
+  const int v = place.group * kPairUnits;
   const int unit0 = block.unit(p.sizes, v), unit1 = block.unit(p.sizes, v + 1);
   std::byte* copy0 = shared + L::kStateOffset + v * L::kStateTiles * kTileBytes;
   std::byte* copy1 = copy0 + L::kStateTiles * kTileBytes;
   float s0[kState / 2], s1[kState / 2];
   incoming_state<kState>(s0, p.sizes, block.segment, false, unit0, p.spans, p.partials, p.through,
-                         p.initial_state, at);
-  copy_state<kState>(s0, copy0, &barriers->copied[v], at);
+                         p.initial_state, place);
+  copy_state<kState>(s0, copy0, &barriers->copied[v], place);
   incoming_state<kState>(s1, p.sizes, block.segment, false, unit1, p.spans, p.partials, p.through,
-                         p.initial_state, at);
-  copy_state<kState>(s1, copy1, &barriers->copied[v + 1], at);
-  RingPosition<kStages> ring;
-  for (int i = 0; i < block.chunks; ++i, ring.next()) {
-    const std::byte* x = shared + (ring.stage * L::kStageTiles + v) * kTileBytes;
-    const std::byte* b =
-        shared + (ring.stage * L::kStageTiles + kUnits + L::kStateTiles) * kTileBytes;
+                         p.initial_state, place);
+  copy_state<kState>(s1, copy1, &barriers->copied[v + 1], place);
+#pragma unroll 1
+  for (int i = 0; i < block.chunks; ++i) {
+    const int stage = i % kStages;
+    const std::byte* x = shared + (stage * L::kStageTiles + v) * kTileBytes;
+    const std::byte* b = shared + (stage * L::kStageTiles + kUnits + L::kStateTiles) * kTileBytes;
     const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
-                           (ring.stage * kUnits + v) * kFactorFloats;
-    mbarrier_wait(&barriers->full[ring.stage], ring.parity);
-    update_state<kState>(s0, x, b, factors, at);
+                           (stage * kUnits + v) * kFactorFloats;
+    mbarrier_wait(&barriers->full[stage], i / kStages % 2);
+    update_state<kState>(s0, x, b, factors, place.again());
     mbarrier_wait(&barriers->read[v], i % 2);
-    copy_state<kState>(s0, copy0, &barriers->copied[v], at);
-    update_state<kState>(s1, x + kTileBytes, b, factors + kFactorFloats, at);
-    mbarrier_arrive(&barriers->empty[ring.stage]);
+    copy_state<kState>(s0, copy0, &barriers->copied[v], place.again());
+    update_state<kState>(s1, x + kTileBytes, b, factors + kFactorFloats, place.again());
+    mbarrier_arrive(&barriers->empty[stage]);
     mbarrier_wait(&barriers->read[v + 1], i % 2);
-    copy_state<kState>(s1, copy1, &barriers->copied[v + 1], at);
+    copy_state<kState>(s1, copy1, &barriers->copied[v + 1], place.again());
   }
 
-  if (block.segment != p.sizes.segments - 1) return;
+  const Block tail(p.sizes);
+  if (tail.segment != p.sizes.segments - 1) return;
+  const Place at = place.again();
   const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
   if (p.final_state != nullptr) {
-    if (block.valid(p.sizes, v)) store_matrix<kState>(p.final_state + unit0 * size, s0, at);
-    if (block.valid(p.sizes, v + 1)) store_matrix<kState>(p.final_state + unit1 * size, s1, at);
+    float* const first = p.final_state + tail.unit(p.sizes, v) * size;
+    float* const second = p.final_state + tail.unit(p.sizes, v + 1) * size;
+    if (tail.valid(p.sizes, v)) store_matrix<kState>(first, s0, at);
+    if (tail.valid(p.sizes, v + 1)) store_matrix<kState>(second, s1, at);
   }
 }
 
