@@ -87,7 +87,7 @@ TEST(ssd_gpu, two_segments) {
   compare({2048, 8, 64, 2, 128, one_document(2048), 1e-3, 0.02, 0.1, 2, 2});
 }
 
-/// Segments of 32 chunks, of which some heads remember a few, some all.
+/// Segments of 32 chunks, and of 64, in four pieces, of which some heads remember a few, some all.
 TEST(ssd_gpu, memory_of_any_length) {
   STOWAGE_NEED_WGMMA();
   compare({6144, 8, 64, 2, 128, one_document(6144), 1e-4, 1e-3, 0.01, 0.1, 3});
@@ -97,6 +97,13 @@ TEST(ssd_gpu, memory_of_any_length) {
     for (int t = begin; t < 6000; ++t) ++seq_idx[t];
   }
   compare({6000, 16, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 2, 3});
+  compare({8192, 8, 64, 2, 128, one_document(8192), 1e-4, 1e-3, 0.01, 0.1, 2});
+  compare({8192, 8, 64, 2, 128, one_document(8192), 1e-3, 0.02, 0.2, 4, 2});
+  seq_idx.assign(8000, 0);  // on edges of pieces, near them and between
+  for (const int begin : {1024, 3071, 4096, 5121, 7000, 7168}) {
+    for (int t = begin; t < 8000; ++t) ++seq_idx[t];
+  }
+  compare({8000, 8, 64, 2, 128, seq_idx, 1e-4, 1e-3, 0.01, 0.1, 2});
 }
 
 TEST(ssd_gpu, fast_decay) {
@@ -188,12 +195,12 @@ TEST(ssd_gpu, pieces_hand_the_state_on) {
   EXPECT_LT(same(back.dinitial.host(), dinitial, 128), kTolerance);
 }
 
-TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
-  STOWAGE_NEED_WGMMA();
-  const ScanRun run({900, 8, 64, 2, 128, one_document(900), 1e-4, 1e-3, 0.1, 2},
-                    std::random_device{}());
-  const PieceResult with(run, {0, 900, run.initial.get(), nullptr});
-  const PieceResult without(run, {0, 900, nullptr, nullptr});
+void expect_total_decay(const Problem& problem) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const ScanRun run(problem, seed);
+  const PieceResult with(run, {0, problem.tokens, run.initial.get(), nullptr});
+  const PieceResult without(run, {0, problem.tokens, nullptr, nullptr});
   const auto decay = with.total_decay.host();
   const auto initial = run.initial.host(), rest = without.final_state.host();
   std::vector<double> expected(run.matrix);
@@ -201,6 +208,14 @@ TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
     expected[i] = rest[i] + static_cast<double>(decay[i / (64 * 128)]) * initial[i];
   }
   EXPECT_LT(relative_error(with.final_state.host(), 128, 0, expected, 128), 1e-5);
+}
+
+TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
+  STOWAGE_NEED_WGMMA();
+  expect_total_decay({900, 8, 64, 2, 128, one_document(900), 1e-4, 1e-3, 0.1, 2});
+  // segments of four pieces, of which a head may remember one
+  expect_total_decay({8192, 8, 64, 2, 128, one_document(8192), 1e-4, 1e-3, 0.1, 1, 2});
+  expect_total_decay({8192, 8, 64, 2, 128, one_document(8192), 1e-3, 1e-2, 8, 16, 2});
 }
 
 __global__ void count_differences(const std::uint16_t* left, const std::uint16_t* right,

@@ -100,13 +100,13 @@ void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward
   const SsdCudaShape scan = scan_shape(shape);
   const ssd::ForwardRoom room = ssd::forward_room(scan, args.scan.workspace);
   ConvolveParameters p = convolve_parameters(shape, args, room.sizes, room.records, room.spans);
-  p.piece_chunks = room.sizes.segment_chunks;
+  p.piece_chunks = room.sizes.piece_chunks;
   p.partials = room.partials;
   p.through = room.through;
   convolve(p, stream);
   SsdCudaForward after = args.scan;
   after.xbc = args.convolved;
-  ssd::forward_from_states(scan, after, stream);
+  ssd::forward_from_states(scan, room.sizes, after, stream);
 }
 
 void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackward& args,

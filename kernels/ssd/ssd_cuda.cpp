@@ -14,11 +14,22 @@ namespace {
 using namespace ssd;
 
 constexpr int kLeastSegmentChunks = 8;  // below, a segment's own state costs more than it saves
+constexpr int kLeastSplitChunks = 64;   // of a segment; below, more pieces cost more than they save
 
 /// Segments such that `blocks` blocks a segment fill the GPU once.
 int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
   const int fit = shape.segments > 0 ? shape.segments : kMultiprocessors / blocks;
   return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
+}
+
+/// Pieces of a segment, which divide it. Whoever needs the state that enters a segment adds those
+/// of the pieces one after the other.
+int pieces_for(int segment_chunks) {
+  if (segment_chunks < kLeastSplitChunks) return 1;
+  for (const int pieces : {4, 3, 2}) {
+    if (segment_chunks % pieces == 0) return pieces;
+  }
+  return 1;
 }
 
 Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
@@ -49,6 +60,8 @@ Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
   const int segments = segments_for(shape, s.chunks, backward ? 2 * blocks : blocks);
   s.segment_chunks = (s.chunks + segments - 1) / segments;
   s.segments = (s.chunks + s.segment_chunks - 1) / s.segment_chunks;
+  s.pieces = pieces_for(s.segment_chunks);
+  s.piece_chunks = s.segment_chunks / s.pieces;
   return s;
 }
 
@@ -85,9 +98,8 @@ Common take_common(Pieces& pieces, const Sizes& s) {
 }
 
 Partial take_partial(Pieces& pieces, const Sizes& s, int state) {
-  const std::int64_t segments = s.segments;
-  return {pieces.take<float>(segments * s.units * kPart * state),
-          pieces.take<float>(segments * s.heads)};
+  const std::int64_t count = static_cast<std::int64_t>(s.segments) * s.pieces;
+  return {pieces.take<float>(count * s.units * kPart * state), pieces.take<float>(count * s.heads)};
 }
 
 struct ForwardSpace {
@@ -200,6 +212,8 @@ namespace ssd {
 ForwardRoom forward_room(const SsdCudaShape& shape, void* workspace) {
   ForwardRoom room;
   room.sizes = sizes_of(shape, false);
+  room.sizes.pieces = 1;
+  room.sizes.piece_chunks = room.sizes.segment_chunks;
   const ForwardSpace space = forward_space(shape, room.sizes, workspace);
   room.records = space.common.records;
   room.spans = space.common.spans;
@@ -217,9 +231,8 @@ BackwardRoom backward_room(const SsdCudaShape& shape, void* workspace) {
   return room;
 }
 
-void forward_from_states(const SsdCudaShape& shape, const SsdCudaForward& args,
+void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const SsdCudaForward& args,
                          cudaStream_t stream) {
-  const Sizes sizes = sizes_of(shape, false);
   const ForwardSpace space = forward_space(shape, sizes, args.workspace);
   ScanParameters scan;
   scan.sizes = sizes;
@@ -323,7 +336,7 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
   states.records = space.common.records;
   states.spans = space.common.spans;
   check(launch_segment_states(states, stream), "segment states");
-  forward_from_states(shape, args, stream);
+  forward_from_states(shape, sizes, args, stream);
 }
 
 void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,

@@ -277,8 +277,9 @@ __device__ __forceinline__ void store_fragment(float* fragment, const float (&s)
   }
 }
 
-/// What enters a segment: the local states of the segments before it (after it, in reverse), each
-/// decayed through those between, nearest first, until a document boundary or the edge.
+/// What enters a segment: the local states of the pieces before it (after it, in reverse), each
+/// decayed through those between, nearest first, until a document boundary, the edge, or a piece of
+/// which nothing is left (its decay is negative).
 template <int kState>
 __device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Sizes& sizes,
                                                int segment, bool reverse, int unit,
@@ -288,18 +289,22 @@ __device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Siz
 #pragma unroll
   for (float& value : s) value = 0;
   const std::int64_t size = static_cast<std::int64_t>(kPart) * kState;
+  int border = (reverse ? segment + 1 : segment) * sizes.pieces;  // between two pieces
   float decay = 1;
   while (decay != 0) {
-    const int boundary = segment + (reverse ? 1 : 0);
-    if (boundary == (reverse ? sizes.segments : 0)) {
+    const int chunk = border * sizes.piece_chunks;
+    if (reverse ? chunk >= sizes.chunks : border == 0) {
       if (edge_state != nullptr) add_matrix<kState>(s, edge_state + unit * size, decay, at);
       return;
     }
-    if (spans[boundary * sizes.segment_chunks * kChunk].start != 0) return;
-    segment += reverse ? 1 : -1;
+    if (spans[chunk * kChunk].start != 0) return;
+    const int piece = reverse ? border : border - 1;
+    const float across = through[piece * sizes.heads + unit / sizes.parts];
+    if (across < 0) return;
     add_fragment<kState>(
-        s, partials + (static_cast<std::int64_t>(segment) * sizes.units + unit) * size, decay, at);
-    decay *= through[segment * sizes.heads + unit / sizes.parts];
+        s, partials + (static_cast<std::int64_t>(piece) * sizes.units + unit) * size, decay, at);
+    decay *= across;
+    border += reverse ? 1 : -1;
   }
 }
 

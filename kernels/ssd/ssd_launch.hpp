@@ -47,6 +47,8 @@ struct Sizes {
   int c_column = 0;
   int segments = 0;  ///< pieces of the sequence that run in parallel
   int segment_chunks = 0;
+  int pieces = 1;  ///< of a segment; each leaves its own state at its far edge
+  int piece_chunks = 0;
 };
 
 /// The document's reach around a token: start = 0 if it began before the chunk, else 1 + its first
@@ -79,8 +81,8 @@ struct StatesDirection {
   const float* edge_state = nullptr;  ///< (H, P, N): enters the first (last) segment, or nullptr
   float* end_state = nullptr;         ///< (H, P, N): leaves the last (first) segment, or nullptr
   float* total_decay = nullptr;       ///< (H), or nullptr
-  float* partials = nullptr;          ///< (segments, units, 64 N) fp32 in fragment order
-  float* through = nullptr;           ///< (segments, heads): decay over a segment, 0 at a boundary
+  float* partials = nullptr;          ///< (pieces, units, 64 N) fp32 in fragment order
+  float* through = nullptr;           ///< (pieces, heads): decay, 0 at a boundary, < 0: no partial
   void* images = nullptr;             ///< (chunks, units, 64 N) fp16 tiles, scaled
 };
 
@@ -93,7 +95,7 @@ struct StatesParameters {
   const float* records = nullptr;
   const Span* spans = nullptr;
 };
-/// Segment-local states at the far edge of every segment that has a successor.
+/// Local states at the far edges of all pieces of segments that have a successor.
 cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream);
 /// The state before every chunk (its adjoint after it) as fp16 operand tiles.
 cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream);

@@ -323,7 +323,8 @@ __device__ __forceinline__ void write_total_decay(const ScanParameters& p, const
                                                   int v) {
   const int head = block.unit(p.sizes, v) / p.sizes.parts;
   float decay = 1;
-  for (int k = 0; k < p.sizes.segments - 1; ++k) decay *= p.through[k * p.sizes.heads + head];
+  const int pieces = (p.sizes.segments - 1) * p.sizes.pieces;
+  for (int k = 0; k < pieces; ++k) decay *= fmaxf(p.through[k * p.sizes.heads + head], 0);
   for (int i = 0; i < block.chunks; ++i) {
     const std::int64_t record =
         static_cast<std::int64_t>(block.first_chunk + i) * p.sizes.heads + head;

@@ -9,7 +9,7 @@ namespace stowage::kernels::ssd {
 
 /// Where in the forward's workspace the first launches leave their results.
 struct ForwardRoom {
-  Sizes sizes;                ///< with the segments that the scan works in
+  Sizes sizes;                ///< with the segments that the scan works in, each of one piece
   float* records = nullptr;   ///< as of PrepareParameters
   Span* spans = nullptr;      ///< as of PrepareParameters
   float* partials = nullptr;  ///< as of StatesDirection
@@ -17,8 +17,9 @@ struct ForwardRoom {
 };
 ForwardRoom forward_room(const SsdCudaShape& shape, void* workspace);
 
-/// ssd_cuda_forward from records, spans and segment states that are already in the workspace.
-void forward_from_states(const SsdCudaShape& shape, const SsdCudaForward& args,
+/// ssd_cuda_forward from records, spans and states of pieces, `sizes` says of which, that are
+/// already in the workspace.
+void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const SsdCudaForward& args,
                          cudaStream_t stream);
 
 /// The same for the backward.

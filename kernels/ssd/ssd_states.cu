@@ -6,9 +6,10 @@
 // S, G: (64 columns of X) x N, fp32, the accumulators of one warpgroup; w, a: ssd_prepare.cu. The
 // scaled V^T comes from shared memory by transposing loads and is the A operand, for the tiles as a
 // sum of two bf16, so that no digit of it is lost; U is B as it lies.
-// Two uses: `launch_segment_states` gives every segment's local state at its far edge, so that
-// segments of one sequence can run at the same time; it starts at the last document boundary, or
-// where what came before has decayed by 2^-40, and does nothing where a boundary is on the edge.
+// Two uses: `launch_segment_states` gives the local states of every segment's pieces at their far
+// edges, so that segments of one sequence can run at the same time; a piece starts at the last
+// document boundary, or where what came before has decayed by 2^-40 at the segment's edge, and does
+// nothing where that lies behind it.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
 // scaled by a power of two: their rounding is what the gradients of decays feel most.
 // A block: two units of a group (four, without tiles) share U; its first thread issues the bulk
@@ -16,11 +17,12 @@
 // Cost per token and unit: 128 N flops, twice for the tiles; 128 + N bytes in, 2 N out for the
 // tiles. Deterministic.
 // Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read;
-// twice the warpgroups, each with half of a state, take a tenth longer). The segment states are a
-// quarter of the forward's time although they read a third of its bytes, and 5 % of the backward's
-// at 65536 tokens: blocks with a head of long memory go through all chunks, most through nine.
-// Next: from the far edge back, the weights carrying the decay, so that the next chunk's operands
-// are made while a product runs (its A registers must be kept until the wait).
+// twice the warpgroups, each with half of a state, take a tenth longer; so does more overlap, the
+// next operand and the image made while the products run). The segment states are latency, as
+// blocks with a head of long memory go through all chunks, most through nine: hence the pieces.
+// From the far edge back, with the decay in the weights, they were 9 % faster, but twice as far off
+// at long memory: the adjoint's weights round. Next: pieces of short segments too, once the states
+// of several are added with their loads in flight together, not one after the other.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/ssd/ssd_device.cuh"
@@ -93,33 +95,37 @@ __device__ int remembered(const StatesParameters& p, const Units& units, int edg
   return count;
 }
 
-/// Pass 1 needs only what reaches the far edge: chunks from the last document boundary on, and of
-/// those only what is not forgotten there.
+/// What a piece of a segment adds to the state at the segment's far edge comes from its chunks next
+/// to its own far edge: not beyond a document boundary, nor beyond what is forgotten at the
+/// segment's. None if that lies between the piece and the edge.
 template <int kUnits>
-__device__ Range local_range(const StatesParameters& p, const Units& units, int segment,
-                             bool reverse, int* found) {
+__device__ Range local_range(const StatesParameters& p, const Units& units, int piece, bool reverse,
+                             int* found) {
   const Sizes& sizes = p.sizes;
-  const int begin = segment * sizes.segment_chunks;
-  const int end = min(begin + sizes.segment_chunks, sizes.chunks);
-  const int edge = reverse ? begin : end;
-  if (threadIdx.x == 0) *found = reverse ? end : begin - 1;
+  const int segment_begin = piece / sizes.pieces * sizes.segment_chunks;
+  const int begin = min(piece * sizes.piece_chunks, sizes.chunks);
+  const int end = min(begin + sizes.piece_chunks, sizes.chunks);
+  const int edge = reverse ? segment_begin : segment_begin + sizes.segment_chunks;
+  const int first = reverse ? edge : begin, last = reverse ? end : edge;  // up to the edge
+  if (threadIdx.x == 0) *found = reverse ? last : first - 1;
   __syncthreads();
-  for (int c = begin + static_cast<int>(threadIdx.x); c < end; c += kUnits * 128) {
+  for (int c = first + static_cast<int>(threadIdx.x); c < last; c += kUnits * 128) {
     if (p.spans[c * kChunk + kChunk - 1].start == 0) continue;
     reverse ? atomicMin(found, c) : atomicMax(found, c);
   }
   __syncthreads();
   const int boundary = *found;
-  const bool bounded = boundary >= begin && boundary < end;
-  const bool unused = p.spans[edge * kChunk].start != 0;
-  const int reach = !bounded ? end - begin : reverse ? boundary - begin + 1 : end - boundary;
+  const bool bounded = boundary >= first && boundary < last;
+  const bool unused = begin == end || p.spans[edge * kChunk].start != 0;
+  const int reach = !bounded ? last - first : reverse ? boundary - first + 1 : last - boundary;
   __syncthreads();
   if (threadIdx.x < 32) {
     const int count = unused ? 0 : remembered<kUnits>(p, units, edge, reach, reverse);
     if (threadIdx.x == 0) *found = count;
   }
   __syncthreads();
-  const int count = *found;
+  const int between = last - first - (end - begin);  // chunks from the piece to the edge
+  const int count = max(*found - between, 0);
   return {reverse ? begin + count - 1 : end - count, count, reverse ? -1 : 1,
           count < end - begin || bounded};
 }
@@ -164,9 +170,10 @@ __device__ __forceinline__ std::uint32_t largest_magnitude(const float (&s)[kSta
   return __reduce_max_sync(0xFFFFFFFFU, __float_as_uint(largest));
 }
 
+/// `piece`: of the sequence, or with images the segment.
 template <int kState, bool kImages>
 __device__ void consume(const StatesParameters& p, const StatesDirection& d, const Range& range,
-                        int segment, const Units& units, bool valid, std::byte* shared) {
+                        int piece, const Units& units, bool valid, std::byte* shared) {
   using L = Layout<kState, kImages>;
   constexpr int kUnits = L::kUnits;
   __shared__ uint4 maxima_words[kUnits];  // by warp
@@ -181,13 +188,13 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
 
   float s[kState / 2];
   if constexpr (kImages) {
-    incoming_state<kState>(s, p.sizes, segment, d.reverse, unit, p.spans, d.partials, d.through,
+    incoming_state<kState>(s, p.sizes, piece, d.reverse, unit, p.spans, d.partials, d.through,
                            d.edge_state, at);
   } else {
 #pragma unroll
     for (float& value : s) value = 0;
   }
-  float through = range.cut ? 0 : 1;
+  float through = range.count == 0 ? -1 : range.cut ? 0 : 1;
   if (threadIdx.x == 0) {
     for (int i = 0; i < L::kStages - 1; ++i)
       load_chunk<kState, kImages>(p, d, range, i, units, shared);
@@ -252,14 +259,14 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
 
   if (!valid) return;
   if constexpr (kImages) {
-    const bool last = d.reverse ? segment == 0 : segment == p.sizes.segments - 1;
+    const bool last = d.reverse ? piece == 0 : piece == p.sizes.segments - 1;
     if (last && d.end_state != nullptr) store_matrix<kState>(d.end_state + unit * size, s, at);
     if (at.thread == 0) bulk_wait_group<0>();
   } else {
-    store_fragment<kState>(
-        d.partials + (static_cast<std::int64_t>(segment) * p.sizes.units + unit) * size, s, at);
+    const std::int64_t index = static_cast<std::int64_t>(piece) * p.sizes.units + unit;
+    if (range.count > 0) store_fragment<kState>(d.partials + index * size, s, at);
     if (at.thread == 0 && unit % p.sizes.parts == 0) {
-      d.through[segment * p.sizes.heads + unit / p.sizes.parts] = through;
+      d.through[piece * p.sizes.heads + unit / p.sizes.parts] = through;
     }
   }
 }
@@ -271,7 +278,7 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads, 1)
   extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int found;
   const StatesDirection& d = p.direction[blockIdx.z];
-  const int segment = static_cast<int>(blockIdx.y) + (!kImages && d.reverse ? 1 : 0);
+  const int piece = static_cast<int>(blockIdx.y) + (!kImages && d.reverse ? p.sizes.pieces : 0);
   constexpr int kUnits = L::kUnits;
   const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
   const int group = static_cast<int>(blockIdx.x) / sets;
@@ -291,26 +298,26 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads, 1)
 
   Range range;
   if constexpr (kImages) {
-    const int begin = segment * p.sizes.segment_chunks;
+    const int begin = piece * p.sizes.segment_chunks;
     const int end = min(begin + p.sizes.segment_chunks, p.sizes.chunks);
     range = {d.reverse ? end - 1 : begin, end - begin, d.reverse ? -1 : 1, false};
   } else {
-    range = local_range<kUnits>(p, units, segment, d.reverse, &found);
+    range = local_range<kUnits>(p, units, piece, d.reverse, &found);
   }
   __syncthreads();
   const int w = static_cast<int>(threadIdx.x / 128);
-  consume<kState, kImages>(p, d, range, segment, units, first + w < p.sizes.group_units, shared);
+  consume<kState, kImages>(p, d, range, piece, units, first + w < p.sizes.group_units, shared);
 }
 
 template <int kState, bool kImages>
-cudaError_t launch(const StatesParameters& p, int segments, cudaStream_t stream) {
+cudaError_t launch(const StatesParameters& p, int pieces, cudaStream_t stream) {
   using L = Layout<kState, kImages>;
   const auto kernel = states<kState, kImages>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const int sets = (p.sizes.group_units + L::kUnits - 1) / L::kUnits;
-  const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets), static_cast<unsigned>(segments),
+  const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets), static_cast<unsigned>(pieces),
                   static_cast<unsigned>(p.directions));
   return launch_dependent(kernel, grid, L::kThreads, L::kBytes, stream, p);
 }
@@ -318,10 +325,10 @@ cudaError_t launch(const StatesParameters& p, int segments, cudaStream_t stream)
 }  // namespace
 
 cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream) {
-  const int segments = parameters.sizes.segments - 1;
-  if (segments == 0) return cudaSuccess;
-  return parameters.state == 128 ? launch<128, false>(parameters, segments, stream)
-                                 : launch<64, false>(parameters, segments, stream);
+  const int pieces = (parameters.sizes.segments - 1) * parameters.sizes.pieces;
+  if (pieces == 0) return cudaSuccess;
+  return parameters.state == 128 ? launch<128, false>(parameters, pieces, stream)
+                                 : launch<64, false>(parameters, pieces, stream);
 }
 
 cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream) {
