@@ -49,7 +49,7 @@ CUtensorMapSwizzle driver_swizzle(Swizzle swizzle) {
 CUtensorMap make_tensor_map(TensorMapType type, const void* base,
                             std::span<const std::uint64_t> extents,
                             std::span<const std::uint64_t> strides_bytes,
-                            std::span<const std::uint32_t> box, Swizzle swizzle) {
+                            std::span<const std::uint32_t> box, Swizzle swizzle, int fetch_bytes) {
   static const EncodeTiled encode = find_encoder();
   const std::size_t rank = extents.size();
   STOWAGE_ASSERT(rank >= 1 && rank <= 5 && strides_bytes.size() + 1 == rank && box.size() == rank,
@@ -57,11 +57,12 @@ CUtensorMap make_tensor_map(TensorMapType type, const void* base,
                  rank, strides_bytes.size(), box.size());
   constexpr std::uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
   CUtensorMap map{};
-  const CUresult status =
-      encode(&map, driver_type(type), static_cast<cuuint32_t>(rank), const_cast<void*>(base),
-             extents.data(), strides_bytes.data(), box.data(), kElementStrides,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, driver_swizzle(swizzle),
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode(
+      &map, driver_type(type), static_cast<cuuint32_t>(rank), const_cast<void*>(base),
+      extents.data(), strides_bytes.data(), box.data(), kElementStrides,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, driver_swizzle(swizzle),
+      fetch_bytes == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   STOWAGE_ASSERT(
       status == CUDA_SUCCESS,
       "cuTensorMapEncodeTiled refused the map: code {}, base {}, rank {}, extent {}, box {}",

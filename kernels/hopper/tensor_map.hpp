@@ -19,11 +19,14 @@ enum class TensorMapType : std::uint8_t { bf16, fp32, int32 };
 /// aligned. `box` is what one copy moves (elements, at most 256 each); its innermost extent has at
 /// most `row_bytes(swizzle)` bytes. Out-of-bounds elements read as zero. The map goes to a kernel
 /// as a `const __grid_constant__ CUtensorMap` parameter. Host only: no CUDA context work, no
-/// allocation. The encoder is found through the runtime (cudaGetDriverEntryPointByVersion), so that
-/// nothing links against the driver's library. Throws Error when the driver refuses.
+/// allocation. `fetch_bytes`, 128 or 256, is what L2 fetches at least: 256 unless rows of a box are
+/// shorter and their neighbours are not wanted soon. The encoder is found through the runtime
+/// (cudaGetDriverEntryPointByVersion), so that nothing links against the driver's library. Throws
+/// Error when the driver refuses.
 CUtensorMap make_tensor_map(TensorMapType type, const void* base,
                             std::span<const std::uint64_t> extents,
                             std::span<const std::uint64_t> strides_bytes,
-                            std::span<const std::uint32_t> box, Swizzle swizzle);
+                            std::span<const std::uint32_t> box, Swizzle swizzle,
+                            int fetch_bytes = 256);
 
 }  // namespace stowage::kernels::hopper

@@ -154,7 +154,7 @@ CUtensorMap tile_map(const void* base, std::int64_t tokens, std::int64_t width, 
   const std::uint32_t box[] = {kPart, static_cast<std::uint32_t>(rows),
                                static_cast<std::uint32_t>(tiles)};
   return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
-                                 hopper::Swizzle::b128);
+                                 hopper::Swizzle::b128, tiles == 1 ? 128 : 256);
 }
 
 CUtensorMap xbc_map(const SsdCudaShape& shape, const Sizes& sizes, const void* xbc, int tiles) {
