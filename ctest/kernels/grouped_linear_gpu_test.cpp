@@ -152,6 +152,7 @@ TEST(grouped_linear_gpu, whole_tiles) {
   Random random;
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 512}, Dtype::bf16);
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 256}, Dtype::bf16);  // tall tiles of the gradient
+  check(random, {{64, 70}, 0, 576, 2304}, Dtype::bf16);  // 18 of them beside each other
 }
 
 // Extents whose last tiles are narrower than the others, of every width that is compiled.
@@ -177,6 +178,14 @@ TEST(grouped_linear_gpu, unequal_experts) {
   Random random;
   check(random, {falling_counts(40, 700), 5, 320, 256}, Dtype::bf16);
   check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
+}
+
+// Row counts for which the way out of a weight gradient has more or fewer slots.
+TEST(grouped_linear_gpu, long_experts) {
+  STOWAGE_NEED_GPU_BACKEND();
+  Random random;
+  check(random, {{500, 600, 450}, 0, 320, 256}, Dtype::bf16);
+  check(random, {{1000, 900}, 3, 320, 264}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, many_unequal_experts) {

@@ -3,10 +3,10 @@
 #include "kernels/grouped_mlp/grouped_mainloop.cuh"
 
 /// How the tiles of a weight gradient leave: in boxes of 64 rows by 32 columns of fp32, through a
-/// ring of slots in shared memory. Consumers fill slots; one thread, the mover, hands them to the
-/// copy engine and takes them back. So a warpgroup is done with its sums before memory is, and
-/// multiplies again. To add, the mover has the engine bring what is in memory into each slot as
-/// soon as the slot is free, across tiles.
+/// ring of slots in shared memory. Consumers fill slots; one thread hands them to the copy engine
+/// and takes them back. So a warpgroup is done with its sums before memory is, and multiplies
+/// again. To add, another thread has the engine bring what is in memory into each slot as soon as
+/// the slot is free, across tiles.
 namespace stowage::kernels::grouped {
 
 /// How a tile leaves: stored; or what is there read, added to and stored.
@@ -26,6 +26,7 @@ struct BoxSizes {
 template <class O>
 struct BoxRing {
   alignas(1024) unsigned char box[O::kSlots][BoxSizes<O>::kBytes];
+  Mbarrier free[O::kSlots];  // for what is to be added to
   Mbarrier ready[O::kSlots], filled[O::kSlots];
   Mbarrier turn[2];  // of each consumer warpgroup to fill
 };
@@ -34,6 +35,7 @@ template <class O>
 __device__ __forceinline__ void init_box_barriers(BoxRing<O>& ring) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < O::kSlots; ++i) {
+      mbarrier_init(&ring.free[i], 1);
       mbarrier_init(&ring.ready[i], 1);
       mbarrier_init(&ring.filled[i], 4);
     }
@@ -69,37 +71,47 @@ class BoxOrder {
   int box_ = BoxSizes<O>::kPerTile - 1;
 };
 
-/// The mover: one thread.
+/// Brings what is to be added to into the slots: one thread.
 template <class O, class Tiles>
-__device__ __forceinline__ void move_boxes(BoxRing<O>& ring, const CUtensorMap& map,
+__device__ __forceinline__ void load_boxes(BoxRing<O>& ring, const CUtensorMap& map,
                                            const Tiles& tiles) {
-  constexpr bool kAdds = O::kWay == Way::add;
-  BoxOrder<O, Tiles> stores(tiles), loads(tiles);
-  bool more = kAdds && loads.next();
-  const auto load = [&](int slot) {
-    if (!more) return;
-    mbarrier_arrive_expect_tx(&ring.ready[slot], BoxSizes<O>::kBytes);
-    bulk_load_3d(ring.box[slot], &map, &ring.ready[slot], loads.column(), loads.row(),
-                 loads.expert());
-    more = loads.next();
-  };
-  for (int slot = 0; slot < O::kSlots && more; ++slot) load(slot);
-
+  BoxOrder<O, Tiles> boxes(tiles);
   RingPosition<O::kSlots> at;
-  int read = -O::kUnread;  // slot whose store has read it, at the latest, after the next wait
-  while (stores.next()) {
+  while (boxes.next()) {
+    mbarrier_wait(&ring.free[at.stage], at.parity ^ 1U);
+    Mbarrier* ready = &ring.ready[at.stage];
+    mbarrier_arrive_expect_tx(ready, BoxSizes<O>::kBytes);
+    bulk_load_3d(ring.box[at.stage], &map, ready, boxes.column(), boxes.row(), boxes.expert());
+    at.next();
+  }
+}
+
+/// Stores the slots and gives them back: one thread.
+template <class O, class Tiles>
+__device__ __forceinline__ void store_boxes(BoxRing<O>& ring, const CUtensorMap& map,
+                                            const Tiles& tiles) {
+  BoxOrder<O, Tiles> boxes(tiles);
+  RingPosition<O::kSlots> at;
+  Mbarrier* back = O::kWay == Way::add ? ring.free : ring.ready;
+  int read = 0, pending = 0;  // stores that may still read their slots, from slot `read` on
+  const auto give_back = [&] {
+    mbarrier_arrive(&back[read]);
+    if (++read == O::kSlots) read = 0;
+    --pending;
+  };
+  while (boxes.next()) {
+    if (pending > 0 && !mbarrier_test_wait(&ring.filled[at.stage], at.parity)) {
+      bulk_wait_group_read<0>();
+      while (pending > 0) give_back();
+    }
     mbarrier_wait(&ring.filled[at.stage], at.parity);
-    bulk_store_3d(&map, ring.box[at.stage], stores.column(), stores.row(), stores.expert());
+    bulk_store_3d(&map, ring.box[at.stage], boxes.column(), boxes.row(), boxes.expert());
     bulk_commit_group();
     at.next();
-    if (read >= 0) {
+    if (++pending > O::kUnread) {
       bulk_wait_group_read<O::kUnread>();
-      if constexpr (kAdds)
-        load(read);
-      else
-        mbarrier_arrive(&ring.ready[read]);
+      give_back();
     }
-    if (++read == O::kSlots) read = 0;
   }
   bulk_wait_group<0>();
 }

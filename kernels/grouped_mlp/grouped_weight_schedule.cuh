@@ -210,8 +210,12 @@ class WeightTiles {
     tile.expert = tables_.first[rank_];
     tile.begin = tables_.offset[tile.expert];
     tile.rows = tables_.offset[tile.expert + 1] - tile.begin;
+    // Tiles that follow each other share the operand of which they take more.
     int down, across;
-    place<8>(tile_ - rank_ * tiles, down_, across_, down, across);
+    if constexpr (kHeight > kWidth)
+      place<16>(tile_ - rank_ * tiles, across_, down_, across, down);
+    else
+      place<8>(tile_ - rank_ * tiles, down_, across_, down, across);
     tile.row = down * kHeight;
     tile.column = across * kWidth;
     return true;

@@ -9,12 +9,12 @@
 // share the last stage are zeroed in shared memory, in both operands: they may hold anything, not
 // only numbers. Tiles are 128 by 192 or 192 by 128, whichever wastes less of the matrix.
 // No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting dw first, storing from
-// registers, clusters of two tiles that share an operand (a quarter slower).
-// Limits on one H200 with 384 rows an expert: storing takes 0.92 ms, 1.3 times what the products
-// alone or the stores alone take, each 0.7 ms, for both go through L2; adding reaches 80 to 90 % of
-// what its bytes allow. With rows as 1 / (e + 1) the short tiles, a box each 230 ns, bind.
-// Next: stores that run ahead of more boxes; fewer bytes from L2, by dy's panel of an expert kept
-// in shared memory over the tiles beside each other.
+// registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows.
+// Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
+// is stored; with 384 or 512 rows an expert adding reaches 85 to 90 % of what its bytes allow. With
+// rows as 1 / (e + 1) the short tiles bind beside the long ones.
+// Next: fewer bytes from L2, by dy's panel of an expert kept in shared memory over the tiles beside
+// each other.
 
 #include <algorithm>
 
@@ -24,13 +24,10 @@
 namespace stowage::kernels::grouped {
 namespace {
 
-/// Slots of the way out, 8 KB each, leave four or three stages to the products. Where memory binds
-/// by far, adding to experts of few rows, a whole tile in the slots is worth a stage.
+/// Slots of the way out, 8 KB each, leave four or three stages to the products. Where memory binds,
+/// adding to experts of few rows, a whole tile in the slots is worth a stage.
 constexpr int kFewSlots = 7, kManySlots = 12;
-constexpr std::int64_t kFewRows = 448;  // of an expert on average
-
-/// Steps of a tile's products that take as long as its way out where memory binds.
-constexpr int kWayOutSteps = 4;
+constexpr std::int64_t kFewRows = 768;  // of an expert on average
 
 constexpr int kZeroBytes = 2048;
 constexpr int kShareBytes = sizeof(WeightShare) + kZeroBytes;
@@ -40,11 +37,17 @@ struct Weight
     : Operands<true, true, kTileWidth, kOutSlots * 8192 + kShareBytes, false, kTileHeight> {
   static constexpr Way kWay = kWayOut;
   static constexpr int kSlots = kOutSlots;
-  static constexpr int kUnread = 2;  // stores that may still read their slots
-  /// Groups were no gain where experts of many rows are added to.
-  static constexpr int kGroupSteps = kWay == Way::store || kSlots == kManySlots ? kWayOutSteps : 0;
+  static constexpr int kUnread = 3;  // stores that may still read their slots
   using Tiles = WeightTiles<kTileHeight, kTileWidth>;
 };
+
+/// Steps of a tile's products that count as long as its way out, where blocks divide into groups.
+/// These were best of those tried; where experts of many rows are added to, groups were no gain.
+template <class O>
+__device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
+  if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 5 : 4;
+  return O::kSlots == kManySlots ? 6 : 0;
+}
 
 template <class O>
 struct WeightShared : Ring<O> {
@@ -160,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   init_box_barriers(shared.out);
   if (O::kWay == Way::store && threadIdx.x < kZeroBytes / 16)
     reinterpret_cast<uint4*>(shared.zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
-  O::Tiles::build(shared.tables, shared.share, p, O::kGroupSteps,
+  O::Tiles::build(shared.tables, shared.share, p, way_out_steps<O>(p),
                   reinterpret_cast<BlockLoad*>(shared.a));
   fence_proxy_async();  // of the zeros, and of what build leaves in the stages
   __syncthreads();
@@ -169,7 +172,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     setmaxnreg_dec<kProducerRegisters>();
     if (warp == 0 && elect_one()) produce<O>(shared, dy_map, x_map, p);
     if (warp == 1 && elect_one())
-      move_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
+      store_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
+    if (O::kWay == Way::add && warp == 3 && elect_one())
+      load_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
     if (O::kWay == Way::store && warp == 2 && elect_one()) store_zeros<O>(shared, p);
   } else {
     setmaxnreg_inc<kConsumerRegisters>();
@@ -193,11 +198,14 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
 template <int kTileHeight, int kTileWidth>
 cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
                    const WeightParameters& p, int blocks, cudaStream_t stream) {
-  const bool few_rows = p.rows < kFewRows * p.experts;
-  const auto with = !p.accumulate ? launch<Weight<Way::store, kTileHeight, kTileWidth, kFewSlots>>
-                    : few_rows    ? launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>
-                                  : launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>;
-  return with(dy, x, dw, p, blocks, stream);
+  if (!p.accumulate)
+    return launch<Weight<Way::store, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
+                                                                          stream);
+  if (p.rows >= kFewRows * p.experts)
+    return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
+                                                                        stream);
+  return launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>(dy, x, dw, p, blocks,
+                                                                       stream);
 }
 
 }  // namespace

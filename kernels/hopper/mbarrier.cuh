@@ -59,6 +59,19 @@ __device__ __forceinline__ bool mbarrier_try_wait(Mbarrier* barrier, std::uint32
   return done != 0;
 }
 
+/// The same without suspending.
+__device__ __forceinline__ bool mbarrier_test_wait(Mbarrier* barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}\n"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 /// Waits for the end of the phase of this parity (0 for the first phase). A wait for parity 1 on a
 /// fresh barrier returns at once, which is how a producer finds its ring empty at the start.
 __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, std::uint32_t parity) {
