@@ -21,9 +21,10 @@
 #   (store_partial), for teams of two warps and more, never of one, also where every team has come
 #   to its own named barrier before. In the machine code one BAR.SYNC 0, which all warps of the
 #   block execute, lies between each pair that is named, so none is a race.
-# - Slots of the weight gradients' way out pass from one warpgroup to the other by way of a third
-#   warp that waits at one mbarrier and arrives at the next; racecheck reports their accesses. That
-#   it does not follow such a chain is not proved.
+# - racecheck takes an arrival at an mbarrier for the lane alone that arrives, not for its warp,
+#   which has met before: a warp that writes words and whose first lane arrives, and one that waits
+#   and writes them, are reported; when all lanes arrive, they are not, also by way of a third warp.
+#   So slots of the weight gradients' way out, which pass so between warpgroups, are reported.
 # - attention's tests write all of its memory first: initcheck would learn nothing.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
