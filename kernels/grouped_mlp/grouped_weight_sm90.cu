@@ -29,14 +29,22 @@ namespace {
 constexpr int kFewSlots = 7, kManySlots = 12;
 constexpr std::int64_t kFewRows = 768;  // of an expert on average
 
+/// Below so many rows, memory binds by so far that a few long experts bind otherwise than the many
+/// short ones beside them: unequal loads take the few slots there.
+constexpr std::int64_t kLeastRows = 448;
+
+/// The loads that a kernel works on; it leaves others to the kernel launched beside it.
+enum class Loads { all, even, unequal };
+
 constexpr int kZeroBytes = 2048;
 constexpr int kShareBytes = sizeof(WeightShare) + kZeroBytes;
 
-template <Way kWayOut, int kTileHeight, int kTileWidth, int kOutSlots>
+template <Way kWayOut, int kTileHeight, int kTileWidth, int kOutSlots, Loads kOfLoads = Loads::all>
 struct Weight
     : Operands<true, true, kTileWidth, kOutSlots * 8192 + kShareBytes, false, kTileHeight> {
   static constexpr Way kWay = kWayOut;
   static constexpr int kSlots = kOutSlots;
+  static constexpr Loads kLoads = kOfLoads;
   static constexpr int kUnread = 3;  // stores that may still read their slots
   using Tiles = WeightTiles<kTileHeight, kTileWidth>;
 };
@@ -47,6 +55,17 @@ template <class O>
 __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
   if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 5 : 4;
   return O::kSlots == kManySlots ? 6 : 0;
+}
+
+/// Whether an expert has more than four times the rows of the average. All threads of the block.
+__device__ __forceinline__ bool unequal(const WeightParameters& p) {
+  const std::int64_t rows = p.offsets[p.experts];
+  bool longer = false;
+  for (int e = static_cast<int>(threadIdx.x); e < p.experts; e += static_cast<int>(blockDim.x)) {
+    const std::int64_t own = p.offsets[e + 1] - p.offsets[e];
+    longer = longer || own * p.experts > 4 * rows;
+  }
+  return __syncthreads_or(longer ? 1 : 0) != 0;
 }
 
 template <class O>
@@ -154,6 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                           const __grid_constant__ WeightParameters p) {
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<WeightShared<O>*>(raw);
+  if (O::kLoads != Loads::all && unequal(p) != (O::kLoads == Loads::unequal)) return;
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&dy_map);
     prefetch_tensor_map(&x_map);
@@ -204,8 +224,15 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   if (p.rows >= kFewRows * p.experts)
     return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
                                                                         stream);
-  return launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>(dy, x, dw, p, blocks,
-                                                                       stream);
+  if (p.rows >= kLeastRows * p.experts)
+    return launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>(dy, x, dw, p, blocks,
+                                                                         stream);
+  const cudaError_t status =
+      launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots, Loads::even>>(dy, x, dw, p,
+                                                                                 blocks, stream);
+  if (status != cudaSuccess) return status;
+  return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots, Loads::unequal>>(
+      dy, x, dw, p, blocks, stream);
 }
 
 }  // namespace
