@@ -27,9 +27,12 @@ using execution::Region;
 /// How often a budget that was not met is tried again with less.
 constexpr int kMostTries = 8;
 /// How often a budget that was met after all is tried again with more.
-constexpr int kMostRefinements = 2;
+constexpr int kMostRefinements = 4;
 /// Part of a budget that is not worth another try.
 constexpr std::size_t kCloseEnough = 64;
+/// Parts of a draft's fullest moment up to which copies back are issued early, as far as addresses
+/// are found for what then lives longer.
+constexpr double kHoists[] = {1.0, 0.9, 0.8, 0.0};
 /// Factor on time that counts as nothing.
 constexpr double kFree = 1.002;
 
@@ -77,25 +80,32 @@ Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) 
   return drafts.make_smallest(choice.decisions, draft.time_s * kFree);
 }
 
+std::size_t needed(const Plan& plan) { return plan.bytes[static_cast<int>(Region::transient)]; }
+
 /// A plan with addresses on the device.
 struct Attempt {
   Choice choice;
   Plan plan;
   double time_s = 0;
 
-  std::size_t needed() const { return plan.bytes[static_cast<int>(Region::transient)]; }
+  std::size_t needed() const { return offload::needed(plan); }
 };
 
 Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit,
                 std::size_t budget) {
   Attempt made;
   made.choice = choose(drafts, limit);
-  Draft draft = make_draft(drafts, made.choice, limit);
-  drafts.hoist(draft, draft.peak);
+  const Draft draft = make_draft(drafts, made.choice, limit);
   made.time_s = draft.time_s;
-  made.plan = std::move(draft.plan);
-  choose_segments(drafts.program(), made.plan, options.graphs);
-  place(made.plan, Region::transient, options.alignment, budget);
+  for (const double part : kHoists) {
+    Draft hoisted = draft;
+    drafts.hoist(hoisted, static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
+    choose_segments(drafts.program(), hoisted.plan, options.graphs);
+    place(hoisted.plan, Region::transient, options.alignment, budget);
+    const std::size_t before = made.needed();
+    if (before == 0 || needed(hoisted.plan) < before) made.plan = std::move(hoisted.plan);
+    if (budget == 0 || made.needed() <= budget) break;
+  }
   return made;
 }
 
@@ -115,7 +125,8 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   Attempt best = attempt(drafts, options, budget, budget);
   if (budget == 0 || best.needed() <= budget) return best;
   std::size_t high = budget;  // too much, as a limit for drafts
-  std::size_t low = high - std::min(high - 1, best.needed() - budget);
+  std::size_t step = best.needed() - budget;
+  std::size_t low = high - std::min(high - 1, step);
   for (int tries = 1; tries < kMostTries; ++tries) {
     std::optional<Attempt> other = attempt_below(drafts, options, low, budget);
     if (!other) {
@@ -125,7 +136,8 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
     best = *std::move(other);
     if (best.needed() <= budget) break;
     high = low;
-    low -= std::min(low - 1, 2 * (best.needed() - budget));
+    step = std::max(2 * (best.needed() - budget), step + step / 2);
+    low -= std::min(low - 1, step);
   }
   for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
     if (best.needed() > budget) break;
@@ -139,12 +151,11 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
 }
 
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
-  const std::size_t needed = plan.bytes[static_cast<int>(Region::transient)];
-  if (transient > 0 && needed > transient)
+  if (transient > 0 && needed(plan) > transient)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it, {} "
         "more than are left",
-        policy.device_budget_bytes, needed, needed - transient);
+        policy.device_budget_bytes, needed(plan), needed(plan) - transient);
   const std::size_t bytes = plan.bytes[static_cast<int>(Region::host)];
   const std::int64_t budget = policy.host_budget_bytes;
   if (budget >= 0 && bytes > static_cast<std::size_t>(budget))
