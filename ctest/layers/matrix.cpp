@@ -215,10 +215,8 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
   if (cell.offload == "auto") {
     const Plain& kept = plain(cell.microbatches);
     policy.kind = offload::Policy::Kind::automatic;
-    // Copies beside graphs keep bytes for longer: what so small a model needs of them is 3 % more.
-    const std::size_t percent = cell.beside ? 65 : 60;
     policy.device_budget_bytes =
-        static_cast<std::int64_t>(kept.persistent_bytes + kept.transient_bytes * percent / 100);
+        static_cast<std::int64_t>(kept.persistent_bytes + kept.transient_bytes * 60 / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
     policy.offload = listed(kModules);
     if (cell.offload == "half") policy.fraction = 0.5;
