@@ -77,9 +77,8 @@ void Operands::check(const Columns& columns, std::string_view operand, Dtype dty
 void Operands::workspace(const View& view, std::size_t bytes) const {
   if (bytes == 0 && !view) return;
   STOWAGE_ASSERT(view, "{}: workspace is absent, {} bytes are needed", op_, bytes);
-  STOWAGE_ASSERT(view.dtype() == Dtype::uint8 && view.buffer().bytes() >= bytes,
-                 "{}: workspace is {}, it must be uint8 of at least {} bytes", op_, describe(view),
-                 bytes);
+  STOWAGE_ASSERT(view.buffer().bytes() >= bytes, "{}: workspace is {}, it must have {} bytes", op_,
+                 describe(view), bytes);
 }
 
 void Operands::require(bool condition, std::string_view what) const {

@@ -39,7 +39,7 @@ class Operands {
   void check(const Columns& columns, std::string_view operand, execution::Dtype dtype,
              std::int64_t rows, std::int64_t count) const;
 
-  /// `view` is a uint8 buffer of at least `bytes`; it may be absent when 0 bytes are needed.
+  /// `view` has at least `bytes`, of any dtype; it may be absent when 0 bytes are needed.
   void workspace(const execution::View& view, std::size_t bytes) const;
 
   /// Any other condition between operands; `what` completes "<op>: ".

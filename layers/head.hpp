@@ -28,6 +28,7 @@ class Head {
   };
 
   Tensor norm(Recorder& recorder, Stream stream);
+  Tensor room_for_logits(Recorder& recorder) const;
 
   std::int64_t width_;
   std::int64_t vocabulary_;
@@ -35,6 +36,7 @@ class Head {
   bool tied_;
   Parameter norm_;
   Parameter output_;
+  Parameter embedding_;
   std::vector<Saved> saved_;
 };
 

@@ -72,6 +72,13 @@ TEST(gradients, tied_embeddings) {
   check(options);
 }
 
+TEST(gradients, logits_in_the_memory_of_the_embeddings_gradient) {
+  layers::TrainerOptions options = fp64("-");
+  options.model.width = 24;  // (13, 24) fp64 has room for the logits of 23 tokens
+  options.model.mlp.ffn = 4;
+  check(options);
+}
+
 TEST(gradients, swiglu) {
   layers::TrainerOptions options = fp64("-E");
   options.model.mlp.activation = kernels::Activation::swiglu;

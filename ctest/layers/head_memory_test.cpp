@@ -1,6 +1,8 @@
 // The logits of all tokens exist nowhere: in a whole step's program, and so in its plan, no tensor
-// is as large as tokens x vocabulary elements of storage.
+// is as large as tokens x vocabulary elements of storage. Those of a chunk of tokens lie where the
+// embedding's gradient will be, if that has room and is not there yet.
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,13 +16,14 @@ namespace {
 using execution::Dtype;
 
 // One layer with the head of a standard deck, in training and in evaluation.
-layers::TrainerPlan plan_of(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width) {
+layers::TrainerOptions options_of(std::int64_t tokens, std::int64_t vocabulary,
+                                  std::int64_t width) {
   layers::TrainerOptions options = tiny_options("-", Dtype::bf16);
   options.model.width = width;
   options.model.vocabulary = vocabulary;
   options.step.tokens = options.step.sequence = tokens;
   options.evaluation_microbatches = 1;
-  return layers::TrainerPlan(std::move(options));
+  return options;
 }
 
 // Bytes of the largest tensor that lives within a step.
@@ -44,7 +47,7 @@ constexpr Head kHeads[] = {{16384, 65536, 2048}, {65536, 50304, 768}, {8192, 131
 TEST(head_memory, no_tensor_holds_the_logits_of_all_tokens) {
   for (const Head& head : kHeads) {
     SCOPED_TRACE(testing::Message() << head.tokens << " tokens of " << head.vocabulary);
-    const layers::TrainerPlan plan = plan_of(head.tokens, head.vocabulary, head.width);
+    const layers::TrainerPlan plan(options_of(head.tokens, head.vocabulary, head.width));
     const auto logits = static_cast<std::size_t>(head.tokens * head.vocabulary) *
                         execution::size_bytes(Dtype::bf16);
     for (const auto& training : plan.training())
@@ -55,6 +58,30 @@ TEST(head_memory, no_tensor_holds_the_logits_of_all_tokens) {
     EXPECT_LT(plan.transient_bytes(), logits);
     EXPECT_FALSE(plan.evaluation().empty());
   }
+}
+
+// What the head's op of a microbatch works in: "gradient", or scratch of its own.
+std::string_view room(const layers::TrainerOptions& options, int slot = 0) {
+  const layers::TrainerPlan plan(options);
+  const layers::Program& program = plan.training().front()->recorded.program;
+  for (const execution::Op& op : program.ops())
+    if (op.name == fmt::format("mb{}/head/loss_and_gradients", slot))
+      return name(program.info(op.uses.back().tensor).lifetime);
+  return "no such op";
+}
+
+TEST(head_memory, logits_lie_where_a_gradient_is_written_later) {
+  const layers::TrainerOptions wide = options_of(16384, 65536, 2048);
+  EXPECT_EQ(room(wide), name(execution::Lifetime::gradient));
+  const layers::TrainerOptions narrow = options_of(65536, 50304, 768);
+  EXPECT_EQ(room(narrow), name(execution::Lifetime::scratch)) << "not enough room";
+  layers::TrainerOptions tied = wide;
+  tied.model.tied_embeddings = true;
+  EXPECT_EQ(room(tied), name(execution::Lifetime::scratch)) << "it is the head's own gradient";
+  layers::TrainerOptions several = wide;
+  several.step.microbatches = 2;
+  EXPECT_EQ(room(several), name(execution::Lifetime::gradient));
+  EXPECT_EQ(room(several, 2), name(execution::Lifetime::scratch)) << "the gradient is added to";
 }
 
 }  // namespace
