@@ -120,6 +120,26 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
   return text;
 }
 
+/// What is launched as graphs, and how many of them fork branches that they end with.
+std::string graphs_text(const Subject& subject) {
+  const execution::Plan& plan = subject.plan;
+  if (plan.segments.empty()) return {};
+  int with_copies = 0, with_collectives = 0;
+  for (const execution::Segment& segment : plan.segments) {
+    bool copies = false, collectives = false;
+    for (int i = segment.begin; i < segment.end; ++i) {
+      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      copies |= step.what == Step::What::copy_out || step.what == Step::What::copy_in;
+      collectives |=
+          plan.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::comm;
+    }
+    with_copies += copies;
+    with_collectives += collectives;
+  }
+  return fmt::format("# graphs\n  {} graphs; copies inside {}, collectives inside {} of them\n",
+                     plan.segments.size(), with_copies, with_collectives);
+}
+
 std::string text_of(const Subject& subject, const PlanOptions& options) {
   const execution::PlannedProgram planned{&subject.program, &subject.plan};
   execution::require_proven({&planned, 1});
@@ -134,6 +154,7 @@ std::string text_of(const Subject& subject, const PlanOptions& options) {
   text += module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction),
                       subject.fused_mixer);
   if (options.tensors) text += tensors_text(subject.program, subject.choice);
+  text += graphs_text(subject);
   return text + time_text(subject.program, subject.plan, subject.rates);
 }
 

@@ -3,9 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <cstring>
 
-#include "execution/cuda/numa.hpp"
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
 #include "execution/host/arena.hpp"
@@ -27,40 +25,36 @@ std::size_t available(MemoryKind kind) {
   return free;
 }
 
-/// The driver gives page-locked memory its pages at once.
-cudaError_t allocate_near(void** allocation, std::size_t bytes) {
-  const NearGpu near;
-  return cudaHostAlloc(allocation, bytes, cudaHostAllocDefault);
-}
-
 }  // namespace
 
-CudaArena::CudaArena(MemoryKind kind, std::size_t bytes) : kind_(kind), bytes_(bytes) {
+CudaArena::CudaArena(MemoryKind kind, std::size_t bytes) : bytes_(bytes) {
   const std::size_t room = available(kind);
   const std::size_t padded = bytes + kPageBytes;  // the runtime aligns device memory to less
   if (padded > room) throw_too_little(kind, bytes, room);
-  const cudaError_t code = kind == MemoryKind::device ? cudaMalloc(&allocation_, padded)
-                                                      : allocate_near(&allocation_, padded);
+  if (kind == MemoryKind::device) {
+    allocate_on_device(room);
+    return;
+  }
+  pinned_ = std::make_unique<PinnedMemory>(bytes);
+  data_ = pinned_->data();
+  if (data_ == nullptr) throw_too_little(kind, bytes, room);
+}
+
+void CudaArena::allocate_on_device(std::size_t room) {
+  const cudaError_t code = cudaMalloc(&allocation_, bytes_ + kPageBytes);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw_too_little(kind, bytes, room);
+    throw_too_little(MemoryKind::device, bytes_, room);
   }
   STOWAGE_CUDA(code);
   const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
   data_ = static_cast<std::byte*>(allocation_) + (kPageBytes - address % kPageBytes) % kPageBytes;
-  if (kind == MemoryKind::host) {
-    std::memset(data_, 0, bytes);
-  } else {
-    STOWAGE_CUDA(cudaMemset(data_, 0, bytes));
-    STOWAGE_CUDA(cudaDeviceSynchronize());  // our streams do not wait for the default stream
-  }
+  STOWAGE_CUDA(cudaMemset(data_, 0, bytes_));
+  STOWAGE_CUDA(cudaDeviceSynchronize());  // our streams do not wait for the default stream
 }
 
 CudaArena::~CudaArena() {
-  if (kind_ == MemoryKind::device)
-    (void)cudaFree(allocation_);
-  else
-    (void)cudaFreeHost(allocation_);
+  if (allocation_ != nullptr) (void)cudaFree(allocation_);
 }
 
 }  // namespace stowage::execution::cuda

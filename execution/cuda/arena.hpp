@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
+
 #include "execution/backend.hpp"
+#include "execution/cuda/pinned.hpp"
 
 namespace stowage::execution::cuda {
 
@@ -17,10 +20,12 @@ class CudaArena final : public Arena {
   std::size_t bytes() const override { return bytes_; }
 
  private:
-  MemoryKind kind_;
+  void allocate_on_device(std::size_t room);
+
   std::size_t bytes_;
-  void* allocation_ = nullptr;
-  std::byte* data_ = nullptr;  ///< the first 4 KiB border in it
+  void* allocation_ = nullptr;            ///< on the device
+  std::unique_ptr<PinnedMemory> pinned_;  ///< on the host
+  std::byte* data_ = nullptr;             ///< the first 4 KiB border
 };
 
 }  // namespace stowage::execution::cuda

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kMostNodes = 64;  ///< bits of the mask that the kernel is given
 
-long set_policy(int mode, const unsigned long* nodes) {
-  return syscall(SYS_set_mempolicy, mode, nodes, nodes == nullptr ? 0UL : kMostNodes + 1UL);
-}
-
 /// Whether this thread's pages go where the system likes: a launcher's choice is left alone.
 bool policy_is_default() {
   int mode = MPOL_DEFAULT;
@@ -40,15 +36,11 @@ int numa_node_of_gpu() {
   return file >> node ? node : -1;
 }
 
-NearGpu::NearGpu() {
+void prefer_near_gpu(void* address, std::size_t bytes) {
   const int node = numa_node_of_gpu();
   if (node < 0 || node >= kMostNodes || !policy_is_default()) return;
   const unsigned long nodes = 1UL << node;
-  chosen_ = set_policy(MPOL_PREFERRED, &nodes) == 0;
-}
-
-NearGpu::~NearGpu() {
-  if (chosen_) (void)set_policy(MPOL_DEFAULT, nullptr);
+  (void)syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, &nodes, kMostNodes + 1UL, 0U);
 }
 
 }  // namespace stowage::execution::cuda
