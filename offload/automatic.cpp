@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <random>
 
 #include "execution/error.hpp"
 #include "offload/hidden.hpp"
@@ -23,6 +24,9 @@ constexpr std::size_t kLengths = 24;
 constexpr int kPasses = 2;
 /// Part of the step's time that an exchange must save.
 constexpr double kGain = 1e-4;
+/// How often a few decisions drawn at random are changed at once, and how many at most.
+constexpr int kMixes = 1000;
+constexpr std::size_t kMostMixed = 3;
 
 class Search {
  public:
@@ -45,6 +49,7 @@ class Search {
     }
     if (!best) return std::nullopt;
     exchange(*best);
+    mix(*best);
     return std::move(best->choice);
   }
 
@@ -154,14 +159,41 @@ class Search {
   }
 
   bool try_decision(Timed& best, int tensor, Decision decision) const {
-    const auto id = static_cast<std::size_t>(tensor);
-    if (best.choice.decisions[id] == decision) return false;
-    if (decision == Decision::recompute && !can_rerun(tensor)) return false;
+    if (best.choice.decisions[static_cast<std::size_t>(tensor)] == decision) return false;
     Choice choice = best.choice;
+    return set(choice, tensor, decision) && take(best, std::move(choice), kGain);
+  }
+
+  /// Exchanges cannot leave a choice that only several changes together make better: what is kept
+  /// instead of another tensor, one that leaves in two smaller ones' time. The draws are the same
+  /// everywhere.
+  void mix(Timed& best) const {
+    std::mt19937 draw(1);
+    for (int i = 0; !by_forward_.empty() && i < kMixes; ++i) {
+      Choice choice = best.choice;
+      bool possible = true;
+      for (std::size_t changes = 1 + draw() % kMostMixed; changes > 0; --changes) {
+        const int tensor = by_forward_[draw() % by_forward_.size()];
+        constexpr Decision kDecisions[] = {Decision::keep, Decision::offload, Decision::recompute};
+        possible = set(choice, tensor, kDecisions[draw() % 3]) && possible;
+      }
+      if (possible) take(best, std::move(choice), 0);
+    }
+  }
+
+  /// False if the tensor cannot be computed again.
+  bool set(Choice& choice, int tensor, Decision decision) const {
+    if (decision == Decision::recompute && !can_rerun(tensor)) return false;
+    const auto id = static_cast<std::size_t>(tensor);
     choice.decisions[id] = decision;
     choice.reasons[id] = decision == Decision::keep ? Reason::not_needed : Reason::budget;
+    return true;
+  }
+
+  /// Takes a choice if it fits and saves more than a part of the time.
+  bool take(Timed& best, Choice choice, double gain) const {
     if (!fits_host(choice)) return false;
-    const double most_s = best.time_s * (1 - kGain);
+    const double most_s = best.time_s * (1 - gain);
     // Without a limit a draft takes less time and more bytes.
     if (drafts_.make(choice.decisions).time_s >= most_s) return false;
     const Draft draft = drafts_.make_within(choice.decisions, limit_);
