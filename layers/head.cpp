@@ -13,8 +13,7 @@ Head::Head(const ModelConfig& config, const Parameter& embedding)
       epsilon_(config.norm_epsilon),
       tied_(config.tied_embeddings),
       norm_{"final_norm.weight", {config.width}, Init::ones},
-      output_{"output.weight", {config.vocabulary, config.width}, Init::normal, true},
-      embedding_(embedding) {
+      output_{"output.weight", {config.vocabulary, config.width}, Init::normal, true} {
   if (tied_) output_ = embedding;
 }
 
@@ -39,25 +38,15 @@ Tensor Head::norm(Recorder& recorder, Stream stream) {
   return normed;
 }
 
-/// The logits are the largest scratch of a step, and the embedding's gradient is the last thing it
-/// writes: until then a microbatch that stores its gradients has no better use for those bytes.
-Tensor Head::room_for_logits(Recorder& recorder) const {
-  const std::size_t bytes = kernels::linear_cross_entropy_workspace_bytes(
-      recorder.tokens(), vocabulary_, width_, recorder.storage());
-  const auto gradient = static_cast<std::size_t>(vocabulary_ * width_) *
-                        execution::size_bytes(recorder.accumulation());
-  if (!tied_ && !recorder.batch().accumulate && gradient >= bytes)
-    return recorder.gradient(embedding_);
-  return recorder.workspace("workspace", bytes);
-}
-
 Tensor Head::forward(Recorder& recorder, Stream stream) {
   const Tensor normed = norm(recorder, stream);
   const std::int64_t n = recorder.tokens();
   Saved& kept = at_slot(saved_, recorder.batch().slot);
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
   kept.dnormed = recorder.scratch("dnormed", {n, width_});
-  const Tensor workspace = room_for_logits(recorder);
+  const Tensor workspace = recorder.workspace(
+      "workspace",
+      kernels::linear_cross_entropy_workspace_bytes(n, vocabulary_, width_, recorder.storage()));
   const bool accumulate = recorder.batch().accumulate;
   recorder.compute(
       "loss_and_gradients",

@@ -28,7 +28,6 @@ class Head {
   };
 
   Tensor norm(Recorder& recorder, Stream stream);
-  Tensor room_for_logits(Recorder& recorder) const;
 
   std::int64_t width_;
   std::int64_t vocabulary_;
@@ -36,7 +35,6 @@ class Head {
   bool tied_;
   Parameter norm_;
   Parameter output_;
-  Parameter embedding_;
   std::vector<Saved> saved_;
 };
 

@@ -74,7 +74,15 @@ Stream Model::trunk(Recorder& recorder) {
   return stream;
 }
 
-Tensor Model::forward(Recorder& recorder) { return head_.forward(recorder, trunk(recorder)); }
+/// The embedding's gradient is the last thing that a microbatch writes. One that stores it has no
+/// better use for its bytes until then, least of all while most of a step is live.
+Tensor Model::forward(Recorder& recorder) {
+  const bool free = !config_.tied_embeddings && !recorder.batch().accumulate;
+  if (free) recorder.lend(recorder.gradient(embedding_));
+  const Tensor losses = head_.forward(recorder, trunk(recorder));
+  recorder.lend({});
+  return losses;
+}
 
 Tensor Model::evaluate(Recorder& recorder) { return head_.evaluate(recorder, trunk(recorder)); }
 

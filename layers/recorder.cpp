@@ -28,6 +28,7 @@ Tensor Recorder::scratch(std::string_view name, execution::Dtype dtype,
 }
 
 Tensor Recorder::workspace(std::string_view name, std::size_t bytes) {
+  if (lent_ && program_.info(lent_).bytes() >= bytes) return lent_;
   const auto count = static_cast<std::int64_t>(bytes == 0 ? 1 : bytes);
   return scratch(name, execution::Dtype::uint8, {count});
 }

@@ -56,7 +56,7 @@ class Recorder {
                std::string_view module);
   Tensor scratch(std::string_view name, std::vector<std::int64_t> shape);
   Tensor scratch(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape);
-  /// Scratch bytes for one op, at least one.
+  /// Scratch bytes for one op, at least one; of what is lent if that has as many.
   Tensor workspace(std::string_view name, std::size_t bytes);
 
   Tensor parameter(const Parameter& parameter);
@@ -65,6 +65,9 @@ class Recorder {
   Use into(Tensor gradient) const {
     return {gradient, batch_.accumulate ? Access::update : Access::write};
   }
+
+  /// Until it is called again, ops may work in the bytes of this tensor, which is written later.
+  void lend(Tensor tensor) { lent_ = tensor; }
 
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
@@ -80,6 +83,7 @@ class Recorder {
   Precision precision_;
   Batch batch_;
   std::string prefix_;
+  Tensor lent_;
 };
 
 }  // namespace stowage::layers

@@ -25,7 +25,7 @@ constexpr int kPasses = 2;
 /// Part of the step's time that an exchange must save.
 constexpr double kGain = 1e-4;
 /// How often a few decisions drawn at random are changed at once, and how many at most.
-constexpr int kMixes = 1000;
+constexpr int kMixes = 1500;
 constexpr std::size_t kMostMixed = 3;
 
 class Search {
