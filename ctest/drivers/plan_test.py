@@ -118,6 +118,18 @@ def reductions_and_capacities_are_planned(r):
     assert re.search(r"  +4 documents", shared) and re.search(r"  +16 documents", shared), shared
 
 
+@case
+def graphs_that_fork_are_counted(r):
+    counted = {}
+    for mode in ("scopes", "step"):
+        text = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=16", "parallel.data=2",
+                     f"graphs.mode={mode}", 'graphs.scopes=["layer"]', "offload.policy=auto")
+        found = re.search(r"(\d+) graphs; copies inside (\d+), collectives inside (\d+)", text)
+        counted[mode] = [int(number) for number in found.groups()]
+    assert counted["scopes"][0] > 1 and counted["scopes"][1:] == [0, 0], counted
+    assert counted["step"][0] >= 1 and counted["step"][2] > 0, counted
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)

@@ -164,8 +164,11 @@ def longest(results):
             continue
         deck = {key: text(value) for key, value in result.config().items()}
         steps = result.array("samples/train/step_time")
+        policy = deck["offload.policy"]
+        if deck["recompute.modules"] != "[]":
+            policy += ", recompute"
         rows.append((int(deck["train.seq_length"]),
-                     (f"`{name_of(result)}`", deck["run.name"], deck["offload.policy"],
+                     (f"`{name_of(result)}`", deck["run.name"], policy,
                       deck["train.seq_length"],
                       f"{metric(result, 'train/peak_device_bytes')[0] / 2**30:.1f} GiB",
                       len(steps), digits(np.median(steps)),
