@@ -51,7 +51,9 @@ offload::GraphOptions graphs(const Cell& cell) {
   options.mode = cell.graphs == "eager"  ? Mode::off
                  : cell.graphs == "step" ? Mode::step
                                          : Mode::scopes;
-  options.scopes = cell.graphs == "layer" ? Names{"layer"} : Names{"attn", "mamba", "mlp", "moe"};
+  options.scopes = cell.graphs == "layer"    ? Names{"layer"}
+                   : cell.graphs == "router" ? Names{"attn", "mamba", "moe_router"}
+                                             : Names{"attn", "mamba", "mlp", "moe", "moe_router"};
   options.delay_until_graph = cell.delay;
   if (cell.beside) options.copies = offload::GraphOptions::Copies::beside;
   return options;
@@ -186,6 +188,9 @@ std::vector<Cell> knob_cells() {
       cells.push_back(cell);
       cells.back().min_tensor_bytes = 1000;
     }
+  // The router alone, with all that is around it rerun or moved op by op.
+  for (const char* recompute : {"none", "some", "all"})
+    cells.push_back({.graphs = "router", .offload = "all", .recompute = recompute});
   return cells;
 }
 

@@ -2,8 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <string>
+#include <vector>
+
 #include "drivers/common/options.hpp"
 #include "drivers/common/read_deck.hpp"
+#include "drivers/plan/ceilings.hpp"
 #include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
 #include "execution/error.hpp"
@@ -15,7 +19,8 @@ int main(int argc, char** argv) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false;
-    const inputs::CommandLine command = inputs::parse_command_line(
+    std::string ceilings;
+    inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
          .summary = "Plans the training step of a deck and prints the plan: memory over the step, "
@@ -24,6 +29,7 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
+                     {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
                      {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}}});
     if (world.rank() != 0) return execution::Exit::valid;
@@ -33,6 +39,10 @@ int main(int argc, char** argv) {
     }
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
+    if (!ceilings.empty()) {  // what the command line says of the machine still counts
+      const std::vector<std::string> rates = drivers::machine_overrides(ceilings);
+      command.overrides.insert(command.overrides.begin(), rates.begin(), rates.end());
+    }
     const inputs::Deck deck = drivers::read_deck(command);
     if (command.print_config) {
       fmt::print("{}", deck.text());

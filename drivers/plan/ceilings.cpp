@@ -1,0 +1,47 @@
+#include "drivers/plan/ceilings.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+#include "results/h5.hpp"
+#include "results/result_set.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+struct Rate {
+  const char* dataset;
+  const char* key;
+  bool median;  ///< of all sizes; otherwise the largest
+};
+
+constexpr Rate kRates[] = {{"gemm_bf16", "matmul_flops_per_s", true},
+                           {"device_copy", "device_copy_bytes_per_s", false},
+                           {"d2h", "d2h_bytes_per_s", false},
+                           {"h2d", "h2d_bytes_per_s", false},
+                           {"duplex", "duplex_bytes_per_s", false}};
+
+}  // namespace
+
+std::vector<std::string> machine_overrides(const std::string& path) {
+  const auto file = results::h5::File::open(path, results::kResultSchema);
+  if (!file.exists("ceilings")) execution::throw_usage("--ceilings {}: no ceilings in it", path);
+  const results::h5::Group ceilings = file.group("ceilings");
+  std::vector<std::string> overrides;
+  for (const Rate& rate : kRates) {
+    if (!ceilings.exists(rate.dataset))
+      execution::throw_usage("--ceilings {}: no {} in it", path, rate.dataset);
+    const results::h5::Dataset data = ceilings.dataset(rate.dataset);
+    std::vector<double> values(static_cast<std::size_t>(data.shape().at(0)));
+    data.read(values.data());
+    if (values.empty()) execution::throw_usage("--ceilings {}: {} is empty", path, rate.dataset);
+    std::sort(values.begin(), values.end());
+    overrides.push_back(fmt::format("machine.{}={:.4e}", rate.key,
+                                    rate.median ? values[values.size() / 2] : values.back()));
+  }
+  return overrides;
+}
+
+}  // namespace stowage::drivers
