@@ -87,7 +87,7 @@ TEST(ssd_gpu, two_segments) {
   compare({2048, 8, 64, 2, 128, one_document(2048), 1e-3, 0.02, 0.1, 2, 2});
 }
 
-/// Segments of 32 chunks, and of 64, in four pieces, of which some heads remember a few, some all.
+/// Segments of 32 chunks, of which some heads remember a few, some all.
 TEST(ssd_gpu, memory_of_any_length) {
   STOWAGE_NEED_WGMMA();
   compare({6144, 8, 64, 2, 128, one_document(6144), 1e-4, 1e-3, 0.01, 0.1, 3});
@@ -97,13 +97,31 @@ TEST(ssd_gpu, memory_of_any_length) {
     for (int t = begin; t < 6000; ++t) ++seq_idx[t];
   }
   compare({6000, 16, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 2, 3});
+}
+
+/// Segments of 64 chunks in four pieces, of which some heads remember a few, some all, some none.
+TEST(ssd_gpu, segments_in_pieces) {
+  STOWAGE_NEED_WGMMA();
   compare({8192, 8, 64, 2, 128, one_document(8192), 1e-4, 1e-3, 0.01, 0.1, 2});
   compare({8192, 8, 64, 2, 128, one_document(8192), 1e-3, 0.02, 0.2, 4, 2});
-  seq_idx.assign(8000, 0);  // on edges of pieces, near them and between
-  for (const int begin : {1024, 3071, 4096, 5121, 7000, 7168}) {
-    for (int t = begin; t < 8000; ++t) ++seq_idx[t];
+  compare({8192, 8, 64, 2, 128, one_document(8192), 1e-3, 1e-2, 8, 16, 2});
+  std::vector<int> seq_idx(8100);  // boundaries near edges of pieces, and between
+  for (const int begin : {1024, 3071, 5121, 7000, 7168}) {
+    for (int t = begin; t < 8100; ++t) ++seq_idx[t];
   }
-  compare({8000, 8, 64, 2, 128, seq_idx, 1e-4, 1e-3, 0.01, 0.1, 2});
+  compare({8100, 8, 64, 2, 128, seq_idx, 1e-4, 1e-3, 0.01, 0.1, 2});
+  seq_idx.assign(8192, 0);  // on edges
+  for (const int begin : {3072, 5120}) {
+    for (int t = begin; t < 8192; ++t) ++seq_idx[t];
+  }
+  compare({8192, 8, 64, 2, 128, seq_idx, 1e-4, 1e-3, 0.01, 0.1, 2});
+}
+
+/// Heads of three parts lie in two blocks each, of which one may keep a state that another forgets.
+TEST(ssd_gpu, heads_that_two_blocks_share) {
+  STOWAGE_NEED_WGMMA();
+  for (int i = 0; i < 4; ++i)
+    compare({8192, 8, 192, 2, 128, one_document(8192), 1e-4, 1e-2, 0.01, 16, 2});
 }
 
 TEST(ssd_gpu, fast_decay) {

@@ -113,9 +113,9 @@ void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackwa
                              cudaStream_t stream) {
   const SsdCudaShape scan = scan_shape(shape);
   const ssd::BackwardRoom room = ssd::backward_room(scan, args.scan.workspace);
-  // the forward's segments: pieces of the convolution's work, as nothing but the scan needs states
-  const ssd::Sizes pieces = ssd::forward_room(scan, nullptr).sizes;
-  convolve(convolve_parameters(shape, args, pieces, room.records, room.spans), stream);
+  // the forward's segments share out the convolution, as nothing but the scan needs states here
+  const ssd::Sizes sizes = ssd::forward_room(scan, nullptr).sizes;
+  convolve(convolve_parameters(shape, args, sizes, room.records, room.spans), stream);
   SsdCudaBackward after = args.scan;
   after.xbc = args.convolved;
   after.dxbc = args.convolved;

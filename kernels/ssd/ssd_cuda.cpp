@@ -22,8 +22,8 @@ int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
   return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
 }
 
-/// Pieces of a segment, which divide it. Whoever needs the state that enters a segment adds those
-/// of the pieces one after the other.
+/// Pieces of a segment, which divide it: one where neither 2 nor 3 does. Whoever needs the state
+/// that enters a segment adds those of the pieces one after the other.
 int pieces_for(int segment_chunks) {
   if (segment_chunks < kLeastSplitChunks) return 1;
   for (const int pieces : {4, 3, 2}) {

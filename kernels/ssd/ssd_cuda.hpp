@@ -20,7 +20,7 @@ struct SsdCudaShape {
   int state = 0;            ///< N, 64 or 128
   float dt_min = 0;         ///< step sizes are clamped to [dt_min, dt_max] after softplus
   float dt_max = 3.402823466e38F;
-  int segments = 0;  ///< pieces of the sequence that run at once; 0: from the shape. Part of the
+  int segments = 0;  ///< stretches of the sequence at once; 0: from the shape. Part of the
                      ///< order of sums, so of the bits
   bool bf16_parameters = false;  ///< a_log, d, dt_bias are bf16, else fp32
   std::int64_t xbc_stride = 0;   ///< elements between rows of xbc, a multiple of 8

@@ -45,7 +45,7 @@ struct Sizes {
   int group_units = 0;  ///< units / groups
   int b_column = 0;     ///< first column of B in xbc
   int c_column = 0;
-  int segments = 0;  ///< pieces of the sequence that run in parallel
+  int segments = 0;  ///< stretches of the sequence that run in parallel
   int segment_chunks = 0;
   int pieces = 1;  ///< of a segment; each leaves its own state at its far edge
   int piece_chunks = 0;
@@ -80,7 +80,6 @@ struct StatesDirection {
   bool reverse = false;
   const float* edge_state = nullptr;  ///< (H, P, N): enters the first (last) segment, or nullptr
   float* end_state = nullptr;         ///< (H, P, N): leaves the last (first) segment, or nullptr
-  float* total_decay = nullptr;       ///< (H), or nullptr
   float* partials = nullptr;          ///< (pieces, units, 64 N) fp32 in fragment order
   float* through = nullptr;           ///< (pieces, heads): decay, 0 at a boundary, < 0: no partial
   void* images = nullptr;             ///< (chunks, units, 64 N) fp16 tiles, scaled

@@ -60,7 +60,7 @@ struct Units {
 /// The chunks that a block visits: `count` of them from `first` on, by `step`.
 struct Range {
   int first, count, step;
-  bool cut;  ///< the decay over the segment is zero
+  bool cut;  ///< the decay over the piece is zero
 };
 
 /// Chunks next to the far edge beyond which all units' states have decayed by 2^-kForgotten, at
@@ -264,7 +264,9 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     if (at.thread == 0) bulk_wait_group<0>();
   } else {
     const std::int64_t index = static_cast<std::int64_t>(piece) * p.sizes.units + unit;
-    if (range.count > 0) store_fragment<kState>(d.partials + index * size, s, at);
+    // `through` speaks for all units of a head, also for those that another block has.
+    if (range.count > 0 || kUnits % p.sizes.parts != 0)
+      store_fragment<kState>(d.partials + index * size, s, at);
     if (at.thread == 0 && unit % p.sizes.parts == 0) {
       d.through[piece * p.sizes.heads + unit / p.sizes.parts] = through;
     }
