@@ -57,13 +57,17 @@ __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
   return O::kSlots == kManySlots ? 6 : 0;
 }
 
-/// Whether an expert has more than four times the rows of the average. All threads of the block.
+/// An expert of more than so many times the average's rows makes a load unequal; with no more
+/// experts than that none can have.
+constexpr int kUnequal = 4;
+
+/// Whether the load is unequal. All threads of the block.
 __device__ __forceinline__ bool unequal(const WeightParameters& p) {
   const std::int64_t rows = p.offsets[p.experts];
   bool longer = false;
   for (int e = static_cast<int>(threadIdx.x); e < p.experts; e += static_cast<int>(blockDim.x)) {
     const std::int64_t own = p.offsets[e + 1] - p.offsets[e];
-    longer = longer || own * p.experts > 4 * rows;
+    longer = longer || own * p.experts > kUnequal * rows;
   }
   return __syncthreads_or(longer ? 1 : 0) != 0;
 }
@@ -224,7 +228,7 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   if (p.rows >= kFewRows * p.experts)
     return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
                                                                         stream);
-  if (p.rows >= kLeastRows * p.experts)
+  if (p.rows >= kLeastRows * p.experts || p.experts <= kUnequal)
     return launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>(dy, x, dw, p, blocks,
                                                                          stream);
   const cudaError_t status =
