@@ -59,7 +59,7 @@ class Activations {
 };
 
 TEST(activation_gpu, matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Activation kind : {Activation::squared_relu, Activation::swiglu})
     for (const Sizes& s : kSizes)
@@ -76,7 +76,7 @@ TEST(activation_gpu, matches_fp64) {
 }
 
 TEST(activation_gpu, without_a_count_all_rows_are_valid) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const Array x(Dtype::fp32, {9, 40}, random.normal(360)), y(Dtype::fp32, {9, 40});
   const auto results =

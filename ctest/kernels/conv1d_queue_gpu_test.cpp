@@ -109,26 +109,26 @@ void compare(const Case& c, Dtype storage) {
 Packed documents() { return Packed({70, 1, 1, 2, 3, 4, 62, 64, 33, 528, 5}, 21); }
 
 TEST(conv1d_queue_gpu, fp32) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({37, 5, 2, documents()}, Dtype::fp32);
   compare({320, 0, 0, Packed({1})}, Dtype::fp32);
   compare({320, 64, 8, Packed({2, 200})}, Dtype::fp32);
 }
 
 TEST(conv1d_queue_gpu, bf16_any_columns) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({37, 5, 2, documents()}, Dtype::bf16);
   compare({272, 14, 2, documents()}, Dtype::bf16);
 }
 
 TEST(conv1d_queue_gpu, bf16_by_vectors) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({264, 64, 8, Packed({1})}, Dtype::bf16);
   compare({1032, 16, 24, documents()}, Dtype::bf16);
 }
 
 TEST(conv1d_queue_gpu, no_tokens) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
     const Case c{16, 0, 0, Packed({})};
     Random random;

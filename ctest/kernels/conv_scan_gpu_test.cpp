@@ -108,7 +108,7 @@ TEST(conv_scan_gpu, two_segments) {
 }
 
 TEST(conv_scan_gpu, other_shapes_by_the_two_operators) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, false);  // a block would need all of C
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::bf16, false);
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::fp32, false);

@@ -108,7 +108,7 @@ class HeadAndLoss {
 };
 
 TEST(cross_entropy_gpu, matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes)
     for (const Dtype storage : kDeviceTypes) {
@@ -127,7 +127,7 @@ TEST(cross_entropy_gpu, matches_fp64) {
 }
 
 TEST(cross_entropy_gpu, large_and_undefined_logits) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const Sizes s{2, 5, 1, false};
   const HeadAndLoss run(Dtype::fp32, s, {1, std::nan("")}, {3e4, -3e4, 0, 1, 2}, {1, 0}, {});
   const auto losses =

@@ -17,8 +17,6 @@
 /// backend that runs work, again, and from a captured graph.
 namespace stowage::kernels::test {
 
-#define STOWAGE_NEED_GPU_BACKEND() STOWAGE_NEED_GPU()
-
 /// A copy of an Array in device memory, poisoned where the Array is.
 class DeviceArray {
  public:

@@ -24,7 +24,7 @@ void expect_same(const Work& work, const std::vector<Array>& outputs) {
 }
 
 TEST(elementwise_gpu, add_is_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Dtype storage : kFloatingTypes)
     for (const std::int64_t count : kCounts) {
@@ -41,7 +41,7 @@ TEST(elementwise_gpu, add_is_the_hosts) {
 }
 
 TEST(elementwise_gpu, fill_is_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   for (const Dtype dtype :
        {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64, Dtype::uint8})
     for (const std::int64_t count : kCounts) {
@@ -51,7 +51,7 @@ TEST(elementwise_gpu, fill_is_the_hosts) {
 }
 
 TEST(elementwise_gpu, fill_normal_is_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   for (const Dtype dtype : kFloatingTypes)
     for (const std::int64_t count : kCounts) {
       const Array x(dtype, {count});
@@ -60,7 +60,7 @@ TEST(elementwise_gpu, fill_normal_is_the_hosts) {
 }
 
 TEST(elementwise_gpu, cast_is_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const Dtype pairs[][2] = {{Dtype::fp64, Dtype::fp64},
                             {Dtype::fp32, Dtype::fp32},
@@ -77,7 +77,7 @@ TEST(elementwise_gpu, cast_is_the_hosts) {
 }
 
 TEST(elementwise_gpu, documents_are_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t tokens : kCounts) {
     std::vector<std::int32_t> starts{0};
@@ -90,7 +90,7 @@ TEST(elementwise_gpu, documents_are_the_hosts) {
 }
 
 TEST(elementwise_gpu, row_of_the_microbatch_at_work) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t width : kCounts) {
     Values tokens;

@@ -42,7 +42,7 @@ class Embedding {
 };
 
 TEST(embedding_gpu, matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   // One token, none, odd widths, lists at the border between short and long, one list of all.
   const Sizes sizes[] = {

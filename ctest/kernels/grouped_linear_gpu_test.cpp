@@ -139,7 +139,7 @@ std::vector<std::int32_t> random_counts(Random& random, int experts, std::int64_
 }
 
 TEST(grouped_linear_gpu, ragged_experts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {{1}, 0, 8, 8}, Dtype::bf16);
   check(random, {{3, 0, 130, 64}, 5, 72, 88}, Dtype::bf16);
@@ -148,7 +148,7 @@ TEST(grouped_linear_gpu, ragged_experts) {
 }
 
 TEST(grouped_linear_gpu, whole_tiles) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 512}, Dtype::bf16);
   check(random, {{128, 256, 64, 0, 512}, 0, 384, 256}, Dtype::bf16);  // tall tiles of the gradient
@@ -157,7 +157,7 @@ TEST(grouped_linear_gpu, whole_tiles) {
 
 // Extents whose last tiles are narrower than the others, of every width that is compiled.
 TEST(grouped_linear_gpu, narrow_tiles) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {{200, 1, 0, 77, 300}, 9, 400, 368}, Dtype::bf16);
   check(random, {{130, 64}, 0, 608, 336}, Dtype::bf16);
@@ -174,7 +174,7 @@ std::vector<std::int32_t> falling_counts(int experts, int most) {
 // Long experts, short ones and some without rows: the blocks of a weight gradient divide into
 // groups, and are given tiles by what they have to do.
 TEST(grouped_linear_gpu, unequal_experts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {falling_counts(40, 700), 5, 320, 256}, Dtype::bf16);
   check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
@@ -182,21 +182,21 @@ TEST(grouped_linear_gpu, unequal_experts) {
 
 // Row counts for which the way out of a weight gradient has more or fewer slots.
 TEST(grouped_linear_gpu, long_experts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {{500, 600, 450}, 0, 320, 256}, Dtype::bf16);
   check(random, {{1000, 900}, 3, 320, 264}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, many_unequal_experts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {falling_counts(150, 3000), 0, 256, 136}, Dtype::bf16);
   check(random, {falling_counts(500, 400), 3, 64, 48}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, no_rows) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Dtype storage : {Dtype::bf16, Dtype::fp32}) {
     check(random, {{0, 0, 0}, 3, 192, 64}, storage);
@@ -205,13 +205,13 @@ TEST(grouped_linear_gpu, no_rows) {
 }
 
 TEST(grouped_linear_gpu, one_expert_takes_all) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {{0, 0, 1500, 0}, 1, 264, 136}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, many_experts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {random_counts(random, 512, 20), 11, 64, 48}, Dtype::bf16);
   check(random, {random_counts(random, 100, 150), 11, 104, 64}, Dtype::bf16);
@@ -221,7 +221,7 @@ TEST(grouped_linear_gpu, many_experts) {
 }
 
 TEST(grouped_linear_gpu, odd_extents_and_fp32) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Dtype storage : {Dtype::bf16, Dtype::fp32}) {
     check(random, {{5, 0, 130, 64}, 5, 70, 90}, storage);
@@ -231,7 +231,7 @@ TEST(grouped_linear_gpu, odd_extents_and_fp32) {
 }
 
 TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const ExpertCase c{random_counts(random, 40, 150), 4, 256, 320};
   const Problem p(c, Dtype::bf16, random);

@@ -129,7 +129,7 @@ void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) 
 }
 
 TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Activation kind : kKinds) {
     check(random, {{1}, 0, 8, 8}, kind, Dtype::bf16);
@@ -141,7 +141,7 @@ TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
 }
 
 TEST(grouped_mlp_gpu, odd_extents_and_fp32) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Activation kind : kKinds)
     for (const Dtype storage : {Dtype::bf16, Dtype::fp32})
@@ -149,7 +149,7 @@ TEST(grouped_mlp_gpu, odd_extents_and_fp32) {
 }
 
 TEST(grouped_mlp_gpu, same_bits_in_every_run_and_replay) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const ExpertCase c{{300, 17, 0, 128, 90, 250, 3}, 4, 320, 264};
   for (const Activation kind : kKinds) {

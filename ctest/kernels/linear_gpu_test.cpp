@@ -72,7 +72,7 @@ void check(Random& random, const Sizes& s, Dtype storage, Dtype result, int repl
 }
 
 TEST(linear_gpu, products_match_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes) {
     check(random, s, Dtype::fp32, Dtype::fp32);
@@ -81,21 +81,21 @@ TEST(linear_gpu, products_match_fp64) {
 }
 
 TEST(linear_gpu, products_with_fp32_results_match_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes) check(random, s, Dtype::bf16, Dtype::fp32);
 }
 
 // Split sums: a long inner dimension and few tiles.
 TEST(linear_gpu, repeats_to_the_bit) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::bf16, 100);
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::fp32, 100);
 }
 
 TEST(linear_gpu, names_its_algorithms) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const ProductShape shape =
       dense_shape(136, 264, 72, Transpose::no, Transpose::yes, Dtype::bf16, Dtype::bf16, false);
   const Array a(Dtype::bf16, {136, 72}, Values(136 * 72, 0.5));
@@ -118,7 +118,7 @@ TEST(linear_gpu, names_its_algorithms) {
 
 // Rows of this GPU and library: each is accepted, and is what a product of its shape runs by.
 TEST(linear_gpu, rows_of_the_table_are_accepted) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   cudaDeviceProp device{};
   ASSERT_EQ(cudaGetDeviceProperties(&device, 0), cudaSuccess);
   int rows = 0;
@@ -141,7 +141,7 @@ TEST(linear_gpu, a_row_of_the_table_is_written_as_code) {
 }
 
 TEST(linear_gpu, unaligned_operands_are_refused) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const DeviceArray x(Array(Dtype::bf16, {64}));
   const ProductShape shape =
       dense_shape(2, 2, 2, Transpose::no, Transpose::no, Dtype::bf16, Dtype::bf16, false);

@@ -69,7 +69,7 @@ class Rmsnorm {
 };
 
 TEST(norm_gpu, rmsnorm_matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes)
     for (const Dtype storage : kDeviceTypes) {
@@ -86,7 +86,7 @@ TEST(norm_gpu, rmsnorm_matches_fp64) {
 
 // In place: the sum over x, and dx over the residual's gradient.
 TEST(norm_gpu, in_place_leaves_the_same_bits) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t width : {2048, 2051})
     for (const Dtype storage : kDeviceTypes) {
@@ -175,7 +175,7 @@ class Gated {
 };
 
 TEST(norm_gpu, gated_rmsnorm_matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const GatedSizes& s : kGatedSizes)
     for (const Dtype storage : kDeviceTypes) {
@@ -191,7 +191,7 @@ TEST(norm_gpu, gated_rmsnorm_matches_fp64) {
 }
 
 TEST(norm_gpu, saturated_gates_stay_finite) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const GatedSizes s{1, 8, 1, 0, false};
   Random random;
   const Values v = random.normal(8);
@@ -205,7 +205,7 @@ TEST(norm_gpu, saturated_gates_stay_finite) {
 }
 
 TEST(norm_gpu, fp64_is_refused) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const Array x(Dtype::fp64, {2, 8}), w(Dtype::fp64, {8}), y(Dtype::fp64, {2, 8});
   const Array rstd(Dtype::fp64, {2});
   EXPECT_THROW(

@@ -38,7 +38,7 @@ struct Norm {
 };
 
 TEST(optimizer_gpu, norm_matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   std::vector<std::int64_t> many(3000, 5);  // more than one table of arguments
   many[7] = 0;
@@ -59,7 +59,7 @@ TEST(optimizer_gpu, norm_matches_fp64) {
 }
 
 TEST(optimizer_gpu, norm_guards_the_step) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const auto step_ok = [](const std::vector<Values>& gradients, std::int32_t ok) {
     const Norm n(Dtype::fp32, gradients, ok);
     return on_gpu([&](Queue& q, auto& at) { n.enqueue(q, at); }, {n.step_ok})[0].values()[0];
@@ -147,7 +147,7 @@ double difference(const Values& actual, const Values& expected) {
 }
 
 TEST(optimizer_gpu, adamw_matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const std::vector<std::int64_t> few{1, 9000, 33, 4096, 4095, 300000, 0, 2048};
   const std::vector<std::int64_t> many(1200, 37);  // more than one table of arguments
@@ -173,7 +173,7 @@ TEST(optimizer_gpu, adamw_matches_fp64) {
 }
 
 TEST(optimizer_gpu, parameter_is_the_rounded_master) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   Optimizer gpu(Dtype::bf16, true, 1, 1), host(Dtype::fp64, true, 1, 1);
   add_random(random, Dtype::bf16, {5000}, gpu, host);
@@ -184,7 +184,7 @@ TEST(optimizer_gpu, parameter_is_the_rounded_master) {
 }
 
 TEST(optimizer_gpu, a_bad_step_changes_nothing) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   Optimizer gpu(Dtype::bf16, true, 0, 1), host(Dtype::fp64, true, 0, 1);
   add_random(random, Dtype::bf16, {5000, 3}, gpu, host);
@@ -209,7 +209,7 @@ class Shifted {
 };
 
 TEST(optimizer_gpu, tensors_may_lie_anywhere) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   Optimizer gpu(Dtype::bf16, true, 1, 1), host(Dtype::fp64, true, 1, 1);
   add_random(random, Dtype::bf16, {50001}, gpu, host);

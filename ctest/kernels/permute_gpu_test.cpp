@@ -83,19 +83,19 @@ void compare_index(Random& random, const Sizes& s, int replays) {
 }
 
 TEST(permute_gpu, index_is_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes) compare_index(random, s, s.n == 1000 ? 100 : 2);
 }
 
 TEST(permute_gpu, index_of_two_steps_a_warp) {  // small enough for a race checker
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   compare_index(random, {2900, 4, 70, 9, 1}, 1);
 }
 
 TEST(permute_gpu, gather_and_combine_are_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes)
     for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
@@ -129,7 +129,7 @@ TEST(permute_gpu, gather_and_combine_are_the_hosts) {
 }
 
 TEST(permute_gpu, load_and_bias_are_the_hosts) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t experts : {1, 32, 130, 1000})
     for (const int ok : {0, 1}) {

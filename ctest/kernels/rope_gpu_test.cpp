@@ -41,7 +41,7 @@ class Rotations {
 };
 
 TEST(rope_gpu, matches_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const std::vector<Sizes> sizes = {
       {{1}, 0, 1, 1, 2},       {{5, 1, 9}, 3, 3, 1, 6}, {{100, 37, 1, 1}, 5, 4, 2, 64},
@@ -58,7 +58,7 @@ TEST(rope_gpu, matches_fp64) {
 
 // One long document: angles of 10^5 radians keep their digits.
 TEST(rope_gpu, far_positions) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const Sizes s{{120000}, 0, 1, 1, 8};
   const Packed packed(s.lengths, s.tail);
@@ -68,7 +68,7 @@ TEST(rope_gpu, far_positions) {
 }
 
 TEST(rope_gpu, in_place_leaves_the_same_bits) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t dim : {64, 6}) {
     const Packed packed({33, 70}, 2);

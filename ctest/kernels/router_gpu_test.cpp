@@ -127,7 +127,7 @@ double closest_choice(const RouterOptions& o, const Values& preference) {
 }
 
 TEST(router_gpu, selection_is_the_hosts_but_for_rounding) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Case& c : all_cases()) {
     const RouterOptions& o = c.options;
@@ -155,7 +155,7 @@ TEST(router_gpu, selection_is_the_hosts_but_for_rounding) {
 
 // Logits and biases of few values: equal sums are equal in every format, others far apart.
 TEST(router_gpu, ties_go_to_the_lower_index) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (Case c : all_cases()) {
     if (!c.options.sigmoid) continue;  // a softmax may round its sum to either side of a tie
@@ -171,7 +171,7 @@ TEST(router_gpu, ties_go_to_the_lower_index) {
 }
 
 TEST(router_gpu, weights_losses_and_gradients_match_fp64) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const Case& c : all_cases()) {
     const RouterOptions& o = c.options;
@@ -201,7 +201,7 @@ TEST(router_gpu, weights_losses_and_gradients_match_fp64) {
 }
 
 TEST(router_gpu, no_routed_token_gives_zero) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   const Case c{{.experts = 40, .topk = 3, .aux_coeff = 1, .z_coeff = 1}, 5, 5};
   const Draw d(c, random);
@@ -219,7 +219,7 @@ TEST(router_gpu, no_routed_token_gives_zero) {
 }
 
 TEST(router_gpu, a_nan_chooses_experts_that_exist) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const Case c{{.experts = 48, .topk = 4, .groups = 6, .group_topk = 2}, 3, 0};
   const Router r(c, Dtype::fp32, Values(144, NAN), Values(48, 0.0), Values(12, 0.0));
   for (const double index :
@@ -230,7 +230,7 @@ TEST(router_gpu, a_nan_chooses_experts_that_exist) {
 }
 
 TEST(router_gpu, fp64_and_too_many_experts_are_refused) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const auto& [experts, dtype] : {std::pair{2, Dtype::fp64}, {1025, Dtype::fp32}}) {
     const Case c{{.experts = experts, .topk = 1}, 2, 0};

@@ -178,7 +178,7 @@ Packed documents() { return Packed({70, 1, 1, 62, 64, 33, 128, 5}, 21); }
 
 // {H, P, G, N, Q}
 TEST(ssd_queue_gpu, simple_kernels_fp32) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::fp32, false);
   compare({{3, 5, 1, 7, 4}, Packed({1})}, Dtype::fp32, false);
   compare({{8, 64, 1, 128, 64}, Packed({97})}, Dtype::fp32, false);
@@ -186,7 +186,7 @@ TEST(ssd_queue_gpu, simple_kernels_fp32) {
 }
 
 TEST(ssd_queue_gpu, simple_kernels_bf16) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::bf16, false);
 }
 
@@ -198,7 +198,7 @@ TEST(ssd_queue_gpu, tensor_cores_bf16_parameters) {
 }
 
 TEST(ssd_queue_gpu, states_at_the_ends) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   for (const auto& packed : {documents(), Packed({97}), Packed({1})}) {
     compare({{4, 32, 2, 24, 64}, packed, true}, Dtype::fp32, false);
     compare({{3, 5, 1, 7, 4}, packed, true}, Dtype::bf16, false);
@@ -208,7 +208,7 @@ TEST(ssd_queue_gpu, states_at_the_ends) {
 }
 
 TEST(ssd_queue_gpu, no_tokens) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   const Case c{{4, 64, 2, 128, 64}, Packed({})};
   Random random;
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
@@ -222,7 +222,7 @@ TEST(ssd_queue_gpu, no_tokens) {
 }
 
 TEST(ssd_queue_gpu, same_bits_in_100_graph_replays) {
-  STOWAGE_NEED_GPU_BACKEND();
+  STOWAGE_NEED_GPU();
   Random random;
   for (const auto& [shape, storage] : {std::pair{SsdShape{8, 64, 2, 128, 64}, Dtype::bf16},
                                        std::pair{SsdShape{4, 32, 2, 24, 64}, Dtype::fp32}}) {
