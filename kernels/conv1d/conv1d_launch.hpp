@@ -20,7 +20,7 @@ inline std::int64_t token_blocks(const Conv1dCudaShape& shape) {
 
 /// The backward's shares: a warp takes a range of tokens of 128 channels.
 inline constexpr int kWarpChannels = 128;
-inline constexpr int kRangeStep = 6;
+inline constexpr int kRangeStep = 6;          ///< ranges are multiples; the bits depend on it
 inline constexpr int kLeastRows = 72;         ///< of a range
 inline constexpr int kMultiprocessors = 132;  ///< H100, H200; fixed, as the bits depend on it
 
