@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,13 +21,20 @@ constexpr unsigned kMostThreads = 16;  ///< as many as a host's memory can feed
 
 std::size_t align(std::size_t bytes) { return (bytes + kLargePage - 1) / kLargePage * kLargePage; }
 
-/// Writes zeros, and so makes the pages, a share of whole large pages on every thread.
+/// Writes zeros, and so makes the pages, a share of whole large pages on every thread; here, where
+/// no more threads can be had.
 void zero(std::byte* data, std::size_t bytes) {
   const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
   const std::size_t share = align(bytes / count + 1);
   std::vector<std::jthread> threads;
-  for (std::size_t begin = 0; begin < bytes; begin += share)
-    threads.emplace_back([=] { std::memset(data + begin, 0, std::min(share, bytes - begin)); });
+  for (std::size_t begin = 0; begin < bytes; begin += share) {
+    const auto write = [=] { std::memset(data + begin, 0, std::min(share, bytes - begin)); };
+    try {
+      threads.emplace_back(write);
+    } catch (const std::system_error&) {
+      write();
+    }
+  }
 }
 
 }  // namespace

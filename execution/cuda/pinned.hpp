@@ -6,7 +6,7 @@ namespace stowage::execution::cuda {
 
 /// Page-locked host memory next to the current GPU: zeroed, aligned to 2 MiB.
 ///
-/// Pages are made by all cores of this process and in large sizes where the system has them, and
+/// Pages are made by many threads at once and in large sizes where the system has them, and
 /// only then locked: a driver that makes them itself takes a minute for what one GPU may offload.
 class PinnedMemory {
  public:
