@@ -31,7 +31,10 @@ constexpr std::size_t kMostMixed = 3;
 class Search {
  public:
   Search(const Drafts& drafts, Choice start, std::size_t limit)
-      : drafts_(drafts), start_(std::move(start)), limit_(limit) {
+      : drafts_(drafts),
+        start_(std::move(start)),
+        limit_(limit),
+        is_rerun_(drafts.program().tensors().size()) {
     for (const Cargo& item : drafts.cargo())
       if (can_move(item))
         by_forward_.push_back(item.tensor.id);
@@ -102,6 +105,7 @@ class Search {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       if (i > 0 && candidates[i].s_per_byte > candidates[i - 1].s_per_byte) changes_.push_back(i);
       reruns_.push_back(candidates[i].tensor);
+      is_rerun_[static_cast<std::size_t>(candidates[i].tensor)] = 1;
     }
   }
 
@@ -202,9 +206,7 @@ class Search {
     return true;
   }
 
-  bool can_rerun(int tensor) const {
-    return std::find(reruns_.begin(), reruns_.end(), tensor) != reruns_.end();
-  }
+  bool can_rerun(int tensor) const { return is_rerun_[static_cast<std::size_t>(tensor)] != 0; }
 
   /// With `reruns` tensors recomputed, the fewest offloads that fit, and the time they take.
   std::optional<Timed> fewest_offloads(std::size_t reruns) const {
@@ -232,6 +234,7 @@ class Search {
   std::size_t limit_;
   std::vector<int> by_forward_;       ///< tensors that may move, in forward order
   std::vector<int> reruns_;           ///< those that can be recomputed, cheapest byte first
+  std::vector<char> is_rerun_;        ///< by tensor
   std::vector<std::size_t> changes_;  ///< where in reruns_ the cost of a byte changes
 };
 
