@@ -29,7 +29,7 @@
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "error: $*" >&2; exit "${code:-2}"; }
 
 bin=$source/build/device/ctest/bin logs='' only=. jobs=$(nproc) each=300 seconds=600 list=0
@@ -74,7 +74,7 @@ options() {
 filter() {
   case $1 in
     attention) echo '*.short_batches:*.free_strides:*.equal_lengths:*.room_for*:*.no_room*' ;;
-    ssd) echo 'ssd_gpu.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*' ;;
+    ssd) echo '*.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*' ;;
     conv_scan) echo 'conv_scan_gpu.fused*:*.two_segments:*.other*' ;;
     grouped_*) echo '-*.many_*:*.same_bits*' ;;
     *_queue) echo '-*replays*' ;;

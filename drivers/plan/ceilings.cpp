@@ -27,12 +27,14 @@ constexpr Rate kRates[] = {{"gemm_bf16", "matmul_flops_per_s", true},
 
 std::vector<std::string> machine_overrides(const std::string& path) {
   const auto file = results::h5::File::open(path, results::kResultSchema);
-  if (!file.exists("ceilings")) execution::throw_usage("--ceilings {}: no ceilings in it", path);
+  if (!file.exists("ceilings"))
+    execution::throw_usage("--ceilings {}: not a result of stowage_ceilings", path);
   const results::h5::Group ceilings = file.group("ceilings");
   std::vector<std::string> overrides;
   for (const Rate& rate : kRates) {
     if (!ceilings.exists(rate.dataset))
-      execution::throw_usage("--ceilings {}: no {} in it", path, rate.dataset);
+      execution::throw_usage("--ceilings {}: no {} in it: not a result of stowage_ceilings", path,
+                             rate.dataset);
     const results::h5::Dataset data = ceilings.dataset(rate.dataset);
     std::vector<double> values(static_cast<std::size_t>(data.shape().at(0)));
     data.read(values.data());
