@@ -5,8 +5,8 @@ stowage_bench_kernels, on the same shapes, with random operands and a cold L2.
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton and utils are
 imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
 differs. The peer searches among 121 configurations of its 14 kernels; here it does so anew for
-each shape and chunk length, 25 ms a configuration. All of them are compiled first, by as many
-processes as --jobs says: one would take a minute and a half a shape and chunk length.
+each shape and chunk length, on a warm GPU, 25 ms a configuration. All of them are compiled first,
+by as many processes as --jobs says: one would take a minute and a half a shape and chunk length.
 Writes one JSON object a line: operator, implementation, shape, every sample in seconds.
 
 With --operands FOLDER it times nothing: it reads the operands that the test ssd_peer_gpu wrote
@@ -23,6 +23,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 import types
 
 import torch
@@ -37,6 +38,7 @@ SHAPES = (
     (1, 65536, 64, 64, 8, 128),
 )
 SEARCH_MS = {"warmup": 5, "rep": 25}  # of one configuration
+WARM_UP_S = 1.5
 COMPILE_TOKENS = 4096  # as good as more: all lengths and strides are multiples of 16
 FLUSHED_BYTES = 256 << 20  # several times the L2 cache
 
@@ -154,8 +156,19 @@ def compile_all(shapes, chunks, jobs):
         sys.exit("a compiling process failed")
 
 
+def warm_up():
+    """Keeps the GPU busy until its clocks are up: a search begun at idle clocks finds anything."""
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    begin = time.monotonic()
+    while time.monotonic() - begin < WARM_UP_S:
+        for _ in range(20):
+            a @ a
+        torch.cuda.synchronize()
+
+
 def search_anew():
     """Forgets what the peer found fastest, so that the next shape is searched for as well."""
+    warm_up()
     for module in list(sys.modules.values()):
         if not getattr(module, "__name__", "").startswith("mamba_ssm."):
             continue
