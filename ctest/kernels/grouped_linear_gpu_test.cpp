@@ -188,6 +188,14 @@ TEST(grouped_linear_gpu, long_experts) {
   check(random, {{1000, 900}, 3, 320, 264}, Dtype::bf16);
 }
 
+// Rows of a weight gradient that take two launches, and three.
+TEST(grouped_linear_gpu, experts_too_long_for_one_sum) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  check(random, {{300, 40000, 0}, 5, 64, 72}, Dtype::bf16);
+  check(random, {{65537}, 0, 72, 64}, Dtype::bf16);
+}
+
 TEST(grouped_linear_gpu, many_unequal_experts) {
   STOWAGE_NEED_GPU();
   Random random;

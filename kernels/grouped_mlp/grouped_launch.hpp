@@ -59,6 +59,7 @@ struct WeightParameters {
   int outputs;
   int inputs;
   bool accumulate;
+  int done = 0;  // rows of each expert that launches before have summed
 };
 
 /// Boxes: x (rows, depth): 128 rows by 64; w: `width` rows by 64 of (E, columns, depth), or, when

@@ -16,6 +16,10 @@ namespace stowage::kernels::grouped {
 
 constexpr int kMaxBlocks = 256;
 
+/// Rows of an expert that are summed at a stretch: tensor cores truncate as they add, so the error
+/// grows with their number. What is longer takes another launch, which adds.
+constexpr int kMostRows = 32768;
+
 /// Experts that are placed by what the blocks have to do; those behind them go round.
 constexpr int kPlacedExperts = 16;
 
@@ -26,6 +30,7 @@ struct WeightShare {
   int blocks, index;            // of the group; this block's number there
   int place;                    // of this block, when those that are placed have been
   int begin, end;               // tiles of the group, those of all ranks in order
+  int done;                     // rows of each expert that launches before have summed
 };
 
 /// A block and the steps it has to do.
@@ -33,17 +38,27 @@ struct BlockLoad {
   int steps, block;
 };
 
+/// Rows of an expert that this launch sums.
+__device__ __forceinline__ int rows_of(const ScheduleTables& tables, const WeightShare& share,
+                                       int expert) {
+  const int rows = tables.offset[expert + 1] - tables.offset[expert] - share.done;
+  return min(max(rows, 0), kMostRows);
+}
+
 /// Experts by decreasing row count, and how many have rows. All threads of the block; ends with a
 /// barrier.
 __device__ __forceinline__ void rank_experts(ScheduleTables& tables, WeightShare& share,
-                                             const int* offsets, int experts) {
-  if (threadIdx.x == 0) share.busy = 0;
+                                             const int* offsets, int experts, int done) {
+  if (threadIdx.x == 0) {
+    share.busy = 0;
+    share.done = done;
+  }
   load_offsets(tables, offsets, experts);
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    const int mine = tables.offset[e + 1] - tables.offset[e];
+    const int mine = rows_of(tables, share, e);
     int rank = 0;
     for (int other = 0; other < experts; ++other) {
-      const int rows = tables.offset[other + 1] - tables.offset[other];
+      const int rows = rows_of(tables, share, other);
       rank += rows > mine || (rows == mine && other < e);
     }
     tables.first[rank] = e;
@@ -53,9 +68,9 @@ __device__ __forceinline__ void rank_experts(ScheduleTables& tables, WeightShare
 }
 
 /// Steps of a tile of the expert of a rank, or the `way_out` of a tile where that is longer.
-__device__ __forceinline__ int cost_of_rank(const ScheduleTables& tables, int rank, int way_out) {
-  const int expert = tables.first[rank];
-  return max(ceil_div(tables.offset[expert + 1] - tables.offset[expert], kDepth), way_out);
+__device__ __forceinline__ int cost_of_rank(const ScheduleTables& tables, const WeightShare& share,
+                                            int rank, int way_out) {
+  return max(ceil_div(rows_of(tables, share, tables.first[rank]), kDepth), way_out);
 }
 
 /// The sum of `value` over the lanes of a warp up to this one.
@@ -77,7 +92,7 @@ __device__ __forceinline__ void split_groups(const ScheduleTables& tables, Weigh
   const int grid = static_cast<int>(gridDim.x);
   int all = 0, of_long = 0;
   for (int rank = lane; rank < share.busy; rank += 32) {
-    const int cost = cost_of_rank(tables, rank, way_out);
+    const int cost = cost_of_rank(tables, share, rank, way_out);
     all += cost;
     if (cost > way_out) of_long += cost;
   }
@@ -93,7 +108,7 @@ __device__ __forceinline__ void split_groups(const ScheduleTables& tables, Weigh
   int before = 0;
   for (int base = 0; blocks < grid && base < share.busy; base += 32) {
     const int rank = base + lane;
-    const int cost = rank < share.busy ? cost_of_rank(tables, rank, way_out) : 0;
+    const int cost = rank < share.busy ? cost_of_rank(tables, share, rank, way_out) : 0;
     const int to = before + sum_to_lane(cost);
     const float part = (due - static_cast<float>(to - cost)) / static_cast<float>(max(cost, 1));
     const bool here = cost > 0 && part >= 0 && part < 1;
@@ -137,8 +152,8 @@ __device__ __forceinline__ void place_experts(const ScheduleTables& tables, Weig
   const int blocks = share.blocks, begin = share.begin, end = share.end;
   const bool holds = thread < blocks;
   const int first = begin / tiles_of_expert, behind = ceil_div(end, tiles_of_expert);
-  const bool mixed = behind > first && 4 * cost_of_rank(tables, first, way_out) >
-                                           5 * cost_of_rank(tables, behind - 1, way_out);
+  const bool mixed = behind > first && 4 * cost_of_rank(tables, share, first, way_out) >
+                                           5 * cost_of_rank(tables, share, behind - 1, way_out);
   const int placed = mixed ? min(behind, first + kPlacedExperts) : first;
   const auto first_tile_of = [&](int rank) { return max(begin, rank * tiles_of_expert); };
   BlockLoad mine{0, thread};
@@ -146,7 +161,7 @@ __device__ __forceinline__ void place_experts(const ScheduleTables& tables, Weig
     if (holds && mine.block == share.index) share.first_tile[rank] = thread;
     const int tiles = min(end, (rank + 1) * tiles_of_expert) - first_tile_of(rank);
     const int more = tiles % blocks;  // blocks that have one tile more than the others
-    const int cost = cost_of_rank(tables, rank, way_out);
+    const int cost = cost_of_rank(tables, share, rank, way_out);
     const int later = mine.steps + (thread < more ? cost : 0);
     if (holds) sorted[thread] = {later, mine.block};
     __syncthreads();
@@ -183,7 +198,7 @@ class WeightTiles {
                                                const WeightParameters& p, int way_out,
                                                BlockLoad* room) {
     const int tiles = down(p) * across(p);
-    rank_experts(tables, share, p.offsets, p.experts);
+    rank_experts(tables, share, p.offsets, p.experts, p.done);
     if (threadIdx.x < 32) split_groups(tables, share, tiles, way_out);
     __syncthreads();
     place_experts(tables, share, tiles, way_out, room);
@@ -208,8 +223,8 @@ class WeightTiles {
       tile_ = max(share_.begin, rank_ * tiles) + share_.first_tile[rank_];
     }
     tile.expert = tables_.first[rank_];
-    tile.begin = tables_.offset[tile.expert];
-    tile.rows = tables_.offset[tile.expert + 1] - tile.begin;
+    tile.begin = tables_.offset[tile.expert] + share_.done;
+    tile.rows = rows_of(tables_, share_, tile.expert);
     // Tiles that follow each other share the operand of which they take more.
     int down, across;
     if constexpr (kHeight > kWidth)

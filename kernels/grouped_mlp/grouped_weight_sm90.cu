@@ -72,6 +72,14 @@ __device__ __forceinline__ bool unequal(const WeightParameters& p) {
   return __syncthreads_or(longer ? 1 : 0) != 0;
 }
 
+/// Whether an expert has rows that launches before have not summed. All threads of the block.
+__device__ __forceinline__ bool has_more(const WeightParameters& p) {
+  bool more = false;
+  for (int e = static_cast<int>(threadIdx.x); e < p.experts; e += static_cast<int>(blockDim.x))
+    more = more || p.offsets[e + 1] - p.offsets[e] > p.done;
+  return __syncthreads_or(more ? 1 : 0) != 0;
+}
+
 template <class O>
 struct WeightShared : Ring<O> {
   BoxRing<O> out;
@@ -178,6 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<WeightShared<O>*>(raw);
   if (O::kLoads != Loads::all && unequal(p) != (O::kLoads == Loads::unequal)) return;
+  if (p.done > 0 && !has_more(p)) return;
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&dy_map);
     prefetch_tensor_map(&x_map);
@@ -219,9 +228,10 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   return cudaGetLastError();
 }
 
+/// The first rows of all experts.
 template <int kTileHeight, int kTileWidth>
-cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
-                   const WeightParameters& p, int blocks, cudaStream_t stream) {
+cudaError_t launch_first(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
+                         const WeightParameters& p, int blocks, cudaStream_t stream) {
   if (!p.accumulate)
     return launch<Weight<Way::store, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
                                                                           stream);
@@ -237,6 +247,19 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   if (status != cudaSuccess) return status;
   return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots, Loads::unequal>>(
       dy, x, dw, p, blocks, stream);
+}
+
+template <int kTileHeight, int kTileWidth>
+cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
+                   const WeightParameters& p, int blocks, cudaStream_t stream) {
+  cudaError_t status = launch_first<kTileHeight, kTileWidth>(dy, x, dw, p, blocks, stream);
+  WeightParameters more = p;
+  while (status == cudaSuccess && more.done + kMostRows < p.rows) {
+    more.done += kMostRows;
+    status = launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, more, blocks,
+                                                                          stream);
+  }
+  return status;
 }
 
 }  // namespace
