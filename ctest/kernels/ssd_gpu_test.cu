@@ -225,7 +225,9 @@ void expect_total_decay(const Problem& problem) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     expected[i] = rest[i] + static_cast<double>(decay[i / (64 * 128)]) * initial[i];
   }
-  EXPECT_LT(relative_error(with.final_state.host(), 128, 0, expected, 128), 1e-5);
+  // tensor cores truncate sums as they add, once for 16 tokens, and unequal sums otherwise
+  const double truncated = std::max(1e-5, problem.tokens / 16 * 0x1p-23);
+  EXPECT_LT(relative_error(with.final_state.host(), 128, 0, expected, 128), truncated);
 }
 
 TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
