@@ -132,6 +132,13 @@ __device__ __forceinline__ void load_transposed_scaled(std::uint32_t (&a)[4], st
   }
 }
 
+/// Two neighbouring bf16 times factors: rounded to bf16, and what that loses.
+__device__ __forceinline__ void scale_pair(std::uint32_t& a, std::uint32_t& rest, float2 factors) {
+  const float low = unpack_low(a) * factors.x, high = unpack_high(a) * factors.y;
+  a = pack_bf16(low, high);
+  rest = pack_bf16(low - unpack_low(a), high - unpack_high(a));
+}
+
 /// The same as the sum of two bf16, for products whose operand must not lose digits.
 __device__ __forceinline__ void load_transposed_split(std::uint32_t (&a)[4],
                                                       std::uint32_t (&rest)[4], std::uint32_t tile,
@@ -142,11 +149,7 @@ __device__ __forceinline__ void load_transposed_split(std::uint32_t (&a)[4],
   for (int half = 0; half < 2; ++half) {
     const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
 #pragma unroll
-    for (int i = 2 * half; i < 2 * half + 2; ++i) {
-      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
-      a[i] = pack_bf16(low, high);
-      rest[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
-    }
+    for (int i = 2 * half; i < 2 * half + 2; ++i) scale_pair(a[i], rest[i], f);
   }
 }
 

@@ -228,9 +228,9 @@ __device__ __forceinline__ void scale_tokens(std::uint32_t (&a)[4], bool rest, c
     const float2 f = *reinterpret_cast<const float2*>(factors + kKStep * k + 8 * half + at.column);
 #pragma unroll
     for (int i = 2 * half; i < 2 * half + 2; ++i) {
-      const float low = unpack_low(a[i]) * f.x, high = unpack_high(a[i]) * f.y;
-      a[i] = pack_bf16(low, high);
-      if (rest) a[i] = pack_bf16(low - unpack_low(a[i]), high - unpack_high(a[i]));
+      std::uint32_t lost;
+      scale_pair(a[i], lost, f);
+      if (rest) a[i] = lost;
     }
   }
 }
