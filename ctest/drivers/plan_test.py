@@ -123,8 +123,13 @@ def rates_come_from_measured_ceilings(r):
     deck = "inputs/hybrid-dense-1b.toml"
     sets = os.path.join(r.source, "results", "published", "h200")
     ceilings = ["--ceilings", os.path.join(sets, "ceilings.h5")]
+    with open(os.path.join(r.source, "inputs", "machines", "h200.toml"), encoding="utf-8") as file:
+        texts = (file.read(), r.run(deck, *ceilings, "--print-config"))
+    stated, found = ({key: float(value) for key, value in re.findall(
+        r"^(\w+_per_s) = ([0-9.e+]+)", text, re.MULTILINE)} for text in texts)
+    for key in ("matmul_flops", "device_copy_bytes", "d2h_bytes", "h2d_bytes", "duplex_bytes"):
+        assert 0.9 < found[f"{key}_per_s"] / stated[f"{key}_per_s"] < 1.1, (key, found, stated)
     measured = r.run(deck, *ceilings)
-    assert measured != r.run(deck)  # the defaults are close, and not the same
     slow = r.run(deck, *ceilings, "machine.matmul_flops_per_s=1e14")
     assert predicted_ms(slow, "step") > 2 * predicted_ms(measured, "step"), slow
     said = r.run(deck, "--ceilings", os.path.join(sets, "ssd.h5"), expect=2)

@@ -329,6 +329,14 @@ TEST(policy, the_same_budget_gives_the_same_plan) {
   ASSERT_EQ(one.plan.places.size(), two.plan.places.size());
   for (std::size_t i = 0; i < one.plan.places.size(); ++i)
     EXPECT_EQ(one.plan.places[i].offset, two.plan.places[i].offset);
+  ASSERT_EQ(one.plan.steps.size(), two.plan.steps.size());
+  for (std::size_t i = 0; i < one.plan.steps.size(); ++i) {
+    const execution::Step& a = one.plan.steps[i];
+    const execution::Step& b = two.plan.steps[i];
+    EXPECT_TRUE(a.what == b.what && a.op == b.op && a.queue == b.queue && a.places == b.places &&
+                a.waits == b.waits && a.records == b.records)
+        << "step " << i;
+  }
 }
 
 TEST(policy, a_host_without_room_is_named_and_not_the_device) {
