@@ -35,6 +35,9 @@ die() { echo "error: $*" >&2; exit "${code:-2}"; }
 bin=$source/build/device/ctest/bin logs='' only=. jobs=$(nproc) each=300 seconds=600 list=0
 while [ $# -gt 0 ]; do
   case $1 in
+    --bin | --logs | --only | --jobs | --each | --seconds) [ $# -ge 2 ] || die "$1 needs a value" ;;
+  esac
+  case $1 in
     -h | --help) usage && exit 0 ;;
     --bin) bin=$2 && shift ;;
     --logs) logs=$2 && shift ;;
@@ -158,7 +161,7 @@ if [ "$list" -eq 1 ]; then
 fi
 
 mkdir -p "$logs"
-rm -f "$logs"/*.log "$logs"/*.result
+for tool in "${tools[@]}"; do rm -f "$logs/$tool".*.log "$logs/$tool".*.result; done
 number=0
 for line in "${runs[@]}"; do
   read -r tool unit tests <<<"$line"

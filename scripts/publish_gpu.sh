@@ -22,6 +22,9 @@ out='' bin=$source/build/device/bin list=$source/results/published/h200/commands
 only=. ranks=1 seconds=480 dry=0
 while [ $# -gt 0 ]; do
   case $1 in
+    --bin | --list | --only | --ranks | --seconds) [ $# -ge 2 ] || die "$1 needs a value" ;;
+  esac
+  case $1 in
     -h | --help) usage && exit 0 ;;
     --bin) bin=$2 && shift ;;
     --list) list=$2 && shift ;;

@@ -260,6 +260,8 @@ def main():
         write_results(peer, folder, options.chunk or (128, 256))
     if options.operands:
         return
+    if not options.jobs and not options.out:
+        sys.exit("--compile-only with --jobs 0: nothing to do")
     if options.jobs:
         compile_all(shapes, chunks, options.jobs)
     if options.out:
