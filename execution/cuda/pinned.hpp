@@ -6,8 +6,8 @@ namespace stowage::execution::cuda {
 
 /// Page-locked host memory next to the current GPU: zeroed, aligned to 2 MiB.
 ///
-/// Pages are made by many threads at once and in large sizes where the system has them, and
-/// only then locked: a driver that makes them itself takes a minute for what one GPU may offload.
+/// Pages are made by many threads at once and in large sizes where the system has them, and only
+/// then locked: a driver that makes them itself does so on one thread.
 class PinnedMemory {
  public:
   explicit PinnedMemory(std::size_t bytes);

@@ -212,7 +212,7 @@ namespace ssd {
 ForwardRoom forward_room(const SsdCudaShape& shape, void* workspace) {
   ForwardRoom room;
   room.sizes = sizes_of(shape, false);
-  room.sizes.pieces = 1;
+  room.sizes.pieces = 1;  // the convolution leaves one state a segment
   room.sizes.piece_chunks = room.sizes.segment_chunks;
   const ForwardSpace space = forward_space(shape, room.sizes, workspace);
   room.records = space.common.records;
