@@ -5,9 +5,12 @@ stowage_bench_kernels, on the same shapes, with random operands and a cold L2.
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton and utils are
 imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
 differs. The peer searches among 121 configurations of its 14 kernels; here it does so anew for
-each shape and chunk length, on a warm GPU, 25 ms a configuration. All of them are compiled first,
-by as many processes as --jobs says: one would take a minute and a half a shape and chunk length.
-Writes one JSON object a line: operator, implementation, shape, every sample in seconds.
+each shape and chunk length, on a warm GPU, 25 ms a configuration. It may find something slow, so
+it searches several times (--searches) and the fastest find counts, for each direction by itself.
+All configurations are compiled first, by as many processes as --jobs says: one would take a minute
+and a half a shape and chunk length.
+Writes one JSON object a line: operator, implementation, shape, every sample in seconds of the find
+that counts, and of each find its samples and configurations.
 
 With --operands FOLDER it times nothing: it reads the operands that the test ssd_peer_gpu wrote
 there and leaves the peer's results of each chunk length, as fp32, for that test to judge.
@@ -166,16 +169,24 @@ def warm_up():
         torch.cuda.synchronize()
 
 
+def searched_kernels():
+    """The peer's kernels that search, by name."""
+    return {name: kernel for module in list(sys.modules.values())
+            if getattr(module, "__name__", "").startswith("mamba_ssm.")
+            for name, kernel in vars(module).items() if isinstance(kernel, autotuner.Autotuner)}
+
+
 def search_anew():
-    """Forgets what the peer found fastest, so that the next shape is searched for as well."""
-    warm_up()
-    for module in list(sys.modules.values()):
-        if not getattr(module, "__name__", "").startswith("mamba_ssm."):
-            continue
-        for kernel in vars(module).values():
-            if isinstance(kernel, autotuner.Autotuner):
-                kernel.cache.clear()
-                kernel.do_bench = functools.partial(triton.testing.do_bench, **SEARCH_MS)
+    """Forgets what the peer found fastest: the next launch of each kernel searches."""
+    for kernel in searched_kernels().values():
+        kernel.cache.clear()
+        kernel.do_bench = functools.partial(triton.testing.do_bench, **SEARCH_MS)
+
+
+def found():
+    """What the kernels launched since search_anew found fastest."""
+    return {name: [str(config) for config in kernel.cache.values()]
+            for name, kernel in searched_kernels().items() if kernel.cache}
 
 
 def time_s(work, samples, flush):
@@ -199,12 +210,11 @@ def shape_of(text):
     return sizes
 
 
-def time_shapes(peer, shapes, chunks, samples, out):
-    """Times forward and backward; JSON lines go to `out`."""
-    flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
-    torch.manual_seed(0)
-    for shape, chunk in itertools.product(shapes, chunks):
-        problem = Problem(shape)
+def search_and_time(peer, problem, chunk, searches, samples, flush):
+    """For each operator what each search found: median, samples, configurations."""
+    finds = {"ssd_forward": [], "ssd_backward": []}
+    warm_up()
+    for _ in range(searches):
         search_anew()
         y = problem.forward(peer, chunk)
         work = {
@@ -213,25 +223,48 @@ def time_shapes(peer, shapes, chunks, samples, out):
         }
         for operator, run in work.items():
             taken = time_s(run, samples, flush)
-            median = statistics.median(taken)
+            finds[operator].append({"median_s": statistics.median(taken), "time_s": taken,
+                                    "configurations": found()})
+    return finds
+
+
+def time_shapes(peer, shapes, chunks, searches, samples, out):
+    """Times forward and backward; JSON lines go to `out`."""
+    flush = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+    torch.manual_seed(0)
+    for shape, chunk in itertools.product(shapes, chunks):
+        finds = search_and_time(peer, Problem(shape), chunk, searches, samples, flush)
+        for operator, tried in finds.items():
+            fastest = min(tried, key=lambda find: find["median_s"])
             row = {
                 "operator": operator,
                 "implementation": f"mamba_ssm Triton, chunk {chunk}",
                 "device": torch.cuda.get_device_name(),
                 "shape": dict(zip("BTHPGN", shape)),
-                "median_s": median,
-                "time_s": taken,
+                "median_s": fastest["median_s"],
+                "time_s": fastest["time_s"],
+                "searches": tried,
             }
             out.write(json.dumps(row) + "\n")
             out.flush()
-            print(f"{operator:<14} {shape} chunk {chunk:<4} {median * 1e6:10.1f} us", flush=True)
+            each = " ".join(f"{find['median_s'] * 1e6:10.1f}" for find in tried)
+            print(f"{operator:<14} {shape} chunk {chunk:<4} us by search: {each}", flush=True)
+
+
+def at_least_one(text):
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text}: less than one")
+    return count
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", type=shape_of, action="append", help="B,T,H,P,G,N")
     parser.add_argument("--chunk", type=int, action="append", help="default: 128 and 256")
-    parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--samples", type=at_least_one, default=50)
+    parser.add_argument("--searches", type=at_least_one, default=2,
+                        help="of the peer for its configurations; the fastest find counts")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(),
                         help="processes that compile (one a core); 0: as the peer comes to it")
     parser.add_argument("--compile-only", action="store_true", help="time nothing")
@@ -266,7 +299,7 @@ def main():
         compile_all(shapes, chunks, options.jobs)
     if options.out:
         with options.out.open("w") as out:
-            time_shapes(peer, shapes, chunks, options.samples, out)
+            time_shapes(peer, shapes, chunks, options.searches, options.samples, out)
 
 
 if __name__ == "__main__":
