@@ -5,11 +5,12 @@
 #include <random>
 #include <vector>
 
+#include "ctest/kernels/hopper_mbarrier.hpp"
 #include "ctest/kernels/hopper_product.hpp"
 #include "ctest/kernels/need_gpu.hpp"
 
 // One wgmma tile, fed by bulk tensor copies: descriptors, swizzle, fragments and tensor maps in one
-// go.
+// go; and what the tests of a barrier's phase say.
 namespace stowage::kernels::test {
 namespace {
 
@@ -63,6 +64,23 @@ void check(ProductForm form) {
 TEST(hopper_gpu, product_of_k_major_operands) { check(ProductForm::k_major); }
 TEST(hopper_gpu, product_with_b_along_n) { check(ProductForm::mn_major_b); }
 TEST(hopper_gpu, product_with_a_in_registers) { check(ProductForm::a_in_registers); }
+
+// The test for a parity says true when the phase of that parity is the one that ended last: on a
+// fresh barrier parity 1, whose phase is taken to have ended before the first.
+TEST(hopper_gpu, mbarrier_tests_say_which_phase_has_ended) {
+  STOWAGE_NEED_WGMMA();
+  PhaseSeen seen[kPhasePoints];
+  ASSERT_EQ(run_phases(seen), cudaSuccess);
+  const int ended[kPhasePoints] = {1, 1, 0, 0, 1};
+  for (std::size_t point = 0; point < kPhasePoints; ++point) {
+    for (int parity = 0; parity < 2; ++parity) {
+      EXPECT_EQ(seen[point].test[parity], parity == ended[point])
+          << "test_wait, point " << point << ", parity " << parity;
+      EXPECT_EQ(seen[point].tried[parity], parity == ended[point])
+          << "try_wait, point " << point << ", parity " << parity;
+    }
+  }
+}
 
 TEST(machine, says_what_a_gpu_lacks) {
   Machine other;
