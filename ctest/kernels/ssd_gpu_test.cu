@@ -117,6 +117,20 @@ TEST(ssd_gpu, segments_in_pieces) {
   compare({8192, 8, 64, 2, 128, seq_idx, 1e-4, 1e-3, 0.01, 0.1, 2});
 }
 
+/// Segments of 67 chunks: three pieces of 17 and one of 16.
+TEST(ssd_gpu, pieces_of_unequal_length) {
+  STOWAGE_NEED_WGMMA();
+  compare({8576, 8, 64, 2, 128, one_document(8576), 1e-4, 1e-3, 0.01, 0.1, 2});
+  compare({8576, 8, 64, 2, 64, one_document(8576), 1e-3, 0.02, 0.2, 4, 2});
+}
+
+/// More pieces before a segment, all of them remembered, than a warp has lanes; and just as many.
+TEST(ssd_gpu, more_pieces_than_lanes) {
+  STOWAGE_NEED_WGMMA();
+  compare({20480, 4, 64, 1, 128, one_document(20480), 1e-4, 1e-3, 0.01, 0.1, 40});
+  compare({16896, 4, 64, 1, 128, one_document(16896), 1e-4, 1e-3, 0.01, 0.1, 33});
+}
+
 /// Heads of three parts lie in two blocks each, of which one may keep a state that another forgets.
 TEST(ssd_gpu, heads_that_two_blocks_share) {
   STOWAGE_NEED_WGMMA();

@@ -100,6 +100,7 @@ void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward
   const SsdCudaShape scan = scan_shape(shape);
   const ssd::ForwardRoom room = ssd::forward_room(scan, args.scan.workspace);
   ConvolveParameters p = convolve_parameters(shape, args, room.sizes, room.records, room.spans);
+  p.steps.rows = ssd::kForwardRows;
   p.piece_chunks = room.sizes.piece_chunks;
   p.partials = room.partials;
   p.through = room.through;

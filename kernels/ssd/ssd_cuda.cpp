@@ -14,7 +14,8 @@ namespace {
 using namespace ssd;
 
 constexpr int kLeastSegmentChunks = 8;  // below, a segment's own state costs more than it saves
-constexpr int kLeastSplitChunks = 64;   // of a segment; below, more pieces cost more than they save
+constexpr int kLeastPieceChunks = 16;   // most heads remember fewer
+constexpr int kMostPieces = 4;          // of a segment
 
 /// Segments such that `blocks` blocks a segment fill the GPU once.
 int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
@@ -22,14 +23,9 @@ int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
   return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
 }
 
-/// Pieces of a segment, which divide it: one where neither 2 nor 3 does. Whoever needs the state
-/// that enters a segment adds those of the pieces one after the other.
-int pieces_for(int segment_chunks) {
-  if (segment_chunks < kLeastSplitChunks) return 1;
-  for (const int pieces : {4, 3, 2}) {
-    if (segment_chunks % pieces == 0) return pieces;
-  }
-  return 1;
+/// Chunks of a piece: as few as keep their number small, whose states are added one by one.
+int piece_chunks_for(int segment_chunks) {
+  return std::max(kLeastPieceChunks, (segment_chunks + kMostPieces - 1) / kMostPieces);
 }
 
 Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
@@ -60,8 +56,8 @@ Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
   const int segments = segments_for(shape, s.chunks, backward ? 2 * blocks : blocks);
   s.segment_chunks = (s.chunks + segments - 1) / segments;
   s.segments = (s.chunks + s.segment_chunks - 1) / s.segment_chunks;
-  s.pieces = pieces_for(s.segment_chunks);
-  s.piece_chunks = s.segment_chunks / s.pieces;
+  s.piece_chunks = std::min(piece_chunks_for(s.segment_chunks), s.segment_chunks);
+  s.pieces = (s.segment_chunks + s.piece_chunks - 1) / s.piece_chunks;
   return s;
 }
 
@@ -105,6 +101,7 @@ Partial take_partial(Pieces& pieces, const Sizes& s, int state) {
 struct ForwardSpace {
   Common common;
   Partial partial;
+  float* entering;
   std::size_t bytes;
 };
 
@@ -113,6 +110,8 @@ ForwardSpace forward_space(const SsdCudaShape& shape, const Sizes& s, void* base
   ForwardSpace space{};
   space.common = take_common(pieces, s);
   space.partial = take_partial(pieces, s, shape.state);
+  space.entering =
+      pieces.take<float>(static_cast<std::int64_t>(s.segments) * s.units * kPart * shape.state);
   space.bytes = pieces.used();
   return space;
 }
@@ -169,7 +168,7 @@ void check(cudaError_t status, const char* kernel) {
 
 template <class Args>
 void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, const Common& common,
-             cudaStream_t stream) {
+             int rows, cudaStream_t stream) {
   PrepareParameters p;
   p.sizes = sizes;
   p.dt_raw = args.dt_raw;
@@ -180,6 +179,7 @@ void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, co
   p.dt_min = shape.dt_min;
   p.dt_max = shape.dt_max;
   p.bf16_parameters = shape.bf16_parameters;
+  p.rows = rows;
   p.records = common.records;
   p.spans = common.spans;
   check(launch_prepare(p, stream), "prepare");
@@ -234,6 +234,18 @@ BackwardRoom backward_room(const SsdCudaShape& shape, void* workspace) {
 void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const SsdCudaForward& args,
                          cudaStream_t stream) {
   const ForwardSpace space = forward_space(shape, sizes, args.workspace);
+  const bool enters = sizes.segments > 1 || args.initial_state != nullptr;
+  if (enters) {
+    EnterParameters enter;
+    enter.sizes = sizes;
+    enter.state = shape.state;
+    enter.spans = space.common.spans;
+    enter.partials = space.partial.states;
+    enter.through = space.partial.through;
+    enter.initial_state = args.initial_state;
+    enter.entering = space.entering;
+    check(launch_enter(enter, stream), "enter");
+  }
   ScanParameters scan;
   scan.sizes = sizes;
   scan.state = shape.state;
@@ -241,9 +253,8 @@ void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const Ss
   scan.bc = xbc_map(shape, sizes, args.xbc, shape.state / kPart);
   scan.records = space.common.records;
   scan.spans = space.common.spans;
-  scan.partials = space.partial.states;
+  scan.entering = enters ? space.entering : nullptr;
   scan.through = space.partial.through;
-  scan.initial_state = args.initial_state;
   scan.d = args.d;
   scan.bf16_parameters = shape.bf16_parameters;
   scan.y = tile_map(args.y, shape.tokens, static_cast<std::int64_t>(sizes.units) * kPart,
@@ -327,7 +338,7 @@ void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& arg
 void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, false);
   const ForwardSpace space = forward_space(shape, sizes, args.workspace);
-  prepare(shape, sizes, args, space.common, stream);
+  prepare(shape, sizes, args, space.common, kForwardRows, stream);
 
   StatesParameters states;
   states.sizes = sizes;
@@ -342,7 +353,7 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
 void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
                        cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, true);
-  prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, stream);
+  prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, kRows, stream);
   backward_from_records(shape, args, stream);
 }
 

@@ -230,6 +230,13 @@ __device__ __forceinline__ void finish_sends(const Place& at) {
   if (at.lane == 0) bulk_wait_group<0>();
 }
 
+/// Where the pieces of all segments begin, one after the other; `piece` may be the one after the
+/// last.
+__device__ __forceinline__ int piece_begin(const Sizes& sizes, int piece) {
+  const int segment = piece / sizes.pieces;
+  return segment * sizes.segment_chunks + (piece - segment * sizes.pieces) * sizes.piece_chunks;
+}
+
 /// Adds factor * a (64, N) fp32 matrix of global memory to the accumulator.
 template <int kState>
 __device__ __forceinline__ void add_matrix(float (&s)[kState / 2], const float* matrix,
@@ -271,6 +278,19 @@ __device__ __forceinline__ void add_fragment(float (&s)[kState / 2], const float
 }
 
 template <int kState>
+__device__ __forceinline__ void load_fragment(float (&s)[kState / 2], const float* fragment,
+                                              const Place& at) {
+#pragma unroll
+  for (int i = 0; i < kState / 8; ++i) {
+    const float4 v = reinterpret_cast<const float4*>(fragment)[i * 128 + at.thread];
+    s[4 * i] = v.x;
+    s[4 * i + 1] = v.y;
+    s[4 * i + 2] = v.z;
+    s[4 * i + 3] = v.w;
+  }
+}
+
+template <int kState>
 __device__ __forceinline__ void store_fragment(float* fragment, const float (&s)[kState / 2],
                                                const Place& at) {
 #pragma unroll
@@ -295,7 +315,7 @@ __device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Siz
   int border = (reverse ? segment + 1 : segment) * sizes.pieces;  // between two pieces
   float decay = 1;
   while (decay != 0) {
-    const int chunk = border * sizes.piece_chunks;
+    const int chunk = piece_begin(sizes, border);
     if (reverse ? chunk >= sizes.chunks : border == 0) {
       if (edge_state != nullptr) add_matrix<kState>(s, edge_state + unit * size, decay, at);
       return;

@@ -28,6 +28,7 @@ enum Row : int {
   kRowOut = 5,     ///< 2^(a_63 - a), 0 as for the weight
   kRows = 6
 };
+inline constexpr int kForwardRows = 4;  ///< the first ones are all that the forward reads
 inline constexpr int kRecordFloats = kRows * kChunk;
 
 /// Per chunk and unit: the powers of two that the images of S and G are to be multiplied with; 16
@@ -47,8 +48,8 @@ struct Sizes {
   int c_column = 0;
   int segments = 0;  ///< stretches of the sequence that run in parallel
   int segment_chunks = 0;
-  int pieces = 1;  ///< of a segment; each leaves its own state at its far edge
-  int piece_chunks = 0;
+  int pieces = 1;        ///< of a segment; each leaves its own state at its far edge
+  int piece_chunks = 0;  ///< of all pieces of a segment but the last, which may be shorter
 };
 
 /// The document's reach around a token: start = 0 if it began before the chunk, else 1 + its first
@@ -66,6 +67,7 @@ struct PrepareParameters {
   const int* seq_idx = nullptr;
   float dt_min = 0, dt_max = 0;
   bool bf16_parameters = false;
+  int rows = kRows;          ///< of a record that are made: all, or kForwardRows
   float* records = nullptr;  ///< (chunks, heads, kRecordFloats)
   Span* spans = nullptr;     ///< (chunks, 64)
 };
@@ -99,6 +101,18 @@ cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream
 /// The state before every chunk (its adjoint after it) as fp16 operand tiles.
 cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream);
 
+/// What enters each segment in the forward: the states of the pieces before it and the initial one.
+struct EnterParameters {
+  Sizes sizes;
+  int state = 0;
+  const Span* spans = nullptr;
+  const float* partials = nullptr;
+  const float* through = nullptr;
+  const float* initial_state = nullptr;
+  float* entering = nullptr;  ///< (segments, units, 64 N) fp32 in fragment order
+};
+cudaError_t launch_enter(const EnterParameters& parameters, cudaStream_t stream);
+
 struct ScanParameters {
   Sizes sizes;
   int state = 0;
@@ -106,9 +120,8 @@ struct ScanParameters {
   CUtensorMap bc;  ///< tiles of xbc, N / 64 a box
   const float* records = nullptr;
   const Span* spans = nullptr;
-  const float* partials = nullptr;
-  const float* through = nullptr;
-  const float* initial_state = nullptr;
+  const float* entering = nullptr;  ///< as of EnterParameters
+  const float* through = nullptr;   ///< as of StatesDirection, for total_decay
   const void* d = nullptr;
   bool bf16_parameters = false;
   CUtensorMap y;  ///< boxes of kWarpRows x 64

@@ -272,6 +272,19 @@ __device__ __forceinline__ void update_state(float (&s)[kState / 2], const std::
   }
 }
 
+/// The state of a unit before the block's segment. All its loads are in flight together.
+template <int kState>
+__device__ __forceinline__ void entering_state(float (&s)[kState / 2], const ScanParameters& p,
+                                               const Block& block, int unit, const Place& at) {
+  if (p.entering == nullptr) {
+#pragma unroll
+    for (float& value : s) value = 0;
+    return;
+  }
+  const std::int64_t index = static_cast<std::int64_t>(block.segment) * p.sizes.units + unit;
+  load_fragment<kState>(s, p.entering + index * kPart * kState, at);
+}
+
 /// Warpgroups 0 and 1: the recurrence of two units.
 template <int kState>
 __device__ void run_states(const ScanParameters& p, const Block& block, std::byte* shared) {
@@ -279,15 +292,12 @@ __device__ void run_states(const ScanParameters& p, const Block& block, std::byt
   const Place place;  // made again where it is used: registers are few
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const int v = place.group * kPairUnits;
-  const int unit0 = block.unit(p.sizes, v), unit1 = block.unit(p.sizes, v + 1);
   std::byte* copy0 = shared + L::kStateOffset + v * L::kStateTiles * kTileBytes;
   std::byte* copy1 = copy0 + L::kStateTiles * kTileBytes;
   float s0[kState / 2], s1[kState / 2];
-  incoming_state<kState>(s0, p.sizes, block.segment, false, unit0, p.spans, p.partials, p.through,
-                         p.initial_state, place);
+  entering_state<kState>(s0, p, block, block.unit(p.sizes, v), place);
+  entering_state<kState>(s1, p, block, block.unit(p.sizes, v + 1), place);
   copy_state<kState>(s0, copy0, &barriers->copied[v], place);
-  incoming_state<kState>(s1, p.sizes, block.segment, false, unit1, p.spans, p.partials, p.through,
-                         p.initial_state, place);
   copy_state<kState>(s1, copy1, &barriers->copied[v + 1], place);
 #pragma unroll 1
   for (int i = 0; i < block.chunks; ++i) {

@@ -35,9 +35,10 @@ constexpr float kForgotten = 40;  ///< a state times 2^-40 is lost beside any la
 /// Shared memory of a block, 1024-byte aligned tiles first.
 template <int kState, bool kImages>
 struct Layout {
-  static constexpr int kUnits = kImages ? kStatesUnits : 4;  ///< warpgroups, each with one unit
+  static constexpr int kUnits = kStatesUnits;  ///< warpgroups, each with one unit
   static constexpr int kThreads = kUnits * 128;
-  static constexpr int kStages = 4;
+  static constexpr int kStages = kImages ? 4 : 3;
+  static constexpr int kBlocks = kImages ? 1 : 2;  ///< of a multiprocessor
   static constexpr int kUTiles = kState / 64;
   static constexpr int kStageTiles = kUnits + kUTiles;
   static constexpr int kImageBytes = kUTiles * kTileBytes;
@@ -103,9 +104,10 @@ __device__ Range local_range(const StatesParameters& p, const Units& units, int 
                              int* found) {
   const Sizes& sizes = p.sizes;
   const int segment_begin = piece / sizes.pieces * sizes.segment_chunks;
-  const int begin = min(piece * sizes.piece_chunks, sizes.chunks);
-  const int end = min(begin + sizes.piece_chunks, sizes.chunks);
-  const int edge = reverse ? segment_begin : segment_begin + sizes.segment_chunks;
+  const int segment_end = segment_begin + sizes.segment_chunks;
+  const int begin = min(piece_begin(sizes, piece), sizes.chunks);
+  const int end = min(min(begin + sizes.piece_chunks, segment_end), sizes.chunks);
+  const int edge = reverse ? segment_begin : segment_end;
   const int first = reverse ? edge : begin, last = reverse ? end : edge;  // up to the edge
   if (threadIdx.x == 0) *found = reverse ? last : first - 1;
   __syncthreads();
@@ -145,10 +147,7 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
   const int token = chunk * kChunk;
   std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
   auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
-#pragma unroll
-  for (int w = 0; w < kUnits; w += kStatesUnits) {
-    load_tiles(tiles + w * kTileBytes, &d.v, barrier, (units[0] + w) * kPart, token);
-  }
+  load_tiles(tiles, &d.v, barrier, units[0] * kPart, token);
   load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier,
              d.u_column + units[0] / p.sizes.group_units * kState, token);
 #pragma unroll 1
@@ -273,14 +272,26 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
   }
 }
 
+/// The block's piece, or with images its segment. Pieces next to the far edge come first: they have
+/// work, the others have some if a head remembers that long.
+template <bool kImages>
+__device__ __forceinline__ int piece_of(const Sizes& sizes, bool reverse) {
+  const int index = static_cast<int>(blockIdx.y);
+  if (kImages) return index;
+  const int senders = sizes.segments - 1;
+  const int away = index / senders, sender = index % senders;
+  return reverse ? (sender + 1) * sizes.pieces + away : (sender + 1) * sizes.pieces - 1 - away;
+}
+
 template <int kState, bool kImages>
-__global__ void __launch_bounds__(Layout<kState, kImages>::kThreads, 1)
+__global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
+                                  Layout<kState, kImages>::kBlocks)
     states(const __grid_constant__ StatesParameters p) {
   using L = Layout<kState, kImages>;
   extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int found;
   const StatesDirection& d = p.direction[blockIdx.z];
-  const int piece = static_cast<int>(blockIdx.y) + (!kImages && d.reverse ? p.sizes.pieces : 0);
+  const int piece = piece_of<kImages>(p.sizes, d.reverse);
   constexpr int kUnits = L::kUnits;
   const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
   const int group = static_cast<int>(blockIdx.x) / sets;
