@@ -16,7 +16,10 @@ namespace stowage::kernels::ssd {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeads = 16;  ///< of a block: a 32-byte sector of dt_raw
+constexpr int kHeads = 16;                        ///< of a block: a 32-byte sector of dt_raw
+constexpr int kCount = kHeads / (kThreads / 32);  ///< heads of a warp, side by side
+constexpr int kBlockRows = kThreads / kHeads;     ///< tokens that the block loads at once
+constexpr int kTokens = kChunk / kBlockRows;      ///< of a thread
 
 __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
   griddepcontrol_launch_dependents();
@@ -27,22 +30,32 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
   __shared__ unsigned begins_words[2];
   __shared__ float tile[kHeads][kChunk + 2];
 
-  const auto* raw = static_cast<const __nv_bfloat16*>(p.dt_raw);
+  // All loads are issued before any is waited for.
   const int head0 = static_cast<int>(blockIdx.y) * kHeads;
   const int heads = min(kHeads, p.sizes.heads - head0);
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kHeads; i += kThreads) {
-    const int head = i % kHeads, t = i / kHeads;
-    const bool inside = head < heads && first + t < p.sizes.tokens;
-    const std::int64_t at = (first + t) * p.dt_stride + head0 + head;
-    tile[head][t] = inside ? __bfloat162float(raw[at]) : 0;
+  const int token = first + static_cast<int>(threadIdx.x / kHeads);
+  const int column = static_cast<int>(threadIdx.x % kHeads);
+  const auto* raw = static_cast<const __nv_bfloat16*>(p.dt_raw) + token * p.dt_stride + head0;
+  float values[kTokens];
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const bool inside = column < heads && token + i * kBlockRows < p.sizes.tokens;
+    values[i] = inside ? __bfloat162float(raw[i * kBlockRows * p.dt_stride + column]) : 0;
   }
-  if (threadIdx.x < kChunk) {
-    const int t = first + threadIdx.x;
-    const bool inside = p.seq_idx != nullptr && t > 0 && t < p.sizes.tokens;
-    const bool begins = inside && p.seq_idx[t] != p.seq_idx[t - 1];
-    const unsigned word = __ballot_sync(0xFFFFFFFFU, begins);
-    if (lane == 0) begins_words[warp] = word;
+  const int t = first + static_cast<int>(threadIdx.x % kChunk);
+  const bool inside = p.seq_idx != nullptr && t > 0 && t < p.sizes.tokens;
+  const int document = inside ? p.seq_idx[t] : 0, before = inside ? p.seq_idx[t - 1] : 0;
+  HeadSteps steps[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    steps[i] = HeadSteps(p, head0 + min(warp * kCount + i, heads - 1));
   }
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    tile[column][static_cast<int>(threadIdx.x / kHeads) + i * kBlockRows] = values[i];
+  }
+  const unsigned word = __ballot_sync(0xFFFFFFFFU, document != before);
+  if (warp < 2 && lane == 0) begins_words[warp] = word;
   __syncthreads();
   const std::uint64_t begins =
       begins_words[0] | (static_cast<std::uint64_t>(begins_words[1]) << 32);
@@ -52,14 +65,11 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
     p.spans[first + 2 * lane + 1] = spans[1];
   }
 
-  constexpr int kCount = kHeads / (kThreads / 32);  // heads of a warp, side by side
-  HeadSteps steps[kCount];
   float2 raw_steps[kCount];
   float* records[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int h = warp * kCount + i, read = min(h, heads - 1);
-    steps[i] = HeadSteps(p, head0 + read);
     raw_steps[i] = make_float2(tile[read][2 * lane], tile[read][2 * lane + 1]);
     const std::int64_t record = static_cast<std::int64_t>(chunk) * p.sizes.heads + head0 + h;
     records[i] = h < heads ? p.records + record * kRecordFloats : nullptr;

@@ -78,7 +78,7 @@ __device__ __forceinline__ void make_records(Contribution (&result)[kCount],
     if (records[i] != nullptr) {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        if (row >= p.rows) break;
+        if (row == kForwardRows && p.rows == kForwardRows) break;
         reinterpret_cast<float2*>(records[i] + row * kChunk)[lane] = rows[row];
       }
     }

@@ -13,8 +13,8 @@
 // copies. So the recurrence and the quadratic form of different chunks overlap, with four warps a
 // scheduler. One thread issues the bulk loads of a two-stage ring. Chunk 64 because the
 // recurrence needs fewer flops than a longer quadratic form (57 k against 82 k a token and unit at
-// 128) and CB fits in registers. Segments of a sequence run at the same time from states that
-// ssd_states.cu made.
+// 128) and CB fits in registers. Segments of a sequence run at the same time, from the states that
+// ssd_enter.cu left.
 // w X is two bf16 for the second half of a chunk, where weights are large: with one for all, y's
 // errors are above those of kernels with longer chunks, which round fewer tokens twice.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.

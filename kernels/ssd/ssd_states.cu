@@ -12,8 +12,9 @@
 // nothing where that lies behind it.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
 // scaled by a power of two: their rounding is what the gradients of decays feel most.
-// A block: two units of a group (four, without tiles) share U; its first thread issues the bulk
-// loads, three chunks ahead, as a short chain a chunk waits for memory more than for anything else.
+// A block: two units of a group share U; its first thread issues the bulk loads, two or three chunks
+// ahead, as a short chain a chunk waits for memory more than for anything else. Without tiles two
+// blocks share a multiprocessor, so that one loads while the other starts, ends or multiplies.
 // Cost per token and unit: 128 N flops, twice for the tiles; 128 + N bytes in, 2 N out for the
 // tiles. Deterministic.
 // Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read;
@@ -21,8 +22,8 @@
 // next operand and the image made while the products run). The segment states are latency, as
 // blocks with a head of long memory go through all chunks, most through nine: hence the pieces.
 // From the far edge back, with the decay in the weights, they were 9 % faster, but twice as far off
-// at long memory: the adjoint's weights round. Next: pieces of short segments too, once the states
-// of several are added with their loads in flight together, not one after the other.
+// at long memory: the adjoint's weights round. Next: images of several chunks that the gradient
+// reads while they are still in L2, from a state pass that runs a band of chunks ahead of it.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/ssd/ssd_device.cuh"
