@@ -100,7 +100,6 @@ void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward
   const SsdCudaShape scan = scan_shape(shape);
   const ssd::ForwardRoom room = ssd::forward_room(scan, args.scan.workspace);
   ConvolveParameters p = convolve_parameters(shape, args, room.sizes, room.records, room.spans);
-  p.steps.rows = ssd::kForwardRows;
   p.piece_chunks = room.sizes.piece_chunks;
   p.partials = room.partials;
   p.through = room.through;
@@ -115,7 +114,8 @@ void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackwa
   const SsdCudaShape scan = scan_shape(shape);
   const ssd::BackwardRoom room = ssd::backward_room(scan, args.scan.workspace);
   // the forward's segments share out the convolution, as nothing but the scan needs states here
-  const ssd::Sizes sizes = ssd::forward_room(scan, nullptr).sizes;
+  ssd::Sizes sizes = ssd::forward_room(scan, nullptr).sizes;
+  sizes.record_floats = room.sizes.record_floats;
   convolve(convolve_parameters(shape, args, sizes, room.records, room.spans), stream);
   SsdCudaBackward after = args.scan;
   after.xbc = args.convolved;

@@ -191,7 +191,7 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
       const std::int64_t record =
           static_cast<std::int64_t>(chunk) * sizes.heads + unit / sizes.parts;
       const bool write = block.valid(sizes, v) && unit % sizes.parts == 0;
-      records[v] = write ? p.steps.records + record * kRecordFloats : nullptr;
+      records[v] = write ? p.steps.records + record * sizes.record_floats : nullptr;
     }
     float2 dt[kUnits];
 #pragma unroll

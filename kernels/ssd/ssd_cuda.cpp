@@ -49,6 +49,7 @@ Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
   s.units = s.heads * s.parts;
   s.groups = shape.groups;
   s.group_units = s.units / s.groups;
+  s.record_floats = backward ? kRecordFloats : kForwardRecordFloats;
   s.b_column = s.units * kPart;
   s.c_column = s.b_column + s.groups * shape.state;
   const int block_units = backward ? kStatesUnits : kScanUnits;
@@ -90,7 +91,8 @@ struct Partial {
 
 Common take_common(Pieces& pieces, const Sizes& s) {
   const std::int64_t chunks = s.chunks;
-  return {pieces.take<float>(chunks * s.heads * kRecordFloats), pieces.take<Span>(chunks * kChunk)};
+  return {pieces.take<float>(chunks * s.heads * s.record_floats),
+          pieces.take<Span>(chunks * kChunk)};
 }
 
 Partial take_partial(Pieces& pieces, const Sizes& s, int state) {
@@ -168,7 +170,7 @@ void check(cudaError_t status, const char* kernel) {
 
 template <class Args>
 void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, const Common& common,
-             int rows, cudaStream_t stream) {
+             cudaStream_t stream) {
   PrepareParameters p;
   p.sizes = sizes;
   p.dt_raw = args.dt_raw;
@@ -179,7 +181,6 @@ void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, co
   p.dt_min = shape.dt_min;
   p.dt_max = shape.dt_max;
   p.bf16_parameters = shape.bf16_parameters;
-  p.rows = rows;
   p.records = common.records;
   p.spans = common.spans;
   check(launch_prepare(p, stream), "prepare");
@@ -338,7 +339,7 @@ void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& arg
 void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, false);
   const ForwardSpace space = forward_space(shape, sizes, args.workspace);
-  prepare(shape, sizes, args, space.common, kForwardRows, stream);
+  prepare(shape, sizes, args, space.common, stream);
 
   StatesParameters states;
   states.sizes = sizes;
@@ -353,7 +354,7 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
 void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
                        cudaStream_t stream) {
   const Sizes sizes = sizes_of(shape, true);
-  prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, kRows, stream);
+  prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, stream);
   backward_from_records(shape, args, stream);
 }
 

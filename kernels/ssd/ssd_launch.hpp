@@ -28,8 +28,9 @@ enum Row : int {
   kRowOut = 5,     ///< 2^(a_63 - a), 0 as for the weight
   kRows = 6
 };
-inline constexpr int kForwardRows = 4;  ///< the first ones are all that the forward reads
 inline constexpr int kRecordFloats = kRows * kChunk;
+/// The first rows are all that the forward reads, and makes.
+inline constexpr int kForwardRecordFloats = 4 * kChunk;
 
 /// Per chunk and unit: the powers of two that the images of S and G are to be multiplied with; 16
 /// bytes, which the copy engine can move.
@@ -43,8 +44,9 @@ struct Sizes {
   int parts = 0;  ///< units of a head
   int units = 0;  ///< heads * parts
   int groups = 0;
-  int group_units = 0;  ///< units / groups
-  int b_column = 0;     ///< first column of B in xbc
+  int group_units = 0;                ///< units / groups
+  int record_floats = kRecordFloats;  ///< or kForwardRecordFloats
+  int b_column = 0;                   ///< first column of B in xbc
   int c_column = 0;
   int segments = 0;  ///< stretches of the sequence that run in parallel
   int segment_chunks = 0;
@@ -67,8 +69,7 @@ struct PrepareParameters {
   const int* seq_idx = nullptr;
   float dt_min = 0, dt_max = 0;
   bool bf16_parameters = false;
-  int rows = kRows;          ///< of a record that are made: all, or kForwardRows
-  float* records = nullptr;  ///< (chunks, heads, kRecordFloats)
+  float* records = nullptr;  ///< (chunks, heads, record_floats)
   Span* spans = nullptr;     ///< (chunks, 64)
 };
 cudaError_t launch_prepare(const PrepareParameters& parameters, cudaStream_t stream);

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) prepare(const PrepareParameters p) {
     const int h = warp * kCount + i, read = min(h, heads - 1);
     raw_steps[i] = make_float2(tile[read][2 * lane], tile[read][2 * lane + 1]);
     const std::int64_t record = static_cast<std::int64_t>(chunk) * p.sizes.heads + head0 + h;
-    records[i] = h < heads ? p.records + record * kRecordFloats : nullptr;
+    records[i] = h < heads ? p.records + record * p.sizes.record_floats : nullptr;
   }
   Contribution unused[kCount];
   make_records(unused, p, steps, raw_steps, chunk, spans, lane, records);

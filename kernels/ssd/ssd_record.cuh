@@ -34,7 +34,7 @@ struct HeadSteps {
 };
 
 /// Makes a chunk's records of kCount heads at once, from dt_raw of the lane's two tokens and their
-/// spans, and writes p.rows of those with records[i] != nullptr. All lanes of a warp call it.
+/// spans, and writes those with records[i] != nullptr. All lanes of a warp call it.
 template <int kCount>
 __device__ __forceinline__ void make_records(Contribution (&result)[kCount],
                                              const PrepareParameters& p,
@@ -78,7 +78,7 @@ __device__ __forceinline__ void make_records(Contribution (&result)[kCount],
     if (records[i] != nullptr) {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        if (row == kForwardRows && p.rows == kForwardRows) break;
+        if (row * kChunk == kForwardRecordFloats && p.sizes.record_floats == row * kChunk) break;
         reinterpret_cast<float2*>(records[i] + row * kChunk)[lane] = rows[row];
       }
     }

@@ -39,8 +39,8 @@ constexpr int kUnits = kPairs * kPairUnits;
 static_assert(kUnits == kScanUnits);
 constexpr int kStages = 2;
 constexpr int kThreads = 2 * kPairs * 128;
-constexpr int kFactorFloats = 4 * kChunk;  ///< rows shift, weight, in, log
-constexpr int kStagingBytes = 2048;        ///< a warp's 16 rows of Y
+constexpr int kFactorFloats = kForwardRecordFloats;  ///< rows shift, weight, in, log
+constexpr int kStagingBytes = 2048;                  ///< a warp's 16 rows of Y
 
 struct Barriers {
   Mbarrier full[kStages], empty[kStages];
@@ -107,12 +107,17 @@ __device__ void load_chunk(const ScanParameters& p, const Block& block, int i, s
   load_tiles(tiles, &p.x, barrier, block.unit(p.sizes, 0) * kPart, token, CachePolicy::evict_first);
   auto* factors =
       reinterpret_cast<float*>(shared + L::kFactorOffset) + stage * kUnits * kFactorFloats;
+  const float* records = p.records + chunk * p.sizes.heads * kFactorFloats;
+  if (p.sizes.parts == 1 && block.valid(p.sizes, kUnits - 1)) {  // neighbouring heads
+    bulk_load(factors, records + block.unit(p.sizes, 0) * kFactorFloats,
+              kUnits * kFactorFloats * sizeof(float), barrier);
+  } else {
 #pragma unroll 1
-  for (int v = 0; v < kUnits; ++v) {
-    const int unit = block.unit(p.sizes, v);
-    bulk_load(factors + v * kFactorFloats,
-              p.records + (chunk * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats,
-              kFactorFloats * sizeof(float), barrier);
+    for (int v = 0; v < kUnits; ++v) {
+      bulk_load(factors + v * kFactorFloats,
+                records + block.unit(p.sizes, v) / p.sizes.parts * kFactorFloats,
+                kFactorFloats * sizeof(float), barrier);
+    }
   }
   bulk_load(shared + L::kSpanOffset + stage * kChunk * sizeof(Span), p.spans + chunk * kChunk,
             kChunk * sizeof(Span), barrier);
@@ -338,7 +343,7 @@ __device__ __forceinline__ void write_total_decay(const ScanParameters& p, const
   for (int i = 0; i < block.chunks; ++i) {
     const std::int64_t record =
         static_cast<std::int64_t>(block.first_chunk + i) * p.sizes.heads + head;
-    decay *= p.records[record * kRecordFloats + kRowIn * kChunk + kChunk - 1];
+    decay *= p.records[record * kForwardRecordFloats + kRowIn * kChunk + kChunk - 1];
   }
   p.total_decay[head] = decay;
 }

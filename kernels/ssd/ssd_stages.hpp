@@ -17,8 +17,8 @@ struct ForwardRoom {
 };
 ForwardRoom forward_room(const SsdCudaShape& shape, void* workspace);
 
-/// ssd_cuda_forward from records (their kForwardRows), spans and states of pieces, `sizes` says of
-/// which, that are already in the workspace.
+/// ssd_cuda_forward from records, spans and states of pieces, `sizes` says of which, that are
+/// already in the workspace.
 void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const SsdCudaForward& args,
                          cudaStream_t stream);
 

@@ -78,7 +78,7 @@ __device__ int remembered(const StatesParameters& p, const Units& units, int edg
     if (i < count) {
       const std::int64_t chunk = reverse ? edge + i : edge - 1 - i;
       const auto last = [&](int unit) {
-        return p.records[(chunk * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats +
+        return p.records[(chunk * p.sizes.heads + unit / p.sizes.parts) * p.sizes.record_floats +
                          kRowLog * kChunk + kChunk - 1];
       };
       log = last(units[0]);
@@ -155,7 +155,7 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
   for (int w = 0; w < kUnits; ++w) {
     const float* record =
         p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + units[w] / p.sizes.parts) *
-                        kRecordFloats;
+                        p.sizes.record_floats;
     bulk_load(factors + (stage * kUnits + w) * L::kFactorFloats, record + kRowWeight * kChunk,
               L::kFactorFloats * sizeof(float), barrier);
   }
