@@ -37,7 +37,8 @@ constexpr float kForgotten = 40;  ///< a state times 2^-40 is lost beside any la
 template <int kState, bool kImages>
 struct Layout {
   static constexpr int kUnits = kStatesUnits;  ///< warpgroups, each with one unit
-  static constexpr int kThreads = kUnits * 128;
+  static constexpr int kConsumers = kUnits * 128;
+  static constexpr int kThreads = kConsumers + (kImages ? 32 : 0);  ///< then a warp that loads
   static constexpr int kStages = kImages ? 4 : 3;
   static constexpr int kBlocks = kImages ? 1 : 2;  ///< of a multiprocessor
   static constexpr int kUTiles = kState / 64;
@@ -133,10 +134,31 @@ __device__ Range local_range(const StatesParameters& p, const Units& units, int 
           count < end - begin || bounded};
 }
 
+/// Where a block's operands lie. In shared memory, made once: divisions for every chunk would delay
+/// its loads, and registers are few.
+struct Source {
+  static constexpr int kUnits = kStatesUnits;
+  int v_column, u_column;
+  const float* records[kUnits];  ///< rows weight and in of chunk 0
+  std::int64_t record_step;      ///< to the next chunk's
+
+  Source() = default;
+  __device__ __forceinline__ Source(const StatesParameters& p, const StatesDirection& d,
+                                    const Units& units)
+      : v_column(units[0] * kPart),
+        u_column(d.u_column + units[0] / p.sizes.group_units * p.state),
+        record_step(static_cast<std::int64_t>(p.sizes.heads) * p.sizes.record_floats) {
+    for (int w = 0; w < kUnits; ++w) {
+      const std::int64_t head = units[w] / p.sizes.parts;
+      records[w] = p.records + head * p.sizes.record_floats + kRowWeight * kChunk;
+    }
+  }
+};
+
 /// Loads chunk i of the range into its stage once the stage is empty. One thread.
 template <int kState, bool kImages>
-__device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, const Range& range,
-                           int i, const Units& units, std::byte* shared) {
+__device__ void load_chunk(const StatesDirection& d, const Source& source, const Range& range,
+                           int i, std::byte* shared) {
   using L = Layout<kState, kImages>;
   constexpr int kUnits = L::kUnits;
   if (i >= range.count) return;
@@ -148,16 +170,13 @@ __device__ void load_chunk(const StatesParameters& p, const StatesDirection& d, 
   const int token = chunk * kChunk;
   std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
   auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
-  load_tiles(tiles, &d.v, barrier, units[0] * kPart, token);
-  load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier,
-             d.u_column + units[0] / p.sizes.group_units * kState, token);
-#pragma unroll 1
+  load_tiles(tiles, &d.v, barrier, source.v_column, token);
+  load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier, source.u_column, token);
+#pragma unroll
   for (int w = 0; w < kUnits; ++w) {
-    const float* record =
-        p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + units[w] / p.sizes.parts) *
-                        p.sizes.record_floats;
-    bulk_load(factors + (stage * kUnits + w) * L::kFactorFloats, record + kRowWeight * kChunk,
-              L::kFactorFloats * sizeof(float), barrier);
+    bulk_load(factors + (stage * kUnits + w) * L::kFactorFloats,
+              source.records[w] + chunk * source.record_step, L::kFactorFloats * sizeof(float),
+              barrier);
   }
 }
 
@@ -172,8 +191,9 @@ __device__ __forceinline__ std::uint32_t largest_magnitude(const float (&s)[kSta
 
 /// `piece`: of the sequence, or with images the segment.
 template <int kState, bool kImages>
-__device__ void consume(const StatesParameters& p, const StatesDirection& d, const Range& range,
-                        int piece, const Units& units, bool valid, std::byte* shared) {
+__device__ void consume(const StatesParameters& p, const StatesDirection& d, const Source& source,
+                        const Range& range, int piece, const Units& units, bool valid,
+                        std::byte* shared) {
   using L = Layout<kState, kImages>;
   constexpr int kUnits = L::kUnits;
   __shared__ uint4 maxima_words[kUnits];  // by warp
@@ -195,14 +215,14 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     for (float& value : s) value = 0;
   }
   float through = range.count == 0 ? -1 : range.cut ? 0 : 1;
-  if (threadIdx.x == 0) {
+  if (!kImages && threadIdx.x == 0) {
     for (int i = 0; i < L::kStages - 1; ++i)
-      load_chunk<kState, kImages>(p, d, range, i, units, shared);
+      load_chunk<kState, kImages>(d, source, range, i, shared);
   }
   RingPosition<L::kStages> ring;
   for (int i = 0; i < range.count; ++i, ring.next()) {
-    if (threadIdx.x == 0) {
-      load_chunk<kState, kImages>(p, d, range, i + L::kStages - 1, units, shared);
+    if (!kImages && threadIdx.x == 0) {
+      load_chunk<kState, kImages>(d, source, range, i + L::kStages - 1, shared);
     }
     if constexpr (kImages) {
       const std::uint32_t largest = largest_magnitude<kState>(s);
@@ -291,6 +311,7 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
   using L = Layout<kState, kImages>;
   extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int found;
+  __shared__ Source source;
   const StatesDirection& d = p.direction[blockIdx.z];
   const int piece = piece_of<kImages>(p.sizes, d.reverse);
   constexpr int kUnits = L::kUnits;
@@ -303,9 +324,10 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
   if (threadIdx.x == 0) {
     for (int i = 0; i < L::kStages; ++i) {
       mbarrier_init(&full[i], 1);
-      mbarrier_init(&full[L::kStages + i], L::kThreads);
+      mbarrier_init(&full[L::kStages + i], L::kConsumers);
     }
     mbarrier_init_fence();
+    source = Source(p, d, units);
   }
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
@@ -320,7 +342,13 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
   }
   __syncthreads();
   const int w = static_cast<int>(threadIdx.x / 128);
-  consume<kState, kImages>(p, d, range, piece, units, first + w < p.sizes.group_units, shared);
+  if (kImages && w == kUnits) {
+    if (threadIdx.x % 32 != 0) return;
+    for (int i = 0; i < range.count; ++i) load_chunk<kState, kImages>(d, source, range, i, shared);
+    return;
+  }
+  consume<kState, kImages>(p, d, source, range, piece, units, first + w < p.sizes.group_units,
+                           shared);
 }
 
 template <int kState, bool kImages>
