@@ -102,9 +102,9 @@ __device__ void load_unit(const GradientParameters& p, int chunk, int unit, std:
   bulk_load(tiles + (2 + L::kStateTiles) * kTileBytes,
             static_cast<const __half*>(p.adjoints) + image, image_bytes, barrier,
             CachePolicy::evict_first);
+  const int head = p.sizes.parts == 1 ? unit : unit / p.sizes.parts;
   const float* record =
-      p.records +
-      (static_cast<std::int64_t>(chunk) * p.sizes.heads + unit / p.sizes.parts) * kRecordFloats;
+      p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + head) * kRecordFloats;
   bulk_load(factors, record + kRowIn * kChunk, kRowFloats * sizeof(float), barrier);
   bulk_load(factors + kScale,
             p.scales + (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kScaleFloats,
@@ -127,11 +127,10 @@ __device__ void load_tile(const GradientParameters& p, const Tile& tile,
   using L = Layout<kState>;
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
-  const int units = p.sizes.group_units;
+  const int units = p.sizes.group_units, chunk = tile.chunk(), first = tile.group() * units;
   for (int u = 0; u < units; ++u, ring.next()) {
     mbarrier_wait(&barriers->empty[ring.stage], ring.parity ^ 1U);
-    load_unit<kState>(p, tile.chunk(), tile.group() * units + u,
-                      shared + ring.stage * L::kStageTiles * kTileBytes,
+    load_unit<kState>(p, chunk, first + u, shared + ring.stage * L::kStageTiles * kTileBytes,
                       factors + ring.stage * kFactorFloats, &barriers->full[ring.stage]);
     if (u != min(kStages - 1, units) - 1) continue;
     mbarrier_wait(&barriers->group_empty, tile.parity ^ 1U);
