@@ -6,8 +6,8 @@
 /// states (ssd_states.cu) ask.
 namespace stowage::kernels::ssd {
 
-/// A state times 2^-40 is lost beside any later token's share.
-inline constexpr float kForgotten = 40;
+/// A state times 2^-32 is lost beside any later token's share: fp32 keeps 24 digits.
+inline constexpr float kForgotten = 32;
 
 /// The units of a block; beyond the group's last one, that one again.
 struct Units {
