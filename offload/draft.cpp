@@ -7,16 +7,24 @@
 namespace stowage::offload {
 
 using execution::Decision;
+using execution::Program;
 
 namespace {
 
 constexpr int kHalvings = 10;
 
-/// What the copies to the host cost the compute beside them.
-double slowdown_s(const Leg& leg, const Rates& rates) {
-  double copying_s = 0;
-  for (const Voyage& v : leg.voyages) copying_s += rates.d2h_s(v.bytes);
-  return copying_s * (rates.copy_slowdown - 1);
+/// What a second of copies costs the compute beside it, wherever in the program that is.
+double mean_slowdown(const Program& program, const Rates& rates, const Slowdown& slowdown) {
+  double time_s = 0;
+  double slowed_s = 0;
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    const execution::Op& op = program.ops()[i];
+    if (op.lane != execution::Lane::compute || op.only_rerun) continue;
+    const double alone_s = rates.time_s(program, static_cast<int>(i));
+    time_s += alone_s;
+    slowed_s += alone_s * (rates.beside_copies(program, static_cast<int>(i), slowdown) - 1);
+  }
+  return time_s > 0 ? slowed_s / time_s : 0;
 }
 
 }  // namespace
@@ -29,7 +37,9 @@ Drafts::Drafts(const execution::Program& program, const execution::PersistentLay
       rates_(rates),
       alignment_(alignment),
       cargo_(find_cargo(program)),
-      reruns_(program) {}
+      reruns_(program),
+      d2h_cost_(mean_slowdown(program, rates, rates.d2h_slowdown)),
+      h2d_cost_(mean_slowdown(program, rates, rates.h2d_slowdown)) {}
 
 void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) const {
   draft.plan = offload::assemble(program_, layout_, decisions, policy_.caps, draft.legs);
@@ -38,12 +48,20 @@ void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) cons
   draft.peak = draft.live.empty() ? 0 : *std::max_element(draft.live.begin(), draft.live.end());
 }
 
+/// What copies cost the compute beside them.
+double Drafts::slowed_s(const Leg& leg) const {
+  double sum_s = 0;
+  for (const Voyage& v : leg.voyages)
+    sum_s += d2h_cost_ * rates_.d2h_s(v.bytes) + h2d_cost_ * rates_.h2d_s(v.bytes);
+  return sum_s;
+}
+
 void Drafts::estimate(Draft& draft) const {
   draft.time_s = 0;
   for (std::size_t s = 0; s < draft.legs.size(); ++s) {
     const Leg& leg = draft.legs[s];
     draft.time_s += program_.sections()[s].repeat *
-                    (travel_time_s(leg.voyages, leg.itinerary, rates_) + slowdown_s(leg, rates_));
+                    (travel_time_s(leg.voyages, leg.itinerary, rates_) + slowed_s(leg));
   }
 }
 

@@ -45,6 +45,7 @@ class Drafts {
 
  private:
   void assemble(Draft& draft, const std::vector<execution::Decision>& decisions) const;
+  double slowed_s(const Leg& leg) const;
   void estimate(Draft& draft) const;
   void squeeze(Draft& draft, std::size_t limit) const;
   static std::vector<std::size_t> live_at_runs(const Draft& draft, const Leg& leg);
@@ -56,6 +57,7 @@ class Drafts {
   std::size_t alignment_;
   std::vector<Cargo> cargo_;
   Reruns reruns_;
+  double d2h_cost_, h2d_cost_;  ///< what a second of copies costs the compute beside it
 };
 
 }  // namespace stowage::offload

@@ -92,8 +92,13 @@ class Run {
     }
     const double time_s = rates_.time_s(program_, step.op);
     if (lane != Lane::compute) return begin_s + time_s;
-    const double beside_s = to_host_.overlap(begin_s, begin_s + time_s);
-    return begin_s + time_s + beside_s * (rates_.copy_slowdown - 1);
+    const auto slowed_s = [&](const Busy& copies, const Slowdown& slowdown) {
+      const double beside_s = copies.overlap(begin_s, begin_s + time_s);
+      if (beside_s == 0) return 0.0;
+      return beside_s * (rates_.beside_copies(program_, step.op, slowdown) - 1);
+    };
+    return begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
+           slowed_s(from_host_, rates_.h2d_slowdown);
   }
 
   std::size_t bytes_of(const Step& copy) const {
@@ -125,7 +130,7 @@ Prediction predict(const Program& program, const Plan& plan, const Rates& rates)
   Prediction prediction = Run(program, plan, rates, true).go();
   // The same steps with copies that take no time also slow nothing down: what is left is waiting.
   Rates unhindered = rates;
-  unhindered.copy_slowdown = 1;
+  unhindered.d2h_slowdown = unhindered.h2d_slowdown = {};
   const double waiting_s = Run(program, plan, unhindered, true).go().time_s;
   prediction.exposed_s = waiting_s - Run(program, plan, unhindered, false).go().time_s;
   return prediction;

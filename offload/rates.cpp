@@ -23,6 +23,14 @@ double Rates::time_s(const execution::Program& program, int op) const {
   return scale * std::max({op_s, cost.flops / flops_per_s, memory_s});
 }
 
+double Rates::beside_copies(const execution::Program& program, int op,
+                            const Slowdown& slowdown) const {
+  const double bytes_s =
+      program.ops()[static_cast<std::size_t>(op)].cost.bytes / device_bytes_per_s;
+  const double part = std::min(1.0, bytes_s / time_s(program, op));
+  return slowdown.arithmetic + part * (slowdown.memory - slowdown.arithmetic);
+}
+
 double Rates::duplex_slowdown() const {
   return std::max(1.0, (d2h_bytes_per_s + h2d_bytes_per_s) / duplex_bytes_per_s);
 }

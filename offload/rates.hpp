@@ -6,17 +6,25 @@
 
 namespace stowage::offload {
 
+/// Factors on the time of ops that run beside copies in one direction: of those that device memory
+/// does not bind, and of those that it does.
+struct Slowdown {
+  double arithmetic = 1;
+  double memory = 1;
+};
+
 /// How fast a machine is, as far as a plan depends on it. The defaults are one H200's, measured.
 struct Rates {
-  double flops_per_s = 7.05e14;         ///< large matrix products
-  double device_bytes_per_s = 4.24e12;  ///< device memory, read plus written
-  double d2h_bytes_per_s = 5.55e10;     ///< device to pinned host memory
-  double h2d_bytes_per_s = 5.54e10;     ///< and back
-  double duplex_bytes_per_s = 1.01e11;  ///< sum of both directions at once
-  double link_bytes_per_s = 3.4e11;     ///< communication between ranks
-  double copy_latency_s = 2.5e-6;       ///< of a copy over the link, beside its bytes
-  double copy_slowdown = 1.02;  ///< factor on compute beside a copy to the host, whole steps
-  double op_s = 2e-6;           ///< least time of an op
+  double flops_per_s = 7.05e14;              ///< large matrix products
+  double device_bytes_per_s = 4.24e12;       ///< device memory, read plus written
+  double d2h_bytes_per_s = 5.55e10;          ///< device to pinned host memory
+  double h2d_bytes_per_s = 5.54e10;          ///< and back
+  double duplex_bytes_per_s = 1.01e11;       ///< sum of both directions at once
+  double link_bytes_per_s = 3.4e11;          ///< communication between ranks
+  double copy_latency_s = 2.5e-6;            ///< of a copy over the link, beside its bytes
+  Slowdown d2h_slowdown = {1.0034, 1.0105};  ///< beside copies to the host
+  Slowdown h2d_slowdown = {1.0058, 1.0248};  ///< and back
+  double op_s = 2e-6;                        ///< least time of an op
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
   double memory_efficiency = 0.87;
   /// Factor on the estimated times of ops, to fit a measured step.
@@ -26,6 +34,9 @@ struct Rates {
 
   /// Time of one op of a program, alone on the machine.
   double time_s(const execution::Program& program, int op) const;
+  /// Factor on an op's time beside copies: between the two of `slowdown`, as far as its bytes take
+  /// of its time.
+  double beside_copies(const execution::Program& program, int op, const Slowdown& slowdown) const;
   /// Time of a copy between device and host while the other direction is idle.
   double d2h_s(std::size_t bytes) const {
     return copy_latency_s + static_cast<double>(bytes) / d2h_bytes_per_s;

@@ -129,6 +129,11 @@ def rates_come_from_measured_ceilings(r):
         r"^(\w+_per_s) = ([0-9.e+]+)", text, re.MULTILINE)} for text in texts)
     for key in ("matmul_flops", "device_copy_bytes", "d2h_bytes", "h2d_bytes", "duplex_bytes"):
         assert 0.9 < found[f"{key}_per_s"] / stated[f"{key}_per_s"] < 1.1, (key, found, stated)
+    stated, found = ({key: float(value) for key, value in re.findall(
+        r"^(\w+_slowdown_\w+) = ([0-9.]+)", text, re.MULTILINE)} for text in texts)
+    assert len(found) == 4 and min(found.values()) > 1, found
+    for key, value in stated.items():
+        assert abs(found[key] - value) < 0.01, (key, found, stated)
     measured = r.run(deck, *ceilings)
     slow = r.run(deck, *ceilings, "machine.matmul_flops_per_s=1e14")
     assert predicted_ms(slow, "step") > 2 * predicted_ms(measured, "step"), slow

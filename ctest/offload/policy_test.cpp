@@ -78,7 +78,7 @@ offload::Rates machine(double mib_s) {
   rates.d2h_bytes_per_s = rates.h2d_bytes_per_s = static_cast<double>(kMiB) / mib_s;
   rates.duplex_bytes_per_s = 2 * rates.d2h_bytes_per_s;
   rates.copy_latency_s = 0;
-  rates.copy_slowdown = 1;
+  rates.d2h_slowdown = rates.h2d_slowdown = {};
   return rates;
 }
 

@@ -23,6 +23,30 @@ constexpr Rate kRates[] = {{"gemm_bf16", "matmul_flops_per_s", true},
                            {"h2d", "h2d_bytes_per_s", false},
                            {"duplex", "duplex_bytes_per_s", false}};
 
+/// What ran beside the copies, the first that was measured: attention needs tensor cores of its own
+/// kind, and the times of large products vary with the board's power.
+struct Victim {
+  const char* key;
+  std::vector<const char*> names;
+};
+const Victim kVictims[] = {{"arithmetic", {"attention", "products"}}, {"memory", {"copy_kernel"}}};
+
+/// Factors on compute beside copies in each direction.
+void add_slowdowns(const results::h5::File& file, std::vector<std::string>& overrides) {
+  for (const char* direction : {"d2h", "h2d"})
+    for (const Victim& victim : kVictims)
+      for (const char* name : victim.names) {
+        const std::string path =
+            fmt::format("metrics/ceilings/interference/{}/{}/slowdown", name, direction);
+        if (!file.exists(path)) continue;
+        double factor = 1;
+        file.dataset(path).read(&factor);
+        overrides.push_back(fmt::format("machine.{}_slowdown_{}={:.4f}", direction, victim.key,
+                                        std::max(1.0, factor)));
+        break;
+      }
+}
+
 }  // namespace
 
 std::vector<std::string> machine_overrides(const std::string& path) {
@@ -43,6 +67,7 @@ std::vector<std::string> machine_overrides(const std::string& path) {
     overrides.push_back(fmt::format("machine.{}={:.4e}", rate.key,
                                     rate.median ? values[values.size() / 2] : values.back()));
   }
+  add_slowdowns(file, overrides);
   return overrides;
 }
 
