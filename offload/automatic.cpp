@@ -199,7 +199,7 @@ class Search {
     if (!fits_host(choice)) return false;
     const double most_s = best.time_s * (1 - gain);
     // Without a limit a draft takes less time and more bytes.
-    if (drafts_.make(choice.decisions).time_s >= most_s) return false;
+    if (drafts_.time_s(choice.decisions) >= most_s) return false;
     const Draft draft = drafts_.make_within(choice.decisions, limit_);
     if (draft.peak > limit_ || draft.time_s >= most_s) return false;
     best = {std::move(choice), draft.time_s};

@@ -65,7 +65,7 @@ void Drafts::estimate(Draft& draft) const {
   }
 }
 
-Draft Drafts::make(const std::vector<Decision>& decisions) const {
+Draft Drafts::schedule(const std::vector<Decision>& decisions) const {
   Draft draft;
   for (std::size_t s = 0; s < program_.sections().size(); ++s) {
     const int section = static_cast<int>(s);
@@ -73,9 +73,20 @@ Draft Drafts::make(const std::vector<Decision>& decisions) const {
     leg.itinerary = make_itinerary(program_, reruns_, section, decisions, rates_);
     leg.voyages =
         find_voyages(program_, cargo_, decisions, policy_.min_tensor_bytes, section, leg.itinerary);
-    draft.wait_s += schedule(leg.voyages, leg.itinerary, rates_);
+    draft.wait_s += offload::schedule(leg.voyages, leg.itinerary, rates_);
     draft.legs.push_back(std::move(leg));
   }
+  return draft;
+}
+
+double Drafts::time_s(const std::vector<Decision>& decisions) const {
+  Draft draft = schedule(decisions);
+  estimate(draft);
+  return draft.time_s;
+}
+
+Draft Drafts::make(const std::vector<Decision>& decisions) const {
+  Draft draft = schedule(decisions);
   assemble(draft, decisions);
   estimate(draft);
   return draft;

@@ -33,6 +33,8 @@ class Drafts {
   const std::vector<Cargo>& cargo() const { return cargo_; }
   const Reruns& reruns() const { return reruns_; }
 
+  /// What make() says of the time, without making steps and places.
+  double time_s(const std::vector<execution::Decision>& decisions) const;
   /// Copies back come as late as they may; the first stays end when their copies are done.
   Draft make(const std::vector<execution::Decision>& decisions) const;
   /// The same, but first stays end as early as it takes to have at most `limit` bytes live, if that
@@ -46,6 +48,7 @@ class Drafts {
  private:
   void assemble(Draft& draft, const std::vector<execution::Decision>& decisions) const;
   double slowed_s(const Leg& leg) const;
+  Draft schedule(const std::vector<execution::Decision>& decisions) const;
   void estimate(Draft& draft) const;
   void squeeze(Draft& draft, std::size_t limit) const;
   static std::vector<std::size_t> live_at_runs(const Draft& draft, const Leg& leg);

@@ -87,6 +87,7 @@ struct Attempt {
   Choice choice;
   Plan plan;
   double time_s = 0;
+  std::size_t peak = 0;  ///< of the draft
 
   std::size_t needed() const { return offload::needed(plan); }
 };
@@ -97,6 +98,7 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
   made.choice = choose(drafts, limit);
   const Draft draft = make_draft(drafts, made.choice, limit);
   made.time_s = draft.time_s;
+  made.peak = draft.peak;
   for (const double part : kHoists) {
     Draft hoisted = draft;
     drafts.hoist(hoisted, static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
@@ -119,6 +121,11 @@ std::optional<Attempt> attempt_below(const Drafts& drafts, const PlannerOptions&
   }
 }
 
+/// A limit lower by a step, and below the draft that was too much: above, it would be made again.
+std::size_t below(const Attempt& made, std::size_t limit, std::size_t step) {
+  return std::max<std::size_t>(std::min(limit - std::min(limit, step), made.peak), 2) - 1;
+}
+
 /// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
 /// gets that much less, and then again some of it back. The last one tried if none fits.
 Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
@@ -126,7 +133,7 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   if (budget == 0 || best.needed() <= budget) return best;
   std::size_t high = budget;  // too much, as a limit for drafts
   std::size_t step = best.needed() - budget;
-  std::size_t low = high - std::min(high - 1, step);
+  std::size_t low = below(best, high, step);
   for (int tries = 1; tries < kMostTries; ++tries) {
     std::optional<Attempt> other = attempt_below(drafts, options, low, budget);
     if (!other) {
@@ -137,7 +144,7 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
     if (best.needed() <= budget) break;
     high = low;
     step = std::max(2 * (best.needed() - budget), step + step / 2);
-    low -= std::min(low - 1, step);
+    low = below(best, low, step);
   }
   for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
     if (best.needed() > budget) break;
