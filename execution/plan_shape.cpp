@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
 #include <utility>
 
 namespace stowage::execution {
@@ -13,6 +17,7 @@ class ShapeCheck {
       : program_(program), plan_(plan), faults_(faults) {}
 
   void run() {
+    find_persistent();
     for (std::size_t i = 0; i < plan_.places.size(); ++i) check_place(plan_.places[i]);
     if (!faults_.empty()) return;
     check_sections();
@@ -45,9 +50,37 @@ class ShapeCheck {
     if (place.end() > plan_.bytes[static_cast<int>(place.region)])
       fault("{} ends at byte {} of the {} region, which has {}", info.name, place.end(),
             name(place.region), plan_.bytes[static_cast<int>(place.region)]);
+    const bool guest = place.region == Region::persistent && info.lifetime == Lifetime::saved;
+    if (guest) return check_guest(place);
     if (is_persistent(info.lifetime) != (place.region == Region::persistent))
       fault("{} tensor {} lies in the {} region", name(info.lifetime), info.name,
             name(place.region));
+  }
+
+  /// Bytes of what outlives a step, and of gradients, which do not hold anything between steps.
+  void find_persistent() {
+    for (const Place& place : plan_.places) {
+      if (place.region != Region::persistent || !known(place.tensor)) continue;
+      const Lifetime lifetime = program_.info(place.tensor).lifetime;
+      if (lifetime == Lifetime::gradient) {
+        gradients_.begin = std::min(gradients_.begin, place.offset);
+        gradients_.end = std::max(gradients_.end, place.end());
+      } else if (is_persistent(lifetime)) {
+        outliving_.emplace(place.offset, &place);
+      }
+    }
+  }
+
+  /// What is kept until backward may lie among gradients. That it makes room in time is proved as
+  /// for any bytes.
+  void check_guest(const Place& guest) {
+    const std::string& name = program_.info(guest.tensor).name;
+    if (guest.offset < gradients_.begin || guest.end() > gradients_.end)
+      fault("{} lies in the persistent region, but not among gradients", name);
+    const auto next = outliving_.lower_bound(guest.end());
+    if (next == outliving_.begin()) return;
+    if (const Place& other = *std::prev(next)->second; other.end() > guest.offset)
+      fault("{} lies on {}, which outlives a step", name, program_.info(other.tensor).name);
   }
 
   void check_sections() {
@@ -187,7 +220,11 @@ class ShapeCheck {
   const Program& program_;
   const Plan& plan_;
   std::vector<std::string>& faults_;
-  std::vector<int> recorder_;  ///< by event: the step that records it
+  std::vector<int> recorder_;                      ///< by event: the step that records it
+  std::map<std::size_t, const Place*> outliving_;  ///< what outlives a step, by offset
+  struct {
+    std::size_t begin = SIZE_MAX, end = 0;
+  } gradients_;  ///< from the first to the last of them
 };
 
 }  // namespace

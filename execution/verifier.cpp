@@ -142,7 +142,9 @@ class Proof {
     program_ = program;
     for (std::size_t p = 0; p < plan().places.size(); ++p) {
       const Place& place = plan().places[p];
-      if (place.region != Region::persistent) continue;
+      if (place.region != Region::persistent ||
+          !is_persistent(current().info(place.tensor).lifetime))
+        continue;
       const std::int64_t content = content_of(static_cast<int>(p));
       bytes_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
         if (range.content != content || range.origin != place.offset)
@@ -257,6 +259,23 @@ class Proof {
       if (uses[u].access != Access::read)
         write(step, place, content_after(place, versions.written(step.op, u, repetition_)), access);
     });
+    write_padding(step, access);
+  }
+
+  /// A collective takes the gradients of a bucket as one range, with the padding between them.
+  void write_padding(const Step& step, ByteMap::Access access) {
+    if (!current().ops()[static_cast<std::size_t>(step.op)].communication) return;
+    std::vector<int> gradients;
+    for (const int place : step.places)
+      if (current().info(place_at(place).tensor).lifetime == Lifetime::gradient)
+        gradients.push_back(place);
+    std::sort(gradients.begin(), gradients.end(),
+              [&](int a, int b) { return place_at(a).offset < place_at(b).offset; });
+    for (std::size_t i = 1; i < gradients.size(); ++i)
+      if (const std::size_t end = place_at(gradients[i]).offset,
+          begin = place_at(gradients[i - 1]).end();
+          begin < end)
+        write(step, place_at(gradients[i - 1]), begin, end, content_of(gradients[i - 1]), access);
   }
 
   /// Which value of a buffer lies at a place; `otherwise` if something else does.
@@ -325,6 +344,12 @@ class Proof {
 
   void write(const Step& step, int at, std::int64_t content, ByteMap::Access access) {
     const Place& place = place_at(at);
+    write(step, place, place.offset, place.end(), content, access);
+  }
+
+  /// @param place of the tensor that is written, in whose region the bytes are
+  void write(const Step& step, const Place& place, std::size_t begin, std::size_t end,
+             std::int64_t content, ByteMap::Access access) {
     const std::string& tensor = current().info(place.tensor).name;
     bool reported = false;
     const auto check = [&](const ByteMap::Access& earlier, std::int64_t old, const char* does) {
@@ -335,11 +360,11 @@ class Proof {
             stale_note());
       reported = true;
     };
-    bytes_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
+    bytes_of(place).inspect(begin, end, [&](auto, auto, const auto& range) {
       check(range.writer, range.content, "writing");
       for (const ByteMap::Access& reader : range.readers) check(reader, range.content, "reading");
     });
-    bytes_of(place).write(place.offset, place.end(), content, access);
+    bytes_of(place).write(begin, end, content, access);
   }
 
   std::string stale_note() const {

@@ -29,8 +29,12 @@ const char* queue_name(Lane lane) {
 
 class Assembler {
  public:
-  Assembler(const Program& program, const execution::PersistentLayout& layout, Plan& plan)
-      : program_(program), plan_(plan), stays_(program, layout, plan), guard_(program, plan) {
+  Assembler(const Program& program, const execution::PersistentLayout& layout, const Berths& berths,
+            Plan& plan)
+      : program_(program),
+        plan_(plan),
+        stays_(program, layout, berths, plan),
+        guard_(program, plan) {
     queue_of(Lane::compute);  // queue 0
     for (const execution::Op& op : program.ops()) queue_of(op.lane);
   }
@@ -139,15 +143,16 @@ class Assembler {
 }  // namespace
 
 Plan assemble(const Program& program, const execution::PersistentLayout& layout,
-              const std::vector<execution::Decision>& decisions, const execution::CopyCaps& caps,
-              std::vector<Leg>& legs) {
+              const Berths& berths, const std::vector<execution::Decision>& decisions,
+              const execution::CopyCaps& caps, std::vector<Leg>& legs) {
   Plan plan;
   plan.decisions = decisions;
   plan.caps = caps;
   plan.bytes[static_cast<int>(execution::Region::persistent)] = layout.bytes();
-  Assembler assembler(program, layout, plan);
+  Assembler assembler(program, layout, berths, plan);
   for (std::size_t s = 0; s < legs.size(); ++s)
     assembler.section(legs[s], program.sections()[s].repeat);
+  berths.leave_in_time(plan);
   return plan;
 }
 

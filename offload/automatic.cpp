@@ -35,11 +35,13 @@ class Search {
         start_(std::move(start)),
         limit_(limit),
         is_rerun_(drafts.program().tensors().size()) {
-    for (const Cargo& item : drafts.cargo())
+    for (const Cargo& item : drafts.cargo()) {
+      const auto id = static_cast<std::size_t>(item.tensor.id);
       if (can_move(item))
         by_forward_.push_back(item.tensor.id);
-      else if (start_.decisions[static_cast<std::size_t>(item.tensor.id)] == Decision::keep)
-        start_.reasons[static_cast<std::size_t>(item.tensor.id)] = Reason::small;
+      else if (start_.decisions[id] == Decision::keep)
+        start_.reasons[id] = drafts.berths().has(item.tensor) ? Reason::berth : Reason::small;
+    }
     order_reruns();
   }
 
@@ -71,14 +73,13 @@ class Search {
 
   bool can_move(const Cargo& item) const {
     const auto id = static_cast<std::size_t>(item.tensor.id);
-    return start_.decisions[id] == Decision::keep &&
+    return start_.decisions[id] == Decision::keep && !drafts_.berths().has(item.tensor) &&
            movable_bytes(drafts_.program().info(item.tensor), drafts_.policy().min_tensor_bytes) >
                0;
   }
 
   /// Sorts what can be recomputed by time for a byte, each judged as if all else were kept.
   void order_reruns() {
-    const std::vector<char> present(drafts_.program().tensors().size(), 0);
     struct Candidate {
       double s_per_byte;
       int written;
@@ -87,15 +88,8 @@ class Search {
     std::vector<Candidate> candidates;
     for (const Cargo& item : drafts_.cargo()) {
       if (!can_move(item)) continue;
-      std::vector<Decision> decisions = start_.decisions;
-      decisions[static_cast<std::size_t>(item.tensor.id)] = Decision::recompute;
-      const auto chain =
-          drafts_.reruns().chain(item.tensor, item.first_backward, decisions, present);
-      if (!chain) continue;
-      double time_s = 0;
-      for (const int op : *chain) time_s += drafts_.rates().time_s(drafts_.program(), op);
-      const auto bytes = static_cast<double>(drafts_.program().info(item.tensor).bytes());
-      candidates.push_back({time_s / bytes, item.written, item.tensor.id});
+      if (const auto s_per_byte = drafts_.rerun_s_per_byte(item, start_.decisions))
+        candidates.push_back({*s_per_byte, item.written, item.tensor.id});
     }
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) {

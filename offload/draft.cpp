@@ -1,6 +1,8 @@
 #include "offload/draft.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "offload/lifetimes.hpp"
 
@@ -12,6 +14,11 @@ using execution::Program;
 namespace {
 
 constexpr int kHalvings = 10;
+
+/// Only who has to meet a budget needs room elsewhere.
+bool uses_berths(const Policy& policy) {
+  return policy.kind == Policy::Kind::automatic && policy.device_budget_bytes > 0 && policy.berths;
+}
 
 /// What a second of copies costs the compute beside it, wherever in the program that is.
 double mean_slowdown(const Program& program, const Rates& rates, const Slowdown& slowdown) {
@@ -39,10 +46,64 @@ Drafts::Drafts(const execution::Program& program, const execution::PersistentLay
       cargo_(find_cargo(program)),
       reruns_(program),
       d2h_cost_(mean_slowdown(program, rates, rates.d2h_slowdown)),
-      h2d_cost_(mean_slowdown(program, rates, rates.h2d_slowdown)) {}
+      h2d_cost_(mean_slowdown(program, rates, rates.h2d_slowdown)),
+      berths_(uses_berths(policy) ? Berths(program, layout, guests(), alignment)
+                                  : Berths(program)) {}
+
+std::optional<double> Drafts::rerun_s_per_byte(const Cargo& item,
+                                               std::vector<Decision> decisions) const {
+  const std::vector<char> present(program_.tensors().size(), 0);
+  decisions[static_cast<std::size_t>(item.tensor.id)] = Decision::recompute;
+  const auto chain = reruns_.chain(item.tensor, item.first_backward, decisions, present);
+  if (!chain) return std::nullopt;
+  double time_s = 0;
+  for (const int op : *chain) time_s += rates_.time_s(program_, op);
+  return time_s / static_cast<double>(program_.info(item.tensor).bytes());
+}
+
+/// Who is asked first whether there is a berth: what is dear to compute again, so that cheap bytes
+/// are left to be; of these, what is free again first, which has the least time to travel. A
+/// section that repeats adds to gradients, so none of its tensors is asked.
+std::vector<execution::Tensor> Drafts::guests() const {
+  struct Guest {
+    execution::Tensor tensor;
+    double s_per_byte;
+    int first_backward;
+    std::size_t bytes;
+  };
+  const std::vector<Decision> kept(program_.tensors().size(), Decision::keep);
+  std::vector<Guest> all;
+  double time_s = 0;
+  double bytes = 0;
+  for (const Cargo& item : cargo_) {
+    const execution::TensorInfo& info = program_.info(item.tensor);
+    const bool listed =
+        std::any_of(policy_.recompute.begin(), policy_.recompute.end(),
+                    [&](const ModuleName& name) { return name.covers(info.module); });
+    if (listed || program_.sections()[static_cast<std::size_t>(item.section)].repeat > 1 ||
+        movable_bytes(info, policy_.min_tensor_bytes) == 0)
+      continue;
+    const auto s_per_byte = rerun_s_per_byte(item, kept);
+    all.push_back({item.tensor, s_per_byte.value_or(std::numeric_limits<double>::infinity()),
+                   item.first_backward, info.bytes()});
+    if (!s_per_byte) continue;
+    time_s += *s_per_byte * static_cast<double>(info.bytes());
+    bytes += static_cast<double>(info.bytes());
+  }
+  const double mean = bytes > 0 ? time_s / bytes : 0;
+  const auto key = [&](const Guest& guest) {
+    return std::tuple(guest.s_per_byte < mean, guest.first_backward,
+                      -static_cast<double>(guest.bytes));
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const Guest& a, const Guest& b) { return key(a) < key(b); });
+  std::vector<execution::Tensor> result;
+  for (const Guest& guest : all) result.push_back(guest.tensor);
+  return result;
+}
 
 void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) const {
-  draft.plan = offload::assemble(program_, layout_, decisions, policy_.caps, draft.legs);
+  draft.plan = offload::assemble(program_, layout_, berths_, decisions, policy_.caps, draft.legs);
   draft.live = live_bytes_by_step(draft.plan, live_ranges(draft.plan), execution::Region::transient,
                                   alignment_);
   draft.peak = draft.live.empty() ? 0 : *std::max_element(draft.live.begin(), draft.live.end());

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "offload/assembly.hpp"
+#include "offload/berths.hpp"
 #include "offload/cargo.hpp"
 #include "offload/policy.hpp"
 #include "offload/rates.hpp"
@@ -32,7 +34,12 @@ class Drafts {
   const Rates& rates() const { return rates_; }
   const std::vector<Cargo>& cargo() const { return cargo_; }
   const Reruns& reruns() const { return reruns_; }
+  const Berths& berths() const { return berths_; }
 
+  /// Time for a byte of computing a tensor again while all others are kept but what `decisions`
+  /// say; nothing if it cannot be.
+  std::optional<double> rerun_s_per_byte(const Cargo& item,
+                                         std::vector<execution::Decision> decisions) const;
   /// What make() says of the time, without making steps and places.
   double time_s(const std::vector<execution::Decision>& decisions) const;
   /// Copies back come as late as they may; the first stays end when their copies are done.
@@ -46,6 +53,7 @@ class Drafts {
   void hoist(Draft& draft, std::size_t limit) const;
 
  private:
+  std::vector<execution::Tensor> guests() const;
   void assemble(Draft& draft, const std::vector<execution::Decision>& decisions) const;
   double slowed_s(const Leg& leg) const;
   Draft schedule(const std::vector<execution::Decision>& decisions) const;
@@ -61,6 +69,7 @@ class Drafts {
   std::vector<Cargo> cargo_;
   Reruns reruns_;
   double d2h_cost_, h2d_cost_;  ///< what a second of copies costs the compute beside it
+  Berths berths_;
 };
 
 }  // namespace stowage::offload

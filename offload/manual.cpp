@@ -32,6 +32,8 @@ std::string_view text(Reason reason) {
       return "cannot be computed again";
     case Reason::free:
       return "costs nothing";
+    case Reason::berth:
+      return "where gradients come later";
     case Reason::budget:
       return "needed to fit the budget";
     case Reason::not_needed:

@@ -32,7 +32,8 @@ struct Policy {
   execution::CopyCaps caps;
   bool keep_unhidden = true;  ///< what could not come back in time stays
   std::int64_t device_budget_bytes =
-      0;  ///< automatic: persistent and transient; 0: only what is free
+      0;               ///< automatic: persistent and transient; 0: only what is free
+  bool berths = true;  ///< automatic, with a budget: tensors may lie where gradients come later
   std::int64_t host_budget_bytes = -1;  ///< of pinned memory; -1: no cap
 };
 
@@ -46,6 +47,7 @@ enum class Reason : unsigned char {
   unhidden,        ///< kept: it could not come back in time
   no_rerun,        ///< offloaded: listed to be computed again, which cannot be
   free,            ///< automatic: its copies cost nothing
+  berth,           ///< automatic: kept, in memory of gradients that are written later
   budget,          ///< automatic: needed to fit the budget
   not_needed,      ///< automatic: kept, since all fits without
   host_budget      ///< automatic: kept, since the host has no room for it

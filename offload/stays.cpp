@@ -10,9 +10,10 @@ using execution::Region;
 using execution::Tensor;
 
 Stays::Stays(const execution::Program& program, const execution::PersistentLayout& layout,
-             execution::Plan& plan)
+             const Berths& berths, execution::Plan& plan)
     : program_(program),
       layout_(layout),
+      berths_(berths),
       plan_(plan),
       stays_(program.tensors().size()),
       again_(program.tensors().size(), 0) {}
@@ -66,7 +67,16 @@ std::vector<int> Stays::add_stay(Tensor tensor) {
 
 std::vector<int>& Stays::stay(Tensor tensor) {
   std::vector<int>& places = stays_[static_cast<std::size_t>(tensor.id)];
-  if (places.empty()) places = add_stay(tensor);
+  if (!places.empty()) return places;
+  places = add_stay(tensor);
+  const bool kept =
+      plan_.decisions[static_cast<std::size_t>(tensor.id)] == execution::Decision::keep;
+  if (!kept || !berths_.has(tensor)) return places;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    Place& place = plan_.places[static_cast<std::size_t>(places[b])];
+    place.region = Region::persistent;
+    place.offset = berths_.offset(tensor, static_cast<int>(b));
+  }
   return places;
 }
 

@@ -4,17 +4,19 @@
 
 #include "execution/persistent.hpp"
 #include "execution/plan.hpp"
+#include "offload/berths.hpp"
 
 namespace stowage::offload {
 
-/// Makes the places of a plan while its steps are issued in order, without offsets.
+/// Makes the places of a plan while its steps are issued in order, without offsets but those of
+/// what is kept at a berth.
 ///
 /// A tensor's first stay is where forward writes it. It has a second one from where it comes back
 /// or is computed again. A rerun writes what nobody asked it for to places of their own.
 class Stays {
  public:
   Stays(const execution::Program& program, const execution::PersistentLayout& layout,
-        execution::Plan& plan);
+        const Berths& berths, execution::Plan& plan);
 
   /// Places of an op's operands, one for each buffer of each use, for the next step.
   std::vector<int> bind(const execution::Op& op, bool again);
@@ -33,6 +35,7 @@ class Stays {
 
   const execution::Program& program_;
   const execution::PersistentLayout& layout_;
+  const Berths& berths_;
   execution::Plan& plan_;
   std::vector<std::vector<int>> stays_;  ///< by tensor: the places of its stay, by buffer
   std::vector<char> again_;              ///< by tensor: it was computed again

@@ -14,6 +14,11 @@ using execution::Step;
 
 namespace {
 
+bool at_berth(const Program& program, const execution::Place& place) {
+  return place.region == execution::Region::persistent &&
+         !is_persistent(program.info(place.tensor).lifetime);
+}
+
 bool is_copy(const Step& step) {
   return step.what == Step::What::copy_out || step.what == Step::What::copy_in;
 }
@@ -36,6 +41,12 @@ class Summary {
           module.reasons.end())
         module.reasons.push_back(choice.reasons[id]);
     }
+  }
+
+  void add_berths() {
+    for (const execution::Place& place : plan_.places)
+      if (at_berth(program_, place))
+        at(program_.info(place.tensor).module).at_berths += place.bytes;
   }
 
   void add_steps() {
@@ -114,8 +125,16 @@ std::vector<ModuleSummary> summarize(const Program& program, const Plan& plan, c
                                      const Prediction& prediction) {
   Summary summary(program, plan, prediction);
   summary.add_tensors(choice);
+  summary.add_berths();
   summary.add_steps();
   return summary.take();
+}
+
+std::size_t berth_bytes(const Program& program, const Plan& plan) {
+  std::size_t bytes = 0;
+  for (const execution::Place& place : plan.places)
+    if (at_berth(program, place)) bytes += place.bytes;
+  return bytes;
 }
 
 }  // namespace stowage::offload

@@ -16,6 +16,7 @@ struct ModuleSummary {
   std::size_t bytes = 0;        ///< of all its tensors
   std::size_t offloaded = 0;    ///< bytes that go to the host
   std::size_t recomputed = 0;   ///< bytes that are computed again
+  std::size_t at_berths = 0;    ///< bytes that lie where gradients are written later
   int copies = 0;               ///< to the host; as many come back
   double d2h_s = 0;             ///< time of its copies to the host
   double h2d_s = 0;             ///< and back
@@ -30,5 +31,8 @@ struct ModuleSummary {
 ///        marks is not looked at
 std::vector<ModuleSummary> summarize(const execution::Program& program, const execution::Plan& plan,
                                      const Choice& choice, const Prediction& prediction);
+
+/// Bytes of all saved tensors that lie where gradients are written later.
+std::size_t berth_bytes(const execution::Program& program, const execution::Plan& plan);
 
 }  // namespace stowage::offload

@@ -27,9 +27,20 @@ const Names kRecompute = {"none", "some", "all"};
 const std::vector<int> kMicrobatches = {1, 3};
 
 Names offload_values() {
-  Names values{"none", "all", "half", "auto"};
+  Names values{"none", "all", "half", "auto", "berths"};
   values.insert(values.end(), kModules.begin(), kModules.end());
   return values;
+}
+
+/// The budget decides: by copies and reruns, or with gradients' memory as well.
+bool is_automatic(const Cell& cell) { return cell.offload == "auto" || cell.offload == "berths"; }
+
+/// Buffers that lie where gradients come later.
+long guests(const Program& program, const Plan& plan) {
+  return std::count_if(plan.places.begin(), plan.places.end(), [&](const execution::Place& place) {
+    return place.region == execution::Region::persistent &&
+           !is_persistent(program.info(place.tensor).lifetime);
+  });
 }
 
 Names recomputed(const std::string& word) {
@@ -217,9 +228,10 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
   policy.keep_unhidden = false;
   policy.caps.max_inflight = cell.max_inflight;
   policy.kind = offload::Policy::Kind::manual;
-  if (cell.offload == "auto") {
+  if (is_automatic(cell)) {
     const Plain& kept = plain(cell.microbatches);
     policy.kind = offload::Policy::Kind::automatic;
+    policy.berths = cell.offload == "berths";
     policy.device_budget_bytes =
         static_cast<std::int64_t>(kept.persistent_bytes + kept.transient_bytes * 60 / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
@@ -266,10 +278,11 @@ void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
   const bool rerun_instead = std::find(again.begin(), again.end(), cell.offload) != again.end();
   if (cell.offload == "none") {
     EXPECT_EQ(counters.copies_out, 0);
-  } else if (cell.offload != "auto" && cell.offload != "half" && !rerun_instead) {
+  } else if (!is_automatic(cell) && cell.offload != "half" && !rerun_instead) {
     EXPECT_GT(counters.copies_out, 0);
   }
-  EXPECT_EQ(counters.reruns > 0, !again.empty() || (cell.offload == "auto" && counters.reruns > 0));
+  EXPECT_EQ(counters.reruns > 0, !again.empty() || (is_automatic(cell) && counters.reruns > 0));
+  EXPECT_EQ(guests(program, plan) > 0, cell.offload == "berths");
   EXPECT_EQ(counters.launches > 0, cell.graphs != "eager");
   std::set<std::pair<int, int>> moved;
   for (const Step& step : plan.steps)

@@ -13,7 +13,7 @@ namespace stowage::ctest {
 /// One way to run the same training steps. All must give the same bits.
 struct Cell {
   std::string graphs = "eager";    ///< eager, scopes, layer, router or step
-  std::string offload = "none";    ///< none, a module's name, all, half or auto
+  std::string offload = "none";    ///< none, a module's name, all, half, auto or berths
   std::string recompute = "none";  ///< none, some or all
   int microbatches = 1;
   int max_inflight = -1;

@@ -57,6 +57,8 @@ std::string memory_text(const Subject& subject) {
   row("optimizer states", subject.layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.bytes[static_cast<int>(Region::transient)]);
   row("  live at once, at most", plan.live_bytes);
+  if (const std::size_t bytes = offload::berth_bytes(subject.program, plan); bytes > 0)
+    row("saved, in gradients' memory", bytes);
   row("all device memory", plan.device_bytes());
   row("pinned host memory", plan.bytes[static_cast<int>(Region::host)]);
   return text;
@@ -64,16 +66,18 @@ std::string memory_text(const Subject& subject) {
 
 std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool fused_mixer) {
   std::string text = fmt::format(
-      "# saved tensors by module\n  {:<15}{:>9}{:>10}{:>10}{:>8}{:>9}"
+      "# saved tensors by module\n  {:<15}{:>9}{:>10}{:>10}{:>10}{:>8}{:>9}"
       "{:>9}{:>9}  {}\n",
-      "module", "GiB", "leaves", "again", "copies", "d2h ms", "h2d ms", "wait ms", "because");
+      "module", "GiB", "leaves", "again", "berths", "copies", "d2h ms", "h2d ms", "wait ms",
+      "because");
   for (const offload::ModuleSummary& m : modules) {
     std::string reasons;
     for (const offload::Reason reason : m.reasons)
       reasons += fmt::format("{}{}", reasons.empty() ? "" : ", ", offload::text(reason));
-    text += fmt::format("  {:<15}{:>9.3f}{:>10.3f}{:>10.3f}{:>8}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n",
-                        m.module, gib(m.bytes), gib(m.offloaded), gib(m.recomputed), m.copies,
-                        1e3 * m.d2h_s, 1e3 * m.h2d_s, 1e3 * m.waited_s, reasons);
+    text += fmt::format(
+        "  {:<15}{:>9.3f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n", m.module,
+        gib(m.bytes), gib(m.offloaded), gib(m.recomputed), gib(m.at_berths), m.copies,
+        1e3 * m.d2h_s, 1e3 * m.h2d_s, 1e3 * m.waited_s, reasons);
   }
   if (fused_mixer)
     text += fmt::format("  {:<15}{:>9.3f}  nothing saved: made again inside the fused mixer\n",

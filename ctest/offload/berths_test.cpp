@@ -1,0 +1,207 @@
+// Kept tensors in the memory of gradients that are written later.
+#include "offload/berths.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "execution/error.hpp"
+#include "execution/verifier.hpp"
+#include "offload/planner.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using namespace execution;
+using offload::PlannerOptions;
+using offload::Policy;
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+/// Layers that each save 1 MiB and have a gradient of 2 MiB and one of 64 bytes, with padding.
+struct Layers {
+  Program program{"layers"};
+  PersistentLayout layout;
+  std::vector<Tensor> saved;
+  Tensor tiny;  ///< saved by the first layer, read after the reduction if there is one
+
+  explicit Layers(int layers = 6, int repeat = 1, Access gradients = Access::write,
+                  bool reduce = false) {
+    lay_out(layers);
+    program.begin_section("only", repeat);
+    for (int i = 0; i < layers; ++i) forward(i);
+    for (int i = layers; i-- > 0;) backward(i, gradients);
+    if (reduce) all_reduce(layers);
+    program.begin_section("end");
+    program.finish();
+  }
+
+  static TensorInfo gradient(const std::string& name, std::int64_t elements) {
+    return {name, {{"payload", Dtype::fp32, {elements}}}, Lifetime::gradient, {}, {}};
+  }
+  void lay_out(int layers) {
+    layout.open_bucket("parameter", "dense", Dtype::fp32);
+    layout.add({"w", {{"payload", Dtype::fp32, {kMiB}}}, Lifetime::parameter, {}, {}});
+    layout.open_bucket("gradient", "dense", Dtype::fp32);
+    for (int i = layers; i-- > 0;) {
+      layout.add(gradient("big" + std::to_string(i), kMiB / 2));
+      layout.add(gradient("small" + std::to_string(i), 16));
+    }
+    layout.close();
+  }
+  void forward(int i) {
+    const auto scope = program.enter("layer", i, 0);
+    const std::string at = std::to_string(i);
+    saved.push_back(program.saved("y" + at, Dtype::uint8, {kMiB}, "mlp_act"));
+    std::vector<Use> uses{{program.add(layout.info("w")), Access::read}};
+    if (i > 0) uses.push_back({saved[static_cast<std::size_t>(i) - 1], Access::read});
+    uses.push_back({saved.back(), Access::write});
+    if (i == 0) {
+      tiny = program.saved("tiny", Dtype::uint8, {kAlignment}, "mlp_norm");
+      uses.push_back({tiny, Access::write});
+    }
+    append("forward" + at, std::move(uses));
+  }
+  void backward(int i, Access gradients) {
+    const auto scope = program.enter("layer", i, 0, true);
+    const std::string at = std::to_string(i);
+    append("backward" + at, {{saved[static_cast<std::size_t>(i)], Access::read},
+                             {program.add(layout.info("big" + at)), gradients},
+                             {program.add(layout.info("small" + at)), gradients}});
+  }
+  void all_reduce(int layers) {
+    Op op;
+    op.name = "all_reduce";
+    op.lane = Lane::comm;
+    op.communication = Communication{"all_reduce", "dense", kMiB};
+    for (int i = 0; i < layers; ++i)
+      for (const char* kind : {"big", "small"})
+        op.uses.push_back({program.find(kind + std::to_string(i)), Access::update});
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+    const auto scope = program.enter("layer", 0, 0, true);
+    append("late", {{tiny, Access::read}, {program.find("big0"), Access::read}});
+  }
+  void append(std::string name, std::vector<Use> uses) {
+    Op op;
+    op.name = std::move(name);
+    op.uses = std::move(uses);
+    op.cost.flops = 1e9;
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  }
+
+  offload::Berths berths() const { return {program, layout, saved, kAlignment}; }
+  Plan plan(bool berths, std::int64_t transient) const {
+    PlannerOptions options;
+    options.policy.kind = Policy::Kind::automatic;
+    options.policy.berths = berths;
+    options.policy.device_budget_bytes = static_cast<std::int64_t>(layout.bytes()) + transient;
+    return offload::make_plan(program, layout, options);
+  }
+  std::vector<std::string> faults(const Plan& plan) const {
+    const PlannedProgram planned{&program, &plan};
+    return verify({&planned, 1});
+  }
+};
+
+/// Tensors that are not kept.
+long given_up(const Plan& plan) {
+  return std::count_if(plan.decisions.begin(), plan.decisions.end(),
+                       [](Decision decision) { return decision != Decision::keep; });
+}
+
+Place& place(const Layers& layers, Plan& plan, const std::string& tensor) {
+  return *std::find_if(plan.places.begin(), plan.places.end(), [&](const Place& at) {
+    return layers.program.info(at.tensor).name == tensor;
+  });
+}
+
+bool contains(const std::vector<std::string>& faults, const std::string& words) {
+  return std::any_of(faults.begin(), faults.end(), [&](const std::string& fault) {
+    return fault.find(words) != std::string::npos;
+  });
+}
+
+TEST(berths, lie_in_gradients_of_earlier_layers_and_share_no_bytes) {
+  const Layers layers;
+  const offload::Berths berths = layers.berths();
+  EXPECT_FALSE(berths.has(layers.saved[0]));  // no gradient is written after its last use
+  for (std::size_t i = 1; i < layers.saved.size(); ++i) {
+    ASSERT_TRUE(berths.has(layers.saved[i])) << i;
+    const std::size_t begin = berths.offset(layers.saved[i], 0);
+    const Place& own = layers.layout.place("small" + std::to_string(i));
+    EXPECT_GT(begin, own.offset) << i;  // later layers come first in memory
+    for (std::size_t j = 1; j < i; ++j) {
+      const std::size_t other = berths.offset(layers.saved[j], 0);
+      EXPECT_TRUE(begin + kMiB <= other || other + kMiB <= begin) << i << " " << j;
+    }
+  }
+}
+
+TEST(berths, need_a_gradient_that_is_stored_in_a_section_that_runs_once) {
+  const Layers added(6, 1, Access::update);
+  for (const Tensor tensor : added.saved) EXPECT_FALSE(added.berths().has(tensor));
+  const Layers again(6, 3);
+  const Plan plan = again.plan(true, 5 * kMiB);
+  EXPECT_GT(given_up(plan), 0);
+  EXPECT_TRUE(again.faults(plan).empty());
+}
+
+TEST(berths, save_copies_and_are_proven) {
+  const Layers layers;
+  const Plan with = layers.plan(true, 2 * kMiB);
+  EXPECT_EQ(given_up(with), 0);
+  EXPECT_LE(with.bytes[static_cast<int>(Region::transient)], 2U * kMiB);
+  EXPECT_EQ(layers.faults(with), std::vector<std::string>{});
+  const Plan without = layers.plan(false, 4 * kMiB);
+  EXPECT_GT(given_up(without), 0);
+}
+
+TEST(berths, are_left_where_a_plan_reads_longer_than_the_program) {
+  const Layers layers;
+  Plan plan = layers.plan(true, 2 * kMiB);
+  Place& at = place(layers, plan, "y5");
+  ASSERT_EQ(at.region, Region::persistent);
+  Step late;
+  late.what = Step::What::mark;
+  late.places = {static_cast<int>(&at - plan.places.data())};
+  plan.steps.push_back(late);
+  layers.berths().leave_in_time(plan);
+  EXPECT_EQ(at.region, Region::transient);
+  EXPECT_EQ(place(layers, plan, "y4").region, Region::persistent);
+}
+
+TEST(berths, a_gradient_that_comes_too_early_is_caught) {
+  const Layers layers;
+  Plan plan = layers.plan(true, 2 * kMiB);
+  place(layers, plan, "y3").offset = layers.layout.place("big5").offset;
+  EXPECT_TRUE(contains(layers.faults(plan), "reads y3, but its bytes hold big5"));
+}
+
+TEST(berths, on_what_outlives_a_step_or_outside_gradients_are_caught) {
+  const Layers layers;
+  Plan plan = layers.plan(true, 2 * kMiB);
+  place(layers, plan, "y3").offset = layers.layout.place("w").offset;
+  EXPECT_TRUE(contains(layers.faults(plan), "y3 lies on w, which outlives a step"));
+  plan.bytes[0] += 2 * kMiB;
+  place(layers, plan, "y3").offset = layers.layout.bytes();
+  EXPECT_TRUE(contains(layers.faults(plan), "not among gradients"));
+}
+
+TEST(berths, in_padding_that_a_collective_takes_along_are_caught) {
+  const Layers layers(6, 1, Access::write, true);
+  Plan plan = layers.plan(true, 2 * kMiB);
+  EXPECT_EQ(layers.faults(plan), std::vector<std::string>{});
+  Place& tiny = place(layers, plan, "tiny");
+  EXPECT_EQ(tiny.region, Region::transient);
+  const Place& small = layers.layout.place("small5");
+  ASSERT_GE(layers.layout.place("big4").offset, small.end() + 2 * kAlignment);
+  tiny.region = Region::persistent;
+  tiny.offset = small.offset + kAlignment;
+  EXPECT_TRUE(contains(layers.faults(plan), "reads tiny, but its bytes hold small5"));
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,157 @@
+#include "offload/berths.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace stowage::offload {
+
+using execution::Access;
+using execution::align_up;
+using execution::Lifetime;
+using execution::Place;
+using execution::Plan;
+using execution::Program;
+using execution::Region;
+
+namespace {
+
+constexpr int kNever = std::numeric_limits<int>::max();
+
+/// The last op that uses each tensor; those that only reruns issue count too.
+std::vector<int> last_uses(const Program& program) {
+  std::vector<int> last(program.tensors().size(), -1);
+  for (std::size_t i = 0; i < program.ops().size(); ++i)
+    for (const execution::Use& use : program.ops()[i].uses)
+      last[static_cast<std::size_t>(use.tensor.id)] = static_cast<int>(i);
+  return last;
+}
+
+}  // namespace
+
+Berths::Berths(const Program& program) : offsets_(program.tensors().size()) {}
+
+Berths::Berths(const Program& program, const execution::PersistentLayout& layout,
+               const std::vector<execution::Tensor>& guests, std::size_t alignment)
+    : Berths(program) {
+  find_rooms(program, layout);
+  const std::vector<int> last = last_uses(program);
+  for (const execution::Tensor guest : guests) {
+    const auto id = static_cast<std::size_t>(guest.id);
+    const std::vector<Gap> before = gaps_;
+    std::vector<std::size_t> offsets;
+    for (const execution::BufferInfo& buffer : program.info(guest).buffers)
+      if (std::size_t offset = 0; take(buffer.bytes(), last[id], alignment, offset))
+        offsets.push_back(offset);
+    if (offsets.size() == program.info(guest).buffers.size())
+      offsets_[id] = std::move(offsets);
+    else
+      gaps_ = before;
+  }
+}
+
+/// Gradients that a step writes before it reads them, each up to where the next one begins.
+void Berths::find_rooms(const Program& program, const execution::PersistentLayout& layout) {
+  std::vector<int> first(program.tensors().size(), kNever);
+  std::vector<char> stored(program.tensors().size(), 0);
+  for (std::size_t i = 0; i < program.ops().size(); ++i)
+    for (const execution::Use& use : program.ops()[i].uses)
+      if (const auto id = static_cast<std::size_t>(use.tensor.id); first[id] == kNever) {
+        first[id] = static_cast<int>(i);
+        stored[id] = use.access == Access::write;
+      }
+  for (const execution::Bucket& bucket : layout.buckets()) {
+    if (bucket.tensors.empty() ||
+        layout.info(bucket.tensors.front()).lifetime != Lifetime::gradient)
+      continue;
+    for (std::size_t t = 0; t < bucket.tensors.size(); ++t) {
+      const execution::Tensor tensor = program.find(bucket.tensors[t]);
+      if (!tensor) continue;
+      const auto id = static_cast<std::size_t>(tensor.id);
+      if (first[id] == kNever || !stored[id]) continue;
+      const std::size_t end = t + 1 < bucket.tensors.size()
+                                  ? layout.place(bucket.tensors[t + 1]).offset
+                                  : bucket.offset + bucket.bytes();
+      rooms_.push_back({layout.place(bucket.tensors[t]).offset, end, tensor.id, first[id]});
+    }
+  }
+  // Behind the last gradient something else begins.
+  if (!rooms_.empty())
+    rooms_.back().end = layout.place(program.info({rooms_.back().tensor}).name).end();
+  for (const Room& room : rooms_)
+    if (!gaps_.empty() && gaps_.back().end == room.begin)
+      gaps_.back().end = room.end;
+    else
+      gaps_.push_back({room.begin, room.end});
+}
+
+/// The room that a byte lies in, or the next one.
+std::vector<Berths::Room>::const_iterator Berths::room_at(std::size_t byte) const {
+  return std::upper_bound(rooms_.begin(), rooms_.end(), byte,
+                          [](std::size_t at, const Room& room) { return at < room.end; });
+}
+
+int Berths::free_until(std::size_t begin, std::size_t end) const {
+  int first = kNever;
+  for (auto room = room_at(begin); room != rooms_.end() && room->begin < end; ++room)
+    first = std::min(first, room->free_until);
+  return first;
+}
+
+/// Takes the bytes that are free for the shortest time, of those that are free for long enough.
+bool Berths::take(std::size_t bytes, int last_use, std::size_t alignment, std::size_t& offset) {
+  const std::size_t size = align_up(bytes, alignment);
+  int best = kNever;
+  std::size_t at = gaps_.size();
+  const auto consider = [&](std::size_t gap, std::size_t begin) {
+    if (begin < gaps_[gap].begin || begin + size > gaps_[gap].end) return;
+    const int until = free_until(begin, begin + size);
+    if (until <= last_use || until >= best) return;
+    best = until;
+    at = gap;
+    offset = begin;
+  };
+  for (std::size_t g = 0; g < gaps_.size(); ++g) {
+    consider(g, align_up(gaps_[g].begin, alignment));
+    if (gaps_[g].end >= size) consider(g, (gaps_[g].end - size) / alignment * alignment);
+  }
+  for (const Room& room : rooms_) {
+    const auto gap = std::upper_bound(gaps_.begin(), gaps_.end(), room.begin,
+                                      [](std::size_t b, const Gap& g) { return b < g.end; });
+    if (gap == gaps_.end()) break;
+    consider(static_cast<std::size_t>(gap - gaps_.begin()), align_up(room.begin, alignment));
+    if (room.end >= size)
+      consider(static_cast<std::size_t>(gap - gaps_.begin()),
+               (room.end - size) / alignment * alignment);
+  }
+  if (at == gaps_.size()) return false;
+  const Gap taken = gaps_[at];
+  gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(at));
+  const auto where = gaps_.begin() + static_cast<std::ptrdiff_t>(at);
+  const Gap rest[] = {{taken.begin, offset}, {offset + size, taken.end}};
+  gaps_.insert(where, std::begin(rest), std::end(rest));
+  std::erase_if(gaps_, [](const Gap& gap) { return gap.begin == gap.end; });
+  return true;
+}
+
+void Berths::leave_in_time(Plan& plan) const {
+  if (rooms_.empty()) return;
+  std::vector<int> first(offsets_.size(), kNever);  // by tensor
+  std::vector<int> last(plan.places.size(), -1);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i)
+    for (const int at : plan.steps[i].places) {
+      const auto id = static_cast<std::size_t>(plan.places[static_cast<std::size_t>(at)].tensor.id);
+      first[id] = std::min(first[id], static_cast<int>(i));
+      last[static_cast<std::size_t>(at)] = static_cast<int>(i);
+    }
+  for (std::size_t p = 0; p < plan.places.size(); ++p) {
+    Place& place = plan.places[p];
+    if (place.region != Region::persistent || !has(place.tensor)) continue;
+    for (auto room = room_at(place.offset); room != rooms_.end() && room->begin < place.end();
+         ++room)
+      if (first[static_cast<std::size_t>(room->tensor)] <= last[p])
+        place.region = Region::transient;
+  }
+}
+
+}  // namespace stowage::offload

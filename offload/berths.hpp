@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "execution/persistent.hpp"
+#include "execution/plan.hpp"
+
+namespace stowage::offload {
+
+/// Where kept tensors may lie for nothing: in the memory of gradients that are first written when
+/// backward has used the tensor for the last time.
+///
+/// A gradient that is stored, not added to, holds nothing of use from the start of a step to its
+/// first write. Backward writes gradients in the reverse order of forward, so what a late layer
+/// saves fits into the gradients of earlier ones, and these are the tensors that have least time to
+/// travel.
+class Berths {
+ public:
+  /// None.
+  explicit Berths(const execution::Program& program);
+  /// Those of the guests for which room is found, whole tensors.
+  /// @param guests who is asked in this order
+  /// @param alignment of each berth and of its end
+  Berths(const execution::Program& program, const execution::PersistentLayout& layout,
+         const std::vector<execution::Tensor>& guests, std::size_t alignment);
+
+  bool has(execution::Tensor tensor) const {
+    return !offsets_[static_cast<std::size_t>(tensor.id)].empty();
+  }
+  /// In the persistent region.
+  std::size_t offset(execution::Tensor tensor, int buffer) const {
+    return offsets_[static_cast<std::size_t>(tensor.id)][static_cast<std::size_t>(buffer)];
+  }
+
+  /// Moves back to the transient region what a plan still reads when a gradient is written there:
+  /// reruns may read a tensor later than the program does.
+  void leave_in_time(execution::Plan& plan) const;
+
+ private:
+  /// Memory of one gradient with its padding, and the op that writes it first.
+  struct Room {
+    std::size_t begin = 0, end = 0;
+    int tensor = -1;
+    int free_until = 0;
+  };
+  /// Bytes that nothing has taken, within contiguous rooms.
+  struct Gap {
+    std::size_t begin = 0, end = 0;
+  };
+
+  void find_rooms(const execution::Program& program, const execution::PersistentLayout& layout);
+  bool take(std::size_t bytes, int last_use, std::size_t alignment, std::size_t& offset);
+  std::vector<Room>::const_iterator room_at(std::size_t byte) const;
+  int free_until(std::size_t begin, std::size_t end) const;
+
+  std::vector<Room> rooms_;  ///< in the order of addresses
+  std::vector<Gap> gaps_;
+  std::vector<std::vector<std::size_t>> offsets_;  ///< by tensor and buffer; empty: no berth
+};
+
+}  // namespace stowage::offload
