@@ -181,6 +181,7 @@ OffloadOutcome BenchOffload::prepare(const OffloadCase& one) {
     outcome.plan = plan(one.options);
     outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
                    static_cast<double>(device_->bytes(Region::transient));
+    outcome.berth_bytes = offload::berth_bytes(program(), outcome.plan);
     outcome.rerun_s = rerun_s(program(), outcome.plan, one.options.rates);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;

@@ -30,8 +30,9 @@ struct OffloadOutcome {
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
   execution::ExecutorCounters counters;  ///< of one step
-  double part = 1;             ///< its transient bytes, of those of the plan that keeps all
-  double rerun_s = 0;          ///< predicted time of all that is computed again
+  double part = 1;              ///< its transient bytes, of those of the plan that keeps all
+  std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
+  double rerun_s = 0;           ///< predicted time of all that is computed again
   bool same_bits = true;       ///< loss and gradient norm of every step are those of the first plan
   std::vector<double> time_s;  ///< of whole steps, one of each case in turn
   /// What each module's copies do, measured while the steps are issued op by op.

@@ -100,11 +100,12 @@ void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& k
   const results::Summary more = added(outcome, keep);
   const std::size_t transient = bytes(outcome, Region::transient);
   fmt::print(
-      "#   {:<22}{:>8.3f}{:>7.1f}%{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
+      "#   "
+      "{:<22}{:>8.3f}{:>7.1f}%{:>8.3f}{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
       "{:>9.3f}{}{:>6}\n",
-      outcome.name, gib(transient), 100 * outcome.part, gib(bytes(outcome, Region::host)),
-      outcome.counters.copies_out, outcome.counters.reruns, 1e3 * median_s(outcome),
-      100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
+      outcome.name, gib(transient), 100 * outcome.part, gib(outcome.berth_bytes),
+      gib(bytes(outcome, Region::host)), outcome.counters.copies_out, outcome.counters.reruns,
+      1e3 * median_s(outcome), 100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
       100 * (outcome.plan.time_s / median_s(outcome) - 1), 1e3 * outcome.plan.exposed_s,
       measured_text(outcome), outcome.same_bits ? "same" : "OTHER");
 }
@@ -117,6 +118,7 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
       .attributes = {{"transient_bytes", integer(bytes(outcome, Region::transient))},
                      {"live_bytes", integer(outcome.plan.live_bytes)},
                      {"host_bytes", integer(bytes(outcome, Region::host))},
+                     {"berth_bytes", integer(outcome.berth_bytes)},
                      {"copies_out", std::int64_t{outcome.counters.copies_out}},
                      {"bytes_out", integer(outcome.counters.bytes_out)},
                      {"reruns", std::int64_t{outcome.counters.reruns}},
@@ -155,8 +157,8 @@ void OffloadReport::compare_modes(const std::vector<OffloadOutcome>& outcomes) {
 execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcomes,
                                       const BenchOffload& bench) {
   fmt::print(
-      "#   {:<22}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
-      "plan", "GiB", "of all", "host", "copies", "reruns", "step ms", "added %", "95 %",
+      "#   {:<22}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
+      "plan", "GiB", "of all", "berths", "host", "copies", "reruns", "step ms", "added %", "95 %",
       "predicted", "off %", "waits ms", "measured", "overlap", "bits");
   results::Verdict verdict;
   double other = 0;

@@ -276,13 +276,16 @@ def offload(results):
              "One step of every plan in turn, over and over. Added: median of the differences from "
              "the step of the same round that keeps everything, over the median of the latter. "
              "Exposed: what compute waits for copies, measured where steps are issued op by op; "
-             "hidden: the part of the copies' time that it does not wait for.", ""]
+             "hidden: the part of the copies' time that it does not wait for. At berths: bytes "
+             "kept in the memory of gradients that are written later; `aside_*` plans do without "
+             "them.", ""]
     for result in results:
         rows = [offload_row(result, name) for name in result.datasets("samples/offload")]
         rows.sort(key=lambda row: -float(row[2]))
         lines += [f"`{name_of(result)}`:", ""] + table(
-            ("plan", "steps", "transient GiB", "host GiB", "copies out", "reruns", "ms a step",
-             "added", "95 %", "predicted ms", "exposed ms", "predicted", "hidden"), rows)
+            ("plan", "steps", "transient GiB", "at berths GiB", "host GiB", "copies out",
+             "reruns", "ms a step", "added", "95 %", "predicted ms", "exposed ms", "predicted",
+             "hidden"), rows)
         lines += free_copies(result) + graph_costs(result)
     return lines
 
@@ -295,6 +298,7 @@ def offload_row(result, name):
     hidden = metric(result, f"offload/{name}/overlap")[0]
     timed = np.isfinite(exposed_s)
     return (name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
+            f"{node.get('berth_bytes', 0) / 2**30:.3f}",
             f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
             digits(1e3 * np.median(times)), f"{100 * added:+.2f} %", interval(bounds, 100),
             digits(1e3 * node["predicted_time_s"]), f"{1e3 * exposed_s:.2f}" if timed else "",
