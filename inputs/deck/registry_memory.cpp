@@ -114,7 +114,7 @@ std::vector<Parameter> offload_rows() {
        .unit = "B",
        .range = at_least(0),
        .help = "Device memory that auto may use. 0: offload exactly what costs nothing."},
-      {.key = "offload.berths",
+      {.key = "offload.gradient_memory",
        .fallback = true,
        .help = "auto with a budget may keep tensors in the memory of gradients that are written "
                "after their last use, which costs nothing."},
