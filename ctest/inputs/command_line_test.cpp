@@ -54,6 +54,18 @@ TEST(command_line, extra_options) {
   EXPECT_EQ(shapes, (std::vector<std::string>{"B=1", "T=2"}));
 }
 
+TEST(command_line, what_means_nothing_to_a_driver_is_unknown) {
+  const auto parse_without = [](const char* word) {
+    const char* words[] = {"stowage_test", "a.toml", word};
+    return parse_command_line(
+        3, words,
+        {.name = "stowage_test", .summary = "A test.", .version = "1.2", .without = {"--quiet"}});
+  };
+  expect_parts(usage_error([&] { parse_without("--quiet"); }), {"--quiet"});
+  EXPECT_TRUE(parse_without("--dry-run").dry_run);
+  EXPECT_EQ(parse_without("--help").print_and_exit.find("--quiet"), std::string::npos);
+}
+
 TEST(command_line, errors) {
   expect_parts(usage_error([] { parse({}); }), {"no deck"});
   expect_parts(usage_error([] { parse({"a.toml", "b.toml"}); }), {"a.toml", "b.toml"});

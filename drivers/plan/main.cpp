@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
                      {"--tensors", "List every saved tensor", &options.tensors},
-                     {"--columns", "Width of the picture", &options.columns}}});
+                     {"--columns", "Width of the picture", &options.columns}},
+         .without = {"--out", "--json", "--dry-run", "--quiet"}});
     if (world.rank() != 0) return execution::Exit::valid;
     if (!command.print_and_exit.empty()) {
       fmt::print("{}", command.print_and_exit);

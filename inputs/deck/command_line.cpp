@@ -68,6 +68,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   app.add_option("--help-key", key, "Explain a key or a section of the deck");
   app.add_flag("-h,--help", help, "This text");
   app.add_flag("--version", version, "Print the version");
+  for (const std::string& name : driver.without) app.remove_option(app.get_option(name));
   for (const ExtraOption& option : driver.options) add(app, option);
 
   try {

@@ -23,6 +23,8 @@ struct DriverInfo {
   std::string version;  ///< what --version prints
   std::vector<ExtraOption> options = {};
   bool needs_deck = true;  ///< a missing deck is a usage error
+  /// Common options that would change nothing here: "--quiet". They are unknown to this driver.
+  std::vector<std::string> without = {};
 };
 
 /// The command line that all drivers share:
