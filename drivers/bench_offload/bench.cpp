@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
+#include <random>
+#include <utility>
 
 #include "drivers/common/options.hpp"
 #include "drivers/train/copies.hpp"
@@ -110,14 +113,13 @@ std::unique_ptr<execution::Executor> BenchOffload::make_executor(const Plan& pla
 /// Measures every op of the plan that keeps all, each between two events, and scales the times so
 /// that they make up the step as it is without these events.
 void BenchOffload::fit_rates(const Plan& keep) {
-  std::vector<double> times_s;
-  for (int i = 0; i < 4 * kWarmUp; ++i) times_s.push_back(step_s(*keep_));
+  const std::vector<double> times_s = steps_s(*keep_, 4 * kWarmUp);
   const double step_time_s = results::summarize(std::span(times_s).subspan(kWarmUp)).median;
   std::vector<std::vector<double>> by_op(program().ops().size());
   execution::OpTimer timer(machine_.backend(), keep);
   keep_->add(timer);
   for (int i = 0; i < 2 * kWarmUp; ++i) {
-    step_s(*keep_);
+    step(*keep_);
     for (const execution::OpTimer::Interval& interval : timer.intervals())
       if (const int op = keep.steps[static_cast<std::size_t>(interval.step)].op; op >= 0)
         by_op[static_cast<std::size_t>(op)].push_back(interval.time_s());
@@ -153,7 +155,7 @@ double BenchOffload::movable_bytes() const {
   return sum;
 }
 
-double BenchOffload::step_s(execution::Executor& executor) {
+void BenchOffload::issue(execution::Executor& executor) {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
   stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
@@ -163,18 +165,34 @@ double BenchOffload::step_s(execution::Executor& executor) {
   stage_values(executor, recorded.schedule, {0.0, 0.0});
   const std::int32_t go_on = layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
-  const double begin_s = now_s();
   executor.step();
+}
+
+void BenchOffload::step(execution::Executor& executor) {
+  issue(executor);
   device_->synchronize();
-  return now_s() - begin_s;
 }
 
-BenchOffload::Values BenchOffload::values(execution::Executor& executor) const {
+std::vector<double> BenchOffload::steps_s(execution::Executor& executor, int count) {
+  std::vector<double> end_s;
+  issue(executor);
+  for (int i = 0; i < count; ++i) {
+    issue(executor);
+    end_s.push_back(executor.end_time_s(1));
+  }
+  end_s.push_back(executor.end_time_s());
+  std::vector<double> time_s;
+  for (std::size_t i = 1; i < end_s.size(); ++i) time_s.push_back(end_s[i] - end_s[i - 1]);
+  return time_s;
+}
+
+BenchOffload::Values BenchOffload::values(execution::Executor& executor, int ago) const {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
-  return {read_values(executor, recorded.loss, 0), read_values(executor, recorded.grad_norm, 0)};
+  return {read_values(executor, recorded.loss, ago),
+          read_values(executor, recorded.grad_norm, ago)};
 }
 
-OffloadOutcome BenchOffload::prepare(const OffloadCase& one) {
+OffloadOutcome BenchOffload::prepare(const OffloadCase& one) const {
   OffloadOutcome outcome;
   outcome.name = one.name;
   try {
@@ -194,9 +212,9 @@ OffloadOutcome BenchOffload::prepare(const OffloadCase& one) {
 }
 
 void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
-  step_s(executor);
+  step(executor);
   outcome.counters = executor.counters();
-  for (int i = 1; i < kWarmUp; ++i) step_s(executor);
+  for (int i = 1; i < kWarmUp; ++i) step(executor);
 }
 
 /// Times the copies of a plan and what waits for them, issued op by op: the step that waits least.
@@ -204,13 +222,23 @@ void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& exe
   execution::OpTimer timer(machine_.backend(), outcome.plan);
   executor.add(timer);
   for (int i = 0; i < kWarmUp; ++i) {
-    step_s(executor);
+    step(executor);
     std::vector<offload::ModuleSummary> modules =
         timed_copies(program(), outcome.plan, timer.intervals());
     if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
       outcome.modules = std::move(modules);
   }
   executor.remove(timer);
+}
+
+/// A search takes seconds on one core, and no plan knows of another.
+std::vector<OffloadOutcome> BenchOffload::prepare_all() const {
+  std::vector<std::future<OffloadOutcome>> planned;
+  for (const OffloadCase& one : cases())
+    planned.push_back(std::async(std::launch::async, [this, one] { return prepare(one); }));
+  std::vector<OffloadOutcome> outcomes;
+  for (std::future<OffloadOutcome>& plan : planned) outcomes.push_back(plan.get());
+  return outcomes;
 }
 
 /// The plans that are asked for, behind the one that all others stand beside.
@@ -240,28 +268,51 @@ std::vector<OffloadOutcome> BenchOffload::run() {
   (void)cases();  // refuses names before anything is allocated
   make_device(transient_bytes(keep));
   fit_rates(keep);
-  std::vector<OffloadOutcome> outcomes;
+  std::vector<OffloadOutcome> outcomes = prepare_all();
   std::vector<std::unique_ptr<execution::Executor>> executors;
-  for (const OffloadCase& one : cases()) {
-    outcomes.push_back(prepare(one));
-    executors.push_back(outcomes.back().refused.empty() ? make_executor(outcomes.back().plan)
-                                                        : nullptr);
+  for (OffloadOutcome& outcome : outcomes) {
+    executors.push_back(outcome.refused.empty() ? make_executor(outcome.plan) : nullptr);
     if (!executors.back()) continue;
-    warm_up(outcomes.back(), *executors.back());
-    if (outcomes.back().counters.launches == 0) time_copies(outcomes.back(), *executors.back());
+    warm_up(outcome, *executors.back());
+    if (outcome.counters.launches == 0) time_copies(outcome, *executors.back());
   }
-  const Values wanted = values(*keep_);
+  run_rounds(outcomes, executors, start_s);
+  return outcomes;
+}
+
+/// As in training, the host is one step ahead and a step lasts from the end of the step before to
+/// its own: what issuing costs shows only where the GPU waits for it.
+void BenchOffload::run_rounds(std::vector<OffloadOutcome>& outcomes,
+                              const std::vector<std::unique_ptr<execution::Executor>>& executors,
+                              double start_s) {
+  const Values wanted = values(*keep_, 0);
+  execution::Executor* last = keep_.get();
+  OffloadOutcome* pending = nullptr;  // of the last step; none while it is not to be counted
+  double end_s = 0;
+  const auto read = [&](int ago) {
+    const double before_s = std::exchange(end_s, last->end_time_s(ago));
+    if (pending == nullptr) return;
+    pending->time_s.push_back(end_s - before_s);
+    pending->same_bits = pending->same_bits && values(*last, ago) == wanted;
+  };
   const auto late = [&] {
     return options_.seconds > 0 && now_s() - start_s > static_cast<double>(options_.seconds);
   };
-  for (std::int64_t round = 0; round < options_.samples && (round == 0 || !late()); ++round)
-    for (std::size_t i = 0; i < outcomes.size(); ++i) {
-      const std::size_t at = (i + static_cast<std::size_t>(round)) % outcomes.size();
-      if (!executors[at]) continue;
-      outcomes[at].time_s.push_back(step_s(*executors[at]));
-      outcomes[at].same_bits = outcomes[at].same_bits && values(*executors[at]) == wanted;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    if (executors[i]) order.push_back(i);
+  std::mt19937_64 shuffle(static_cast<std::uint64_t>(order.size()));
+  issue(*last);
+  for (std::int64_t round = 0; round < options_.samples && (round == 0 || !late()); ++round) {
+    std::shuffle(order.begin(), order.end(), shuffle);
+    for (const std::size_t at : order) {
+      issue(*executors[at]);
+      read(executors[at].get() == last ? 1 : 0);
+      last = executors[at].get();
+      pending = &outcomes[at];
     }
-  return outcomes;
+  }
+  read(0);
 }
 
 }  // namespace stowage::drivers

@@ -46,7 +46,7 @@ class BenchOffload {
   BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
                Machine& machine);
 
-  /// Measures all cases in turn: a round is a step of each, beginning with another one each time.
+  /// Measures all cases in turn: a round is a step of each, in an order that is drawn anew.
   /// The first outcome is of the plan that keeps everything, op by op.
   std::vector<OffloadOutcome> run();
   /// Measured over predicted time of the plan that keeps all, before predictions were fitted to it.
@@ -69,11 +69,21 @@ class BenchOffload {
   void make_device(std::size_t transient);
   void fit_rates(const execution::Plan& keep);
   std::unique_ptr<execution::Executor> make_executor(const execution::Plan& plan);
-  double step_s(execution::Executor& executor);
-  Values values(execution::Executor& executor) const;
-  OffloadOutcome prepare(const OffloadCase& one);
+  /// Issues a step on the same tokens.
+  void issue(execution::Executor& executor);
+  /// Issues a step and waits for it.
+  void step(execution::Executor& executor);
+  /// Times of so many steps, each from the end of the one before to its own end, as in training:
+  /// the host is one step ahead.
+  std::vector<double> steps_s(execution::Executor& executor, int count);
+  Values values(execution::Executor& executor, int ago) const;
+  OffloadOutcome prepare(const OffloadCase& one) const;
+  std::vector<OffloadOutcome> prepare_all() const;
   void warm_up(OffloadOutcome& outcome, execution::Executor& executor);
   void time_copies(OffloadOutcome& outcome, execution::Executor& executor);
+  void run_rounds(std::vector<OffloadOutcome>& outcomes,
+                  const std::vector<std::unique_ptr<execution::Executor>>& executors,
+                  double start_s);
   bool wanted(const std::string& name) const;
 
   const inputs::Deck& deck_;
