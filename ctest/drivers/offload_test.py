@@ -62,6 +62,15 @@ def what_cannot_be_is_refused(r):
     assert "nonsense" in said and "keep/off" in said and "auto_55/off" in said, said
     assert "--modes" in r.bench("--modes", "eager", expect=2)
     assert "--samples" in r.bench("--samples", "0", expect=2)
+    assert "--seconds" in r.bench("--seconds", "-1", expect=2)
+    assert "--quiet" in r.bench("--quiet", expect=2)
+    # A sweep goes on without a plan that memory does not allow, unless the deck itself asks for it.
+    manual = ("offload.policy=manual", 'offload.modules=["core_attn"]', "--samples", "1")
+    said = r.bench("offload.host_budget_bytes=10", *manual, "--only", "deck", expect=2)
+    assert "deck/off: offload.host_budget_bytes = 10" in said and "more" in said, said
+    said = r.bench("offload.policy=auto", "offload.device_budget_bytes=10KiB", "--only", "deck",
+                   expect=2)
+    assert "offload.device_budget_bytes" in said, said
     assert not [name for name in os.listdir(r.folder) if name.endswith(".h5")]
 
 

@@ -269,6 +269,9 @@ std::vector<OffloadOutcome> BenchOffload::run() {
   make_device(transient_bytes(keep));
   fit_rates(keep);
   std::vector<OffloadOutcome> outcomes = prepare_all();
+  for (const OffloadOutcome& outcome : outcomes)
+    if (outcome.name.starts_with(kDeckCase) && !outcome.refused.empty())
+      execution::throw_usage("{}: {}", outcome.name, outcome.refused);
   std::vector<std::unique_ptr<execution::Executor>> executors;
   for (OffloadOutcome& outcome : outcomes) {
     executors.push_back(outcome.refused.empty() ? make_executor(outcome.plan) : nullptr);

@@ -124,7 +124,7 @@ std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
   policies.emplace_back("aside_recompute", automatic(aside, bytes.persistent + bytes.recomputed));
   policies.emplace_back("recompute", full_recompute(keep, program));
   if (base.policy.kind != Policy::Kind::none || !base.policy.recompute.empty())
-    policies.emplace_back("deck", base.policy);
+    policies.emplace_back(kDeckCase, base.policy);
   std::vector<OffloadCase> cases{make_case(base, "keep", keep, "off")};
   for (const auto& [name, policy] : policies)
     for (const std::string& mode : modes)

@@ -14,6 +14,9 @@ struct OffloadCase {
   offload::PlannerOptions options;
 };
 
+/// Name of the deck's own policy in a sweep; others may be refused, this one was asked for.
+inline constexpr const char* kDeckCase = "deck";
+
 /// Device bytes that the sweep's budgets are made from.
 struct SweepBytes {
   std::size_t persistent = 0;  ///< what outlives a step

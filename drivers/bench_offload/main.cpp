@@ -30,6 +30,8 @@ std::vector<std::string> words(const std::string& list) {
 void require_usable(const stowage::drivers::BenchOffloadOptions& options) {
   using stowage::execution::throw_usage;
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
+  if (options.seconds < 0)
+    throw_usage("--seconds {}: must be at least 0 (no limit)", options.seconds);
   if (options.modes.empty()) throw_usage("--modes: must be some of off,scopes,step");
   for (const std::string& mode : options.modes)
     if (mode != "off" && mode != "scopes" && mode != "step")
@@ -50,12 +52,14 @@ int main(int argc, char** argv) {
          .summary = "Runs the training step of a deck under many plans: memory against time.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {
-             {"--samples", "Rounds: one step of every plan in each (default 50)", &options.samples},
-             {"--seconds", "Start no round later than so many seconds after the first plan",
-              &options.seconds},
-             {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
-             {"--only", "Parts of the names of plans to run: free,auto (default all)", &only}}});
+         .options = {{"--samples", "Rounds: one step of every plan in each (default 50)",
+                      &options.samples},
+                     {"--seconds", "Start no round later than so many seconds after set-up began",
+                      &options.seconds},
+                     {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+                     {"--only", "Parts of the names of plans to run: free,auto (default all)",
+                      &only}},
+         .without = {"--json", "--dry-run", "--quiet"}});
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
