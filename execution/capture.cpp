@@ -1,6 +1,7 @@
 #include "execution/capture.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace stowage::execution {
 
@@ -19,6 +20,13 @@ void CaptureEvents::begin(Backend& backend, const Segment& segment) {
     if (inside(recorder_[event]) && std::any_of(waiters_[event].begin(), waiters_[event].end(),
                                                 [this](int step) { return inside(step); }))
       edges_[event] = backend.make_event();
+  held_.assign(static_cast<std::size_t>(segment.end - segment.begin), 0);
+  std::set<int> later;  // queues that have a copy behind
+  for (int i = segment.end; i-- > segment.begin;) {
+    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
+      held_[static_cast<std::size_t>(i - segment.begin)] = !later.insert(step.queue).second;
+  }
 }
 
 void CaptureEvents::wait(const Step& step, Queue& queue,
@@ -40,6 +48,11 @@ void CaptureEvents::record(const Step& step, Queue& queue,
     queue.record(*events[at], EventUse::external);
   // The edge last: the node of the external record has to be joined too.
   if (edges_[at]) queue.record(*edges_[at]);
+}
+
+void CaptureEvents::hold(int step, Queue& queue, Event& event) const {
+  if (held_[static_cast<std::size_t>(step - segment_.begin)])
+    queue.record(event, EventUse::external);
 }
 
 }  // namespace stowage::execution

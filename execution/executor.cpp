@@ -37,7 +37,9 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
                    plan_.bytes[r], name(static_cast<Region>(r)),
                    device_.bytes(static_cast<Region>(r)));
   for (const QueueInfo& queue : plan_.queues) queues_.push_back(&device_.queue(queue));
-  for (int i = 0; i < plan_.events; ++i) events_.push_back(device_.backend().make_event());
+  const auto holders = static_cast<int>(plan_.queues.size());  // one a queue, behind the plan's own
+  for (int i = 0; i < plan_.events + holders; ++i)
+    events_.push_back(device_.backend().make_event());
   for (int i = 0; i < options_.ring_slots; ++i)
     done_.push_back(device_.backend().make_timed_event());
   if (options_.audit) {
@@ -126,6 +128,7 @@ std::unique_ptr<Graph> Executor::capture(const Segment& segment, CaptureEvents& 
     events.wait(step, queue, events_);
     work(step, bound_[static_cast<std::size_t>(i)], queue);
     events.record(step, queue, events_);
+    events.hold(i, queue, *events_[static_cast<std::size_t>(plan_.events + step.queue)]);
   }
   return device_.backend().end_capture(origin);
 }

@@ -89,6 +89,18 @@ long launches(const Plan& plan) {
   return sum;
 }
 
+/// Copies of a graph that have another one behind them on their queue, which a record holds.
+std::size_t held(const Plan& plan, const Segment& segment) {
+  std::map<int, std::size_t> copies;  // by queue
+  for (int i = segment.begin; i < segment.end; ++i) {
+    const Step& step = plan.steps[static_cast<std::size_t>(i)];
+    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) ++copies[step.queue];
+  }
+  std::size_t sum = 0;
+  for (const auto& [queue, number] : copies) sum += number - 1;
+  return sum;
+}
+
 /// Nodes of a graph that tie it to what is outside: external waits and records.
 std::size_t ties(const Plan& plan, const Segment& segment) {
   const std::vector<int> recorder = recorders(plan);
@@ -295,7 +307,7 @@ void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
   const auto& pieces = plain(cell.microbatches).pieces;
   for (std::size_t s = 0; s < nodes.size(); ++s) {
     const Segment& segment = plan.segments[s];
-    std::size_t expected = ties(plan, segment);
+    std::size_t expected = ties(plan, segment) + held(plan, segment);
     bool known = true;
     for (int i = segment.begin; i < segment.end; ++i) {
       const Step& step = plan.steps[static_cast<std::size_t>(i)];
