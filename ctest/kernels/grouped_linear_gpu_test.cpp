@@ -145,6 +145,8 @@ TEST(grouped_linear_gpu, ragged_experts) {
   check(random, {{3, 0, 130, 64}, 5, 72, 88}, Dtype::bf16);
   check(random, {{200, 1, 0, 77, 300}, 9, 416, 328}, Dtype::bf16);
   check(random, {{1, 2, 3, 0, 127, 129, 191, 193}, 7, 176, 208}, Dtype::bf16);
+  // Last stages of a weight gradient with so many rows, which are multiplied 16 by 16.
+  check(random, {{15, 16, 17, 32, 33, 48, 49, 80, 97, 160}, 7, 176, 208}, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, whole_tiles) {

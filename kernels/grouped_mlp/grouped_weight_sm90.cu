@@ -53,7 +53,7 @@ struct Weight
 /// These were best of those tried; where experts of many rows are added to, groups were no gain.
 template <class O>
 __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
-  if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 5 : 4;
+  if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 6 : 4;
   return O::kSlots == kManySlots ? 6 : 0;
 }
 
@@ -134,16 +134,17 @@ __device__ __forceinline__ void produce(WeightShared<O>& shared, const CUtensorM
   }
 }
 
-/// Zeroes the rows of a stage from `valid` on, in all panels of both operands; all threads of the
-/// warpgroup.
+/// Zeroes the rows of a stage from `valid` up to the next multiple of 16, behind which nothing is
+/// multiplied, in all panels of both operands; all threads of the warpgroup.
 template <class O>
 __device__ __forceinline__ void clear_rows(unsigned char* a, unsigned char* b, int valid,
                                            int barrier) {
   const int thread = static_cast<int>(threadIdx.x % 128);
+  const int end = ceil_div(valid, 16) * 16 * 128;
   for (int panel = 0; panel < O::kBlocks + O::kPanels; ++panel) {
     unsigned char* base =
         panel < O::kBlocks ? a + panel * O::kPanelBytes : b + (panel - O::kBlocks) * O::kPanelBytes;
-    for (int i = valid * 128 + thread * 16; i < O::kPanelBytes; i += 128 * 16) {
+    for (int i = valid * 128 + thread * 16; i < end; i += 128 * 16) {
       *reinterpret_cast<uint4*>(base + i) = uint4{0, 0, 0, 0};
     }
   }
@@ -171,7 +172,7 @@ __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
       const RingPosition<O::kStages>& at = turns.at;
       mbarrier_wait(&shared.full[at.stage], at.parity);
       clear_rows<O>(shared.a[at.stage], shared.b[at.stage], tile.rows % kDepth, 1 + group);
-      multiply_stage<O>(shared, turns, whole > 0, sums);
+      multiply_stage<O>(shared, turns, whole > 0, ceil_div(tile.rows % kDepth, 16), sums);
     }
     out.fill(sums);
   }
