@@ -89,8 +89,8 @@ __device__ Range local_range(const StatesParameters& p, const Units& units, int 
           count < end - begin || bounded};
 }
 
-/// The piece of a block whose place among all of a direction is `index`. Pieces next to the far edge
-/// come first: they have work, the others have some if a head remembers that long.
+/// The piece of a block whose place among all of a direction is `index`. Pieces next to the far
+/// edge come first: they have work, the others have some if a head remembers that long.
 __device__ __forceinline__ int piece_of(const Sizes& sizes, int index, bool reverse) {
   const int senders = sizes.segments - 1;
   const int away = index / senders, sender = index % senders;

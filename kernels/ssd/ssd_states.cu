@@ -12,9 +12,9 @@
 // nothing where that lies behind it.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
 // scaled by a power of two: their rounding is what the gradients of decays feel most.
-// A block: two units of a group share U; its first thread issues the bulk loads, two or three chunks
-// ahead, as a short chain a chunk waits for memory more than for anything else. Without tiles two
-// blocks share a multiprocessor, so that one loads while the other starts, ends or multiplies.
+// A block: two units of a group share U. With tiles a warp of its own issues the bulk loads, as
+// soon as one of four stages is empty. Without them the first thread does, two chunks ahead, and
+// two blocks share a multiprocessor: one loads while the other starts, ends or multiplies.
 // Cost per token and unit: 128 N flops, twice for the tiles; 128 + N bytes in, 2 N out for the
 // tiles. Deterministic.
 // Limits: the tiles make the backward memory-bound (4 N bytes a token and unit, written and read;
