@@ -4,30 +4,39 @@
 
 namespace stowage::offload {
 
+double Rates::memory_s(const execution::Op& op) const {
+  return op.cost.bytes / (device_bytes_per_s * memory_efficiency);
+}
+
+double Rates::estimated_s(const execution::Op& op) const {
+  switch (op.lane) {
+    case execution::Lane::d2h:
+      return op.cost.bytes / d2h_bytes_per_s;
+    case execution::Lane::h2d:
+      return op.cost.bytes / h2d_bytes_per_s;
+    case execution::Lane::comm:
+      return std::max(op_s, op.cost.bytes / link_bytes_per_s);
+    case execution::Lane::compute:
+      break;
+  }
+  return std::max({op_s, op.cost.flops / flops_per_s, memory_s(op)});
+}
+
 double Rates::time_s(const execution::Program& program, int op) const {
   if (const auto at = static_cast<std::size_t>(op); at < measured_s.size() && measured_s[at] > 0)
     return measured_s[at];
   const execution::Op& what = program.ops()[static_cast<std::size_t>(op)];
-  const execution::Cost& cost = what.cost;
-  switch (what.lane) {
-    case execution::Lane::d2h:
-      return cost.bytes / d2h_bytes_per_s;
-    case execution::Lane::h2d:
-      return cost.bytes / h2d_bytes_per_s;
-    case execution::Lane::comm:
-      return std::max(op_s, cost.bytes / link_bytes_per_s);
-    case execution::Lane::compute:
-      break;
-  }
-  const double memory_s = cost.bytes / (device_bytes_per_s * memory_efficiency);
-  return scale * std::max({op_s, cost.flops / flops_per_s, memory_s});
+  return (what.lane == execution::Lane::compute ? scale : 1.0) * estimated_s(what);
 }
 
 double Rates::beside_copies(const execution::Program& program, int op,
                             const Slowdown& slowdown) const {
-  const double bytes_s =
-      program.ops()[static_cast<std::size_t>(op)].cost.bytes / device_bytes_per_s;
-  const double part = std::min(1.0, bytes_s / time_s(program, op));
+  const auto at = static_cast<std::size_t>(op);
+  const execution::Op& what = program.ops()[at];
+  const bool measured = at < measured_s.size() && measured_s[at] > 0;
+  // Both times are estimates without `scale`, or it would decide what binds an op.
+  const double whole_s = measured ? measured_s[at] : estimated_s(what);
+  const double part = std::min(1.0, memory_s(what) / whole_s);
   return slowdown.arithmetic + part * (slowdown.memory - slowdown.arithmetic);
 }
 

@@ -34,8 +34,8 @@ struct Rates {
 
   /// Time of one op of a program, alone on the machine.
   double time_s(const execution::Program& program, int op) const;
-  /// Factor on an op's time beside copies: between the two of `slowdown`, as far as its bytes take
-  /// of its time.
+  /// Factor on an op's time beside copies: between the two of `slowdown`, by the part of its time
+  /// that its bytes take.
   double beside_copies(const execution::Program& program, int op, const Slowdown& slowdown) const;
   /// Time of a copy between device and host while the other direction is idle.
   double d2h_s(std::size_t bytes) const {
@@ -46,6 +46,11 @@ struct Rates {
   }
   /// Factor on the time of a copy while the other direction is busy.
   double duplex_slowdown() const;
+
+ private:
+  /// Of the bytes of compute, and of all of an op, before `scale`.
+  double memory_s(const execution::Op& op) const;
+  double estimated_s(const execution::Op& op) const;
 };
 
 }  // namespace stowage::offload

@@ -96,6 +96,30 @@ const offload::ModuleName kAlpha{"alpha", {"alpha"}};
 const offload::ModuleName kBeta{"beta", {"beta"}};
 const offload::ModuleName kBoth{"both", {"alpha", "beta"}};
 
+TEST(rates, memory_binds_an_op_by_the_part_of_its_time_that_its_bytes_take) {
+  Program program("ops");
+  program.begin_section("only");
+  for (const auto& [flops, bytes] : {std::pair(0.0, 1e9), {1e12, 0.0}, {7.05e11, 1.8444e9}}) {
+    Op op;
+    op.name = "op";
+    op.cost = {flops, bytes};
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  }
+  program.finish();
+  const offload::Slowdown slowdown{1.5, 2.5};
+  for (const double scale : {0.5, 1.0, 3.0}) {
+    offload::Rates rates;
+    rates.scale = scale;
+    EXPECT_DOUBLE_EQ(rates.beside_copies(program, 0, slowdown), 2.5);
+    EXPECT_DOUBLE_EQ(rates.beside_copies(program, 1, slowdown), 1.5);
+    EXPECT_NEAR(rates.beside_copies(program, 2, slowdown), 2.0, 1e-3);
+    EXPECT_DOUBLE_EQ(rates.time_s(program, 1), scale * 1e12 / rates.flops_per_s);
+    rates.measured_s = {2e9 / (rates.device_bytes_per_s * rates.memory_efficiency)};
+    EXPECT_DOUBLE_EQ(rates.beside_copies(program, 0, slowdown), 2.0);
+  }
+}
+
 struct Planned {
   Sizes sizes;
   Plan plan;
