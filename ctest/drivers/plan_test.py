@@ -21,12 +21,16 @@ class Runner:
         self.plan = plan
         self.source = source
 
-    def run(self, deck, *arguments, expect=0):
-        done = subprocess.run([self.plan, os.path.join(self.source, deck), *arguments],
+    def start(self, *arguments, expect=0):
+        done = subprocess.run([self.plan, *arguments],
                               env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
                                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    def run(self, deck, *arguments, expect=0):
+        done = self.start(os.path.join(self.source, deck), *arguments, expect=expect)
         return done.stdout if expect == 0 else done.stderr
 
 
@@ -139,6 +143,34 @@ def rates_come_from_measured_ceilings(r):
     assert predicted_ms(slow, "step") > 2 * predicted_ms(measured, "step"), slow
     said = r.run(deck, "--ceilings", os.path.join(sets, "ssd.h5"), expect=2)
     assert "ceilings" in said, said
+
+
+@case
+def a_slowdown_of_one_is_believed(r):
+    def step_ms(*overrides):
+        return predicted_ms(r.run("inputs/hybrid-dense-1b.toml", "offload.policy=manual",
+                                  'offload.modules=["mlp_act"]', *overrides), "step")
+    keys = [f"machine.{direction}_slowdown_{bound}" for direction in ("d2h", "h2d")
+            for bound in ("arithmetic", "memory")]
+    for name in ([], ["machine.name="]):
+        unslowed = step_ms(*name, *(f"{key}=1" for key in keys))
+        unknown = step_ms(*name, *(f"{key}=0" for key in keys))
+        assert unslowed < unknown < 1.1 * unslowed, (name, unslowed, unknown)
+    said = r.run("ctest/drivers/tiny.toml", f"{keys[0]}=0.9", expect=2)
+    assert "{0} or [1, inf)" in said, said
+
+
+@case
+def results_of_earlier_versions_are_read(r):
+    path = os.path.join(r.source, "results", "published", "h200", "offload_hybrid_dense_1b.h5")
+    config = r.start("--from", path, "--print-config")
+    if "machine.copy_slowdown" in config.stderr:  # until the set is recorded anew
+        lines = config.stderr.splitlines()
+        assert len(lines) == 1 and "machine.d2h_slowdown_memory" in lines[0], config.stderr
+    assert "copy_slowdown" not in config.stdout, config.stdout
+    assert "steps, proven" in r.start("--from", path).stdout
+    said = r.start("--from", path, "machine.copy_slowdown=1.5", expect=2).stderr
+    assert "machine.h2d_slowdown_arithmetic" in said, said
 
 
 @case

@@ -90,6 +90,32 @@ TEST(deck, overrides_of_every_type) {
       std::vector<std::int64_t>{8});
 }
 
+TEST(deck, retired_keys_are_left_out_of_stored_decks_alone) {
+  const std::string old = std::string(kSmall) + "[machine]\ncopy_slowdown = 1.5\n";
+  std::vector<std::string> left_out;
+  const std::vector<std::string> overrides = {"machine.h2d_slowdown_memory=1.25"};
+  const Deck deck = Deck::parse_stored(old, "old.h5", overrides, &left_out);
+  EXPECT_EQ(deck.get<double>("machine.h2d_slowdown_memory"), 1.25);
+  EXPECT_EQ(deck.get<double>("machine.d2h_slowdown_memory"), 0.0);
+  EXPECT_EQ(deck.text().find("copy_slowdown"), std::string::npos);
+  ASSERT_EQ(left_out.size(), 1U);
+  expect_parts(left_out[0],
+               {"old.h5:", "machine.copy_slowdown", "machine.d2h_slowdown_arithmetic"});
+  EXPECT_EQ(Deck::parse_stored(old, "old.h5", {}, nullptr).numerics_sha256(),
+            small().numerics_sha256());
+  expect_parts(usage_error([&] { Deck::parse(old, "old.toml"); }),
+               {"old.toml:", "machine.copy_slowdown", "machine.h2d_slowdown_memory"});
+  expect_parts(error_of_override("machine.copy_slowdown=2"), {"machine.d2h_slowdown_memory"});
+}
+
+TEST(deck, a_factor_may_be_unknown_but_not_below_one) {
+  EXPECT_EQ(small({"machine.d2h_slowdown_memory=0"}).get<double>("machine.d2h_slowdown_memory"), 0);
+  EXPECT_EQ(small({"machine.d2h_slowdown_memory=1"}).get<double>("machine.d2h_slowdown_memory"), 1);
+  for (const char* value : {"0.5", "-1", "nan"})
+    expect_parts(error_of_override(std::string("machine.d2h_slowdown_memory=") + value),
+                 {"{0} or [1, inf)"});
+}
+
 // The resolved deck is a valid deck that resolves to itself.
 TEST(deck, text_is_a_fixed_point) {
   const Deck deck = small({"optim.lr=0.00031", "run.name=with \"quotes\"", "model.mamba_dt_max=inf",

@@ -150,15 +150,12 @@ offload::Rates machine_rates(const Deck& deck) {
   set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link_bytes_per_s, "machine.allreduce_bytes_per_s");
-  const bool named = !text(deck, "machine.name").empty();
-  if (named) rates.copy_latency_s = real(deck, "machine.copy_latency_s");
-  const auto slow = [&](double& factor, const char* key) {
-    if (const double given = real(deck, key); named || given > 1) factor = given;
-  };
-  slow(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");
-  slow(rates.d2h_slowdown.memory, "machine.d2h_slowdown_memory");
-  slow(rates.h2d_slowdown.arithmetic, "machine.h2d_slowdown_arithmetic");
-  slow(rates.h2d_slowdown.memory, "machine.h2d_slowdown_memory");
+  if (!text(deck, "machine.name").empty())
+    rates.copy_latency_s = real(deck, "machine.copy_latency_s");
+  set(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");
+  set(rates.d2h_slowdown.memory, "machine.d2h_slowdown_memory");
+  set(rates.h2d_slowdown.arithmetic, "machine.h2d_slowdown_arithmetic");
+  set(rates.h2d_slowdown.memory, "machine.h2d_slowdown_memory");
   return rates;
 }
 

@@ -7,6 +7,7 @@ namespace stowage::drivers {
 
 /// The deck that a command line asks for: a file, or with `--from` that of an earlier result set.
 /// @throws Error (exit 2) if there is none, or something in it is wrong
-inputs::Deck read_deck(const inputs::CommandLine& command);
+/// @param speaks whether it says on stderr what it leaves out of an earlier deck
+inputs::Deck read_deck(const inputs::CommandLine& command, bool speaks = true);
 
 }  // namespace stowage::drivers

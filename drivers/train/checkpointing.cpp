@@ -44,7 +44,8 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
 
 void Checkpointing::require_same_numerics(const inputs::Deck& deck,
                                           const results::Checkpoint& found) const {
-  const inputs::Deck saved = inputs::Deck::parse(found.state().deck, found.path().string());
+  const inputs::Deck saved =
+      inputs::Deck::parse_stored(found.state().deck, found.path().string(), {}, nullptr);
   if (saved.numerics_sha256() == deck.numerics_sha256()) return;
   std::string keys;
   for (const inputs::Deck::Row& row : deck.rows())

@@ -219,7 +219,7 @@ class Run {
 Exit train(const Communicator& world, const inputs::CommandLine& command, const TrainOptions& given,
            int argc, const char* const* argv) {
   const double start_s = results::steady_seconds();
-  const Deck deck = read_deck(command);
+  const Deck deck = read_deck(command, world.rank() == 0);
   if (command.print_config) {
     if (world.rank() == 0) fmt::print("{}", deck.text());
     return Exit::valid;

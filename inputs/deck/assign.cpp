@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void throw_unknown_key(const std::string& where, const std::string& key) {
+  if (const Retired* retired = find_retired(key))
+    throw_usage("{}: '{}' is no key any more; write {} instead", where, key, retired->instead);
   std::vector<std::string_view> names;
   for (const Section& section : sections()) names.push_back(section.name);
   const std::string section = key.substr(0, key.find('.'));
@@ -151,29 +153,43 @@ void Deck::read_override(const std::string& text) {
   given_ += fmt::format("# override: {}\n", text);
 }
 
-Deck Deck::load(const std::string& path, std::span<const std::string> overrides) {
-  Reader reader;
-  reader.read_file(path, "");
+Deck Deck::resolve(std::vector<detail::Assignment> assignments, std::string given,
+                   std::span<const std::string> overrides) {
   Deck deck;
-  deck.given_ = std::move(reader.given);
-  for (detail::Assignment& a : reader.assignments) deck.assign(a.key, std::move(a.value), a.where);
+  deck.given_ = std::move(given);
+  for (detail::Assignment& a : assignments) deck.assign(a.key, std::move(a.value), a.where);
   for (const std::string& text : overrides) deck.read_override(text);
   deck.derive();
   check(deck);
   return deck;
 }
 
+Deck Deck::load(const std::string& path, std::span<const std::string> overrides) {
+  Reader reader;
+  reader.read_file(path, "");
+  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+}
+
 Deck Deck::parse(std::string_view text, std::string_view origin,
                  std::span<const std::string> overrides) {
   Reader reader;
   reader.read_text_of(text, std::string(origin), {});
-  Deck deck;
-  deck.given_ = std::move(reader.given);
-  for (detail::Assignment& a : reader.assignments) deck.assign(a.key, std::move(a.value), a.where);
-  for (const std::string& override_text : overrides) deck.read_override(override_text);
-  deck.derive();
-  check(deck);
-  return deck;
+  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+}
+
+Deck Deck::parse_stored(std::string_view text, std::string_view origin,
+                        std::span<const std::string> overrides,
+                        std::vector<std::string>* left_out) {
+  Reader reader;
+  reader.read_text_of(text, std::string(origin), {});
+  std::erase_if(reader.assignments, [&](const detail::Assignment& a) {
+    const Retired* retired = find_retired(a.key);
+    if (retired != nullptr && left_out != nullptr)
+      left_out->push_back(fmt::format("{}: {} is left out: this version has {} instead", a.where,
+                                      a.key, retired->instead));
+    return retired != nullptr;
+  });
+  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
 }
 
 void Deck::derive() {

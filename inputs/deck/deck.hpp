@@ -14,6 +14,10 @@
 
 namespace stowage::inputs {
 
+namespace detail {
+struct Assignment;
+}
+
 /// What a deck promises about its own run: a metric lies in a band.
 ///
 /// Written in the section [expects], where keys are free: `loss_at_100 = [3.9, 4.1]`,
@@ -39,10 +43,17 @@ class Deck {
   /// the number of ranks (see check.hpp).
   static Deck load(const std::string& path, std::span<const std::string> overrides = {});
 
-  /// The same from text, as stored in a result set; `origin` names it in messages, and includes are
-  /// relative to the working directory.
+  /// The same from text; `origin` names it in messages, and includes are relative to the working
+  /// directory.
   static Deck parse(std::string_view text, std::string_view origin,
                     std::span<const std::string> overrides = {});
+
+  /// The same from a resolved deck that an earlier version may have stored in a result set or a
+  /// checkpoint: keys that are retired since are left out of it.
+  /// @param left_out gets a line for each of them, unless it is null
+  static Deck parse_stored(std::string_view text, std::string_view origin,
+                           std::span<const std::string> overrides,
+                           std::vector<std::string>* left_out);
 
   /// The value of a key. T is the key's type: bool, std::int64_t, double, std::string, or a vector
   /// of std::int64_t or std::string. Another T, or an unregistered key, is a mistake of ours.
@@ -93,6 +104,8 @@ class Deck {
     bool is_default = true;
   };
 
+  static Deck resolve(std::vector<detail::Assignment> assignments, std::string given,
+                      std::span<const std::string> overrides);
   void assign(const std::string& key, Value value, const std::string& where);
   void assign_expectation(const std::string& key, Value value, const std::string& where);
   void read_override(const std::string& text);

@@ -13,12 +13,12 @@ namespace stowage::inputs {
 bool Range::contains(double value) const {
   const bool above_low = open_low ? value > low : value >= low;
   const bool below_high = open_high ? value < high : value <= high;
-  return above_low && below_high;  // false for NaN
+  return (above_low && below_high) || (or_zero && value == 0);  // false for NaN
 }
 
 std::string Range::text() const {
   if (low == -kInfinity && high == kInfinity) return {};
-  return fmt::format("{}{}, {}{}", open_low ? '(' : '[', low, high,
+  return fmt::format("{}{}{}, {}{}", or_zero ? "{0} or " : "", open_low ? '(' : '[', low, high,
                      open_high || high == kInfinity ? ')' : ']');
 }
 
@@ -39,6 +39,16 @@ const Parameter* find(std::string_view key) {
   const auto rows = registry();
   const auto row = std::ranges::find(rows, key, &Parameter::key);
   return row == rows.end() ? nullptr : &*row;
+}
+
+const Retired* find_retired(std::string_view key) {
+  static constexpr std::array<Retired, 1> kRetired = {{
+      {"machine.copy_slowdown",
+       "machine.d2h_slowdown_arithmetic, machine.d2h_slowdown_memory, "
+       "machine.h2d_slowdown_arithmetic and machine.h2d_slowdown_memory"},
+  }};
+  const auto* const row = std::ranges::find(kRetired, key, &Retired::key);
+  return row == kRetired.end() ? nullptr : row;
 }
 
 std::string_view nearest_key(std::string_view key) {

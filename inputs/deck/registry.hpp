@@ -19,13 +19,15 @@ struct Range {
   double high = kInfinity;
   bool open_low = false;
   bool open_high = false;
+  bool or_zero = false;  ///< 0 too, which means "not known" where the range begins above it
 
   bool contains(double value) const;
-  std::string text() const;  ///< "[0, 1)"; empty if anything goes
+  std::string text() const;  ///< "[0, 1)", "{0} or [1, inf)"; empty if anything goes
 };
 
 constexpr Range at_least(double low) { return {.low = low}; }
 constexpr Range above(double low) { return {.low = low, .open_low = true}; }
+constexpr Range zero_or_at_least(double low) { return {.low = low, .or_zero = true}; }
 constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
 constexpr Range from_to_below(double low, double high) {
   return {.low = low, .high = high, .open_high = true};
@@ -57,6 +59,15 @@ std::span<const Parameter> registry();
 
 /// The row of a key, or nullptr.
 const Parameter* find(std::string_view key);
+
+/// A key of earlier versions, which the decks inside older results still have.
+struct Retired {
+  std::string_view key;
+  std::string_view instead;  ///< the keys that replace it
+};
+
+/// The retired key of this name, or nullptr.
+const Retired* find_retired(std::string_view key);
 
 /// The registered key that a wrong one most likely means ("train.lr" means "optim.lr").
 std::string_view nearest_key(std::string_view key);
