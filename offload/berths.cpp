@@ -50,6 +50,11 @@ Berths::Berths(const Program& program, const execution::PersistentLayout& layout
   }
 }
 
+bool Berths::any() const {
+  return std::any_of(offsets_.begin(), offsets_.end(),
+                     [](const std::vector<std::size_t>& at) { return !at.empty(); });
+}
+
 /// Gradients that a step writes before it reads them, each up to where the next one begins.
 void Berths::find_rooms(const Program& program, const execution::PersistentLayout& layout) {
   std::vector<int> first(program.tensors().size(), kNever);
@@ -75,7 +80,8 @@ void Berths::find_rooms(const Program& program, const execution::PersistentLayou
       rooms_.push_back({layout.place(bucket.tensors[t]).offset, end, tensor.id, first[id]});
     }
   }
-  // Behind the last gradient something else begins.
+  // The verifier bounds guests by the ends of gradients' places: none may lie in the padding behind
+  // the last gradient, which belongs to no place.
   if (!rooms_.empty())
     rooms_.back().end = layout.place(program.info({rooms_.back().tensor}).name).end();
   for (const Room& room : rooms_)

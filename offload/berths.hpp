@@ -25,6 +25,7 @@ class Berths {
   Berths(const execution::Program& program, const execution::PersistentLayout& layout,
          const std::vector<execution::Tensor>& guests, std::size_t alignment);
 
+  bool any() const;
   bool has(execution::Tensor tensor) const {
     return !offsets_[static_cast<std::size_t>(tensor.id)].empty();
   }

@@ -121,7 +121,8 @@ std::optional<Attempt> attempt_below(const Drafts& drafts, const PlannerOptions&
   }
 }
 
-/// A limit lower by a step, and below the draft that was too much: above, it would be made again.
+/// A limit lower by a step, and below the draft that was too much: above it, the search as a rule
+/// finds that draft again (not always, since a limit also decides what is squeezed).
 std::size_t below(const Attempt& made, std::size_t limit, std::size_t step) {
   return std::max<std::size_t>(std::min(limit - std::min(limit, step), made.peak), 2) - 1;
 }
@@ -172,16 +173,51 @@ void require_budgets(const Plan& plan, const Policy& policy, std::size_t transie
         budget, bytes, bytes - static_cast<std::size_t>(budget));
 }
 
+/// A plan with all its addresses, within the budgets.
+Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
+  Attempt made = fit(drafts, options, budget);
+  place(made.plan, Region::host, options.alignment);
+  require_budgets(made.plan, options.policy, budget);
+  return made;
+}
+
+/// What has a berth does not move, and takes transient room where a rerun reads it too late for the
+/// berth. So budgets that are not met with berths are tried once without.
+Attempt meet_somehow(const Program& program, const execution::PersistentLayout& layout,
+                     const PlannerOptions& options, std::size_t budget) {
+  const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
+  try {
+    return meet(drafts, options, budget);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage || !drafts.berths().any()) throw;
+    PlannerOptions without = options;
+    without.policy.berths = false;
+    const Drafts all_move(program, layout, without.policy, options.rates, options.alignment);
+    try {
+      return meet(all_move, without, budget);
+    } catch (const execution::Error&) {
+    }
+    throw;  // the first: what lies in berths needs the least
+  }
+}
+
+/// Not all that has a berth lies there: see Berths::leave_in_time.
+void say_who_lies_in_berths(const Plan& plan, Choice& choice) {
+  std::vector<char> there(choice.reasons.size(), 0);
+  for (const Place& place : plan.places)
+    if (place.region == Region::persistent) there[static_cast<std::size_t>(place.tensor.id)] = 1;
+  for (std::size_t id = 0; id < there.size(); ++id)
+    if (choice.reasons[id] == Reason::berth && !there[id]) choice.reasons[id] = Reason::not_needed;
+}
+
 }  // namespace
 
 Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
                const PlannerOptions& options, Choice* choice) {
-  const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
   const std::size_t budget = transient_budget(options.policy, layout);
-  Attempt made = fit(drafts, options, budget);
+  Attempt made = meet_somehow(program, layout, options, budget);
   Plan& plan = made.plan;
-  place(plan, Region::host, options.alignment);
-  require_budgets(plan, options.policy, budget);
+  say_who_lies_in_berths(plan, made.choice);
   add_edges(program, plan);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;

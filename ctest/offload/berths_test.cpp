@@ -106,6 +106,72 @@ struct Layers {
   }
 };
 
+/// Layers that each save `a`, and `b` made from it and listed to be computed again. Backward reads
+/// a, writes the gradient that a fits into, and only then needs b: its rerun reads a late.
+struct LateReaders {
+  static constexpr int kLayers = 6;
+  Program program{"late"};
+  PersistentLayout layout;
+
+  LateReaders() {
+    layout.open_bucket("gradient", "dense", Dtype::fp32);
+    for (int i = kLayers; i-- > 0;)
+      layout.add(Layers::gradient("big" + std::to_string(i), kMiB / 2));
+    layout.close();
+    program.begin_section("only");
+    Tensor x = saved("x0", kAlignment);
+    append("embed", {{x, Access::write}});
+    for (int i = 0; i < kLayers; ++i) x = forward(i, x);
+    for (int i = kLayers; i-- > 0;) backward(i);
+    program.finish();
+  }
+
+  Tensor saved(const std::string& name, std::int64_t bytes) {
+    return program.saved(name, Dtype::uint8, {bytes}, std::string(1, name[0]));
+  }
+  Tensor forward(int i, Tensor x) {
+    const auto scope = program.enter("layer", i, 0);
+    const std::string at = std::to_string(i);
+    const Tensor a = saved("a" + at, kMiB);
+    const Tensor b = saved("b" + at, kMiB);
+    const Tensor next = saved("x" + std::to_string(i + 1), kAlignment);
+    append("make_a" + at, {{x, Access::read}, {a, Access::write}});
+    append("make_b" + at, {{a, Access::read}, {b, Access::write}});
+    append("make_x" + at, {{b, Access::read}, {next, Access::write}});
+    return next;
+  }
+  void backward(int i) {
+    const auto scope = program.enter("layer", i, 0, true);
+    const std::string at = std::to_string(i);
+    append("read_a" + at, {{program.find("a" + at), Access::read}});
+    append("store" + at, {{program.find("x" + std::to_string(i + 1)), Access::read},
+                          {program.add(layout.info("big" + at)), Access::write}});
+    append("read_b" + at,
+           {{program.find("b" + at), Access::read}, {program.find("x" + at), Access::read}});
+  }
+  void append(std::string name, std::vector<Use> uses) {
+    Op op;
+    op.name = std::move(name);
+    op.uses = std::move(uses);
+    op.cost.flops = 1e9;
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  }
+
+  Plan plan(bool berths, std::int64_t transient, offload::Choice& choice) const {
+    PlannerOptions options;
+    options.policy.kind = Policy::Kind::automatic;
+    options.policy.berths = berths;
+    options.policy.recompute = {{"b", {"b"}}};
+    options.policy.device_budget_bytes = static_cast<std::int64_t>(layout.bytes()) + transient;
+    return offload::make_plan(program, layout, options, &choice);
+  }
+  /// How many tensors have this reason.
+  static long count(const offload::Choice& choice, offload::Reason reason) {
+    return std::count(choice.reasons.begin(), choice.reasons.end(), reason);
+  }
+};
+
 /// Tensors that are not kept.
 long given_up(const Plan& plan) {
   return std::count_if(plan.decisions.begin(), plan.decisions.end(),
@@ -171,6 +237,31 @@ TEST(berths, are_left_where_a_plan_reads_longer_than_the_program) {
   layers.berths().leave_in_time(plan);
   EXPECT_EQ(at.region, Region::transient);
   EXPECT_EQ(place(layers, plan, "y4").region, Region::persistent);
+}
+
+TEST(berths, are_not_named_as_a_reason_where_nothing_lies) {
+  const LateReaders late;
+  offload::Choice choice;
+  const Plan plan = late.plan(true, 16 * kMiB, choice);
+  EXPECT_EQ(given_up(plan), LateReaders::kLayers);
+  for (const Place& at : plan.places)
+    EXPECT_TRUE(at.region == Region::transient ||
+                is_persistent(late.program.info(at.tensor).lifetime));
+  EXPECT_EQ(late.count(choice, offload::Reason::berth), 0);
+  EXPECT_GE(late.count(choice, offload::Reason::not_needed), LateReaders::kLayers);
+}
+
+TEST(berths, are_given_up_if_a_budget_fits_without_them) {
+  const LateReaders late;
+  for (const bool berths : {false, true}) {
+    offload::Choice choice;
+    const Plan plan = late.plan(berths, 5 * kMiB, choice);
+    EXPECT_GT(given_up(plan), LateReaders::kLayers);
+    EXPECT_LE(plan.bytes[static_cast<int>(Region::transient)], 5U * kMiB);
+    const PlannedProgram planned{&late.program, &plan};
+    EXPECT_EQ(verify({&planned, 1}), std::vector<std::string>{});
+    EXPECT_THROW(late.plan(berths, kMiB / 2, choice), Error);
+  }
 }
 
 TEST(berths, a_gradient_that_comes_too_early_is_caught) {
