@@ -219,6 +219,28 @@ TEST(offload, audit_finds_nothing_undeclared) {
   EXPECT_TRUE(outcome(run) == outcome(plain));
 }
 
+TEST(offload, audit_finds_nothing_undeclared_where_gradients_come_later) {
+  TinyRun plain(options_of(1, {}, {}));
+  layers::TrainerOptions options = options_of(1, {}, {});
+  options.executor.audit = true;
+  options.planner.alignment = 4096;
+  TinyRun roomy(options);
+  const execution::Plan& kept = plan_of(roomy);
+  Policy& policy = options.planner.policy;
+  policy.kind = Policy::Kind::automatic;
+  policy.device_budget_bytes = static_cast<std::int64_t>(kept.bytes[0] + kept.bytes[1] * 3 / 4);
+  TinyRun run(options);
+  const execution::Program& program = run.trainer().plan().training().front()->recorded.program;
+  const execution::Plan& plan = plan_of(run);
+  EXPECT_GT(std::count_if(plan.places.begin(), plan.places.end(),
+                          [&](const execution::Place& place) {
+                            return place.region == execution::Region::persistent &&
+                                   !is_persistent(program.info(place.tensor).lifetime);
+                          }),
+            0);
+  EXPECT_TRUE(outcome(run) == outcome(plain));
+}
+
 /// Names by number of buffers that leave, of a run with a fraction.
 std::map<std::string, int> leaving(TinyRun& run) {
   std::map<std::string, int> result;

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <vector>
 
+#include "execution/error.hpp"
 #include "execution/verifier.hpp"
+#include "offload/draft.hpp"
 #include "offload/planner.hpp"
 #include "oracle.hpp"
 #include "random_program.hpp"
@@ -30,7 +34,8 @@ RandomShape random_shape(std::uint64_t seed) {
           .layers = draw(rng, 1, 4),
           .microbatches = draw(rng, 1, 4),
           .width = draw(rng, 0, 1) == 0 ? 40 : 900,
-          .communicates = draw(rng, 0, 2) > 0};
+          .communicates = draw(rng, 0, 2) > 0,
+          .stores_early = seed % 8 == 0};
 }
 
 offload::PlannerOptions random_options(Rng& rng) {
@@ -54,16 +59,76 @@ offload::PlannerOptions random_options(Rng& rng) {
   return options;
 }
 
-/// Everything is kept, where gradients come later if there is room.
-void keep_at_berths(offload::PlannerOptions& options, const RandomProgram& random) {
+/// What the random programs that may keep tensors where gradients come later made of it.
+struct Berthed {
+  int guests = 0;        ///< places there
+  int with_reruns = 0;   ///< plans that have guests and compute again
+  int with_copies = 0;   ///< plans that have guests and copies
+  int left_in_time = 0;  ///< places of tensors with a berth that a rerun reads too late for it
+};
+
+/// Nothing where a deck is refused.
+std::optional<Plan> try_plan(const RandomProgram& random, const offload::PlannerOptions& options) {
+  try {
+    return offload::make_plan(random.program, random.layout, options);
+  } catch (const execution::Error& error) {
+    EXPECT_EQ(error.exit(), execution::Exit::usage) << error.what();
+    return std::nullopt;
+  }
+}
+
+/// An automatic policy does not offload instead what is listed and cannot be computed again.
+void list_what_can_be_rerun(offload::PlannerOptions options, const RandomProgram& random,
+                            std::vector<offload::ModuleName>& listed) {
+  options.policy.kind = offload::Policy::Kind::manual;
+  std::erase_if(listed, [&](const offload::ModuleName& name) {
+    options.policy.recompute = {name};
+    return !try_plan(random, options);
+  });
+}
+
+/// An automatic plan with berths: half of them, and all that make reruns read late, compute again
+/// what is listed, and half have to do
+/// with less than keeping the rest needs, if that can be.
+Plan plan_with_berths(Rng& rng, offload::PlannerOptions& options, const RandomProgram& random) {
   options.policy.kind = offload::Policy::Kind::automatic;
   options.policy.offload.clear();
-  options.policy.recompute.clear();
-  options.policy.device_budget_bytes = static_cast<std::int64_t>(random.layout.bytes()) + (1 << 24);
+  std::vector<offload::ModuleName>& recompute = options.policy.recompute;
+  if (draw(rng, 0, 1) == 0) recompute.clear();
+  if (random.shape().stores_early)
+    recompute = {{"inner", {"core_attn", "mamba_ssm", "mlp_act", "moe_act"}}};
+  list_what_can_be_rerun(options, random, recompute);
+  const auto persistent = static_cast<std::int64_t>(random.layout.bytes());
+  options.policy.device_budget_bytes = persistent + (1 << 24);
+  Plan roomy = offload::make_plan(random.program, random.layout, options);
+  if (draw(rng, 0, 1) == 0) return roomy;
+  const auto needed = static_cast<std::int64_t>(roomy.bytes[static_cast<int>(Region::transient)]);
+  options.policy.device_budget_bytes = persistent + needed * draw(rng, 70, 95) / 100;
+  return try_plan(random, options).value_or(std::move(roomy));
 }
 
 bool is_guest(const Program& program, const Place& place) {
   return place.region == Region::persistent && !is_persistent(program.info(place.tensor).lifetime);
+}
+
+void count_berths(const RandomProgram& random, const offload::PlannerOptions& options,
+                  const Plan& plan, Berthed& berthed) {
+  int guests = 0;
+  for (const Place& place : plan.places) guests += is_guest(random.program, place);
+  if (guests == 0) return;
+  const auto has = [&](Step::What what) {
+    return std::any_of(plan.steps.begin(), plan.steps.end(),
+                       [&](const Step& step) { return step.what == what; });
+  };
+  berthed.guests += guests;
+  berthed.with_reruns += has(Step::What::rerun);
+  berthed.with_copies += has(Step::What::copy_out);
+  const offload::Drafts drafts(random.program, random.layout, options.policy, options.rates,
+                               options.alignment);
+  for (const Place& place : plan.places)
+    berthed.left_in_time +=
+        place.region == Region::transient && drafts.berths().has(place.tensor) &&
+        plan.decisions[static_cast<std::size_t>(place.tensor.id)] == Decision::keep;
 }
 
 /// Breaks a plan, or not: that is for the judges to say.
@@ -164,14 +229,16 @@ bool is_rule(const std::string& fault) {
 }
 
 TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
-  int sound = 0, broken = 0, harmless = 0, guests = 0;
+  int sound = 0, broken = 0, harmless = 0;
+  Berthed berthed;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const RandomProgram random(random_shape(seed));
     Rng rng(seed * 977);
     offload::PlannerOptions options = random_options(rng);
-    if (seed % 4 == 0) keep_at_berths(options, random);
-    const Plan plan = offload::make_plan(random.program, random.layout, options);
-    for (const Place& place : plan.places) guests += is_guest(random.program, place);
+    const bool berths = seed % 4 == 0;
+    const Plan plan = berths ? plan_with_berths(rng, options, random)
+                             : offload::make_plan(random.program, random.layout, options);
+    if (berths) count_berths(random, options, plan, berthed);
     const auto judge = [&](const Plan& judged) {
       const PlannedProgram planned{&random.program, &judged};
       return verify({&planned, 1});
@@ -196,7 +263,10 @@ TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) 
   EXPECT_EQ(sound, 200);
   EXPECT_GT(broken, 600);
   EXPECT_GT(harmless, 200);
-  EXPECT_GT(guests, 50);
+  EXPECT_GT(berthed.guests, 50);
+  EXPECT_GT(berthed.with_reruns, 5);
+  EXPECT_GT(berthed.with_copies, 5);
+  EXPECT_GT(berthed.left_in_time, 0);
 }
 
 }  // namespace

@@ -181,8 +181,10 @@ Tensor RandomProgram::backward(const Layer& layer, const std::string& at, int sl
   Rng rng(layer.seed + 1);
   const auto layer_scope = program.enter("layer", static_cast<int>(at.back() - '0'), slot, true);
   const auto scope = program.enter(layer.kind, -1, slot, true);
+  const Use stored{layer.gradient, slot == 0 ? Access::write : Access::update};
   Tensor d = dy;
-  for (std::size_t j = kept.saved.size(); j-- > 0;) {
+  for (std::size_t i = 0; i < kept.saved.size(); ++i) {
+    const std::size_t j = shape_.stores_early ? i : kept.saved.size() - 1 - i;
     const Tensor next = tensor("d" + at + "." + std::to_string(j), Lifetime::scratch, "", rng);
     append("back" + at + "." + std::to_string(j), Lane::compute,
            {{d, Access::read},
@@ -191,14 +193,13 @@ Tensor RandomProgram::backward(const Layer& layer, const std::string& at, int sl
             {next, Access::write}},
            layer.seed + 40 + j);
     d = next;
+    if (shape_.stores_early && i == 0)
+      append("store" + at, Lane::compute, {{d, Access::read}, stored}, layer.seed + 59);
   }
   const Tensor dx = tensor("dx" + at, Lifetime::scratch, "", rng);
-  append("back" + at, Lane::compute,
-         {{d, Access::read},
-          {kept.in, Access::read},
-          {dx, Access::write},
-          {layer.gradient, slot == 0 ? Access::write : Access::update}},
-         layer.seed + 60);
+  std::vector<Use> uses{{d, Access::read}, {kept.in, Access::read}, {dx, Access::write}};
+  if (!shape_.stores_early) uses.push_back(stored);
+  append("back" + at, Lane::compute, std::move(uses), layer.seed + 60);
   return dx;
 }
 

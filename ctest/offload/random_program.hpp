@@ -19,6 +19,9 @@ struct RandomShape {
   int microbatches = 1;
   std::int64_t width = 300;  ///< elements of a buffer, at most
   bool communicates = true;
+  /// Backward reads what a layer saves in forward's order and stores the gradient after the first:
+  /// reruns read later than the program does.
+  bool stores_early = false;
 };
 
 /// A training step that means nothing but has all that one has: layers of four kinds with scopes,
@@ -33,6 +36,8 @@ class RandomProgram {
   Program program{"random"};
   PersistentLayout layout;
   Tensor input, output;
+
+  const RandomShape& shape() const { return shape_; }
 
   /// Kernels or copies that a step enqueues: as many nodes of a graph.
   std::size_t launches(const Step& step) const;
