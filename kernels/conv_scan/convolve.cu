@@ -41,7 +41,6 @@ constexpr int kThreads = 512;
 constexpr int kGroup = 8;       ///< rows in flight of a lane
 constexpr int kStripRows = 32;  ///< of a lane, of a chunk
 constexpr int kHaloBytes = kHalo * 128;
-constexpr float kForgotten = 0x1p-40F;  ///< a state times this is lost beside any later share
 
 struct Barriers {
   Mbarrier full[kStages], done[kStages], empty[kStages];

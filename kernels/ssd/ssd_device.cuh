@@ -262,8 +262,8 @@ __device__ __forceinline__ void store_matrix(float* matrix, const float (&s)[kSt
   }
 }
 
-/// The same in fragment order: thread by thread, 16 bytes each, for results that only the same
-/// fragment reads again.
+/// Adds factor * a matrix in fragment order: the accumulators' groups of four, of all threads of a
+/// warpgroup in turn; for results that only the scan's kernels read.
 template <int kState>
 __device__ __forceinline__ void add_fragment(float (&s)[kState / 2], const float* fragment,
                                              float factor, const Place& at) {
@@ -277,6 +277,7 @@ __device__ __forceinline__ void add_fragment(float (&s)[kState / 2], const float
   }
 }
 
+/// The accumulator itself from fragment order.
 template <int kState>
 __device__ __forceinline__ void load_fragment(float (&s)[kState / 2], const float* fragment,
                                               const Place& at) {

@@ -17,7 +17,12 @@ inline constexpr int kWarpRows = 16;    ///< rows of a result that a warp sends 
 
 inline constexpr int kMultiprocessors = 132;  ///< H100, H200; fixed, as the bits depend on it
 
-/// Per chunk and head, made by the prepare kernel: six rows of 64 floats, by token of the chunk.
+/// A state times this is lost beside any later token's share.
+inline constexpr int kForgottenDigits = 40;
+inline constexpr float kForgotten = 1.0F / static_cast<float>(1LL << kForgottenDigits);
+
+/// Per chunk and head, made by the prepare kernel: six rows of 64 floats, by token of the chunk, of
+/// which the forward makes and reads the first four.
 /// With a the inclusive sum of dt A log2(e) within the chunk, and 2^-inf = 0:
 enum Row : int {
   kRowShift = 0,   ///< a - log2(dt)
@@ -29,7 +34,6 @@ enum Row : int {
   kRows = 6
 };
 inline constexpr int kRecordFloats = kRows * kChunk;
-/// The first rows are all that the forward reads, and makes.
 inline constexpr int kForwardRecordFloats = 4 * kChunk;
 
 /// Per chunk and unit: the powers of two that the images of S and G are to be multiplied with; 16

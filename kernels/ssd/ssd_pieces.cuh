@@ -6,9 +6,6 @@
 /// states (ssd_states.cu) ask.
 namespace stowage::kernels::ssd {
 
-/// A state times 2^-32 is lost beside any later token's share: fp32 keeps 24 digits.
-inline constexpr float kForgotten = 32;
-
 /// The units of a block; beyond the group's last one, that one again.
 struct Units {
   int first, last;
@@ -21,7 +18,7 @@ struct Range {
   bool cut;  ///< the decay over the piece is zero
 };
 
-/// Chunks next to the far edge beyond which all units' states have decayed by 2^-kForgotten, at
+/// Chunks next to the far edge beyond which all units' states have decayed by kForgotten, at
 /// most `count`; one warp calls it.
 template <int kUnits>
 __device__ int remembered(const StatesParameters& p, const Units& units, int edge, int count,
@@ -46,7 +43,7 @@ __device__ int remembered(const StatesParameters& p, const Units& units, int edg
       const float before = __shfl_up_sync(0xFFFFFFFFU, log, step);
       if (lane >= step) log += before;
     }
-    const unsigned forgotten = __ballot_sync(0xFFFFFFFFU, decay + log < -kForgotten);
+    const unsigned forgotten = __ballot_sync(0xFFFFFFFFU, decay + log < -kForgottenDigits);
     if (forgotten != 0) return min(base + __ffs(static_cast<int>(forgotten)), count);
     decay += __shfl_sync(0xFFFFFFFFU, log, 31);
   }

@@ -5,7 +5,8 @@
 // and the factors that the other kernels take from it (Row in ssd_launch.hpp), all <= dt or <= 1:
 // exponents are never positive. Documents: the spans of a chunk come from one ballot over seq_idx.
 // One block a chunk and 16 heads, a warp two of them, two tokens a lane; sums in a fixed order.
-// Reads 2 H + 4 bytes a token, writes 24 H: small beside X, and read back from L2.
+// Reads 2 H + 4 bytes a token, writes 24 H, in the forward 16 H: small beside X, and read back from
+// L2.
 
 #include <cuda_bf16.h>
 

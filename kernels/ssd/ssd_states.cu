@@ -8,7 +8,7 @@
 // sum of two bf16, so that no digit of it is lost; U is B as it lies.
 // Two uses: `launch_segment_states` gives the local states of every segment's pieces at their far
 // edges, so that segments of one sequence can run at the same time; a piece starts at the last
-// document boundary, or where what came before has decayed by 2^-32 at the segment's edge, and does
+// document boundary, or where what came before has decayed by 2^-40 at the segment's edge, and does
 // nothing where that lies behind it.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
 // scaled by a power of two: their rounding is what the gradients of decays feel most.
