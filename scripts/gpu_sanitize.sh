@@ -77,7 +77,10 @@ options() {
 filter() {
   case $1 in
     attention) echo '*.short_batches:*.free_strides:*.equal_lengths:*.room_for*:*.no_room*' ;;
-    ssd) echo '*.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*' ;;
+    ssd)
+      echo '*.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*:'\
+'*.pieces_of*:*.more_pieces*'
+      ;;
     conv_scan) echo 'conv_scan_gpu.fused*:*.two_segments:*.other*' ;;
     grouped_*) echo '-*.many_*:*.same_bits*' ;;
     *_queue) echo '-*replays*' ;;
