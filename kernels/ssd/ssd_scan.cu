@@ -11,7 +11,7 @@
 // A block: four units of a group and four warpgroups. Two hold the states of two units each, 128
 // registers a thread, and leave bf16 copies; two make the outputs of two units each from CB and the
 // copies. So the recurrence and the quadratic form of different chunks overlap, with four warps a
-// scheduler. One thread issues the bulk loads of a two-stage ring. Chunk 64 because the
+// scheduler. Two threads issue the bulk loads of a two-stage ring. Chunk 64 because the
 // recurrence needs fewer flops than a longer quadratic form (57 k against 82 k a token and unit at
 // 128) and CB fits in registers. Segments of a sequence run at the same time, from the states that
 // ssd_enter.cu left.
@@ -22,10 +22,10 @@
 // Limits: two chains of about equal length, most of whose time is latency (waits for products,
 // stages and each other): CB, exponentials, products and store, 96 registers a thread; and the
 // update of two states, 160. Two stages are all that fits, and loads are waited for; to bring a
-// chunk to L2 one ahead of its load was slower. The loading thread is part of its warpgroup's
+// chunk to L2 one ahead of its load was slower. A loading thread is part of its warpgroup's
 // chain: with a copy and a division a unit it took a fifth of its warp's time (sampled), hence one
-// copy for all; loads shared out to both output warpgroups won nothing more, nor did Y written
-// before the next CB.
+// copy of all units' factors, and a thread in each warpgroup. Y written before the next CB was
+// slower.
 // Next: the next 16 tokens scaled too while a product runs (1 % faster; one register short: it
 // spills one, or the products are serialized); CB made once a block and shared in fp32.
 
@@ -63,9 +63,10 @@ struct Layout {
   static constexpr int kBarrierOffset =
       kSpanOffset + kStages * kChunk * static_cast<int>(sizeof(Span));
   static constexpr int kBytes = kBarrierOffset + static_cast<int>(sizeof(Barriers));
-  static constexpr int kLoadBytes = kStageTiles * kTileBytes +
-                                    kUnits * kFactorFloats * static_cast<int>(sizeof(float)) +
-                                    kChunk * static_cast<int>(sizeof(Span));
+  static constexpr int kSharedBytes =  ///< of a stage, B, C and spans
+      2 * kStateTiles * kTileBytes + kChunk * static_cast<int>(sizeof(Span));
+  static constexpr int kUnitBytes =  ///< X and factors
+      kUnits * (kTileBytes + kFactorFloats * static_cast<int>(sizeof(float)));
 };
 
 struct Block {
@@ -89,24 +90,32 @@ __device__ __forceinline__ int token_of(const Block& block, int i) {
   return (block.first_chunk + i) * kChunk;
 }
 
-/// Loads chunk i of the block into its stage once the stage is empty. One thread.
+/// Loads one half of chunk i of the block into its stage once the stage is empty: half 0 is B, C
+/// and the spans, half 1 X and the factors. One thread of each output warpgroup, as what a thread
+/// issues delays its warpgroup.
 template <int kState>
-__device__ void load_chunk(const ScanParameters& p, const Block& block, int i, std::byte* shared) {
+__device__ void load_chunk(const ScanParameters& p, const Block& block, int half, int i,
+                           std::byte* shared) {
   using L = Layout<kState>;
   if (i >= block.chunks) return;
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   const int stage = i % kStages;
   if (i >= kStages) mbarrier_wait(&barriers->empty[stage], (i / kStages - 1) % 2);
   Mbarrier* barrier = &barriers->full[stage];
-  mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
   const std::int64_t chunk = block.first_chunk + i;
   const int token = static_cast<int>(chunk) * kChunk;
   std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
-  std::byte* c = tiles + kUnits * kTileBytes;
-  std::byte* b = c + L::kStateTiles * kTileBytes;
-  const int column = block.group * kState;
-  load_tiles(c, &p.bc, barrier, p.sizes.c_column + column, token);
-  load_tiles(b, &p.bc, barrier, p.sizes.b_column + column, token);
+  if (half == 0) {
+    mbarrier_arrive_expect_tx(barrier, L::kSharedBytes);
+    std::byte* c = tiles + kUnits * kTileBytes;
+    const int column = block.group * kState;
+    load_tiles(c, &p.bc, barrier, p.sizes.c_column + column, token);
+    load_tiles(c + L::kStateTiles * kTileBytes, &p.bc, barrier, p.sizes.b_column + column, token);
+    bulk_load(shared + L::kSpanOffset + stage * kChunk * sizeof(Span), p.spans + chunk * kChunk,
+              kChunk * sizeof(Span), barrier);
+    return;
+  }
+  mbarrier_arrive_expect_tx(barrier, L::kUnitBytes);
   load_tiles(tiles, &p.x, barrier, block.unit(p.sizes, 0) * kPart, token, CachePolicy::evict_first);
   auto* factors =
       reinterpret_cast<float*>(shared + L::kFactorOffset) + stage * kUnits * kFactorFloats;
@@ -114,16 +123,14 @@ __device__ void load_chunk(const ScanParameters& p, const Block& block, int i, s
   if (p.sizes.parts == 1 && block.valid(p.sizes, kUnits - 1)) {  // neighbouring heads
     bulk_load(factors, records + block.unit(p.sizes, 0) * kFactorFloats,
               kUnits * kFactorFloats * sizeof(float), barrier);
-  } else {
-#pragma unroll 1
-    for (int v = 0; v < kUnits; ++v) {
-      bulk_load(factors + v * kFactorFloats,
-                records + block.unit(p.sizes, v) / p.sizes.parts * kFactorFloats,
-                kFactorFloats * sizeof(float), barrier);
-    }
+    return;
   }
-  bulk_load(shared + L::kSpanOffset + stage * kChunk * sizeof(Span), p.spans + chunk * kChunk,
-            kChunk * sizeof(Span), barrier);
+#pragma unroll 1
+  for (int v = 0; v < kUnits; ++v) {
+    bulk_load(factors + v * kFactorFloats,
+              records + block.unit(p.sizes, v) / p.sizes.parts * kFactorFloats,
+              kFactorFloats * sizeof(float), barrier);
+  }
 }
 
 /// Bit i: accumulator position i lies on or below the diagonal.
@@ -351,7 +358,7 @@ __device__ __forceinline__ void write_total_decay(const ScanParameters& p, const
   p.total_decay[head] = decay;
 }
 
-/// Warpgroups 2 and 3: the outputs of two units; their first thread issues the loads. CB is made
+/// Warpgroups 2 and 3: the outputs of two units; their first threads issue the loads. CB is made
 /// anew for each unit, one ahead, while the unit before it is written: that costs fewer registers
 /// than to keep it.
 template <int kState>
@@ -359,14 +366,15 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
   using L = Layout<kState>;
   const Place at;
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
-  const bool loader = threadIdx.x == kPairs * 128;
+  const int half = at.group - kPairs;
+  const bool loader = at.thread == 0;
   const int v = (at.group - kPairs) * kPairUnits;
   std::byte* staging = shared + L::kStagingOffset + (2 * v + at.warp) * kStagingBytes;
   const std::uint32_t causal = causal_bits(at);
   if (loader) {
     prefetch_tensor_map(&p.x);
     prefetch_tensor_map(&p.bc);
-    load_chunk<kState>(p, block, 0, shared);
+    load_chunk<kState>(p, block, half, 0, shared);
   }
   const bool last = block.segment == p.sizes.segments - 1;
   if (last && p.total_decay != nullptr && at.thread < kPairUnits) {
@@ -390,7 +398,7 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
     std::uint32_t m[16];
     mbarrier_wait(&barriers->copied[u], i % 2);
     issue_product<kState>(y, c, shared + L::kStateOffset + u * L::kStateTiles * kTileBytes);
-    if (loader && step % kPairUnits == 0) load_chunk<kState>(p, block, i + 1, shared);
+    if (loader && step % kPairUnits == 0) load_chunk<kState>(p, block, half, i + 1, shared);
     __syncwarp();
     std::uint32_t bits = causal;
     if (spans[kChunk - 1].start != 0) {
@@ -423,7 +431,7 @@ __global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ Scan
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(&barriers->full[i], 1);
+      mbarrier_init(&barriers->full[i], kPairs);
       mbarrier_init(&barriers->empty[i], kThreads);
     }
     for (int u = 0; u < kUnits; ++u) {
