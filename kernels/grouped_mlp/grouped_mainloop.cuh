@@ -109,29 +109,25 @@ class Turns {
   std::uint32_t parity_;
 };
 
-/// Issues the products of 16 of a stage's contraction; not waited for.
-template <class O>
-__device__ __forceinline__ void issue_slice(Sums<O>& sums, const unsigned char* a,
-                                            const unsigned char* b, int slice, int accumulate) {
+/// Issues the products of one stage, or of the first 16 `kSlices` of its contraction; not waited
+/// for.
+template <class O, int kSlices = kDepth / 16>
+__device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
+                                      int accumulate) {
   const std::uint64_t b_at =
       O::kTransB ? mn_major<Swizzle::b128>(b, O::kPanelBytes) : k_major<Swizzle::b128>(b);
 #pragma unroll
-  for (int block = 0; block < O::kBlocks; ++block) {
-    const unsigned char* rows = a + block * 64 * 128;  // in both layouts
-    const std::uint64_t a_at =
-        O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
-    Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
-        sums[block], advance(a_at, slice * (O::kTransA ? 16 * 128 : 32)),
-        advance(b_at, slice * (O::kTransB ? 16 * 128 : 32)), accumulate);
-  }
-}
-
-/// Issues the products of one stage; not waited for.
-template <class O>
-__device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
-                                      int accumulate) {
+  for (int k = 0; k < kSlices; ++k) {
 #pragma unroll
-  for (int k = 0; k < kDepth / 16; ++k) issue_slice<O>(sums, a, b, k, k > 0 ? 1 : accumulate);
+    for (int block = 0; block < O::kBlocks; ++block) {
+      const unsigned char* rows = a + block * 64 * 128;  // in both layouts
+      const std::uint64_t a_at =
+          O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
+      Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
+          sums[block], advance(a_at, k * (O::kTransA ? 16 * 128 : 32)),
+          advance(b_at, k * (O::kTransB ? 16 * 128 : 32)), k > 0 ? 1 : accumulate);
+    }
+  }
 }
 
 template <class O>
@@ -175,16 +171,19 @@ __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int s
 }
 
 /// The last stage of a turn, which the caller has waited for; added to the sums if `accumulate`. Of
-/// its contraction the first 16 `slices`, at least one.
+/// its contraction the first 16 `slices`, at least one; for operands that lie along the output.
 template <class O>
 __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns, int accumulate,
                                                int slices, Sums<O>& sums) {
+  static_assert(O::kTransA && O::kTransB);
+  constexpr int kSliceBytes = 16 * 128;
   const int stage = turns.at.stage;
   pin_sums<O>(sums);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     wgmma_fence();
-    issue_slice<O>(sums, shared.a[stage], shared.b[stage], slice, slice > 0 ? 1 : accumulate);
+    issue<O, 1>(sums, shared.a[stage] + slice * kSliceBytes, shared.b[stage] + slice * kSliceBytes,
+                slice > 0 ? 1 : accumulate);
   }
   wgmma_commit_group();
   turns.pass();

@@ -13,8 +13,8 @@
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
 // is stored; with 384 or 512 rows an expert adding reaches 84 to 89 % of what its bytes allow. With
 // rows as 1 / (e + 1) the short tiles bind beside the long ones.
-// Next: fewer bytes from L2, by dy's panel of an expert kept in shared memory over the tiles beside
-// each other.
+// Next: blocks that stay together (README.md: operands are read from memory more than once in a
+// layer), then dy's panel of an expert kept in shared memory over the tiles beside each other.
 
 #include <algorithm>
 
