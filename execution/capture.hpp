@@ -25,9 +25,9 @@ class CaptureEvents {
   /// one follows a record of `event`, for which nobody waits, and not the copy itself.
   ///
   /// A kernel that waits for a copy would otherwise be the first node behind it, since the next
-  /// copy is captured later. CUDA 13.0 then puts that kernel, and all kernels behind it, on the
-  /// copy's own internal stream; their second channel waits there while the step begins, and copies
-  /// to the host run at 51 instead of 55 GB/s (one H200).
+  /// copy is captured later. Traces of CUDA 13.0 showed that kernel, and all kernels behind it, on
+  /// the copy's own channel then, and copies to the host at 51 instead of 55 GB/s, which a plan
+  /// that fills the link paid with 1 % of its step (one H200). Why they slow down is not known.
   void hold(int step, Queue& queue, Event& event) const;
 
  private:
