@@ -49,7 +49,7 @@ enum class Reason : unsigned char {
   free,            ///< automatic: its copies cost nothing
   berth,           ///< automatic: kept, in memory of gradients that are written later
   budget,          ///< automatic: needed to fit the budget
-  not_needed,      ///< automatic: kept, since all fits without
+  not_needed,      ///< automatic: kept, since all fits without moving it
   host_budget      ///< automatic: kept, since the host has no room for it
 };
 

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "drivers/common/options.hpp"
@@ -231,13 +233,20 @@ void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& exe
   executor.remove(timer);
 }
 
-/// A search takes seconds on one core, and no plan knows of another.
+/// A search takes seconds on one core, and no plan knows of another: each core takes the next.
 std::vector<OffloadOutcome> BenchOffload::prepare_all() const {
-  std::vector<std::future<OffloadOutcome>> planned;
-  for (const OffloadCase& one : cases())
-    planned.push_back(std::async(std::launch::async, [this, one] { return prepare(one); }));
-  std::vector<OffloadOutcome> outcomes;
-  for (std::future<OffloadOutcome>& plan : planned) outcomes.push_back(plan.get());
+  const std::vector<OffloadCase> all = cases();
+  std::vector<OffloadOutcome> outcomes(all.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < all.size(); i = next++) outcomes[i] = prepare(all[i]);
+  };
+  std::vector<std::future<void>> others;
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  for (std::size_t i = 1; i < std::min(cores, all.size()); ++i)
+    others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
   return outcomes;
 }
 

@@ -109,8 +109,8 @@ class Turns {
   std::uint32_t parity_;
 };
 
-/// Issues the products of one stage, or of the first 16 `kSlices` of its contraction; not waited
-/// for.
+/// Issues the products of one stage, or of the first `kSlices` times 16 of its contraction; not
+/// waited for.
 template <class O, int kSlices = kDepth / 16>
 __device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
                                       int accumulate) {
@@ -171,7 +171,8 @@ __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int s
 }
 
 /// The last stage of a turn, which the caller has waited for; added to the sums if `accumulate`. Of
-/// its contraction the first 16 `slices`, at least one; for operands that lie along the output.
+/// its contraction the first `slices` times 16, at least one; for operands that lie along the
+/// output.
 template <class O>
 __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns, int accumulate,
                                                int slices, Sums<O>& sums) {
