@@ -40,7 +40,7 @@ class Search {
       if (can_move(item))
         by_forward_.push_back(item.tensor.id);
       else if (start_.decisions[id] == Decision::keep)
-        start_.reasons[id] = drafts.berths().has(item.tensor) ? Reason::berth : Reason::small;
+        start_.reasons[id] = drafts.berths().has(item.tensor) ? Reason::not_needed : Reason::small;
     }
     order_reruns();
   }

@@ -5,8 +5,15 @@
 
 #include "execution/persistent.hpp"
 #include "execution/plan.hpp"
+#include "execution/program.hpp"
 
 namespace stowage::offload {
+
+/// Whether a place is a saved tensor's in the memory of gradients.
+inline bool at_berth(const execution::Program& program, const execution::Place& place) {
+  return place.region == execution::Region::persistent &&
+         !is_persistent(program.info(place.tensor).lifetime);
+}
 
 /// Where kept tensors may lie for nothing: in the memory of gradients that are first written when
 /// backward has used the tensor for the last time.

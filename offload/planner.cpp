@@ -7,6 +7,7 @@
 
 #include "execution/error.hpp"
 #include "offload/automatic.hpp"
+#include "offload/berths.hpp"
 #include "offload/draft.hpp"
 #include "offload/edges.hpp"
 #include "offload/hidden.hpp"
@@ -202,12 +203,10 @@ Attempt meet_somehow(const Program& program, const execution::PersistentLayout& 
 }
 
 /// Not all that has a berth lies there: see Berths::leave_in_time.
-void say_who_lies_in_berths(const Plan& plan, Choice& choice) {
-  std::vector<char> there(choice.reasons.size(), 0);
+void say_who_lies_in_berths(const Program& program, const Plan& plan, Choice& choice) {
   for (const Place& place : plan.places)
-    if (place.region == Region::persistent) there[static_cast<std::size_t>(place.tensor.id)] = 1;
-  for (std::size_t id = 0; id < there.size(); ++id)
-    if (choice.reasons[id] == Reason::berth && !there[id]) choice.reasons[id] = Reason::not_needed;
+    if (at_berth(program, place))
+      choice.reasons[static_cast<std::size_t>(place.tensor.id)] = Reason::berth;
 }
 
 }  // namespace
@@ -217,7 +216,7 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
   const std::size_t budget = transient_budget(options.policy, layout);
   Attempt made = meet_somehow(program, layout, options, budget);
   Plan& plan = made.plan;
-  say_who_lies_in_berths(plan, made.choice);
+  say_who_lies_in_berths(program, plan, made.choice);
   add_edges(program, plan);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;

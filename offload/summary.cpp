@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "offload/berths.hpp"
 #include "offload/cargo.hpp"
 
 namespace stowage::offload {
@@ -13,11 +14,6 @@ using execution::Program;
 using execution::Step;
 
 namespace {
-
-bool at_berth(const Program& program, const execution::Place& place) {
-  return place.region == execution::Region::persistent &&
-         !is_persistent(program.info(place.tensor).lifetime);
-}
 
 bool is_copy(const Step& step) {
   return step.what == Step::What::copy_out || step.what == Step::What::copy_in;

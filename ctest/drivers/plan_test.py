@@ -6,7 +6,11 @@ Usage: plan_test.py CASE --plan PROGRAM --source FOLDER.
 import argparse
 import os
 import re
+import shutil
 import subprocess
+import tempfile
+
+import h5py
 
 CASES = {}
 
@@ -162,15 +166,26 @@ def a_slowdown_of_one_is_believed(r):
 
 @case
 def results_of_earlier_versions_are_read(r):
-    path = os.path.join(r.source, "results", "published", "h200", "offload_hybrid_dense_1b.h5")
-    config = r.start("--from", path, "--print-config")
-    if "machine.copy_slowdown" in config.stderr:  # until the set is recorded anew
+    published = os.path.join(r.source, "results", "published", "h200")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "earlier.h5")
+        shutil.copy(os.path.join(published, "offload_hybrid_dense_1b.h5"), path)
+        with h5py.File(path, "r+") as file:
+            name = "config/deck_resolved"
+            deck = file[name][()]
+            assert b"[machine]\n" in deck and b"copy_slowdown" not in deck, deck
+            del file[name]
+            earlier = deck.replace(b"[machine]\n", b"[machine]\ncopy_slowdown = 1.02\n")
+            file.create_dataset(name, data=earlier,
+                                dtype=h5py.string_dtype("utf-8", len(earlier)))
+        config = r.start("--from", path, "--print-config")
         lines = config.stderr.splitlines()
-        assert len(lines) == 1 and "machine.d2h_slowdown_memory" in lines[0], config.stderr
-    assert "copy_slowdown" not in config.stdout, config.stdout
-    assert "steps, proven" in r.start("--from", path).stdout
-    said = r.start("--from", path, "machine.copy_slowdown=1.5", expect=2).stderr
-    assert "machine.h2d_slowdown_arithmetic" in said, said
+        assert len(lines) == 1 and "machine.copy_slowdown" in lines[0], config.stderr
+        assert "machine.d2h_slowdown_memory" in lines[0], config.stderr
+        assert "copy_slowdown" not in config.stdout, config.stdout
+        assert "steps, proven" in r.start("--from", path).stdout
+        said = r.start("--from", path, "machine.copy_slowdown=1.5", expect=2).stderr
+        assert "machine.h2d_slowdown_arithmetic" in said, said
 
 
 @case

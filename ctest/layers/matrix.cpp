@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+
+#include "offload/berths.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -38,8 +41,7 @@ bool is_automatic(const Cell& cell) { return cell.offload == "auto" || cell.offl
 /// Buffers that lie where gradients come later.
 long guests(const Program& program, const Plan& plan) {
   return std::count_if(plan.places.begin(), plan.places.end(), [&](const execution::Place& place) {
-    return place.region == execution::Region::persistent &&
-           !is_persistent(program.info(place.tensor).lifetime);
+    return offload::at_berth(program, place);
   });
 }
 

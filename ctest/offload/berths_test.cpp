@@ -19,6 +19,15 @@ using offload::Policy;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
+Op make_op(std::string name, std::vector<Use> uses) {
+  Op op;
+  op.name = std::move(name);
+  op.uses = std::move(uses);
+  op.cost.flops = 1e9;
+  op.launch = [](Queue&, std::span<const View>) {};
+  return op;
+}
+
 /// Layers that each save 1 MiB and have a gradient of 2 MiB and one of 64 bytes, with padding.
 struct Layers {
   Program program{"layers"};
@@ -84,12 +93,7 @@ struct Layers {
     append("late", {{tiny, Access::read}, {program.find("big0"), Access::read}});
   }
   void append(std::string name, std::vector<Use> uses) {
-    Op op;
-    op.name = std::move(name);
-    op.uses = std::move(uses);
-    op.cost.flops = 1e9;
-    op.launch = [](Queue&, std::span<const View>) {};
-    program.append(std::move(op));
+    program.append(make_op(std::move(name), std::move(uses)));
   }
 
   offload::Berths berths() const { return {program, layout, saved, kAlignment}; }
@@ -150,12 +154,7 @@ struct LateReaders {
            {{program.find("b" + at), Access::read}, {program.find("x" + at), Access::read}});
   }
   void append(std::string name, std::vector<Use> uses) {
-    Op op;
-    op.name = std::move(name);
-    op.uses = std::move(uses);
-    op.cost.flops = 1e9;
-    op.launch = [](Queue&, std::span<const View>) {};
-    program.append(std::move(op));
+    program.append(make_op(std::move(name), std::move(uses)));
   }
 
   Plan plan(bool berths, std::int64_t transient, offload::Choice& choice) const {

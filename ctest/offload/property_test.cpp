@@ -9,6 +9,7 @@
 
 #include "execution/error.hpp"
 #include "execution/verifier.hpp"
+#include "offload/berths.hpp"
 #include "offload/draft.hpp"
 #include "offload/planner.hpp"
 #include "oracle.hpp"
@@ -88,8 +89,7 @@ void list_what_can_be_rerun(offload::PlannerOptions options, const RandomProgram
 }
 
 /// An automatic plan with berths: half of them, and all that make reruns read late, compute again
-/// what is listed, and half have to do
-/// with less than keeping the rest needs, if that can be.
+/// what is listed, and half have to do with less than keeping the rest needs, if that can be.
 Plan plan_with_berths(Rng& rng, offload::PlannerOptions& options, const RandomProgram& random) {
   options.policy.kind = offload::Policy::Kind::automatic;
   options.policy.offload.clear();
@@ -107,14 +107,10 @@ Plan plan_with_berths(Rng& rng, offload::PlannerOptions& options, const RandomPr
   return try_plan(random, options).value_or(std::move(roomy));
 }
 
-bool is_guest(const Program& program, const Place& place) {
-  return place.region == Region::persistent && !is_persistent(program.info(place.tensor).lifetime);
-}
-
 void count_berths(const RandomProgram& random, const offload::PlannerOptions& options,
                   const Plan& plan, Berthed& berthed) {
   int guests = 0;
-  for (const Place& place : plan.places) guests += is_guest(random.program, place);
+  for (const Place& place : plan.places) guests += offload::at_berth(random.program, place);
   if (guests == 0) return;
   const auto has = [&](Step::What what) {
     return std::any_of(plan.steps.begin(), plan.steps.end(),
@@ -179,7 +175,7 @@ class Mutator {
   }
   std::string move_place() {
     Place& place = any(rng_, plan_.places);
-    if (place.region == Region::persistent && !is_guest(program_, place)) return "nothing";
+    if (place.region == Region::persistent && !offload::at_berth(program_, place)) return "nothing";
     const std::size_t room = plan_.bytes[static_cast<int>(place.region)] - align_up(place.bytes);
     place.offset =
         static_cast<std::size_t>(draw(rng_, 0, static_cast<int>(room / kAlignment))) * kAlignment;

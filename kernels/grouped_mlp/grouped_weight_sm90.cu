@@ -11,7 +11,7 @@
 // No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting dw first, storing from
 // registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows.
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
-// is stored; with 384 or 512 rows an expert adding reaches 84 to 89 % of what its bytes allow. With
+// is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow. With
 // rows as 1 / (e + 1) the short tiles bind beside the long ones.
 // Next: blocks that stay together (README.md: operands are read from memory more than once in a
 // layer), then dy's panel of an expert kept in shared memory over the tiles beside each other.
