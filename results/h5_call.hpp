@@ -30,8 +30,9 @@ void quiet();
 hid_t file_type(execution::Dtype dtype);
 hid_t memory_type(execution::Dtype dtype);
 
-/// A fixed-length UTF-8 string type of at least one byte.
-Handle text_type(std::size_t bytes);
+/// A fixed-length string type of at least one byte. Ours are UTF-8; what another program stored is
+/// read as the set that it names, for HDF5 converts neither ASCII to UTF-8 nor back.
+Handle text_type(std::size_t bytes, H5T_cset_t characters = H5T_CSET_UTF8);
 
 /// A simple dataspace (scalar for an empty shape).
 Handle space_of(const Shape& shape, bool extensible = false);

@@ -36,11 +36,11 @@ void throw_hdf5(std::string_view call, long long code, std::source_location at) 
 
 void quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
-Handle text_type(std::size_t bytes) {
+Handle text_type(std::size_t bytes, H5T_cset_t characters) {
   Handle type = datatype(STOWAGE_HDF5(H5Tcopy(H5T_C_S1)));
   STOWAGE_HDF5(H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)));
   STOWAGE_HDF5(H5Tset_strpad(type.get(), H5T_STR_NULLPAD));
-  STOWAGE_HDF5(H5Tset_cset(type.get(), H5T_CSET_UTF8));
+  STOWAGE_HDF5(H5Tset_cset(type.get(), characters));
   return type;
 }
 
@@ -80,9 +80,10 @@ void put_attribute(hid_t node, const std::string& name, hid_t file_type, hid_t m
 
 // Other tools (h5py for one) write attributes of variable length: these are read too.
 std::string read_string(hid_t id, hid_t type) {
+  const H5T_cset_t characters = STOWAGE_HDF5(H5Tget_cset(type));
   if (STOWAGE_HDF5(H5Tis_variable_str(type)) > 0) {
     char* text = nullptr;
-    const Handle memory = text_type(1);
+    const Handle memory = text_type(1, characters);
     STOWAGE_HDF5(H5Tset_size(memory.get(), H5T_VARIABLE));
     STOWAGE_HDF5(H5Aread(id, memory.get(), &text));
     std::string copy = text ? text : "";
@@ -90,7 +91,7 @@ std::string read_string(hid_t id, hid_t type) {
     return copy;
   }
   std::string text(H5Tget_size(type), '\0');
-  const Handle memory = text_type(text.size());
+  const Handle memory = text_type(text.size(), characters);
   STOWAGE_HDF5(H5Aread(id, memory.get(), text.data()));
   text.resize(std::strlen(text.c_str()));
   return text;

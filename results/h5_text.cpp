@@ -108,7 +108,7 @@ std::string Group::read_text(const std::string& path) const {
       H5Sget_simple_extent_npoints(space.get()) != 1)
     execution::throw_usage("dataset {} is not a text of ours", path);
   std::string text(H5Tget_size(type.get()), '\0');
-  const Handle memory = text_type(text.size());
+  const Handle memory = text_type(text.size(), STOWAGE_HDF5(H5Tget_cset(type.get())));
   STOWAGE_HDF5(H5Dread(opened.get(), memory.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()));
   text.resize(std::strlen(text.c_str()));
   return text;

@@ -207,5 +207,16 @@ TEST_F(tools, series_have_their_step_as_a_dimension_scale) {
   EXPECT_EQ(ran.output, "[20, 40, 60] /series/train/val_step True True\n(3,)\n");
 }
 
+TEST_F(tools, text_that_another_program_stored_as_ascii_is_read) {
+  const std::vector<fs::path> paths = edited(
+      {"fixed = h5py.string_dtype(\"ascii\", 5); f.create_dataset(\"kept\", data=b\"plain\", "
+       "dtype=fixed); f.attrs.create(\"fixed\", b\"plain\", dtype=fixed); "
+       "f.attrs.create(\"free\", b\"plain\", dtype=h5py.string_dtype(\"ascii\"))"});
+  const h5::File file = h5::File::open(paths.front(), kResultSchema);
+  EXPECT_EQ(file.read_text("kept"), "plain");
+  for (const char* name : {"fixed", "free"})
+    EXPECT_EQ(file.attribute(name), Value(std::string("plain"))) << name;
+}
+
 }  // namespace
 }  // namespace stowage::results
