@@ -4,9 +4,10 @@ stowage_bench_kernels, on the same shapes, with random operands and a cold L2.
 
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree; only its ops/triton and utils are
 imported, so that nothing is compiled but Triton code. Each chunk length is timed, as the best one
-differs. The peer searches among 121 configurations of its 14 kernels; here it does so anew for
-each shape and chunk length, on a warm GPU, 25 ms a configuration. It may find something slow, so
-it searches several times (--searches) and the fastest find counts, for each direction by itself.
+differs. The peer's launches are captured in a graph; one by one they would wait for the host. It
+searches among 121 configurations of its 14 kernels; here it does so anew for each shape and chunk
+length, on a warm GPU, 25 ms a configuration. It may find something slow, so it searches several
+times (--searches) and the fastest find counts, for each direction by itself.
 All configurations are compiled first, by as many processes as --jobs says: one would take a minute
 and a half a shape and chunk length.
 Writes one JSON object a line: operator, implementation, shape, every sample in seconds of the find
@@ -189,6 +190,16 @@ def found():
             for name, kernel in searched_kernels().items() if kernel.cache}
 
 
+def captured(work):
+    """The launches of `work` as one, in a graph; before that, once, so that the peer searches."""
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
 def time_s(work, samples, flush):
     """Durations of `work` by events, each after the cache was overwritten."""
     taken = []
@@ -222,7 +233,7 @@ def search_and_time(peer, problem, chunk, searches, samples, flush):
             "ssd_backward": lambda: problem.backward(peer, chunk, y),
         }
         for operator, run in work.items():
-            taken = time_s(run, samples, flush)
+            taken = time_s(captured(run), samples, flush)
             finds[operator].append({"median_s": statistics.median(taken), "time_s": taken,
                                     "configurations": found()})
     return finds
