@@ -182,6 +182,18 @@ TEST(grouped_linear_gpu, unequal_experts) {
   check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
 }
 
+// None has a quarter more rows than the average: a weight gradient takes them in the order of
+// memory, and those without rows last.
+TEST(grouped_linear_gpu, experts_of_about_as_many_rows) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  ExpertCase c{random_counts(random, 40, 20), 3, 256, 328};
+  for (std::int32_t& rows : c.counts) rows += 120;
+  c.counts[0] = c.counts[17] = 0;
+  check(random, c, Dtype::bf16);
+  check(random, {{450, 0, 460, 440, 470, 448, 452}, 0, 392, 248}, Dtype::bf16);
+}
+
 // Row counts for which the way out of a weight gradient has more or fewer slots.
 TEST(grouped_linear_gpu, long_experts) {
   STOWAGE_NEED_GPU();

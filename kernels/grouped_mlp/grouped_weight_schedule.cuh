@@ -12,6 +12,9 @@
 /// many blocks as its share of the cost. Within a group experts come by decreasing rows, and each
 /// deals its tiles to the blocks with the least to do (Graham's rule of the longest first, SIAM J.
 /// Appl. Math. 17, 1969).
+///
+/// A router's load is alike: experts of few rows, none with many more than the others. Its tiles
+/// cost too much the same for groups; all blocks go through the experts in the order of memory.
 namespace stowage::kernels::grouped {
 
 constexpr int kMaxBlocks = 256;
@@ -23,10 +26,17 @@ constexpr int kMostRows = 32768;
 /// Experts that are placed by what the blocks have to do; those behind them go round.
 constexpr int kPlacedExperts = 16;
 
+/// Rows of an expert on average below which memory and L2 bind, not the products.
+constexpr std::int64_t kFewRows = 768;
+
+/// A load of few rows is alike where no expert has more than so many times the average's.
+constexpr float kAlike = 1.25F;
+
 /// What one block has to do, in shared memory beside the tables.
 struct WeightShare {
   int first_tile[kMaxExperts];  // of this block, among its group's tiles of the expert of a rank
   int busy;                     // experts with rows
+  bool alike;                   // the load
   int blocks, index;            // of the group; this block's number there
   int place;                    // of this block, when those that are placed have been
   int begin, end;               // tiles of the group, those of all ranks in order
@@ -45,21 +55,37 @@ __device__ __forceinline__ int rows_of(const ScheduleTables& tables, const Weigh
   return min(max(rows, 0), kMostRows);
 }
 
-/// Experts by decreasing row count, and how many have rows. All threads of the block; ends with a
-/// barrier.
+/// Whether an expert has more than so many times the average's rows. All threads of the block.
+__device__ __forceinline__ bool longer_than(float times, const int* offsets, int experts) {
+  const float most = times * static_cast<float>(offsets[experts]) / static_cast<float>(experts);
+  bool longer = false;
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x))
+    longer = longer || static_cast<float>(offsets[e + 1] - offsets[e]) > most;
+  return __syncthreads_or(longer ? 1 : 0) != 0;
+}
+
+/// Experts by decreasing row count, or, of an alike load, those with rows before those without; and
+/// how many have rows. All threads of the block; ends with a barrier.
 __device__ __forceinline__ void rank_experts(ScheduleTables& tables, WeightShare& share,
-                                             const int* offsets, int experts, int done) {
+                                             const WeightParameters& p) {
+  const int experts = p.experts;
   if (threadIdx.x == 0) {
     share.busy = 0;
-    share.done = done;
+    share.done = p.done;
   }
-  load_offsets(tables, offsets, experts);
+  load_offsets(tables, p.offsets, experts);
+  const bool alike = !longer_than(kAlike, tables.offset, experts) && p.rows < kFewRows * experts;
+  if (threadIdx.x == 0) share.alike = alike;
+  const auto key = [&](int expert) {
+    const int rows = rows_of(tables, share, expert);
+    return alike ? min(rows, 1) : rows;
+  };
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    const int mine = rows_of(tables, share, e);
+    const int mine = key(e);
     int rank = 0;
     for (int other = 0; other < experts; ++other) {
-      const int rows = rows_of(tables, share, other);
-      rank += rows > mine || (rows == mine && other < e);
+      const int theirs = key(other);
+      rank += theirs > mine || (theirs == mine && other < e);
     }
     tables.first[rank] = e;
     if (mine > 0) atomicAdd(&share.busy, 1);
@@ -152,8 +178,9 @@ __device__ __forceinline__ void place_experts(const ScheduleTables& tables, Weig
   const int blocks = share.blocks, begin = share.begin, end = share.end;
   const bool holds = thread < blocks;
   const int first = begin / tiles_of_expert, behind = ceil_div(end, tiles_of_expert);
-  const bool mixed = behind > first && 4 * cost_of_rank(tables, share, first, way_out) >
-                                           5 * cost_of_rank(tables, share, behind - 1, way_out);
+  const bool mixed = !share.alike && behind > first &&
+                     4 * cost_of_rank(tables, share, first, way_out) >
+                         5 * cost_of_rank(tables, share, behind - 1, way_out);
   const int placed = mixed ? min(behind, first + kPlacedExperts) : first;
   const auto first_tile_of = [&](int rank) { return max(begin, rank * tiles_of_expert); };
   BlockLoad mine{0, thread};
@@ -198,8 +225,8 @@ class WeightTiles {
                                                const WeightParameters& p, int way_out,
                                                BlockLoad* room) {
     const int tiles = down(p) * across(p);
-    rank_experts(tables, share, p.offsets, p.experts, p.done);
-    if (threadIdx.x < 32) split_groups(tables, share, tiles, way_out);
+    rank_experts(tables, share, p);
+    if (threadIdx.x < 32) split_groups(tables, share, tiles, share.alike ? 0 : way_out);
     __syncthreads();
     place_experts(tables, share, tiles, way_out, room);
   }

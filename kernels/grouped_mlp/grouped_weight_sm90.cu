@@ -9,12 +9,15 @@
 // share the last stage are zeroed in shared memory, in both operands: they may hold anything, not
 // only numbers. Tiles are 128 by 192 or 192 by 128, whichever wastes less of the matrix.
 // No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting dw first, storing from
-// registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows.
+// registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows,
+// several boxes made visible at once, five stages, tiles dealt to pairs of blocks from a count.
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
-// is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow. With
-// rows as 1 / (e + 1) the short tiles bind beside the long ones.
-// Next: blocks that stay together (README.md: operands are read from memory more than once in a
-// layer), then dy's panel of an expert kept in shared memory over the tiles beside each other.
+// is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
+// few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
+// instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) the blocks of the short
+// tiles end a sixth before those of the long ones at 1980 MHz, and with them where power limits.
+// Next: a bound on how far blocks drift apart, or their last tiles to others; a share of the groups
+// that follows the clock.
 
 #include <algorithm>
 
@@ -27,7 +30,6 @@ namespace {
 /// Slots of the way out, 8 KB each, leave four or three stages to the products. Where memory binds,
 /// adding to experts of few rows, a whole tile in the slots is worth a stage.
 constexpr int kFewSlots = 7, kManySlots = 12;
-constexpr std::int64_t kFewRows = 768;  // of an expert on average
 
 /// Below so many rows, memory binds by so far that a few long experts bind otherwise than the many
 /// short ones beside them: unequal loads take the few slots there.
@@ -60,17 +62,6 @@ __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
 /// An expert of more than so many times the average's rows makes a load unequal; with no more
 /// experts than that none can have.
 constexpr int kUnequal = 4;
-
-/// Whether the load is unequal. All threads of the block.
-__device__ __forceinline__ bool unequal(const WeightParameters& p) {
-  const std::int64_t rows = p.offsets[p.experts];
-  bool longer = false;
-  for (int e = static_cast<int>(threadIdx.x); e < p.experts; e += static_cast<int>(blockDim.x)) {
-    const std::int64_t own = p.offsets[e + 1] - p.offsets[e];
-    longer = longer || own * p.experts > kUnequal * rows;
-  }
-  return __syncthreads_or(longer ? 1 : 0) != 0;
-}
 
 /// Whether an expert has rows that launches before have not summed. All threads of the block.
 __device__ __forceinline__ bool has_more(const WeightParameters& p) {
@@ -186,7 +177,9 @@ __global__ void __launch_bounds__(kThreads, 1)
                           const __grid_constant__ WeightParameters p) {
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<WeightShared<O>*>(raw);
-  if (O::kLoads != Loads::all && unequal(p) != (O::kLoads == Loads::unequal)) return;
+  if (O::kLoads != Loads::all &&
+      longer_than(kUnequal, p.offsets, p.experts) != (O::kLoads == Loads::unequal))
+    return;
   if (p.done > 0 && !has_more(p)) return;
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&dy_map);
