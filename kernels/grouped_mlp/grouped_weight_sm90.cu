@@ -14,8 +14,8 @@
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
 // is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
-// instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) the blocks of the short
-// tiles end a sixth before those of the long ones at 1980 MHz, and with them where power limits.
+// instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) the groups do not end
+// together: how fast short tiles are beside long ones differs by clock and board by a sixth.
 // Next: a bound on how far blocks drift apart, or their last tiles to others; a share of the groups
 // that follows the clock.
 
@@ -48,6 +48,11 @@ struct Weight
   static constexpr int kSlots = kOutSlots;
   static constexpr Loads kLoads = kOfLoads;
   static constexpr int kUnread = 3;  // stores that may still read their slots
+  // Where memory binds, what is added to must not drive the operands out of L2.
+  static constexpr CachePolicy kOperands =
+      kWay == Way::add && (kSlots == kManySlots || kLoads == Loads::unequal)
+          ? CachePolicy::evict_last
+          : CachePolicy::evict_normal;
   using Tiles = WeightTiles<kTileHeight, kTileWidth>;
 };
 
@@ -112,13 +117,13 @@ __device__ __forceinline__ void produce(WeightShared<O>& shared, const CUtensorM
       const int row = tile.begin + k * kDepth;
 #pragma unroll
       for (int i = 0; i < O::kBlocks; ++i) {
-        bulk_load_2d(shared.a[at.stage] + i * O::kPanelBytes, &dy_map, full, tile.row + 64 * i,
-                     row);
+        bulk_load_2d(shared.a[at.stage] + i * O::kPanelBytes, &dy_map, full, tile.row + 64 * i, row,
+                     O::kOperands);
       }
 #pragma unroll
       for (int i = 0; i < O::kPanels; ++i) {
         bulk_load_2d(shared.b[at.stage] + i * O::kPanelBytes, &x_map, full, tile.column + 64 * i,
-                     row);
+                     row, O::kOperands);
       }
       at.next();
     }
