@@ -57,10 +57,12 @@ struct Weight
 };
 
 /// Steps of a tile's products that count as long as its way out, where blocks divide into groups.
-/// These were best of those tried; where experts of many rows are added to, groups were no gain.
+/// These were best of those tried, 5 or 6 by board and clock where experts have fewest rows; where
+/// experts of many rows are added to, groups were no gain.
 template <class O>
 __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
-  if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 6 : 4;
+  if (O::kWay == Way::store)
+    return p.rows < kLeastRows * p.experts ? 5 : p.rows < kFewRows * p.experts ? 6 : 4;
   return O::kSlots == kManySlots ? 6 : 0;
 }
 
