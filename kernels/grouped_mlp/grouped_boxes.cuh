@@ -116,17 +116,17 @@ __device__ __forceinline__ void store_boxes(BoxRing<O>& ring, const CUtensorMap&
   bulk_wait_group<0>();
 }
 
-/// The way from a warpgroup's sums to the slots. Warpgroups fill in the order of their tiles: a
-/// barrier's parity tells neighbouring rounds apart and no more, so none may wait for a slot before
-/// the other has had it.
+/// The way from a warpgroup's sums to the slots. Warpgroups fill in the order in which their tiles
+/// end: a barrier's parity tells neighbouring rounds apart and no more, so none may wait for a slot
+/// before the one whose tile ended before has had it.
 template <class O>
 class BoxFiller {
  public:
-  __device__ __forceinline__ BoxFiller(BoxRing<O>& ring, int group)
-      : ring_(ring), group_(group), turn_parity_(group == 0 ? 1U : 0U) {}
+  __device__ __forceinline__ BoxFiller(BoxRing<O>& ring, int group) : ring_(ring), group_(group) {}
 
   /// Moves over a tile of the other warpgroup.
   __device__ __forceinline__ void skip() {
+    others_before_ = true;
     at_.stage += BoxSizes<O>::kPerTile;
     while (at_.stage >= O::kSlots) {
       at_.stage -= O::kSlots;
@@ -134,16 +134,21 @@ class BoxFiller {
     }
   }
 
-  __device__ __forceinline__ void fill(const Sums<O>& sums) {
+  /// `others_next`: the tile that ends next is the other warpgroup's.
+  __device__ __forceinline__ void fill(const Sums<O>& sums, bool others_next) {
     constexpr std::uint32_t kBefore = O::kWay == Way::add ? 0 : 1;  // slots are free at first
     const bool first_lane = threadIdx.x % 32 == 0;
-    mbarrier_wait(&ring_.turn[group_], turn_parity_);
-    turn_parity_ ^= 1U;
+    if (others_before_) {
+      mbarrier_wait(&ring_.turn[group_], turn_parity_);
+      turn_parity_ ^= 1U;
+      others_before_ = false;
+    }
 #pragma unroll
     for (int box = 0; box < BoxSizes<O>::kPerTile; ++box) {
       const int slot = at_.stage;
       mbarrier_wait(&ring_.ready[slot], at_.parity ^ kBefore);
-      if (box + 1 == BoxSizes<O>::kPerTile && first_lane) mbarrier_arrive(&ring_.turn[group_ ^ 1]);
+      if (box + 1 == BoxSizes<O>::kPerTile && others_next && first_lane)
+        mbarrier_arrive(&ring_.turn[group_ ^ 1]);
       write(ring_.box[slot], sums[box / BoxSizes<O>::kAcross], box % BoxSizes<O>::kAcross * 16);
       fence_proxy_async();
       __syncwarp();
@@ -176,7 +181,8 @@ class BoxFiller {
   BoxRing<O>& ring_;
   RingPosition<O::kSlots> at_;
   int group_;
-  std::uint32_t turn_parity_;
+  std::uint32_t turn_parity_ = 0;
+  bool others_before_ = false;  // since this warpgroup's last tile
 };
 
 }  // namespace stowage::kernels::grouped

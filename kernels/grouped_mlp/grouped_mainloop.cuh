@@ -142,15 +142,15 @@ __device__ __forceinline__ void release(Ring<O>& shared, int stage) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
 }
 
-/// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on.
-/// Complete on return.
+/// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on;
+/// added to the sums if `accumulate`. Complete on return.
 template <class O>
 __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int steps, bool last,
-                                         Sums<O>& sums) {
+                                         Sums<O>& sums, int accumulate = 0) {
   RingPosition<O::kStages>& at = turns.at;
   mbarrier_wait(&shared.full[at.stage], at.parity);
   wgmma_fence();
-  issue<O>(sums, shared.a[at.stage], shared.b[at.stage], 0);
+  issue<O>(sums, shared.a[at.stage], shared.b[at.stage], accumulate);
   wgmma_commit_group();
   int before = at.stage;
   at.next();

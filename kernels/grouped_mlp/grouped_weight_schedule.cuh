@@ -40,6 +40,7 @@ struct WeightShare {
   int blocks, index;            // of the group; this block's number there
   int place;                    // of this block, when those that are placed have been
   int begin, end;               // tiles of the group, those of all ranks in order
+  int long_ones, piece;         // of pieces: grouped_weight_pieces.cuh
   int done;                     // rows of each expert that launches before have summed
 };
 
@@ -209,7 +210,32 @@ __device__ __forceinline__ void place_experts(const ScheduleTables& tables, Weig
   __syncthreads();
 }
 
-/// A block's tiles.
+/// What a warpgroup does in one turn: steps of a tile's contraction.
+struct Job {
+  Tile tile;
+  int first, steps;
+  bool last;  // of the tile
+};
+
+/// Tile `local` of the expert of a rank, `down` by `across` of them.
+template <int kHeight, int kWidth>
+__device__ __forceinline__ Tile tile_of_rank(const ScheduleTables& tables, const WeightShare& share,
+                                             int rank, int local, int down, int across) {
+  Tile tile;
+  tile.expert = tables.first[rank];
+  tile.begin = tables.offset[tile.expert] + share.done;
+  tile.rows = rows_of(tables, share, tile.expert);
+  // Tiles that follow each other share the operand of which they take more.
+  if constexpr (kHeight > kWidth)
+    place<16>(local, across, down, tile.column, tile.row);
+  else
+    place<8>(local, down, across, tile.row, tile.column);
+  tile.row *= kHeight;
+  tile.column *= kWidth;
+  return tile;
+}
+
+/// A block's tiles, each one job.
 template <int kHeight, int kWidth>
 class WeightTiles {
  public:
@@ -249,19 +275,18 @@ class WeightTiles {
       if (rank_ * tiles >= share_.end) return false;
       tile_ = max(share_.begin, rank_ * tiles) + share_.first_tile[rank_];
     }
-    tile.expert = tables_.first[rank_];
-    tile.begin = tables_.offset[tile.expert] + share_.done;
-    tile.rows = rows_of(tables_, share_, tile.expert);
-    // Tiles that follow each other share the operand of which they take more.
-    int down, across;
-    if constexpr (kHeight > kWidth)
-      place<16>(tile_ - rank_ * tiles, across_, down_, across, down);
-    else
-      place<8>(tile_ - rank_ * tiles, down_, across_, down, across);
-    tile.row = down * kHeight;
-    tile.column = across * kWidth;
+    tile = tile_of_rank<kHeight, kWidth>(tables_, share_, rank_, tile_ - rank_ * tiles, down_,
+                                         across_);
     return true;
   }
+  __device__ __forceinline__ bool next(Job& job) {
+    if (!next(job.tile)) return false;
+    job.first = 0;
+    job.steps = ceil_div(job.tile.rows, kDepth);
+    job.last = true;
+    return true;
+  }
+  __device__ __forceinline__ bool next_ends() const { return true; }
 
  private:
   const ScheduleTables& tables_;

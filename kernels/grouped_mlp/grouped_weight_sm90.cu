@@ -14,15 +14,15 @@
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
 // is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
-// instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) the groups do not end
-// together: how fast short tiles are beside long ones differs by clock and board by a sixth.
-// Next: a bound on how far blocks drift apart, or their last tiles to others; a share of the groups
-// that follows the clock.
+// instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) what is stored is shared
+// in pieces (grouped_weight_pieces.cuh), what is added to by groups of blocks: pieces gained nothing.
+// Next: a bound on how far blocks drift apart, or their last tiles to others.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/grouped_mlp/grouped_boxes.cuh"
-#include "kernels/grouped_mlp/grouped_weight_schedule.cuh"
+#include "kernels/grouped_mlp/grouped_weight_pieces.cuh"
 
 namespace stowage::kernels::grouped {
 namespace {
@@ -53,16 +53,19 @@ struct Weight
       kWay == Way::add && (kSlots == kManySlots || kLoads == Loads::unequal)
           ? CachePolicy::evict_last
           : CachePolicy::evict_normal;
-  using Tiles = WeightTiles<kTileHeight, kTileWidth>;
+  static constexpr bool kInPieces = kWay == Way::store && kLoads == Loads::unequal;
+  using Jobs = std::conditional_t<kInPieces, WeightPieces<kTileHeight, kTileWidth>,
+                                  WeightTiles<kTileHeight, kTileWidth>>;
+  // The threads that follow pieces need more registers than those of whole tiles.
+  static constexpr int kProducerRegisters = kInPieces ? 40 : grouped::kProducerRegisters;
+  static constexpr int kConsumerRegisters = kInPieces ? 232 : grouped::kConsumerRegisters;
 };
 
 /// Steps of a tile's products that count as long as its way out, where blocks divide into groups.
-/// These were best of those tried, 5 or 6 by board and clock where experts have fewest rows; where
-/// experts of many rows are added to, groups were no gain.
+/// These were best of those tried; where experts of many rows are added to, groups were no gain.
 template <class O>
 __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
-  if (O::kWay == Way::store)
-    return p.rows < kLeastRows * p.experts ? 5 : p.rows < kFewRows * p.experts ? 6 : 4;
+  if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 6 : 4;
   return O::kSlots == kManySlots ? 6 : 0;
 }
 
@@ -107,12 +110,12 @@ __device__ __forceinline__ void store_zeros(const WeightShared<O>& shared,
 template <class O>
 __device__ __forceinline__ void produce(WeightShared<O>& shared, const CUtensorMap& dy_map,
                                         const CUtensorMap& x_map, const WeightParameters& p) {
-  typename O::Tiles tiles(shared.tables, shared.share, p);
+  typename O::Jobs jobs(shared.tables, shared.share, p);
   RingPosition<O::kStages> at;
-  Tile tile;
-  while (tiles.next(tile)) {
-    const int steps = ceil_div(tile.rows, kDepth);
-    for (int k = 0; k < steps; ++k) {
+  Job job;
+  while (jobs.next(job)) {
+    const Tile& tile = job.tile;
+    for (int k = job.first; k < job.first + job.steps; ++k) {
       mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
       Mbarrier* full = &shared.full[at.stage];
       mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
@@ -153,26 +156,26 @@ __device__ __forceinline__ void clear_rows(unsigned char* a, unsigned char* b, i
 template <class O>
 __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
                                         const WeightParameters& p) {
-  typename O::Tiles tiles(shared.tables, shared.share, p);
+  typename O::Jobs jobs(shared.tables, shared.share, p);
   Turns<O> turns(shared, group);
   BoxFiller<O> out(shared.out, group);
-  Tile tile;
-  while (tiles.next(tile)) {
-    const int steps = ceil_div(tile.rows, kDepth);
-    if (!turns.take(steps)) {
-      out.skip();
+  Job job;
+  Sums<O> sums;
+  while (jobs.next(job)) {
+    if (!turns.take(job.steps)) {
+      if (job.last) out.skip();
       continue;
     }
-    Sums<O> sums;
-    const int whole = tile.rows / kDepth;
-    if (whole > 0) multiply<O>(shared, turns, whole, whole == steps, sums);
-    if (whole < steps) {
+    const int rows = job.tile.rows;
+    const int whole = min(rows / kDepth - job.first, job.steps);
+    if (whole > 0) multiply<O>(shared, turns, whole, whole == job.steps, sums, job.first > 0);
+    if (whole < job.steps) {
       const RingPosition<O::kStages>& at = turns.at;
       mbarrier_wait(&shared.full[at.stage], at.parity);
-      clear_rows<O>(shared.a[at.stage], shared.b[at.stage], tile.rows % kDepth, 1 + group);
-      multiply_stage<O>(shared, turns, whole > 0, ceil_div(tile.rows % kDepth, 16), sums);
+      clear_rows<O>(shared.a[at.stage], shared.b[at.stage], rows % kDepth, 1 + group);
+      multiply_stage<O>(shared, turns, job.first + whole > 0, ceil_div(rows % kDepth, 16), sums);
     }
-    out.fill(sums);
+    if (job.last) out.fill(sums, jobs.next_ends());
   }
 }
 
@@ -197,21 +200,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   init_box_barriers(shared.out);
   if (O::kWay == Way::store && threadIdx.x < kZeroBytes / 16)
     reinterpret_cast<uint4*>(shared.zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
-  O::Tiles::build(shared.tables, shared.share, p, way_out_steps<O>(p),
-                  reinterpret_cast<BlockLoad*>(shared.a));
+  O::Jobs::build(shared.tables, shared.share, p, way_out_steps<O>(p),
+                 reinterpret_cast<BlockLoad*>(shared.a));
   fence_proxy_async();  // of the zeros, and of what build leaves in the stages
   __syncthreads();
   const int warp = uniform_warp_index();
   if (warp / 4 == 0) {
-    setmaxnreg_dec<kProducerRegisters>();
+    setmaxnreg_dec<O::kProducerRegisters>();
     if (warp == 0 && elect_one()) produce<O>(shared, dy_map, x_map, p);
     if (warp == 1 && elect_one())
-      store_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
+      store_boxes<O>(shared.out, dw_map, typename O::Jobs(shared.tables, shared.share, p));
     if (O::kWay == Way::add && warp == 3 && elect_one())
-      load_boxes<O>(shared.out, dw_map, typename O::Tiles(shared.tables, shared.share, p));
+      load_boxes<O>(shared.out, dw_map, typename O::Jobs(shared.tables, shared.share, p));
     if (O::kWay == Way::store && warp == 2 && elect_one()) store_zeros<O>(shared, p);
   } else {
-    setmaxnreg_inc<kConsumerRegisters>();
+    setmaxnreg_inc<O::kConsumerRegisters>();
     consume<O>(shared, warp / 4 - 1, p);
   }
 }
@@ -229,25 +232,34 @@ cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMa
   return cudaGetLastError();
 }
 
+/// Two kernels, of which one works, as the load is.
+template <class Even, class Unequal>
+cudaError_t launch_either(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
+                          const WeightParameters& p, int blocks, cudaStream_t stream) {
+  const cudaError_t status = launch<Even>(dy, x, dw, p, blocks, stream);
+  return status == cudaSuccess ? launch<Unequal>(dy, x, dw, p, blocks, stream) : status;
+}
+
 /// The first rows of all experts.
 template <int kTileHeight, int kTileWidth>
 cudaError_t launch_first(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
                          const WeightParameters& p, int blocks, cudaStream_t stream) {
+  const auto one = [&]<Way kWay, int kSlots>() {
+    return launch<Weight<kWay, kTileHeight, kTileWidth, kSlots>>(dy, x, dw, p, blocks, stream);
+  };
+  const auto either = [&]<Way kWay, int kEvenSlots>() {
+    return launch_either<Weight<kWay, kTileHeight, kTileWidth, kEvenSlots, Loads::even>,
+                         Weight<kWay, kTileHeight, kTileWidth, kFewSlots, Loads::unequal>>(
+        dy, x, dw, p, blocks, stream);
+  };
+  const bool few = p.rows<kFewRows * p.experts, several = p.experts> kUnequal;
   if (!p.accumulate)
-    return launch<Weight<Way::store, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
-                                                                          stream);
-  if (p.rows >= kFewRows * p.experts)
-    return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots>>(dy, x, dw, p, blocks,
-                                                                        stream);
-  if (p.rows >= kLeastRows * p.experts || p.experts <= kUnequal)
-    return launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots>>(dy, x, dw, p, blocks,
-                                                                         stream);
-  const cudaError_t status =
-      launch<Weight<Way::add, kTileHeight, kTileWidth, kManySlots, Loads::even>>(dy, x, dw, p,
-                                                                                 blocks, stream);
-  if (status != cudaSuccess) return status;
-  return launch<Weight<Way::add, kTileHeight, kTileWidth, kFewSlots, Loads::unequal>>(
-      dy, x, dw, p, blocks, stream);
+    return few && several ? either.template operator()<Way::store, kFewSlots>()
+                          : one.template operator()<Way::store, kFewSlots>();
+  if (!few) return one.template operator()<Way::add, kFewSlots>();
+  if (p.rows >= kLeastRows * p.experts || !several)
+    return one.template operator()<Way::add, kManySlots>();
+  return either.template operator()<Way::add, kManySlots>();
 }
 
 template <int kTileHeight, int kTileWidth>
