@@ -182,6 +182,19 @@ TEST(grouped_linear_gpu, unequal_experts) {
   check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
 }
 
+// Stored weight gradients of a few long experts among short ones, whose tiles leave between pieces
+// of the long ones: several tiles a block; short ones that end first, that last, and hardly any.
+TEST(grouped_linear_gpu, long_tiles_in_pieces) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  check(random, {{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 1160, 2304}, Dtype::bf16);
+  check(random, {{500, 2000, 1, 0, 400, 0, 300, 0}, 0, 1536, 1100}, Dtype::bf16);
+  check(random, {falling_counts(60, 1300), 3, 776, 904}, Dtype::bf16);
+  ExpertCase short_ones{random_counts(random, 50, 190), 0, 576, 1280};
+  short_ones.counts[9] = 700;
+  check(random, short_ones, Dtype::bf16);
+}
+
 // None has a quarter more rows than the average: a weight gradient takes them in the order of
 // memory, and those without rows last.
 TEST(grouped_linear_gpu, experts_of_about_as_many_rows) {
