@@ -11,7 +11,7 @@ namespace stowage::kernels::grouped {
 
 /// Tiles of so many steps and fewer are short. Of 3, 4, 6 and 10 the fastest with 128 experts of
 /// 384 rows on average, as 1 / (e + 1).
-constexpr int kShortSteps = 3;
+constexpr int kShortSteps = 4;
 
 /// A turn of fewer steps would cost more than it brings.
 constexpr int kLeastPiece = 2;
