@@ -88,7 +88,7 @@ TEST(permute_gpu, index_is_the_hosts) {
   for (const Sizes& s : kSizes) compare_index(random, s, s.n == 1000 ? 100 : 2);
 }
 
-TEST(permute_gpu, index_of_two_steps_a_warp) {  // small enough for a race checker
+TEST(permute_gpu, index_of_two_clusters) {  // small enough for a race checker
   STOWAGE_NEED_GPU();
   Random random;
   compare_index(random, {2900, 4, 70, 9, 1}, 1);

@@ -1,18 +1,23 @@
-// A stable counting sort of (token, slot) pairs by expert, in two launches.
+// A stable counting sort of (token, slot) pairs by expert, in one launch.
 //
-// First one cluster of eight blocks, with the pairs in 256 equal runs, a warp each. A warp counts
+// Clusters of eight blocks have the pairs in equal parts, their warps in equal runs. A warp counts
 // its run by expert in its own row of shared memory: votes on the bits of the expert find the lanes
 // with the same one (the match instruction takes a step for each different value), the lowest of
-// them adds, and a pair's rank in the run is noted where its row will be. Then a column's warps are
-// summed in order, the blocks' sums are read through the cluster, and a scan over the experts gives
-// the offsets: counts become the first row of each run and expert, to which a second walk adds the
-// rank. So rows are in order of token and slot, whatever runs first; no atomics, no workspace. Then
-// all multiprocessors write what belongs to a row: scattered words, for which eight are too few.
-// Cost: 36 bytes a pair; the time is that of two launches and of a few passes over shared memory.
-// Limits: 1024 experts, 2^30 pairs; eight multiprocessors of one processing cluster must be free at
-// once. Next: the counts from router_select, which has the choices in registers.
+// them adds, and a pair's rank in the run is noted where its row will be. The other clusters' pairs
+// are counted by each cluster again, an eighth by each block, which costs less than a second launch
+// that would hand the counts on. Then a column's warps are summed in order, the blocks' sums are
+// read through the cluster, and a scan over the experts gives the offsets: counts become the first
+// row of each run and expert, to which a second walk adds the rank. So rows are in order of token
+// and slot, whatever runs first: the only atomics count integers in shared memory. No workspace.
+// Cost: 36 bytes a pair, and 4 more for each cluster, from L2; the time is that of a launch and of
+// a few waits for memory. Limits: 1024 experts, 2^30 pairs; beyond 16 clusters (131072 pairs) a
+// thread has several. Next: the counts from router_select, which has the choices in registers.
+
+#include <algorithm>
 
 #include "kernels/hopper/cluster.cuh"
+#include "kernels/hopper/dependent_launch.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/moe/permute_launch.hpp"
 
 namespace stowage::kernels::moe {
@@ -21,15 +26,17 @@ namespace {
 constexpr int kBlocks = 8;
 constexpr int kWarps = 32;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kRunGrain = 32 * kWarps * kBlocks;
-constexpr int kBatch = 8;  ///< loads in flight of a lane
-constexpr int kFillThreads = 256;
+constexpr int kChunk = kThreads * kBlocks;  ///< pairs of a cluster, one a thread
+constexpr int kBatch = 8;                   ///< loads in flight of a lane
+constexpr int kMostClusters = 16;
 
 struct Arguments {
   int pairs, experts;
   const std::int32_t* indices;
   std::int32_t* offsets;
   std::int32_t* token_row;
+  const float* weights;
+  float* row_weight;
 };
 
 __device__ __forceinline__ int load_remote(const int* local, unsigned block) {
@@ -83,20 +90,56 @@ __device__ __forceinline__ void rank_run(const Arguments& args, int begin, int e
   }
 }
 
+/// The same for a run of one pair a lane, whose expert is at hand; returns the rank.
+template <int kBits>
+__device__ __forceinline__ int rank_one(int expert, int lane, int* counts) {
+  const unsigned peers = same_lanes<kBits>(expert >= 0 ? expert : (1 << kBits) - 1);
+  const unsigned lower = peers & ((1U << lane) - 1);
+  if (expert >= 0 && lower == 0) counts[expert] = __popc(peers);
+  return __popc(lower);
+}
+
+/// Counts the chunks of pairs outside of [own_begin, own_end), this block's thread in each: those
+/// before in `before` (E), all in `all` (E). Sums of integers, so that their order is nothing.
+__device__ __forceinline__ void count_others(const Arguments& args, int own_begin, int own_end,
+                                             int index, int* before, int* all) {
+  const int chunks = (args.pairs + kChunk - 1) / kChunk;
+  for (int base = 0; base < chunks; base += kBatch) {
+    int experts[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int chunk = base + i, pair = chunk * kChunk + index;
+      const bool other = chunk < own_begin || chunk >= own_end;
+      experts[i] = chunk < chunks && other && pair < args.pairs ? args.indices[pair] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (experts[i] >= 0) atomicAdd((base + i < own_begin ? before : all) + experts[i], 1);
+  }
+}
+
 /// Adds the first row of its run and expert to each rank. A thread has the pairs it had before.
 __device__ __forceinline__ void place_run(const Arguments& args, int begin, int end, int lane,
-                                          const int* first_rows) {
+                                          const int* first_rows, int routed) {
   for (int base = begin + lane; base < end; base += 32 * kBatch) {
     int experts[kBatch], ranks[kBatch];
+    float weights[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int pair = base + 32 * i;
       experts[i] = pair < end ? args.indices[pair] : -1;
       ranks[i] = pair < end ? args.token_row[pair] : 0;
+      weights[i] = pair < end ? args.weights[pair] : 0.0F;
     }
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i)
-      if (experts[i] >= 0) args.token_row[base + 32 * i] = first_rows[experts[i]] + ranks[i];
+    for (int i = 0; i < kBatch; ++i) {
+      const int pair = base + 32 * i;
+      if (pair < end && pair >= routed) args.row_weight[pair] = 0;
+      if (experts[i] < 0) continue;
+      const int row = first_rows[experts[i]] + ranks[i];
+      args.token_row[pair] = row;
+      args.row_weight[row] = weights[i];
+    }
   }
 }
 
@@ -120,66 +163,87 @@ __device__ __forceinline__ int scan_exclusive(int value, int lane, int warp,
 template <int kBits>
 __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
     sort_pairs(const Arguments args) {
-  extern __shared__ int counts[];  // (kWarps, E), then the block's (E)
+  extern __shared__ int counts[];  // (kWarps, E), then the block's own, before and all, (E) each
   __shared__ int warp_sums[kWarps];
-  int* block_counts = counts + kWarps * args.experts;
+  __shared__ int routed;
+  const int experts = args.experts;
+  int* own = counts + kWarps * experts;
+  int* before = own + experts;
+  int* all = before + experts;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const unsigned block = hopper::cluster_block_rank();
+  const int block = static_cast<int>(hopper::cluster_block_rank());
+  const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
+  const int clusters = static_cast<int>(gridDim.x) / kBlocks;
 
-  for (int i = thread; i < kWarps * args.experts; i += kThreads) counts[i] = 0;
-  __syncthreads();
-  const std::int64_t run = (std::int64_t{args.pairs} + kRunGrain - 1) / kRunGrain * 32;
-  const std::int64_t first = run * (static_cast<int>(block) * kWarps + warp);
+  for (int i = thread; i < (kWarps + 3) * experts; i += kThreads) counts[i] = 0;
+  hopper::griddepcontrol_wait();
+  const int grain = kChunk * clusters;
+  const int chunks = (args.pairs + grain - 1) / grain;  // of each cluster
+  const std::int64_t first =
+      std::int64_t{chunks} * cluster * kChunk + std::int64_t{32} * chunks * (block * kWarps + warp);
   const int begin = static_cast<int>(min(first, std::int64_t{args.pairs}));
-  const int end = static_cast<int>(min(first + run, std::int64_t{args.pairs}));
-  rank_run<kBits>(args, begin, end, lane, counts + warp * args.experts);
+  const int end = static_cast<int>(min(first + 32 * chunks, std::int64_t{args.pairs}));
+  // One pair a thread stays in registers, whose loads are on their way from here.
+  const bool single = chunks <= 1, has_pair = single && begin + lane < end;
+  const int expert = has_pair ? args.indices[begin + lane] : -1;
+  const float weight = has_pair ? args.weights[begin + lane] : 0.0F;
+  int rank = 0;
+  __syncthreads();
+  if (single)
+    rank = rank_one<kBits>(expert, lane, counts + warp * experts);
+  else
+    rank_run<kBits>(args, begin, end, lane, counts + warp * experts);
+  count_others(args, chunks * cluster, chunks * (cluster + 1), block * kThreads + thread, before,
+               all);
   __syncthreads();
 
-  const bool has_expert = thread < args.experts;  // one thread for each
+  const bool has_expert = thread < experts;  // one thread for each
   if (has_expert) {
     int sum = 0;
 #pragma unroll 8
     for (int w = 0; w < kWarps; ++w) {
-      const int count = counts[w * args.experts + thread];
-      counts[w * args.experts + thread] = sum;
+      const int count = counts[w * experts + thread];
+      counts[w * experts + thread] = sum;
       sum += count;
     }
-    block_counts[thread] = sum;
+    own[thread] = sum;
+    all[thread] += sum + before[thread];
   }
   __syncwarp();
   hopper::cluster_arrive();
   hopper::cluster_wait();
-  int before = 0, all = 0;
-  for (unsigned b = 0; has_expert && b < kBlocks; ++b) {
-    const int count = load_remote(block_counts + thread, b);
-    before += b < block ? count : 0;
-    all += count;
+  int earlier = 0, total = 0;
+  if (has_expert) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const auto rank = static_cast<unsigned>(b);
+      const int count = load_remote(own + thread, rank);
+      earlier += load_remote(before + thread, rank) + (b < block ? count : 0);
+      total += load_remote(all + thread, rank);
+    }
   }
   __syncwarp();
   hopper::cluster_arrive();  // matched at the end: no block leaves while its counts are read
-  const int offset = scan_exclusive(all, lane, warp, warp_sums);
+  const int offset = scan_exclusive(total, lane, warp, warp_sums);
   if (has_expert) {
 #pragma unroll 8
-    for (int w = 0; w < kWarps; ++w) counts[w * args.experts + thread] += offset + before;
-    if (block == 0) args.offsets[thread] = offset;
-    if (block == 0 && thread == args.experts - 1) args.offsets[args.experts] = offset + all;
+    for (int w = 0; w < kWarps; ++w) counts[w * experts + thread] += offset + earlier;
+    if (blockIdx.x == 0) args.offsets[thread] = offset;
+    if (thread == experts - 1) routed = offset + total;
   }
   __syncthreads();
-  place_run(args, begin, end, lane, counts + warp * args.experts);
+  if (blockIdx.x == 0 && thread == 0) args.offsets[experts] = routed;
+  if (!single) {
+    place_run(args, begin, end, lane, counts + warp * experts, routed);
+  } else if (has_pair) {
+    const int pair = begin + lane;
+    const int row = expert < 0 ? -1 : counts[warp * experts + expert] + rank;
+    args.token_row[pair] = row;
+    if (row >= 0) args.row_weight[row] = weight;
+    if (pair >= routed) args.row_weight[pair] = 0;
+  }
   __syncwarp();
   hopper::cluster_wait();
-}
-
-/// What belongs to a row, from the row of each pair; the rows that no pair has.
-__global__ void __launch_bounds__(kFillThreads)
-    fill_rows(int pairs, const std::int32_t* __restrict__ routed,
-              const std::int32_t* __restrict__ token_row, const float* __restrict__ weights,
-              float* __restrict__ row_weight) {
-  const int i = static_cast<int>(blockIdx.x) * kFillThreads + static_cast<int>(threadIdx.x);
-  if (i >= pairs) return;
-  const int row = token_row[i];
-  if (row >= 0) row_weight[row] = weights[i];
-  if (i >= *routed) row_weight[i] = 0;
 }
 
 }  // namespace
@@ -188,24 +252,22 @@ int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t ex
                          const std::int32_t* indices, std::int32_t* offsets,
                          std::int32_t* token_row, float* row_weight, const float* weights,
                          void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
   const auto pairs = static_cast<int>(tokens * topk);
-  const auto shared_bytes = static_cast<int>((kWarps + 1) * experts * sizeof(int));
+  const auto shared_bytes = static_cast<int>((kWarps + 3) * experts * sizeof(int));
+  const int clusters = std::clamp((pairs + kChunk - 1) / kChunk, 1, kMostClusters);
   const auto sort = [&](auto kernel) -> cudaError_t {
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (status != cudaSuccess) return status;
-    kernel<<<kBlocks, kThreads, static_cast<unsigned>(shared_bytes), on>>>(
-        {pairs, static_cast<int>(experts), indices, offsets, token_row});
-    return cudaGetLastError();
+    const Arguments args{pairs,     static_cast<int>(experts), indices, offsets, token_row, weights,
+                         row_weight};
+    return hopper::launch_dependent(kernel, static_cast<unsigned>(clusters * kBlocks), kThreads,
+                                    static_cast<std::size_t>(shared_bytes),
+                                    static_cast<cudaStream_t>(stream), args);
   };
-  const cudaError_t status = experts < 64    ? sort(sort_pairs<6>)
-                             : experts < 256 ? sort(sort_pairs<8>)
-                                             : sort(sort_pairs<11>);
-  if (status != cudaSuccess || pairs == 0) return status;
-  fill_rows<<<static_cast<unsigned>((pairs + kFillThreads - 1) / kFillThreads), kFillThreads, 0,
-              on>>>(pairs, offsets + experts, token_row, weights, row_weight);
-  return cudaGetLastError();
+  return experts < 64    ? sort(sort_pairs<6>)
+         : experts < 256 ? sort(sort_pairs<8>)
+                         : sort(sort_pairs<11>);
 }
 
 }  // namespace stowage::kernels::moe
