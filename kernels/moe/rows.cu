@@ -7,10 +7,13 @@
 // In combine it has the row, several accesses in flight. So a token's row is read once and written
 // R times, or the other way round, whatever the balance of the experts: combine adds its R rows in
 // slot order, in fp32, rounded once, and no row has two owners.
+// Long rows, of which shared memory holds several tokens', are carried whole by the copy engine
+// instead: rows_bulk.cu.
 // Cost: (R + 1) rows a token. Limit: R scattered streams, 89 to 96 % of a copy of as many bytes.
-// Next: gather and combine inside the grouped products.
+// Next: what rows_bulk.cu does for rows that do not fit there, in pieces.
 
 #include "kernels/moe/permute_launch.hpp"
+#include "kernels/moe/rows_bulk.hpp"
 #include "kernels/pack.cuh"
 
 namespace stowage::kernels::moe {
@@ -126,7 +129,10 @@ template <class S>
 int launch_gather_rows(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,
                        const std::int32_t* token_row, S* xs, void* stream) {
   if (tokens == 0 || width == 0) return cudaSuccess;
-  const auto launch = [&]<class V>(const V* from, V* to) {
+  const std::int64_t row_bytes = width * std::int64_t{sizeof(S)};
+  if (packed<S>(width, x, xs) && bulk_rows(tokens, topk, row_bytes))
+    return launch_bulk_gather(tokens, topk, row_bytes, x, token_row, xs, stream);
+  const auto launch = [&]<class V>(const V* from, V* to) -> int {
     const std::int64_t columns = width * std::int64_t{sizeof(S)} / std::int64_t{sizeof(V)};
     const std::int64_t pieces = (columns + 31) / 32;
     gather<<<blocks_of(tokens * pieces), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
@@ -142,6 +148,9 @@ template <class S>
 int launch_combine_rows(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* ys,
                         const std::int32_t* token_row, S* out, bool accumulate, void* stream) {
   if (tokens == 0 || width == 0) return cudaSuccess;
+  const std::int64_t row_bytes = width * std::int64_t{sizeof(S)};
+  if (packed<S>(width, ys, out) && bulk_rows(tokens, topk, row_bytes))
+    return launch_bulk_combine(tokens, topk, row_bytes, ys, token_row, out, accumulate, stream);
   const unsigned blocks = blocks_of(tokens);
   const auto on = static_cast<cudaStream_t>(stream);
   if (packed<S>(width, ys, out))

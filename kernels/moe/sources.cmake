@@ -3,4 +3,5 @@ stowage_kernels(SOURCES
   permute.cpp permute_ref.cpp
   router.cpp router_loss_ref.cpp router_select_ref.cpp router_weights_ref.cpp
   CUDA_SOURCES
-  balance.cu permute_index.cu router_backward.cu router_losses.cu router_select.cu rows.cu)
+  balance.cu permute_index.cu router_backward.cu router_losses.cu router_select.cu rows.cu
+  rows_bulk.cu)
