@@ -7,14 +7,28 @@
 //   z        k logsumexp(x)^2:                              dx_e += 2 k lse softmax(x)_e
 //
 // with g_e = d aux / d p_e, which is proportional to expert e's count. A warp has a token, in
-// registers; sums over the chosen run in slot order, sums over experts by a butterfly.
-// Cost: 8 E + 16 R bytes a token and up to 3 exponentials an expert.
-// Limits: 1024 experts. Next: the product with the gate's weight in the same kernel.
+// registers, and all its loads are on their way before the first is needed; sums over the chosen
+// run in slot order, sums over experts by a butterfly.
+// Cost: 8 E + 16 R bytes a token and up to 3 exponentials an expert; its time is that of the launch
+// and of two waits for memory, the second for what token_row names. Limits: 1024 experts.
+// Next: dlogits as the parts that the gate's gradients take (linear/mixed_backward_sm90.cu).
 
+#include "kernels/hopper/dependent_launch.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/moe/scores.cuh"
 
 namespace stowage::kernels::moe {
 namespace {
+
+using hopper::griddepcontrol_launch_dependents;
+using hopper::griddepcontrol_wait;
+
+/// Blocks of a multiprocessor at least: what the registers hold without a spill.
+template <int kPer>
+inline constexpr int kBlocks = kPer <= 2   ? 6
+                               : kPer == 4 ? 5
+                               : kPer == 8 ? 2
+                                           : 1;
 
 struct Arguments {
   const float* dweights_rows;
@@ -27,40 +41,47 @@ struct Arguments {
   float* dlogits;
 };
 
-/// dscores += the gradient of the token's weights.
+/// What lane r % 32 has of a token's slot r; loaded before it is known that the token is routed.
+struct Slot {
+  int expert = -1;
+  float dweight = 0;
+  float product = 0;  ///< of dweight and the weight
+};
+
+__device__ __forceinline__ Slot load_slot(const RouterOptions& options, const Arguments& args,
+                                          std::int64_t t, int r) {
+  Slot slot;
+  if (r >= options.topk) return slot;
+  const std::int64_t pair = t * options.topk + r;
+  const std::int32_t row = args.token_row[pair];
+  slot.expert = args.indices[pair];
+  const float weight = args.weights[pair];
+  if (row >= 0) slot.dweight = args.dweights_rows[row];
+  slot.product = slot.dweight * weight;
+  return slot;
+}
+
+/// dscores += the gradient of the token's weights. `first` has the first 32 slots.
 template <int kPer>
 __device__ __forceinline__ void add_weight_gradient(const RouterOptions& options,
                                                     const Arguments& args, std::int64_t t,
-                                                    const float* row, float lse, int lane,
-                                                    float (&dscores)[kPer]) {
-  const std::int64_t first = t * options.topk;
+                                                    const Slot& first, const float* row, float lse,
+                                                    int lane, float (&dscores)[kPer]) {
   float sum = options.normalise ? kDeviceScoreFloor : 1.0F;
   float projection = 0;
   for (int base = 0; options.normalise && base < options.topk; base += 32) {
-    const int r = base + lane;
-    float s = 0, product = 0;
-    if (r < options.topk) {
-      s = score(options.sigmoid, row[args.indices[first + r]], lse);
-      product = args.dweights_rows[args.token_row[first + r]] * args.weights[first + r];
-    }
+    const Slot slot = base == 0 ? first : load_slot(options, args, t, base + lane);
+    const float s = slot.expert >= 0 ? score(options.sigmoid, row[slot.expert], lse) : 0.0F;
     for (int i = 0; i < min(32, options.topk - base); ++i) {
       sum += __shfl_sync(0xffffffffU, s, i);
-      projection += __shfl_sync(0xffffffffU, product, i);
+      projection += __shfl_sync(0xffffffffU, slot.product, i);
     }
   }
   for (int base = 0; base < options.topk; base += 32) {
-    const int r = base + lane;
-    int expert = -1;
-    float gradient = 0;
-    if (r < options.topk) {
-      expert = args.indices[first + r];
-      gradient =
-          (static_cast<float>(options.scaling) * args.dweights_rows[args.token_row[first + r]] -
-           projection) /
-          sum;
-    }
+    const Slot slot = base == 0 ? first : load_slot(options, args, t, base + lane);
+    const float gradient = (static_cast<float>(options.scaling) * slot.dweight - projection) / sum;
     for (int i = 0; i < min(32, options.topk - base); ++i) {
-      const int e = __shfl_sync(0xffffffffU, expert, i);
+      const int e = __shfl_sync(0xffffffffU, slot.expert, i);
       const float g = __shfl_sync(0xffffffffU, gradient, i);
 #pragma unroll
       for (int j = 0; j < kPer; ++j)
@@ -93,27 +114,30 @@ __device__ __forceinline__ void add_aux_gradient(const RouterOptions& options,
 }
 
 template <int kPer>
-__global__ void __launch_bounds__(32 * kTokenWarps)
+__global__ void __launch_bounds__(32 * kTokenWarps, kBlocks<kPer>)
     backward(std::int64_t tokens, const RouterOptions options, const Arguments args) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t t = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.x / 32;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   if (t >= tokens) return;
   const std::int32_t routed = *args.routed;
+  const Slot slot = load_slot(options, args, t, lane);
+  const float* row = args.logits + t * options.experts;
+  float logits[kPer], scores[kPer], dscores[kPer];
+  load_logits(row, options.experts, lane, logits);
   float* dlogits = args.dlogits + t * options.experts;
   if (t >= routed) {
     for (int e = lane; e < options.experts; e += 32) dlogits[e] = 0;
     return;
   }
-  const float* row = args.logits + t * options.experts;
-  float logits[kPer], scores[kPer], dscores[kPer];
-  load_logits(row, options.experts, lane, logits);
   const float lse = options.sigmoid && options.z_coeff == 0 ? 0.0F : logsumexp(logits);
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     scores[j] = score(options.sigmoid, logits[j], lse);
     dscores[j] = 0;
   }
-  add_weight_gradient(options, args, t, row, lse, lane, dscores);
+  add_weight_gradient(options, args, t, slot, row, lse, lane, dscores);
   if (options.aux_coeff != 0) add_aux_gradient(options, args, routed, scores, lane, dscores);
   float projection = 0;
   if (!options.sigmoid) {
@@ -144,10 +168,8 @@ int launch_router_backward(std::int64_t tokens, const RouterOptions& options,
   const Arguments args{dweights_rows, token_row, logits, indices,
                        weights,       offsets,   routed, dlogits};
   return with_experts(options.experts, [&]<int kPer>() -> int {
-    backward<kPer>
-        <<<token_blocks(tokens), 32 * kTokenWarps, 0, static_cast<cudaStream_t>(stream)>>>(
-            tokens, options, args);
-    return cudaGetLastError();
+    return hopper::launch_dependent(backward<kPer>, token_blocks(tokens), 32 * kTokenWarps, 0,
+                                    static_cast<cudaStream_t>(stream), tokens, options, args);
   });
 }
 
