@@ -83,18 +83,21 @@ void Router::choose(Recorder& recorder, const Routing& r) {
   const std::int64_t n = recorder.tokens();
   const Dtype accum = recorder.accumulation();
   const kernels::RouterOptions options = options_;
-  if (frozen_tokens_ == 0)
-    recorder.compute(
-        "select", kernels::router_select_cost(n, options, accum),
-        {read(r.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens), write(r.indices)},
-        [options](execution::Queue& q, Views v) {
-          kernels::router_select(q, options, v[0], v[1], v[2], v[3]);
-        });
-  recorder.compute("weights", kernels::router_weights_cost(n, options, accum),
-                   {read(r.logits), read(r.indices), write(r.weights)},
-                   [options](execution::Queue& q, Views v) {
-                     kernels::router_weights(q, options, v[0], v[1], v[2]);
-                   });
+  if (frozen_tokens_ > 0)
+    recorder.compute("weights", kernels::router_weights_cost(n, options, accum),
+                     {read(r.logits), read(r.indices), write(r.weights)},
+                     [options](execution::Queue& q, Views v) {
+                       kernels::router_weights(q, options, v[0], v[1], v[2]);
+                     });
+  else
+    recorder.compute("select",
+                     kernels::router_select_cost(n, options, accum) +
+                         kernels::router_weights_cost(n, options, accum),
+                     {read(r.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens),
+                      write(r.indices), write(r.weights)},
+                     [options](execution::Queue& q, Views v) {
+                       kernels::router_select(q, options, v[0], v[1], v[2], v[3], v[4]);
+                     });
   recorder.compute(
       "permute_index", kernels::permute_index_cost(n, options.topk, options.experts, accum),
       {read(r.indices), write(r.offsets), write(r.token_row), write(r.row_weight), read(r.weights)},

@@ -200,6 +200,31 @@ TEST(router_gpu, weights_losses_and_gradients_match_fp64) {
   }
 }
 
+// Chosen and weighed in one pass: what both operators give, to the bit.
+TEST(router_gpu, weights_beside_the_choice_are_those_of_router_weights) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Case& c : all_cases()) {
+    const Draw d(c, random);
+    const Router r(c, Dtype::fp32, d.logits, d.bias, d.dweights);
+    const Router fused(c, Dtype::fp32, d.logits, d.bias, d.dweights);
+    const auto apart = on_gpu(
+        [&](Queue& q, auto& at) {
+          r.select(q, at);
+          router_weights(q, r.options, at(r.logits), at(r.indices), at(r.weights));
+        },
+        {r.indices, r.weights});
+    const auto both = on_gpu(
+        [&](Queue& q, auto& at) {
+          router_select(q, fused.options, at(fused.logits), at(fused.bias), at(fused.cu_seqlens),
+                        at(fused.indices), at(fused.weights));
+        },
+        {fused.indices, fused.weights});
+    EXPECT_EQ(apart[0].values(), both[0].values()) << c.options.experts << " experts";
+    EXPECT_EQ(apart[1].values(), both[1].values()) << c.options.experts << " experts";
+  }
+}
+
 TEST(router_gpu, no_routed_token_gives_zero) {
   STOWAGE_NEED_GPU();
   Random random;

@@ -139,6 +139,11 @@ TEST(router, bias_selects_but_does_not_weigh) {
   });
   EXPECT_EQ(indices.values(), Values{2});
   EXPECT_EQ(weights.values(), Values{0.5});
+  const Array beside(Dtype::fp32, {1, 1});
+  on_queue([&](Queue& q) {
+    router_select(q, options, logits, bias, int32_array({0, 1}), indices, beside);
+  });
+  EXPECT_EQ(beside.values(), Values{0.5});
 }
 
 // Weights of fixed choices, in fp64.

@@ -193,8 +193,7 @@ class RouterCase final : public RoutedCase {
       kernels::router_backward(queue, options_, bound_[2], routing_[2], bound_[0], routing_[0],
                                routing_[4], routing_[1], bound_[1], bound_[3]);
     } else {
-      kernels::router_select(queue, options_, bound_[0], {}, bound_[1], routing_[0]);
-      kernels::router_weights(queue, options_, bound_[0], routing_[0], routing_[4]);
+      kernels::router_select(queue, options_, bound_[0], {}, bound_[1], routing_[0], routing_[4]);
     }
   }
 

@@ -160,8 +160,7 @@ void MoeLayer::record_forward() {
       [this, x = at("x"), w = at("router"), logits = at("logits"), ends = at("cu_seqlens"),
        indices = at("indices"), weights = at("weights")](Queue& q) {
         kernels::linear_forward(q, x, w, logits);
-        kernels::router_select(q, options_, logits, {}, ends, indices);
-        kernels::router_weights(q, options_, logits, indices, weights);
+        kernels::router_select(q, options_, logits, {}, ends, indices, weights);
       });
   add("permute_index", false, kernels::permute_index_cost(n_, r, e, kA),
       [indices = at("indices"), offsets = at("offsets"), token_row = at("token_row"),

@@ -42,25 +42,30 @@ double count(std::int64_t tokens, int per_token) { return static_cast<double>(to
 }  // namespace
 
 void router_select(Queue& queue, const RouterOptions& options, const View& logits, const View& bias,
-                   const View& cu_seqlens, const View& indices) {
+                   const View& cu_seqlens, const View& indices, const View& weights) {
   const Operands operands("router_select");
   const Dtype dtype = check_router(operands, queue, options, logits);
   const std::int64_t n = logits.extent(0);
   operands.check_optional(bias, "bias", dtype, {options.experts});
   operands.check(indices, "indices", Dtype::int32, {n, options.topk});
+  operands.check_optional(weights, "weights", dtype, {n, options.topk});
   const std::int32_t* routed = routed_address(operands, cu_seqlens);
   run(
       queue, "router_select", dtype,
-      [=, logits = Address(logits), bias = Address(bias), indices = Address(indices)]<class S>() {
+      [=, logits = Address(logits), bias = Address(bias), indices = Address(indices),
+       weights = Address(weights)]<class S>() {
         using A = Accumulation<S>;
         router_select_ref(n, options, logits.as<const A>(), bias.as<const A>(), routed,
                           indices.as<std::int32_t>());
+        if (weights.as<A>() != nullptr)
+          router_weights_ref(n, options, logits.as<const A>(), indices.as<const std::int32_t>(),
+                             weights.as<A>());
       },
       [&]<class S>(void* stream) {
         using A = Accumulation<S>;
-        return moe::launch_router_select(n, options, logits.as<const A>(),
-                                         Address(bias).as<const A>(), routed,
-                                         indices.as<std::int32_t>(), stream);
+        return moe::launch_router_select(
+            n, options, logits.as<const A>(), Address(bias).as<const A>(), routed,
+            indices.as<std::int32_t>(), Address(weights).as<A>(), stream);
       });
 }
 

@@ -28,10 +28,11 @@ struct RouterOptions {
 /// indices (n, R) int32: the R experts with the largest score + bias, largest first, ties to the
 /// lower index; -1 for tail tokens. bias (E) accum may be absent. With groups, only experts of the
 /// group_topk groups with the largest sum of their two best are candidates. Selection has no
-/// gradient.
+/// gradient. weights, which may be absent, are those of router_weights.
 void router_select(execution::Queue& queue, const RouterOptions& options,
                    const execution::View& logits, const execution::View& bias,
-                   const execution::View& cu_seqlens, const execution::View& indices);
+                   const execution::View& cu_seqlens, const execution::View& indices,
+                   const execution::View& weights = {});
 
 /// weights (n, R) accum: s_r = score of the r-th chosen expert (without bias); with `normalise`
 /// s_r / (sum of the token's s + 1e-20); times scaling. 0 where the index is -1.

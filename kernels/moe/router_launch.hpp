@@ -13,7 +13,7 @@ inline constexpr int kMostExperts = 1024;
 
 int launch_router_select(std::int64_t tokens, const RouterOptions& options, const float* logits,
                          const float* bias, const std::int32_t* routed, std::int32_t* indices,
-                         void* stream);
+                         float* weights, void* stream);
 int launch_router_weights(std::int64_t tokens, const RouterOptions& options, const float* logits,
                           const std::int32_t* indices, float* weights, void* stream);
 int launch_router_backward(std::int64_t tokens, const RouterOptions& options,

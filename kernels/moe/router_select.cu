@@ -11,6 +11,8 @@
 // Limits: 1024 experts; each group costs two more searches (8 groups of 16: 38 us for 16384 tokens,
 // 11 without). Next: groups as half warps; both kernels in one, with permute_index's counts.
 
+#include "kernels/hopper/dependent_launch.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/moe/scores.cuh"
 
 namespace stowage::kernels::moe {
@@ -66,21 +68,50 @@ __device__ __forceinline__ void limit_groups(const RouterOptions& options, int l
     if ((kept >> j & 1U) == 0) preference[j] = -INFINITY;
 }
 
+/// The weights of a routed token's experts. `mine` is the lane's, the first 32 are in slot order;
+/// chosen[r] is read by lane r % 32 alone.
+__device__ __forceinline__ void weigh_token(const RouterOptions& options, const float* row,
+                                            const std::int32_t* chosen, int mine, float lse,
+                                            int lane, float* weights) {
+  const auto score_of = [&](int r) {
+    return score(options.sigmoid, row[options.topk <= 32 ? mine : chosen[r]], lse);
+  };
+  const float first = lane < options.topk ? score_of(lane) : 0.0F;
+  auto scale = static_cast<float>(options.scaling);
+  if (options.normalise) {
+    float sum = kDeviceScoreFloor;
+    for (int base = 0; base < options.topk; base += 32) {
+      const int r = base + lane;
+      const float s = base == 0 ? first : r < options.topk ? score_of(r) : 0.0F;
+      for (int i = 0; i < min(32, options.topk - base); ++i) sum += __shfl_sync(0xffffffffU, s, i);
+    }
+    scale /= sum;
+  }
+  if (lane < options.topk) weights[lane] = first * scale;
+  for (int r = 32 + lane; r < options.topk; r += 32) weights[r] = score_of(r) * scale;
+}
+
 template <int kPer>
 __global__ void __launch_bounds__(32 * kTokenWarps)
     select(std::int64_t tokens, const RouterOptions options, const float* __restrict__ logits,
            const float* __restrict__ bias, const std::int32_t* __restrict__ routed,
-           std::int32_t* __restrict__ indices) {
+           std::int32_t* indices, float* __restrict__ weights) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t t = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.x / 32;
+  hopper::griddepcontrol_wait();
   if (t >= tokens) return;
   std::int32_t* chosen = indices + t * options.topk;
+  float* weight = weights == nullptr ? nullptr : weights + t * options.topk;
+  const float* row = logits + t * options.experts;
+  float preference[kPer];
+  load_logits(row, options.experts, lane, preference);  // beside the count of tokens
   if (t >= *routed) {
-    for (int r = lane; r < options.topk; r += 32) chosen[r] = -1;
+    for (int r = lane; r < options.topk; r += 32) {
+      chosen[r] = -1;
+      if (weight != nullptr) weight[r] = 0;
+    }
     return;
   }
-  float preference[kPer];
-  load_logits(logits + t * options.experts, options.experts, lane, preference);
   const float lse = options.sigmoid ? 0.0F : logsumexp(preference);
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
@@ -98,6 +129,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
     if ((r % 32 == 31 || r + 1 == options.topk) && r - r % 32 + lane <= r)
       chosen[r - r % 32 + lane] = mine;
   }
+  if (weight != nullptr) weigh_token(options, row, chosen, mine, lse, lane, weight);
 }
 
 template <int kPer>
@@ -110,37 +142,30 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   const std::int32_t* chosen = indices + t * options.topk;
   const float* row = logits + t * options.experts;
   float* weight = weights + t * options.topk;
-  const bool routed = chosen[0] >= 0;
+  if (chosen[0] < 0) {
+    for (int r = lane; r < options.topk; r += 32) weight[r] = 0;
+    return;
+  }
   float lse = 0;
-  if (routed && !options.sigmoid) {
+  if (!options.sigmoid) {
     float all[kPer];
     load_logits(row, options.experts, lane, all);
     lse = logsumexp(all);
   }
-  float scale = static_cast<float>(options.scaling);
-  if (routed && options.normalise) {
-    float sum = kDeviceScoreFloor;
-    for (int first = 0; first < options.topk; first += 32) {
-      const int r = first + lane;
-      const float s = r < options.topk ? score(options.sigmoid, row[chosen[r]], lse) : 0.0F;
-      for (int i = 0; i < min(32, options.topk - first); ++i) sum += __shfl_sync(0xffffffffU, s, i);
-    }
-    scale /= sum;
-  }
-  for (int r = lane; r < options.topk; r += 32)
-    weight[r] = routed ? score(options.sigmoid, row[chosen[r]], lse) * scale : 0.0F;
+  const int mine = lane < options.topk ? chosen[lane] : 0;
+  weigh_token(options, row, chosen, mine, lse, lane, weight);
 }
 
 }  // namespace
 
 int launch_router_select(std::int64_t tokens, const RouterOptions& options, const float* logits,
                          const float* bias, const std::int32_t* routed, std::int32_t* indices,
-                         void* stream) {
+                         float* weights, void* stream) {
   if (tokens == 0) return cudaSuccess;
   return with_experts(options.experts, [&]<int kPer>() -> int {
-    select<kPer><<<token_blocks(tokens), 32 * kTokenWarps, 0, static_cast<cudaStream_t>(stream)>>>(
-        tokens, options, logits, bias, routed, indices);
-    return cudaGetLastError();
+    return hopper::launch_dependent(select<kPer>, token_blocks(tokens), 32 * kTokenWarps, 0,
+                                    static_cast<cudaStream_t>(stream), tokens, options, logits,
+                                    bias, routed, indices, weights);
   });
 }
 
