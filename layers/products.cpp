@@ -42,4 +42,18 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
                    });
 }
 
+void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
+                       Tensor dx) const {
+  const auto dtype = recorder.program().info(dy).buffers[0].dtype;
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute(name,
+                   kernels::linear_backward_cost(recorder.tokens(), outputs(), inputs(),
+                                                 recorder.storage(), dtype, true, accumulate),
+                   {read(dy), read(x), read(recorder.parameter(weight)), update(dx),
+                    recorder.into(recorder.gradient(weight))},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::linear_backward(q, v[0], v[1], v[2], v[3], true, v[4], accumulate);
+                   });
+}
+
 }  // namespace stowage::layers

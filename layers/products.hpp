@@ -21,6 +21,8 @@ struct Product {
                       bool accumulate = false) const;
   /// The weight's gradient, stored or added as the microbatch asks.
   void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
+  /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
+  void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;
 };
 
 }  // namespace stowage::layers

@@ -145,8 +145,7 @@ void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor dro
       [options](execution::Queue& q, Views v) {
         kernels::router_backward(q, options, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
       });
-  gate_.backward_weight(recorder, "router_weight_backward", dlogits, x);
-  gate_.backward_input(recorder, "router_input_backward", dlogits, dx, true);
+  gate_.backward(recorder, "router_gate_backward", dlogits, x, dx);
 }
 
 void Router::update_bias(Recorder& recorder, Tensor step_ok) {

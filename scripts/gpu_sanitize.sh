@@ -16,7 +16,7 @@
 #   reads it suffice), and that is how the library's products store: its own kernel that adds split
 #   sums, softmax over its logits and `join_kernel` read "uninitialised" memory.
 # - racecheck takes barriers of the library's products for none, and fails beside products that it
-#   does not look at; linear has no shared memory of its own.
+#   does not look at; so linear is left out, with its one kernel that has shared memory.
 # - Two accesses on both sides of __syncthreads() are reported in RMSNorm's backward
 #   (store_partial), for teams of two warps and more, never of one, also where every team has come
 #   to its own named barrier before. In the machine code one BAR.SYNC 0, which all warps of the

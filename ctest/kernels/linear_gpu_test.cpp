@@ -13,9 +13,10 @@ struct Sizes {
   std::int64_t n, m, k;
 };
 
-constexpr Sizes kSizes[] = {{1, 1, 1},    {1, 7, 3},       {5, 3, 9},      {37, 19, 23},
-                            {3, 515, 9},  {131, 21, 1027}, {0, 8, 16},     {16, 0, 8},
-                            {300, 32, 8}, {1000, 64, 256}, {256, 512, 384}};
+constexpr Sizes kSizes[] = {{1, 1, 1},     {1, 7, 3},       {5, 3, 9},       {37, 19, 23},
+                            {3, 515, 9},   {131, 21, 1027}, {0, 8, 16},      {16, 0, 8},
+                            {300, 32, 8},  {1000, 64, 256}, {256, 512, 384}, {1, 5, 16},
+                            {77, 32, 136}, {700, 128, 264}, {2000, 100, 72}};
 
 class Products {
  public:
@@ -31,7 +32,11 @@ class Products {
         dx_(storage, {s.n, s.k}),
         more_dx_(storage, {s.n, s.k}, old_dx),
         dw_(sums_, {s.m, s.k}),
-        more_dw_(sums_, {s.m, s.k}, old_dw) {}
+        more_dw_(sums_, {s.m, s.k}, old_dw),
+        both_dx_(storage, {s.n, s.k}),
+        more_both_dx_(storage, {s.n, s.k}, old_dx),
+        both_dw_(sums_, {s.m, s.k}),
+        more_both_dw_(sums_, {s.m, s.k}, old_dw) {}
 
   template <class At>
   void enqueue(Queue& q, At& at) const {
@@ -40,6 +45,8 @@ class Products {
     linear_backward_input(q, at(dy_), at(w_), at(more_dx_), true);
     linear_backward_weight(q, at(dy_), at(x_), at(dw_), false);
     linear_backward_weight(q, at(dy_), at(x_), at(more_dw_), true);
+    linear_backward(q, at(dy_), at(x_), at(w_), at(both_dx_), false, at(more_both_dw_), true);
+    linear_backward(q, at(dy_), at(x_), at(w_), at(more_both_dx_), true, at(both_dw_), false);
   }
   std::vector<Output> outputs() const {
     const auto terms = [](std::int64_t count) { return static_cast<double>(count); };
@@ -49,13 +56,18 @@ class Products {
             {"dx", dx_, input},
             {"dx +=", more_dx_, input},
             {"dw", dw_, weight},
-            {"dw +=", more_dw_, weight}};
+            {"dw +=", more_dw_, weight},
+            {"dx of both", both_dx_, input},
+            {"dx += of both", more_both_dx_, input},
+            {"dw of both", both_dw_, weight},
+            {"dw += of both", more_both_dw_, weight}};
   }
 
  private:
   Sizes s_;
   Dtype sums_;
   Array x_, w_, y_, dy_, dx_, more_dx_, dw_, more_dw_;
+  Array both_dx_, more_both_dx_, both_dw_, more_both_dw_;
 };
 
 void check(Random& random, const Sizes& s, Dtype storage, Dtype result, int replays = 2) {
@@ -86,12 +98,20 @@ TEST(linear_gpu, products_with_fp32_results_match_fp64) {
   for (const Sizes& s : kSizes) check(random, s, Dtype::bf16, Dtype::fp32);
 }
 
+// Both gradients at once take rows in chunks, as many as the scratch memory has room for.
+TEST(linear_gpu, more_rows_than_a_chunk) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  check(random, {23000, 128, 16}, Dtype::bf16, Dtype::fp32);
+}
+
 // Split sums: a long inner dimension and few tiles.
 TEST(linear_gpu, repeats_to_the_bit) {
   STOWAGE_NEED_GPU();
   Random random;
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::bf16, 100);
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::fp32, 100);
+  check(random, {3000, 128, 264}, Dtype::bf16, Dtype::fp32, 100);
 }
 
 TEST(linear_gpu, names_its_algorithms) {

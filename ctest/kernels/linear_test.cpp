@@ -58,13 +58,22 @@ void check_against_loops(Sizes s, Dtype storage, Dtype result) {
   const Array xs(storage, {s.n, s.k}, x), ws(storage, {s.m, s.k}, w), y(result, {s.n, s.m});
   const Array dys(result, {s.n, s.m}, dy), dx(storage, {s.n, s.k}), dw(accumulation, {s.m, s.k});
   const Array more_dx(storage, {s.n, s.k}, old_dx), more_dw(accumulation, {s.m, s.k}, old_dw);
+  const Array both_dx(storage, {s.n, s.k}), both_dw(accumulation, {s.m, s.k});
+  const Array more_both_dx(storage, {s.n, s.k}, old_dx);
+  const Array more_both_dw(accumulation, {s.m, s.k}, old_dw);
   on_queue([&](Queue& queue) {
     linear_forward(queue, xs, ws, y);
     linear_backward_input(queue, dys, ws, dx, false);
     linear_backward_input(queue, dys, ws, more_dx, true);
     linear_backward_weight(queue, dys, xs, dw, false);
     linear_backward_weight(queue, dys, xs, more_dw, true);
+    linear_backward(queue, dys, xs, ws, both_dx, false, more_both_dw, true);
+    linear_backward(queue, dys, xs, ws, more_both_dx, true, both_dw, false);
   });
+  EXPECT_EQ(both_dx.values(), dx.values());
+  EXPECT_EQ(more_both_dx.values(), more_dx.values());
+  EXPECT_EQ(both_dw.values(), dw.values());
+  EXPECT_EQ(more_both_dw.values(), more_dw.values());
 
   const auto terms = [](std::int64_t count) { return static_cast<double>(count); };
   EXPECT_LT(relative_error(y.values(), product(s.n, s.m, s.k, at(x, s.k), transposed(w, s.k))),
@@ -146,6 +155,9 @@ TEST(linear, cost_counts_each_operand_once) {
   const execution::Cost added =
       linear_backward_weight_cost(7, 5, 3, Dtype::bf16, Dtype::bf16, true);
   EXPECT_EQ(added.bytes, 2.0 * (7 * 5 + 7 * 3) + 2 * 4.0 * 5 * 3);
+  const execution::Cost both = linear_backward_cost(7, 5, 3, Dtype::bf16, Dtype::fp32, true, false);
+  EXPECT_EQ(both.flops, 4.0 * 7 * 5 * 3);
+  EXPECT_EQ(both.bytes, 4.0 * (7 * 5 + 5 * 3) + 2.0 * (3 * 7 * 3 + 5 * 3));
 }
 
 }  // namespace

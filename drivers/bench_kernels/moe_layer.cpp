@@ -224,16 +224,14 @@ void MoeLayer::record_backward() {
       });
   add("router_backward", true,
       kernels::router_backward_cost(n_, options_, kA) +
-          kernels::linear_backward_weight_cost(n_, e, d_, kS, kA, more) +
-          kernels::linear_backward_input_cost(n_, e, d_, kS, kA, true),
+          kernels::linear_backward_cost(n_, e, d_, kS, kA, true, more),
       [this, more, dweight = at("drow_weight"), token_row = at("token_row"), logits = at("logits"),
        indices = at("indices"), weights = at("weights"), offsets = at("offsets"),
        ends = at("cu_seqlens"), dlogits = at("dlogits"), x = at("x"), dw = at("drouter"),
        w = at("router"), dx = at("dx")](Queue& q) {
         kernels::router_backward(q, options_, dweight, token_row, logits, indices, weights, offsets,
                                  ends, dlogits);
-        kernels::linear_backward_weight(q, dlogits, x, dw, more);
-        kernels::linear_backward_input(q, dlogits, w, dx, true);
+        kernels::linear_backward(q, dlogits, x, w, dx, true, dw, more);
       });
 }
 

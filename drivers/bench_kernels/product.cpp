@@ -69,16 +69,10 @@ class List {
       }
     }
   }
-  /// A router: logits in fp32; their gradient in three bf16 parts (mixed_product.hpp).
+  /// A router's logits, in fp32; their gradients have a kernel of their own (mixed_backward.hpp).
   void router(std::int64_t tokens, std::int64_t experts, std::int64_t width) {
-    constexpr std::int64_t kParts = 3;
     add(dense_shape(tokens, experts, width, Transpose::no, Transpose::yes, Dtype::bf16, Dtype::fp32,
                     false));
-    for (const bool accumulate : {false, true})
-      add(dense_shape(tokens, width, kParts * experts, Transpose::no, Transpose::no, Dtype::bf16,
-                      Dtype::bf16, accumulate));
-    add(dense_shape(kParts * experts, width, tokens, Transpose::yes, Transpose::no, Dtype::bf16,
-                    Dtype::fp32, false));
   }
 
   std::vector<Shape> shapes() const {

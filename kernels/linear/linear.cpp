@@ -3,6 +3,7 @@
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/linear/dense_product.hpp"
+#include "kernels/linear/mixed_backward.hpp"
 #include "kernels/linear/mixed_product.hpp"
 
 namespace stowage::kernels {
@@ -113,6 +114,40 @@ void linear_backward_weight(Queue& queue, const View& dy, const View& x, const V
   });
 }
 
+void linear_backward(Queue& queue, const View& dy, const View& x, const View& w, const View& dx,
+                     bool accumulate_dx, const View& dw, bool accumulate_dw) {
+  const Operands operands("linear_backward");
+  const Dtype storage = operands.storage(x, "x");
+  operands.rank(x, "x", 2);
+  operands.rank(w, "w", 2);
+  const std::int64_t n = x.extent(0), m = w.extent(0), k = x.extent(1);
+  const Dtype gradient = result_dtype(operands, dy, "dy", storage);
+  operands.check(dy, "dy", gradient, {n, m});
+  operands.check(w, "w", storage, {m, k});
+  operands.check(dx, "dx", storage, {n, k});
+  operands.check(dw, "dw", execution::accumulation(storage), {m, k});
+  const auto reference = [=, dy = Address(dy), x = Address(x), w = Address(w), dx = Address(dx),
+                          dw = Address(dw)]<class S>() {
+    with_result_type<S>(gradient != storage, [&]<class Y>() {
+      linear_backward_weight_ref(n, m, k, dy.as<const Y>(), x.as<const S>(),
+                                 dw.as<Accumulation<S>>(), accumulate_dw);
+      linear_backward_input_ref(n, m, k, dy.as<const Y>(), w.as<const S>(), dx.as<S>(),
+                                accumulate_dx);
+    });
+  };
+  run(queue, "linear_backward", storage, reference, [&]<class>(void* handle) {
+    if (gradient != storage &&
+        mixed_backward_fits(n, m, k, {x.data[0], w.data[0], dx.data[0], dw.data[0]})) {
+      mixed_backward(n, m, k, dy.as<const float>(), x.data[0], w.data[0], dx.data[0], accumulate_dx,
+                     dw.as<float>(), accumulate_dw, static_cast<cudaStream_t>(handle));
+    } else {
+      linear_backward_weight(queue, dy, x, dw, accumulate_dw);
+      linear_backward_input(queue, dy, w, dx, accumulate_dx);
+    }
+    return 0;
+  });
+}
+
 Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                          Dtype storage, Dtype result) {
   return {product_flops(rows, outputs, inputs), bytes(rows * inputs, storage) +
@@ -132,6 +167,14 @@ Cost linear_backward_weight_cost(std::int64_t rows, std::int64_t outputs, std::i
   return {product_flops(rows, outputs, inputs),
           bytes(rows * outputs, gradient) + bytes(rows * inputs, storage) +
               passes(accumulate) * bytes(outputs * inputs, execution::accumulation(storage))};
+}
+
+Cost linear_backward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
+                          Dtype storage, Dtype gradient, bool accumulate_dx, bool accumulate_dw) {
+  Cost cost = linear_backward_input_cost(rows, outputs, inputs, storage, gradient, accumulate_dx) +
+              linear_backward_weight_cost(rows, outputs, inputs, storage, gradient, accumulate_dw);
+  cost.bytes -= bytes(rows * outputs, gradient);  // read once for both
+  return cost;
 }
 
 }  // namespace stowage::kernels

@@ -24,6 +24,12 @@ void linear_backward_input(execution::Queue& queue, const execution::View& dy,
 void linear_backward_weight(execution::Queue& queue, const execution::View& dy,
                             const execution::View& x, const execution::View& dw, bool accumulate);
 
+/// Both at once: dx and dw as by the two above. With dy in the accumulation dtype of bf16, at most
+/// 128 outputs and rows of whole 16 bytes a GPU reads x once and dx once (mixed_backward.hpp).
+void linear_backward(execution::Queue& queue, const execution::View& dy, const execution::View& x,
+                     const execution::View& w, const execution::View& dx, bool accumulate_dx,
+                     const execution::View& dw, bool accumulate_dw);
+
 /// 2 n M K flops; each operand once through memory. `result` is the dtype of y.
 execution::Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                                     execution::Dtype storage, execution::Dtype result);
@@ -33,6 +39,9 @@ execution::Cost linear_backward_input_cost(std::int64_t rows, std::int64_t outpu
 execution::Cost linear_backward_weight_cost(std::int64_t rows, std::int64_t outputs,
                                             std::int64_t inputs, execution::Dtype storage,
                                             execution::Dtype gradient, bool accumulate);
+execution::Cost linear_backward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
+                                     execution::Dtype storage, execution::Dtype gradient,
+                                     bool accumulate_dx, bool accumulate_dw);
 
 /// Host references: S storage of x and w, Y of y or dy (S or Accumulation<S>). Row-major, dense.
 template <class S, class Y>

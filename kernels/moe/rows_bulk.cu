@@ -34,12 +34,15 @@ __global__ void __launch_bounds__(32 * kGatherWarps)
   __shared__ Mbarrier arrived[kGatherWarps];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t t = std::int64_t{blockIdx.x} * kGatherWarps + warp;
+  if (lane == 0) {
+    mbarrier_init(&arrived[warp], 1);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
   griddepcontrol_wait();
   if (t >= tokens) return;
   unsigned char* row = rows + warp * bytes;
   if (lane == 0) {
-    mbarrier_init(&arrived[warp], 1);
-    mbarrier_init_fence();
     mbarrier_arrive_expect_tx(&arrived[warp], static_cast<std::uint32_t>(bytes));
     bulk_load(row, x + t * bytes, static_cast<std::uint32_t>(bytes), &arrived[warp],
               CachePolicy::evict_first);
@@ -62,14 +65,17 @@ __global__ void __launch_bounds__(kCombineThreads)
   __shared__ int routed;
   const std::int64_t t = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    mbarrier_init(&arrived, 1);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
   griddepcontrol_wait();
   if (thread < 32) {
     const int from = thread < topk ? token_row[t * topk + thread] : -1;
     const unsigned have = __ballot_sync(0xffffffffU, from >= 0);
     if (thread == 0) {
       routed = __popc(have);
-      mbarrier_init(&arrived, 1);
-      mbarrier_init_fence();
       mbarrier_arrive_expect_tx(&arrived, static_cast<std::uint32_t>(__popc(have) * bytes));
     }
     __syncwarp();
