@@ -18,20 +18,21 @@ __device__ __forceinline__ float activate(float x, [[maybe_unused]] float up) {
   }
 }
 
-/// dx and dup for the gradient dy; returns dy * act(x). `weight` is the row's.
+/// dx and dup for the gradient dy; returns dy * act(x). `weight` is the row's. What act(x) consists
+/// of is written as `activate` has it, so that a caller of both computes it once.
 template <Activation kKind>
 __device__ __forceinline__ float differentiate(float dy, float x, [[maybe_unused]] float up,
                                                float weight, float& dx,
                                                [[maybe_unused]] float& dup) {
   if constexpr (kKind == Activation::squared_relu) {
     const float positive = fmaxf(x, 0.0F);
-    dx = weight * dy * 2 * positive;
-    return dy * positive * positive;
+    dx = 2 * weight * dy * positive;
+    return dy * (positive * positive);
   } else {
-    const float gate = device::sigmoid(x);
-    dx = weight * dy * up * device::silu_derivative(x, gate);
-    dup = weight * dy * x * gate;
-    return dy * x * gate * up;
+    const float gate = device::sigmoid(x), silu = x * gate, weighted = weight * dy;
+    dx = weighted * up * fmaf(silu, 1.0F - gate, gate);
+    dup = weighted * silu;
+    return dy * (silu * up);
   }
 }
 
