@@ -137,6 +137,10 @@ TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
     check(random, {{200, 1, 0, 77, 300}, 9, 328, 416}, kind, Dtype::bf16);
     check(random, {{127, 129, 191, 193, 0, 2}, 7, 192, 544}, kind, Dtype::bf16);
     check(random, {{0, 0, 0}, 3, 64, 192}, kind, Dtype::bf16);
+    // Columns that end in one or two tiles of fc2's gradient narrower than the others.
+    check(random, {{64, 65, 0, 150}, 3, 136, 448}, kind, Dtype::bf16);
+    check(random, {{16, 141}, 2, 72, 256}, kind, Dtype::bf16);
+    check(random, {{130}, 0, 200, 1160}, kind, Dtype::bf16);
   }
 }
 

@@ -45,11 +45,10 @@ bool fast(const GroupedCudaShape& s, std::initializer_list<const void*> addresse
 
 // Columns beyond the matrix cost a product each; columns that a transposed operand brings beyond
 // the tile, as they come 64 at a time, only their way through L2: about a quarter of it.
-int choose_width(std::int64_t columns, bool transposed, int widest) {
+int choose_width(std::int64_t columns, bool transposed) {
   int best = 0;
   std::int64_t least = 0;
   for (const int width : kTileWidths) {
-    if (width > widest) continue;
     const int loaded = transposed ? (width + 63) / 64 * 64 : width;
     const std::int64_t cost = (columns + width - 1) / width * (4 * width + loaded - width);
     if (best == 0 || cost <= least) {

@@ -21,8 +21,8 @@ void check_launch(cudaError_t status, const char* kernel);
 /// Whether the tensor-core kernels serve operands at these addresses.
 bool fast(const GroupedCudaShape& shape, std::initializer_list<const void*> addresses);
 
-/// The width of kTileWidths, up to `widest`, that wastes least for `columns` of output.
-int choose_width(std::int64_t columns, bool transposed, int widest = 256);
+/// The width of kTileWidths that wastes least for `columns` of output.
+int choose_width(std::int64_t columns, bool transposed);
 
 /// Maps of x or dy (rows, columns), of w, and of dw, with boxes as grouped_launch.hpp asks for.
 CUtensorMap matrix_map(const void* base, std::int64_t rows, std::int64_t columns, int box_rows);

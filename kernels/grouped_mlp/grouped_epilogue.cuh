@@ -41,6 +41,16 @@ struct Bf16Rows {
   }
 };
 
+/// Sums rounded to bf16, which frees half of their registers.
+template <int kCount>
+__device__ __forceinline__ void round_sums(const float (&sums)[kCount],
+                                           std::uint32_t (&pairs)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    pairs[i] = hopper::pack_bf16(sums[2 * i], sums[2 * i + 1]);
+  }
+}
+
 /// 16 rows of a tile in a warp's shared memory.
 template <int kWidth>
 class StagedRows {
@@ -61,8 +71,7 @@ class StagedRows {
   /// Rounds the sums into the room; with `add`, on top of what is there. Waits for the warp before
   /// and after.
   __device__ __forceinline__ void stage(const float (&sums)[kWidth / 2], bool add) const {
-    const std::uint32_t base = hopper::shared_address(room_) +
-                               static_cast<std::uint32_t>(lane_ % 16 * kPitch + lane_ / 16 * 16);
+    const std::uint32_t base = corner();
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kWidth / 16; ++j) {
@@ -80,10 +89,35 @@ class StagedRows {
     __syncwarp();
   }
 
+  /// The same for sums that are rounded already.
+  __device__ __forceinline__ void stage(const std::uint32_t (&pairs)[kWidth / 4]) const {
+    const std::uint32_t base = corner();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kWidth / 16; ++j) {
+      const std::uint32_t* p = pairs + 4 * j;
+      hopper::stmatrix_x4(base + 32 * j, p[0], p[1], p[2], p[3]);
+    }
+    __syncwarp();
+  }
+
  private:
+  /// Where this lane has matrices moved to.
+  __device__ __forceinline__ std::uint32_t corner() const {
+    return hopper::shared_address(room_) +
+           static_cast<std::uint32_t>(lane_ % 16 * kPitch + lane_ / 16 * 16);
+  }
+
   unsigned char* room_;
   int lane_;
 };
+
+/// Stores a piece as one access, which the compiler does not see to by itself.
+__device__ __forceinline__ void store_piece(uint4* to, const uint4& value) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
 
 /// Eight bf16 as fp32, and back.
 struct Piece {

@@ -19,11 +19,11 @@ struct ActivateRows {
   using Parameters = Fc1Output;
   static constexpr bool kGated = kKind == Activation::swiglu;
 
-  template <class O>
-  static __device__ __forceinline__ void apply(const float (&sums)[O::kWidth / 2],
-                                               const WarpRows& at,
-                                               const StagedRows<O::kWidth>& staged,
+  template <int kWidth>
+  static __device__ __forceinline__ void apply(const float (&sums)[kWidth / 2], const WarpRows& at,
+                                               const StagedRows<kWidth>& staged,
                                                const RowsParameters& p, const Parameters& e) {
+    constexpr int kColumns = kGated ? kWidth / 2 : kWidth;
     const std::int64_t h_width = kGated ? 2 * p.columns : p.columns;
     const int there = p.columns - at.column;
     const Bf16Rows h{static_cast<std::uint16_t*>(e.h) + at.row * h_width + at.column, h_width,
@@ -34,9 +34,9 @@ struct ActivateRows {
 #pragma unroll 1
     for (int row = staged.first_row(); row < min(16, at.rows); row += 4) {
       const float weight = e.row_weight != nullptr ? e.row_weight[at.row + row] : 1.0F;
-      for (int column = staged.first_column(); column < min(O::kColumns, there); column += 64) {
+      for (int column = staged.first_column(); column < min(kColumns, there); column += 64) {
         const uint4 x = staged.piece(row, column);
-        const uint4 up = kGated ? staged.piece(row, O::kColumns + column) : x;
+        const uint4 up = kGated ? staged.piece(row, kColumns + column) : x;
         h.piece(row, column) = x;
         if constexpr (kGated) h.right(p.columns).piece(row, column) = up;
         Piece active(x);
@@ -57,7 +57,7 @@ cudaError_t launch(const CUtensorMap& x, const CUtensorMap& w, const RowsParamet
                    const Fc1Output& output, int blocks, cudaStream_t stream) {
   constexpr bool kGated = kKind == Activation::swiglu;
   return launch_rows<Operands<false, false, kWidth, kStagingBytes<kWidth>, kGated>,
-                     ActivateRows<kKind>>(x, w, parameters, output, blocks, stream);
+                     EachBlock<ActivateRows<kKind>>>(x, w, parameters, output, blocks, stream);
 }
 
 }  // namespace

@@ -7,12 +7,15 @@
 // bits of the kernels apart. Each tile leaves the sum of its columns for each row; a second kernel
 // adds these in the order of the tiles, so drow_weight has one order too. Cost: the product, and 2
 // bytes for each element of h, dh and a; g never exists in memory.
-// Prefetching h to L2 during the products made it 5 to 8 % slower.
-// With swiglu, tiles 176 wide were no gain where they waste less of the matrix: the work behind the
-// products goes by 64 columns.
-// Limit on one H200: the work behind a tile's products takes as long as they do, two fifths of it
-// waiting for h, and what exceeds the other warpgroup's products is seen; L2 is at 80 %.
-// Next: the first row of a tile's lower half on its way while the upper one is worked on.
+// Tiles are 192 columns wide, which begin where lines of L2 do, and the last two 128 where no more
+// is left, so that 1024, 1408 and 5632 columns waste nothing. With squared ReLU and a router's load
+// 1408 columns were 2 to 3 % faster in tiles of 176.
+// What is behind the products shares the issue slots and the shared memory with them, so it is
+// instructions that count: row addresses in registers that move down, one formula for both results
+// of the activation. Prefetching h to L2 during the products made it 5 to 8 % slower.
+// Limit on one H200 (ncu, SwiGLU, 32 experts): the products, tensor cores 85 % busy at the clock
+// that power leaves, L2 at 80 %; what is behind them takes three quarters of their time.
+// Next: tiles handed out so that blocks end together; up to a tile in 15 is lost at the end.
 
 #include "kernels/activation/activation.cuh"
 #include "kernels/grouped_mlp/grouped_rows.cuh"
@@ -21,22 +24,20 @@ namespace stowage::kernels::grouped {
 namespace {
 
 /// A lane's pieces of one row of h, and of its other half.
-template <int kWidth, bool kGated>
+template <int kPieces, bool kGated>
 struct HiddenRow {
-  static constexpr int kPieces = (kWidth + 63) / 64;
-
-  __device__ __forceinline__ void load(const Bf16Rows& h, int half, int row, int first_column) {
+  /// From the first piece; of the row's pieces from there on, `pieces` exist. A lane's are 8 apart.
+  __device__ __forceinline__ void load(const uint4* from, int half, int pieces) {
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
-      const int column = first_column + 64 * k;
-      if (row < 16 && column < kWidth && h.has(row, column)) {
-        x[k] = h.piece(row, column);
-        if constexpr (kGated) up[k] = h.right(half).piece(row, column);
+      if (8 * k < pieces) {
+        x[k] = from[8 * k];
+        if constexpr (kGated) up[k] = from[half + 8 * k];
       }
     }
   }
 
-  // What does not exist is read as zeros.
+  // What does not exist is read as zeros, or as what was there.
   uint4 x[kPieces] = {}, up[kGated ? kPieces : 1] = {};
 };
 
@@ -55,79 +56,117 @@ __device__ __forceinline__ float differentiate(Piece& g, Piece& x, Piece& up, fl
   return sum;
 }
 
+/// The epilogue: both blocks of a warp's rows in one loop, four rows at a time, eight lanes to a
+/// row. The sums of the second block wait rounded, so that there are registers for the next rows of
+/// h to be on their way.
 template <Activation kKind>
 struct DifferentiateRows {
   using Parameters = Fc2Gradient;
   static constexpr bool kGated = kKind == Activation::swiglu;
+  static constexpr int kAhead = kGated ? 1 : 2;  // rows of h on their way to a lane
 
-  template <class O>
-  static __device__ __forceinline__ void apply(const float (&sums)[O::kWidth / 2],
-                                               const WarpRows& at,
-                                               const StagedRows<O::kWidth>& staged,
+  template <int kWidth>
+  static __device__ __forceinline__ void apply(const float (&sums)[2][kWidth / 2],
+                                               const WarpRows& at, const StagedRows<kWidth>& staged,
                                                const RowsParameters& p, const Parameters& e) {
-    const std::int64_t h_width = kGated ? 2 * p.columns : p.columns;
-    const std::int64_t h_at = at.row * h_width + at.column;
-    const int there = p.columns - at.column;
-    const Bf16Rows h{static_cast<std::uint16_t*>(const_cast<void*>(e.h)) + h_at, h_width, at.rows,
-                     there};
-    const Bf16Rows dh{static_cast<std::uint16_t*>(e.dh) + h_at, h_width, at.rows, there};
-    const Bf16Rows a{static_cast<std::uint16_t*>(e.a) + at.row * p.columns + at.column, p.columns,
-                     at.rows, there};
-    // The pieces of the next row are on their way while those of this one are worked on; with two
-    // halves there are no registers for the first of them before the sums have left.
-    HiddenRow<O::kWidth, kGated> next;
-    if constexpr (!kGated) next.load(h, p.columns, staged.first_row(), staged.first_column());
-    staged.stage(sums, false);
-    if constexpr (kGated) next.load(h, p.columns, staged.first_row(), staged.first_column());
+    constexpr int kPieces = kWidth / 64;
+    static_assert(kWidth % 64 == 0);
+    std::uint32_t lower[kWidth / 4];
+    round_sums(sums[1], lower);
+    pin_registers(lower);
+    staged.stage(sums[0], false);
+    Place place(at, staged.first_row(), staged.first_column(), p, e);
+    HiddenRow<kPieces, kGated> hidden[kAhead];
+    float weight[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) fetch(place, 4 * j, at, e, hidden[j], weight[j]);
 #pragma unroll 1
-    for (int i = 0; i < 16; i += 4) {
-      const int row = staged.first_row() + i;
-      const bool exists = row < at.rows;
-      const float weight = exists && e.row_weight != nullptr ? e.row_weight[at.row + row] : 1.0F;
-      const auto hidden = next;
-      next.load(h, p.columns, row + 4, staged.first_column());
-      const float sum =
-          differentiate_row<O::kWidth>(hidden, staged, row, weight, h, dh, a, p.columns);
-      if (e.tile_sums == nullptr) continue;
-      const float all = lanes_sum<8>(sum);
-      if (staged.first_column() == 0 && exists) {
-        e.tile_sums[at.column / O::kWidth * e.rows + at.row + row] = all;
+    for (int i = 0; i < 8; i += kAhead) {
+      if (i == 4) staged.stage(lower);
+      const int rows_ahead = i + kAhead == 4 ? 64 - 4 * i : 4 * kAhead;
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const auto row = hidden[j];
+        const float row_weight = weight[j];
+        fetch(place, i + kAhead < 8 ? rows_ahead : at.rows, at, e, hidden[j], weight[j]);
+        const bool exists = place.row < at.rows;
+        const uint4* g = &staged.piece((i + j) % 4 * 4 + staged.first_row(), staged.first_column());
+        const float sum = differentiate_row(row, g, row_weight, place, exists ? place.pieces : 0);
+        if (e.tile_sums != nullptr) {
+          const float all = lanes_sum<8>(sum);
+          if (staged.first_column() == 0 && exists) {
+            e.tile_sums[at.strip * e.rows + at.row + place.row] = all;
+          }
+        }
+        place.down(i + j == 3 ? 52 : 4);
       }
     }
   }
 
  private:
+  /// A lane's first piece of a row, in h and dh, whose rows have two halves if gated, and in a.
+  struct Place {
+    __device__ __forceinline__ Place(const WarpRows& at, int first_row, int first_column,
+                                     const RowsParameters& p, const Parameters& e)
+        : row(first_row),
+          half(p.columns / 8),
+          pieces((p.columns - at.column - first_column + 7) / 8) {
+      const std::int64_t piece = (at.column + first_column) / 8;
+      const std::int64_t h_at = (at.row + row) * h_stride() + piece;
+      h = static_cast<const uint4*>(e.h) + h_at;
+      dh = static_cast<uint4*>(e.dh) + h_at;
+      a = static_cast<uint4*>(e.a) + (at.row + row) * half + piece;
+    }
+    __device__ __forceinline__ int h_stride() const { return kGated ? 2 * half : half; }
+    __device__ __forceinline__ void down(int rows) {
+      row += rows;
+      h += std::int64_t{rows} * h_stride();
+      dh += std::int64_t{rows} * h_stride();
+      a += std::int64_t{rows} * half;
+    }
+
+    int row;     // from the warp's first on
+    int half;    // pieces of a row of a
+    int pieces;  // that exist from here on
+    const uint4* h;
+    uint4 *dh, *a;
+  };
+
+  /// What a lane needs of the row `down` from its place, where that is the expert's.
+  template <int kPieces>
+  static __device__ __forceinline__ void fetch(const Place& place, int down, const WarpRows& at,
+                                               const Parameters& e,
+                                               HiddenRow<kPieces, kGated>& hidden, float& weight) {
+    const int row = place.row + down;
+    const bool exists = row < at.rows;
+    hidden.load(place.h + std::int64_t{down} * place.h_stride(), place.half,
+                exists ? place.pieces : 0);
+    weight = exists && e.row_weight != nullptr ? e.row_weight[at.row + row] : 1.0F;
+  }
+
   /// A lane's pieces of one row, those that do not exist as well: without a branch around each they
-  /// are worked on side by side.
-  template <int kWidth>
-  static __device__ __forceinline__ float differentiate_row(const HiddenRow<kWidth, kGated>& hidden,
-                                                            const StagedRows<kWidth>& staged,
-                                                            int row, float weight,
-                                                            const Bf16Rows& h, const Bf16Rows& dh,
-                                                            const Bf16Rows& a, int half) {
-    constexpr int kPieces = HiddenRow<kWidth, kGated>::kPieces;
+  /// are worked on side by side. Returns their sum of g act(h).
+  template <int kPieces>
+  static __device__ __forceinline__ float differentiate_row(
+      const HiddenRow<kPieces, kGated>& hidden, const uint4* gradient, float weight,
+      const Place& place, int pieces) {
     uint4 dx[kPieces], dup[kPieces], active[kPieces];
-    bool exists[kPieces];
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
-      const int column = staged.first_column() + 64 * k;
-      exists[k] = column < kWidth && h.has(row, column);
-      Piece g(staged.piece(row, min(column, kWidth - 8))), x(hidden.x[k]),
-          up(hidden.up[kGated ? k : 0]);
+      Piece g(gradient[8 * k]), x(hidden.x[k]), up(hidden.up[kGated ? k : 0]);
       const float part = differentiate<kKind>(g, x, up, weight);
-      sum += exists[k] ? part : 0.0F;
+      sum += 8 * k < pieces ? part : 0.0F;
       dx[k] = x.bits();
       dup[k] = up.bits();
       active[k] = g.bits();
     }
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
-      if (!exists[k]) continue;
-      const int column = staged.first_column() + 64 * k;
-      dh.piece(row, column) = dx[k];
-      if constexpr (kGated) dh.right(half).piece(row, column) = dup[k];
-      a.piece(row, column) = active[k];
+      if (8 * k >= pieces) continue;
+      store_piece(place.dh + 8 * k, dx[k]);
+      if constexpr (kGated) store_piece(place.dh + place.half + 8 * k, dup[k]);
+      store_piece(place.a + 8 * k, active[k]);
     }
     return sum;
   }
@@ -144,31 +183,32 @@ __global__ void __launch_bounds__(256)
   drow_weight[row] = sum;
 }
 
-template <int kWidth, Activation kKind>
+template <Activation kKind, int kNarrow>
 cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& w, const RowsParameters& parameters,
                    const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
+  using Sizes =
+      Operands<false, true, kFc2Width, kStagingBytes<kFc2Width>, false, kTileRows, kNarrow>;
   const cudaError_t status =
-      launch_rows<Operands<false, true, kWidth, kStagingBytes<kWidth>>, DifferentiateRows<kKind>>(
-          dy, w, parameters, gradient, blocks, stream);
+      launch_rows<Sizes, DifferentiateRows<kKind>>(dy, w, parameters, gradient, blocks, stream);
   if (status != cudaSuccess || gradient.tile_sums == nullptr) return status;
   const auto groups = static_cast<unsigned>((gradient.rows + 255) / 256);
   row_weight_kernel<<<groups, 256, 0, stream>>>(
-      gradient.tile_sums, ceil_div(parameters.columns, kWidth), gradient.rows,
+      gradient.tile_sums, ceil_div(parameters.columns, kFc2Width), gradient.rows,
       parameters.offsets + parameters.experts, gradient.drow_weight);
   return cudaGetLastError();
 }
 
 }  // namespace
 
-cudaError_t launch_fc2_sm90(Activation kind, int width, const CUtensorMap& dy, const CUtensorMap& w,
+cudaError_t launch_fc2_sm90(Activation kind, const CUtensorMap& dy, const CUtensorMap& w,
                             const RowsParameters& parameters, const Fc2Gradient& gradient,
                             int blocks, cudaStream_t stream) {
-  const auto with = [&]<int kWidth, Activation kKind>() {
-    return launch<kWidth, kKind>(dy, w, parameters, gradient, blocks, stream);
-  };
-  if (kind == Activation::swiglu) return with.template operator()<192, Activation::swiglu>();
-  if (width == 176) return with.template operator()<176, Activation::squared_relu>();
-  return with.template operator()<192, Activation::squared_relu>();
+  // With squared ReLU the branch between both widths is seen, so it is there only where needed.
+  const bool narrow = narrow_strips(parameters.columns, kFc2Width, kFc2Narrow) > 0;
+  const auto with = kind == Activation::swiglu ? launch<Activation::swiglu, kFc2Narrow>
+                    : narrow                   ? launch<Activation::squared_relu, kFc2Narrow>
+                                               : launch<Activation::squared_relu, 0>;
+  return with(dy, w, parameters, gradient, blocks, stream);
 }
 
 }  // namespace stowage::kernels::grouped

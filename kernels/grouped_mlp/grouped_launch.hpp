@@ -18,6 +18,9 @@ constexpr int kMaxExperts = 512;  ///< that the tile schedule has room for
 /// Widths of an output tile that are compiled; the one that wastes least serves a matrix.
 constexpr int kTileWidths[] = {176, 192, 208};
 
+/// Widths of the tiles of fc2's gradient: all kFc2Width, or the last two kFc2Narrow.
+constexpr int kFc2Width = 192, kFc2Narrow = 128;
+
 /// A product over the rows of all experts, one weight each.
 struct RowsParameters {
   const int* offsets;  // (experts + 1)
@@ -73,8 +76,8 @@ cudaError_t launch_fc1_sm90(Activation kind, int width, const CUtensorMap& x, co
                             const RowsParameters& parameters, const Fc1Output& output, int blocks,
                             cudaStream_t stream);
 
-/// Boxes of dy and w as above, transposed; for swiglu 192 wide.
-cudaError_t launch_fc2_sm90(Activation kind, int width, const CUtensorMap& dy, const CUtensorMap& w,
+/// Boxes of dy and w as above, transposed.
+cudaError_t launch_fc2_sm90(Activation kind, const CUtensorMap& dy, const CUtensorMap& w,
                             const RowsParameters& parameters, const Fc2Gradient& gradient,
                             int blocks, cudaStream_t stream);
 

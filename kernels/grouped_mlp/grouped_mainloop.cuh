@@ -21,7 +21,7 @@ using namespace hopper;
 /// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
 /// contraction ("MN-major"). The ring takes what shared memory `kOtherBytes` leave.
 template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
-          bool kGatedB = false, int kTileHeight = kTileRows>
+          bool kGatedB = false, int kTileHeight = kTileRows, int kNarrowWidth = 0>
 struct Operands {
   static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
   static constexpr int kHeight = kTileHeight;
@@ -29,11 +29,14 @@ struct Operands {
   static constexpr bool kTransA = kTransposedA;
   static constexpr bool kTransB = kTransposedB;
   static constexpr int kWidth = kTileWidth;
+  static constexpr int kNarrow = kNarrowWidth;  // of the last tiles of a row of them, or 0
   static constexpr int kColumns = kGated ? kWidth / 2 : kWidth;  // of the output
-  static constexpr int kPanelBytes = kDepth * 128;               // 64 of the contraction by 64
-  static constexpr int kPanels = ceil_div(kWidth, 64);           // of a transposed B
+  using ColumnStrips = Strips<kColumns, kNarrow>;
+  static constexpr int kPanelBytes = kDepth * 128;      // 64 of the contraction by 64
+  static constexpr int kPanels = ceil_div(kWidth, 64);  // of a transposed B
   static constexpr int kABytes = kHeight * 128;
   static constexpr int kBBytes = kTransB ? kPanels * kPanelBytes : kWidth * 128;
+  static constexpr int kNarrowBytes = kPanelBytes * ceil_div(kNarrow, 64);  // of a transposed B
   static constexpr int kRoom =
       232448 - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
   static constexpr int kStages = kRoom / (kABytes + kBBytes);
@@ -53,8 +56,8 @@ struct Ring {
   ScheduleTables tables;
 };
 
-template <class O>
-using Sums = float[O::kBlocks][O::kWidth / 2];
+template <class O, int kWidth = O::kWidth>
+using Sums = float[O::kBlocks][kWidth / 2];
 
 template <class O>
 __device__ __forceinline__ void init_barriers(Ring<O>& shared) {
@@ -110,10 +113,10 @@ class Turns {
 };
 
 /// Issues the products of one stage, or of the first `kSlices` times 16 of its contraction; not
-/// waited for.
-template <class O, int kSlices = kDepth / 16>
-__device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
-                                      int accumulate) {
+/// waited for. Of `kWidth` columns of the tile.
+template <class O, int kSlices = kDepth / 16, int kWidth = O::kWidth>
+__device__ __forceinline__ void issue(Sums<O, kWidth>& sums, const unsigned char* a,
+                                      const unsigned char* b, int accumulate) {
   const std::uint64_t b_at =
       O::kTransB ? mn_major<Swizzle::b128>(b, O::kPanelBytes) : k_major<Swizzle::b128>(b);
 #pragma unroll
@@ -123,17 +126,17 @@ __device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, con
       const unsigned char* rows = a + block * 64 * 128;  // in both layouts
       const std::uint64_t a_at =
           O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
-      Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
+      Wgmma<kWidth>::template ss<O::kTransA, O::kTransB>(
           sums[block], advance(a_at, k * (O::kTransA ? 16 * 128 : 32)),
           advance(b_at, k * (O::kTransB ? 16 * 128 : 32)), k > 0 ? 1 : accumulate);
     }
   }
 }
 
-template <class O>
-__device__ __forceinline__ void pin_sums(Sums<O>& sums) {
+template <int kBlocks, int kCount>
+__device__ __forceinline__ void pin_sums(float (&sums)[kBlocks][kCount]) {
 #pragma unroll
-  for (int block = 0; block < O::kBlocks; ++block) pin_registers(sums[block]);
+  for (int block = 0; block < kBlocks; ++block) pin_registers(sums[block]);
 }
 
 /// This warp is done with a stage.
@@ -144,20 +147,20 @@ __device__ __forceinline__ void release(Ring<O>& shared, int stage) {
 
 /// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on;
 /// added to the sums if `accumulate`. Complete on return.
-template <class O>
+template <class O, int kWidth = O::kWidth>
 __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int steps, bool last,
-                                         Sums<O>& sums, int accumulate = 0) {
+                                         Sums<O, kWidth>& sums, int accumulate = 0) {
   RingPosition<O::kStages>& at = turns.at;
   mbarrier_wait(&shared.full[at.stage], at.parity);
   wgmma_fence();
-  issue<O>(sums, shared.a[at.stage], shared.b[at.stage], accumulate);
+  issue<O, kDepth / 16, kWidth>(sums, shared.a[at.stage], shared.b[at.stage], accumulate);
   wgmma_commit_group();
   int before = at.stage;
   at.next();
   for (int i = 1; i < steps; ++i) {
     mbarrier_wait(&shared.full[at.stage], at.parity);
     wgmma_fence();
-    issue<O>(sums, shared.a[at.stage], shared.b[at.stage], 1);
+    issue<O, kDepth / 16, kWidth>(sums, shared.a[at.stage], shared.b[at.stage], 1);
     wgmma_commit_group();
     wgmma_wait_group<1>();
     release(shared, before);
@@ -166,7 +169,7 @@ __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int s
   }
   if (last) turns.pass();
   wgmma_wait_group<0>();
-  pin_sums<O>(sums);
+  pin_sums(sums);
   release(shared, before);
 }
 
@@ -179,7 +182,7 @@ __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns,
   static_assert(O::kTransA && O::kTransB);
   constexpr int kSliceBytes = 16 * 128;
   const int stage = turns.at.stage;
-  pin_sums<O>(sums);
+  pin_sums(sums);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     wgmma_fence();
@@ -189,7 +192,7 @@ __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns,
   wgmma_commit_group();
   turns.pass();
   wgmma_wait_group<0>();
-  pin_sums<O>(sums);
+  pin_sums(sums);
   release(shared, stage);
   turns.at.next();
 }

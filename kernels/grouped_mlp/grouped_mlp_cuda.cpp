@@ -12,12 +12,6 @@ using namespace grouped;
 namespace {
 
 constexpr int kGatedWidth = 192;  // of a tile of fc1 with swiglu: half for each
-constexpr int kWidestFc2 = 192;   // its stages are the largest
-
-/// Width of the tiles of fc2's gradient.
-int fc2_width(Activation kind, std::int64_t columns) {
-  return kind == Activation::swiglu ? kGatedWidth : choose_width(columns, true, kWidestFc2);
-}
 
 template <class S>
 void activate(Activation kind, std::int64_t rows, std::int64_t columns, const void* h,
@@ -82,8 +76,7 @@ void grouped_cuda_fc1_forward(const GroupedCudaShape& shape, Activation kind, co
 }
 
 std::size_t grouped_cuda_fc2_workspace_bytes(std::int64_t rows, std::int64_t columns) {
-  // Tiles of the narrowest width are the most.
-  const auto tiles = static_cast<std::size_t>((columns + kTileWidths[0] - 1) / kTileWidths[0]);
+  const auto tiles = static_cast<std::size_t>((columns + kFc2Width - 1) / kFc2Width);
   return tiles * static_cast<std::size_t>(rows) * sizeof(float);
 }
 
@@ -107,8 +100,7 @@ void grouped_cuda_fc2_backward_input(const GroupedCudaShape& shape, Activation k
                              .tile_sums = sums ? static_cast<float*>(args.workspace) : nullptr,
                              .drow_weight = args.drow_weight,
                              .rows = shape.rows};
-  check_launch(launch_fc2_sm90(kind, fc2_width(kind, shape.inputs),
-                               matrix_map(args.dy, shape.rows, shape.outputs, kTileRows),
+  check_launch(launch_fc2_sm90(kind, matrix_map(args.dy, shape.rows, shape.outputs, kTileRows),
                                weight_map(shape, args.w, kDepth), parameters, gradient,
                                machine().multiprocessors, stream),
                "grouped_fc2");

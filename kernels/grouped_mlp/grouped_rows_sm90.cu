@@ -19,10 +19,9 @@ namespace {
 struct StoreRows {
   using Parameters = RowsOutput;
 
-  template <class O>
-  static __device__ __forceinline__ void apply(const float (&sums)[O::kWidth / 2],
-                                               const WarpRows& at,
-                                               const StagedRows<O::kWidth>& staged,
+  template <int kWidth>
+  static __device__ __forceinline__ void apply(const float (&sums)[kWidth / 2], const WarpRows& at,
+                                               const StagedRows<kWidth>& staged,
                                                const RowsParameters& p, const Parameters& e) {
     const Bf16Rows out{static_cast<std::uint16_t*>(e.out) + at.row * p.columns + at.column,
                        p.columns, at.rows, p.columns - at.column};
@@ -30,7 +29,7 @@ struct StoreRows {
 #pragma unroll 1
       for (int i = 0; i < 16; i += 4) {
         const int row = staged.first_row() + i;
-        for (int column = staged.first_column(); column < O::kWidth; column += 64) {
+        for (int column = staged.first_column(); column < kWidth; column += 64) {
           if (out.has(row, column)) move(out.piece(row, column), staged.piece(row, column));
         }
       }
@@ -48,9 +47,9 @@ cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, c
                              cudaStream_t stream) {
   const auto with = [&]<int kWidth>() {
     constexpr int kBytes = kStagingBytes<kWidth>;
-    return transposed ? launch_rows<Operands<false, true, kWidth, kBytes>, StoreRows>(
+    return transposed ? launch_rows<Operands<false, true, kWidth, kBytes>, EachBlock<StoreRows>>(
                             x, w, parameters, output, blocks, stream)
-                      : launch_rows<Operands<false, false, kWidth, kBytes>, StoreRows>(
+                      : launch_rows<Operands<false, false, kWidth, kBytes>, EachBlock<StoreRows>>(
                             x, w, parameters, output, blocks, stream);
   };
   if (width == 176) return with.template operator()<176>();

@@ -21,8 +21,39 @@ struct Tile {
   int expert;
   int row;  // of the output tile, in its expert's matrix
   int column;
+  int strip;  // which of Strips, of a product over rows
   int begin;  // first row of the expert
   int rows;   // of the expert
+};
+
+/// How many of the tiles over some columns, the last ones, are `narrow` and not `width` wide: two
+/// where that is enough.
+__host__ __device__ constexpr int narrow_strips(int columns, int width, int narrow) {
+  const int count = ceil_div(columns, width);
+  return count * width - columns < 2 * (width - narrow) ? 0 : count < 2 ? count : 2;
+}
+
+/// The tiles beside each other over some columns: kWidth wide each, the narrow ones kNarrow, which
+/// is 0 where there are none.
+template <int kWidth, int kNarrow>
+struct Strips {
+  explicit __device__ __forceinline__ Strips(int columns) : count(ceil_div(columns, kWidth)) {
+    if constexpr (kNarrow > 0) narrow = narrow_strips(columns, kWidth, kNarrow);
+  }
+  __device__ __forceinline__ bool is_narrow(int strip) const {
+    return kNarrow > 0 && strip >= count - narrow;
+  }
+  __device__ __forceinline__ int column(int strip) const {
+    return strip * kWidth - max(0, strip - (count - narrow)) * (kWidth - kNarrow);
+  }
+  /// The strip at a place of an expert's row of tiles: experts begin differently, or else narrow
+  /// tiles, which cost less, might all fall to the same blocks.
+  __device__ __forceinline__ int at(int place, int expert) const {
+    return narrow > 0 ? (place + expert * narrow) % count : place;
+  }
+
+  int count;
+  int narrow = 0;  // of them, the last ones
 };
 
 /// Place of tile `local` of a matrix of tiles: columns of up to `kGroup` tiles side by side, so
@@ -84,18 +115,19 @@ class RowTiles {
   __device__ __forceinline__ void next() { index_ += static_cast<int>(gridDim.x); }
 
   /// The current tile. Apart from `more`, so that little is held while the sums fill the registers.
-  template <int kWidth>
-  __device__ __forceinline__ Tile get(int tiles_across) {
+  template <class Strips>
+  __device__ __forceinline__ Tile get(const Strips& strips) {
     while (index_ >= tables_.first[expert_ + 1]) ++expert_;
     Tile tile;
     tile.expert = expert_;
     tile.begin = tables_.offset[expert_];
     tile.rows = tables_.offset[expert_ + 1] - tile.begin;
     int down, across;
-    place<16>(index_ - tables_.first[expert_], ceil_div(tile.rows, kTileRows), tiles_across, down,
+    place<16>(index_ - tables_.first[expert_], ceil_div(tile.rows, kTileRows), strips.count, down,
               across);
     tile.row = down * kTileRows;
-    tile.column = across * kWidth;
+    tile.strip = strips.at(across, expert_);
+    tile.column = strips.column(tile.strip);
     return tile;
   }
 
