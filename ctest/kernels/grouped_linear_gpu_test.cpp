@@ -166,6 +166,49 @@ TEST(grouped_linear_gpu, narrow_tiles) {
   check(random, {{130, 0, 7}, 3, 200, 400}, Dtype::bf16);
 }
 
+// Experts whose last rows are few: tiles of another shape among the others, in both products over
+// rows and beside tiles of every width that is compiled; with more rows of tiles than stand in one
+// group, and in whole groups.
+TEST(grouped_linear_gpu, tall_tiles) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::vector<std::int32_t> counts{128, 129, 192, 0, 193, 256, 257, 320, 1, 321, 448};
+  check(random, {counts, 5, 352, 384}, Dtype::bf16);
+  check(random, {counts, 0, 384, 416}, Dtype::bf16);
+  check(random, {counts, 9, 416, 352}, Dtype::bf16);
+  check(random, {counts, 0, 144, 1000}, Dtype::bf16);
+  check(random, {{130, 2200, 2330}, 7, 200, 392}, Dtype::bf16);
+}
+
+// A row has the same bits in tiles of both shapes.
+TEST(grouped_linear_gpu, same_bits_in_tall_tiles) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  constexpr std::int64_t kFew = 200;
+  for (const std::int64_t d : {352, 384, 416}) {
+    const Problem all({{256}, 0, d, 768 - d}, Dtype::bf16, random);
+    Problem few = all;
+    few.offsets = int32_array({0, kFew});
+    const OnDevice flat(all), tall(few);
+    const auto products = [](Queue& q, const OnDevice& a) {
+      grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
+      grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
+      grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
+    };
+    on_gpu_queue([&](Queue& q) {
+      products(q, flat);
+      products(q, tall);
+    });
+    const auto expect_same = [&](const DeviceArray& a, const DeviceArray& b, std::int64_t width) {
+      const Values left = a.host().values(), right = b.host().values();
+      EXPECT_TRUE(std::equal(left.begin(), left.begin() + kFew * width, right.begin()));
+    };
+    expect_same(tall.y, flat.y, d);
+    expect_same(tall.dx, flat.dx, 768 - d);
+    expect_same(tall.more_dx, flat.more_dx, 768 - d);
+  }
+}
+
 // Rows of experts from `most` down as 1 / (e + 1), in a mixed order.
 std::vector<std::int32_t> falling_counts(int experts, int most) {
   std::vector<std::int32_t> counts;

@@ -136,11 +136,36 @@ TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
     check(random, {{3, 0, 130, 64}, 5, 88, 72}, kind, Dtype::bf16);
     check(random, {{200, 1, 0, 77, 300}, 9, 328, 416}, kind, Dtype::bf16);
     check(random, {{127, 129, 191, 193, 0, 2}, 7, 192, 544}, kind, Dtype::bf16);
+    check(random, {{385, 0, 128, 448, 320}, 3, 192, 336}, kind, Dtype::bf16);
+    check(random, {{2180, 2320}, 3, 64, 376}, kind, Dtype::bf16);
     check(random, {{0, 0, 0}, 3, 64, 192}, kind, Dtype::bf16);
     // Columns that end in one or two tiles of fc2's gradient narrower than the others.
     check(random, {{64, 65, 0, 150}, 3, 136, 448}, kind, Dtype::bf16);
     check(random, {{16, 141}, 2, 72, 256}, kind, Dtype::bf16);
     check(random, {{130}, 0, 200, 1160}, kind, Dtype::bf16);
+  }
+}
+
+// A row has the same bits in tiles of both shapes, but for drow_weight, whose sums are by tiles.
+TEST(grouped_mlp_gpu, same_bits_in_tall_tiles) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  constexpr std::int64_t kFew = 200;
+  for (const Activation kind : kKinds) {
+    for (const std::int64_t f : {352, 384}) {
+      const MlpProblem all({{256}, 0, 320, f}, kind, Dtype::bf16, random);
+      MlpProblem few = all;
+      few.offsets = int32_array({0, kFew});
+      const OnDevice flat(all), tall(few);
+      on_gpu_queue([&](Queue& q) {
+        enqueue(q, kind, flat);
+        enqueue(q, kind, tall);
+      });
+      EXPECT_TRUE(same(tall.h.host(), flat.h.host(), kFew * all.hidden));
+      EXPECT_TRUE(same(tall.a.host(), flat.a.host(), kFew * f));
+      EXPECT_TRUE(same(tall.dh.host(), flat.dh.host(), kFew * all.hidden));
+      EXPECT_TRUE(same(tall.a_again.host(), flat.a_again.host(), kFew * f));
+    }
   }
 }
 

@@ -21,6 +21,13 @@ bool aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(addr
 
 std::uint64_t extent(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
+CUtensorMap weight_map(const GroupedCudaShape& s, const void* w, int box_rows) {
+  const std::uint64_t extents[] = {extent(s.inputs), extent(s.outputs), extent(s.experts)};
+  const std::uint64_t strides[] = {extents[0] * 2, extents[0] * extents[1] * 2};
+  const std::uint32_t box[] = {64, static_cast<std::uint32_t>(box_rows), 1};
+  return make_tensor_map(TensorMapType::bf16, w, extents, strides, box, Swizzle::b128);
+}
+
 }  // namespace
 
 void check_shape(const GroupedCudaShape& s) {
@@ -66,11 +73,17 @@ CUtensorMap matrix_map(const void* base, std::int64_t rows, std::int64_t columns
   return make_tensor_map(TensorMapType::bf16, base, extents, strides, box, Swizzle::b128);
 }
 
-CUtensorMap weight_map(const GroupedCudaShape& s, const void* w, int box_rows) {
-  const std::uint64_t extents[] = {extent(s.inputs), extent(s.outputs), extent(s.experts)};
-  const std::uint64_t strides[] = {extents[0] * 2, extents[0] * extents[1] * 2};
-  const std::uint32_t box[] = {64, static_cast<std::uint32_t>(box_rows), 1};
-  return make_tensor_map(TensorMapType::bf16, w, extents, strides, box, Swizzle::b128);
+RowsMaps rows_maps(const GroupedCudaShape& s, const void* x, const void* w, Weights kind,
+                   int width) {
+  const std::int64_t depth = kind == Weights::transposed ? s.outputs : s.inputs;
+  const auto box_of_w = [&](int tile_width) {
+    if (kind == Weights::transposed) return kDepth;
+    return kind == Weights::gated ? tile_width / 2 : tile_width;
+  };
+  return {.x = matrix_map(x, s.rows, depth, kTileRows),
+          .w = weight_map(s, w, box_of_w(width)),
+          .tall_x = matrix_map(x, s.rows, depth, kTallRows),
+          .tall_w = weight_map(s, w, box_of_w(kTallWidth))};
 }
 
 CUtensorMap gradient_map(const GroupedCudaShape& s, const float* dw) {

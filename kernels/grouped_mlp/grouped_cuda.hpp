@@ -24,9 +24,14 @@ bool fast(const GroupedCudaShape& shape, std::initializer_list<const void*> addr
 /// The width of kTileWidths that wastes least for `columns` of output.
 int choose_width(std::int64_t columns, bool transposed);
 
-/// Maps of x or dy (rows, columns), of w, and of dw, with boxes as grouped_launch.hpp asks for.
+/// How a product over rows reads its weights: as they are, as a gate and another half, transposed.
+enum class Weights : std::uint8_t { plain, gated, transposed };
+
+/// Maps of x or dy and of w for a product over rows with tiles so wide.
+RowsMaps rows_maps(const GroupedCudaShape& shape, const void* x, const void* w, Weights kind,
+                   int width);
+/// Maps of x or dy (rows, columns), and of dw, with boxes as grouped_launch.hpp asks for.
 CUtensorMap matrix_map(const void* base, std::int64_t rows, std::int64_t columns, int box_rows);
-CUtensorMap weight_map(const GroupedCudaShape& shape, const void* w, int box_rows);
 CUtensorMap gradient_map(const GroupedCudaShape& shape, const float* dw);
 
 SimpleParameters simple(const GroupedCudaShape& shape, const void* a, const void* b,

@@ -53,20 +53,20 @@ struct ActivateRows {
 };
 
 template <int kWidth, Activation kKind>
-cudaError_t launch(const CUtensorMap& x, const CUtensorMap& w, const RowsParameters& parameters,
-                   const Fc1Output& output, int blocks, cudaStream_t stream) {
-  constexpr bool kGated = kKind == Activation::swiglu;
-  return launch_rows<Operands<false, false, kWidth, kStagingBytes<kWidth>, kGated>,
-                     EachBlock<ActivateRows<kKind>>>(x, w, parameters, output, blocks, stream);
+cudaError_t launch(const RowsMaps& maps, const RowsParameters& parameters, const Fc1Output& output,
+                   int blocks, cudaStream_t stream) {
+  using Rows = ActivateRows<kKind>;
+  return launch_rows<RowsOperands<false, kWidth, Rows::kGated>, EachBlock<Rows>>(
+      maps, parameters, output, blocks, stream);
 }
 
 }  // namespace
 
-cudaError_t launch_fc1_sm90(Activation kind, int width, const CUtensorMap& x, const CUtensorMap& w,
+cudaError_t launch_fc1_sm90(Activation kind, int width, const RowsMaps& maps,
                             const RowsParameters& parameters, const Fc1Output& output, int blocks,
                             cudaStream_t stream) {
   const auto with = [&]<int kWidth, Activation kKind>() {
-    return launch<kWidth, kKind>(x, w, parameters, output, blocks, stream);
+    return launch<kWidth, kKind>(maps, parameters, output, blocks, stream);
   };
   if (kind == Activation::swiglu) return with.template operator()<192, Activation::swiglu>();
   if (width == 176) return with.template operator()<176, Activation::squared_relu>();

@@ -56,24 +56,28 @@ __device__ __forceinline__ float differentiate(Piece& g, Piece& x, Piece& up, fl
   return sum;
 }
 
-/// The epilogue: both blocks of a warp's rows in one loop, four rows at a time, eight lanes to a
-/// row. The sums of the second block wait rounded, so that there are registers for the next rows of
-/// h to be on their way.
+/// The epilogue: all blocks of a warp's rows in one loop, four rows at a time, eight lanes to a
+/// row. The sums of those behind the first wait rounded, so that there are registers for the next
+/// rows of h to be on their way.
 template <Activation kKind>
 struct DifferentiateRows {
   using Parameters = Fc2Gradient;
   static constexpr bool kGated = kKind == Activation::swiglu;
   static constexpr int kAhead = kGated ? 1 : 2;  // rows of h on their way to a lane
 
-  template <int kWidth>
-  static __device__ __forceinline__ void apply(const float (&sums)[2][kWidth / 2],
+  template <int kBlocks, int kWidth>
+  static __device__ __forceinline__ void apply(const float (&sums)[kBlocks][kWidth / 2],
                                                const WarpRows& at, const StagedRows<kWidth>& staged,
                                                const RowsParameters& p, const Parameters& e) {
     constexpr int kPieces = kWidth / 64;
     static_assert(kWidth % 64 == 0);
-    std::uint32_t lower[kWidth / 4];
-    round_sums(sums[1], lower);
-    pin_registers(lower);
+    constexpr int kSteps = 4 * kBlocks;
+    std::uint32_t lower[kBlocks - 1][kWidth / 4];
+#pragma unroll
+    for (int block = 1; block < kBlocks; ++block) {
+      round_sums(sums[block], lower[block - 1]);
+      pin_registers(lower[block - 1]);
+    }
     staged.stage(sums[0], false);
     Place place(at, staged.first_row(), staged.first_column(), p, e);
     HiddenRow<kPieces, kGated> hidden[kAhead];
@@ -81,14 +85,17 @@ struct DifferentiateRows {
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) fetch(place, 4 * j, at, e, hidden[j], weight[j]);
 #pragma unroll 1
-    for (int i = 0; i < 8; i += kAhead) {
-      if (i == 4) staged.stage(lower);
-      const int rows_ahead = i + kAhead == 4 ? 64 - 4 * i : 4 * kAhead;
+    for (int i = 0; i < kSteps; i += kAhead) {
+#pragma unroll
+      for (int block = 1; block < kBlocks; ++block) {
+        if (i == 4 * block) staged.stage(lower[block - 1]);
+      }
+      const int rows_ahead = (i + kAhead) % 4 == 0 ? 48 + 4 * kAhead : 4 * kAhead;
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         const auto row = hidden[j];
         const float row_weight = weight[j];
-        fetch(place, i + kAhead < 8 ? rows_ahead : at.rows, at, e, hidden[j], weight[j]);
+        fetch(place, i + kAhead < kSteps ? rows_ahead : at.rows, at, e, hidden[j], weight[j]);
         const bool exists = place.row < at.rows;
         const uint4* g = &staged.piece((i + j) % 4 * 4 + staged.first_row(), staged.first_column());
         const float sum = differentiate_row(row, g, row_weight, place, exists ? place.pieces : 0);
@@ -98,7 +105,7 @@ struct DifferentiateRows {
             e.tile_sums[at.strip * e.rows + at.row + place.row] = all;
           }
         }
-        place.down(i + j == 3 ? 52 : 4);
+        place.down((i + j) % 4 == 3 ? 52 : 4);
       }
     }
   }
@@ -172,43 +179,53 @@ struct DifferentiateRows {
   }
 };
 
-/// drow_weight = the tiles' sums of each row, added in order.
-__global__ void __launch_bounds__(256)
-    row_weight_kernel(const float* tile_sums, int tiles, std::int64_t rows, const int* valid_rows,
-                      float* drow_weight) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (row >= min(rows, static_cast<std::int64_t>(*valid_rows))) return;
+/// drow_weight = the tiles' sums of each row, added in order. A row has as many as its expert has
+/// tiles beside each other there.
+template <class Tiles>
+__global__ void __launch_bounds__(256) row_weight_kernel(const __grid_constant__ RowsParameters p,
+                                                         const __grid_constant__ Fc2Gradient e) {
+  __shared__ int begin[kMaxExperts + 1];
+  for (int i = static_cast<int>(threadIdx.x); i <= p.experts; i += 256) begin[i] = p.offsets[i];
+  __syncthreads();
+  const int row = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
+  if (row >= e.rows || row >= begin[p.experts]) return;
+  int expert = 0, behind = p.experts;
+  while (behind - expert > 1) {
+    const int middle = (expert + behind) / 2;
+    if (begin[middle] <= row)
+      expert = middle;
+    else
+      behind = middle;
+  }
+  const int tiles =
+      Tiles::beside(row - begin[expert], begin[expert + 1] - begin[expert], p.columns);
   float sum = 0;
-  for (int i = 0; i < tiles; ++i) sum += tile_sums[i * rows + row];
-  drow_weight[row] = sum;
+  for (int i = 0; i < tiles; ++i) sum += e.tile_sums[i * e.rows + row];
+  e.drow_weight[row] = sum;
 }
 
 template <Activation kKind, int kNarrow>
-cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& w, const RowsParameters& parameters,
+cudaError_t launch(const RowsMaps& maps, const RowsParameters& parameters,
                    const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
-  using Sizes =
-      Operands<false, true, kFc2Width, kStagingBytes<kFc2Width>, false, kTileRows, kNarrow>;
+  using O = RowsOperands<true, kFc2Width, false, true, kNarrow>;
   const cudaError_t status =
-      launch_rows<Sizes, DifferentiateRows<kKind>>(dy, w, parameters, gradient, blocks, stream);
+      launch_rows<O, DifferentiateRows<kKind>>(maps, parameters, gradient, blocks, stream);
   if (status != cudaSuccess || gradient.tile_sums == nullptr) return status;
   const auto groups = static_cast<unsigned>((gradient.rows + 255) / 256);
-  row_weight_kernel<<<groups, 256, 0, stream>>>(
-      gradient.tile_sums, ceil_div(parameters.columns, kFc2Width), gradient.rows,
-      parameters.offsets + parameters.experts, gradient.drow_weight);
+  row_weight_kernel<typename O::Tiles><<<groups, 256, 0, stream>>>(parameters, gradient);
   return cudaGetLastError();
 }
 
 }  // namespace
 
-cudaError_t launch_fc2_sm90(Activation kind, const CUtensorMap& dy, const CUtensorMap& w,
-                            const RowsParameters& parameters, const Fc2Gradient& gradient,
-                            int blocks, cudaStream_t stream) {
+cudaError_t launch_fc2_sm90(Activation kind, const RowsMaps& maps, const RowsParameters& parameters,
+                            const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
   // With squared ReLU the branch between both widths is seen, so it is there only where needed.
   const bool narrow = narrow_strips(parameters.columns, kFc2Width, kFc2Narrow) > 0;
   const auto with = kind == Activation::swiglu ? launch<Activation::swiglu, kFc2Narrow>
                     : narrow                   ? launch<Activation::squared_relu, kFc2Narrow>
                                                : launch<Activation::squared_relu, 0>;
-  return with(dy, w, parameters, gradient, blocks, stream);
+  return with(maps, parameters, gradient, blocks, stream);
 }
 
 }  // namespace stowage::kernels::grouped

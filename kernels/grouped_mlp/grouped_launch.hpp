@@ -11,7 +11,9 @@
 /// folder.
 namespace stowage::kernels::grouped {
 
-constexpr int kTileRows = 128;    ///< rows of every output tile: two wgmma row blocks
+constexpr int kTileRows = 128;    ///< rows of an output tile: two wgmma row blocks
+constexpr int kTallRows = 192;    ///< rows of the tiles that end an expert whose last rows are few
+constexpr int kTallWidth = 128;   ///< of those
 constexpr int kDepth = 64;        ///< contraction of one stage: a 128-byte row of bf16
 constexpr int kMaxExperts = 512;  ///< that the tile schedule has room for
 
@@ -20,6 +22,14 @@ constexpr int kTileWidths[] = {176, 192, 208};
 
 /// Widths of the tiles of fc2's gradient: all kFc2Width, or the last two kFc2Narrow.
 constexpr int kFc2Width = 192, kFc2Narrow = 128;
+
+/// Operands of a product over rows: x (rows, depth), boxes as many rows high as a tile and 64 wide;
+/// w, as wide as a tile, or half of it of each half of a gated w, by 64 of (E, columns, depth), or,
+/// transposed, 64 by 64 of (E, depth, columns).
+struct RowsMaps {
+  CUtensorMap x, w;
+  CUtensorMap tall_x, tall_w;  // for tall tiles
+};
 
 /// A product over the rows of all experts, one weight each.
 struct RowsParameters {
@@ -65,21 +75,18 @@ struct WeightParameters {
   int done = 0;  // rows of each expert that launches before have summed
 };
 
-/// Boxes: x (rows, depth): 128 rows by 64; w: `width` rows by 64 of (E, columns, depth), or, when
-/// `transposed`, 64 by 64 of (E, depth, columns).
-cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, const CUtensorMap& w,
+cudaError_t launch_rows_sm90(bool transposed, int width, const RowsMaps& maps,
                              const RowsParameters& parameters, const RowsOutput& output, int blocks,
                              cudaStream_t stream);
 
-/// Boxes of x and w as above; for swiglu, 192 wide, 96 rows of w (E, 2 columns, depth).
-cudaError_t launch_fc1_sm90(Activation kind, int width, const CUtensorMap& x, const CUtensorMap& w,
+/// For swiglu 192 wide.
+cudaError_t launch_fc1_sm90(Activation kind, int width, const RowsMaps& maps,
                             const RowsParameters& parameters, const Fc1Output& output, int blocks,
                             cudaStream_t stream);
 
-/// Boxes of dy and w as above, transposed.
-cudaError_t launch_fc2_sm90(Activation kind, const CUtensorMap& dy, const CUtensorMap& w,
-                            const RowsParameters& parameters, const Fc2Gradient& gradient,
-                            int blocks, cudaStream_t stream);
+/// w transposed, tiles kFc2Width wide.
+cudaError_t launch_fc2_sm90(Activation kind, const RowsMaps& maps, const RowsParameters& parameters,
+                            const Fc2Gradient& gradient, int blocks, cudaStream_t stream);
 
 /// Boxes of dy and x: 64 rows by 64 columns; of dw, fp32: 64 rows by 32 columns.
 cudaError_t launch_weight_sm90(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,

@@ -19,8 +19,8 @@ void multiply_rows(const GroupedCudaShape& s, bool transposed, const void* x, co
                                   .experts = static_cast<int>(s.experts),
                                   .columns = static_cast<int>(columns),
                                   .depth = static_cast<int>(depth)};
-  check_launch(launch_rows_sm90(transposed, width, matrix_map(x, s.rows, depth, kTileRows),
-                                weight_map(s, w, transposed ? kDepth : width), parameters,
+  const Weights kind = transposed ? Weights::transposed : Weights::plain;
+  check_launch(launch_rows_sm90(transposed, width, rows_maps(s, x, w, kind, width), parameters,
                                 {out, accumulate}, machine().multiprocessors, stream),
                "grouped_rows");
 }

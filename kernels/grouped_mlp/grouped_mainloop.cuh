@@ -21,7 +21,7 @@ using namespace hopper;
 /// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
 /// contraction ("MN-major"). The ring takes what shared memory `kOtherBytes` leave.
 template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
-          bool kGatedB = false, int kTileHeight = kTileRows, int kNarrowWidth = 0>
+          bool kGatedB = false, int kTileHeight = kTileRows, int kLeastBRoom = 0>
 struct Operands {
   static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
   static constexpr int kHeight = kTileHeight;
@@ -29,17 +29,16 @@ struct Operands {
   static constexpr bool kTransA = kTransposedA;
   static constexpr bool kTransB = kTransposedB;
   static constexpr int kWidth = kTileWidth;
-  static constexpr int kNarrow = kNarrowWidth;  // of the last tiles of a row of them, or 0
   static constexpr int kColumns = kGated ? kWidth / 2 : kWidth;  // of the output
-  using ColumnStrips = Strips<kColumns, kNarrow>;
-  static constexpr int kPanelBytes = kDepth * 128;      // 64 of the contraction by 64
-  static constexpr int kPanels = ceil_div(kWidth, 64);  // of a transposed B
+  static constexpr int kPanelBytes = kDepth * 128;               // 64 of the contraction by 64
+  static constexpr int kPanels = ceil_div(kWidth, 64);           // of a transposed B
   static constexpr int kABytes = kHeight * 128;
   static constexpr int kBBytes = kTransB ? kPanels * kPanelBytes : kWidth * 128;
-  static constexpr int kNarrowBytes = kPanelBytes * ceil_div(kNarrow, 64);  // of a transposed B
+  // Of a stage; kLeastBRoom: for what other tiles in the same ring have there.
+  static constexpr int kBRoom = kBBytes > kLeastBRoom ? kBBytes : kLeastBRoom;
   static constexpr int kRoom =
       232448 - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
-  static constexpr int kStages = kRoom / (kABytes + kBBytes);
+  static constexpr int kStages = kRoom / (kABytes + kBRoom);
 };
 
 constexpr int kThreads = 384;
@@ -50,14 +49,14 @@ constexpr int kConsumerRegisters = 240;
 template <class O>
 struct Ring {
   alignas(1024) unsigned char a[O::kStages][O::kABytes];
-  alignas(1024) unsigned char b[O::kStages][O::kBBytes];
+  alignas(1024) unsigned char b[O::kStages][O::kBRoom];
   Mbarrier full[O::kStages], empty[O::kStages];
   Mbarrier turn[2];  // of each consumer warpgroup to multiply
   ScheduleTables tables;
 };
 
-template <class O, int kWidth = O::kWidth>
-using Sums = float[O::kBlocks][kWidth / 2];
+template <class O>
+using Sums = float[O::kBlocks][O::kWidth / 2];
 
 template <class O>
 __device__ __forceinline__ void init_barriers(Ring<O>& shared) {
@@ -113,10 +112,10 @@ class Turns {
 };
 
 /// Issues the products of one stage, or of the first `kSlices` times 16 of its contraction; not
-/// waited for. Of `kWidth` columns of the tile.
-template <class O, int kSlices = kDepth / 16, int kWidth = O::kWidth>
-__device__ __forceinline__ void issue(Sums<O, kWidth>& sums, const unsigned char* a,
-                                      const unsigned char* b, int accumulate) {
+/// waited for.
+template <class O, int kSlices = kDepth / 16>
+__device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, const unsigned char* b,
+                                      int accumulate) {
   const std::uint64_t b_at =
       O::kTransB ? mn_major<Swizzle::b128>(b, O::kPanelBytes) : k_major<Swizzle::b128>(b);
 #pragma unroll
@@ -126,17 +125,17 @@ __device__ __forceinline__ void issue(Sums<O, kWidth>& sums, const unsigned char
       const unsigned char* rows = a + block * 64 * 128;  // in both layouts
       const std::uint64_t a_at =
           O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
-      Wgmma<kWidth>::template ss<O::kTransA, O::kTransB>(
+      Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
           sums[block], advance(a_at, k * (O::kTransA ? 16 * 128 : 32)),
           advance(b_at, k * (O::kTransB ? 16 * 128 : 32)), k > 0 ? 1 : accumulate);
     }
   }
 }
 
-template <int kBlocks, int kCount>
-__device__ __forceinline__ void pin_sums(float (&sums)[kBlocks][kCount]) {
+template <class O>
+__device__ __forceinline__ void pin_sums(Sums<O>& sums) {
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block) pin_registers(sums[block]);
+  for (int block = 0; block < O::kBlocks; ++block) pin_registers(sums[block]);
 }
 
 /// This warp is done with a stage.
@@ -145,22 +144,35 @@ __device__ __forceinline__ void release(Ring<O>& shared, int stage) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
 }
 
-/// Sums over `steps` stages, at least one, and releases them; with `last`, also passes the turn on;
-/// added to the sums if `accumulate`. Complete on return.
-template <class O, int kWidth = O::kWidth>
+/// Where a stage has the operands of `P`. If P's tiles are taller than those that the ring is made
+/// for, each takes the room of the other.
+template <class P, class O>
+__device__ __forceinline__ unsigned char* a_of(Ring<O>& shared, int stage) {
+  if constexpr (P::kHeight > O::kHeight) return shared.b[stage];
+  return shared.a[stage];
+}
+template <class P, class O>
+__device__ __forceinline__ unsigned char* b_of(Ring<O>& shared, int stage) {
+  if constexpr (P::kHeight > O::kHeight) return shared.a[stage];
+  return shared.b[stage];
+}
+
+/// Sums the products of `P` over `steps` stages, at least one, and releases them; with `last`, also
+/// passes the turn on; added to the sums if `accumulate`. Complete on return.
+template <class P, class O>
 __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int steps, bool last,
-                                         Sums<O, kWidth>& sums, int accumulate = 0) {
+                                         Sums<P>& sums, int accumulate = 0) {
   RingPosition<O::kStages>& at = turns.at;
   mbarrier_wait(&shared.full[at.stage], at.parity);
   wgmma_fence();
-  issue<O, kDepth / 16, kWidth>(sums, shared.a[at.stage], shared.b[at.stage], accumulate);
+  issue<P>(sums, a_of<P>(shared, at.stage), b_of<P>(shared, at.stage), accumulate);
   wgmma_commit_group();
   int before = at.stage;
   at.next();
   for (int i = 1; i < steps; ++i) {
     mbarrier_wait(&shared.full[at.stage], at.parity);
     wgmma_fence();
-    issue<O, kDepth / 16, kWidth>(sums, shared.a[at.stage], shared.b[at.stage], 1);
+    issue<P>(sums, a_of<P>(shared, at.stage), b_of<P>(shared, at.stage), 1);
     wgmma_commit_group();
     wgmma_wait_group<1>();
     release(shared, before);
@@ -169,7 +181,7 @@ __device__ __forceinline__ void multiply(Ring<O>& shared, Turns<O>& turns, int s
   }
   if (last) turns.pass();
   wgmma_wait_group<0>();
-  pin_sums(sums);
+  pin_sums<P>(sums);
   release(shared, before);
 }
 
@@ -182,7 +194,7 @@ __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns,
   static_assert(O::kTransA && O::kTransB);
   constexpr int kSliceBytes = 16 * 128;
   const int stage = turns.at.stage;
-  pin_sums(sums);
+  pin_sums<O>(sums);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     wgmma_fence();
@@ -192,7 +204,7 @@ __device__ __forceinline__ void multiply_stage(Ring<O>& shared, Turns<O>& turns,
   wgmma_commit_group();
   turns.pass();
   wgmma_wait_group<0>();
-  pin_sums(sums);
+  pin_sums<O>(sums);
   release(shared, stage);
   turns.at.next();
 }

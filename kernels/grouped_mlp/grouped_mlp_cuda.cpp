@@ -68,15 +68,15 @@ void grouped_cuda_fc1_forward(const GroupedCudaShape& shape, Activation kind, co
                                   .experts = static_cast<int>(shape.experts),
                                   .columns = static_cast<int>(columns),
                                   .depth = static_cast<int>(shape.inputs)};
-  check_launch(launch_fc1_sm90(kind, width, matrix_map(x, shape.rows, shape.inputs, kTileRows),
-                               weight_map(shape, w, gated ? width / 2 : width), parameters,
-                               {.h = h, .a = a, .row_weight = row_weight},
-                               machine().multiprocessors, stream),
-               "grouped_fc1");
+  const RowsMaps maps = rows_maps(shape, x, w, gated ? Weights::gated : Weights::plain, width);
+  check_launch(
+      launch_fc1_sm90(kind, width, maps, parameters, {.h = h, .a = a, .row_weight = row_weight},
+                      machine().multiprocessors, stream),
+      "grouped_fc1");
 }
 
 std::size_t grouped_cuda_fc2_workspace_bytes(std::int64_t rows, std::int64_t columns) {
-  const auto tiles = static_cast<std::size_t>((columns + kFc2Width - 1) / kFc2Width);
+  const auto tiles = static_cast<std::size_t>((columns + kTallWidth - 1) / kTallWidth);
   return tiles * static_cast<std::size_t>(rows) * sizeof(float);
 }
 
@@ -100,9 +100,8 @@ void grouped_cuda_fc2_backward_input(const GroupedCudaShape& shape, Activation k
                              .tile_sums = sums ? static_cast<float*>(args.workspace) : nullptr,
                              .drow_weight = args.drow_weight,
                              .rows = shape.rows};
-  check_launch(launch_fc2_sm90(kind, matrix_map(args.dy, shape.rows, shape.outputs, kTileRows),
-                               weight_map(shape, args.w, kDepth), parameters, gradient,
-                               machine().multiprocessors, stream),
+  const RowsMaps maps = rows_maps(shape, args.dy, args.w, Weights::transposed, kFc2Width);
+  check_launch(launch_fc2_sm90(kind, maps, parameters, gradient, machine().multiprocessors, stream),
                "grouped_fc2");
 }
 

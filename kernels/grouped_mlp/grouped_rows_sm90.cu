@@ -5,10 +5,11 @@
 // in the order of the contraction, rounded once. Cost: 2 M K flops a row; w is read once from
 // memory, rows and weights as often as tiles need them from L2. Deterministic: a tile has one
 // owner and one order. Design: see grouped_mainloop.cuh; rows of a tile that belong to the next
-// expert are multiplied and not stored.
+// expert are multiplied and not stored. So that they are fewer, the last rows of an expert may be
+// tiles 192 by 128 instead of two rows of others (grouped_schedule.cuh); a row's bits are the same.
 // Limit on one H200 at 64 experts of 512 rows, K = 2048: 91 % of the tensor pipe's cycles at a
-// clock that power holds near 1.5 GHz. Next: fewer bytes from L2 for each product, by clusters of
-// two tiles side by side that share x; gathering rows of x on the way in.
+// clock that power holds near 1.5 GHz. Next: blocks that stay together where experts are
+// unequal, so that operands are still in L2 at their last use (README.md).
 
 #include "kernels/grouped_mlp/grouped_rows.cuh"
 
@@ -42,15 +43,15 @@ struct StoreRows {
 
 }  // namespace
 
-cudaError_t launch_rows_sm90(bool transposed, int width, const CUtensorMap& x, const CUtensorMap& w,
+cudaError_t launch_rows_sm90(bool transposed, int width, const RowsMaps& maps,
                              const RowsParameters& parameters, const RowsOutput& output, int blocks,
                              cudaStream_t stream) {
+  using Epilogue = EachBlock<StoreRows>;
   const auto with = [&]<int kWidth>() {
-    constexpr int kBytes = kStagingBytes<kWidth>;
-    return transposed ? launch_rows<Operands<false, true, kWidth, kBytes>, EachBlock<StoreRows>>(
-                            x, w, parameters, output, blocks, stream)
-                      : launch_rows<Operands<false, false, kWidth, kBytes>, EachBlock<StoreRows>>(
-                            x, w, parameters, output, blocks, stream);
+    return transposed ? launch_rows<RowsOperands<true, kWidth>, Epilogue>(maps, parameters, output,
+                                                                          blocks, stream)
+                      : launch_rows<RowsOperands<false, kWidth>, Epilogue>(maps, parameters, output,
+                                                                           blocks, stream);
   };
   if (width == 176) return with.template operator()<176>();
   if (width == 192) return with.template operator()<192>();

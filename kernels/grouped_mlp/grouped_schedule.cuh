@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/grouped_mlp/grouped_launch.hpp"
 
 /// How persistent blocks share the output tiles of all experts, from offsets that only the device
@@ -21,9 +23,9 @@ struct Tile {
   int expert;
   int row;  // of the output tile, in its expert's matrix
   int column;
-  int strip;  // which of Strips, of a product over rows
   int begin;  // first row of the expert
   int rows;   // of the expert
+  int strip;  // of a product over rows: which tile from the left
 };
 
 /// How many of the tiles over some columns, the last ones, are `narrow` and not `width` wide: two
@@ -37,7 +39,8 @@ __host__ __device__ constexpr int narrow_strips(int columns, int width, int narr
 /// is 0 where there are none.
 template <int kWidth, int kNarrow>
 struct Strips {
-  explicit __device__ __forceinline__ Strips(int columns) : count(ceil_div(columns, kWidth)) {
+  explicit __host__ __device__ __forceinline__ Strips(int columns)
+      : count(ceil_div(columns, kWidth)) {
     if constexpr (kNarrow > 0) narrow = narrow_strips(columns, kWidth, kNarrow);
   }
   __device__ __forceinline__ bool is_narrow(int strip) const {
@@ -50,6 +53,11 @@ struct Strips {
   /// tiles, which cost less, might all fall to the same blocks.
   __device__ __forceinline__ int at(int place, int expert) const {
     return narrow > 0 ? (place + expert * narrow) % count : place;
+  }
+
+  /// Columns of all.
+  __host__ __device__ __forceinline__ int width() const {
+    return count * kWidth - narrow * (kWidth - kNarrow);
   }
 
   int count;
@@ -76,22 +84,47 @@ __device__ __forceinline__ void load_offsets(ScheduleTables& tables, const int* 
   __syncthreads();
 }
 
-/// Tiles over the rows of each expert, `tiles_across` beside each other.
+/// Of a tile over rows.
+enum class Shape { flat, narrow, tall };
+
+/// Tiles over the rows of each expert: flat ones, 128 rows high, of operands `Flat`, or narrow as
+/// Strips has them. Where half of the last row of them or more would be empty, it and the one above
+/// it, 129 to 192 rows, are one row of tall tiles, narrower than the flat ones, of operands `Tall`,
+/// if that is less to multiply.
+template <class Flat, class Tall, int kNarrow = 0>
 class RowTiles {
  public:
+  using FlatStrips = Strips<Flat::kColumns, kNarrow>;
+
+  static __host__ __device__ constexpr int tall_across(int columns) {
+    return ceil_div(columns, Tall::kColumns);
+  }
+  /// Whether tall tiles, if there are any, are less to multiply than two rows of flat ones.
+  static __host__ __device__ __forceinline__ bool tall_pays(int columns) {
+    return !std::is_same_v<Flat, Tall> &&
+           tall_across(columns) * Tall::kColumns / 2 * 3 < FlatStrips(columns).width() * 2;
+  }
+  /// Tiles beside each other that have row `row` of an expert.
+  static __device__ __forceinline__ int beside(int row, int rows, int columns) {
+    return row < flat_down(rows, columns) * Flat::kHeight ? FlatStrips(columns).count
+                                                          : tall_across(columns);
+  }
+
   /// All threads of the block; ends with a barrier.
   static __device__ __forceinline__ void build(ScheduleTables& tables, const int* offsets,
-                                               int experts, int tiles_across) {
+                                               int experts, int columns) {
     load_offsets(tables, offsets, experts);
     const int lane = static_cast<int>(threadIdx.x);
     if (lane < 32) {
       int before = 0;
       for (int base = 0; base < experts; base += 32) {
         const int e = base + lane;
-        const int tiles =
-            e < experts
-                ? ceil_div(tables.offset[e + 1] - tables.offset[e], kTileRows) * tiles_across
-                : 0;
+        int tiles = 0;
+        if (e < experts) {
+          const int rows = tables.offset[e + 1] - tables.offset[e];
+          tiles = flat_down(rows, columns) * FlatStrips(columns).count;
+          if (ends_tall(rows, columns)) tiles += tall_across(columns);
+        }
         int sum = tiles;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
@@ -114,24 +147,58 @@ class RowTiles {
   }
   __device__ __forceinline__ void next() { index_ += static_cast<int>(gridDim.x); }
 
-  /// The current tile. Apart from `more`, so that little is held while the sums fill the registers.
-  template <class Strips>
-  __device__ __forceinline__ Tile get(const Strips& strips) {
+  /// The shape of the current tile.
+  __device__ __forceinline__ Shape shape(int columns) {
     while (index_ >= tables_.first[expert_ + 1]) ++expert_;
+    const FlatStrips strips(columns);
+    if (!std::is_same_v<Flat, Tall> && behind_flat(strips, columns) >= 0) return Shape::tall;
+    return strips.narrow > 0 && strips.is_narrow(get<Shape::flat>(columns).strip) ? Shape::narrow
+                                                                                  : Shape::flat;
+  }
+
+  /// The current tile, whose shape `shape` has told. Apart from it, so that little is held while
+  /// the sums fill the registers.
+  template <Shape kShape>
+  __device__ __forceinline__ Tile get(int columns) const {
+    const FlatStrips strips(columns);
     Tile tile;
     tile.expert = expert_;
     tile.begin = tables_.offset[expert_];
-    tile.rows = tables_.offset[expert_ + 1] - tile.begin;
-    int down, across;
-    place<16>(index_ - tables_.first[expert_], ceil_div(tile.rows, kTileRows), strips.count, down,
-              across);
-    tile.row = down * kTileRows;
-    tile.strip = strips.at(across, expert_);
-    tile.column = strips.column(tile.strip);
+    tile.rows = rows();
+    const int flat = flat_down(tile.rows, columns);
+    int down = flat;
+    if constexpr (kShape == Shape::tall) {
+      tile.strip = behind_flat(strips, columns);
+      tile.column = tile.strip * Tall::kColumns;
+    } else {
+      int across;
+      place<16>(index_ - tables_.first[expert_], flat, strips.count, down, across);
+      tile.strip = strips.at(across, expert_);
+      tile.column = strips.column(tile.strip);
+    }
+    tile.row = down * Flat::kHeight;
     return tile;
   }
 
  private:
+  static __device__ __forceinline__ bool ends_tall(int rows, int columns) {
+    return tall_pays(columns) && rows > Flat::kHeight &&
+           (rows - 1) % Flat::kHeight < Tall::kHeight - Flat::kHeight;
+  }
+  /// Rows of flat tiles.
+  static __device__ __forceinline__ int flat_down(int rows, int columns) {
+    return ceil_div(rows, Flat::kHeight) - (ends_tall(rows, columns) ? 2 : 0);
+  }
+  __device__ __forceinline__ int rows() const {
+    return tables_.offset[expert_ + 1] - tables_.offset[expert_];
+  }
+
+  /// The current tile's number among the tall ones of its expert, which are behind the flat ones;
+  /// less than 0 if it is one of those.
+  __device__ __forceinline__ int behind_flat(const FlatStrips& strips, int columns) const {
+    return index_ - tables_.first[expert_] - flat_down(rows(), columns) * strips.count;
+  }
+
   const ScheduleTables& tables_;
   int expert_ = 0;
   int index_ = static_cast<int>(blockIdx.x);
