@@ -15,7 +15,8 @@
 // is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
 // instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) what is stored is shared
-// in pieces (grouped_weight_pieces.cuh), what is added to by groups of blocks: pieces gained nothing.
+// in pieces (grouped_weight_pieces.cuh), what is added to by groups of blocks, as pieces gained
+// nothing there.
 // Next: a bound on how far blocks drift apart, or their last tiles to others.
 
 #include <algorithm>
