@@ -179,17 +179,9 @@ struct DifferentiateRows {
   }
 };
 
-/// drow_weight = the tiles' sums of each row, added in order. A row has as many as its expert has
-/// tiles beside each other there.
-template <class Tiles>
-__global__ void __launch_bounds__(256) row_weight_kernel(const __grid_constant__ RowsParameters p,
-                                                         const __grid_constant__ Fc2Gradient e) {
-  __shared__ int begin[kMaxExperts + 1];
-  for (int i = static_cast<int>(threadIdx.x); i <= p.experts; i += 256) begin[i] = p.offsets[i];
-  __syncthreads();
-  const int row = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
-  if (row >= e.rows || row >= begin[p.experts]) return;
-  int expert = 0, behind = p.experts;
+/// The expert that has a row; its rows begin at begin[expert].
+__device__ __forceinline__ int expert_of(const int* begin, int experts, int row) {
+  int expert = 0, behind = experts;
   while (behind - expert > 1) {
     const int middle = (expert + behind) / 2;
     if (begin[middle] <= row)
@@ -197,8 +189,24 @@ __global__ void __launch_bounds__(256) row_weight_kernel(const __grid_constant__
     else
       behind = middle;
   }
-  const int tiles =
-      Tiles::beside(row - begin[expert], begin[expert + 1] - begin[expert], p.columns);
+  return expert;
+}
+
+/// drow_weight = the tiles' sums of each row, added in order. A row has as many as its expert has
+/// tiles beside each other there.
+template <class Tiles>
+__global__ void __launch_bounds__(256) row_weight_kernel(const __grid_constant__ RowsParameters p,
+                                                         const __grid_constant__ Fc2Gradient e) {
+  const int row = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
+  int tiles = typename Tiles::FlatStrips(p.columns).count;
+  if constexpr (Tiles::kHasTall) {
+    __shared__ int begin[kMaxExperts + 1];
+    for (int i = static_cast<int>(threadIdx.x); i <= p.experts; i += 256) begin[i] = p.offsets[i];
+    __syncthreads();
+    const int expert = expert_of(begin, p.experts, row);
+    tiles = Tiles::beside(row - begin[expert], begin[expert + 1] - begin[expert], p.columns);
+  }
+  if (row >= e.rows || row >= p.offsets[p.experts]) return;
   float sum = 0;
   for (int i = 0; i < tiles; ++i) sum += e.tile_sums[i * e.rows + row];
   e.drow_weight[row] = sum;
@@ -207,7 +215,7 @@ __global__ void __launch_bounds__(256) row_weight_kernel(const __grid_constant__
 template <Activation kKind, int kNarrow>
 cudaError_t launch(const RowsMaps& maps, const RowsParameters& parameters,
                    const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
-  using O = RowsOperands<true, kFc2Width, false, true, kNarrow>;
+  using O = RowsOperands<true, kFc2Width, false, kNarrow>;
   const cudaError_t status =
       launch_rows<O, DifferentiateRows<kKind>>(maps, parameters, gradient, blocks, stream);
   if (status != cudaSuccess || gradient.tile_sums == nullptr) return status;
@@ -220,12 +228,14 @@ cudaError_t launch(const RowsMaps& maps, const RowsParameters& parameters,
 
 cudaError_t launch_fc2_sm90(Activation kind, const RowsMaps& maps, const RowsParameters& parameters,
                             const Fc2Gradient& gradient, int blocks, cudaStream_t stream) {
-  // With squared ReLU the branch between both widths is seen, so it is there only where needed.
+  // What tells shapes of tiles apart is seen, so there are no narrow ones where none are needed.
   const bool narrow = narrow_strips(parameters.columns, kFc2Width, kFc2Narrow) > 0;
-  const auto with = kind == Activation::swiglu ? launch<Activation::swiglu, kFc2Narrow>
-                    : narrow                   ? launch<Activation::squared_relu, kFc2Narrow>
-                                               : launch<Activation::squared_relu, 0>;
-  return with(maps, parameters, gradient, blocks, stream);
+  const auto with = [&]<Activation kKind>() {
+    return narrow ? launch<kKind, kFc2Narrow>(maps, parameters, gradient, blocks, stream)
+                  : launch<kKind, 0>(maps, parameters, gradient, blocks, stream);
+  };
+  return kind == Activation::swiglu ? with.template operator()<Activation::swiglu>()
+                                    : with.template operator()<Activation::squared_relu>();
 }
 
 }  // namespace stowage::kernels::grouped

@@ -15,15 +15,15 @@ struct RowsShared : Ring<O> {
   alignas(128) unsigned char staging[8][StagedRows<O::kWidth>::kBytes];
 };
 
-/// Operands of y = x w[e]^T or, transposed, dx = dy w[e], beside those rows; with tall tiles among
-/// the others or without, and, if kNarrow is not 0, with some that are only so wide.
-template <bool kTransposed, int kWidth, bool kGated = false, bool kWithTall = true, int kNarrow = 0>
+/// Operands of y = x w[e]^T or, transposed, dx = dy w[e], beside those rows. Tall tiles stand among
+/// the others, or, if kNarrow is not 0, some that are only so wide: with both, finding them cost as
+/// much as they saved.
+template <bool kTransposed, int kWidth, bool kGated = false, int kNarrow = 0>
 struct RowsOperands : Operands<false, kTransposed, kWidth, 8 * StagedRows<kWidth>::kBytes, kGated,
-                               kTileRows, kWithTall ? kTallRows * 128 : 0> {
+                               kTileRows, kNarrow == 0 ? kTallRows * 128 : 0> {
   static_assert(kNarrow == 0 || kTransposed, "the box of w is as wide as a flat tile");
-  using Tall =
-      std::conditional_t<kWithTall, Operands<false, kTransposed, kTallWidth, 0, kGated, kTallRows>,
-                         RowsOperands>;
+  using Tall = std::conditional_t<
+      kNarrow == 0, Operands<false, kTransposed, kTallWidth, 0, kGated, kTallRows>, RowsOperands>;
   using Narrow =
       std::conditional_t<(kNarrow > 0), Operands<false, kTransposed, kNarrow, 0>, RowsOperands>;
   using Tiles = RowTiles<RowsOperands, Tall, kNarrow>;
@@ -97,10 +97,9 @@ __device__ __forceinline__ void produce_rows(RowsShared<O>& shared, const RowsMa
   typename O::Tiles tiles(shared.tables);
   RingPosition<O::kStages> at;
   for (; tiles.more(p.experts); tiles.next()) {
-    const Shape shape = tiles.shape(p.columns);
-    if (shape == Shape::tall)
+    if (tiles.tall(p.columns))
       produce_tile<Shape::tall>(shared, at, tiles, maps.tall_x, maps.tall_w, p);
-    else if (shape == Shape::narrow)
+    else if (tiles.narrow(p.columns))
       produce_tile<Shape::narrow>(shared, at, tiles, maps.x, maps.w, p);
     else
       produce_tile<Shape::flat>(shared, at, tiles, maps.x, maps.w, p);
@@ -130,11 +129,11 @@ __device__ __forceinline__ void consume_rows(RowsShared<O>& shared, int group,
   typename O::Tiles tiles(shared.tables);
   Turns<O> turns(shared, group);
   for (; tiles.more(p.experts); tiles.next()) {
-    const Shape shape = tiles.shape(p.columns);
+    const bool tall = tiles.tall(p.columns);
     if (!turns.take(ceil_div(p.depth, kDepth))) continue;
-    if (shape == Shape::tall)
+    if (tall)
       consume_tile<Shape::tall, Epilogue>(shared, turns, group, tiles, p, e);
-    else if (shape == Shape::narrow)
+    else if (tiles.narrow(p.columns))
       consume_tile<Shape::narrow, Epilogue>(shared, turns, group, tiles, p, e);
     else
       consume_tile<Shape::flat, Epilogue>(shared, turns, group, tiles, p, e);

@@ -95,13 +95,14 @@ template <class Flat, class Tall, int kNarrow = 0>
 class RowTiles {
  public:
   using FlatStrips = Strips<Flat::kColumns, kNarrow>;
+  static constexpr bool kHasTall = !std::is_same_v<Flat, Tall>;
 
   static __host__ __device__ constexpr int tall_across(int columns) {
     return ceil_div(columns, Tall::kColumns);
   }
   /// Whether tall tiles, if there are any, are less to multiply than two rows of flat ones.
   static __host__ __device__ __forceinline__ bool tall_pays(int columns) {
-    return !std::is_same_v<Flat, Tall> &&
+    return kHasTall &&
            tall_across(columns) * Tall::kColumns / 2 * 3 < FlatStrips(columns).width() * 2;
   }
   /// Tiles beside each other that have row `row` of an expert.
@@ -147,16 +148,18 @@ class RowTiles {
   }
   __device__ __forceinline__ void next() { index_ += static_cast<int>(gridDim.x); }
 
-  /// The shape of the current tile.
-  __device__ __forceinline__ Shape shape(int columns) {
+  /// Whether the current tile is tall.
+  __device__ __forceinline__ bool tall(int columns) {
     while (index_ >= tables_.first[expert_ + 1]) ++expert_;
-    const FlatStrips strips(columns);
-    if (!std::is_same_v<Flat, Tall> && behind_flat(strips, columns) >= 0) return Shape::tall;
-    return strips.narrow > 0 && strips.is_narrow(get<Shape::flat>(columns).strip) ? Shape::narrow
-                                                                                  : Shape::flat;
+    return kHasTall && behind_flat(FlatStrips(columns), columns) >= 0;
+  }
+  /// Whether it is narrow, if it is not tall.
+  __device__ __forceinline__ bool narrow(int columns) const {
+    if constexpr (kNarrow == 0) return false;
+    return FlatStrips(columns).is_narrow(get<Shape::flat>(columns).strip);
   }
 
-  /// The current tile, whose shape `shape` has told. Apart from it, so that little is held while
+  /// The current tile, whose shape these have told. Apart from them, so that little is held while
   /// the sums fill the registers.
   template <Shape kShape>
   __device__ __forceinline__ Tile get(int columns) const {
