@@ -35,7 +35,10 @@ struct StoreRows {
         }
       }
     };
-    if (e.accumulate) each([](const uint4& there, uint4& here) { here = there; });
+    if (e.accumulate) {
+      __syncwarp();  // a tile of another width before: its pieces lay elsewhere
+      each([](const uint4& there, uint4& here) { here = there; });
+    }
     staged.stage(sums, e.accumulate);
     each([](uint4& there, const uint4& here) { there = here; });
   }
