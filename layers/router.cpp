@@ -90,9 +90,7 @@ void Router::choose(Recorder& recorder, const Routing& r) {
                        kernels::router_weights(q, options, v[0], v[1], v[2]);
                      });
   else
-    recorder.compute("select",
-                     kernels::router_select_cost(n, options, accum) +
-                         kernels::router_weights_cost(n, options, accum),
+    recorder.compute("select", kernels::router_select_cost(n, options, accum, true),
                      {read(r.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens),
                       write(r.indices), write(r.weights)},
                      [options](execution::Queue& q, Views v) {

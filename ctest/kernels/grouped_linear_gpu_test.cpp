@@ -180,32 +180,34 @@ TEST(grouped_linear_gpu, tall_tiles) {
   check(random, {{130, 2200, 2330}, 7, 200, 392}, Dtype::bf16);
 }
 
-// A row has the same bits in tiles of both shapes.
+// A row has the same bits in tiles of both shapes: of so many rows all are in flat ones, of as many
+// fewer the last 129 to 192 in tall ones.
 TEST(grouped_linear_gpu, same_bits_in_tall_tiles) {
   STOWAGE_NEED_GPU();
   Random random;
-  constexpr std::int64_t kFew = 200;
-  for (const std::int64_t d : {352, 384, 416}) {
-    const Problem all({{256}, 0, d, 768 - d}, Dtype::bf16, random);
-    Problem few = all;
-    few.offsets = int32_array({0, kFew});
-    const OnDevice flat(all), tall(few);
-    const auto products = [](Queue& q, const OnDevice& a) {
-      grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
-      grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
-      grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
-    };
-    on_gpu_queue([&](Queue& q) {
-      products(q, flat);
-      products(q, tall);
-    });
-    const auto expect_same = [&](const DeviceArray& a, const DeviceArray& b, std::int64_t width) {
-      const Values left = a.host().values(), right = b.host().values();
-      EXPECT_TRUE(std::equal(left.begin(), left.begin() + kFew * width, right.begin()));
-    };
-    expect_same(tall.y, flat.y, d);
-    expect_same(tall.dx, flat.dx, 768 - d);
-    expect_same(tall.more_dx, flat.more_dx, 768 - d);
+  for (const auto& [rows, fewer] : {std::pair{256, 150}, std::pair{384, 300}}) {
+    for (const std::int64_t d : {352, 384, 416}) {
+      const Problem all({{rows}, 0, d, 768 - d}, Dtype::bf16, random);
+      Problem few = all;
+      few.offsets = int32_array({0, fewer});
+      const OnDevice flat(all), tall(few);
+      const auto products = [](Queue& q, const OnDevice& a) {
+        grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
+        grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
+        grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
+      };
+      on_gpu_queue([&](Queue& q) {
+        products(q, flat);
+        products(q, tall);
+      });
+      const auto expect_same = [&](const DeviceArray& a, const DeviceArray& b, std::int64_t width) {
+        const Values left = a.host().values(), right = b.host().values();
+        EXPECT_TRUE(std::equal(left.begin(), left.begin() + fewer * width, right.begin()));
+      };
+      expect_same(tall.y, flat.y, d);
+      expect_same(tall.dx, flat.dx, 768 - d);
+      expect_same(tall.more_dx, flat.more_dx, 768 - d);
+    }
   }
 }
 
@@ -216,11 +218,13 @@ std::vector<std::int32_t> falling_counts(int experts, int most) {
   return counts;
 }
 
-// Long experts, short ones and some without rows: the blocks of a weight gradient divide into
-// groups, and are given tiles by what they have to do.
+// Long experts, short ones and some without rows: the blocks of a weight gradient are given tiles
+// by what they have to do, and divide into groups unless an expert has over four times the average.
 TEST(grouped_linear_gpu, unequal_experts) {
   STOWAGE_NEED_GPU();
   Random random;
+  check(random, {{1400, 70, 900, 65, 400, 380, 0, 64}, 3, 384, 392}, Dtype::bf16);
+  check(random, {{1900, 80, 1100, 65, 700, 0, 64}, 0, 392, 256}, Dtype::bf16);
   check(random, {falling_counts(40, 700), 5, 320, 256}, Dtype::bf16);
   check(random, {{0, 1400, 0, 70, 0, 65, 64, 0}, 0, 384, 392}, Dtype::bf16);
 }
@@ -230,12 +234,26 @@ TEST(grouped_linear_gpu, unequal_experts) {
 TEST(grouped_linear_gpu, long_tiles_in_pieces) {
   STOWAGE_NEED_GPU();
   Random random;
-  check(random, {{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 1160, 2304}, Dtype::bf16);
+  check(random, {{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 1160, 1800}, Dtype::bf16);
   check(random, {{500, 2000, 1, 0, 400, 0, 300, 0}, 0, 1536, 1100}, Dtype::bf16);
-  check(random, {falling_counts(60, 1300), 3, 776, 904}, Dtype::bf16);
-  ExpertCase short_ones{random_counts(random, 50, 190), 0, 576, 1280};
+  check(random, {falling_counts(20, 1300), 3, 776, 904}, Dtype::bf16);
+  ExpertCase short_ones{random_counts(random, 30, 190), 0, 576, 904};
   short_ones.counts[9] = 700;
   check(random, short_ones, Dtype::bf16);
+}
+
+// What is stored in pieces has the bits of whole tiles, which is how the same load is added to.
+TEST(grouped_linear_gpu, same_bits_in_pieces) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  Problem p({{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 1160, 1800}, Dtype::bf16, random);
+  p.more_dw.set(Values(p.more_dw.values().size(), 0.0));
+  const OnDevice device(p);
+  on_gpu_queue([&](Queue& q) {
+    grouped_linear_backward_weight(q, device.dy, device.x, device.offsets, device.dw, false);
+    grouped_linear_backward_weight(q, device.dy, device.x, device.offsets, device.more_dw, true);
+  });
+  EXPECT_EQ(device.dw.host().values(), device.more_dw.host().values());
 }
 
 // None has a quarter more rows than the average: a weight gradient takes them in the order of
@@ -264,6 +282,9 @@ TEST(grouped_linear_gpu, experts_too_long_for_one_sum) {
   Random random;
   check(random, {{300, 40000, 0}, 5, 64, 72}, Dtype::bf16);
   check(random, {{65537}, 0, 72, 64}, Dtype::bf16);
+  ExpertCase pieces{std::vector<std::int32_t>(64, 10), 0, 64, 72};
+  pieces.counts[5] = 33000;
+  check(random, pieces, Dtype::bf16);
 }
 
 TEST(grouped_linear_gpu, many_unequal_experts) {
@@ -308,10 +329,7 @@ TEST(grouped_linear_gpu, odd_extents_and_fp32) {
   check(random, {{33, 0, 65}, 0, 128, 64}, Dtype::fp32);
 }
 
-TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
-  STOWAGE_NEED_GPU();
-  Random random;
-  const ExpertCase c{random_counts(random, 40, 150), 4, 256, 320};
+void expect_same_bits(const ExpertCase& c, Random& random) {
   const Problem p(c, Dtype::bf16, random);
   const OnDevice device(p);
   on_gpu_queue([&](Queue& q) { enqueue(q, device); });
@@ -329,6 +347,13 @@ TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
                  device.upload_outputs();
                });
   EXPECT_EQ(different, 0);
+}
+
+TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  expect_same_bits({random_counts(random, 40, 150), 4, 256, 320}, random);
+  expect_same_bits({{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 392, 512}, random);  // in pieces
 }
 
 }  // namespace

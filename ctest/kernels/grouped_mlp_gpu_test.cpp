@@ -150,7 +150,7 @@ TEST(grouped_mlp_gpu, matches_its_parts_and_the_host) {
 TEST(grouped_mlp_gpu, same_bits_in_tall_tiles) {
   STOWAGE_NEED_GPU();
   Random random;
-  constexpr std::int64_t kFew = 200;
+  constexpr std::int64_t kFew = 150;  // 129 to 192 of an expert's last rows are in tall tiles
   for (const Activation kind : kKinds) {
     for (const std::int64_t f : {352, 384}) {
       const MlpProblem all({{256}, 0, 320, f}, kind, Dtype::bf16, random);

@@ -98,6 +98,17 @@ TEST(linear_gpu, products_with_fp32_results_match_fp64) {
   for (const Sizes& s : kSizes) check(random, s, Dtype::bf16, Dtype::fp32);
 }
 
+// Both gradients at once, so wide that the stages of x and the slots of dx go round more than once:
+// for each number of experts that is compiled; with a last slice that is not whole; and with more
+// slices than multiprocessors.
+TEST(linear_gpu, wide_rows_of_both_gradients) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s :
+       {Sizes{1500, 32, 4096}, Sizes{1100, 64, 8192}, Sizes{1300, 128, 8200}, Sizes{200, 8, 17000}})
+    check(random, s, Dtype::bf16, Dtype::fp32);
+}
+
 // Both gradients at once take rows in chunks, as many as the scratch memory has room for.
 TEST(linear_gpu, more_rows_than_a_chunk) {
   STOWAGE_NEED_GPU();
@@ -112,6 +123,7 @@ TEST(linear_gpu, repeats_to_the_bit) {
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::bf16, 100);
   check(random, {9000, 32, 128}, Dtype::bf16, Dtype::fp32, 100);
   check(random, {3000, 128, 264}, Dtype::bf16, Dtype::fp32, 100);
+  check(random, {1500, 32, 4096}, Dtype::bf16, Dtype::fp32, 100);
 }
 
 TEST(linear_gpu, names_its_algorithms) {

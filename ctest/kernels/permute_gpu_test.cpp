@@ -26,6 +26,9 @@ constexpr Sizes kSizes[] = {{1, 1, 1, 0, 1},
                             {3001, 4, 32, 0, 520},
                             {700, 4, 32, 5, 2048, Load::one_expert},
                             {5000, 8, 64, 100, 24, Load::few_experts},
+                            {130, 8, 16, 3, 4104},  // too many bytes a token for the copy engine
+                            {77, 7, 16, 2, 4096},   // as many as it takes
+                            {101, 2, 9, 5, 1024},
                             {90000, 4, 130, 1, 8}};
 
 // Choices of each token; with `one_expert` all the same, which the index must bear too.

@@ -185,8 +185,7 @@ class RouterCase final : public RoutedCase {
 
   execution::Cost cost() const override {
     return backward_ ? kernels::router_backward_cost(n_, options_, Dtype::fp32)
-                     : kernels::router_select_cost(n_, options_, Dtype::fp32) +
-                           kernels::router_weights_cost(n_, options_, Dtype::fp32);
+                     : kernels::router_select_cost(n_, options_, Dtype::fp32, true);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     if (backward_) {

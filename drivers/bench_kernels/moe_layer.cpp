@@ -155,8 +155,7 @@ void MoeLayer::record_forward() {
   const std::int64_t e = options_.experts, r = options_.topk;
   add("router", false,
       kernels::linear_forward_cost(n_, e, d_, kS, kA) +
-          kernels::router_select_cost(n_, options_, kA) +
-          kernels::router_weights_cost(n_, options_, kA),
+          kernels::router_select_cost(n_, options_, kA, true),
       [this, x = at("x"), w = at("router"), logits = at("logits"), ends = at("cu_seqlens"),
        indices = at("indices"), weights = at("weights")](Queue& q) {
         kernels::linear_forward(q, x, w, logits);

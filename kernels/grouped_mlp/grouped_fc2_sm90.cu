@@ -5,11 +5,11 @@
 // Layouts and product as in grouped_rows_sm90.cu; h, dh (rows, F) or (rows, 2 F), a (rows, F) bf16;
 // drow_weight (rows) fp32. Numerics: g is rounded to bf16 before it is used, so dh and a have the
 // bits of the kernels apart. Each tile leaves the sum of its columns for each row; a second kernel
-// adds these in the order of the tiles, so drow_weight has one order too. Cost: the product, and 2
-// bytes for each element of h, dh and a; g never exists in memory.
+// adds these in the order of the tiles, so equal offsets give drow_weight equal bits. Cost: the
+// product, and 2 bytes for each element of h, dh and a; g never exists in memory.
 // Tiles are 192 columns wide, which begin where lines of L2 do, and the last two 128 where no more
-// is left, so that 1024, 1408 and 5632 columns waste nothing. With squared ReLU and a router's load
-// 1408 columns were 2 to 3 % faster in tiles of 176.
+// is left, so that 1024, 1408 and 5632 columns waste nothing; where there are no such narrow tiles,
+// an expert's last rows may be tall ones. README.md has what was tried besides.
 // What is behind the products shares the issue slots and the shared memory with them, so it is
 // instructions that count: row addresses in registers that move down, one formula for both results
 // of the activation. Prefetching h to L2 during the products made it 5 to 8 % slower.

@@ -7,8 +7,8 @@
 
 #include "kernels/activation/activation.hpp"
 
-/// What grouped_linear_cuda.cpp calls: the launches of each kernel, without checks. Private to this
-/// folder.
+/// What grouped_linear_cuda.cpp and grouped_mlp_cuda.cpp call: the launches of each kernel, without
+/// checks. Private to this folder.
 namespace stowage::kernels::grouped {
 
 constexpr int kTileRows = 128;    ///< rows of an output tile: two wgmma row blocks
@@ -20,7 +20,7 @@ constexpr int kMaxExperts = 512;  ///< that the tile schedule has room for
 /// Widths of an output tile that are compiled; the one that wastes least serves a matrix.
 constexpr int kTileWidths[] = {176, 192, 208};
 
-/// Widths of the tiles of fc2's gradient: all kFc2Width, or the last two kFc2Narrow.
+/// Widths of the tiles of fc2's gradient: kFc2Width, and kFc2Narrow where that wastes less.
 constexpr int kFc2Width = 192, kFc2Narrow = 128;
 
 /// Operands of a product over rows: x (rows, depth), boxes as many rows high as a tile and 64 wide;
@@ -84,7 +84,7 @@ cudaError_t launch_fc1_sm90(Activation kind, int width, const RowsMaps& maps,
                             const RowsParameters& parameters, const Fc1Output& output, int blocks,
                             cudaStream_t stream);
 
-/// w transposed, tiles kFc2Width wide.
+/// w transposed.
 cudaError_t launch_fc2_sm90(Activation kind, const RowsMaps& maps, const RowsParameters& parameters,
                             const Fc2Gradient& gradient, int blocks, cudaStream_t stream);
 

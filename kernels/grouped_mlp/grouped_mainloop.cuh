@@ -9,8 +9,8 @@
 #include "kernels/hopper/warp.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
-/// The products of the grouped kernels: D (128 x kWidth) = A B over stages of 64, bf16 operands in
-/// shared memory, fp32 sums in the registers of one warpgroup. One producer warp fills the ring;
+/// The products of the grouped kernels: D (kHeight x kWidth) = A B over stages of 64, bf16 operands
+/// in shared memory, fp32 sums in the registers of one warpgroup. One producer warp fills the ring;
 /// two consumer warpgroups take the block's tiles in turn (ping-pong, as in CUTLASS's kernels of
 /// that name), so one multiplies while the other stores. A tile of 128 by 176 to 208 is what the
 /// registers of one warpgroup hold; 192 by 128 is as many.

@@ -25,7 +25,7 @@ void grouped_fc1_forward(execution::Queue& queue, Activation kind, const executi
 /// dh (rows, H) = row_weight * act'(h) g, drow_weight (rows) = sum over columns of g act(h), and a
 /// (rows, F) = row_weight * act(h) once more, for the gradient of w2. row_weight and drow_weight,
 /// in the accumulation dtype, are both present or both absent. drow_weight is summed in an order
-/// that depends on F alone.
+/// that depends on F, the rows of its expert and the row's place among them.
 void grouped_fc2_backward_input(execution::Queue& queue, Activation kind, const execution::View& dy,
                                 const execution::View& w2, const execution::View& offsets,
                                 const execution::View& row_weight, const execution::View& h,

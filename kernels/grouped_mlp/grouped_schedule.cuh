@@ -5,7 +5,7 @@
 #include "kernels/grouped_mlp/grouped_launch.hpp"
 
 /// How persistent blocks share the output tiles of all experts, from offsets that only the device
-/// knows. Here: of products over rows, whose tiles all cost the same. Tile i of the whole launch
+/// knows. Here: of products over rows, whose tiles cost about the same. Tile i of the whole launch
 /// belongs to block i mod gridDim.x; no counter, so nothing has to be cleared and the order of the
 /// work never depends on timing. Of weight gradients: grouped_weight_schedule.cuh.
 namespace stowage::kernels::grouped {

@@ -15,8 +15,7 @@
 // is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
 // instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) what is stored is shared
-// in pieces (grouped_weight_pieces.cuh), what is added to by groups of blocks, as pieces gained
-// nothing there.
+// in pieces (grouped_weight_pieces.cuh); what is added to is not, as they gained nothing there.
 // Next: a bound on how far blocks drift apart, or their last tiles to others.
 
 #include <algorithm>
@@ -253,7 +252,8 @@ cudaError_t launch_first(const CUtensorMap& dy, const CUtensorMap& x, const CUte
                          Weight<kWay, kTileHeight, kTileWidth, kFewSlots, Loads::unequal>>(
         dy, x, dw, p, blocks, stream);
   };
-  const bool few = p.rows<kFewRows * p.experts, several = p.experts> kUnequal;
+  const bool few = p.rows < (kFewRows * p.experts);
+  const bool several = p.experts > kUnequal;
   if (!p.accumulate)
     return few && several ? either.template operator()<Way::store, kFewSlots>()
                           : one.template operator()<Way::store, kFewSlots>();

@@ -151,10 +151,12 @@ void router_losses(Queue& queue, const RouterOptions& options, const View& logit
       });
 }
 
-Cost router_select_cost(std::int64_t tokens, const RouterOptions& o, Dtype accumulation) {
-  return {4 * count(tokens, o.experts), bytes(tokens * o.experts, accumulation) +
-                                            bytes(o.experts, accumulation) +
-                                            bytes(tokens * o.topk, Dtype::int32)};
+Cost router_select_cost(std::int64_t tokens, const RouterOptions& o, Dtype accumulation,
+                        bool weights) {
+  const std::int64_t weighed = weights ? tokens * o.topk : 0;
+  return {(weights ? 8 : 4) * count(tokens, o.experts),
+          bytes(tokens * o.experts + o.experts + weighed, accumulation) +
+              bytes(tokens * o.topk, Dtype::int32)};
 }
 
 Cost router_weights_cost(std::int64_t tokens, const RouterOptions& o, Dtype accumulation) {

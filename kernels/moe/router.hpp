@@ -61,9 +61,9 @@ void router_losses(execution::Queue& queue, const RouterOptions& options,
                    const execution::View& cu_seqlens, const execution::View& losses,
                    bool accumulate);
 
-/// `accumulation` is the dtype of the logits.
+/// `accumulation` is the dtype of the logits. With `weights` these are chosen in the same pass.
 execution::Cost router_select_cost(std::int64_t tokens, const RouterOptions& options,
-                                   execution::Dtype accumulation);
+                                   execution::Dtype accumulation, bool weights);
 execution::Cost router_weights_cost(std::int64_t tokens, const RouterOptions& options,
                                     execution::Dtype accumulation);
 execution::Cost router_backward_cost(std::int64_t tokens, const RouterOptions& options,
