@@ -69,7 +69,8 @@ class List {
       }
     }
   }
-  /// A router's logits, in fp32; their gradients have a kernel of their own (mixed_backward.hpp).
+  /// A router's logits, in fp32; their gradients have a kernel of their own on Hopper
+  /// (mixed_backward.hpp), and are left to the heuristics elsewhere.
   void router(std::int64_t tokens, std::int64_t experts, std::int64_t width) {
     add(dense_shape(tokens, experts, width, Transpose::no, Transpose::yes, Dtype::bf16, Dtype::fp32,
                     false));

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// The launches behind mixed_product.cpp; bf16 values as 16-bit words.
+/// The launches behind mixed_product.cpp and mixed_backward.cpp; bf16 values as 16-bit words.
 namespace stowage::kernels::mixed {
 
 inline constexpr int kParts = 3;  ///< bf16 values that hold the 24 bits of an fp32
@@ -47,6 +47,7 @@ struct BackwardSizes {
 cudaError_t launch_split_panels(const BackwardSizes& sizes, const float* dy, void* parts,
                                 cudaStream_t stream);
 
+/// Right behind launch_split_panels, which lets it begin only when all before that have ended.
 /// dx, and each run's dw: partial (splits, E, D). Maps: parts (64, rows, panels) in boxes of all
 /// panels of kStepRows rows; x, dx in boxes of 64 by kStepRows; w in boxes of 64 by padded.
 cudaError_t launch_both(const BackwardSizes& sizes, const CUtensorMap& parts, const CUtensorMap& x,
