@@ -34,17 +34,31 @@ void with_result_type(bool accumulated, F&& f) {
     f.template operator()<S>();
 }
 
-}  // namespace
+/// y = x w^T, or their gradients: its extents and dtypes.
+struct Sizes {
+  std::int64_t n, m, k;
+  Dtype storage, result;  ///< the latter of y or dy
+};
 
-void linear_forward(Queue& queue, const View& x, const View& w, const View& y) {
-  const Operands operands("linear_forward");
+/// The sizes of x (n, K), w (M, K) and y or dy (n, M), which are checked.
+Sizes check_product(const Operands& operands, const View& x, const View& w, const View& y,
+                    const char* y_name) {
   const Dtype storage = operands.storage(x, "x");
   operands.rank(x, "x", 2);
   operands.rank(w, "w", 2);
-  const std::int64_t n = x.extent(0), m = w.extent(0), k = x.extent(1);
-  const Dtype result = result_dtype(operands, y, "y", storage);
-  operands.check(w, "w", storage, {m, k});
-  operands.check(y, "y", result, {n, m});
+  const Sizes s{x.extent(0), w.extent(0), x.extent(1), storage,
+                result_dtype(operands, y, y_name, storage)};
+  operands.check(w, "w", storage, {s.m, s.k});
+  operands.check(y, y_name, s.result, {s.n, s.m});
+  return s;
+}
+
+}  // namespace
+
+void linear_forward(Queue& queue, const View& x, const View& w, const View& y) {
+  const Sizes s = check_product(Operands("linear_forward"), x, w, y, "y");
+  const std::int64_t n = s.n, m = s.m, k = s.k;
+  const Dtype storage = s.storage, result = s.result;
   const auto reference = [=, x = Address(x), w = Address(w), y = Address(y)]<class S>() {
     with_result_type<S>(result != storage, [&]<class Y>() {
       linear_forward_ref(n, m, k, x.as<const S>(), w.as<const S>(), y.as<Y>());
@@ -117,13 +131,9 @@ void linear_backward_weight(Queue& queue, const View& dy, const View& x, const V
 void linear_backward(Queue& queue, const View& dy, const View& x, const View& w, const View& dx,
                      bool accumulate_dx, const View& dw, bool accumulate_dw) {
   const Operands operands("linear_backward");
-  const Dtype storage = operands.storage(x, "x");
-  operands.rank(x, "x", 2);
-  operands.rank(w, "w", 2);
-  const std::int64_t n = x.extent(0), m = w.extent(0), k = x.extent(1);
-  const Dtype gradient = result_dtype(operands, dy, "dy", storage);
-  operands.check(dy, "dy", gradient, {n, m});
-  operands.check(w, "w", storage, {m, k});
+  const Sizes s = check_product(operands, x, w, dy, "dy");
+  const std::int64_t n = s.n, m = s.m, k = s.k;
+  const Dtype storage = s.storage, gradient = s.result;
   operands.check(dx, "dx", storage, {n, k});
   operands.check(dw, "dw", execution::accumulation(storage), {m, k});
   const auto reference = [=, dy = Address(dy), x = Address(x), w = Address(w), dx = Address(dx),
