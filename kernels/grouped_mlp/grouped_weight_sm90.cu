@@ -12,7 +12,7 @@
 // registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows,
 // several boxes made visible at once, five stages, tiles dealt to pairs of blocks from a count.
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
-// is stored; with 384 or 512 rows an expert adding reaches 84 to 91 % of what its bytes allow: a
+// is stored; with 384 or 512 rows an expert adding reaches 85 to 92 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
 // instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) what is stored is shared
 // in pieces (grouped_weight_pieces.cuh); what is added to is not, as they gained nothing there.
