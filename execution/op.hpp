@@ -11,13 +11,16 @@
 
 namespace stowage::execution {
 
-/// How an operation touches a tensor. read: its content only. write: all of it, the old content is
-/// not looked at. update: reads and writes in place, or writes a part; such an op is never rerun.
+/// How an operation touches the elements that a use names. read: their content only. write: all of
+/// them, the old content is not looked at. update: reads and writes in place, or writes some that
+/// make no range, such as columns; such an op is never rerun.
 enum class Access : unsigned char { read, write, update };
 
+/// What an operation does with a tensor: all of it, or a range of the elements of its only buffer.
 struct Use {
   Tensor tensor;
   Access access = Access::read;
+  Range range;
 };
 
 /// What an operation costs at least: arithmetic, and bytes through device memory (or over a link).
@@ -32,13 +35,25 @@ struct Cost {
 /// capture a tensor or an address, allocate, synchronize, print, or branch on device data.
 using Launch = std::function<void(Queue&, std::span<const View>)>;
 
-/// What a communication op exchanges: all ranks of a group must issue equal ones in equal order.
-struct Communication {
-  std::string kind;   ///< "all_reduce", "all_to_all", "send", …
-  std::string group;  ///< name of the group in the process grid
+/// One message of a matched group of sends and receives.
+struct Transfer {
+  int peer = -1;  ///< rank in the group
+  bool sends = false;
   std::int64_t count = 0;
+
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// What a communication op exchanges. The ranks of a group issue the same ones in the same order; of
+/// a matched group ("exchange") each send meets the peer's receive.
+struct Communication {
+  std::string kind;          ///< "all_reduce", "reduce_scatter", "all_gather", "exchange", …
+  std::string group;         ///< name of the group in the process grid
+  std::vector<int> members;  ///< ranks of the job, in the group's order
+  std::int64_t count = 0;    ///< elements of the whole range; of an exchange: 0
   Dtype dtype = Dtype::fp32;
-  int peer = -1;  ///< of a send or receive
+  std::string detail;               ///< "sum", "min", "root 0", "bf16 on the wire"
+  std::vector<Transfer> transfers;  ///< of an exchange
 
   friend bool operator==(const Communication&, const Communication&) = default;
 };

@@ -25,6 +25,7 @@ void PersistentLayout::add(const TensorInfo& info) {
   place.bytes = info.bytes();
   STOWAGE_ASSERT(places_.emplace(info.name, place).second, "{} is laid out twice", info.name);
   infos_.emplace(info.name, info);
+  if (bucket.name != info.name) buckets_of_.emplace(info.name, buckets_.size() - 1);
   bucket.tensors.push_back(info.name);
   const std::int64_t grains = (info.buffers[0].elements() + kBucketGrain - 1) / kBucketGrain;
   bucket.elements += grains * kBucketGrain;
@@ -39,6 +40,22 @@ void PersistentLayout::pad_last() {
   const std::int64_t unit = kBucketGrain * shards_;
   bucket.elements = (bucket.elements + unit - 1) / unit * unit;
   bytes_ = align_up(bucket.offset + bucket.bytes());
+  if (bucket.tensors.empty() || has(bucket.name)) return;
+  places_.emplace(bucket.name, Place{{}, 0, Region::persistent, bucket.offset, bucket.bytes()});
+  infos_.emplace(bucket.name, one_buffer(bucket.name, bucket.dtype, {bucket.elements},
+                                         infos_.at(bucket.tensors.front()).lifetime));
+}
+
+const Bucket& PersistentLayout::bucket_of(const std::string& tensor) const {
+  const auto found = buckets_of_.find(tensor);
+  STOWAGE_ASSERT(found != buckets_of_.end(), "{} lies in no bucket", tensor);
+  return buckets_[found->second];
+}
+
+std::int64_t PersistentLayout::first_element(const std::string& tensor) const {
+  const Bucket& bucket = bucket_of(tensor);
+  return static_cast<std::int64_t>((place(tensor).offset - bucket.offset) /
+                                   size_bytes(bucket.dtype));
 }
 
 const Place& PersistentLayout::place(const std::string& tensor) const {

@@ -39,7 +39,12 @@ class PersistentLayout {
   void close();
 
   bool has(const std::string& tensor) const { return places_.contains(tensor); }
-  /// Offset and bytes of a tensor's only buffer; the tensor handle in it is not set.
+  /// True for a tensor that lies in a bucket; a bucket itself is none.
+  bool is_part(const std::string& tensor) const { return buckets_of_.contains(tensor); }
+  const Bucket& bucket_of(const std::string& tensor) const;
+  /// Where a tensor begins in its bucket, in elements.
+  std::int64_t first_element(const std::string& tensor) const;
+  /// Offset and bytes of the only buffer of a tensor or bucket; the handle in it is not set.
   /// @throws Error if there is no such tensor
   const Place& place(const std::string& tensor) const;
   const TensorInfo& info(const std::string& tensor) const;
@@ -54,6 +59,7 @@ class PersistentLayout {
   std::vector<Bucket> buckets_;
   std::unordered_map<std::string, Place> places_;
   std::unordered_map<std::string, TensorInfo> infos_;
+  std::unordered_map<std::string, std::size_t> buckets_of_;  ///< by tensor: index of its bucket
   std::size_t bytes_ = 0;
   int shards_ = 1;
 };

@@ -1,6 +1,9 @@
 #include "execution/program.hpp"
 
+#include <algorithm>
+
 #include "execution/error.hpp"
+#include "execution/persistent.hpp"
 
 namespace stowage::execution {
 namespace {
@@ -13,21 +16,12 @@ bool same_facts(const TensorInfo& a, const TensorInfo& b) {
   return true;
 }
 
-TensorInfo single_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
-                         Lifetime lifetime, std::string module = {}) {
-  TensorInfo info;
-  info.name = std::move(name);
-  info.buffers.push_back({"payload", dtype, std::move(shape)});
-  info.lifetime = lifetime;
-  info.module = std::move(module);
-  return info;
-}
-
 }  // namespace
 
 ScopeGuard::~ScopeGuard() { program_->scope_ = parent_; }
 
-Program::Program(std::string name) : name_(std::move(name)) {
+Program::Program(std::string name, const PersistentLayout* layout)
+    : name_(std::move(name)), layout_(layout) {
   scopes_.push_back({-1, "step", -1, -1, false});
   scope_ = 0;
 }
@@ -40,6 +34,11 @@ Tensor Program::add(TensorInfo info) {
                    "program {} has a tensor {} already", name_, info.name);
     return Tensor{found->second};
   }
+  if (layout_ != nullptr && layout_->is_part(info.name)) {
+    const Bucket& bucket = layout_->bucket_of(info.name);
+    info.whole = add(layout_->info(bucket.name));
+    info.first = layout_->first_element(info.name);
+  }
   const int id = static_cast<int>(tensors_.size());
   by_name_.emplace(info.name, id);
   tensors_.push_back(std::move(info));
@@ -49,18 +48,18 @@ Tensor Program::add(TensorInfo info) {
 Tensor Program::saved(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
                       std::string module) {
   return add(
-      single_buffer(std::move(name), dtype, std::move(shape), Lifetime::saved, std::move(module)));
+      one_buffer(std::move(name), dtype, std::move(shape), Lifetime::saved, std::move(module)));
 }
 
 Tensor Program::scratch(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
-  return add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::scratch));
+  return add(one_buffer(std::move(name), dtype, std::move(shape), Lifetime::scratch));
 }
 
 Tensor Program::input(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
   Op copy;
   copy.name = "stage/" + name;
   const Tensor tensor =
-      add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::input));
+      add(one_buffer(std::move(name), dtype, std::move(shape), Lifetime::input));
   copy.lane = Lane::h2d;
   copy.uses = {{tensor, Access::write}};
   copy.cost = {0, static_cast<double>(info(tensor).bytes())};
@@ -69,7 +68,7 @@ Tensor Program::input(std::string name, Dtype dtype, std::vector<std::int64_t> s
 }
 
 Tensor Program::output(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
-  return add(single_buffer(std::move(name), dtype, std::move(shape), Lifetime::output));
+  return add(one_buffer(std::move(name), dtype, std::move(shape), Lifetime::output));
 }
 
 void Program::begin_section(std::string name, int repeat) {
@@ -111,6 +110,43 @@ void Program::finish() {
   finished_ = true;
 }
 
+Range Program::resolve(const Use& use) const {
+  const TensorInfo& info = this->info(use.tensor);
+  const std::int64_t elements = info.buffers.front().elements();
+  const Range range{use.range.begin, use.range.end < 0 ? elements : use.range.end};
+  STOWAGE_ASSERT(range == Range(0, elements) || info.buffers.size() == 1,
+                 "a range of {}, which has {} buffers", info.name, info.buffers.size());
+  STOWAGE_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= elements,
+                 "elements [{}, {}) of {}, which has {}", range.begin, range.end, info.name,
+                 elements);
+  return range;
+}
+
+std::vector<Use> Program::uses(Tensor whole, Range range, Access access) const {
+  const Range all = resolve({whole, access, range});
+  std::vector<Range> parts;
+  for (const TensorInfo& info : tensors_)
+    if (info.whole == whole)
+      parts.push_back({std::max(all.begin, info.first),
+                       std::min(all.end, info.first + info.buffers.front().elements())});
+  std::erase_if(parts, [](const Range& part) { return part.begin >= part.end; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Use> found;
+  std::int64_t at = all.begin;
+  const auto padding_until = [&](std::int64_t end) {
+    if (at < end && access != Access::read) found.push_back({whole, Access::write, {at, end}});
+    at = end;
+  };
+  for (const Range& part : parts) {
+    padding_until(part.begin);
+    found.push_back({whole, access, part});
+    at = part.end;
+  }
+  padding_until(all.end);
+  return found;
+}
+
 const TensorInfo& Program::info(Tensor tensor) const {
   STOWAGE_ASSERT(tensor && tensor.id < static_cast<int>(tensors_.size()),
                  "program {} has no tensor {}", name_, tensor.id);
@@ -140,9 +176,9 @@ std::vector<std::string> communication_signature(const Program& program) {
       const Op& op = program.ops()[static_cast<std::size_t>(i)];
       if (!op.communication) continue;
       const Communication& c = *op.communication;
-      lines.push_back(fmt::format("{}x{} {} {} {} x {} peer {} ({})", section.name, section.repeat,
+      lines.push_back(fmt::format("{}x{} {} {} {} x {} {} ({})", section.name, section.repeat,
                                   c.kind, c.group, c.count, stowage::execution::name(c.dtype),
-                                  c.peer, op.name));
+                                  c.detail, op.name));
     }
   return lines;
 }

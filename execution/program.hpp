@@ -30,6 +30,7 @@ struct Section {
   int end = 0;
 };
 
+class PersistentLayout;
 class Program;
 
 /// Leaves its scope when it goes out of scope.
@@ -49,7 +50,9 @@ class ScopeGuard {
 /// offload or graphs.
 class Program {
  public:
-  explicit Program(std::string name);
+  /// @param layout if given, persistent tensors are parts of their buckets, which are tensors too;
+  /// outlives this
+  explicit Program(std::string name, const PersistentLayout* layout = nullptr);
 
   const std::string& name() const { return name_; }
 
@@ -80,6 +83,12 @@ class Program {
   const std::vector<Scope>& scopes() const { return scopes_; }
   /// The tensor of this name, or no tensor.
   Tensor find(std::string_view name) const;
+  /// What the use of a range of a bucket is, part by part in the order of addresses: the access
+  /// itself to what its tensors hold; the padding between them holds nothing, so what would update it
+  /// writes it, and what would read it leaves it out.
+  std::vector<Use> uses(Tensor whole, Range range, Access access) const;
+  /// The elements of a use's range with its end resolved.
+  Range resolve(const Use& use) const;
   /// Sum over the ops of one step, repeats included, reruns left out.
   Cost cost() const;
 
@@ -87,6 +96,7 @@ class Program {
   friend class ScopeGuard;
 
   std::string name_;
+  const PersistentLayout* layout_;
   std::vector<TensorInfo> tensors_;
   std::vector<Op> ops_;
   std::vector<Section> sections_;

@@ -1,5 +1,7 @@
 #include "execution/tensor.hpp"
 
+#include <utility>
+
 namespace stowage::execution {
 
 std::string_view name(Lifetime lifetime) {
@@ -36,6 +38,16 @@ std::size_t TensorInfo::bytes() const {
   std::size_t sum = 0;
   for (const BufferInfo& buffer : buffers) sum += buffer.bytes();
   return sum;
+}
+
+TensorInfo one_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
+                      Lifetime lifetime, std::string module) {
+  TensorInfo info;
+  info.name = std::move(name);
+  info.buffers.push_back({"payload", dtype, std::move(shape)});
+  info.lifetime = lifetime;
+  info.module = std::move(module);
+  return info;
 }
 
 }  // namespace stowage::execution

@@ -44,6 +44,14 @@ struct Tensor {
   friend bool operator==(Tensor, Tensor) = default;
 };
 
+/// Elements [begin, end) of a buffer in row-major order; end < 0: up to the last.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = -1;
+
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
 /// One buffer of a tensor: the payload, or its scales, counts or offsets.
 struct BufferInfo {
   std::string role = "payload";
@@ -61,13 +69,22 @@ struct TensorInfo {
   Lifetime lifetime = Lifetime::scratch;
   std::string module;  ///< name of design section 5 for a saved tensor; empty: never moved
   Tensor rows;         ///< valid leading rows (int32, on the device), or no tensor: all
+  /// A part lies in the payload of another tensor, its whole, from this element on: a parameter in
+  /// its bucket. A tensor that is not a part is its own whole.
+  Tensor whole;
+  std::int64_t first = 0;
 
   std::size_t bytes() const;  ///< of all buffers, unpadded
 };
 
+/// The facts of a tensor of one buffer.
+TensorInfo one_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
+                      Lifetime lifetime, std::string module = {});
+
 /// A tensor bound to bytes for one step of a plan: all that a kernel sees.
 ///
-/// `data[b]` is the address of buffer b; `info` outlives the view.
+/// `data[b]` is the address of buffer b, or of the first element of the use's range; `info` outlives
+/// the view.
 struct View {
   std::span<void* const> data;
   const TensorInfo* info = nullptr;

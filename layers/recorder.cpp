@@ -34,19 +34,13 @@ Tensor Recorder::workspace(std::string_view name, std::size_t bytes) {
 }
 
 Tensor Recorder::parameter(const Parameter& parameter) {
-  return program_.add({parameter.name,
-                       {{"payload", storage(), parameter.shape}},
-                       execution::Lifetime::parameter,
-                       {},
-                       {}});
+  return program_.add(execution::one_buffer(parameter.name, storage(), parameter.shape,
+                                            execution::Lifetime::parameter));
 }
 
 Tensor Recorder::gradient(const Parameter& parameter) {
-  return program_.add({gradient_name(parameter.name),
-                       {{"payload", accumulation(), parameter.shape}},
-                       execution::Lifetime::gradient,
-                       {},
-                       {}});
+  return program_.add(execution::one_buffer(gradient_name(parameter.name), accumulation(),
+                                            parameter.shape, execution::Lifetime::gradient));
 }
 
 void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {

@@ -35,19 +35,14 @@ Router::Router(const ModelConfig& config, const std::string& prefix, double aux_
       gate_{{prefix + ".router.weight", {config.moe.experts, config.width}, Init::normal, true}} {}
 
 execution::TensorInfo Router::bias_info(Precision precision) const {
-  return {prefix_ + ".router.bias",
-          {{"payload", precision.accumulation(), {options_.experts}}},
-          execution::Lifetime::optimizer_state,
-          {},
-          {}};
+  return execution::one_buffer(prefix_ + ".router.bias", precision.accumulation(),
+                               {options_.experts}, execution::Lifetime::optimizer_state);
 }
 
 execution::TensorInfo Router::frozen_info() const {
-  return {prefix_ + ".router.frozen",
-          {{"payload", Dtype::int32, {frozen_tokens_, options_.topk}}},
-          execution::Lifetime::optimizer_state,
-          {},
-          {}};
+  return execution::one_buffer(prefix_ + ".router.frozen", Dtype::int32,
+                               {frozen_tokens_, options_.topk},
+                               execution::Lifetime::optimizer_state);
 }
 
 std::vector<execution::TensorInfo> Router::states(Precision precision) const {

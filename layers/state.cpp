@@ -46,7 +46,7 @@ void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const
     layout.open_bucket(fmt::format("{}/{}/{}", what, groups[i].name, i), groups[i].name, dtype,
                        shards);
     for (const Parameter* p : groups[i].parameters)
-      layout.add({naming(p->name), {{"payload", dtype, p->shape}}, lifetime, {}, {}});
+      layout.add(execution::one_buffer(naming(p->name), dtype, p->shape, lifetime));
   }
 }
 
@@ -83,7 +83,7 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
     layout.add(state);
   }
   layout.open_bucket(kGoodSteps, "", Dtype::int64);
-  layout.add({kGoodSteps, {{"payload", Dtype::int64, {1}}}, Lifetime::optimizer_state, {}, {}});
+  layout.add(execution::one_buffer(kGoodSteps, Dtype::int64, {1}, Lifetime::optimizer_state));
   layout.close();
   return layout;
 }

@@ -16,7 +16,7 @@ namespace {
 Tensor state(Recorder& recorder, const std::string& name, Dtype dtype,
              const std::vector<std::int64_t>& shape) {
   return recorder.program().add(
-      {name, {{"payload", dtype, shape}}, Lifetime::optimizer_state, {}, {}});
+      execution::one_buffer(name, dtype, shape, Lifetime::optimizer_state));
 }
 
 std::int64_t element_count(const std::vector<Parameter>& parameters) {

@@ -8,6 +8,26 @@ namespace {
 constexpr std::array<Axis, kAxes> kAllAxes = {Axis::tensor, Axis::context, Axis::expert,
                                               Axis::pipeline, Axis::data};
 
+struct GroupInfo {
+  std::string_view name;
+  AxisSet axes;
+};
+
+/// By Group.
+constexpr std::array<GroupInfo, kGroups> kGroupInfos = {{
+    {"world", {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data}},
+    {"tensor", {Axis::tensor}},
+    {"context", {Axis::context}},
+    {"expert", {Axis::expert}},
+    {"pipeline", {Axis::pipeline}},
+    {"data", {Axis::data}},
+    {"dense_gradients", {Axis::context, Axis::expert, Axis::data}},
+    {"expert_gradients", {Axis::context, Axis::data}},
+    {"model", {Axis::tensor, Axis::expert, Axis::pipeline}},
+}};
+
+const GroupInfo& info(Group group) { return kGroupInfos[static_cast<std::size_t>(group)]; }
+
 }  // namespace
 
 std::string_view name(Axis axis) {
@@ -71,6 +91,17 @@ std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
     if (member) result.push_back(other);
   }
   return result;
+}
+
+std::string_view name(Group group) { return info(group).name; }
+
+AxisSet axes(Group group) { return info(group).axes; }
+
+Group gradient_group(std::string_view bucket_group) {
+  if (bucket_group == "dense") return Group::dense_gradients;
+  if (bucket_group == "expert") return Group::expert_gradients;
+  throw execution::Error(execution::Exit::runtime,
+                         fmt::format("no reduction group is called '{}'", bucket_group));
 }
 
 }  // namespace stowage::parallel

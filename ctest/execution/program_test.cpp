@@ -9,7 +9,7 @@ namespace stowage::execution {
 namespace {
 
 TensorInfo persistent(std::string name, Lifetime lifetime, Dtype dtype, std::int64_t count) {
-  return {std::move(name), {{"payload", dtype, {count}}}, lifetime, {}, {}};
+  return one_buffer(std::move(name), dtype, {count}, lifetime);
 }
 
 Op op(std::string name, std::vector<Use> uses) {
@@ -92,7 +92,7 @@ TEST(program, communication_is_listed_in_order) {
   const Tensor x = program.scratch("x", Dtype::fp32, {4});
   Op reduce = op("reduce", {{x, Access::write}});
   reduce.lane = Lane::comm;
-  reduce.communication = Communication{"all_reduce", "data", 4, Dtype::fp32, -1};
+  reduce.communication = Communication{"all_reduce", "data", {0, 1}, 4, Dtype::fp32, "sum", {}};
   program.append(reduce);
   program.append(op("compute", {{x, Access::read}}));
   const auto lines = communication_signature(program);

@@ -47,11 +47,11 @@ struct Layers {
   }
 
   static TensorInfo gradient(const std::string& name, std::int64_t elements) {
-    return {name, {{"payload", Dtype::fp32, {elements}}}, Lifetime::gradient, {}, {}};
+    return one_buffer(name, Dtype::fp32, {elements}, Lifetime::gradient);
   }
   void lay_out(int layers) {
     layout.open_bucket("parameter", "dense", Dtype::fp32);
-    layout.add({"w", {{"payload", Dtype::fp32, {kMiB}}}, Lifetime::parameter, {}, {}});
+    layout.add(one_buffer("w", Dtype::fp32, {kMiB}, Lifetime::parameter));
     layout.open_bucket("gradient", "dense", Dtype::fp32);
     for (int i = layers; i-- > 0;) {
       layout.add(gradient("big" + std::to_string(i), kMiB / 2));
@@ -83,7 +83,7 @@ struct Layers {
     Op op;
     op.name = "all_reduce";
     op.lane = Lane::comm;
-    op.communication = Communication{"all_reduce", "dense", kMiB};
+    op.communication = Communication{"all_reduce", "dense", {0, 1}, kMiB, Dtype::fp32, "sum", {}};
     for (int i = 0; i < layers; ++i)
       for (const char* kind : {"big", "small"})
         op.uses.push_back({program.find(kind + std::to_string(i)), Access::update});

@@ -70,8 +70,7 @@ std::size_t RandomProgram::launches(const Step& step) const {
 
 void RandomProgram::add_layers() {
   const auto persistent = [&](const char* what, int i, Lifetime lifetime) {
-    return TensorInfo{
-        what + std::to_string(i), {{"payload", Dtype::int32, {shape_.width}}}, lifetime, {}, {}};
+    return one_buffer(what + std::to_string(i), Dtype::int32, {shape_.width}, lifetime);
   };
   for (const Lifetime lifetime : {Lifetime::parameter, Lifetime::gradient}) {
     const char* what = lifetime == Lifetime::parameter ? "w" : "dw";
@@ -113,7 +112,7 @@ void RandomProgram::append(const std::string& name, Lane lane, std::vector<Use> 
   }
   op.uses = std::move(uses);
   if (lane == Lane::comm)
-    op.communication = Communication{"all_reduce", "data", 1, Dtype::int32, -1};
+    op.communication = Communication{"all_reduce", "data", {0, 1}, 1, Dtype::int32, "sum", {}};
   op.launch = [salt, how](Queue& queue, std::span<const View> views) {
     launch_mix(queue, salt, how, views);
   };

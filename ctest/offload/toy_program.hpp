@@ -26,8 +26,8 @@ struct Toy {
 
   explicit Toy(int microbatches = 1, int depth = 4) : layers(depth) {
     const std::vector<std::int64_t> shape{kWidth};
-    const TensorInfo w{"weight", {{"payload", Dtype::fp32, shape}}, Lifetime::parameter, {}, {}};
-    const TensorInfo g{"gradient", {{"payload", Dtype::fp32, shape}}, Lifetime::gradient, {}, {}};
+    const TensorInfo w = one_buffer("weight", Dtype::fp32, shape, Lifetime::parameter);
+    const TensorInfo g = one_buffer("gradient", Dtype::fp32, shape, Lifetime::gradient);
     layout.open_bucket("parameter", "dense", Dtype::fp32);
     layout.add(w);
     layout.open_bucket("gradient", "dense", Dtype::fp32);

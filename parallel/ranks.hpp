@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "execution/program.hpp"
+#include "parallel/grid.hpp"
+
+/// What a recorder of a step knows of the other ranks: no MPI, no NCCL, no address.
+
+namespace stowage::parallel {
+
+class Collectives;
+
+/// How ranks combine an element. A NaN on any rank gives NaN.
+enum class Reduction : unsigned char { sum, min, max };
+
+/// "sum", "min" or "max".
+std::string_view name(Reduction reduction);
+
+/// Elements of the only buffer of a tensor: what an exchange reads or writes, contiguous in memory.
+struct Piece {
+  execution::Tensor tensor;
+  execution::Range range;
+};
+
+/// One message of a matched group of sends and receives.
+struct Message {
+  int peer = 0;  ///< rank in the group
+  bool sends = false;
+  Piece piece;
+};
+
+/// One group of ranks, and the maker of its communication ops.
+///
+/// Every maker returns an op of the comm lane with uses, cost and Communication; all ranks of the
+/// group record the same ones in the same order. A piece of a bucket is used part by part
+/// (Program::uses). Sums are made in rank order, in fp32 for bf16 and in the type itself for wider
+/// ones, so they are the same bits on any backend and topology, and those of reduce_scatter are
+/// those of all_reduce.
+class RankGroup {
+ public:
+  /// One rank alone.
+  RankGroup() = default;
+  /// @param members ranks of the job in the group's order  @param rank of this one among them
+  /// @param collectives what runs the ops; none: they can be planned and proved, not run
+  RankGroup(std::string name, std::vector<int> members, int rank,
+            std::shared_ptr<Collectives> collectives = {});
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<int>& members() const { return members_; }
+  /// The equal part of `range` that belongs to a rank. @throws Error if it does not divide
+  execution::Range share(execution::Range range, int rank) const;
+
+  /// Combines a piece over the ranks, in place. @param wire dtype of what travels: that of the
+  /// piece, or bf16 for fp32 sums, which rounds each rank's part once
+  execution::Op all_reduce(execution::Program& program, std::string name, Piece piece,
+                           Reduction reduction, execution::Dtype wire) const;
+  execution::Op all_reduce(execution::Program& program, std::string name, Piece piece,
+                           Reduction reduction) const;
+  /// Sums a piece of size() equal shares: this rank's own holds the sum over all ranks, the others
+  /// are unchanged.
+  execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
+                               execution::Dtype wire) const;
+  /// Fills the other ranks' equal shares of a piece from them; its own is read.
+  execution::Op all_gather(execution::Program& program, std::string name, Piece piece) const;
+  /// Equal part r of `from` goes to rank r, and comes from rank r into part r of `to`.
+  execution::Op all_to_all(execution::Program& program, std::string name, Piece from,
+                           Piece to) const;
+  /// Every rank gets what rank `root` of the group has.
+  execution::Op broadcast(execution::Program& program, std::string name, Piece piece,
+                          int root) const;
+  /// Sends and receives that all start together, so that no order of ranks can block.
+  execution::Op exchange(execution::Program& program, std::string name,
+                         const std::vector<Message>& messages) const;
+
+ private:
+  std::string name_ = "alone";
+  std::vector<int> members_ = {0};
+  int rank_ = 0;
+  std::shared_ptr<Collectives> collectives_;
+};
+
+/// This rank's place in the process grid, and its groups. Layers receive it as a plain struct.
+struct Ranks {
+  GridShape shape;
+  PerAxis coordinates;
+  /// By Group. Groups of the same members are one object with one queue and one communicator, by
+  /// the first of their names.
+  std::array<std::shared_ptr<const RankGroup>, kGroups> groups;
+
+  const RankGroup& group(Group which) const { return *groups[static_cast<std::size_t>(which)]; }
+  int size() const { return shape.ranks(); }
+};
+
+/// Ranks that can be planned for, not run: what a dry run and stowage_plan use.
+Ranks planned_ranks(const GridShape& shape, int rank);
+
+}  // namespace stowage::parallel
