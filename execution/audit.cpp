@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "execution/contents.hpp"
 #include "execution/error.hpp"
 #include "execution/plan_shape.hpp"
 
@@ -53,6 +54,12 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   ::mprotect(page, kPage, PROT_READ | PROT_WRITE);
 }
 
+/// A tensor that is used whole has what is left of its last page to itself.
+template <class Operand>
+std::size_t behind(const Operand& operand) {
+  return operand.whole ? align_up(operand.bytes, kPage) - operand.bytes : 0;
+}
+
 void protect(std::byte* begin, std::size_t bytes, int how) {
   const auto at = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
   const auto end = align_up(reinterpret_cast<std::uintptr_t>(begin) + bytes, kPage);
@@ -82,31 +89,35 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
   program_ = &program;
   plan_ = &plan;
   operands_.clear();
-  const auto add = [&](std::size_t index, bool reads, bool writes) {
+  const auto add = [&](std::size_t index, Bytes bytes, bool reads, bool writes) {
     const Place& place = plan.places[static_cast<std::size_t>(step.places[index])];
     auto* begin = static_cast<std::byte*>(addresses[index]);
     if (place.region == Region::host) return;
     if (place.region == Region::transient)
-      transient_base_ = begin - arena_.data() - static_cast<std::ptrdiff_t>(place.offset);
-    operands_.push_back({begin, place.bytes, program.info(place.tensor).name, reads, writes});
+      transient_base_ =
+          begin - arena_.data() - static_cast<std::ptrdiff_t>(place.offset + bytes.begin);
+    const bool whole = bytes.end - bytes.begin == place.bytes;
+    operands_.push_back({begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads,
+                         writes, whole});
   };
   if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-    add(0, true, false);
-    add(1, false, true);
+    const std::size_t all = plan.places[static_cast<std::size_t>(step.places[0])].bytes;
+    add(0, {0, all}, true, false);
+    add(1, {0, all}, false, true);
   } else {
     const Op& op = program.ops()[static_cast<std::size_t>(step.op)];
     std::size_t next = 0;
-    for_each_operand(program, op, step, [&](const Use& use, int) {
-      add(next++, use.access != Access::write, use.access != Access::read);
+    for_each_operand(program, op, step, [&](const Use& use, int place) {
+      const int buffer = plan.places[static_cast<std::size_t>(place)].buffer;
+      add(next++, bytes_of(program, use, buffer), use.access != Access::write,
+          use.access != Access::read);
     });
-    if (op.communication) join_operands();
   }
   watch().fault = nullptr;
   for (const Operand& operand : operands_) {
     if (operand.writes && !operand.reads)
       std::memset(operand.begin, static_cast<int>(kPoison), operand.bytes);
-    const std::size_t rest = align_up(operand.bytes, kPage) - operand.bytes;
-    std::memset(operand.begin + operand.bytes, static_cast<int>(kCanary), rest);
+    std::memset(operand.begin + operand.bytes, static_cast<int>(kCanary), behind(operand));
   }
   protect(arena_.data(), arena_.size(), PROT_NONE);
   // A tensor may be an operand twice: what writes is opened last.
@@ -122,22 +133,12 @@ void Audit::close(const std::string& step) {
     throw Error(Exit::runtime, fmt::format("{} touched bytes that it does not declare: {}", step,
                                            describe(fault)));
   for (const Operand& operand : operands_) {
-    const std::byte* end = operand.begin + align_up(operand.bytes, kPage);
+    const std::byte* end = operand.begin + operand.bytes + behind(operand);
     if (std::any_of(static_cast<const std::byte*>(operand.begin + operand.bytes), end,
                     [](std::byte b) { return b != kCanary; }))
       throw Error(Exit::runtime,
                   fmt::format("{} wrote beyond the end of {}", step, operand.tensor));
   }
-}
-
-void Audit::join_operands() {
-  for (const Operand& operand : operands_) {
-    Operand& whole = operands_.front();
-    std::byte* end = std::max(whole.begin + whole.bytes, operand.begin + operand.bytes);
-    whole.begin = std::min(whole.begin, operand.begin);
-    whole.bytes = static_cast<std::size_t>(end - whole.begin);
-  }
-  operands_.resize(std::min<std::size_t>(operands_.size(), 1));
 }
 
 std::string Audit::describe(const std::byte* address) const {

@@ -38,10 +38,9 @@ class Audit {
     std::string tensor;
     bool reads = false;
     bool writes = false;
+    bool whole = false;  ///< not a range of it
   };
 
-  /// A collective takes the tensors of a bucket as one range, with the padding between them.
-  void join_operands();
   std::string describe(const std::byte* address) const;
 
   std::span<std::byte> arena_;

@@ -20,17 +20,19 @@ class ByteMap {
   struct Range {
     std::size_t end = 0;
     std::int64_t content = 0;  ///< identity of what the bytes hold
-    std::size_t origin = 0;    ///< where the content starts
+    std::size_t origin = 0;    ///< where the buffer starts that the content is of
     Access writer;
     std::vector<Access> readers;  ///< the latest of each chain
   };
 
   /// The bytes [begin, end) hold `content` from now on; earlier readers are forgotten.
-  void write(std::size_t begin, std::size_t end, std::int64_t content, Access writer) {
+  /// @param origin where the content's buffer starts
+  void write(std::size_t begin, std::size_t end, std::int64_t content, Access writer,
+             std::size_t origin = 0) {
     split(begin);
     split(end);
     ranges_.erase(ranges_.lower_bound(begin), ranges_.lower_bound(end));
-    ranges_[begin] = {end, content, begin, writer, {}};
+    if (begin < end) ranges_[begin] = {end, content, origin, writer, {}};
   }
 
   /// Notes a read of [begin, end).

@@ -4,6 +4,7 @@
 
 #include "execution/audit.hpp"
 #include "execution/capture.hpp"
+#include "execution/contents.hpp"
 #include "execution/error.hpp"
 #include "execution/observer.hpp"
 #include "execution/plan_shape.hpp"
@@ -70,7 +71,9 @@ void Executor::bind() {
     std::size_t next = 0;
     for (const Use& use : program_.ops()[static_cast<std::size_t>(step.op)].uses) {
       const TensorInfo& info = program_.info(use.tensor);
-      bound.views.push_back({{bound.addresses.data() + next, info.buffers.size()}, &info});
+      void*& first = bound.addresses[next];
+      first = static_cast<std::byte*>(first) + bytes_of(program_, use, 0).begin;
+      bound.views.push_back({{&first, info.buffers.size()}, &info});
       next += info.buffers.size();
     }
   }

@@ -20,7 +20,7 @@ enum class Access : unsigned char { read, write, update };
 struct Use {
   Tensor tensor;
   Access access = Access::read;
-  Range range;
+  Range range = {};
 };
 
 /// What an operation costs at least: arithmetic, and bytes through device memory (or over a link).

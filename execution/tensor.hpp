@@ -71,7 +71,7 @@ struct TensorInfo {
   Tensor rows;         ///< valid leading rows (int32, on the device), or no tensor: all
   /// A part lies in the payload of another tensor, its whole, from this element on: a parameter in
   /// its bucket. A tensor that is not a part is its own whole.
-  Tensor whole;
+  Tensor whole = {};
   std::int64_t first = 0;
 
   std::size_t bytes() const;  ///< of all buffers, unpadded

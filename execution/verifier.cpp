@@ -9,6 +9,7 @@
 
 #include "execution/byte_map.hpp"
 #include "execution/clocks.hpp"
+#include "execution/contents.hpp"
 #include "execution/copy_watch.hpp"
 #include "execution/error.hpp"
 #include "execution/plan_shape.hpp"
@@ -17,23 +18,36 @@
 namespace stowage::execution {
 namespace {
 
-/// What bytes hold: a buffer's identity above, which of its values below.
+/// What bytes hold: a whole buffer's number above, which of its values below.
 constexpr int kVersionBits = 32;
+
+std::int64_t held(int content, std::int64_t version) {
+  return (static_cast<std::int64_t>(content) << kVersionBits) + version;
+}
+int content_of(std::int64_t held) { return static_cast<int>(held >> kVersionBits); }
+
+std::vector<const Program*> programs_of(std::span<const PlannedProgram> planned) {
+  std::vector<const Program*> programs;
+  for (const PlannedProgram& one : planned) programs.push_back(one.program);
+  return programs;
+}
 
 /// Follows the bytes of all regions and the order of all queues while programs are issued.
 class Proof {
  public:
-  Proof(std::span<const PlannedProgram> programs, std::vector<std::string>& faults)
-      : programs_(programs), faults_(faults), clocks_(count_queues(), count_events()) {
-    for (std::size_t p = 0; p < programs_.size(); ++p) {
-      versions_.emplace_back(*programs_[p].program);
-      find_contents(static_cast<int>(p));
-      place_persistent(static_cast<int>(p));
-    }
+  Proof(std::span<const PlannedProgram> planned, std::vector<std::string>& faults)
+      : planned_(planned),
+        programs_(programs_of(planned)),
+        faults_(faults),
+        clocks_(count_queues(), count_events()),
+        contents_(programs_),
+        versions_(programs_, contents_) {
+    for (int p = 0; p < static_cast<int>(planned_.size()); ++p) place_persistent(p);
   }
 
   void issue(int program) {
     program_ = program;
+    versions_.execute(program);
     const Segment* segment = nullptr;
     for_each_issued(plan(), 2, [&](int step, int, int repetition) {
       repetition_ = repetition;
@@ -48,7 +62,6 @@ class Proof {
       if (!clocks_.before(clocks_.latest(queue_of(q)), queue_of(0)))
         fault("queue {} is not joined at the end of program {}",
               plan().queues[static_cast<std::size_t>(q)].name, current().name());
-    end_of_step();
   }
 
  private:
@@ -57,8 +70,8 @@ class Proof {
     int step;
   };
 
-  const Program& current() const { return *programs_[static_cast<std::size_t>(program_)].program; }
-  const Plan& plan() const { return *programs_[static_cast<std::size_t>(program_)].plan; }
+  const Program& current() const { return *planned_[static_cast<std::size_t>(program_)].program; }
+  const Plan& plan() const { return *planned_[static_cast<std::size_t>(program_)].plan; }
 
   template <class... Args>
   void fault(fmt::format_string<Args...> format, Args&&... args) {
@@ -66,7 +79,7 @@ class Proof {
   }
 
   int count_queues() {
-    for (const PlannedProgram& planned : programs_) {
+    for (const PlannedProgram& planned : planned_) {
       auto& ids = queue_ids_.emplace_back();
       for (const QueueInfo& queue : planned.plan->queues)
         ids.push_back(by_queue_name_.emplace(queue.name, static_cast<int>(by_queue_name_.size()))
@@ -77,7 +90,7 @@ class Proof {
 
   int count_events() {
     int events = 0;
-    for (const PlannedProgram& planned : programs_) {
+    for (const PlannedProgram& planned : planned_) {
       recorders_.push_back(recorders(*planned.plan));
       first_event_.push_back(events);
       events += planned.plan->events;
@@ -92,50 +105,11 @@ class Proof {
     return first_event_[static_cast<std::size_t>(program_)] + plan_event;
   }
 
-  /// The buffers that the places of a program belong to. A persistent tensor is the same in every
-  /// program; any other is its program's own.
-  void find_contents(int program) {
-    const PlannedProgram& planned = programs_[static_cast<std::size_t>(program)];
-    std::vector<std::int64_t>& contents = contents_of_places_.emplace_back();
-    for (const Place& place : planned.plan->places) {
-      const TensorInfo& info = planned.program->info(place.tensor);
-      const int scope = is_persistent(info.lifetime) ? -1 : program;
-      const auto [found, added] =
-          contents_.emplace(std::tuple(scope, info.name, place.buffer),
-                            static_cast<std::int64_t>(contents_.size()) << kVersionBits);
-      if (added) {
-        content_names_.push_back(info.name);
-        base_.push_back(0);
-      }
-      contents.push_back(found->second);
-    }
+  /// The whole buffer that a place's bytes belong to.
+  int content_at(const Place& place) const {
+    return contents_.of(program_, place.tensor, place.buffer);
   }
-  static std::size_t buffer_of(std::int64_t content) {
-    return static_cast<std::size_t>(content >> kVersionBits);
-  }
-  std::int64_t content_of(int place) const {
-    return contents_of_places_[static_cast<std::size_t>(program_)][static_cast<std::size_t>(place)];
-  }
-  /// A buffer's content after so many writes in this execution of its program.
-  std::int64_t content_after(int place, std::int64_t writes) const {
-    const std::int64_t content = content_of(place);
-    return content + base_[buffer_of(content)] + writes;
-  }
-  const std::string& content_name(std::int64_t content) const {
-    return content_names_[buffer_of(content)];
-  }
-
-  /// The next execution goes on from the values that this one leaves.
-  void end_of_step() {
-    std::vector<char> done(base_.size(), 0);
-    for (std::size_t p = 0; p < plan().places.size(); ++p) {
-      const std::size_t buffer = buffer_of(content_of(static_cast<int>(p)));
-      if (done[buffer]) continue;
-      done[buffer] = 1;
-      base_[buffer] +=
-          versions_[static_cast<std::size_t>(program_)].writes(plan().places[p].tensor);
-    }
-  }
+  const std::string& name_held(std::int64_t held) const { return contents_.name(content_of(held)); }
 
   /// Parameters and optimizer states hold their values before the first step.
   void place_persistent(int program) {
@@ -145,23 +119,24 @@ class Proof {
       if (place.region != Region::persistent ||
           !is_persistent(current().info(place.tensor).lifetime))
         continue;
-      const std::int64_t content = content_of(static_cast<int>(p));
-      bytes_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
-        if (range.content != content || range.origin != place.offset)
+      const std::int64_t initial = held(content_at(place), 0);
+      const std::size_t origin = origin_of(current(), place);
+      map_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
+        if (range.content != initial || range.origin != origin)
           fault("persistent tensors {} and {} share bytes", current().info(place.tensor).name,
-                content_name(range.content));
+                name_held(range.content));
       });
       if (current().info(place.tensor).lifetime != Lifetime::gradient)
-        bytes_of(place).write(place.offset, place.end(), content, {});
+        map_of(place).write(place.offset, place.end(), initial, {}, origin);
     }
   }
 
-  ByteMap& bytes_of(const Place& place) { return maps_[static_cast<int>(place.region)]; }
+  ByteMap& map_of(const Place& place) { return maps_[static_cast<int>(place.region)]; }
 
   std::string describe_seen(int seen) const {
     if (seen < 0) return "the initial state";
     const Seen& s = history_[static_cast<std::size_t>(seen)];
-    const PlannedProgram& planned = programs_[static_cast<std::size_t>(s.program)];
+    const PlannedProgram& planned = planned_[static_cast<std::size_t>(s.program)];
     return describe(*planned.program, planned.plan->steps[static_cast<std::size_t>(s.step)]);
   }
 
@@ -237,54 +212,57 @@ class Proof {
 
   void touch(const Step& step, ByteMap::Access access) {
     if (step.what == Step::What::mark) return;
-    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-      const std::int64_t content = held(place_at(step.places[0]), content_of(step.places[0]));
-      read(step, step.places[0], content, access);
-      write(step, step.places[1], content, access);
-      return;
-    }
-    const Versions& versions = versions_[static_cast<std::size_t>(program_)];
+    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
+      return copy(step, place_at(step.places[0]), place_at(step.places[1]), access);
     const std::vector<Use>& uses = current().ops()[static_cast<std::size_t>(step.op)].uses;
     const auto for_each_place = [&](auto&& visit) {
       std::size_t next = 0;
       for (std::size_t u = 0; u < uses.size(); ++u)
         for (std::size_t b = 0; b < current().info(uses[u].tensor).buffers.size(); ++b)
-          visit(u, step.places[next++]);
+          visit(u, place_at(step.places[next++]));
     };
-    for_each_place([&](std::size_t u, int place) {
-      if (uses[u].access != Access::write)
-        read(step, place, content_after(place, versions.read(step.op, u, repetition_)), access);
+    for_each_place([&](std::size_t u, const Place& place) {
+      if (uses[u].access == Access::write) return;
+      for_each_value(versions_.read(step.op, u, repetition_), place,
+                     [&](Bytes bytes, std::int64_t held) { read(step, place, bytes, held, access); });
     });
-    for_each_place([&](std::size_t u, int place) {
-      if (uses[u].access != Access::read)
-        write(step, place, content_after(place, versions.written(step.op, u, repetition_)), access);
+    for_each_place([&](std::size_t u, const Place& place) {
+      if (uses[u].access == Access::read) return;
+      for_each_value(
+          versions_.written(step.op, u, repetition_), place,
+          [&](Bytes bytes, std::int64_t held) { write(step, place, bytes, held, access); });
     });
-    write_padding(step, access);
   }
 
-  /// A collective takes the gradients of a bucket as one range, with the padding between them.
-  void write_padding(const Step& step, ByteMap::Access access) {
-    if (!current().ops()[static_cast<std::size_t>(step.op)].communication) return;
-    std::vector<int> gradients;
-    for (const int place : step.places)
-      if (current().info(place_at(place).tensor).lifetime == Lifetime::gradient)
-        gradients.push_back(place);
-    std::sort(gradients.begin(), gradients.end(),
-              [&](int a, int b) { return place_at(a).offset < place_at(b).offset; });
-    for (std::size_t i = 1; i < gradients.size(); ++i)
-      if (const std::size_t end = place_at(gradients[i]).offset,
-          begin = place_at(gradients[i - 1]).end();
-          begin < end)
-        write(step, place_at(gradients[i - 1]), begin, end, content_of(gradients[i - 1]), access);
+  /// Calls `visit(bytes of the place's region, what they should hold)`. Buffers behind the first are
+  /// used whole and written together with it.
+  template <class Visit>
+  void for_each_value(std::span<const Versions::Value> values, const Place& place, Visit&& visit) {
+    const int content = content_at(place);
+    const std::size_t origin = origin_of(current(), place);
+    if (place.buffer > 0)
+      return visit({place.offset, place.end()},
+                   held(content, values.empty() ? 0 : values.front().version));
+    for (const Versions::Value& value : values)
+      visit({origin + value.begin, origin + value.end}, held(content, value.version));
   }
 
-  /// Which value of a buffer lies at a place; `otherwise` if something else does.
-  std::int64_t held(const Place& place, std::int64_t otherwise) {
-    std::int64_t content = otherwise;
-    bytes_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
-      if (buffer_of(range.content) == buffer_of(otherwise)) content = range.content;
-    });
-    return content;
+  /// A copy takes what lies at a place as it is; if something else lies there, a read says so.
+  void copy(const Step& step, const Place& from, const Place& to, ByteMap::Access access) {
+    const int content = content_at(from);
+    std::vector<std::pair<Bytes, std::int64_t>> parts;
+    map_of(from).inspect(from.offset, from.end(),
+                         [&](std::size_t begin, std::size_t end, const auto& range) {
+                           if (content_of(range.content) == content)
+                             parts.push_back({{begin, end}, range.content});
+                         });
+    std::size_t known = 0;
+    for (const auto& [bytes, value] : parts) known += bytes.end - bytes.begin;
+    if (known < from.bytes) parts = {{{from.offset, from.end()}, held(content, 0)}};
+    for (const auto& [bytes, value] : parts) read(step, from, bytes, value, access);
+    for (const auto& [bytes, value] : parts)
+      write(step, to, {bytes.begin - from.offset + to.offset, bytes.end - from.offset + to.offset},
+            value, access);
   }
 
   /// Caps are checked where a copy from the host is issued, and where compute goes on.
@@ -311,24 +289,26 @@ class Proof {
 
   const Place& place_at(int index) const { return plan().places[static_cast<std::size_t>(index)]; }
 
-  void read(const Step& step, int at, std::int64_t content, ByteMap::Access access) {
-    const Place& place = place_at(at);
+  void read(const Step& step, const Place& place, Bytes bytes, std::int64_t wanted,
+            ByteMap::Access access) {
     const std::string& tensor = current().info(place.tensor).name;
+    const std::size_t origin = origin_of(current(), place);
     std::size_t known = 0;
     bool reported = false;
-    bytes_of(place).inspect(
-        place.offset, place.end(), [&](std::size_t begin, std::size_t end, const auto& range) {
+    map_of(place).inspect(
+        bytes.begin, bytes.end, [&](std::size_t begin, std::size_t end, const auto& range) {
           known += end - begin;
           if (reported) return;
-          const bool same = buffer_of(range.content) == buffer_of(content);
-          if (same && range.origin == place.offset && range.content != content) {
+          const bool same =
+              content_of(range.content) == content_of(wanted) && range.origin == origin;
+          if (same && range.content != wanted) {
             fault("{} reads {} as {} left it: not the value that program order gives it",
                   describe(current(), step), tensor, describe_seen(range.writer.step));
             reported = true;
-          } else if (!same || range.origin != place.offset) {
+          } else if (!same) {
             fault(
                 "{} reads {}, but its bytes hold {} since {}: early reuse or read before its write",
-                describe(current(), step), tensor, content_name(range.content),
+                describe(current(), step), tensor, name_held(range.content),
                 describe_seen(range.writer.step));
             reported = true;
           } else if (!clocks_.before(range.writer.node, access.node)) {
@@ -337,34 +317,28 @@ class Proof {
             reported = true;
           }
         });
-    if (known < place.bytes && !reported)
+    if (known < bytes.end - bytes.begin && !reported)
       fault("{} reads {} before its write", describe(current(), step), tensor);
-    bytes_of(place).read(place.offset, place.end(), access);
+    map_of(place).read(bytes.begin, bytes.end, access);
   }
 
-  void write(const Step& step, int at, std::int64_t content, ByteMap::Access access) {
-    const Place& place = place_at(at);
-    write(step, place, place.offset, place.end(), content, access);
-  }
-
-  /// @param place of the tensor that is written, in whose region the bytes are
-  void write(const Step& step, const Place& place, std::size_t begin, std::size_t end,
-             std::int64_t content, ByteMap::Access access) {
+  void write(const Step& step, const Place& place, Bytes bytes, std::int64_t value,
+             ByteMap::Access access) {
     const std::string& tensor = current().info(place.tensor).name;
     bool reported = false;
     const auto check = [&](const ByteMap::Access& earlier, std::int64_t old, const char* does) {
       if (reported || earlier.step == access.step || clocks_.before(earlier.node, access.node))
         return;
       fault("{} writes {} over bytes of {} that {} may still be {}: missing edge{}",
-            describe(current(), step), tensor, content_name(old), describe_seen(earlier.step), does,
+            describe(current(), step), tensor, name_held(old), describe_seen(earlier.step), does,
             stale_note());
       reported = true;
     };
-    bytes_of(place).inspect(begin, end, [&](auto, auto, const auto& range) {
+    map_of(place).inspect(bytes.begin, bytes.end, [&](auto, auto, const auto& range) {
       check(range.writer, range.content, "writing");
       for (const ByteMap::Access& reader : range.readers) check(reader, range.content, "reading");
     });
-    bytes_of(place).write(begin, end, content, access);
+    map_of(place).write(bytes.begin, bytes.end, value, access, origin_of(current(), place));
   }
 
   std::string stale_note() const {
@@ -373,19 +347,17 @@ class Proof {
                        fmt::join(stale_, ", "));
   }
 
-  std::span<const PlannedProgram> programs_;
+  std::span<const PlannedProgram> planned_;
+  std::vector<const Program*> programs_;
   std::vector<std::string>& faults_;
   std::map<std::string, int> by_queue_name_;
   std::vector<std::vector<int>> queue_ids_;
   std::vector<int> first_event_;
   std::vector<std::vector<int>> recorders_;  ///< by program and event: the step that records it
   Clocks clocks_;
+  Contents contents_;
+  Versions versions_;
   ByteMap maps_[kRegions];
-  std::vector<Versions> versions_;  ///< by program
-  std::map<std::tuple<int, std::string, int>, std::int64_t> contents_;
-  std::vector<std::vector<std::int64_t>> contents_of_places_;  ///< by program and place
-  std::vector<std::string> content_names_;
-  std::vector<std::int64_t> base_;  ///< by buffer: writes before this execution
   CopyWatch copies_;
   std::vector<Seen> history_;
   std::map<std::string, ByteMap::Access> communicated_;  ///< by group: the last step

@@ -4,40 +4,85 @@
 
 namespace stowage::execution {
 
-Versions::Versions(const Program& program)
-    : values_(program.ops().size()), writes_(program.tensors().size(), 0) {
-  for (const Op& op : program.ops()) uses_.push_back(op.uses.size());
-  for (const Section& section : program.sections())
+Versions::Versions(std::span<const Program* const> programs, const Contents& contents)
+    : programs_(programs), contents_(contents) {
+  std::size_t end = 0;
+  for (int content = 0; content < contents.count(); ++content) {
+    base_.push_back(end);
+    end += contents.bytes(content);
+  }
+}
+
+void Versions::execute(int program) {
+  program_ = program;
+  values_.clear();
+  uses_.clear();
+  const Program& current = *programs_[static_cast<std::size_t>(program)];
+  first_use_.assign(current.ops().size(), {});
+  for (const Section& section : current.sections())
     for (int period = 0; period < std::min(section.repeat, 2); ++period)
       for (int i = section.begin; i < section.end; ++i) {
-        const Op& op = program.ops()[static_cast<std::size_t>(i)];
-        std::vector<Value>& values = values_[static_cast<std::size_t>(i)];
-        for (const Use& use : op.uses) {
-          const std::int64_t now = writes_[static_cast<std::size_t>(use.tensor.id)];
-          const bool changes = use.access != Access::read && !op.only_rerun;
-          values.push_back({now, now + (changes ? 1 : 0)});
-        }
-        // All uses of an op see what was there before it.
-        const std::size_t first = values.size() - op.uses.size();
-        for (std::size_t u = 0; u < op.uses.size(); ++u)
-          writes_[static_cast<std::size_t>(op.uses[u].tensor.id)] = std::max(
-              writes_[static_cast<std::size_t>(op.uses[u].tensor.id)], values[first + u].written);
+        first_use_[static_cast<std::size_t>(i)].push_back(uses_.size());
+        follow(current.ops()[static_cast<std::size_t>(i)]);
       }
 }
 
-const Versions::Value& Versions::value(int op, std::size_t use, int repetition) const {
-  const auto at = static_cast<std::size_t>(op);
-  const std::size_t periods = values_[at].size() / uses_[at];
-  const std::size_t period = std::min(static_cast<std::size_t>(repetition), periods - 1);
-  return values_[at][period * uses_[at] + use];
+Versions::Span Versions::find(int content, Bytes bytes) {
+  const std::size_t first = values_.size();
+  const std::size_t base = base_[static_cast<std::size_t>(content)];
+  std::size_t at = bytes.begin;
+  const auto add = [&](std::size_t until, std::int64_t version) {
+    if (at < until) values_.push_back({at, until, version});
+    at = until;
+  };
+  order_.inspect(base + bytes.begin, base + bytes.end,
+                 [&](std::size_t begin, std::size_t end, const auto& range) {
+                   add(begin - base, 0);
+                   add(end - base, range.content);
+                 });
+  add(bytes.end, 0);
+  return {first, values_.size()};
 }
 
-std::int64_t Versions::read(int op, std::size_t use, int repetition) const {
-  return value(op, use, repetition).read;
+Versions::Span Versions::write(int content, Bytes bytes) {
+  const std::size_t base = base_[static_cast<std::size_t>(content)];
+  order_.write(base + bytes.begin, base + bytes.end, ++writes_, {});
+  values_.push_back({bytes.begin, bytes.end, writes_});
+  return {values_.size() - 1, values_.size()};
 }
 
-std::int64_t Versions::written(int op, std::size_t use, int repetition) const {
-  return value(op, use, repetition).written;
+/// All uses of an op see what was there before it. The values of a tensor of several buffers are
+/// those of its first: they are written together.
+void Versions::follow(const Op& op) {
+  const Program& current = *programs_[static_cast<std::size_t>(program_)];
+  const std::size_t first = uses_.size();
+  const auto place = [&](const Use& use) {
+    const Bytes bytes = bytes_of(current, use, 0);
+    const std::size_t begin = contents_.first_byte(program_, use.tensor);
+    return Bytes{begin + bytes.begin, begin + bytes.end};
+  };
+  for (const Use& use : op.uses) {
+    const Span now = find(contents_.of(program_, use.tensor, 0), place(use));
+    uses_.push_back({now, now});
+  }
+  for (std::size_t u = 0; u < op.uses.size(); ++u)
+    if (op.uses[u].access != Access::read && !op.only_rerun)
+      uses_[first + u].written =
+          write(contents_.of(program_, op.uses[u].tensor, 0), place(op.uses[u]));
+}
+
+const Versions::UseValues& Versions::at(int op, std::size_t use, int repetition) const {
+  const std::vector<std::size_t>& periods = first_use_[static_cast<std::size_t>(op)];
+  const std::size_t period = std::min(static_cast<std::size_t>(repetition), periods.size() - 1);
+  return uses_[periods[period] + use];
+}
+
+std::span<const Versions::Value> Versions::read(int op, std::size_t use, int repetition) const {
+  return values(at(op, use, repetition).read);
+}
+
+std::span<const Versions::Value> Versions::written(int op, std::size_t use, int repetition) const {
+  return values(at(op, use, repetition).written);
 }
 
 }  // namespace stowage::execution

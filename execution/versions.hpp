@@ -1,37 +1,65 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "execution/program.hpp"
+#include "execution/byte_map.hpp"
+#include "execution/contents.hpp"
 
 namespace stowage::execution {
 
-/// Which value of each tensor the ops of a program read and write, if they run in program order: a
-/// tensor's value is told by how often it was written. A plan may issue steps in another order,
-/// move bytes, and compute them again; what every op sees must be the same.
+/// Which value every op of some programs reads and writes, if ops run in program order: each write
+/// makes a value of its own. A plan may issue steps in another order, move bytes, and compute them
+/// again; what every op sees must be the same.
 class Versions {
  public:
-  /// Sections that repeat are followed for two periods, as in for_each_issued(plan, 2, …).
-  explicit Versions(const Program& program);
+  /// Bytes [begin, end) of a whole buffer and the value that they have.
+  struct Value {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::int64_t version = 0;  ///< 0: from before the first execution
+  };
 
-  /// Writes of the tensor of a use before op, counted from the start of one execution.
-  std::int64_t read(int op, std::size_t use, int repetition) const;
-  /// The same after op. An op that only reruns brings back the value that was there already.
-  std::int64_t written(int op, std::size_t use, int repetition) const;
-  /// Writes of a tensor in one execution.
-  std::int64_t writes(Tensor tensor) const { return writes_[static_cast<std::size_t>(tensor.id)]; }
+  Versions(std::span<const Program* const> programs, const Contents& contents);
+
+  /// Follows one more execution of a program, from what the last one left. Sections that repeat are
+  /// followed for two periods, as in for_each_issued(plan, 2, …).
+  void execute(int program);
+
+  /// What a use of the execution under way finds, in the order of bytes.
+  std::span<const Value> read(int op, std::size_t use, int repetition) const;
+  /// What it leaves. An op that only reruns brings back what was there already.
+  std::span<const Value> written(int op, std::size_t use, int repetition) const;
 
  private:
-  struct Value {
-    std::int64_t read;
-    std::int64_t written;
+  /// Elements [begin, end) of values_.
+  struct Span {
+    std::size_t begin = 0;
+    std::size_t end = 0;
   };
-  const Value& value(int op, std::size_t use, int repetition) const;
+  struct UseValues {
+    Span read, written;
+  };
 
-  std::vector<std::vector<Value>> values_;  ///< by op: its uses, period by period
-  std::vector<std::size_t> uses_;           ///< by op: how many
-  std::vector<std::int64_t> writes_;        ///< by tensor
+  /// The values that bytes of a whole buffer have now.
+  Span find(int content, Bytes bytes);
+  Span write(int content, Bytes bytes);
+  void follow(const Op& op);
+  const UseValues& at(int op, std::size_t use, int repetition) const;
+  std::span<const Value> values(const Span& span) const {
+    return {values_.data() + span.begin, span.end - span.begin};
+  }
+
+  std::span<const Program* const> programs_;
+  const Contents& contents_;
+  std::vector<std::size_t> base_;  ///< by content: where its bytes begin in order_
+  ByteMap order_;                  ///< values of all buffers, one behind the other
+  int program_ = 0;
+  std::int64_t writes_ = 0;
+  std::vector<Value> values_;
+  std::vector<UseValues> uses_;                     ///< of the execution under way
+  std::vector<std::vector<std::size_t>> first_use_;  ///< by op and period: index into uses_
 };
 
 }  // namespace stowage::execution

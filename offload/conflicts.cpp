@@ -6,9 +6,24 @@ namespace stowage::offload {
 
 using execution::Step;
 
+namespace {
+
+/// Places of the parts of each whole, by tensor id.
+std::vector<std::vector<int>> parts_of(const execution::Program& program,
+                                       const execution::Plan& plan) {
+  std::vector<std::vector<int>> parts(program.tensors().size());
+  for (std::size_t p = 0; p < plan.places.size(); ++p)
+    if (const execution::Tensor whole = program.info(plan.places[p].tensor).whole)
+      parts[static_cast<std::size_t>(whole.id)].push_back(static_cast<int>(p));
+  return parts;
+}
+
+}  // namespace
+
 Conflicts::Conflicts(const execution::Program& program, const execution::Plan& plan)
     : by_place_(plan.places.size() + static_cast<std::size_t>(plan.events)),
       uses_(plan.steps.size()) {
+  const std::vector<std::vector<int>> parts = parts_of(program, plan);
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const int index = static_cast<int>(i);
@@ -27,7 +42,16 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
       default:
         for_each_operand(program, program.ops()[static_cast<std::size_t>(step.op)], step,
                          [&](const execution::Use& use, int place) {
-                           note(index, place, use.access != execution::Access::read);
+                           const bool writes = use.access != execution::Access::read;
+                           note(index, place, writes);
+                           const execution::Range range = program.resolve(use);
+                           for (const int part : parts[static_cast<std::size_t>(use.tensor.id)]) {
+                             const auto& info = program.info(
+                                 plan.places[static_cast<std::size_t>(part)].tensor);
+                             if (info.first < range.end &&
+                                 info.first + info.buffers.front().elements() > range.begin)
+                               note(index, part, writes);
+                           }
                          });
     }
   }

@@ -5,6 +5,7 @@
 
 #include "execution/byte_map.hpp"
 #include "execution/clocks.hpp"
+#include "execution/contents.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::offload {
@@ -12,6 +13,7 @@ namespace {
 
 using execution::Access;
 using execution::ByteMap;
+using execution::Bytes;
 using execution::Clocks;
 using execution::Place;
 using execution::Plan;
@@ -91,20 +93,25 @@ class EdgeMaker {
   }
 
   const Place& place_at(int index) const { return plan_.places[static_cast<std::size_t>(index)]; }
-  ByteMap& bytes_of(const Place& place) { return maps_[static_cast<int>(place.region)]; }
+  ByteMap& map_of(const Place& place) { return maps_[static_cast<int>(place.region)]; }
 
-  /// Calls `visit(place, access)` for all operands of a step.
+  /// Calls `visit(place, bytes of its region, access)` for all operands of a step.
   template <class Visit>
   void for_each_access(const Step& step, Visit&& visit) const {
     if (step.what == Step::What::mark) return;
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-      visit(place_at(step.places[0]), Access::read);
-      visit(place_at(step.places[1]), Access::write);
+      for (const bool to : {false, true}) {
+        const Place& place = place_at(step.places[to ? 1 : 0]);
+        visit(place, Bytes{place.offset, place.end()}, to ? Access::write : Access::read);
+      }
       return;
     }
     const auto& op = program_.ops()[static_cast<std::size_t>(step.op)];
     for_each_operand(program_, op, step,
-                     [&](const Use& use, int place) { visit(place_at(place), use.access); });
+                     [&](const Use& use, int at) {
+                       const Place& place = place_at(at);
+                       visit(place, bytes_at(program_, use, place), use.access);
+                     });
   }
 
   /// What a step must follow: the writer of what it reads; writer and readers of what it writes.
@@ -112,8 +119,8 @@ class EdgeMaker {
   template <class Visit>
   void for_each_dependency(const Step& step, Visit&& visit) {
     std::vector<ByteMap::Access> found;
-    for_each_access(step, [&](const Place& place, Access access) {
-      bytes_of(place).inspect(place.offset, place.end(), [&](auto, auto, const auto& range) {
+    for_each_access(step, [&](const Place& place, Bytes bytes, Access access) {
+      map_of(place).inspect(bytes.begin, bytes.end, [&](auto, auto, const auto& range) {
         found.push_back(range.writer);
         if (access != Access::read)
           found.insert(found.end(), range.readers.begin(), range.readers.end());
@@ -125,11 +132,11 @@ class EdgeMaker {
   }
 
   void note(const Step& step, ByteMap::Access access) {
-    for_each_access(step, [&](const Place& place, Access how) {
-      if (how != Access::write) bytes_of(place).read(place.offset, place.end(), access);
+    for_each_access(step, [&](const Place& place, Bytes bytes, Access how) {
+      if (how != Access::write) map_of(place).read(bytes.begin, bytes.end, access);
     });
-    for_each_access(step, [&](const Place& place, Access how) {
-      if (how != Access::read) bytes_of(place).write(place.offset, place.end(), 1, access);
+    for_each_access(step, [&](const Place& place, Bytes bytes, Access how) {
+      if (how != Access::read) map_of(place).write(bytes.begin, bytes.end, 1, access);
     });
   }
 
