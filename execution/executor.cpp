@@ -4,7 +4,6 @@
 
 #include "execution/audit.hpp"
 #include "execution/capture.hpp"
-#include "execution/contents.hpp"
 #include "execution/error.hpp"
 #include "execution/observer.hpp"
 #include "execution/plan_shape.hpp"
@@ -71,12 +70,21 @@ void Executor::bind() {
     std::size_t next = 0;
     for (const Use& use : program_.ops()[static_cast<std::size_t>(step.op)].uses) {
       const TensorInfo& info = program_.info(use.tensor);
-      void*& first = bound.addresses[next];
-      first = static_cast<std::byte*>(first) + bytes_of(program_, use, 0).begin;
-      bound.views.push_back({{&first, info.buffers.size()}, &info});
+      bound.views.push_back({{bound.addresses.data() + next, info.buffers.size()}, &info});
+      if (use.range != Range{}) bind_range(use, bound.addresses[next], bound.views.back());
       next += info.buffers.size();
     }
   }
+}
+
+void Executor::bind_range(const Use& use, void*& address, View& view) {
+  const Range range = program_.resolve(use);
+  TensorInfo& info = ranges_.emplace_back(program_.info(use.tensor));
+  BufferInfo& buffer = info.buffers.front();
+  buffer.shape = {range.end - range.begin};
+  address = static_cast<std::byte*>(address) +
+            static_cast<std::size_t>(range.begin) * size_bytes(buffer.dtype);
+  view.info = &info;
 }
 
 /// Compute steps of graphs are captured on queue 0, whichever queue launches the graph: a plan

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -77,6 +78,7 @@ class Executor {
   };
 
   void bind();
+  void bind_range(const Use& use, void*& address, View& view);
   void choose_queues();
   std::size_t slot_of(int ago) const;
   void capture();
@@ -94,7 +96,8 @@ class Executor {
   Device& device_;
   ExecutorOptions options_;
   Ring ring_;
-  std::vector<Bound> bound_;    ///< by step
+  std::vector<Bound> bound_;      ///< by step
+  std::deque<TensorInfo> ranges_;  ///< what views of ranges show
   std::vector<Queue*> queues_;  ///< by queue of the plan
   std::vector<Queue*> work_;    ///< by step: the queue that it is issued or captured on
   std::vector<std::unique_ptr<Event>> events_;

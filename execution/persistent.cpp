@@ -1,13 +1,34 @@
 #include "execution/persistent.hpp"
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 
 namespace stowage::execution {
+namespace {
 
-void PersistentLayout::open_bucket(std::string name, std::string group, Dtype dtype, int shards) {
-  pad_last();
-  shards_ = shards;
-  buckets_.push_back({std::move(name), std::move(group), dtype, bytes_, 0, {}});
+std::int64_t padded(std::int64_t elements, std::int64_t unit) {
+  return (elements + unit - 1) / unit * unit;
+}
+
+/// Elements of a shard of a bucket.
+Range shard_of(const Bucket& bucket, int shard) {
+  const std::int64_t share = bucket.elements / bucket.shards.parts;
+  return shard < 0 ? Range{0, bucket.elements} : Range{shard * share, (shard + 1) * share};
+}
+
+}  // namespace
+
+Range Bucket::held() const { return shard_of(*this, shards.held); }
+
+std::size_t Bucket::bytes() const {
+  const Range range = held();
+  return static_cast<std::size_t>(range.end - range.begin) * size_bytes(dtype);
+}
+
+void PersistentLayout::open_bucket(std::string name, std::string group, Dtype dtype,
+                                   Shards shards) {
+  buckets_.push_back({std::move(name), std::move(group), dtype, shards, 0, 0, {}});
 }
 
 void PersistentLayout::add(const TensorInfo& info) {
@@ -19,43 +40,68 @@ void PersistentLayout::add(const TensorInfo& info) {
   STOWAGE_ASSERT(info.buffers[0].dtype == bucket.dtype, "{} is {} in bucket {} of {}", info.name,
                  stowage::execution::name(info.buffers[0].dtype), bucket.name,
                  stowage::execution::name(bucket.dtype));
-  Place place;
-  place.region = Region::persistent;
-  place.offset = bucket.offset + bucket.bytes();
-  place.bytes = info.bytes();
-  STOWAGE_ASSERT(places_.emplace(info.name, place).second, "{} is laid out twice", info.name);
-  infos_.emplace(info.name, info);
-  if (bucket.name != info.name) buckets_of_.emplace(info.name, buckets_.size() - 1);
+  STOWAGE_ASSERT(wholes_.emplace(info.name, info).second, "{} is laid out twice", info.name);
+  buckets_of_.emplace(info.name, InBucket{buckets_.size() - 1, bucket.elements});
   bucket.tensors.push_back(info.name);
-  const std::int64_t grains = (info.buffers[0].elements() + kBucketGrain - 1) / kBucketGrain;
-  bucket.elements += grains * kBucketGrain;
-  bytes_ = align_up(bucket.offset + bucket.bytes());
+  bucket.elements += padded(info.buffers[0].elements(), kBucketGrain);
 }
 
-void PersistentLayout::close() { pad_last(); }
+void PersistentLayout::close() {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) place_bucket(i);
+}
 
-void PersistentLayout::pad_last() {
-  if (buckets_.empty()) return;
-  Bucket& bucket = buckets_.back();
-  const std::int64_t unit = kBucketGrain * shards_;
-  bucket.elements = (bucket.elements + unit - 1) / unit * unit;
-  bytes_ = align_up(bucket.offset + bucket.bytes());
+void PersistentLayout::place_bucket(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  bucket.elements = padded(bucket.elements, kBucketGrain * bucket.shards.parts);
+  bucket.offset = bytes_;
+  bytes_ = align_up(bytes_ + bucket.bytes());
+  for (const std::string& tensor : bucket.tensors) place_tensor(bucket, wholes_.at(tensor));
   if (bucket.tensors.empty() || has(bucket.name)) return;
+  const Range range = bucket.held();
   places_.emplace(bucket.name, Place{{}, 0, Region::persistent, bucket.offset, bucket.bytes()});
-  infos_.emplace(bucket.name, one_buffer(bucket.name, bucket.dtype, {bucket.elements},
-                                         infos_.at(bucket.tensors.front()).lifetime));
+  infos_.emplace(bucket.name, one_buffer(bucket.name, bucket.dtype, {range.end - range.begin},
+                                         wholes_.at(bucket.tensors.front()).lifetime));
+}
+
+void PersistentLayout::place_tensor(const Bucket& bucket, const TensorInfo& info) {
+  const Range range = held(info.name);
+  if (range.begin == range.end) return;
+  TensorInfo local = info;
+  if (range != Range{0, info.buffers[0].elements()})
+    local.buffers[0].shape = {range.end - range.begin};
+  Place place;
+  place.region = Region::persistent;
+  place.offset = bucket.offset + static_cast<std::size_t>(first_element(info.name)) *
+                                     size_bytes(bucket.dtype);
+  place.bytes = local.bytes();
+  places_.emplace(info.name, place);
+  infos_.emplace(info.name, std::move(local));
+}
+
+const PersistentLayout::InBucket& PersistentLayout::in_bucket(const std::string& tensor) const {
+  const auto found = buckets_of_.find(tensor);
+  STOWAGE_ASSERT(found != buckets_of_.end(), "{} lies in no bucket", tensor);
+  return found->second;
 }
 
 const Bucket& PersistentLayout::bucket_of(const std::string& tensor) const {
-  const auto found = buckets_of_.find(tensor);
-  STOWAGE_ASSERT(found != buckets_of_.end(), "{} lies in no bucket", tensor);
-  return buckets_[found->second];
+  return buckets_[in_bucket(tensor).bucket];
 }
 
 std::int64_t PersistentLayout::first_element(const std::string& tensor) const {
-  const Bucket& bucket = bucket_of(tensor);
-  return static_cast<std::int64_t>((place(tensor).offset - bucket.offset) /
-                                   size_bytes(bucket.dtype));
+  return std::max<std::int64_t>(0, in_bucket(tensor).first - bucket_of(tensor).held().begin);
+}
+
+Range PersistentLayout::held(const std::string& tensor) const {
+  return held(tensor, bucket_of(tensor).shards.held);
+}
+
+Range PersistentLayout::held(const std::string& tensor, int shard) const {
+  const Range range = shard_of(bucket_of(tensor), shard);
+  const std::int64_t first = in_bucket(tensor).first;
+  const std::int64_t elements = whole(tensor).buffers[0].elements();
+  return {std::clamp<std::int64_t>(range.begin - first, 0, elements),
+          std::clamp<std::int64_t>(range.end - first, 0, elements)};
 }
 
 const Place& PersistentLayout::place(const std::string& tensor) const {
@@ -70,10 +116,16 @@ const TensorInfo& PersistentLayout::info(const std::string& tensor) const {
   return found->second;
 }
 
+const TensorInfo& PersistentLayout::whole(const std::string& tensor) const {
+  const auto found = wholes_.find(tensor);
+  STOWAGE_ASSERT(found != wholes_.end(), "no persistent tensor {}", tensor);
+  return found->second;
+}
+
 std::size_t PersistentLayout::bytes(Lifetime lifetime) const {
   std::size_t sum = 0;
   for (const Bucket& bucket : buckets_)
-    if (!bucket.tensors.empty() && infos_.at(bucket.tensors.front()).lifetime == lifetime)
+    if (!bucket.tensors.empty() && wholes_.at(bucket.tensors.front()).lifetime == lifetime)
       sum += bucket.bytes();
   return sum;
 }

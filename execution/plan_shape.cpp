@@ -50,7 +50,8 @@ class ShapeCheck {
     if (place.end() > plan_.bytes[static_cast<int>(place.region)])
       fault("{} ends at byte {} of the {} region, which has {}", info.name, place.end(),
             name(place.region), plan_.bytes[static_cast<int>(place.region)]);
-    const bool guest = place.region == Region::persistent && info.lifetime == Lifetime::saved;
+    const bool guest = place.region == Region::persistent &&
+                       (info.lifetime == Lifetime::saved || info.lifetime == Lifetime::scratch);
     if (guest) return check_guest(place);
     if (is_persistent(info.lifetime) != (place.region == Region::persistent))
       fault("{} tensor {} lies in the {} region", name(info.lifetime), info.name,

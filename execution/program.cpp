@@ -36,7 +36,7 @@ Tensor Program::add(TensorInfo info) {
   }
   if (layout_ != nullptr && layout_->is_part(info.name)) {
     const Bucket& bucket = layout_->bucket_of(info.name);
-    info.whole = add(layout_->info(bucket.name));
+    if (bucket.name != info.name) info.whole = add(layout_->info(bucket.name));
     info.first = layout_->first_element(info.name);
   }
   const int id = static_cast<int>(tensors_.size());
@@ -129,6 +129,7 @@ std::vector<Use> Program::uses(Tensor whole, Range range, Access access) const {
     if (info.whole == whole)
       parts.push_back({std::max(all.begin, info.first),
                        std::min(all.end, info.first + info.buffers.front().elements())});
+  if (parts.empty()) return {{whole, access, all}};
   std::erase_if(parts, [](const Range& part) { return part.begin >= part.end; });
   std::sort(parts.begin(), parts.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });

@@ -83,8 +83,8 @@ TensorInfo one_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> s
 
 /// A tensor bound to bytes for one step of a plan: all that a kernel sees.
 ///
-/// `data[b]` is the address of buffer b, or of the first element of the use's range; `info` outlives
-/// the view.
+/// `data[b]` is the address of buffer b. A use that names a range is seen as a tensor of its own:
+/// one dimension with the elements of the range. `info` outlives the view.
 struct View {
   std::span<void* const> data;
   const TensorInfo* info = nullptr;

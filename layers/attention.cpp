@@ -32,10 +32,10 @@ class Attention final : public Mixer {
   std::string_view norm_module() const override { return "attn_norm"; }
   std::string_view input_module() const override { return "qkv_linear"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) override {
+  Tensor forward(Recorder& recorder, Tensor x) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
-    Saved& kept = at_slot(saved_, recorder.batch().slot);
+    Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
     kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
     if (rope_) {
@@ -65,10 +65,10 @@ class Attention final : public Mixer {
     return y;
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) override {
+  Tensor backward(Recorder& recorder, Tensor dy) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
-    const Saved& kept = at_slot(saved_, recorder.batch().slot);
+    const Saved& kept = recorder.kept<Saved>(*this);
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
@@ -156,7 +156,6 @@ class Attention final : public Mixer {
   Product qkv_;
   Product proj_;
   std::vector<Parameter> parameters_;
-  std::vector<Saved> saved_;
 };
 
 }  // namespace

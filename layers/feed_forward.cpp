@@ -18,9 +18,9 @@ FeedForward::FeedForward(const ModelConfig& config, std::int64_t ffn, const std:
       fc2_{{prefix + ".fc2.weight", {config.width, ffn}, Init::residual_normal, true}},
       parameters_{fc2_.weight, fc1_.weight} {}
 
-Tensor FeedForward::forward(Recorder& recorder, const std::string& name, Tensor x) {
+Tensor FeedForward::forward(Recorder& recorder, const std::string& name, Tensor x) const {
   const std::int64_t n = recorder.tokens();
-  Tensor& hidden = at_slot(hidden_, recorder.batch().slot);
+  Tensor& hidden = recorder.kept<Hidden>(*this).fc1_out;
   hidden = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
   fc1_.forward(recorder, name + "fc1", x, hidden);
   const Tensor active = recorder.scratch(name + "act_out", {n, ffn_});
@@ -35,9 +35,9 @@ Tensor FeedForward::forward(Recorder& recorder, const std::string& name, Tensor 
 }
 
 void FeedForward::backward(Recorder& recorder, const std::string& name, Tensor dy, Tensor x,
-                           Tensor dx, bool accumulate) {
+                           Tensor dx, bool accumulate) const {
   const std::int64_t n = recorder.tokens();
-  const Tensor hidden = at_slot(hidden_, recorder.batch().slot);
+  const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
   const Tensor active = recorder.scratch(name + "act_again", {n, ffn_});
   recorder.compute(name + "act_again",
                    kernels::activation_forward_cost(activation_, n, ffn_, recorder.storage()),

@@ -22,12 +22,16 @@ class FeedForward {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   /// @param name starts the names of its ops  @return (n, D)
-  Tensor forward(Recorder& recorder, const std::string& name, Tensor x);
+  Tensor forward(Recorder& recorder, const std::string& name, Tensor x) const;
   /// @param x the input of forward  @param dx stored, or added when `accumulate`
   void backward(Recorder& recorder, const std::string& name, Tensor dy, Tensor x, Tensor dx,
-                bool accumulate);
+                bool accumulate) const;
 
  private:
+  struct Hidden {
+    Tensor fc1_out;  ///< (n, F1)
+  };
+
   std::int64_t width_;
   std::int64_t ffn_;
   kernels::Activation activation_;
@@ -35,7 +39,6 @@ class FeedForward {
   Product fc1_;
   Product fc2_;
   std::vector<Parameter> parameters_;
-  std::vector<Tensor> hidden_;  ///< fc1 output by slot, (n, F1)
 };
 
 }  // namespace stowage::layers

@@ -22,10 +22,10 @@ std::vector<Parameter> Head::parameters() const {
   return {output_, norm_};
 }
 
-Tensor Head::norm(Recorder& recorder, Stream stream) {
+Tensor Head::norm(Recorder& recorder, Stream stream) const {
   recorder.set_prefix("head");
-  const std::int64_t n = recorder.tokens();
-  Saved& kept = at_slot(saved_, recorder.batch().slot);
+  const std::int64_t n = recorder.rows();
+  Saved& kept = recorder.kept<Saved>(*this);
   const Tensor normed = recorder.scratch("normed", {n, width_});
   kept.sum = recorder.saved("sum", {n, width_}, "");
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, "");
@@ -38,10 +38,10 @@ Tensor Head::norm(Recorder& recorder, Stream stream) {
   return normed;
 }
 
-Tensor Head::forward(Recorder& recorder, Stream stream) {
+Tensor Head::forward(Recorder& recorder, Stream stream) const {
   const Tensor normed = norm(recorder, stream);
   const std::int64_t n = recorder.tokens();
-  Saved& kept = at_slot(saved_, recorder.batch().slot);
+  Saved& kept = recorder.kept<Saved>(*this);
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
   kept.dnormed = recorder.scratch("dnormed", {n, width_});
   const Tensor workspace = recorder.workspace(
@@ -61,7 +61,7 @@ Tensor Head::forward(Recorder& recorder, Stream stream) {
   return losses;
 }
 
-Tensor Head::evaluate(Recorder& recorder, Stream stream) {
+Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = norm(recorder, stream);
   const std::int64_t n = recorder.tokens();
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
@@ -78,10 +78,10 @@ Tensor Head::evaluate(Recorder& recorder, Stream stream) {
   return losses;
 }
 
-Tensor Head::backward(Recorder& recorder) {
+Tensor Head::backward(Recorder& recorder) const {
   recorder.set_prefix("head");
-  const std::int64_t n = recorder.tokens();
-  const Saved& kept = at_slot(saved_, recorder.batch().slot);
+  const std::int64_t n = recorder.rows();
+  const Saved& kept = recorder.kept<Saved>(*this);
   const Tensor dsum = recorder.scratch("dsum", {n, width_});
   const Tensor workspace = recorder.workspace(
       "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));

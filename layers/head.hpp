@@ -16,18 +16,18 @@ class Head {
   std::vector<Parameter> parameters() const;
 
   /// Loss of each token (n) accum, and its gradients for backward().
-  Tensor forward(Recorder& recorder, Stream stream);
+  Tensor forward(Recorder& recorder, Stream stream) const;
   /// @return gradient of the stream's sum
-  Tensor backward(Recorder& recorder);
+  Tensor backward(Recorder& recorder) const;
   /// Loss of each token alone.
-  Tensor evaluate(Recorder& recorder, Stream stream);
+  Tensor evaluate(Recorder& recorder, Stream stream) const;
 
  private:
   struct Saved {
     Tensor sum, rstd, dnormed;
   };
 
-  Tensor norm(Recorder& recorder, Stream stream);
+  Tensor norm(Recorder& recorder, Stream stream) const;
 
   std::int64_t width_;
   std::int64_t vocabulary_;
@@ -35,7 +35,6 @@ class Head {
   bool tied_;
   Parameter norm_;
   Parameter output_;
-  std::vector<Saved> saved_;
 };
 
 }  // namespace stowage::layers

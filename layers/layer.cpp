@@ -23,12 +23,12 @@ std::vector<Parameter> Layer::parameters() const {
   return all;
 }
 
-Stream Layer::forward(Recorder& recorder, Stream stream) {
+Stream Layer::forward(Recorder& recorder, Stream stream) const {
   recorder.set_prefix(prefix());
   const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
   const auto scope = recorder.program().enter(mixer_->scope(), index_, recorder.batch().slot);
-  const std::int64_t n = recorder.tokens();
-  Saved& kept = at_slot(saved_, recorder.batch().slot);
+  const std::int64_t n = recorder.rows();
+  Saved& kept = recorder.kept<Saved>(*this);
   kept.normed = recorder.saved("normed", {n, width_}, mixer_->input_module());
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, mixer_->norm_module());
   kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, mixer_->norm_module()) : stream.x;
@@ -38,7 +38,7 @@ Stream Layer::forward(Recorder& recorder, Stream stream) {
 
 /// The norm is of the stored sum, so it can be repeated without what was added to it.
 void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const {
-  const std::int64_t n = recorder.tokens();
+  const std::int64_t n = recorder.rows();
   const double eps = epsilon_;
   const Tensor w = recorder.parameter(norm_);
   const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), false);
@@ -56,14 +56,14 @@ void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& k
   recorder.rerun_only("norm_again", cost, std::move(uses), norm);
 }
 
-Tensor Layer::backward(Recorder& recorder, Tensor dsum) {
+Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
   recorder.set_prefix(prefix());
   const int slot = recorder.batch().slot;
   const auto layer = recorder.program().enter("layer", index_, slot, true);
   const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
   const Tensor dnormed = mixer_->backward(recorder, dsum);
-  const std::int64_t n = recorder.tokens();
-  const Saved& kept = at_slot(saved_, slot);
+  const std::int64_t n = recorder.rows();
+  const Saved& kept = recorder.kept<Saved>(*this);
   const Tensor dx = recorder.scratch("dsum", {n, width_});
   const Tensor workspace = recorder.workspace(
       "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));

@@ -11,8 +11,9 @@ namespace stowage::layers {
 
 /// What stands between the norm and the residual sum: attention, Mamba-2, MLP or MoE.
 ///
-/// forward() records the ops of one microbatch and keeps the handles of what it saved under the
-/// batch's slot; backward() uses them. Both are called once per slot, backward in reverse order.
+/// forward() records the ops of one microbatch and keeps the handles of what it saved in the
+/// recording (Recorder::kept); backward() uses them. Both are called once per microbatch of a
+/// recording, backward in reverse order.
 class Mixer {
  public:
   virtual ~Mixer() = default;
@@ -25,16 +26,16 @@ class Mixer {
   virtual std::string_view norm_module() const = 0;
   virtual std::string_view input_module() const = 0;
 
-  /// @param x (n, D) normed input  @return (n, D), to be added to the residual stream
-  virtual Tensor forward(Recorder& recorder, Tensor x) = 0;
+  /// @param x (rows, D) normed input  @return (rows, D), to be added to the residual stream
+  virtual Tensor forward(Recorder& recorder, Tensor x) const = 0;
   /// @param dy gradient of forward's result  @return gradient of x
-  virtual Tensor backward(Recorder& recorder, Tensor dy) = 0;
+  virtual Tensor backward(Recorder& recorder, Tensor dy) const = 0;
   /// Work at the end of a step, such as the update of expert biases.
-  virtual void end_of_step(Recorder&, Tensor /*step_ok*/) {}
+  virtual void end_of_step(Recorder&, Tensor /*step_ok*/) const {}
   /// Optimizer-like tensors that it owns besides parameters: names, dtypes, shapes.
   virtual std::vector<execution::TensorInfo> states(Precision) const { return {}; }
   /// Counts to be summed over ranks before end_of_step.
-  virtual std::vector<Tensor> step_counts() const { return {}; }
+  virtual std::vector<Tensor> step_counts(Recorder&) const { return {}; }
 };
 
 /// The residual stream between layers: its value is x + delta, added by the next norm.
@@ -48,16 +49,15 @@ class Layer {
  public:
   Layer(const ModelConfig& config, int index, std::unique_ptr<Mixer> mixer);
 
-  Mixer& mixer() { return *mixer_; }
   const Mixer& mixer() const { return *mixer_; }
   const Parameter& norm() const { return norm_; }
   int index() const { return index_; }
   /// Parameters in backward order: the mixer's, then the norm's.
   std::vector<Parameter> parameters() const;
 
-  Stream forward(Recorder& recorder, Stream stream);
+  Stream forward(Recorder& recorder, Stream stream) const;
   /// @param dsum gradient of the stream after this layer  @return gradient of the stream before it
-  Tensor backward(Recorder& recorder, Tensor dsum);
+  Tensor backward(Recorder& recorder, Tensor dsum) const;
 
  private:
   struct Saved {
@@ -72,7 +72,6 @@ class Layer {
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;
-  std::vector<Saved> saved_;
 };
 
 /// The mixers, by letter.
@@ -81,13 +80,5 @@ std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& 
 std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const std::string& prefix);
 std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
                                 double aux_scale);
-
-/// Element `slot` of handles kept per microbatch; grows as needed.
-template <class Handles>
-Handles& at_slot(std::vector<Handles>& handles, int slot) {
-  if (handles.size() <= static_cast<std::size_t>(slot))
-    handles.resize(static_cast<std::size_t>(slot) + 1);
-  return handles[static_cast<std::size_t>(slot)];
-}
 
 }  // namespace stowage::layers

@@ -46,9 +46,9 @@ class Mamba final : public Mixer {
   std::string_view norm_module() const override { return "mamba_norm"; }
   std::string_view input_module() const override { return "mamba_in_proj"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) override {
+  Tensor forward(Recorder& recorder, Tensor x) const override {
     const std::int64_t n = recorder.tokens();
-    Saved& kept = at_slot(saved_, recorder.batch().slot);
+    Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
@@ -70,9 +70,9 @@ class Mamba final : public Mixer {
     return out;
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) override {
+  Tensor backward(Recorder& recorder, Tensor dy) const override {
     const std::int64_t n = recorder.tokens();
-    const Saved& kept = at_slot(saved_, recorder.batch().slot);
+    const Saved& kept = recorder.kept<Saved>(*this);
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
@@ -273,7 +273,6 @@ class Mamba final : public Mixer {
   Product out_proj_;
   Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_, norm_;
   std::vector<Parameter> parameters_;
-  std::vector<Saved> saved_;
 };
 
 }  // namespace

@@ -14,21 +14,24 @@ class Mlp final : public Mixer {
   std::string_view norm_module() const override { return "mlp_norm"; }
   std::string_view input_module() const override { return "mlp_fc1"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) override {
-    at_slot(inputs_, recorder.batch().slot) = x;
+  Tensor forward(Recorder& recorder, Tensor x) const override {
+    recorder.kept<Input>(*this).x = x;
     return body_.forward(recorder, "", x);
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) override {
+  Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
-    body_.backward(recorder, "", dy, at_slot(inputs_, recorder.batch().slot), dx, false);
+    body_.backward(recorder, "", dy, recorder.kept<Input>(*this).x, dx, false);
     return dx;
   }
 
  private:
+  struct Input {
+    Tensor x;
+  };
+
   std::int64_t width_;
   FeedForward body_;
-  std::vector<Tensor> inputs_;
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ std::vector<execution::TensorInfo> Model::states() const {
   return all;
 }
 
-Stream Model::trunk(Recorder& recorder) {
+Stream Model::trunk(Recorder& recorder) const {
   recorder.set_prefix("embedding");
   const std::int64_t n = recorder.tokens();
   const std::string_view module =
@@ -70,23 +70,17 @@ Stream Model::trunk(Recorder& recorder) {
       {read(recorder.batch().tokens), read(recorder.parameter(embedding_)), write(x)},
       [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
   Stream stream{x, {}};
-  for (Layer& layer : layers_) stream = layer.forward(recorder, stream);
+  for (const Layer& layer : layers_) stream = layer.forward(recorder, stream);
   return stream;
 }
 
-/// The embedding's gradient is the last thing that a microbatch writes. One that stores it has no
-/// better use for its bytes until then, least of all while most of a step is live.
-Tensor Model::forward(Recorder& recorder) {
-  const bool free = !config_.tied_embeddings && !recorder.batch().accumulate;
-  if (free) recorder.lend(recorder.gradient(embedding_));
-  const Tensor losses = head_.forward(recorder, trunk(recorder));
-  recorder.lend({});
-  return losses;
+Tensor Model::forward(Recorder& recorder) const {
+  return head_.forward(recorder, trunk(recorder));
 }
 
-Tensor Model::evaluate(Recorder& recorder) { return head_.evaluate(recorder, trunk(recorder)); }
+Tensor Model::evaluate(Recorder& recorder) const { return head_.evaluate(recorder, trunk(recorder)); }
 
-void Model::backward(Recorder& recorder, const Finished& finished) {
+void Model::backward(Recorder& recorder, const Finished& finished) const {
   Tensor dsum = head_.backward(recorder);
   finished(head_.parameters());
   for (std::size_t i = layers_.size(); i-- > 0;) {
@@ -115,15 +109,15 @@ bool Model::has_router_losses() const {
          (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);
 }
 
-std::vector<Tensor> Model::step_counts() const {
+std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
   std::vector<Tensor> all;
   for (const Layer& layer : layers_)
-    for (const Tensor count : layer.mixer().step_counts()) all.push_back(count);
+    for (const Tensor count : layer.mixer().step_counts(recorder)) all.push_back(count);
   return all;
 }
 
-void Model::end_of_step(Recorder& recorder, Tensor step_ok) {
-  for (Layer& layer : layers_) {
+void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
+  for (const Layer& layer : layers_) {
     recorder.set_prefix(fmt::format("layers.{}.{}", layer.index(), layer.mixer().scope()));
     layer.mixer().end_of_step(recorder, step_ok);
   }

@@ -10,7 +10,8 @@
 
 namespace stowage::layers {
 
-/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss.
+/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss. It never
+/// changes: what a recording keeps belongs to its recorder.
 class Model {
  public:
   /// @param aux_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
@@ -25,23 +26,23 @@ class Model {
   std::vector<execution::TensorInfo> states() const;
 
   /// Records forward and, fused with the head's gradients, the loss. @return losses (n) accum
-  Tensor forward(Recorder& recorder);
+  Tensor forward(Recorder& recorder) const;
   /// Called after the ops that finish the gradients of some parameters.
   using Finished = std::function<void(std::span<const Parameter>)>;
   /// Records backward of the microbatch whose forward was recorded last in this slot.
-  void backward(Recorder& recorder, const Finished& finished);
+  void backward(Recorder& recorder, const Finished& finished) const;
   /// Records forward up to the loss alone. @return losses (n) accum
-  Tensor evaluate(Recorder& recorder);
+  Tensor evaluate(Recorder& recorder) const;
 
   /// True if routers have a load-balancing or a z loss.
   bool has_router_losses() const;
   /// Counts of a training step that ranks add up: loads of experts.
-  std::vector<Tensor> step_counts() const;
+  std::vector<Tensor> step_counts(Recorder& recorder) const;
   /// Work at the end of a training step, when step_ok is known.
-  void end_of_step(Recorder& recorder, Tensor step_ok);
+  void end_of_step(Recorder& recorder, Tensor step_ok) const;
 
  private:
-  Stream trunk(Recorder& recorder);
+  Stream trunk(Recorder& recorder) const;
 
   ModelConfig config_;
   Precision precision_;

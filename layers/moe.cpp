@@ -15,9 +15,9 @@ using Views = std::span<const execution::View>;
 struct GroupedProduct {
   Parameter weight;  ///< (E, outputs, inputs)
 
-  std::int64_t experts() const { return weight.shape[0]; }
-  std::int64_t outputs() const { return weight.shape[1]; }
-  std::int64_t inputs() const { return weight.shape[2]; }
+  std::int64_t experts() const { return weight.local(0); }
+  std::int64_t outputs() const { return weight.local(1); }
+  std::int64_t inputs() const { return weight.local(2); }
 
   void forward(Recorder& recorder, const char* name, std::int64_t rows, Tensor x, Tensor offsets,
                Tensor y) const {
@@ -89,13 +89,15 @@ class Moe final : public Mixer {
   std::vector<execution::TensorInfo> states(Precision precision) const override {
     return router_.states(precision);
   }
-  std::vector<Tensor> step_counts() const override { return {router_.load()}; }
-  void end_of_step(Recorder& recorder, Tensor step_ok) override {
+  std::vector<Tensor> step_counts(Recorder& recorder) const override {
+    return {router_.load(recorder)};
+  }
+  void end_of_step(Recorder& recorder, Tensor step_ok) const override {
     router_.update_bias(recorder, step_ok);
   }
 
-  Tensor forward(Recorder& recorder, Tensor x) override {
-    Saved& kept = at_slot(saved_, recorder.batch().slot);
+  Tensor forward(Recorder& recorder, Tensor x) const override {
+    Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
     kept.routing = router_.forward(recorder, x);
     const Routing& r = kept.routing;
@@ -119,8 +121,8 @@ class Moe final : public Mixer {
     return y;
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) override {
-    const Saved& kept = at_slot(saved_, recorder.batch().slot);
+  Tensor backward(Recorder& recorder, Tensor dy) const override {
+    const Saved& kept = recorder.kept<Saved>(*this);
     const Routing& r = kept.routing;
     const std::int64_t rows = row_count(recorder);
     router_.count(recorder, r);
@@ -202,7 +204,6 @@ class Moe final : public Mixer {
   GroupedProduct fc2_;
   std::optional<FeedForward> shared_;
   std::vector<Parameter> parameters_;
-  std::vector<Saved> saved_;
 };
 
 }  // namespace

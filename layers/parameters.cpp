@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "execution/error.hpp"
 #include "execution/philox.hpp"
 
 namespace stowage::layers {
@@ -17,12 +18,52 @@ float dt_bias(double uniform) {
   return static_cast<float>(dt + std::log(-std::expm1(-dt)));
 }
 
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) elements *= extent;
+  return elements;
+}
+
 }  // namespace
 
-std::int64_t Parameter::elements() const {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) product *= extent;
-  return product;
+std::int64_t Cut::extent() const {
+  std::int64_t sum = 0;
+  for (const execution::Range& range : ranges) sum += range.end - range.begin;
+  return sum;
+}
+
+std::vector<std::int64_t> Parameter::local_shape() const {
+  std::vector<std::int64_t> local = shape;
+  for (const Cut& cut : cuts) local[static_cast<std::size_t>(cut.dimension)] = cut.extent();
+  return local;
+}
+
+std::int64_t Parameter::elements() const { return product(local_shape()); }
+
+std::int64_t Parameter::global_elements() const { return product(shape); }
+
+execution::GlobalIndex Parameter::index() const {
+  using execution::GlobalIndex;
+  GlobalIndex index;
+  if (cuts.empty()) return index;
+  STOWAGE_ASSERT(shape.size() <= GlobalIndex::kDimensions, "{} has {} dimensions", name,
+                 shape.size());
+  const std::vector<std::int64_t> local = local_shape();
+  index.dimensions = static_cast<int>(shape.size());
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    index.dimension[d].local = local[d];
+    index.dimension[d].global = shape[d];
+  }
+  for (const Cut& cut : cuts) {
+    GlobalIndex::Dimension& at = index.dimension[cut.dimension];
+    STOWAGE_ASSERT(cut.ranges.size() <= GlobalIndex::kRanges, "{} has {} ranges of dimension {}",
+                   name, cut.ranges.size(), cut.dimension);
+    for (const execution::Range& range : cut.ranges) {
+      at.begin[at.ranges] = range.begin;
+      at.length[at.ranges++] = range.end - range.begin;
+    }
+  }
+  return index;
 }
 
 std::string gradient_name(const std::string& parameter) { return "gradient/" + parameter; }
@@ -35,8 +76,8 @@ double normal_deviation(const Parameter& parameter, double std, int layers) {
   return parameter.init == Init::residual_normal ? std / std::sqrt(2.0 * layers) : 0;
 }
 
-std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
-                                  int layers) {
+std::vector<float> initial_values(const Parameter& parameter, execution::Range range,
+                                  std::uint64_t seed, double std, int layers) {
   const std::uint64_t stream = execution::stream_of(parameter.name);
   const float scale = execution::normal_scale(normal_deviation(parameter, std, layers));
   const auto value = [&](std::uint64_t i) -> float {
@@ -57,8 +98,10 @@ std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed
     }
     return 0;
   };
-  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(i);
+  const execution::GlobalIndex index = parameter.index();
+  std::vector<float> values;
+  for (std::int64_t i = range.begin; i < range.end; ++i)
+    values.push_back(value(static_cast<std::uint64_t>(index(i))));
   return values;
 }
 

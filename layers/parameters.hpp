@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "execution/dtype.hpp"
+#include "execution/global_index.hpp"
+#include "execution/tensor.hpp"
 
 namespace stowage::layers {
 
@@ -19,15 +21,31 @@ enum class Init : unsigned char {
   dt_bias        ///< inverse softplus of log-uniform(1e-3, 1e-1): Mamba-2's step size
 };
 
-/// One trained tensor.
+/// What a rank has of one dimension of a tensor: ranges of it, one behind the other.
+struct Cut {
+  int dimension = 0;
+  std::vector<execution::Range> ranges;
+
+  std::int64_t extent() const;  ///< elements in all ranges
+};
+
+/// One trained tensor. Its name and its initial values are those of the whole tensor, on any layout
+/// of ranks; a rank has the part that the cuts leave it.
 struct Parameter {
   std::string name;                 ///< "layers.3.mamba.in_proj.weight"
-  std::vector<std::int64_t> shape;  ///< row-major; matrices are (outputs, inputs)
+  std::vector<std::int64_t> shape;  ///< of the whole, row-major; matrices are (outputs, inputs)
   Init init = Init::normal;
   bool decay = false;           ///< decoupled weight decay: matrices only
   std::string group = "dense";  ///< reduction group: "dense" or "expert"
+  std::vector<Cut> cuts = {};   ///< at most one a dimension; none: every rank has all of it
 
+  /// Of the part that a rank has.
+  std::vector<std::int64_t> local_shape() const;
+  std::int64_t local(std::size_t dimension) const { return local_shape()[dimension]; }
   std::int64_t elements() const;
+  /// Elements of the whole.
+  std::int64_t global_elements() const;
+  execution::GlobalIndex index() const;
 };
 
 /// Names under which a parameter's other tensors live.
@@ -49,10 +67,11 @@ struct Precision {
 /// @param std of Init::normal  @param layers of the model, for the residual scaling
 double normal_deviation(const Parameter& parameter, double std, int layers);
 
-/// Initial values of a parameter: the same for any layout, rank count and backend. Those that are
-/// nearly normal are kernels::fill_normal's.
+/// Initial values of elements [begin, end) of a rank's part of a parameter: element i of the whole has
+/// one value for any layout, rank count and backend. Those that are nearly normal are
+/// kernels::fill_normal's.
 /// @param seed of the run  @param std, layers as above
-std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed, double std,
-                                  int layers);
+std::vector<float> initial_values(const Parameter& parameter, execution::Range range,
+                                  std::uint64_t seed, double std, int layers);
 
 }  // namespace stowage::layers

@@ -11,8 +11,8 @@ namespace stowage::layers {
 struct Product {
   Parameter weight;  ///< (outputs, inputs)
 
-  std::int64_t outputs() const { return weight.shape[0]; }
-  std::int64_t inputs() const { return weight.shape[1]; }
+  std::int64_t outputs() const { return weight.local(0); }
+  std::int64_t inputs() const { return weight.local(1); }
 
   /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
   void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y) const;

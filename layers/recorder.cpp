@@ -28,19 +28,19 @@ Tensor Recorder::scratch(std::string_view name, execution::Dtype dtype,
 }
 
 Tensor Recorder::workspace(std::string_view name, std::size_t bytes) {
-  if (lent_ && program_.info(lent_).bytes() >= bytes) return lent_;
   const auto count = static_cast<std::int64_t>(bytes == 0 ? 1 : bytes);
   return scratch(name, execution::Dtype::uint8, {count});
 }
 
 Tensor Recorder::parameter(const Parameter& parameter) {
-  return program_.add(execution::one_buffer(parameter.name, storage(), parameter.shape,
+  return program_.add(execution::one_buffer(parameter.name, storage(), parameter.local_shape(),
                                             execution::Lifetime::parameter));
 }
 
 Tensor Recorder::gradient(const Parameter& parameter) {
   return program_.add(execution::one_buffer(gradient_name(parameter.name), accumulation(),
-                                            parameter.shape, execution::Lifetime::gradient));
+                                            parameter.local_shape(),
+                                            execution::Lifetime::gradient));
 }
 
 void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <any>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "execution/program.hpp"
@@ -22,7 +27,8 @@ inline Use update(Tensor tensor) { return {tensor, Access::update}; }
 
 /// The tensors that all layers of one microbatch read.
 struct Batch {
-  std::int64_t tokens_count = 0;     ///< n = B * T
+  std::int64_t tokens_count = 0;     ///< n = B * T, of which mixers compute
+  std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
   Tensor tokens;                     ///< (n) int32
   Tensor targets;                    ///< (n) int32, -1: counts in no loss
@@ -33,16 +39,45 @@ struct Batch {
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
 };
 
+/// What layers keep between the passes of one recording, by layer and slot. Layers themselves never
+/// change, so a model can be recorded any number of times.
+class Handles {
+ public:
+  template <class Kept>
+  Kept& of(const void* owner, int slot) {
+    std::any& kept = all_[{owner, std::type_index(typeid(Kept)), slot}];
+    if (!kept.has_value()) kept.emplace<Kept>();
+    return std::any_cast<Kept&>(kept);
+  }
+
+ private:
+  std::map<std::tuple<const void*, std::type_index, int>, std::any> all_;
+};
+
 /// Appends the ops of one microbatch to a program: adds the names, the types and the gradients'
 /// access that every layer would otherwise repeat.
 class Recorder {
  public:
-  Recorder(Program& program, Precision precision, Batch batch)
-      : program_(program), precision_(precision), batch_(batch) {}
+  /// @param handles of the whole recording; outlives this
+  Recorder(Program& program, Precision precision, Batch batch, Handles& handles)
+      : program_(program), precision_(precision), batch_(batch), handles_(handles) {}
 
   Program& program() { return program_; }
   const Batch& batch() const { return batch_; }
+  /// Tokens that mixers work on, and rows of the residual stream between them: ranks that share the
+  /// products of a layer also share its rows out.
   std::int64_t tokens() const { return batch_.tokens_count; }
+  std::int64_t rows() const { return batch_.rows_count; }
+  /// The handles that a layer keeps of this microbatch, empty at first.
+  template <class Kept, class Owner>
+  Kept& kept(const Owner& owner) {
+    return handles_.of<Kept>(&owner, batch_.slot);
+  }
+  /// Those that it keeps of the whole step.
+  template <class Kept, class Owner>
+  Kept& kept_of_step(const Owner& owner) {
+    return handles_.of<Kept>(&owner, -1);
+  }
   execution::Dtype storage() const { return precision_.storage; }
   execution::Dtype accumulation() const { return precision_.accumulation(); }
 
@@ -56,7 +91,7 @@ class Recorder {
                std::string_view module);
   Tensor scratch(std::string_view name, std::vector<std::int64_t> shape);
   Tensor scratch(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape);
-  /// Scratch bytes for one op, at least one; of what is lent if that has as many.
+  /// Scratch bytes for one op, at least one.
   Tensor workspace(std::string_view name, std::size_t bytes);
 
   Tensor parameter(const Parameter& parameter);
@@ -65,9 +100,6 @@ class Recorder {
   Use into(Tensor gradient) const {
     return {gradient, batch_.accumulate ? Access::update : Access::write};
   }
-
-  /// Until it is called again, ops may work in the bytes of this tensor, which is written later.
-  void lend(Tensor tensor) { lent_ = tensor; }
 
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
@@ -82,8 +114,8 @@ class Recorder {
   Program& program_;
   Precision precision_;
   Batch batch_;
+  Handles& handles_;
   std::string prefix_;
-  Tensor lent_;
 };
 
 }  // namespace stowage::layers

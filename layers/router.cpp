@@ -54,9 +54,9 @@ Tensor Router::bias(Recorder& recorder) const {
   return recorder.program().add(bias_info({recorder.storage()}));
 }
 
-Routing Router::forward(Recorder& recorder, Tensor x) {
+Routing Router::forward(Recorder& recorder, Tensor x) const {
   const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot);
-  const std::int64_t n = recorder.tokens();
+  const std::int64_t n = recorder.rows();
   const std::int64_t rows = n * options_.topk;
   const Dtype accum = recorder.accumulation();
   Routing r;
@@ -74,8 +74,8 @@ Routing Router::forward(Recorder& recorder, Tensor x) {
   return r;
 }
 
-void Router::choose(Recorder& recorder, const Routing& r) {
-  const std::int64_t n = recorder.tokens();
+void Router::choose(Recorder& recorder, const Routing& r) const {
+  const std::int64_t n = recorder.rows();
   const Dtype accum = recorder.accumulation();
   const kernels::RouterOptions options = options_;
   if (frozen_tokens_ > 0)
@@ -99,25 +99,26 @@ void Router::choose(Recorder& recorder, const Routing& r) {
       });
 }
 
-void Router::count(Recorder& recorder, const Routing& routing) {
+void Router::count(Recorder& recorder, const Routing& routing) const {
   const Dtype accum = recorder.accumulation();
   const bool accumulate = recorder.batch().accumulate;
+  Tensor& load = recorder.kept_of_step<Load>(*this).rows;
   if (!accumulate)
-    load_ = recorder.program().scratch(prefix_ + ".router.load", accum, {options_.experts});
+    load = recorder.program().scratch(prefix_ + ".router.load", accum, {options_.experts});
   recorder.compute("expert_load", kernels::expert_load_cost(options_.experts, accum),
-                   {read(routing.offsets), recorder.into(load_)},
+                   {read(routing.offsets), recorder.into(load)},
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::expert_load(q, v[0], v[1], accumulate);
                    });
   add_losses(recorder, routing);
 }
 
-void Router::add_losses(Recorder& recorder, const Routing& routing) {
+void Router::add_losses(Recorder& recorder, const Routing& routing) const {
   const Tensor losses = recorder.program().find(kRouterLosses);
   if (!losses) return;
   const kernels::RouterOptions options = options_;
   recorder.compute("router_losses",
-                   kernels::router_losses_cost(recorder.tokens(), options, recorder.accumulation()),
+                   kernels::router_losses_cost(recorder.rows(), options, recorder.accumulation()),
                    {read(routing.logits), read(routing.offsets), read(recorder.batch().cu_seqlens),
                     update(losses)},
                    [options](execution::Queue& q, Views v) {
@@ -126,13 +127,13 @@ void Router::add_losses(Recorder& recorder, const Routing& routing) {
 }
 
 void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor drow_weight,
-                      Tensor dx) {
+                      Tensor dx) const {
   const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot, true);
   const kernels::RouterOptions options = options_;
   const Dtype accum = recorder.accumulation();
-  const Tensor dlogits = recorder.scratch("drouter", accum, {recorder.tokens(), options.experts});
+  const Tensor dlogits = recorder.scratch("drouter", accum, {recorder.rows(), options.experts});
   recorder.compute(
-      "router_backward", kernels::router_backward_cost(recorder.tokens(), options, accum),
+      "router_backward", kernels::router_backward_cost(recorder.rows(), options, accum),
       {read(drow_weight), read(r.token_row), read(r.logits), read(r.indices), read(r.weights),
        read(r.offsets), read(recorder.batch().cu_seqlens), write(dlogits)},
       [options](execution::Queue& q, Views v) {
@@ -141,11 +142,11 @@ void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor dro
   gate_.backward(recorder, "router_gate_backward", dlogits, x, dx);
 }
 
-void Router::update_bias(Recorder& recorder, Tensor step_ok) {
+void Router::update_bias(Recorder& recorder, Tensor step_ok) const {
   const double rate = bias_rate_;
   recorder.compute(
       "bias_update", kernels::expert_bias_update_cost(options_.experts, recorder.accumulation()),
-      {read(load_), update(bias(recorder)), read(step_ok)}, [rate](execution::Queue& q, Views v) {
+      {read(load(recorder)), update(bias(recorder)), read(step_ok)}, [rate](execution::Queue& q, Views v) {
         kernels::expert_bias_update(q, v[0], v[1], rate, v[2]);
       });
 }

@@ -33,30 +33,33 @@ class Router {
   const kernels::RouterOptions& options() const { return options_; }
   std::vector<execution::TensorInfo> states(Precision precision) const;
   /// Rows of each expert of the whole step, (E) accum; made by the first microbatch of a step.
-  Tensor load() const { return load_; }
+  Tensor load(Recorder& recorder) const { return recorder.kept_of_step<Load>(*this).rows; }
 
-  Routing forward(Recorder& recorder, Tensor x);
+  Routing forward(Recorder& recorder, Tensor x) const;
   /// Adds the gradient through the weights to dx. @param drow_weight (n * R) accum
   void backward(Recorder& recorder, const Routing& routing, Tensor x, Tensor drow_weight,
-                Tensor dx);
+                Tensor dx) const;
   /// Counts the microbatch's rows into load(), and adds its auxiliary losses to the program's
   /// tensor kRouterLosses if there is one.
-  void count(Recorder& recorder, const Routing& routing);
-  void update_bias(Recorder& recorder, Tensor step_ok);
+  void count(Recorder& recorder, const Routing& routing) const;
+  void update_bias(Recorder& recorder, Tensor step_ok) const;
 
  private:
+  struct Load {
+    Tensor rows;
+  };
+
   execution::TensorInfo bias_info(Precision precision) const;
   execution::TensorInfo frozen_info() const;
   Tensor bias(Recorder& recorder) const;
-  void choose(Recorder& recorder, const Routing& routing);
-  void add_losses(Recorder& recorder, const Routing& routing);
+  void choose(Recorder& recorder, const Routing& routing) const;
+  void add_losses(Recorder& recorder, const Routing& routing) const;
 
   kernels::RouterOptions options_;
   double bias_rate_;
   std::int64_t frozen_tokens_;
   std::string prefix_;
   Product gate_;
-  Tensor load_;
 };
 
 }  // namespace stowage::layers

@@ -41,12 +41,14 @@ std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::in
 using Naming = std::function<std::string(const std::string&)>;
 
 void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const char* what,
-               Lifetime lifetime, Dtype dtype, int shards, const Naming& naming) {
+               Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    layout.open_bucket(fmt::format("{}/{}/{}", what, groups[i].name, i), groups[i].name, dtype,
-                       shards);
+    const std::string& group = groups[i].name;
+    layout.open_bucket(fmt::format("{}/{}/{}", what, group, i), group, dtype,
+                       lifetime == Lifetime::optimizer_state ? sharing.updated(group)
+                                                             : sharing.summed(group));
     for (const Parameter* p : groups[i].parameters)
-      layout.add(execution::one_buffer(naming(p->name), dtype, p->shape, lifetime));
+      layout.add(execution::one_buffer(naming(p->name), dtype, p->local_shape(), lifetime));
   }
 }
 
@@ -66,12 +68,13 @@ std::vector<std::byte> to_bytes(const std::vector<float>& values, Dtype dtype) {
 
 PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                const std::vector<execution::TensorInfo>& states,
-                               Precision precision, const StateOptions& options) {
+                               Precision precision, const StateOptions& options,
+                               const Sharing& sharing) {
   const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
   const Dtype accum = precision.accumulation();
   PersistentLayout layout;
   const auto add = [&](const char* what, Lifetime lifetime, Dtype dtype, const Naming& naming) {
-    add_class(layout, groups, what, lifetime, dtype, options.shards, naming);
+    add_class(layout, groups, what, lifetime, dtype, sharing, naming);
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   add("gradient", Lifetime::gradient, accum, gradient_name);
@@ -97,15 +100,19 @@ void set_initial_state(execution::Device& device, const std::vector<Parameter>& 
     if (precision.has_master()) names.push_back(master_name(parameter.name));
     const double deviation = normal_deviation(parameter, std, layers);
     for (const std::string& name : names) {
+      if (!layout.has(name)) continue;
       const execution::TensorInfo& info = layout.info(name);
+      const execution::Range held = layout.held(name);
       if (deviation > 0) {  // nearly all weights: made where they stay
         void* const address = device.address(layout.place(name));
+        execution::GlobalIndex index = parameter.index();
+        index.first = held.begin;
         kernels::fill_normal(queue, {{&address, 1}, &info}, seed,
                              execution::stream_of(parameter.name),
-                             execution::normal_scale(deviation));
+                             execution::normal_scale(deviation), index);
       } else {
-        device.write(name,
-                     to_bytes(initial_values(parameter, seed, std, layers), info.buffers[0].dtype));
+        device.write(name, to_bytes(initial_values(parameter, held, seed, std, layers),
+                                    info.buffers[0].dtype));
       }
     }
   }

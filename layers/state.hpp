@@ -5,6 +5,7 @@
 #include "execution/device.hpp"
 #include "execution/persistent.hpp"
 #include "layers/parameters.hpp"
+#include "layers/sharing.hpp"
 
 namespace stowage::layers {
 
@@ -13,7 +14,6 @@ struct StateOptions {
   /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
   /// one starts earlier and a larger one uses a link better.
   std::int64_t bucket_elements = std::int64_t{16} << 20;
-  int shards = 1;  ///< every bucket divides into this many equal parts
 };
 
 /// Name of the count of steps that changed the parameters, (1) int64.
@@ -21,13 +21,16 @@ inline constexpr const char* kGoodSteps = "optimizer/good_steps";
 
 /// Lays out parameters, gradients, fp32 masters (if any), both Adam moments, the states of layers
 /// and the step count. Buckets follow the order of `parameters` (backward order), those of one
-/// reduction group apart from those of another.
+/// reduction group apart from those of another. Masters and moments are this rank's shards where
+/// ranks share them out.
 execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                           const std::vector<execution::TensorInfo>& states,
-                                          Precision precision, const StateOptions& options);
+                                          Precision precision, const StateOptions& options,
+                                          const Sharing& sharing = {});
 
-/// Writes what a run starts from: parameters, and masters if there are any, the same for any
-/// layout, rank count and backend. Moments, biases and counts start from zero, as an arena does.
+/// Writes what a run starts from: parameters, and what is held of masters if there are any, the same
+/// for any layout, rank count and backend. Moments, biases and counts start from zero, as an arena
+/// does.
 void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
                        Precision precision, std::uint64_t seed, double std, int layers);
 

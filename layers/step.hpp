@@ -1,27 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "execution/persistent.hpp"
 #include "execution/program.hpp"
 #include "layers/model.hpp"
+#include "layers/sharing.hpp"
+#include "layers/turns.hpp"
 
 namespace stowage::layers {
-
-/// Sizes of one kind of step on one rank.
-struct StepShape {
-  std::int64_t tokens = 0;    ///< n = B * T of a microbatch
-  std::int64_t sequence = 0;  ///< T; attention's cost is counted for whole sequences
-  std::int64_t capacity = 1;  ///< C, documents of a microbatch
-  int microbatches = 1;       ///< of a step
-
-  /// (query, key) pairs of causal attention in n / T whole sequences.
-  std::int64_t attention_pairs() const { return tokens * (sequence + 1) / 2; }
-};
 
 /// AdamW and clipping (Loshchilov and Hutter, arXiv 1711.05101).
 struct OptimizerConfig {
@@ -30,14 +17,6 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double clip = 1.0;  ///< largest global norm of the gradient; 0: none
 };
-
-/// How ranks combine a tensor.
-enum class Reduction : unsigned char { sum, min };
-
-/// Makes the op that combines tensors, contiguous in memory if several, over the ranks of the data
-/// axis. Empty: there is one rank.
-using AllReduce = std::function<execution::Op(const Program&, std::string name,
-                                              std::span<const Tensor> tensors, Reduction)>;
 
 /// What the host tells a step. It travels in step_ok, so that ranks agree to stop by the reduction
 /// that they make anyway.
@@ -48,36 +27,44 @@ inline constexpr std::int32_t kStopAfter = 1;
 struct TrainingProgram {
   Program program{"train"};
   StepShape shape;
-  // Inputs. With M microbatches the first three have a leading extent M if M > 1.
-  Tensor tokens;      ///< (n) int32
-  Tensor targets;     ///< (n) int32, -1: counts in no loss
-  Tensor cu_seqlens;  ///< (C + 1) int32
+  // Inputs.
+  StackedInputs inputs;
   Tensor loss_scale;  ///< (1) accum, 1 / counted targets of the step over all ranks
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
   Tensor go_on;       ///< (1) int32, kGoOn, or kStopAfter if this rank was asked to stop
   // Outputs.
-  Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
-  Tensor grad_norm;  ///< (1) accum, before clipping
-  Tensor
-      router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
-                      ///< ranks; none if the model has neither
-  Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+  Tensor loss;           ///< (2) accum, sum of losses and number of counted targets over all ranks
+  Tensor grad_norm;      ///< (1) accum, before clipping
+  Tensor router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                         ///< ranks; none if the model has neither
+  Tensor step_ok;        ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
 };
 
-TrainingProgram record_training(Model& model, const StepShape& shape,
+/// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
+TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const OptimizerConfig& optimizer,
-                                const execution::PersistentLayout& layout,
-                                const AllReduce& all_reduce);
+                                const execution::PersistentLayout& layout, const Sharing& sharing);
 
 /// An evaluation step: the loss of some microbatches, nothing changed.
 struct EvaluationProgram {
   Program program{"evaluate"};
   StepShape shape;
-  Tensor tokens, targets, cu_seqlens;  ///< as in training
-  Tensor loss;                         ///< (2) accum
+  StackedInputs inputs;
+  Tensor loss;  ///< (2) accum
 };
 
-EvaluationProgram record_evaluation(Model& model, const StepShape& shape,
-                                    const AllReduce& all_reduce);
+EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
+                                    const execution::PersistentLayout& layout,
+                                    const Sharing& sharing);
+
+/// Letters of one stage of a pipeline: those between two cuts '|' of the pattern, or an equal share
+/// of the layers, the first stages one more, if it has no cuts.
+/// @throws Error (exit 2) if the pattern has cuts, but not for this many stages, or too few layers
+std::string stage_pattern(const std::string& pattern, int stage, int stages);
+
+/// What a stage computes while its pipeline is full, for planning: a whole step without optimizer,
+/// with embedding and head on every stage. @param shape whose microbatches are in flight
+Program record_stage(const Model& model, const StepShape& shape,
+                     const execution::PersistentLayout& layout);
 
 }  // namespace stowage::layers

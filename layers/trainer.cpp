@@ -8,7 +8,7 @@ namespace stowage::layers {
 namespace {
 
 double aux_scale(const TrainerOptions& options) {
-  return 1.0 / (static_cast<double>(options.step.microbatches) * options.ranks);
+  return 1.0 / (static_cast<double>(options.step.microbatches) * options.sharing.ranks.size());
 }
 
 }  // namespace
@@ -17,7 +17,8 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
     : options_(std::move(options)),
       model_(options_.model, options_.precision, aux_scale(options_)),
       layout_(
-          lay_out_state(model_.parameters(), model_.states(), options_.precision, options_.state)) {
+          lay_out_state(model_.parameters(), model_.states(), options_.precision, options_.state,
+                        options_.sharing)) {
   for (const std::int64_t capacity : options_.capacities) {
     StepShape shape = options_.step;
     shape.capacity = capacity;
@@ -26,14 +27,14 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
       planner.graphs.mode = offload::GraphOptions::Mode::off;
     auto training = std::make_unique<Training>();
     training->recorded =
-        record_training(model_, shape, options_.optimizer, layout_, options_.all_reduce);
+        record_training(model_, shape, options_.optimizer, layout_, options_.sharing);
     training->plan =
         offload::make_plan(training->recorded.program, layout_, planner, &training->choice);
     training_.push_back(std::move(training));
     if (options_.evaluation_microbatches == 0) continue;
     shape.microbatches = options_.evaluation_microbatches;
     auto evaluation = std::make_unique<Evaluation>();
-    evaluation->recorded = record_evaluation(model_, shape, options_.all_reduce);
+    evaluation->recorded = record_evaluation(model_, shape, layout_, options_.sharing);
     evaluation->plan = offload::make_plan(evaluation->recorded.program, layout_, planner);
     evaluation_.push_back(std::move(evaluation));
   }

@@ -23,8 +23,7 @@ struct TrainerOptions {
   OptimizerConfig optimizer;
   StateOptions state;
   std::uint64_t seed = 1;
-  int ranks = 1;  ///< of the data axis
-  AllReduce all_reduce;
+  Sharing sharing;
   execution::ExecutorOptions executor;
   offload::PlannerOptions planner;
   std::int64_t largest_graphed = 0;  ///< programs of larger capacities have no graphs; 0: all have

@@ -1,73 +1,127 @@
 #include "layers/update.hpp"
 
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
+#include "kernels/step_sums/step_sums.hpp"
 #include "layers/state.hpp"
 
 namespace stowage::layers {
 
 using execution::Dtype;
-using execution::Lifetime;
+using execution::Range;
 using execution::View;
 using Views = std::span<const View>;
 
-namespace {
-
-Tensor state(Recorder& recorder, const std::string& name, Dtype dtype,
-             const std::vector<std::int64_t>& shape) {
-  return recorder.program().add(
-      execution::one_buffer(name, dtype, shape, Lifetime::optimizer_state));
+Update::Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
+               const Sharing& sharing, std::vector<Tensor> values)
+    : recorder_(recorder),
+      layout_(layout),
+      sharing_(sharing),
+      values_(std::move(values)),
+      has_master_(model.precision().has_master()) {
+  recorder_.set_prefix("optimizer");
+  for (Parameter& parameter : model.parameters()) {
+    const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
+    const Range held = layout_.held(first_moment_name(parameter.name));
+    if (held.begin < held.end) pieces_.push_back({std::move(parameter), held, blocks_});
+    blocks_ += blocks;
+  }
+  if (sharing_.ranks.size() > 1) {
+    values_count_ = kernels::kStepFlags;
+    for (const Tensor value : values_)
+      values_count_ += recorder_.program().info(value).buffers.front().elements();
+  }
+  sums_ = recorder_.scratch("sums", Dtype::fp64, {blocks_ + values_count_});
 }
 
-std::int64_t element_count(const std::vector<Parameter>& parameters) {
+Tensor Update::state(const std::string& name) const {
+  return recorder_.program().add(layout_.info(name));
+}
+
+std::int64_t Update::held_elements() const {
   std::int64_t sum = 0;
-  for (const Parameter& p : parameters) sum += p.elements();
+  for (const Piece& piece : pieces_) sum += piece.held.end - piece.held.begin;
   return sum;
 }
 
-}  // namespace
-
-void record_norm(Recorder& recorder, const Model& model, Tensor grad_norm, Tensor step_ok) {
-  recorder.set_prefix("optimizer");
-  const std::vector<Parameter> parameters = model.parameters();
-  const std::int64_t elements = element_count(parameters);
-  std::vector<Use> uses;
-  for (const Parameter& p : parameters) uses.push_back(read(recorder.gradient(p)));
-  const std::size_t count = uses.size();
-  uses.push_back(write(grad_norm));
-  uses.push_back(update(step_ok));
-  uses.push_back(
-      write(recorder.workspace("norm_workspace", kernels::global_norm_workspace_bytes(
-                                                     elements, static_cast<std::int64_t>(count)))));
-  recorder.compute("global_norm", kernels::global_norm_cost(elements, recorder.accumulation()),
-                   std::move(uses), [count](execution::Queue& q, Views v) {
-                     kernels::global_norm(q, v.first(count), v[count], v[count + 1], v[count + 2]);
-                   });
+void Update::record_squares() {
+  const Range squares{0, blocks_};
+  if (sharing_.zero)  // the blocks of other ranks
+    recorder_.compute("clear_squares", kernels::fill_cost(blocks_, Dtype::fp64),
+                      {{sums_, Access::write, squares}},
+                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  std::vector<Use> uses = {{sums_, sharing_.zero ? Access::update : Access::write, squares}};
+  std::vector<kernels::NormPiece> pieces;
+  for (const Piece& piece : pieces_) {
+    uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.held});
+    pieces.push_back({{}, piece.held.begin, piece.first_block});
+  }
+  recorder_.compute(
+      "squares", kernels::norm_partials_cost(held_elements(), recorder_.accumulation()),
+      std::move(uses), [pieces](execution::Queue& q, Views v) {
+        std::vector<kernels::NormPiece> bound = pieces;
+        for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
+        kernels::norm_partials(q, bound, v[0]);
+      });
 }
 
-void record_update(Recorder& recorder, const Model& model, const OptimizerConfig& optimizer,
-                   const TrainingProgram& step) {
-  recorder.set_prefix("optimizer");
-  const std::vector<Parameter> parameters = model.parameters();
-  const Dtype accum = recorder.accumulation();
-  const bool has_master = model.precision().has_master();
-  const Tensor good_steps = state(recorder, kGoodSteps, Dtype::int64, {1});
+void Update::record_sums(Tensor step_ok) {
+  if (sharing_.ranks.size() == 1) return;
+  const Range values{blocks_, blocks_ + values_count_};
+  const std::int64_t count = values_count_;
+  const Cost cost = kernels::step_sums_cost(count);
+  std::vector<Use> from = {read(step_ok), {sums_, Access::write, values}};
+  std::vector<Use> to = {write(step_ok), {sums_, Access::read, values}};
+  for (const Tensor value : values_) {
+    from.push_back(read(value));
+    to.push_back(write(value));
+  }
+  recorder_.compute("gather_sums", cost, std::move(from), [count](execution::Queue& q, Views v) {
+    kernels::gather_sums(q, v.subspan(2), v[0], v[1], count);
+  });
+  const parallel::RankGroup& world = sharing_.ranks.group(parallel::Group::world);
+  Program& program = recorder_.program();
+  program.append(world.all_reduce(program, "all_reduce/sums",
+                                  {sums_, sharing_.zero ? Range{} : values},
+                                  parallel::Reduction::sum));
+  recorder_.compute("spread_sums", cost, std::move(to), [count](execution::Queue& q, Views v) {
+    kernels::spread_sums(q, v[1], count, v.subspan(2), v[0]);
+  });
+}
+
+void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
+  const Tensor workspace =
+      recorder_.workspace("norm_workspace", kernels::norm_finish_workspace_bytes(blocks_));
+  recorder_.compute("norm", kernels::norm_finish_cost(blocks_),
+                    {{sums_, Access::read, {0, blocks_}},
+                     write(grad_norm),
+                     update(step_ok),
+                     write(workspace)},
+                    [](execution::Queue& q, Views v) {
+                      kernels::norm_finish(q, v[0], v[1], v[2], v[3]);
+                    });
+}
+
+void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step) {
+  const Tensor good_steps = state(kGoodSteps);
   std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),
                            read(step.step_ok)};
   std::vector<char> decay;
-  for (const Parameter& p : parameters) {
-    uses.push_back(update(recorder.parameter(p)));
-    if (has_master) uses.push_back(update(state(recorder, master_name(p.name), accum, p.shape)));
-    uses.push_back(read(recorder.gradient(p)));
-    uses.push_back(update(state(recorder, first_moment_name(p.name), accum, p.shape)));
-    uses.push_back(update(state(recorder, second_moment_name(p.name), accum, p.shape)));
+  for (const auto& [p, held, block] : pieces_) {
+    uses.push_back({recorder_.parameter(p), Access::update, held});
+    if (has_master_) uses.push_back(update(state(master_name(p.name))));
+    uses.push_back({recorder_.gradient(p), Access::read, held});
+    uses.push_back(update(state(first_moment_name(p.name))));
+    uses.push_back(update(state(second_moment_name(p.name))));
     decay.push_back(p.decay);
   }
   const kernels::AdamwOptions options{optimizer.beta1, optimizer.beta2, optimizer.epsilon};
-  recorder.compute(
-      "adamw", kernels::adamw_cost(element_count(parameters), recorder.storage(), has_master),
+  recorder_.compute(
+      "adamw", kernels::adamw_cost(held_elements(), recorder_.storage(), has_master_),
       std::move(uses),
-      [decay, has_master, options, clip = optimizer.clip](execution::Queue& q, Views v) {
+      [decay, has_master = has_master_, options, clip = optimizer.clip](execution::Queue& q,
+                                                                       Views v) {
         std::vector<kernels::AdamwTensor> tensors(decay.size());
         std::size_t at = 4;
         for (std::size_t i = 0; i < decay.size(); ++i) {
@@ -81,8 +135,8 @@ void record_update(Recorder& recorder, const Model& model, const OptimizerConfig
         }
         kernels::adamw(q, tensors, v[0], v[1], v[2], clip, v[3], options);
       });
-  recorder.compute("advance", {}, {update(good_steps), read(step.step_ok)},
-                   [](execution::Queue& q, Views v) { kernels::advance(q, v[0], v[1]); });
+  recorder_.compute("advance", {}, {update(good_steps), read(step.step_ok)},
+                    [](execution::Queue& q, Views v) { kernels::advance(q, v[0], v[1]); });
 }
 
 }  // namespace stowage::layers

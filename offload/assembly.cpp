@@ -1,6 +1,8 @@
 #include "offload/assembly.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "offload/caps.hpp"
 #include "offload/stays.hpp"
@@ -13,12 +15,14 @@ using execution::Plan;
 using execution::Program;
 using execution::Step;
 
-const char* queue_name(Lane lane) {
+/// Every group that communicates has a queue of its own: a sum of gradients must not stand before a
+/// layer's exchange.
+std::string queue_name(Lane lane, const execution::Op* op) {
   switch (lane) {
     case Lane::compute:
       return "compute";
     case Lane::comm:
-      return "comm";
+      return op != nullptr && op->communication ? "comm " + op->communication->group : "comm";
     case Lane::d2h:
       return "d2h";
     case Lane::h2d:
@@ -36,7 +40,7 @@ class Assembler {
         stays_(program, layout, berths, plan),
         guard_(program, plan) {
     queue_of(Lane::compute);  // queue 0
-    for (const execution::Op& op : program.ops()) queue_of(op.lane);
+    for (const execution::Op& op : program.ops()) queue_of(op.lane, &op);
   }
 
   void section(Leg& leg, int repeat) {
@@ -52,7 +56,7 @@ class Assembler {
       const execution::Op& op = program_.ops()[static_cast<std::size_t>(runs[r].op)];
       if (op.lane == Lane::compute) guard_.before_compute();
       leg.steps.push_back(static_cast<int>(plan_.steps.size()));
-      Step& step = add(runs[r].again ? Step::What::rerun : Step::What::run, op.lane);
+      Step& step = add(runs[r].again ? Step::What::rerun : Step::What::run, op.lane, &op);
       step.op = runs[r].op;
       step.places = stays_.bind(op, runs[r].again);
       for (const std::size_t v : calls.out) send_out(leg.voyages[v], copies_[v]);
@@ -74,19 +78,17 @@ class Assembler {
     int back = -1;
   };
 
-  int queue_of(Lane lane) {
-    int& queue = queues_[static_cast<std::size_t>(lane)];
-    if (queue < 0) {
-      queue = static_cast<int>(plan_.queues.size());
-      plan_.queues.push_back({queue_name(lane), lane});
-    }
-    return queue;
+  int queue_of(Lane lane, const execution::Op* op = nullptr) {
+    const auto [queue, added] =
+        queues_.emplace(queue_name(lane, op), static_cast<int>(plan_.queues.size()));
+    if (added) plan_.queues.push_back({queue->first, lane});
+    return queue->second;
   }
 
-  Step& add(Step::What what, Lane lane) {
+  Step& add(Step::What what, Lane lane, const execution::Op* op = nullptr) {
     Step step;
     step.what = what;
-    step.queue = queue_of(lane);
+    step.queue = queue_of(lane, op);
     plan_.steps.push_back(std::move(step));
     return plan_.steps.back();
   }
@@ -135,7 +137,7 @@ class Assembler {
   Plan& plan_;
   Stays stays_;
   CapGuard guard_;
-  int queues_[4] = {-1, -1, -1, -1};
+  std::map<std::string, int> queues_;  ///< by name
   std::vector<Calls> calls_;    ///< by run
   std::vector<Copies> copies_;  ///< by voyage
 };

@@ -26,14 +26,36 @@ std::vector<int> last_uses(const Program& program) {
   return last;
 }
 
-}  // namespace
+struct Workspace {
+  int tensor;
+  std::size_t bytes;
+};
 
-Berths::Berths(const Program& program) : offsets_(program.tensors().size()) {}
+/// Scratch that one op before `end` writes and nothing else uses, largest first.
+std::vector<Workspace> workspaces(const Program& program, int end) {
+  std::vector<int> uses(program.tensors().size(), 0);
+  for (const execution::Op& op : program.ops())
+    for (const execution::Use& use : op.uses) ++uses[static_cast<std::size_t>(use.tensor.id)];
+  std::vector<Workspace> found;
+  for (int i = 0; i < end; ++i)
+    for (const execution::Use& use : program.ops()[static_cast<std::size_t>(i)].uses) {
+      const execution::TensorInfo& info = program.info(use.tensor);
+      if (info.lifetime == Lifetime::scratch && info.buffers.size() == 1 && info.bytes() > 0 &&
+          use.access == Access::write && uses[static_cast<std::size_t>(use.tensor.id)] == 1)
+        found.push_back({use.tensor.id, info.bytes()});
+    }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Workspace& a, const Workspace& b) { return a.bytes > b.bytes; });
+  return found;
+}
+
+}  // namespace
 
 Berths::Berths(const Program& program, const execution::PersistentLayout& layout,
                const std::vector<execution::Tensor>& guests, std::size_t alignment)
-    : Berths(program) {
+    : offsets_(program.tensors().size()) {
   find_rooms(program, layout);
+  berth_workspaces(program, alignment);
   const std::vector<int> last = last_uses(program);
   for (const execution::Tensor guest : guests) {
     const auto id = static_cast<std::size_t>(guest.id);
@@ -42,16 +64,27 @@ Berths::Berths(const Program& program, const execution::PersistentLayout& layout
     for (const execution::BufferInfo& buffer : program.info(guest).buffers)
       if (std::size_t offset = 0; take(buffer.bytes(), last[id], alignment, offset))
         offsets.push_back(offset);
-    if (offsets.size() == program.info(guest).buffers.size())
+    if (offsets.size() == program.info(guest).buffers.size()) {
       offsets_[id] = std::move(offsets);
-    else
+      any_ = true;
+    } else {
       gaps_ = before;
+    }
   }
 }
 
-bool Berths::any() const {
-  return std::any_of(offsets_.begin(), offsets_.end(),
-                     [](const std::vector<std::size_t>& at) { return !at.empty(); });
+/// The bytes that are free for longest serve the ops up to then, as many of them as find room.
+void Berths::berth_workspaces(const Program& program, std::size_t alignment) {
+  int end = 0;  // when the last gradient is written
+  for (const Room& room : rooms_) end = std::max(end, room.free_until);
+  std::vector<Workspace> all = workspaces(program, end);
+  std::size_t offset = 0;
+  for (auto largest = all.begin(); largest != all.end(); ++largest) {
+    if (!take(largest->bytes, end - 1, alignment, offset)) continue;
+    for (auto one = largest; one != all.end(); ++one)
+      offsets_[static_cast<std::size_t>(one->tensor)] = {offset};
+    return;
+  }
 }
 
 /// Gradients that a step writes before it reads them, each up to where the next one begins.
@@ -66,7 +99,7 @@ void Berths::find_rooms(const Program& program, const execution::PersistentLayou
       }
   for (const execution::Bucket& bucket : layout.buckets()) {
     if (bucket.tensors.empty() ||
-        layout.info(bucket.tensors.front()).lifetime != Lifetime::gradient)
+        layout.whole(bucket.tensors.front()).lifetime != Lifetime::gradient)
       continue;
     for (std::size_t t = 0; t < bucket.tensors.size(); ++t) {
       const execution::Tensor tensor = program.find(bucket.tensors[t]);

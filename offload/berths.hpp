@@ -12,7 +12,7 @@ namespace stowage::offload {
 /// Whether a place is a saved tensor's in the memory of gradients.
 inline bool at_berth(const execution::Program& program, const execution::Place& place) {
   return place.region == execution::Region::persistent &&
-         !is_persistent(program.info(place.tensor).lifetime);
+         program.info(place.tensor).lifetime == execution::Lifetime::saved;
 }
 
 /// Where kept tensors may lie for nothing: in the memory of gradients that are first written when
@@ -22,17 +22,19 @@ inline bool at_berth(const execution::Program& program, const execution::Place& 
 /// first write. Backward writes gradients in the reverse order of forward, so what a late layer
 /// saves fits into the gradients of earlier ones, and these are the tensors that have least time to
 /// travel.
+///
+/// What one op alone uses, such as a product's workspace, needs its bytes for that op: all of it
+/// that is written before the last gradient shares one berth there.
 class Berths {
  public:
-  /// None.
-  explicit Berths(const execution::Program& program);
-  /// Those of the guests for which room is found, whole tensors.
+  /// Those of workspaces, and of the guests for which room is found, whole tensors.
   /// @param guests who is asked in this order
   /// @param alignment of each berth and of its end
   Berths(const execution::Program& program, const execution::PersistentLayout& layout,
          const std::vector<execution::Tensor>& guests, std::size_t alignment);
 
-  bool any() const;
+  /// Whether a guest has one.
+  bool any() const { return any_; }
   bool has(execution::Tensor tensor) const {
     return !offsets_[static_cast<std::size_t>(tensor.id)].empty();
   }
@@ -57,6 +59,7 @@ class Berths {
     std::size_t begin = 0, end = 0;
   };
 
+  void berth_workspaces(const execution::Program& program, std::size_t alignment);
   void find_rooms(const execution::Program& program, const execution::PersistentLayout& layout);
   bool take(std::size_t bytes, int last_use, std::size_t alignment, std::size_t& offset);
   std::vector<Room>::const_iterator room_at(std::size_t byte) const;
@@ -65,6 +68,7 @@ class Berths {
   std::vector<Room> rooms_;  ///< in the order of addresses
   std::vector<Gap> gaps_;
   std::vector<std::vector<std::size_t>> offsets_;  ///< by tensor and buffer; empty: no berth
+  bool any_ = false;
 };
 
 }  // namespace stowage::offload

@@ -8,6 +8,12 @@ double Rates::memory_s(const execution::Op& op) const {
   return op.cost.bytes / (device_bytes_per_s * memory_efficiency);
 }
 
+const Link& Rates::link_of(const execution::Op& op) const {
+  if (!op.communication) return link;
+  const auto found = links.find(op.communication->group);
+  return found == links.end() ? link : found->second;
+}
+
 double Rates::estimated_s(const execution::Op& op) const {
   switch (op.lane) {
     case execution::Lane::d2h:
@@ -15,7 +21,7 @@ double Rates::estimated_s(const execution::Op& op) const {
     case execution::Lane::h2d:
       return op.cost.bytes / h2d_bytes_per_s;
     case execution::Lane::comm:
-      return std::max(op_s, op.cost.bytes / link_bytes_per_s);
+      return link_of(op).latency_s + op.cost.bytes / link_of(op).bytes_per_s;
     case execution::Lane::compute:
       break;
   }

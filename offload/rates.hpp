@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "execution/program.hpp"
@@ -13,6 +15,12 @@ struct Slowdown {
   double memory = 1;
 };
 
+/// Communication within a group of ranks: a message takes latency_s + bytes / bytes_per_s.
+struct Link {
+  double latency_s = 1e-5;
+  double bytes_per_s = 3.4e11;
+};
+
 /// How fast a machine is, as far as a plan depends on it. The defaults are one H200's, measured.
 struct Rates {
   double flops_per_s = 7.05e14;              ///< large matrix products
@@ -20,7 +28,6 @@ struct Rates {
   double d2h_bytes_per_s = 5.55e10;          ///< device to pinned host memory
   double h2d_bytes_per_s = 5.54e10;          ///< and back
   double duplex_bytes_per_s = 1.01e11;       ///< sum of both directions at once
-  double link_bytes_per_s = 3.4e11;          ///< communication between ranks
   double copy_latency_s = 2.5e-6;            ///< of a copy over the link, beside its bytes
   Slowdown d2h_slowdown = {1.0034, 1.0105};  ///< beside copies to the host
   Slowdown h2d_slowdown = {1.0058, 1.0248};  ///< and back
@@ -29,6 +36,8 @@ struct Rates {
   double memory_efficiency = 0.87;
   /// Factor on the estimated times of ops, to fit a measured step.
   double scale = 1;
+  Link link;                          ///< of groups that are not listed
+  std::map<std::string, Link> links;  ///< by the group's name
   /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
   std::vector<double> measured_s;
 
@@ -48,6 +57,7 @@ struct Rates {
   double duplex_slowdown() const;
 
  private:
+  const Link& link_of(const execution::Op& op) const;
   /// Of the bytes of compute, and of all of an op, before `scale`.
   double memory_s(const execution::Op& op) const;
   double estimated_s(const execution::Op& op) const;

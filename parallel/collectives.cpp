@@ -44,8 +44,7 @@ execution::Op all_reduce_op(const execution::Program& program, std::string name,
   op.cost = {
       static_cast<double>(count),
       share * static_cast<double>(count) * static_cast<double>(execution::size_bytes(first.dtype))};
-  op.communication = {"all_reduce_" + std::string(parallel::name(reduction)), collectives->group(),
-                      count, first.dtype, -1};
+  op.communication = execution::Communication{"all_reduce", collectives->group(), {}, count, first.dtype, std::string(parallel::name(reduction)), {}};
   op.name = std::move(name);
   const int index = collectives->announce(op.name);
   op.launch = [reduction, collectives, index](execution::Queue& queue,

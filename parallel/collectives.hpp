@@ -30,6 +30,7 @@ class Collectives {
   /// @param index from announce()
   virtual void all_reduce(execution::Queue& queue, int index, void* data, std::int64_t count,
                           execution::Dtype dtype, Reduction reduction) = 0;
+  virtual void all_gather(execution::Queue&, void*, std::int64_t, execution::Dtype) {}
 };
 
 /// How NCCL moves data. The choices are pinned before its first communicator and never change: a

@@ -23,6 +23,14 @@ class HostCollectives final : public Collectives {
     });
   }
 
+  void all_gather(execution::Queue& queue, void* data, std::int64_t count,
+                  execution::Dtype dtype) override {
+    queue.enqueue([reduce = reduce_, data, count, dtype] {
+      const auto share = static_cast<std::size_t>(count / reduce->size()) * execution::size_bytes(dtype);
+      reduce->gather(data, share);
+    });
+  }
+
  private:
   std::string group_;
   std::shared_ptr<OrderedReduce> reduce_;  ///< shared with closures that wait in queues

@@ -7,14 +7,9 @@
 
 #include "execution/dtype.hpp"
 #include "parallel/mpi.hpp"
+#include "parallel/ranks.hpp"
 
 namespace stowage::parallel {
-
-/// How ranks combine an element. A NaN on any rank gives NaN.
-enum class Reduction : unsigned char { sum, min, max };
-
-/// "sum", "min" or "max".
-std::string_view name(Reduction reduction);
 
 /// All-reduce on host memory whose result is the same to the bit every time, on every rank.
 ///
@@ -38,6 +33,9 @@ class OrderedReduce {
   /// @throws Error for another dtype, or if MPI fails
   void all_reduce(void* data, std::int64_t count, execution::Dtype dtype, Reduction reduction);
 
+  void gather(void* data, std::size_t share) {
+    MPI_Request q; MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, int(share), MPI_BYTE, ranks_.handle(), &q); wait(q);
+  }
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }
 

@@ -102,10 +102,10 @@ TEST(program, communication_is_listed_in_order) {
 
 TEST(persistent, buckets_keep_element_offsets_equal_and_divide_into_shards) {
   PersistentLayout layout;
-  layout.open_bucket("parameter/dense/0", "dense", Dtype::bf16, 3);
+  layout.open_bucket("parameter/dense/0", "dense", Dtype::bf16, {.parts = 3});
   layout.add(persistent("a", Lifetime::parameter, Dtype::bf16, 100));
   layout.add(persistent("b", Lifetime::parameter, Dtype::bf16, 5000));
-  layout.open_bucket("gradient/dense/0", "dense", Dtype::fp32, 3);
+  layout.open_bucket("gradient/dense/0", "dense", Dtype::fp32, {.parts = 3});
   layout.add(persistent("ga", Lifetime::gradient, Dtype::fp32, 100));
   layout.add(persistent("gb", Lifetime::gradient, Dtype::fp32, 5000));
   layout.close();

@@ -17,24 +17,29 @@ constexpr auto kHere = [](const Array& array) { return array.view(); };
 struct Norm {
   Norm(Dtype dtype, const std::vector<Values>& gradients, std::int32_t ok)
       : norm(dtype, {1}), step_ok(int32_array({ok})) {
-    std::int64_t elements = 0;
     for (const Values& values : gradients) {
       const auto count = static_cast<std::int64_t>(values.size());
       arrays.emplace_back(dtype, std::vector{count}, values);
-      elements += count;
+      blocks += norm_blocks(count);
     }
-    room = workspace(
-        global_norm_workspace_bytes(elements, static_cast<std::int64_t>(gradients.size())));
+    partials = Array(Dtype::fp64, {blocks});
+    room = workspace(norm_finish_workspace_bytes(blocks));
   }
   template <class At>
   void enqueue(Queue& q, At& at) const {
-    std::vector<View> views;
-    for (const Array& array : arrays) views.push_back(at(array));
-    global_norm(q, views, at(norm), at(step_ok), at(room));
+    std::vector<NormPiece> pieces;
+    std::int64_t first = 0;
+    for (const Array& array : arrays) {
+      pieces.push_back({at(array), 0, first});
+      first += norm_blocks(array.view().buffer().elements());
+    }
+    norm_partials(q, pieces, at(partials));
+    norm_finish(q, at(partials), at(norm), at(step_ok), at(room));
   }
 
+  std::int64_t blocks = 0;
   std::vector<Array> arrays;
-  Array norm, step_ok, room;
+  Array norm, step_ok, partials, room;
 };
 
 TEST(optimizer_gpu, norm_matches_fp64) {

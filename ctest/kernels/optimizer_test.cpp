@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -16,20 +17,44 @@ struct Norm {
   std::int32_t step_ok;
 };
 
-Norm norm_of(Dtype dtype, const std::vector<Values>& gradients, std::int32_t step_ok = 1) {
+/// The norm of gradients in pieces of at most `most` elements, a multiple of kNormBlock; 0: whole.
+Norm norm_of(Dtype dtype, const std::vector<Values>& gradients, std::int32_t step_ok = 1,
+             std::int64_t most = 0) {
   std::vector<Array> arrays;
-  std::vector<View> views;
-  std::int64_t elements = 0;
+  std::vector<NormPiece> pieces;
+  std::int64_t blocks = 0;
   for (const Values& values : gradients) {
-    arrays.emplace_back(dtype, std::vector{static_cast<std::int64_t>(values.size())}, values);
-    elements += static_cast<std::int64_t>(values.size());
+    const auto count = static_cast<std::int64_t>(values.size());
+    const std::int64_t length = most > 0 ? most : std::max<std::int64_t>(count, 1);
+    for (std::int64_t begin = 0; begin < count; begin += length) {
+      const auto from = values.begin() + begin;
+      const std::int64_t elements = std::min(length, count - begin);
+      arrays.emplace_back(dtype, std::vector{elements}, Values(from, from + elements));
+      pieces.push_back({{}, begin, blocks});
+    }
+    blocks += norm_blocks(count);
   }
-  for (const Array& array : arrays) views.push_back(array);
-  const Array norm(dtype, {1}), ok = int32_array({step_ok});
-  const Array room =
-      workspace(global_norm_workspace_bytes(elements, static_cast<std::int64_t>(gradients.size())));
-  on_queue([&](Queue& q) { global_norm(q, views, norm, ok, room); });
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].gradient = arrays[i];
+  std::reverse(pieces.begin(), pieces.end());  // in any order
+  const Array norm(dtype, {1}), ok = int32_array({step_ok}), partials(Dtype::fp64, {blocks});
+  const Array room = workspace(norm_finish_workspace_bytes(blocks));
+  on_queue([&](Queue& q) {
+    norm_partials(q, pieces, partials);
+    norm_finish(q, partials, norm, ok, room);
+  });
   return {norm.values()[0], ok.as<std::int32_t>()[0]};
+}
+
+TEST(optimizer, global_norm_has_the_same_bits_in_any_pieces) {
+  Random random;
+  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32}) {
+    std::vector<Values> gradients;
+    for (const std::int64_t count : {1, 40000, 2048, 2049, 7})
+      gradients.push_back(rounded(random.normal(count), dtype));
+    const double whole = norm_of(dtype, gradients).norm;
+    for (const std::int64_t blocks : {1, 2, 7, 19})
+      EXPECT_EQ(norm_of(dtype, gradients, 1, blocks * kNormBlock).norm, whole) << blocks;
+  }
 }
 
 TEST(optimizer, global_norm_is_the_formula) {

@@ -60,28 +60,30 @@ TEST(head_memory, no_tensor_holds_the_logits_of_all_tokens) {
   }
 }
 
-// What the head's op of a microbatch works in: "gradient", or scratch of its own.
+// Where the head's op of a microbatch works: "persistent", among gradients, or "transient".
 std::string_view room(const layers::TrainerOptions& options, int slot = 0) {
-  const layers::TrainerPlan plan(options);
-  const layers::Program& program = plan.training().front()->recorded.program;
-  for (const execution::Op& op : program.ops())
-    if (op.name == fmt::format("mb{}/head/loss_and_gradients", slot))
-      return name(program.info(op.uses.back().tensor).lifetime);
+  const layers::TrainerPlan trainer(options);
+  const layers::Program& program = trainer.training().front()->recorded.program;
+  const execution::Plan& plan = trainer.training().front()->plan;
+  for (const execution::Step& step : plan.steps)
+    if (step.op >= 0 && program.ops()[static_cast<std::size_t>(step.op)].name ==
+                            fmt::format("mb{}/head/loss_and_gradients", slot))
+      return name(plan.places[static_cast<std::size_t>(step.places.back())].region);
   return "no such op";
 }
 
 TEST(head_memory, logits_lie_where_a_gradient_is_written_later) {
   const layers::TrainerOptions wide = options_of(16384, 65536, 2048);
-  EXPECT_EQ(room(wide), name(execution::Lifetime::gradient));
+  EXPECT_EQ(room(wide), "persistent");
   const layers::TrainerOptions narrow = options_of(65536, 50304, 768);
-  EXPECT_EQ(room(narrow), name(execution::Lifetime::scratch)) << "not enough room";
+  EXPECT_EQ(room(narrow), "transient") << "not enough room";
   layers::TrainerOptions tied = wide;
   tied.model.tied_embeddings = true;
-  EXPECT_EQ(room(tied), name(execution::Lifetime::scratch)) << "it is the head's own gradient";
+  EXPECT_EQ(room(tied), "transient") << "it is the head's own gradient";
   layers::TrainerOptions several = wide;
   several.step.microbatches = 2;
-  EXPECT_EQ(room(several), name(execution::Lifetime::gradient));
-  EXPECT_EQ(room(several, 2), name(execution::Lifetime::scratch)) << "the gradient is added to";
+  EXPECT_EQ(room(several), "persistent");
+  EXPECT_EQ(room(several, 2), "transient") << "the gradient is added to";
 }
 
 }  // namespace

@@ -44,15 +44,14 @@ struct Ranks {
 #endif
 
   void adjust(layers::TrainerOptions& options) const {
-    options.ranks = world.size();
-    options.state.shards = world.size();
-    options.all_reduce = [group = collectives()](const layers::Program& program, std::string name,
-                                                 std::span<const execution::Tensor> tensors,
-                                                 layers::Reduction how) {
-      const auto reduction =
-          how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
-      return parallel::all_reduce_op(program, std::move(name), tensors, reduction, group);
-    };
+    options.sharing.ranks = connect();
+  }
+  parallel::Ranks connect() const {
+    parallel::Ranks ranks = parallel::planned_ranks(parallel::fit_grid(world.size()), world.rank());
+    for (auto& group : ranks.groups)
+      if (group->size() > 1)
+        group = std::make_shared<parallel::RankGroup>("data", group->members(), group->rank(), collectives());
+    return ranks;
   }
 };
 
@@ -65,6 +64,20 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
                 .collective_nodes = STOWAGE_TEST_CUDA ? 0 : 1});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
   for (const Cell& cell : knob_cells()) cells.check(cell);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](layers::TrainerOptions& options) {
+                      ranks.adjust(options);
+                      options.sharing.zero = true;
+                    },
+                .rank = ranks.world.rank(),
+                .collective_nodes = STOWAGE_TEST_CUDA ? 0 : 1});
+  for (const Cell& cell : pairwise_cells()) cells.check(cell);
 }
 
 }  // namespace

@@ -14,13 +14,33 @@ namespace {
 using layers::Init;
 using layers::Parameter;
 
+std::vector<float> values_of(const Parameter& p, std::uint64_t seed, double std, int layers) {
+  return layers::initial_values(p, {0, p.elements()}, seed, std, layers);
+}
+
 TEST(parameters, values_depend_on_seed_name_and_index_alone) {
   const Parameter a{"a", {40, 5}, Init::normal};
   const Parameter same{"a", {200}, Init::normal};
   const Parameter other{"b", {200}, Init::normal};
-  EXPECT_EQ(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(same, 1, 0.02, 8));
-  EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(a, 2, 0.02, 4));
-  EXPECT_NE(layers::initial_values(a, 1, 0.02, 4), layers::initial_values(other, 1, 0.02, 4));
+  EXPECT_EQ(values_of(a, 1, 0.02, 4), values_of(same, 1, 0.02, 8));
+  EXPECT_NE(values_of(a, 1, 0.02, 4), values_of(a, 2, 0.02, 4));
+  EXPECT_NE(values_of(a, 1, 0.02, 4), values_of(other, 1, 0.02, 4));
+}
+
+TEST(parameters, a_part_has_the_values_of_the_whole) {
+  const Parameter whole{"w", {6, 5, 7}, Init::normal};
+  Parameter part = whole;
+  part.cuts = {{0, {{1, 3}, {5, 6}}}, {2, {{0, 2}, {3, 4}, {6, 7}}}};
+  const std::vector<float> all = values_of(whole, 1, 0.02, 4);
+  std::vector<float> expected;
+  for (const int i : {1, 2, 5})
+    for (const int j : {0, 1, 2, 3, 4})
+      for (const int k : {0, 1, 3, 6})
+        expected.push_back(all[static_cast<std::size_t>((i * 5 + j) * 7 + k)]);
+  EXPECT_EQ(part.local_shape(), (std::vector<std::int64_t>{3, 5, 4}));
+  EXPECT_EQ(values_of(part, 1, 0.02, 4), expected);
+  EXPECT_EQ(layers::initial_values(part, {13, 29}, 1, 0.02, 4),
+            std::vector<float>(expected.begin() + 13, expected.begin() + 29));
 }
 
 TEST(parameters, a_run_starts_from_them) {
@@ -28,14 +48,14 @@ TEST(parameters, a_run_starts_from_them) {
   const layers::TrainerOptions& options = run.trainer().plan().options();
   for (const Parameter& p : run.trainer().plan().model().parameters()) {
     const std::vector<float> expected =
-        layers::initial_values(p, options.seed, options.model.init_std, options.model.layers());
+        values_of(p, options.seed, options.model.init_std, options.model.layers());
     EXPECT_EQ(run.read(p.name), std::vector<double>(expected.begin(), expected.end())) << p.name;
   }
 }
 
 TEST(parameters, moments_of_the_normal_are_right) {
   const Parameter p{"weight", {100000}, Init::residual_normal};
-  const std::vector<float> values = layers::initial_values(p, 3, 0.02, 8);
+  const std::vector<float> values = values_of(p, 3, 0.02, 8);
   double sum = 0, squares = 0;
   for (const float v : values) sum += v, squares += double{v} * v;
   const double deviation = 0.02 / std::sqrt(16.0);
@@ -45,11 +65,11 @@ TEST(parameters, moments_of_the_normal_are_right) {
 }
 
 TEST(parameters, mamba_states_are_in_their_ranges) {
-  for (const float a : layers::initial_values({"A", {1000}, Init::a_log}, 1, 0, 1)) {
+  for (const float a : values_of({"A", {1000}, Init::a_log}, 1, 0, 1)) {
     EXPECT_GE(a, 0);
     EXPECT_LE(a, std::log(16.0F));
   }
-  for (const float b : layers::initial_values({"dt", {1000}, Init::dt_bias}, 1, 0, 1)) {
+  for (const float b : values_of({"dt", {1000}, Init::dt_bias}, 1, 0, 1)) {
     const double dt = std::log1p(std::exp(double{b}));
     EXPECT_GT(dt, 0.999e-3);
     EXPECT_LT(dt, 0.1001);

@@ -1,9 +1,8 @@
-#include "layers/stage.hpp"
-
 #include <gtest/gtest.h>
 
 #include "execution/error.hpp"
 #include "execution/verifier.hpp"
+#include "layers/step.hpp"
 #include "offload/cargo.hpp"
 #include "tiny_model.hpp"
 
@@ -54,7 +53,8 @@ struct PlannedStage {
   execution::Program record(int in_flight) {
     layers::StepShape shape = options.step;
     shape.capacity = options.capacities.front();
-    return layers::record_stage(model, shape, in_flight);
+    shape.microbatches = in_flight;
+    return layers::record_stage(model, shape, layout);
   }
   std::size_t kept_bytes() const {
     std::size_t bytes = 0;

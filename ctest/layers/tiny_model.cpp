@@ -95,9 +95,9 @@ void TinyRun::train(int index, double lr) {
   const Batch batch = make_batch(index, recorded.shape);
   executor_ = &executor;
   recorded_ = &recorded;
-  stage(executor, recorded.tokens, batch.tokens);
-  stage(executor, recorded.targets, batch.targets);
-  stage(executor, recorded.cu_seqlens, batch.cu_seqlens);
+  stage(executor, recorded.inputs.tokens, batch.tokens);
+  stage(executor, recorded.inputs.targets, batch.targets);
+  stage(executor, recorded.inputs.cu_seqlens, batch.cu_seqlens);
   stage_real(executor, recorded.loss_scale, {1.0 / batch.counted});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
@@ -107,9 +107,9 @@ void TinyRun::train(int index, double lr) {
 double TinyRun::evaluate(int index) {
   const auto [recorded, executor] = trainer_->evaluation(documents());
   const Batch batch = make_batch(index, recorded.shape);
-  stage(executor, recorded.tokens, batch.tokens);
-  stage(executor, recorded.targets, batch.targets);
-  stage(executor, recorded.cu_seqlens, batch.cu_seqlens);
+  stage(executor, recorded.inputs.tokens, batch.tokens);
+  stage(executor, recorded.inputs.targets, batch.targets);
+  stage(executor, recorded.inputs.cu_seqlens, batch.cu_seqlens);
   executor.step();
   const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
   return to_doubles(executor.result(recorded.loss), dtype)[0];

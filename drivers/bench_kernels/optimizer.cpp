@@ -49,19 +49,24 @@ class GlobalNormCase final : public OptimizerCase {
  public:
   GlobalNormCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
       : OptimizerCase(gpu, shape, seed),
+        blocks_(tensors_ * kernels::norm_blocks(each_)),
+        partials_(gpu, "partials", Role::workspace, Dtype::fp64, {blocks_}),
         workspace_(gpu, "workspace", Role::workspace, Dtype::uint8,
-                   {static_cast<std::int64_t>(
-                       kernels::global_norm_workspace_bytes(tensors_ * each_, tensors_))}),
-        bound_{Bound(norm_), Bound(step_ok_), Bound(workspace_)} {
+                   {static_cast<std::int64_t>(kernels::norm_finish_workspace_bytes(blocks_))}),
+        bound_{Bound(partials_), Bound(norm_), Bound(step_ok_), Bound(workspace_)} {
     for (std::int64_t i = 0; i < tensors_; ++i) gradients_.push_back(tensor(gradient_, i));
-    for (const Bound& gradient : gradients_) views_.push_back(gradient);
+    for (std::int64_t i = 0; i < tensors_; ++i)
+      pieces_.push_back(
+          {gradients_[static_cast<std::size_t>(i)], 0, i * kernels::norm_blocks(each_)});
   }
 
   execution::Cost cost() const override {
-    return kernels::global_norm_cost(tensors_ * each_, Dtype::fp32);
+    return kernels::norm_partials_cost(tensors_ * each_, Dtype::fp32) +
+           kernels::norm_finish_cost(blocks_);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::global_norm(queue, views_, bound_[0], bound_[1], bound_[2]);
+    kernels::norm_partials(queue, pieces_, bound_[0]);
+    kernels::norm_finish(queue, bound_[0], bound_[1], bound_[2], bound_[3]);
   }
 
   // Summed in fp64, rounded to fp32 once.
@@ -74,9 +79,10 @@ class GlobalNormCase final : public OptimizerCase {
   }
 
  private:
-  Operand workspace_;
+  std::int64_t blocks_;
+  Operand partials_, workspace_;
   std::vector<Bound> gradients_;
-  std::vector<execution::View> views_;
+  std::vector<kernels::NormPiece> pieces_;
   std::vector<Bound> bound_;
 };
 

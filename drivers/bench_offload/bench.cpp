@@ -160,8 +160,8 @@ double BenchOffload::movable_bytes() const {
 void BenchOffload::issue(execution::Executor& executor) {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
-  stage_tokens(loader, executor, recorded.shape, recorded.tokens, recorded.targets,
-               recorded.cu_seqlens);
+  stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens, recorded.inputs.targets,
+               recorded.inputs.cu_seqlens);
   const auto targets = static_cast<double>(loader.global_targets());
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {0.0, 0.0});

@@ -149,7 +149,7 @@ offload::Rates machine_rates(const Deck& deck) {
   set(rates.d2h_bytes_per_s, "machine.d2h_bytes_per_s");
   set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
-  set(rates.link_bytes_per_s, "machine.allreduce_bytes_per_s");
+  set(rates.link.bytes_per_s, "machine.allreduce_bytes_per_s");
   if (!text(deck, "machine.name").empty())
     rates.copy_latency_s = real(deck, "machine.copy_latency_s");
   set(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");

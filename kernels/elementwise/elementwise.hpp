@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "execution/global_index.hpp"
 #include "execution/op.hpp"
 
 namespace stowage::kernels {
@@ -15,10 +16,10 @@ void add(execution::Queue& queue, const execution::View& a, const execution::Vie
 /// Every element of x, of any dtype, becomes `value` (rounded to that dtype).
 void fill(execution::Queue& queue, const execution::View& x, double value);
 
-/// Element i of x becomes element i of a random stream, nearly normal: execution::normal(seed,
-/// stream, i, scale), rounded to the floating dtype of x; the same bits on every backend.
+/// Element i of x becomes element index(i) of a random stream, nearly normal: execution::normal(seed,
+/// stream, index(i), scale), rounded to the floating dtype of x; the same bits on every backend.
 void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_t seed,
-                 std::uint64_t stream, float scale);
+                 std::uint64_t stream, float scale, const execution::GlobalIndex& index = {});
 
 /// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
 void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);

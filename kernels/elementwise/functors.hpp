@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "execution/dtype.hpp"
+#include "execution/global_index.hpp"
 #include "execution/parallel_for.hpp"
 #include "execution/philox.hpp"
 
@@ -114,13 +115,21 @@ struct FillNormal {
   T* x;
   std::uint64_t seed, stream;
   float scale;
+  execution::GlobalIndex index;
   std::int64_t count;
 
-  STOWAGE_PORTABLE void operator()(std::int64_t pair) const {
-    std::int32_t even, odd;
-    execution::normal_pair(seed, stream, static_cast<std::uint64_t>(pair), even, odd);
-    x[2 * pair] = static_cast<T>(static_cast<float>(even) * scale);
-    if (2 * pair + 1 < count) x[2 * pair + 1] = static_cast<T>(static_cast<float>(odd) * scale);
+  STOWAGE_PORTABLE void operator()(std::int64_t two) const {
+    std::int64_t pair = -1;
+    std::int32_t values[2];  // even, odd
+    for (std::int64_t i = 2 * two; i < count && i < 2 * two + 2; ++i) {
+      const std::int64_t element = index(i);
+      if (element / 2 != pair) {
+        pair = element / 2;
+        execution::normal_pair(seed, stream, static_cast<std::uint64_t>(pair), values[0],
+                               values[1]);
+      }
+      x[i] = static_cast<T>(static_cast<float>(values[element % 2]) * scale);
+    }
   }
 };
 

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES step_sums.cpp CUDA_SOURCES step_sums.cu)

@@ -1,0 +1,143 @@
+#include "layers/turns.hpp"
+
+#include "kernels/cross_entropy/loss_sum.hpp"
+#include "kernels/documents/document_index.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/microbatch/take_row.hpp"
+
+namespace stowage::layers {
+
+using execution::Dtype;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+/// The first microbatch stores what the others add to, and the last completes it; those between are
+/// alike, so they are one section that repeats.
+Turns in_turn(int microbatches, const std::function<std::vector<Turn>(Turn)>& turns_of) {
+  Turns turns;
+  turns.push_back({"first", 1, turns_of({.slot = 0, .last = microbatches == 1})});
+  if (microbatches > 2)
+    turns.push_back({"body", microbatches - 2, turns_of({.slot = 1, .accumulate = true})});
+  if (microbatches > 1)
+    turns.push_back({"last", 1, turns_of({.slot = 2, .accumulate = true, .last = true})});
+  return turns;
+}
+
+Turn with_pass(Turn turn, Turn::Pass pass) {
+  turn.pass = pass;
+  return turn;
+}
+
+std::vector<std::int64_t> stacked(const StepShape& shape, std::int64_t width) {
+  if (shape.microbatches == 1) return {width};
+  return {shape.microbatches, width};
+}
+
+}  // namespace
+
+Turns train_in_turn(int microbatches) {
+  return in_turn(microbatches, [](const Turn& turn) {
+    return std::vector{with_pass(turn, Turn::Pass::forward),
+                       with_pass(turn, Turn::Pass::backward)};
+  });
+}
+
+Turns evaluate_in_turn(int microbatches) {
+  return in_turn(microbatches, [](const Turn& turn) {
+    return std::vector{with_pass(turn, Turn::Pass::evaluate)};
+  });
+}
+
+Turns full_pipeline(int in_flight) {
+  TurnSection full{"full", 1, {}};
+  for (const Turn::Pass pass : {Turn::Pass::forward, Turn::Pass::backward})
+    for (int slot = 0; slot < in_flight; ++slot)
+      full.turns.push_back({pass, slot, slot > 0, slot == in_flight - 1});
+  return {full};
+}
+
+StackedInputs add_inputs(Program& program, const StepShape& shape) {
+  return {program.input("tokens", Dtype::int32, stacked(shape, shape.tokens)),
+          program.input("targets", Dtype::int32, stacked(shape, shape.tokens)),
+          program.input("cu_seqlens", Dtype::int32, stacked(shape, shape.capacity + 1))};
+}
+
+TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handles, Options options)
+    : program_(program), model_(model), handles_(handles), options_(options) {
+  if (options_.shape.microbatches == 1) return;
+  Recorder recorder(program_, model_.precision(), {}, handles_);
+  recorder.set_prefix("inputs");
+  index_ = recorder.scratch("microbatch", Dtype::int32, {1});
+  recorder.compute("microbatch", {}, {write(index_)},
+                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+}
+
+void TurnRecorder::record(const Turns& turns, const Model::Finished& finished) {
+  for (const TurnSection& section : turns) {
+    program_.begin_section(section.name, section.repeat);
+    for (const Turn& turn : section.turns) record(turn, finished);
+  }
+}
+
+void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
+  const auto scope =
+      program_.enter("microbatch", -1, turn.slot, turn.pass == Turn::Pass::backward);
+  if (turn.pass != Turn::Pass::backward) slots_[turn.slot] = next_batch(turn);
+  Recorder recorder(program_, model_.precision(), slots_.at(turn.slot), handles_);
+  switch (turn.pass) {
+    case Turn::Pass::forward:
+      return sum_losses(recorder, model_.forward(recorder));
+    case Turn::Pass::evaluate:
+      return sum_losses(recorder, model_.evaluate(recorder));
+    case Turn::Pass::backward:
+      return model_.backward(recorder, [&](std::span<const Parameter> parameters) {
+        if (turn.last && finished) finished(parameters);
+      });
+  }
+}
+
+Batch TurnRecorder::next_batch(const Turn& turn) {
+  const StepShape& shape = options_.shape;
+  Batch batch;
+  batch.tokens_count = batch.rows_count = shape.tokens;
+  batch.attention_pairs = shape.attention_pairs();
+  batch.loss_scale = options_.loss_scale;
+  batch.slot = turn.slot;
+  batch.accumulate = turn.accumulate;
+  Recorder recorder(program_, model_.precision(), batch, handles_);
+  recorder.set_prefix("inputs");
+  batch.tokens = take(recorder, "tokens", options_.inputs.tokens, shape.tokens);
+  batch.targets = take(recorder, "targets", options_.inputs.targets, shape.tokens);
+  batch.cu_seqlens = take(recorder, "cu_seqlens", options_.inputs.cu_seqlens, shape.capacity + 1);
+  if (index_)
+    recorder.compute("advance", {}, {update(index_)},
+                     [](execution::Queue& q, Views v) { kernels::advance_index(q, v[0]); });
+  batch.seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
+  recorder.compute("document_index", kernels::document_index_cost(shape.tokens, shape.capacity),
+                   {read(batch.cu_seqlens), write(batch.seq_idx)},
+                   [](execution::Queue& q, Views v) { kernels::document_index(q, v[0], v[1]); });
+  return batch;
+}
+
+/// The row of a stacked input that belongs to the microbatch at work.
+Tensor TurnRecorder::take(Recorder& recorder, const char* name, Tensor stack,
+                          std::int64_t width) const {
+  if (!index_) return stack;
+  const Tensor row = recorder.scratch(name, Dtype::int32, {width});
+  recorder.compute(name, kernels::take_row_cost(width), {read(stack), read(index_), write(row)},
+                   [](execution::Queue& q, Views v) { kernels::take_row(q, v[0], v[1], v[2]); });
+  return row;
+}
+
+void TurnRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
+  recorder.set_prefix("loss");
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute("sum", kernels::loss_sum_cost(recorder.tokens(), recorder.accumulation()),
+                   {read(losses), read(recorder.batch().targets), recorder.into(options_.loss)},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
+                   });
+}
+
+}  // namespace stowage::layers
