@@ -1,62 +1,231 @@
 #include "parallel/collectives.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "execution/error.hpp"
-#include "execution/persistent.hpp"
+#include "parallel/fold.hpp"
 
 namespace stowage::parallel {
+
+using execution::Bf16;
+using execution::Dtype;
+using execution::Queue;
+using execution::size_bytes;
+
 namespace {
 
-using execution::Tensor;
-using execution::View;
+/// Up to this size latency binds: one exchange of all bytes beats two of fewer.
+constexpr std::size_t kShortBytes = 32 << 10;
+/// Shares begin at multiples of this many elements, but the last may be short or empty.
+constexpr std::int64_t kShareGrain = 8;
 
-std::byte* begin(const View& view) { return view.as<std::byte>(); }
-std::byte* end(const View& view) { return begin(view) + view.buffer().bytes(); }
+std::int64_t share_of(std::int64_t count, int ranks) {
+  const std::int64_t share = (count + ranks - 1) / ranks;
+  return count % ranks == 0 ? share : (share + kShareGrain - 1) / kShareGrain * kShareGrain;
+}
 
-/// Checks that the next tensor starts where the padding of this one ends.
-void check_neighbours(const View& first, const View& second) {
-  const auto padding = static_cast<std::ptrdiff_t>(execution::kBucketGrain) *
-                       static_cast<std::ptrdiff_t>(execution::size_bytes(first.dtype()));
-  const std::ptrdiff_t gap = begin(second) - end(first);
-  STOWAGE_ASSERT(gap >= 0 && gap < padding, "{} and {} are {} bytes apart: not in one bucket",
-                 first.info->name, second.info->name, gap);
+bool is_short(std::int64_t count, Dtype dtype, Dtype wire) {
+  return wire == dtype && static_cast<std::size_t>(count) * size_bytes(dtype) <= kShortBytes;
+}
+
+std::size_t up_to_16(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+/// Calls `fold.operator()<Out, Wire, A>()` with the types of a reduction.
+template <class F>
+void with_types(Dtype dtype, Dtype wire, F&& fold) {
+  if (dtype == Dtype::fp32 && wire == Dtype::bf16) return fold.template operator()<float, Bf16, float>();
+  STOWAGE_ASSERT(dtype == wire, "{} elements do not travel as {}", name(dtype), name(wire));
+  switch (dtype) {
+    case Dtype::fp64:
+      return fold.template operator()<double, double, double>();
+    case Dtype::fp32:
+      return fold.template operator()<float, float, float>();
+    case Dtype::bf16:
+      return fold.template operator()<Bf16, Bf16, float>();
+    case Dtype::int32:
+      return fold.template operator()<std::int32_t, std::int32_t, std::int32_t>();
+    case Dtype::int64:
+      return fold.template operator()<std::int64_t, std::int64_t, std::int64_t>();
+    default:
+      throw execution::Error(execution::Exit::runtime,
+                             fmt::format("ranks cannot combine {} elements", name(dtype)));
+  }
 }
 
 }  // namespace
 
-execution::Op all_reduce_op(const execution::Program& program, std::string name,
-                            std::span<const Tensor> tensors, Reduction reduction,
-                            std::shared_ptr<Collectives> collectives) {
-  STOWAGE_ASSERT(!tensors.empty(), "{} reduces no tensors", name);
-  execution::Op op;
-  op.lane = execution::Lane::comm;
-  const execution::BufferInfo& first = program.info(tensors.front()).buffers.front();
-  std::int64_t count = 0;
-  for (const Tensor tensor : tensors) {
-    const execution::TensorInfo& info = program.info(tensor);
-    STOWAGE_ASSERT(info.buffers.size() == 1 && info.buffers.front().dtype == first.dtype,
-                   "{} reduces {}, which is not one {} buffer", name, info.name,
-                   execution::name(first.dtype));
-    op.uses.push_back({tensor, execution::Access::update});
-    count += info.buffers.front().elements();
+std::string_view name(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return "sum";
+    case Reduction::min:
+      return "min";
+    case Reduction::max:
+      return "max";
   }
-  // Over the links: each rank sends and receives 2 (p - 1) / p of the bytes.
-  const double share = 2.0 * (collectives->size() - 1) / collectives->size();
-  op.cost = {
-      static_cast<double>(count),
-      share * static_cast<double>(count) * static_cast<double>(execution::size_bytes(first.dtype))};
-  op.communication = execution::Communication{"all_reduce", collectives->group(), {}, count, first.dtype, std::string(parallel::name(reduction)), {}};
-  op.name = std::move(name);
-  const int index = collectives->announce(op.name);
-  op.launch = [reduction, collectives, index](execution::Queue& queue,
-                                              std::span<const View> views) {
-    for (std::size_t i = 1; i < views.size(); ++i) check_neighbours(views[i - 1], views[i]);
-    const std::ptrdiff_t bytes = end(views.back()) - begin(views.front());
-    const execution::Dtype dtype = views.front().dtype();
-    collectives->all_reduce(queue, index, begin(views.front()),
-                            bytes / static_cast<std::ptrdiff_t>(execution::size_bytes(dtype)),
-                            dtype, reduction);
+  return "?";
+}
+
+/// What is reduced, as it is and as it travels.
+struct Collectives::Buffer {
+  std::byte* data;
+  std::int64_t count;
+  Dtype dtype, wire;
+  std::byte* workspace;
+  int ranks;
+  std::int64_t share = share_of(count, ranks);
+
+  std::int64_t begin(int r) const { return std::min(r * share, count); }
+  std::int64_t elements(int r) const { return begin(r + 1) - begin(r); }
+  std::byte* own(std::int64_t element) const {
+    return data + static_cast<std::size_t>(element) * size_bytes(dtype);
+  }
+  std::size_t wire_bytes(std::int64_t some) const {
+    return static_cast<std::size_t>(some) * size_bytes(wire);
+  }
+  bool rounds() const { return wire != dtype; }
+  /// The elements as they travel: the data itself, or rounded at the start of the workspace.
+  std::byte* sent(std::int64_t element) const {
+    return (rounds() ? workspace : data) + wire_bytes(element);
+  }
+  /// The row of rank r among what arrives.
+  std::byte* row(int r, std::int64_t stride) const {
+    return workspace + (rounds() ? up_to_16(wire_bytes(count)) : 0) + wire_bytes(r * stride);
+  }
+};
+
+std::size_t reduce_workspace_bytes(std::int64_t count, Dtype dtype, Dtype wire, int ranks) {
+  const std::int64_t stride = is_short(count, dtype, wire) ? count : share_of(count, ranks);
+  const std::size_t sent = wire == dtype ? 0 : up_to_16(static_cast<std::size_t>(count) * size_bytes(wire));
+  return sent + static_cast<std::size_t>(ranks * stride) * size_bytes(wire);
+}
+
+void Collectives::all_reduce(Queue& queue, int index, void* data, std::int64_t count, Dtype dtype,
+                             Reduction reduction, Dtype wire, void* workspace) const {
+  const Buffer buffer{static_cast<std::byte*>(data),      count, dtype, wire,
+                      static_cast<std::byte*>(workspace), transport_->size()};
+  transport_->begin(queue, index);
+  if (is_short(count, dtype, wire)) {
+    fold_all(queue, buffer, reduction);
+  } else {
+    sum_shares(queue, buffer, reduction);
+    gather_shares(queue, buffer);
+  }
+  transport_->end(queue);
+}
+
+void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64_t count,
+                                 Dtype dtype, Dtype wire, void* workspace) const {
+  STOWAGE_ASSERT(count % transport_->size() == 0, "{} elements do not divide among {} ranks", count,
+                 transport_->size());
+  transport_->begin(queue, index);
+  sum_shares(queue,
+             {static_cast<std::byte*>(data), count, dtype, wire,
+              static_cast<std::byte*>(workspace), transport_->size()},
+             Reduction::sum);
+  transport_->end(queue);
+}
+
+/// Share r goes to rank r, which combines what it has of all ranks.
+void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction) const {
+  const int me = transport_->rank();
+  if (b.rounds())
+    execution::parallel_for(queue, b.count,
+                            detail::ToWire{reinterpret_cast<const float*>(b.data),
+                                           reinterpret_cast<Bf16*>(b.workspace)});
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < b.ranks; ++r) {
+    if (r == me) continue;
+    transfers.push_back({r, true, b.sent(b.begin(r)), b.wire_bytes(b.elements(r))});
+    transfers.push_back({r, false, b.row(r, b.share), b.wire_bytes(b.elements(me))});
+  }
+  transport_->move(queue, transfers);
+  with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
+    execution::parallel_for(
+        queue, b.elements(me),
+        detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0, b.share)), b.share,
+                                   reinterpret_cast<const Wire*>(b.sent(b.begin(me))),
+                                   reinterpret_cast<Out*>(b.own(b.begin(me))), me, b.ranks,
+                                   reduction});
+  });
+}
+
+void Collectives::gather_shares(Queue& queue, const Buffer& b) const {
+  const int me = transport_->rank();
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < b.ranks; ++r) {
+    if (r == me) continue;
+    const auto bytes = [&](int rank) {
+      return static_cast<std::size_t>(b.elements(rank)) * size_bytes(b.dtype);
+    };
+    transfers.push_back({r, true, b.own(b.begin(me)), bytes(me)});
+    transfers.push_back({r, false, b.own(b.begin(r)), bytes(r)});
+  }
+  transport_->move(queue, transfers);
+}
+
+/// All elements go to all ranks, and each combines them all.
+void Collectives::fold_all(Queue& queue, const Buffer& b, Reduction reduction) const {
+  const int me = transport_->rank();
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < b.ranks; ++r) {
+    if (r == me) continue;
+    transfers.push_back({r, true, b.data, b.wire_bytes(b.count)});
+    transfers.push_back({r, false, b.row(r, b.count), b.wire_bytes(b.count)});
+  }
+  transport_->move(queue, transfers);
+  with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
+    execution::parallel_for(
+        queue, b.count,
+        detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0, b.count)), b.count,
+                                   reinterpret_cast<const Wire*>(b.data),
+                                   reinterpret_cast<Out*>(b.data), me, b.ranks, reduction});
+  });
+}
+
+void Collectives::all_gather(Queue& queue, int index, void* data, std::size_t share_bytes) const {
+  const auto share = [&](int r) {
+    return static_cast<std::byte*>(data) + static_cast<std::size_t>(r) * share_bytes;
   };
-  return op;
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < transport_->size(); ++r) {
+    if (r == transport_->rank()) continue;
+    transfers.push_back({r, true, share(transport_->rank()), share_bytes});
+    transfers.push_back({r, false, share(r), share_bytes});
+  }
+  exchange(queue, index, transfers);
+}
+
+void Collectives::all_to_all(Queue& queue, int index, void* from, void* to,
+                             std::size_t part_bytes) const {
+  const auto part = [&](void* base, int r) {
+    return static_cast<std::byte*>(base) + static_cast<std::size_t>(r) * part_bytes;
+  };
+  const int me = transport_->rank();
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < transport_->size(); ++r) {
+    if (r == me) continue;
+    transfers.push_back({r, true, part(from, r), part_bytes});
+    transfers.push_back({r, false, part(to, r), part_bytes});
+  }
+  exchange(queue, index, transfers);
+  queue.copy(part(to, me), part(from, me), part_bytes);
+}
+
+void Collectives::broadcast(Queue& queue, int index, void* data, std::size_t bytes,
+                            int root) const {
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < transport_->size(); ++r)
+    if (r != root && transport_->rank() == root) transfers.push_back({r, true, data, bytes});
+  if (transport_->rank() != root) transfers.push_back({root, false, data, bytes});
+  exchange(queue, index, transfers);
+}
+
+void Collectives::exchange(Queue& queue, int index, std::span<const Transfer> transfers) const {
+  transport_->begin(queue, index);
+  transport_->move(queue, transfers);
+  transport_->end(queue);
 }
 
 }  // namespace stowage::parallel

@@ -1,67 +1,67 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 
-#include "execution/backend.hpp"
-#include "execution/program.hpp"
-#include "parallel/ordered_reduce.hpp"
+#include "execution/dtype.hpp"
+#include "parallel/transport.hpp"
 
 namespace stowage::parallel {
 
-/// The collectives of one group on one backend. Calls enqueue; they do not block the host.
+/// How ranks combine an element. A NaN on any rank gives NaN.
+enum class Reduction : unsigned char { sum, min, max };
+
+/// "sum", "min" or "max".
+std::string_view name(Reduction reduction);
+
+/// Room that all_reduce and reduce_scatter need for `count` elements on so many ranks.
+std::size_t reduce_workspace_bytes(std::int64_t count, execution::Dtype dtype,
+                                   execution::Dtype wire, int ranks);
+
+/// The collectives of one group, the same on every backend: a transport moves bytes, and sums are
+/// made here, in rank order: ((x0 + x1) + x2) + … So the order, and the result, depend neither on
+/// the topology nor on how elements are cut into shares, and the sums of reduce_scatter are those of
+/// all_reduce. MPI's and NCCL's own reductions choose their order by size and topology.
 ///
-/// All ranks of the group make the same calls in the same order, on one queue each. One object has
-/// a message space of its own, so two of them may be used on two queues.
+/// Every rank sends and receives 2 (p - 1) / p of the bytes for an all-reduce, the least possible
+/// (Chan et al., "Collective communication: theory, practice, and experience", section 5). Short
+/// ones are sent whole to all ranks instead: one exchange, not two.
 class Collectives {
  public:
-  virtual ~Collectives() = default;
+  explicit Collectives(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
-  /// The group's name in the process grid.
-  virtual const std::string& group() const = 0;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  /// Announces a collective that steps will issue, by the name that messages use. Before step 1.
-  /// @return its index
-  virtual int announce(const std::string& name) = 0;
-  /// Combines `count` elements in place over the ranks, repeatable to the bit.
-  /// @param index from announce()
-  virtual void all_reduce(execution::Queue& queue, int index, void* data, std::int64_t count,
-                          execution::Dtype dtype, Reduction reduction) = 0;
-  virtual void all_gather(execution::Queue&, void*, std::int64_t, execution::Dtype) {}
+  Transport& transport() const { return *transport_; }
+
+  /// Combines `count` elements in place, fp64, fp32, bf16 (sums in fp32), int32 or int64.
+  /// @param index from Transport::announce  @param wire dtype, or bf16 for fp32 sums: each rank's
+  /// part is rounded once, its own too  @param workspace of reduce_workspace_bytes
+  void all_reduce(execution::Queue& queue, int index, void* data, std::int64_t count,
+                  execution::Dtype dtype, Reduction reduction, execution::Dtype wire,
+                  void* workspace) const;
+  /// Sums `count` elements, size() equal shares: this rank's own then holds the sum over all ranks,
+  /// the others are unchanged.
+  void reduce_scatter(execution::Queue& queue, int index, void* data, std::int64_t count,
+                      execution::Dtype dtype, execution::Dtype wire, void* workspace) const;
+  /// data: size() equal shares, of which this rank's own is given.
+  void all_gather(execution::Queue& queue, int index, void* data, std::size_t share_bytes) const;
+  /// Part r of `from` goes to rank r and comes from it into part r of `to`.
+  void all_to_all(execution::Queue& queue, int index, void* from, void* to,
+                  std::size_t part_bytes) const;
+  void broadcast(execution::Queue& queue, int index, void* data, std::size_t bytes,
+                 int root) const;
+  void exchange(execution::Queue& queue, int index, std::span<const Transfer> transfers) const;
+
+ private:
+  struct Buffer;
+
+  void sum_shares(execution::Queue& queue, const Buffer& buffer, Reduction reduction) const;
+  void fold_all(execution::Queue& queue, const Buffer& buffer, Reduction reduction) const;
+  void gather_shares(execution::Queue& queue, const Buffer& buffer) const;
+
+  std::shared_ptr<Transport> transport_;
 };
-
-/// How NCCL moves data. The choices are pinned before its first communicator and never change: a
-/// run is then repeatable to the bit, and what was pinned is stored with the result.
-struct NcclOptions {
-  std::string algorithm = "Ring";
-  std::string protocol = "Simple";
-  int channels = 16;        ///< thread blocks of a collective; 0: NCCL's choice
-  double patience_s = 600;  ///< a collective that takes longer is stuck: the job is ended
-};
-
-/// The collectives of the cuda backend, on NCCL, on the current GPU of this thread. Collective over
-/// `ranks`; runs each kind of collective once. Only in builds with CUDA.
-/// @param device_bytes set to the device memory that the library and these first runs took
-/// @throws Error for a failed call, or after `patience_s`
-std::shared_ptr<Collectives> make_nccl_collectives(execution::Backend& backend,
-                                                   const Communicator& ranks, std::string group,
-                                                   const NcclOptions& options,
-                                                   std::int64_t* device_bytes = nullptr);
-
-/// The collectives of the host backend, on MPI. Collective over `ranks`.
-std::shared_ptr<Collectives> make_host_collectives(const Communicator& ranks, std::string group);
-
-/// The op, on the comm lane, that combines tensors over the ranks of a group, in place.
-///
-/// Several tensors must be neighbours in one bucket of the persistent region, in order: they are
-/// reduced as one range from the first to the last, the padding between them included. All have one
-/// dtype and one buffer.
-/// @throws Error for tensors of several dtypes; at launch, if they are no neighbours
-execution::Op all_reduce_op(const execution::Program& program, std::string name,
-                            std::span<const execution::Tensor> tensors, Reduction reduction,
-                            std::shared_ptr<Collectives> collectives);
 
 }  // namespace stowage::parallel

@@ -2,11 +2,16 @@
 
 #include <nccl.h>
 
+#include <cstdint>
+#include <memory>
 #include <source_location>
 #include <string>
 #include <string_view>
 
-#include "parallel/collectives.hpp"
+#include "execution/backend.hpp"
+#include "parallel/mpi.hpp"
+#include "parallel/nccl_options.hpp"
+#include "parallel/transport.hpp"
 
 /// Calls NCCL on communicator `communicator` (which may be null) and throws an Error with the call,
 /// NCCL's text and the place if it fails. A non-blocking call that is in progress has not failed.
@@ -51,5 +56,14 @@ class NcclCommunicator {
   ncclComm_t handle_ = nullptr;
   double patience_s_;
 };
+
+/// The transport of the cuda backend, on the current GPU of this thread. Collective over `ranks`;
+/// meets every peer once. Its calls can be captured.
+/// @param device_bytes if given, the device memory that the library took for it is added
+/// @throws Error for a failed call, or after `patience_s`
+std::shared_ptr<Transport> make_nccl_transport(execution::Backend& backend,
+                                               const Communicator& ranks, std::string group,
+                                               const NcclOptions& options,
+                                               std::int64_t* device_bytes = nullptr);
 
 }  // namespace stowage::parallel

@@ -1,9 +1,9 @@
 #include "parallel/ranks.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "execution/error.hpp"
-#include "parallel/collectives.hpp"
 
 namespace stowage::parallel {
 
@@ -11,78 +11,220 @@ using execution::Access;
 using execution::Dtype;
 using execution::Op;
 using execution::Program;
+using execution::Queue;
 using execution::Range;
-using execution::Use;
+using execution::Tensor;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+Range range_of(const Program& program, const Piece& piece) {
+  return program.resolve({piece.tensor, Access::read, piece.range});
+}
+Dtype dtype_of(const Program& program, const Piece& piece) {
+  return program.info(piece.tensor).buffers.front().dtype;
+}
+std::int64_t count_of(const Program& program, const Piece& piece) {
+  const Range range = range_of(program, piece);
+  return range.end - range.begin;
+}
+std::size_t bytes_of(const Program& program, const Piece& piece) {
+  return static_cast<std::size_t>(count_of(program, piece)) *
+         execution::size_bytes(dtype_of(program, piece));
+}
+
+void use(Op& op, const Program& program, const Piece& piece, Access access) {
+  for (const execution::Use& one : program.uses(piece.tensor, range_of(program, piece), access))
+    op.uses.push_back(one);
+}
+
+/// Adds the op's room behind its other uses. @return its index among the views
+std::size_t use_workspace(Op& op, Program& program, std::size_t bytes) {
+  op.uses.push_back({program.scratch(op.name + "/workspace", Dtype::uint8,
+                                     {static_cast<std::int64_t>(bytes)}),
+                     Access::write});
+  return op.uses.size() - 1;
+}
+
+std::string text(std::string_view what, Dtype dtype, Dtype wire) {
+  return wire == dtype ? std::string(what)
+                       : fmt::format("{}, {} on the wire", what, execution::name(wire));
+}
+
+/// The groups by their names, those of one axis first: of groups with the same members the first
+/// names them all.
+constexpr Group kByName[kGroups] = {Group::tensor,   Group::context,         Group::expert,
+                                    Group::pipeline, Group::data,            Group::dense_gradients,
+                                    Group::expert_gradients, Group::model, Group::world};
+
+}  // namespace
 
 RankGroup::RankGroup(std::string name, std::vector<int> members, int rank,
-                     std::shared_ptr<Collectives> collectives)
-    : name_(std::move(name)), members_(std::move(members)), rank_(rank), collectives_(std::move(collectives)) {}
+                     std::shared_ptr<const Collectives> collectives)
+    : name_(std::move(name)),
+      members_(std::move(members)),
+      rank_(rank),
+      collectives_(std::move(collectives)) {}
 
 Range RankGroup::share(Range range, int rank) const {
   const std::int64_t count = range.end - range.begin;
   STOWAGE_ASSERT(count % size() == 0, "{} elements do not divide among {} ranks", count, size());
-  return {range.begin + rank * (count / size()), range.begin + (rank + 1) * (count / size())};
+  const std::int64_t share = count / size();
+  return {range.begin + rank * share, range.begin + (rank + 1) * share};
 }
 
-namespace {
-Op make(const RankGroup& g, std::string name, std::string kind, std::int64_t count, Dtype dtype, std::string detail, double bytes) {
-  Op op; op.lane = execution::Lane::comm; op.name = std::move(name);
-  op.cost = {static_cast<double>(count), bytes};
-  op.communication = execution::Communication{std::move(kind), g.name(), g.members(), count, dtype, std::move(detail), {}};
+/// @param share of the piece's bytes that a rank sends and receives
+Op RankGroup::begin(const Program& program, std::string name, const char* kind, const Piece& piece,
+                    double share, Dtype wire) const {
+  Op op;
+  op.lane = execution::Lane::comm;
+  op.name = std::move(name);
+  const std::int64_t count = count_of(program, piece);
+  op.cost = {static_cast<double>(count),
+             share * static_cast<double>(count) * static_cast<double>(size_bytes(wire))};
+  op.communication =
+      execution::Communication{kind, name_, members_, count, dtype_of(program, piece), {}, {}};
   return op;
 }
+
+RankGroup::Call RankGroup::call(const std::string& name) const {
+  return {collectives_, collectives_ ? collectives_->transport().announce(name) : 0};
 }
 
-Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction, Dtype wire) const {
-  const Range r = program.resolve({piece.tensor, Access::update, piece.range});
-  const Dtype dtype = program.info(piece.tensor).buffers[0].dtype;
-  const std::int64_t count = r.end - r.begin;
-  Op op = make(*this, std::move(name), "all_reduce", count, dtype, std::string(parallel::name(reduction)), 2.0 * (size()-1)/size()*double(count)*double(size_bytes(wire)));
-  op.uses = program.uses(piece.tensor, r, Access::update);
-  if (op.uses.empty()) op.uses = {{piece.tensor, Access::update, r}};
-  op.launch = [c = collectives_, count, dtype, reduction](execution::Queue& q, std::span<const execution::View> v) {
-    c->all_reduce(q, 0, v[0].as<void>(), count, dtype, reduction);
+const Collectives* RankGroup::Call::operator->() const {
+  STOWAGE_ASSERT(collectives, "an op of ranks that are only planned for was launched");
+  return collectives.get();
+}
+
+Op RankGroup::all_reduce(Program& program, std::string name, Piece piece,
+                         Reduction reduction) const {
+  return all_reduce(program, std::move(name), piece, reduction, dtype_of(program, piece));
+}
+
+Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction,
+                         Dtype wire) const {
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  Op op =
+      begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
+  op.communication->detail = text(parallel::name(reduction), dtype, wire);
+  use(op, program, piece, Access::update);
+  const std::size_t room =
+      use_workspace(op, program, reduce_workspace_bytes(count, dtype, wire, size()));
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire, v[room].as<void>());
   };
   return op;
 }
-Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction) const {
-  return all_reduce(program, std::move(name), piece, reduction, program.info(piece.tensor).buffers[0].dtype);
-}
+
 Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dtype wire) const {
-  const Range r = program.resolve({piece.tensor, Access::update, piece.range});
-  const Dtype dtype = program.info(piece.tensor).buffers[0].dtype;
-  const std::int64_t count = r.end - r.begin;
-  Op op = make(*this, std::move(name), "reduce_scatter", count, dtype, "sum", 1.0 * (size()-1)/size()*double(count)*double(size_bytes(wire)));
-  op.uses = program.uses(piece.tensor, r, Access::update);
-  op.launch = [c = collectives_, count, dtype](execution::Queue& q, std::span<const execution::View> v) {
-    c->all_reduce(q, 0, v[0].as<void>(), count, dtype, Reduction::sum);
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  Op op =
+      begin(program, std::move(name), "reduce_scatter", piece, 1.0 * (size() - 1) / size(), wire);
+  op.communication->detail = text("sum", dtype, wire);
+  for (int r = 0; r < size(); ++r)
+    use(op, program, {piece.tensor, share(range_of(program, piece), r)},
+        r == rank_ ? Access::update : Access::read);
+  // The first use may lie behind padding that nobody reads: the address is asked for by itself.
+  op.uses.insert(op.uses.begin(), {piece.tensor, Access::read, {range_of(program, piece).begin, range_of(program, piece).begin}});
+  const std::size_t room =
+      use_workspace(op, program, reduce_workspace_bytes(count, dtype, wire, size()));
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
   };
   return op;
 }
+
 Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const {
-  const Range r = program.resolve({piece.tensor, Access::update, piece.range});
-  const Dtype dtype = program.info(piece.tensor).buffers[0].dtype;
-  const std::int64_t count = r.end - r.begin;
-  Op op = make(*this, std::move(name), "all_gather", count, dtype, "", 1.0 * (size()-1)/size()*double(count)*double(size_bytes(dtype)));
-  for (int i = 0; i < size(); ++i)
-    op.uses.push_back({piece.tensor, i == rank_ ? Access::read : Access::write, share(r, i)});
-  op.launch = [c = collectives_, count, dtype](execution::Queue& q, std::span<const execution::View> v) {
-    c->all_gather(q, v[0].as<void>(), count, dtype);
+  Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
+                dtype_of(program, piece));
+  for (int r = 0; r < size(); ++r)
+    op.uses.push_back({piece.tensor, r == rank_ ? Access::read : Access::write,
+                       share(range_of(program, piece), r)});
+  const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_gather(q, call.index, v[0].as<void>(), bytes);
   };
   return op;
+}
+
+Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece to) const {
+  Op op = begin(program, std::move(name), "all_to_all", from, 1.0 * (size() - 1) / size(),
+                dtype_of(program, from));
+  STOWAGE_ASSERT(bytes_of(program, from) == bytes_of(program, to),
+                 "{} exchanges {} and {} bytes", op.name, bytes_of(program, from),
+                 bytes_of(program, to));
+  (void)share(range_of(program, from), 0);
+  op.uses = {{from.tensor, Access::read, range_of(program, from)},
+             {to.tensor, Access::write, range_of(program, to)}};
+  const std::size_t bytes = bytes_of(program, from) / static_cast<std::size_t>(size());
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_to_all(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::broadcast(Program& program, std::string name, Piece piece, int root) const {
+  Op op = begin(program, std::move(name), "broadcast", piece, 1, dtype_of(program, piece));
+  op.communication->detail = fmt::format("root {}", root);
+  op.uses = {{piece.tensor, rank_ == root ? Access::read : Access::write,
+              range_of(program, piece)}};
+  const std::size_t bytes = bytes_of(program, piece);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->broadcast(q, call.index, v[0].as<void>(), bytes, root);
+  };
+  return op;
+}
+
+Op RankGroup::exchange(Program& program, std::string name,
+                       const std::vector<Message>& messages) const {
+  STOWAGE_ASSERT(!messages.empty(), "{} has no messages", name);
+  Op op = begin(program, std::move(name), "exchange", messages.front().piece, 0,
+                dtype_of(program, messages.front().piece));
+  op.communication->count = 0;
+  std::vector<Transfer> transfers;
+  double sent = 0, received = 0;
+  for (const Message& message : messages) {
+    const std::size_t bytes = bytes_of(program, message.piece);
+    op.uses.push_back({message.piece.tensor, message.sends ? Access::read : Access::write,
+                       range_of(program, message.piece)});
+    op.communication->transfers.push_back(
+        {message.peer, message.sends, count_of(program, message.piece)});
+    transfers.push_back({message.peer, message.sends, nullptr, bytes});
+    (message.sends ? sent : received) += static_cast<double>(bytes);
+  }
+  op.cost.bytes = std::max(sent, received);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    std::vector<Transfer> bound = transfers;
+    for (std::size_t i = 0; i < bound.size(); ++i) bound[i].data = v[i].as<void>();
+    call->exchange(q, call.index, bound);
+  };
+  return op;
+}
+
+Ranks make_ranks(const GridShape& shape, int rank, const MakeCollectives& make) {
+  Ranks ranks{shape, coordinates(shape, rank), {}};
+  std::vector<std::shared_ptr<const RankGroup>> made;
+  for (const Group group : kByName) {
+    std::vector<int> all = members(shape, rank, axes(group));
+    std::shared_ptr<const RankGroup>& at = ranks.groups[static_cast<std::size_t>(group)];
+    for (const auto& other : made)
+      if (other->members() == all) at = other;
+    if (at) continue;
+    const auto mine = static_cast<int>(std::find(all.begin(), all.end(), rank) - all.begin());
+    const std::string name(parallel::name(group));
+    auto collectives = all.size() > 1 ? make(name, all) : nullptr;
+    at = made.emplace_back(
+        std::make_shared<RankGroup>(name, std::move(all), mine, std::move(collectives)));
+  }
+  return ranks;
 }
 
 Ranks planned_ranks(const GridShape& shape, int rank) {
-  Ranks ranks;
-  ranks.shape = shape;
-  ranks.coordinates = coordinates(shape, rank);
-  for (std::size_t g = 0; g < kGroups; ++g) {
-    const auto m = members(shape, rank, axes(static_cast<Group>(g)));
-    int mine = 0;
-    for (std::size_t i = 0; i < m.size(); ++i) if (m[i] == rank) mine = static_cast<int>(i);
-    ranks.groups[g] = std::make_shared<RankGroup>(m.size() == 1 ? "alone" : "data", m, mine);
-  }
-  return ranks;
+  return make_ranks(shape, rank, [](const std::string&, const std::vector<int>&) {
+    return std::shared_ptr<const Collectives>();
+  });
 }
 
 }  // namespace stowage::parallel

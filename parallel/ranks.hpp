@@ -2,24 +2,18 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "execution/program.hpp"
+#include "parallel/collectives.hpp"
 #include "parallel/grid.hpp"
 
 /// What a recorder of a step knows of the other ranks: no MPI, no NCCL, no address.
 
 namespace stowage::parallel {
-
-class Collectives;
-
-/// How ranks combine an element. A NaN on any rank gives NaN.
-enum class Reduction : unsigned char { sum, min, max };
-
-/// "sum", "min" or "max".
-std::string_view name(Reduction reduction);
 
 /// Elements of the only buffer of a tensor: what an exchange reads or writes, contiguous in memory.
 struct Piece {
@@ -48,7 +42,7 @@ class RankGroup {
   /// @param members ranks of the job in the group's order  @param rank of this one among them
   /// @param collectives what runs the ops; none: they can be planned and proved, not run
   RankGroup(std::string name, std::vector<int> members, int rank,
-            std::shared_ptr<Collectives> collectives = {});
+            std::shared_ptr<const Collectives> collectives = {});
 
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
@@ -80,10 +74,22 @@ class RankGroup {
                          const std::vector<Message>& messages) const;
 
  private:
+  /// An op without uses and launch.
+  execution::Op begin(const execution::Program& program, std::string name, const char* kind,
+                      const Piece& piece, double share, execution::Dtype wire) const;
+  /// What runs an op: the collectives, and the index that it was announced by.
+  struct Call {
+    std::shared_ptr<const Collectives> collectives;
+    int index = 0;
+
+    const Collectives* operator->() const;
+  };
+  Call call(const std::string& name) const;
+
   std::string name_ = "alone";
   std::vector<int> members_ = {0};
   int rank_ = 0;
-  std::shared_ptr<Collectives> collectives_;
+  std::shared_ptr<const Collectives> collectives_;
 };
 
 /// This rank's place in the process grid, and its groups. Layers receive it as a plain struct.
@@ -97,6 +103,13 @@ struct Ranks {
   const RankGroup& group(Group which) const { return *groups[static_cast<std::size_t>(which)]; }
   int size() const { return shape.ranks(); }
 };
+
+/// Makes what runs the ops of a group; null: they are only planned.
+using MakeCollectives = std::function<std::shared_ptr<const Collectives>(
+    const std::string& group, const std::vector<int>& members)>;
+
+/// The groups of a rank, by `make` where there is more than one rank in them.
+Ranks make_ranks(const GridShape& shape, int rank, const MakeCollectives& make);
 
 /// Ranks that can be planned for, not run: what a dry run and stowage_plan use.
 Ranks planned_ranks(const GridShape& shape, int rank);

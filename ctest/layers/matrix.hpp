@@ -40,7 +40,6 @@ class Matrix {
     execution::Dtype dtype = execution::Dtype::bf16;
     std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                              ///< each has data of its own
-    int collective_nodes = 1;  ///< that one makes in a graph; 0: the library's affair
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "matrix.hpp"
-#include "parallel/collectives.hpp"
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
 #include "parallel/mpi.hpp"
 
 #if STOWAGE_TEST_CUDA
 #include <cuda_runtime_api.h>
 
 #include "execution/cuda_backend.hpp"
+#include "parallel/nccl.hpp"
 #endif
 
 namespace stowage::ctest {
@@ -29,17 +31,20 @@ struct Ranks {
   std::unique_ptr<execution::Backend> backend() const {
     return execution::make_cuda_backend({gpu});
   }
-  std::shared_ptr<parallel::Collectives> collectives() const {
-    static const std::unique_ptr<execution::Backend> own = backend();
+  static std::shared_ptr<parallel::Transport> transport(const parallel::Communicator& ranks,
+                                                        const std::string& group) {
+    static const std::unique_ptr<execution::Backend> own =
+        execution::make_cuda_backend({ranks.split_by_host().rank()});
     static const auto made =
-        parallel::make_nccl_collectives(*own, world, "data", {.patience_s = 60});
+        parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
     return made;
   }
 #else
   bool usable() const { return true; }
   std::unique_ptr<execution::Backend> backend() const { return execution::make_host_backend(); }
-  std::shared_ptr<parallel::Collectives> collectives() const {
-    return parallel::make_host_collectives(world, "data");
+  static std::shared_ptr<parallel::Transport> transport(const parallel::Communicator& ranks,
+                                                        const std::string& group) {
+    return parallel::make_host_transport(ranks, group);
   }
 #endif
 
@@ -47,11 +52,10 @@ struct Ranks {
     options.sharing.ranks = connect();
   }
   parallel::Ranks connect() const {
-    parallel::Ranks ranks = parallel::planned_ranks(parallel::fit_grid(world.size()), world.rank());
-    for (auto& group : ranks.groups)
-      if (group->size() > 1)
-        group = std::make_shared<parallel::RankGroup>("data", group->members(), group->rank(), collectives());
-    return ranks;
+    return parallel::connect(world, parallel::fit_grid(world.size()),
+                             [this](const parallel::Communicator& ranks, const std::string& group) {
+                               return transport(ranks, group);
+                             });
   }
 };
 
@@ -60,8 +64,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust = [&](layers::TrainerOptions& options) { ranks.adjust(options); },
-                .rank = ranks.world.rank(),
-                .collective_nodes = STOWAGE_TEST_CUDA ? 0 : 1});
+                .rank = ranks.world.rank()});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
   for (const Cell& cell : knob_cells()) cells.check(cell);
 }
@@ -75,8 +78,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero
                       ranks.adjust(options);
                       options.sharing.zero = true;
                     },
-                .rank = ranks.world.rank(),
-                .collective_nodes = STOWAGE_TEST_CUDA ? 0 : 1});
+                .rank = ranks.world.rank()});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
 }
 

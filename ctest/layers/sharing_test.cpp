@@ -5,7 +5,8 @@
 #include <map>
 #include <span>
 
-#include "parallel/collectives.hpp"
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -49,12 +50,8 @@ class Sharing {
   }
 
   parallel::Ranks connect() const {
-    parallel::Ranks ranks = parallel::planned_ranks(parallel::fit_grid(world.size()), world.rank());
-    const auto made = parallel::make_host_collectives(world, "data");
-    for (auto& group : ranks.groups)
-      if (group->size() > 1)
-        group = std::make_shared<parallel::RankGroup>("data", group->members(), group->rank(), made);
-    return ranks;
+    return parallel::connect(world, parallel::fit_grid(world.size()),
+                             parallel::make_host_transport);
   }
 
  private:

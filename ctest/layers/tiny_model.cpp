@@ -154,6 +154,7 @@ std::vector<std::byte> TinyRun::state() {
   std::vector<std::byte> all;
   for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
     for (const std::string& tensor : bucket.tensors) {
+      if (!trainer_->plan().layout().has(tensor)) continue;
       std::vector<std::byte> bytes(trainer_->plan().layout().info(tensor).bytes());
       trainer_->device().read(tensor, bytes);
       all.insert(all.end(), bytes.begin(), bytes.end());

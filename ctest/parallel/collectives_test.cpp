@@ -1,134 +1,287 @@
-// Collectives as ops of a program, on the comm queue of the host backend.
-#include "parallel/collectives.hpp"
-
+// Collectives as planned ops of a program, on the host backend, against their definitions.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
 #include "ctest/parallel/mpi_support.hpp"
-#include "execution/backend.hpp"
-#include "execution/persistent.hpp"
+#include "execution/device.hpp"
+#include "execution/executor.hpp"
+#include "execution/philox.hpp"
+#include "offload/planner.hpp"
+#include "parallel/host_transport.hpp"
+#include "parallel/ranks.hpp"
 
 namespace stowage::parallel {
 namespace {
 
+using execution::Access;
+using execution::Bf16;
 using execution::Dtype;
-using execution::Lane;
-using execution::Lifetime;
+using execution::Op;
+using execution::Program;
 using execution::Tensor;
 using execution::View;
 
+using Values = std::vector<double>;
+
+/// Element i of a rank's tensor; the same on every rank that asks.
+double draw(int rank, std::int64_t i) {
+  const auto bits = execution::random_bits(3, static_cast<std::uint64_t>(rank),
+                                           static_cast<std::uint64_t>(i));
+  return (static_cast<double>(bits % 20001) - 10000) / 64;
+}
+
 class collectives : public MpiTest {
  protected:
-  Tensor add(const std::string& name, std::int64_t elements, Dtype dtype = Dtype::fp32) {
-    return program.add({name, {{"payload", dtype, {elements}}}, Lifetime::gradient, "", {}});
+  using Make = std::function<Op(Program&, const RankGroup&, Tensor x)>;
+
+  /// Runs one op on a tensor of every rank and returns what it holds then.
+  Values run(Dtype dtype, const Values& mine, const Make& make) {
+    Program program("test");
+    const auto count = static_cast<std::int64_t>(mine.size());
+    const Tensor x = program.input("x", dtype, {count}), y = program.output("y", dtype, {count});
+    program.append(make(program, group, x));
+    Op keep;
+    keep.name = "keep";
+    keep.uses = {{x, Access::read}, {y, Access::write}};
+    keep.launch = [](execution::Queue& q, std::span<const View> v) {
+      q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+    };
+    program.append(std::move(keep));
+    program.finish();
+    const execution::PersistentLayout layout;
+    const execution::Plan plan = offload::make_plan(program, layout);
+    execution::Device device(*backend, layout, plan.bytes[1], plan.bytes[2], 0);
+    execution::Executor executor(program, plan, device);
+    write(executor.stage(x), dtype, mine);
+    executor.step();
+    return read(executor.result(y), dtype);
   }
 
-  /// Launches an op on tensors at the given byte offsets of `memory`.
-  void launch(const execution::Op& op, const std::vector<std::size_t>& offsets) {
-    std::vector<void*> addresses;
-    for (const std::size_t offset : offsets) addresses.push_back(memory->data() + offset);
-    std::vector<View> views;
-    for (std::size_t i = 0; i < op.uses.size(); ++i)
-      views.push_back({{&addresses[i], 1}, &program.info(op.uses[i].tensor)});
-    op.launch(*comm, views);
-    comm->synchronize();
+  static void write(std::span<std::byte> to, Dtype dtype, const Values& values) {
+    with_any(dtype, [&]<class T>() {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const T value = static_cast<T>(values[i]);
+        std::memcpy(to.data() + i * sizeof(T), &value, sizeof(T));
+      }
+    });
+  }
+  static Values read(std::span<const std::byte> from, Dtype dtype) {
+    Values values;
+    with_any(dtype, [&]<class T>() {
+      for (std::size_t at = 0; at < from.size(); at += sizeof(T)) {
+        T value;
+        std::memcpy(&value, from.data() + at, sizeof(T));
+        values.push_back(static_cast<double>(value));
+      }
+    });
+    return values;
+  }
+  template <class F>
+  static void with_any(Dtype dtype, F&& f) {
+    if (dtype == Dtype::int32) return f.template operator()<std::int32_t>();
+    if (dtype == Dtype::int64) return f.template operator()<std::int64_t>();
+    execution::with_storage_type(dtype, f);
   }
 
-  template <class T>
-  T* at(std::size_t offset) {
-    return reinterpret_cast<T*>(memory->data() + offset);
+  std::vector<int> all_ranks() const {
+    std::vector<int> all(static_cast<std::size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
-  int sum_of_ranks() const { return world.size() * (world.size() + 1) / 2; }  // ranks from 1
+  Values values_of(int rank, std::int64_t count) const {
+    Values values;
+    for (std::int64_t i = 0; i < count; ++i) values.push_back(draw(rank, i));
+    return values;
+  }
+  Values mine(std::int64_t count) const { return values_of(world.rank(), count); }
+
+  /// A value as a dtype holds it.
+  static double run_through(Dtype dtype, double value) {
+    double result = 0;
+    with_any(dtype, [&]<class T>() { result = static_cast<double>(static_cast<T>(value)); });
+    return result;
+  }
+
+  /// The definition: in rank order, in the type that sums are made in.
+  template <class T, class A>
+  double folded(std::int64_t i, Reduction how) const {
+    A all = static_cast<A>(static_cast<T>(draw(0, i)));
+    for (int r = 1; r < world.size(); ++r) {
+      const A one = static_cast<A>(static_cast<T>(draw(r, i)));
+      all = how == Reduction::sum ? all + one
+            : how == Reduction::min ? std::min(all, one)
+                                    : std::max(all, one);
+    }
+    return static_cast<double>(all);
+  }
+  double folded(Dtype dtype, std::int64_t i, Reduction how) const {
+    switch (dtype) {
+      case Dtype::fp64:
+        return folded<double, double>(i, how);
+      case Dtype::fp32:
+        return folded<float, float>(i, how);
+      case Dtype::bf16:
+        return static_cast<double>(static_cast<Bf16>(static_cast<float>(folded<Bf16, float>(i, how))));
+      case Dtype::int32:
+        return folded<std::int32_t, std::int32_t>(i, how);
+      default:
+        return folded<std::int64_t, std::int64_t>(i, how);
+    }
+  }
 
   std::unique_ptr<execution::Backend> backend = execution::make_host_backend({7, 200e-6});
-  std::unique_ptr<execution::Queue> comm = backend->make_queue(Lane::comm, "comm");
-  std::unique_ptr<execution::Arena> memory =
-      backend->allocate(execution::MemoryKind::device, 1 << 20);
-  execution::Program program{"test"};
-  std::shared_ptr<Collectives> group = make_host_collectives(world, "data");
+  const RankGroup group{"data", all_ranks(), world.rank(),
+                        std::make_shared<const Collectives>(make_host_transport(world, "data"))};
 };
 
-TEST_F(collectives, bucket_is_reduced_whole) {
-  const Tensor a = add("a", 1000), b = add("b", 3000);
-  const std::size_t start_b = 1024 * sizeof(float);  // `a` padded to the bucket's grain
-  const execution::Op op = all_reduce_op(program, "reduce", {{a, b}}, Reduction::sum, group);
-  for (std::size_t i = 0; i < 1000; ++i) at<float>(0)[i] = static_cast<float>(world.rank() + 1);
-  for (std::size_t i = 0; i < 3000; ++i)
-    at<float>(start_b)[i] = static_cast<float>(10 * (world.rank() + 1));
-  at<float>(start_b)[3000] = 5;  // beyond the last tensor: not reduced
-  launch(op, {0, start_b});
-  for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(at<float>(0)[i], sum_of_ranks());
-  for (std::size_t i = 0; i < 3000; ++i) ASSERT_EQ(at<float>(start_b)[i], 10 * sum_of_ranks());
-  EXPECT_EQ(at<float>(start_b)[3000], 5);
+constexpr Dtype kDtypes[] = {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64};
+// One element, fewer than ranks, odd, and both sides of where shares pay.
+constexpr std::int64_t kCounts[] = {1, 3, 1001, 8192, 40007};
+
+TEST_F(collectives, all_reduce_is_the_fold_in_rank_order) {
+  for (const Dtype dtype : kDtypes)
+    for (const Reduction how : {Reduction::sum, Reduction::min, Reduction::max})
+      for (const std::int64_t count : kCounts) {
+        SCOPED_TRACE(testing::Message() << name(dtype) << " " << name(how) << " " << count);
+        const Values out =
+            run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+              return g.all_reduce(p, "reduce", {x, {}}, how);
+            });
+        for (std::int64_t i = 0; i < count; ++i)
+          ASSERT_EQ(out[static_cast<std::size_t>(i)], folded(dtype, i, how)) << i;
+      }
 }
 
-TEST_F(collectives, op_says_what_it_exchanges) {
-  const Tensor a = add("a", 1000), b = add("b", 3000);
-  const execution::Op op = all_reduce_op(program, "reduce", {{a, b}}, Reduction::sum, group);
-  EXPECT_EQ(op.name, "reduce");
-  EXPECT_EQ(op.lane, Lane::comm);
-  ASSERT_EQ(op.uses.size(), 2U);
-  EXPECT_EQ(op.uses[1].tensor, b);
-  EXPECT_EQ(op.uses[1].access, execution::Access::update);
-  const execution::Communication expected = {"all_reduce_sum", "data", 4000, Dtype::fp32, -1};
+TEST_F(collectives, reduce_scatter_has_the_sums_of_all_reduce) {
+  for (const Dtype dtype : kDtypes) {
+    const std::int64_t share = 5003, count = share * world.size();
+    const Values before = mine(count);
+    const Values out = run(dtype, before, [&](Program& p, const RankGroup& g, Tensor x) {
+      return g.reduce_scatter(p, "scatter", {x, {}}, dtype);
+    });
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bool own = i / share == world.rank();
+      const double kept = run_through(dtype, before[static_cast<std::size_t>(i)]);
+      ASSERT_EQ(out[static_cast<std::size_t>(i)], own ? folded(dtype, i, Reduction::sum) : kept);
+    }
+  }
+}
+
+TEST_F(collectives, bf16_on_the_wire_rounds_each_part_once) {
+  for (const std::int64_t share : {7, 5003}) {
+    const std::int64_t count = share * world.size();
+    const auto part = [](int r, std::int64_t i) {
+      return static_cast<float>(static_cast<Bf16>(static_cast<float>(draw(r, i) * 1.001)));
+    };
+    Values before;
+    for (std::int64_t i = 0; i < count; ++i) before.push_back(draw(world.rank(), i) * 1.001);
+    const auto check = [&](const Values& out, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        float sum = part(0, i);
+        for (int r = 1; r < world.size(); ++r) sum += part(r, i);
+        ASSERT_EQ(out[static_cast<std::size_t>(i)], static_cast<double>(sum)) << i;
+      }
+    };
+    const Values scattered =
+        run(Dtype::fp32, before, [&](Program& p, const RankGroup& g, Tensor x) {
+          return g.reduce_scatter(p, "scatter", {x, {}}, Dtype::bf16);
+        });
+    check(scattered, share * world.rank(), share * (world.rank() + 1));
+    const Values reduced =
+        run(Dtype::fp32, before, [&](Program& p, const RankGroup& g, Tensor x) {
+          return g.all_reduce(p, "reduce", {x, {}}, Reduction::sum, Dtype::bf16);
+        });
+    check(reduced, 0, count);
+  }
+}
+
+TEST_F(collectives, all_gather_fills_the_other_shares) {
+  const std::int64_t share = 777, count = share * world.size();
+  const Values out =
+      run(Dtype::bf16, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+        return g.all_gather(p, "gather", {x, {}});
+      });
+  for (std::int64_t i = 0; i < count; ++i)
+    ASSERT_EQ(out[static_cast<std::size_t>(i)],
+              run_through(Dtype::bf16, draw(static_cast<int>(i / share), i)));
+}
+
+TEST_F(collectives, all_to_all_transposes_parts) {
+  const std::int64_t part = 333, count = 2 * part * world.size();
+  const Values out =
+      run(Dtype::fp32, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+        return g.all_to_all(p, "exchange", {x, {0, count / 2}}, {x, {count / 2, count}});
+      });
+  for (std::int64_t i = 0; i < count / 2; ++i)
+    ASSERT_EQ(out[static_cast<std::size_t>(count / 2 + i)],
+              draw(static_cast<int>(i / part), world.rank() * part + i % part));
+}
+
+TEST_F(collectives, broadcast_is_the_roots) {
+  for (int root = 0; root < world.size(); ++root) {
+    const Values out =
+        run(Dtype::fp64, mine(500), [&](Program& p, const RankGroup& g, Tensor x) {
+          return g.broadcast(p, "broadcast", {x, {}}, root);
+        });
+    ASSERT_EQ(out, values_of(root, 500));
+  }
+}
+
+TEST_F(collectives, an_exchange_passes_on_in_a_ring_without_blocking) {
+  if (world.size() == 1) GTEST_SKIP() << "nobody to exchange with";
+  const std::int64_t part = 100'000;  // more than an MPI library sends before it is received
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  const Values out =
+      run(Dtype::fp32, mine(2 * part), [&](Program& p, const RankGroup& g, Tensor x) {
+        return g.exchange(p, "ring",
+                              {{next, true, {x, {0, part}}}, {before, false, {x, {part, 2 * part}}}});
+      });
+  for (std::int64_t i = 0; i < part; ++i)
+    ASSERT_EQ(out[static_cast<std::size_t>(part + i)], draw(before, i));
+}
+
+TEST_F(collectives, a_nan_of_one_rank_is_everybodys) {
+  for (const Reduction how : {Reduction::sum, Reduction::min, Reduction::max})
+    for (int bad = 0; bad < world.size(); ++bad) {
+      Values values(20'000, 1.0);
+      if (world.rank() == bad) values[12'345] = std::nan("");
+      const Values out =
+          run(Dtype::fp32, values, [&](Program& p, const RankGroup& g, Tensor x) {
+            return g.all_reduce(p, "reduce", {x, {}}, how);
+          });
+      EXPECT_TRUE(std::isnan(out[12'345]));
+      EXPECT_FALSE(std::isnan(out[12'344]));
+    }
+}
+
+TEST_F(collectives, ops_say_what_they_exchange) {
+  Program program("test");
+  const Tensor x = program.scratch("x", Dtype::fp32, {1 << 20});
+  const Op op = group.all_reduce(program, "reduce", {x, {0, 1 << 19}}, Reduction::sum, Dtype::bf16);
+  EXPECT_EQ(op.lane, execution::Lane::comm);
+  const execution::Communication expected{
+      "all_reduce", "data", all_ranks(), 1 << 19, Dtype::fp32, "sum, bf16 on the wire", {}};
   EXPECT_EQ(op.communication, expected);
-  EXPECT_DOUBLE_EQ(op.cost.bytes, 2.0 * (world.size() - 1) / world.size() * 16000);
-}
-
-TEST_F(collectives, smallest_step_ok_wins) {
-  const Tensor ok = add("step_ok", 1, Dtype::int32);
-  const execution::Op op = all_reduce_op(program, "ok", {{ok}}, Reduction::min, group);
-  for (int bad = 0; bad < world.size(); ++bad) {
-    *at<std::int32_t>(0) = world.rank() == bad ? 0 : 1;
-    launch(op, {0});
-    EXPECT_EQ(*at<std::int32_t>(0), 0);
-  }
-  *at<std::int32_t>(0) = 1;
-  launch(op, {0});
-  EXPECT_EQ(*at<std::int32_t>(0), 1);
-}
-
-TEST_F(collectives, counts_are_summed_exactly) {
-  const Tensor load = add("load", 8, Dtype::int64);
-  const execution::Op op = all_reduce_op(program, "load", {{load}}, Reduction::sum, group);
-  const std::int64_t large = std::int64_t{1} << 60;
-  for (std::size_t e = 0; e < 8; ++e) at<std::int64_t>(0)[e] = world.rank() == 0 ? large : 1;
-  launch(op, {0});
-  for (std::size_t e = 0; e < 8; ++e) EXPECT_EQ(at<std::int64_t>(0)[e], large + world.size() - 1);
-}
-
-TEST_F(collectives, tensors_apart_are_refused) {
-  const Tensor a = add("a", 1000), b = add("b", 3000);
-  const execution::Op op = all_reduce_op(program, "reduce", {{a, b}}, Reduction::sum, group);
-  EXPECT_THROW(launch(op, {0, 64 << 10}), execution::Error);
-  EXPECT_THROW(launch(op, {64 << 10, 0}), execution::Error);
-}
-
-TEST_F(collectives, mixed_types_are_refused) {
-  const Tensor a = add("a", 10), b = add("b", 10, Dtype::fp64);
-  EXPECT_THROW((void)all_reduce_op(program, "reduce", {{a, b}}, Reduction::sum, group),
-               execution::Error);
-}
-
-TEST_F(collectives, two_objects_on_two_queues_do_not_mix) {
-  const auto other = make_host_collectives(world, "data");
-  const auto second = backend->make_queue(Lane::comm, "second");
-  std::vector<float> a(10'000), b(10'000);
-  for (int repeat = 0; repeat < 10; ++repeat) {
-    std::fill(a.begin(), a.end(), 1.0F);
-    std::fill(b.begin(), b.end(), 2.0F);
-    group->all_reduce(*comm, 0, a.data(), 10'000, Dtype::fp32, Reduction::sum);
-    other->all_reduce(*second, 0, b.data(), 10'000, Dtype::fp32, Reduction::sum);
-    comm->synchronize();
-    second->synchronize();
-    for (const float value : a) ASSERT_EQ(value, static_cast<float>(world.size()));
-    for (const float value : b) ASSERT_EQ(value, static_cast<float>(2 * world.size()));
-  }
+  EXPECT_DOUBLE_EQ(op.cost.bytes, 2.0 * (world.size() - 1) / world.size() * (1 << 20));
+  if (world.size() == 1) return;
+  EXPECT_THROW(
+      (void)group.reduce_scatter(program, "odd", {x, {0, 7 * world.size() + 1}}, Dtype::fp32),
+      execution::Error);
 }
 
 TEST_F(collectives, are_captured_into_graphs) {
-  std::vector<double> values(100, 1.0);
+  const Collectives own(make_host_transport(world, "data"));
+  const auto comm = backend->make_queue(execution::Lane::comm, "comm");
+  Values values(100, 1.0);
+  std::vector<std::byte> room(
+      reduce_workspace_bytes(100, Dtype::fp64, Dtype::fp64, world.size()));
   backend->begin_capture(*comm);
-  group->all_reduce(*comm, 0, values.data(), 100, Dtype::fp64, Reduction::sum);
+  own.all_reduce(*comm, 0, values.data(), 100, Dtype::fp64, Reduction::sum, Dtype::fp64,
+                   room.data());
   const auto graph = backend->end_capture(*comm);
   graph->launch(*comm);
   graph->launch(*comm);

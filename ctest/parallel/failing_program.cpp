@@ -4,6 +4,7 @@
 
 #include "execution/backend.hpp"
 #include "parallel/collectives.hpp"
+#include "parallel/host_transport.hpp"
 #include "parallel/run_main.hpp"
 
 namespace {
@@ -15,10 +16,11 @@ using execution::Exit;
 void fail_in_queue(const parallel::Communicator& world) {
   const auto backend = execution::make_host_backend();
   const auto comm = backend->make_queue(execution::Lane::comm, "comm");
-  const auto collectives = parallel::make_host_collectives(world, "world");
+  const parallel::Collectives collectives(parallel::make_host_transport(world, "world"));
   if (world.rank() == 1) comm->enqueue([] { throw execution::Error(Exit::runtime, "op failed"); });
-  float value = 1;
-  collectives->all_reduce(*comm, 0, &value, 1, execution::Dtype::fp32, parallel::Reduction::sum);
+  float value = 1, room[16];
+  collectives.all_reduce(*comm, 0, &value, 1, execution::Dtype::fp32, parallel::Reduction::sum,
+                         execution::Dtype::fp32, room);
   comm->synchronize();
 }
 

@@ -29,8 +29,12 @@ class nccl_gpu : public MpiTest {
     comm = backend->make_queue(Lane::comm, "comm");
     device = backend->allocate(MemoryKind::device, kCount * 4);
     host = backend->allocate(MemoryKind::host, kCount * 4);
-    group = make_nccl_collectives(*backend, world, "data", {.patience_s = 60}, &bytes);
-    index = group->announce("test");
+    group = std::make_shared<Collectives>(
+        make_nccl_transport(*backend, world, "data", {.patience_s = 60}, &bytes));
+    index = group->transport().announce("test");
+    room = backend->allocate(
+        MemoryKind::device,
+        reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, world.size()));
   }
 
   /// This rank's element i: small integers, exact in bf16 and in sums over few ranks.
@@ -65,12 +69,12 @@ class nccl_gpu : public MpiTest {
   }
 
   void reduce(Dtype dtype, Reduction reduction = Reduction::sum) {
-    group->all_reduce(*comm, index, device->data(), kCount, dtype, reduction);
+    group->all_reduce(*comm, index, device->data(), kCount, dtype, reduction, dtype, room->data());
   }
 
   std::unique_ptr<execution::Backend> backend;
   std::unique_ptr<execution::Queue> comm;
-  std::unique_ptr<execution::Arena> device, host;
+  std::unique_ptr<execution::Arena> device, host, room;
   std::shared_ptr<Collectives> group;
   std::int64_t bytes = 0;
   int index = 0;

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+namespace stowage::parallel {
+
+/// How NCCL moves data. The choices are pinned before its first communicator and never change: a
+/// run is then repeatable, and what was pinned is stored with the result.
+struct NcclOptions {
+  std::string algorithm = "Ring";
+  std::string protocol = "Simple";
+  int channels = 16;        ///< thread blocks of a collective; 0: NCCL's choice
+  double patience_s = 600;  ///< a collective that takes longer is stuck: the job is ended
+};
+
+}  // namespace stowage::parallel

@@ -1,0 +1,117 @@
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <new>
+
+#include "execution/backend.hpp"
+#include "execution/cuda_check.hpp"
+#include "parallel/collectives.hpp"
+#include "parallel/nccl.hpp"
+#include "parallel/progress_launch.hpp"
+#include "parallel/watchdog.hpp"
+
+namespace stowage::parallel {
+namespace {
+
+using execution::Backend;
+using execution::Dtype;
+using execution::MemoryKind;
+
+/// Ends the job from the watching thread: the others may be inside of calls that never return.
+[[noreturn]] void end_job(const std::string& what) {
+  const std::string line = fmt::format("stowage: error: {}{}\n", execution::error_prefix(), what);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(execution::Exit::runtime));
+  std::abort();
+}
+
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(Backend& backend, const Communicator& ranks, std::string group,
+                const NcclOptions& options)
+      : group_(std::move(group)),
+        rank_(ranks.rank()),
+        size_(ranks.size()),
+        memory_(backend.allocate(MemoryKind::host, sizeof(ProgressWords))),
+        words_(new (memory_->data()) ProgressWords),
+        communicator_(ranks, options),
+        watchdog_(*words_, group_, Watchdog::Seconds(options.patience_s), end_job,
+                  [this] { return communicator_.error(); }) {}
+
+  const std::string& group() const override { return group_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int announce(const std::string& name) override { return watchdog_.announce(name); }
+
+  void begin(execution::Queue& queue, int index) override {
+    STOWAGE_CUDA(launch_progress_begin(words_, static_cast<std::uint64_t>(index), stream(queue)));
+  }
+  void end(execution::Queue& queue) override {
+    STOWAGE_CUDA(launch_progress_end(words_, stream(queue)));
+  }
+  void move(execution::Queue& queue, std::span<const Transfer> transfers) override {
+    const ncclComm_t nccl = communicator_.handle();
+    STOWAGE_NCCL(nccl, ncclGroupStart());
+    for (const Transfer& t : transfers)
+      if (t.sends)
+        STOWAGE_NCCL(nccl, ncclSend(t.data, t.bytes, ncclInt8, t.peer, nccl, stream(queue)));
+      else
+        STOWAGE_NCCL(nccl, ncclRecv(t.data, t.bytes, ncclInt8, t.peer, nccl, stream(queue)));
+    STOWAGE_NCCL(nccl, ncclGroupEnd());
+    communicator_.settle("ncclGroupEnd");
+  }
+
+ private:
+  static cudaStream_t stream(execution::Queue& queue) {
+    STOWAGE_ASSERT(queue.stream() != nullptr, "a collective of NCCL on a queue of the host");
+    return static_cast<cudaStream_t>(queue.stream());
+  }
+
+  std::string group_;
+  int rank_, size_;
+  std::unique_ptr<execution::Arena> memory_;  ///< of the words, page-locked
+  ProgressWords* words_;
+  NcclCommunicator communicator_;
+  Watchdog watchdog_;
+};
+
+std::size_t free_bytes() {
+  std::size_t free = 0, total = 0;
+  STOWAGE_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+/// Meets every peer once with much and once with little: NCCL connects ranks and loads code at the
+/// first use of each.
+void warm_up(Backend& backend, const std::shared_ptr<Transport>& transport) {
+  constexpr std::int64_t kCount = std::int64_t{4} << 20;
+  const Collectives collectives(transport);
+  const auto queue = backend.make_queue(execution::Lane::comm, "set-up");
+  const auto memory = backend.allocate(MemoryKind::device, kCount * sizeof(float));
+  const auto room = backend.allocate(
+      MemoryKind::device,
+      reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, transport->size()));
+  const int index = transport->announce("set-up");
+  for (const std::int64_t count : {kCount, std::int64_t{8}})
+    collectives.all_reduce(*queue, index, memory->data(), count, Dtype::fp32, Reduction::sum,
+                           Dtype::fp32, room->data());
+  queue->synchronize();
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> make_nccl_transport(execution::Backend& backend,
+                                               const Communicator& ranks, std::string group,
+                                               const NcclOptions& options,
+                                               std::int64_t* device_bytes) {
+  const std::size_t before = free_bytes();
+  const std::shared_ptr<Transport> transport =
+      std::make_shared<NcclTransport>(backend, ranks, std::move(group), options);
+  warm_up(backend, transport);
+  if (device_bytes != nullptr)
+    *device_bytes += static_cast<std::int64_t>(before) - static_cast<std::int64_t>(free_bytes());
+  return transport;
+}
+
+}  // namespace stowage::parallel
