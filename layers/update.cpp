@@ -32,17 +32,24 @@ void record_norm(Recorder& recorder, const Model& model, Tensor grad_norm, Tenso
   const std::vector<Parameter> parameters = model.parameters();
   const std::int64_t elements = element_count(parameters);
   std::vector<Use> uses;
-  for (const Parameter& p : parameters) uses.push_back(read(recorder.gradient(p)));
-  const std::size_t count = uses.size();
-  uses.push_back(write(grad_norm));
-  uses.push_back(update(step_ok));
-  uses.push_back(
-      write(recorder.workspace("norm_workspace", kernels::global_norm_workspace_bytes(
-                                                     elements, static_cast<std::int64_t>(count)))));
-  recorder.compute("global_norm", kernels::global_norm_cost(elements, recorder.accumulation()),
-                   std::move(uses), [count](execution::Queue& q, Views v) {
-                     kernels::global_norm(q, v.first(count), v[count], v[count + 1], v[count + 2]);
+  std::vector<kernels::NormPiece> pieces;
+  std::int64_t slots = 0;
+  for (const Parameter& p : parameters) {
+    uses.push_back(read(recorder.gradient(p)));
+    pieces.push_back({.gradient = {}, .first = 0, .elements = p.elements(), .slot = slots});
+    slots += kernels::norm_blocks(p.elements());
+  }
+  const Tensor partials = recorder.scratch("norm_partials", Dtype::fp64, {slots});
+  uses.push_back(write(partials));
+  recorder.compute("norm_partials", kernels::norm_partials_cost(elements, recorder.accumulation()),
+                   std::move(uses), [pieces](execution::Queue& q, Views v) {
+                     std::vector<kernels::NormPiece> bound = pieces;
+                     for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i];
+                     kernels::norm_partials(q, bound, v.back());
                    });
+  recorder.compute("norm_finish", kernels::norm_finish_cost(slots),
+                   {read(partials), write(grad_norm), update(step_ok)},
+                   [](execution::Queue& q, Views v) { kernels::norm_finish(q, v[0], v[1], v[2]); });
 }
 
 void record_update(Recorder& recorder, const Model& model, const OptimizerConfig& optimizer,
@@ -77,6 +84,7 @@ void record_update(Recorder& recorder, const Model& model, const OptimizerConfig
           t.gradient = v[at++];
           t.m = v[at++];
           t.v = v[at++];
+          t.elements = t.parameter.buffer().elements();
           t.decay = decay[i] != 0;
         }
         kernels::adamw(q, tensors, v[0], v[1], v[2], clip, v[3], options);

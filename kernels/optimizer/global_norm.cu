@@ -1,36 +1,45 @@
-// The norm of all gradients, in a fixed order: norm = sqrt(sum_i g_i^2).
+// The norm of all gradients, in the order of norm_block.hpp: norm = sqrt(sum_i g_i^2).
 //
-// The table of gradients is a kernel argument, as adamw's. A block of threads sums the squares of
-// one block of 16384 elements of one gradient in fp64, which finds its tensor by bisection: a
-// thread every 1024th four elements, then a butterfly, then the warps in order. One block adds all
-// partial sums in order of index modulo its threads. Whatever runs first, every sum has the same
-// terms in the same order.
-// fp64 costs nothing here: one fused multiply-add for 4 bytes, a twentieth of the chip's rate.
-// Cost: 4 bytes an element. Next: the partial sums of a bucket right behind its reduction.
+// sum_squares: the table of pieces is a kernel argument, as adamw's. A warp finds its piece by
+// bisection and sums the squares of one block of 2048 elements in fp64: a lane has four of the 128
+// terms, which are neighbours, so it reads 16 bytes at a time, eight of them in flight; then a
+// butterfly. A block off 16 bytes or of fewer elements adds the same terms from single elements.
+// finish: a cluster of 8 thread blocks of 1024 threads has the 8192 terms of the sum over slots, a
+// thread one of them, with eight loads in flight; a million slots are 8 MiB, too many for one
+// multiprocessor. The first block adds the sums of all eight out of their shared memory.
+// fp64 costs nothing here: one fused multiply-add for 4 bytes, a twentieth of the chip's rate. The
+// square of an fp32 value is exact in fp64, so fusing changes no bit.
+// Cost: 4 bytes an element, 8 a slot.
 
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/hopper/cluster.cuh"
 #include "kernels/optimizer/global_norm_launch.hpp"
-#include "kernels/optimizer/norm_block.hpp"
 
 namespace stowage::kernels::optimizer {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVector = 4;
-constexpr int kLoads = 8;  ///< in flight of a thread
-constexpr int kFinalThreads = 1024;
+constexpr int kWarps = kThreads / 32;  ///< blocks of elements that a thread block sums
+constexpr int kLoads = 8;              ///< in flight of a thread
+
+constexpr int kFinishThreads = 1024;
+constexpr int kFinishBlocks = kSlotTerms / kFinishThreads;
+
+static_assert(kNormLanes == 32 && kNormBlock % (kLoads * kNormTerms) == 0);
+static_assert(kSlotFold == 32 && kFinishThreads == 32 * 32 && kFinishBlocks == 8);
 
 struct Entry {
   const float* gradient;
   std::int64_t elements;
+  std::int64_t slot;
   std::uint32_t first_block;
   bool aligned;  ///< the address allows 16-byte accesses
 };
 
 /// A kernel's arguments may take 32764 bytes.
-constexpr int kEntries = 1300;
+constexpr int kEntries = 1000;
 struct Table {
   double* partials;
   std::uint32_t blocks;
@@ -39,107 +48,142 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 32764);
 
-/// The sum over a block of threads, in thread 0.
-template <int kCount>
-__device__ __forceinline__ double block_sum(double value) {
-  __shared__ double warps[kCount / 32];
+/// The sum over a warp in the order of fold_halves(), in all lanes.
+__device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     value += __shfl_xor_sync(0xffffffffU, value, distance);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  double sum = 0;
-  if (threadIdx.x == 0)
-    for (const double warp : warps) sum += warp;
-  return sum;
+  return value;
 }
 
-__device__ __forceinline__ double square(float value) {
-  return static_cast<double>(value) * static_cast<double>(value);
+__device__ __forceinline__ void add_square(double& term, float value) {
+  term = fma(static_cast<double>(value), static_cast<double>(value), term);
 }
 
-__device__ __forceinline__ double sum_whole_block(const float* gradient) {
-  const auto* vectors = reinterpret_cast<const float4*>(gradient);
-  double sums[kVector] = {};
+__device__ __forceinline__ void add_whole_block(const float* gradient, int lane, double terms[4]) {
+  const auto* vectors = reinterpret_cast<const float4*>(gradient) + lane;
 #pragma unroll
-  for (int pass = 0; pass < kNormBlock / (kThreads * kVector); pass += kLoads) {
+  for (int pass = 0; pass < kNormBlock / kNormTerms; pass += kLoads) {
     float4 values[kLoads];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      values[i] = __ldcs(vectors + (pass + i) * kThreads + threadIdx.x);
+    for (int i = 0; i < kLoads; ++i) values[i] = __ldcs(vectors + (pass + i) * kNormLanes);
 #pragma unroll
     for (const float4& value : values) {
-      sums[0] += square(value.x);
-      sums[1] += square(value.y);
-      sums[2] += square(value.z);
-      sums[3] += square(value.w);
+      add_square(terms[0], value.x);
+      add_square(terms[1], value.y);
+      add_square(terms[2], value.z);
+      add_square(terms[3], value.w);
     }
   }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+__device__ __forceinline__ void add_elements(const float* gradient, std::int64_t count, int lane,
+                                             double terms[4]) {
+  for (std::int64_t first = 4 * lane; first < count; first += kNormTerms)
+    for (int i = 0; i < 4; ++i)
+      if (first + i < count) add_square(terms[i], gradient[first + i]);
 }
 
 __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ Table table) {
+  const std::uint32_t block = blockIdx.x * kWarps + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (block >= table.blocks) return;
   int low = 0, high = table.count;  // entries before low begin at or before this block
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (table.entries[middle].first_block <= blockIdx.x ? low : high) = middle;
+    (table.entries[middle].first_block <= block ? low : high) = middle;
   }
   const Entry& entry = table.entries[low];
-  const std::int64_t begin = kNormBlock * (blockIdx.x - entry.first_block);
-  double sum = 0;
-  if (entry.aligned && begin + kNormBlock <= entry.elements) {
-    sum = sum_whole_block(entry.gradient + begin);
+  const std::int64_t index = block - entry.first_block;
+  const float* gradient = entry.gradient + index * kNormBlock;
+  const std::int64_t count = min(kNormBlock, entry.elements - index * kNormBlock);
+  double terms[4] = {};
+  if (entry.aligned && count == kNormBlock) {
+    add_whole_block(gradient, lane, terms);
   } else {
-    const std::int64_t end = min(begin + kNormBlock, entry.elements);
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads)
-      sum += square(entry.gradient[i]);
+    add_elements(gradient, count, lane, terms);
   }
-  sum = block_sum<kThreads>(sum);
-  if (threadIdx.x == 0) table.partials[blockIdx.x] = sum;
+  const double sum = warp_sum((terms[0] + terms[1]) + (terms[2] + terms[3]));
+  if (lane == 0) table.partials[entry.slot + index] = sum;
 }
 
-__global__ void __launch_bounds__(kFinalThreads)
-    finish(const double* __restrict__ partials, std::int64_t count, float* __restrict__ norm,
+/// `value` as block `block` of the cluster has it.
+__device__ __forceinline__ double read_of(const double* value, std::uint32_t block) {
+  double result;
+  asm volatile("ld.shared::cluster.f64 %0, [%1];"
+               : "=d"(result)
+               : "r"(hopper::mapa(value, block))
+               : "memory");
+  return result;
+}
+
+__global__ void __cluster_dims__(kFinishBlocks) __launch_bounds__(kFinishThreads)
+    finish(const double* __restrict__ partials, std::int64_t slots, float* __restrict__ norm,
            std::int32_t* __restrict__ step_ok) {
-  double sums[kLoads] = {};
-  for (std::int64_t i = threadIdx.x; i < count; i += kFinalThreads * kLoads) {
+  __shared__ double warps[32];
+  __shared__ double total;
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  double term = 0;
+  for (std::int64_t i = blockIdx.x * kFinishThreads + threadIdx.x; i < slots;
+       i += kLoads * kSlotTerms) {
+    double values[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j)
-      if (i + j * kFinalThreads < count) sums[j] += partials[i + j * kFinalThreads];
-  }
-  double sum = 0;
+      values[j] = i + j * kSlotTerms < slots ? partials[i + j * kSlotTerms] : 0;
 #pragma unroll
-  for (const double term : sums) sum += term;
-  sum = block_sum<kFinalThreads>(sum);
-  if (threadIdx.x != 0) return;
-  const auto result = static_cast<float>(std::sqrt(sum));
-  *norm = result;
-  if (!isfinite(result)) *step_ok = 0;
+    for (const double value : values) term += value;
+  }
+  term = warp_sum(term);
+  if (lane == 0) warps[warp] = term;
+  __syncthreads();
+  if (warp == 0) {
+    const double sum = warp_sum(warps[lane]);
+    if (lane == 0) total = sum;
+  }
+  hopper::cluster_arrive();
+  hopper::cluster_wait();
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    double sums[kFinishBlocks];
+    for (int block = 0; block < kFinishBlocks; ++block) sums[block] = read_of(&total, block);
+#pragma unroll
+    for (int width = kFinishBlocks / 2; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
+    const auto result = static_cast<float>(std::sqrt(sums[0]));
+    *norm = result;
+    if (!isfinite(result)) *step_ok = 0;
+  }
+  __syncwarp();
+  // No block ends, and with it its shared memory, before the first one has read it.
+  hopper::cluster_arrive();
+  hopper::cluster_wait();
 }
 
 }  // namespace
 
-int launch_global_norm(std::span<const std::span<const float>> gradients, float* norm,
-                       std::int32_t* step_ok, double* partials, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  std::int64_t done = 0;
-  for (std::size_t first = 0; first < gradients.size(); first += kEntries) {
-    Table table{.partials = partials + done, .blocks = 0, .count = 0, .entries = {}};
-    for (const std::span<const float> gradient :
-         gradients.subspan(first, std::min<std::size_t>(kEntries, gradients.size() - first))) {
-      if (gradient.empty()) continue;
-      const auto elements = static_cast<std::int64_t>(gradient.size());
+int launch_norm_partials(std::span<const NormPointers<float>> pieces, double* partials,
+                         void* stream) {
+  for (std::size_t first = 0; first < pieces.size(); first += kEntries) {
+    Table table{.partials = partials, .blocks = 0, .count = 0, .entries = {}};
+    for (const NormPointers<float>& piece :
+         pieces.subspan(first, std::min<std::size_t>(kEntries, pieces.size() - first))) {
+      if (piece.elements == 0) continue;
       table.entries[table.count++] = {
-          gradient.data(), elements, table.blocks,
-          reinterpret_cast<std::uintptr_t>(gradient.data()) % sizeof(float4) == 0};
-      table.blocks += static_cast<std::uint32_t>(norm_blocks(elements));
+          piece.gradient, piece.elements, piece.slot, table.blocks,
+          reinterpret_cast<std::uintptr_t>(piece.gradient) % sizeof(float4) == 0};
+      table.blocks += static_cast<std::uint32_t>(norm_blocks(piece.elements));
     }
     if (table.blocks == 0) continue;
-    sum_squares<<<table.blocks, kThreads, 0, on>>>(table);
+    const std::uint32_t grid = (table.blocks + kWarps - 1) / kWarps;
+    sum_squares<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) return status;
-    done += table.blocks;
   }
-  finish<<<1, kFinalThreads, 0, on>>>(partials, done, norm, step_ok);
+  return cudaSuccess;
+}
+
+int launch_norm_finish(std::span<const double> partials, float* norm, std::int32_t* step_ok,
+                       void* stream) {
+  finish<<<kFinishBlocks, kFinishThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      partials.data(), static_cast<std::int64_t>(partials.size()), norm, step_ok);
   return cudaGetLastError();
 }
 
