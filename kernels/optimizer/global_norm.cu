@@ -107,16 +107,6 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ 
   if (lane == 0) table.partials[entry.slot + index] = sum;
 }
 
-/// `value` as block `block` of the cluster has it.
-__device__ __forceinline__ double read_of(const double* value, std::uint32_t block) {
-  double result;
-  asm volatile("ld.shared::cluster.f64 %0, [%1];"
-               : "=d"(result)
-               : "r"(hopper::mapa(value, block))
-               : "memory");
-  return result;
-}
-
 __global__ void __cluster_dims__(kFinishBlocks) __launch_bounds__(kFinishThreads)
     finish(const double* __restrict__ partials, std::int64_t slots, float* __restrict__ norm,
            std::int32_t* __restrict__ step_ok) {
@@ -144,7 +134,8 @@ __global__ void __cluster_dims__(kFinishBlocks) __launch_bounds__(kFinishThreads
   hopper::cluster_wait();
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     double sums[kFinishBlocks];
-    for (int block = 0; block < kFinishBlocks; ++block) sums[block] = read_of(&total, block);
+    for (int block = 0; block < kFinishBlocks; ++block)
+      sums[block] = hopper::ld_shared_cluster(&total, block);
 #pragma unroll
     for (int width = kFinishBlocks / 2; width > 0; width /= 2)
       for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
