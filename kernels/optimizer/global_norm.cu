@@ -2,8 +2,8 @@
 //
 // sum_squares: the table of pieces is a kernel argument, as adamw's. A warp finds its piece by
 // bisection and sums the squares of one block of 2048 elements in fp64: a lane has four of the 128
-// terms, which are neighbours, so it reads 16 bytes at a time, eight of them in flight; then a
-// butterfly. A block off 16 bytes or of fewer elements adds the same terms from single elements.
+// terms, which are neighbours, so it reads 16 bytes at a time, up to eight of them in flight; then
+// a butterfly. A block off 16 bytes or of fewer elements adds the same terms one by one.
 // finish: a cluster of 8 thread blocks of 1024 threads has the 8192 terms of the sum over slots, a
 // thread one of them, with eight loads in flight; a million slots are 8 MiB, too many for one
 // multiprocessor. The first block adds the sums of all eight out of their shared memory.
