@@ -83,10 +83,20 @@ class Attention final : public Mixer {
                       read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
                       write(dqkv), write(workspace)},
                      [shape](execution::Queue& q, Views v) {
-                       kernels::attention_backward(q, shape, v[0], query(shape, v[1]),
-                                                   key(shape, v[1]), value(shape, v[1]), v[2], v[3],
-                                                   v[4], v[5], query(shape, v[6]), key(shape, v[6]),
-                                                   value(shape, v[6]), v[7]);
+                       kernels::attention_backward(q, shape,
+                                                   kernels::AttentionBackwardOperands<Columns>{
+                                                       .d_o = kernels::all_columns(v[0]),
+                                                       .q = query(shape, v[1]),
+                                                       .k = key(shape, v[1]),
+                                                       .v = value(shape, v[1]),
+                                                       .o = kernels::all_columns(v[2]),
+                                                       .lse = v[3],
+                                                       .cu_seqlens = v[4],
+                                                       .seq_idx = v[5],
+                                                       .dq = query(shape, v[6]),
+                                                       .dk = key(shape, v[6]),
+                                                       .dv = value(shape, v[6]),
+                                                       .workspace = v[7]});
                      });
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});

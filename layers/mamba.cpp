@@ -145,8 +145,17 @@ class Mamba final : public Mixer {
                       read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
                       read(recorder.batch().seq_idx), write(kept.y), write(workspace)},
                      [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
-                       kernels::ssd_forward(q, shape, scan_x(m, v[0]), dt(m, v[1]), scan_b(m, v[0]),
-                                            scan_c(m, v[0]), v[2], v[3], v[4], v[5], v[6], v[7]);
+                       kernels::ssd_forward(q, shape,
+                                            {.inputs = {.x = scan_x(m, v[0]),
+                                                        .dt = dt(m, v[1]),
+                                                        .b = scan_b(m, v[0]),
+                                                        .c = scan_c(m, v[0]),
+                                                        .a_log = v[2],
+                                                        .d = v[3],
+                                                        .dt_bias = v[4],
+                                                        .seq_idx = v[5]},
+                                             .y = v[6],
+                                             .workspace = v[7]});
                      });
   }
 
@@ -169,9 +178,18 @@ class Mamba final : public Mixer {
     recorder.compute("conv_scan", kernels::conv_scan_forward_cost(shape_, n, recorder.storage()),
                      std::move(uses),
                      [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
-                       kernels::conv_scan_forward(q, shape, conv_input(m, v[0]), dt(m, v[0]),
-                                                  {v[1], v[2], v[3], v[4], v[5]}, v[6],
-                                                  keeps ? v[9] : execution::View{}, v[7], v[8]);
+                       kernels::conv_scan_forward(q, shape,
+                                                  {.xbc = conv_input(m, v[0]),
+                                                   .dt = dt(m, v[0]),
+                                                   .parameters = {.conv_weight = v[1],
+                                                                  .conv_bias = v[2],
+                                                                  .a_log = v[3],
+                                                                  .d = v[4],
+                                                                  .dt_bias = v[5]},
+                                                   .seq_idx = v[6],
+                                                   .convolved = keeps ? v[9] : execution::View{},
+                                                   .y = v[7],
+                                                   .workspace = v[8]});
                      });
   }
 
@@ -211,10 +229,25 @@ class Mamba final : public Mixer {
          recorder.into(recorder.gradient(a_log_)), recorder.into(recorder.gradient(d_)),
          recorder.into(recorder.gradient(dt_bias_)), write(workspace)},
         [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
-          kernels::ssd_backward(q, shape, v[0], scan_x(m, v[1]), dt(m, v[2]), scan_b(m, v[1]),
-                                scan_c(m, v[1]), v[3], v[4], v[5], v[6], scan_x(m, v[7]),
-                                dt(m, v[8]), scan_b(m, v[7]), scan_c(m, v[7]), v[9], v[10], v[11],
-                                v[12], accumulate);
+          kernels::ssd_backward(q, shape,
+                                {.dy = v[0],
+                                 .inputs = {.x = scan_x(m, v[1]),
+                                            .dt = dt(m, v[2]),
+                                            .b = scan_b(m, v[1]),
+                                            .c = scan_c(m, v[1]),
+                                            .a_log = v[3],
+                                            .d = v[4],
+                                            .dt_bias = v[5],
+                                            .seq_idx = v[6]},
+                                 .dx = scan_x(m, v[7]),
+                                 .ddt = dt(m, v[8]),
+                                 .db = scan_b(m, v[7]),
+                                 .dc = scan_c(m, v[7]),
+                                 .da_log = v[9],
+                                 .dd = v[10],
+                                 .ddt_bias = v[11],
+                                 .workspace = v[12]},
+                                accumulate);
         });
     return dxbc;
   }
@@ -234,8 +267,17 @@ class Mamba final : public Mixer {
          recorder.into(recorder.gradient(conv_weight_)),
          recorder.into(recorder.gradient(conv_bias_)), write(workspace)},
         [m = mamba_, accumulate](execution::Queue& q, Views v) {
-          kernels::conv1d_silu_backward(q, v[0], conv_input(m, v[1]), v[2], v[3], v[4],
-                                        conv_input(m, v[5]), v[6], v[7], v[8], accumulate);
+          kernels::conv1d_silu_backward(q,
+                                        {.dy = v[0],
+                                         .x = conv_input(m, v[1]),
+                                         .w = v[2],
+                                         .b = v[3],
+                                         .seq_idx = v[4],
+                                         .dx = conv_input(m, v[5]),
+                                         .dw = v[6],
+                                         .db = v[7],
+                                         .workspace = v[8]},
+                                        accumulate);
         });
   }
 
@@ -258,9 +300,24 @@ class Mamba final : public Mixer {
          recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
          write(workspace)},
         [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
-          kernels::conv_scan_backward(q, shape, v[0], conv_input(m, v[1]), dt(m, v[1]),
-                                      {v[2], v[3], v[4], v[5], v[6]}, v[7], conv_input(m, v[8]),
-                                      dt(m, v[8]), {v[9], v[10], v[11], v[12], v[13]}, v[14],
+          kernels::conv_scan_backward(q, shape,
+                                      {.dy = v[0],
+                                       .xbc = conv_input(m, v[1]),
+                                       .dt = dt(m, v[1]),
+                                       .parameters = {.conv_weight = v[2],
+                                                      .conv_bias = v[3],
+                                                      .a_log = v[4],
+                                                      .d = v[5],
+                                                      .dt_bias = v[6]},
+                                       .seq_idx = v[7],
+                                       .dxbc = conv_input(m, v[8]),
+                                       .ddt = dt(m, v[8]),
+                                       .gradients = {.conv_weight = v[9],
+                                                     .conv_bias = v[10],
+                                                     .a_log = v[11],
+                                                     .d = v[12],
+                                                     .dt_bias = v[13]},
+                                       .workspace = v[14]},
                                       accumulate);
         });
   }

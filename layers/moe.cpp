@@ -191,8 +191,16 @@ class Moe final : public Mixer {
         {read(drows), read(recorder.parameter(fc2_.weight)), read(r.offsets), read(r.row_weight),
          read(kept.hidden), write(dhidden), write(active), write(drow_weight), write(workspace)},
         [kind = activation_](execution::Queue& q, Views v) {
-          kernels::grouped_fc2_backward_input(q, kind, v[0], v[1], v[2], v[3], v[4], v[5], v[6],
-                                              v[7], v[8]);
+          kernels::grouped_fc2_backward_input(q, kind,
+                                              {.dy = v[0],
+                                               .w2 = v[1],
+                                               .offsets = v[2],
+                                               .row_weight = v[3],
+                                               .h = v[4],
+                                               .dh = v[5],
+                                               .a = v[6],
+                                               .drow_weight = v[7],
+                                               .workspace = v[8]});
         });
   }
 

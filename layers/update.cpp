@@ -55,7 +55,10 @@ void Update::record_squares() {
   std::vector<kernels::NormPiece> pieces;
   for (const Piece& piece : pieces_) {
     uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.held});
-    pieces.push_back({{}, piece.held.begin, piece.first_block});
+    pieces.push_back({.gradient = {},
+                      .first = piece.held.begin,
+                      .elements = piece.held.end - piece.held.begin,
+                      .slot = piece.first_block});
   }
   recorder_.compute(
       "squares", kernels::norm_partials_cost(held_elements(), recorder_.accumulation()),
@@ -91,15 +94,12 @@ void Update::record_sums(Tensor step_ok) {
 }
 
 void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
-  const Tensor workspace =
-      recorder_.workspace("norm_workspace", kernels::norm_finish_workspace_bytes(blocks_));
   recorder_.compute("norm", kernels::norm_finish_cost(blocks_),
                     {{sums_, Access::read, {0, blocks_}},
                      write(grad_norm),
-                     update(step_ok),
-                     write(workspace)},
+                     update(step_ok)},
                     [](execution::Queue& q, Views v) {
-                      kernels::norm_finish(q, v[0], v[1], v[2], v[3]);
+                      kernels::norm_finish(q, v[0], v[1], v[2]);
                     });
 }
 
@@ -107,33 +107,33 @@ void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgra
   const Tensor good_steps = state(kGoodSteps);
   std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),
                            read(step.step_ok)};
-  std::vector<char> decay;
+  std::vector<kernels::AdamwTensor> tensors;
   for (const auto& [p, held, block] : pieces_) {
     uses.push_back({recorder_.parameter(p), Access::update, held});
     if (has_master_) uses.push_back(update(state(master_name(p.name))));
     uses.push_back({recorder_.gradient(p), Access::read, held});
     uses.push_back(update(state(first_moment_name(p.name))));
     uses.push_back(update(state(second_moment_name(p.name))));
-    decay.push_back(p.decay);
+    kernels::AdamwTensor& tensor = tensors.emplace_back();
+    tensor.elements = held.end - held.begin;
+    tensor.decay = p.decay;
   }
   const kernels::AdamwOptions options{optimizer.beta1, optimizer.beta2, optimizer.epsilon};
   recorder_.compute(
       "adamw", kernels::adamw_cost(held_elements(), recorder_.storage(), has_master_),
       std::move(uses),
-      [decay, has_master = has_master_, options, clip = optimizer.clip](execution::Queue& q,
-                                                                       Views v) {
-        std::vector<kernels::AdamwTensor> tensors(decay.size());
+      [tensors, has_master = has_master_, options, clip = optimizer.clip](execution::Queue& q,
+                                                                         Views v) {
+        std::vector<kernels::AdamwTensor> bound = tensors;
         std::size_t at = 4;
-        for (std::size_t i = 0; i < decay.size(); ++i) {
-          kernels::AdamwTensor& t = tensors[i];
+        for (kernels::AdamwTensor& t : bound) {
           t.parameter = v[at++];
           if (has_master) t.master = v[at++];
           t.gradient = v[at++];
           t.m = v[at++];
           t.v = v[at++];
-          t.decay = decay[i] != 0;
         }
-        kernels::adamw(q, tensors, v[0], v[1], v[2], clip, v[3], options);
+        kernels::adamw(q, bound, v[0], v[1], v[2], clip, v[3], options);
       });
   recorder_.compute("advance", {}, {update(good_steps), read(step.step_ok)},
                     [](execution::Queue& q, Views v) { kernels::advance(q, v[0], v[1]); });

@@ -136,11 +136,20 @@ class AttentionProblem {
       attention_forward(queue, c_.shape, qkv.columns(c_.before, c_.q()),
                         qkv.columns(c_.k_first(), c_.kv()), qkv.columns(c_.v_first(), c_.kv()),
                         cu_seqlens, seq_idx, o, lse, {});
-      attention_backward(queue, c_.shape, d_o, qkv.columns(c_.before, c_.q()),
-                         qkv.columns(c_.k_first(), c_.kv()), qkv.columns(c_.v_first(), c_.kv()), o,
-                         lse, cu_seqlens, seq_idx, gradient.columns(c_.before, c_.q()),
-                         gradient.columns(c_.k_first(), c_.kv()),
-                         gradient.columns(c_.v_first(), c_.kv()), room);
+      attention_backward(
+          queue, c_.shape,
+          AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
+                                             .q = qkv.columns(c_.before, c_.q()),
+                                             .k = qkv.columns(c_.k_first(), c_.kv()),
+                                             .v = qkv.columns(c_.v_first(), c_.kv()),
+                                             .o = all_columns(o),
+                                             .lse = lse,
+                                             .cu_seqlens = cu_seqlens,
+                                             .seq_idx = seq_idx,
+                                             .dq = gradient.columns(c_.before, c_.q()),
+                                             .dk = gradient.columns(c_.k_first(), c_.kv()),
+                                             .dv = gradient.columns(c_.v_first(), c_.kv()),
+                                             .workspace = room});
     });
     return {o.values(), lse.values(), columns_of(gradient, c_.before, c_.width() - c_.before)};
   }
@@ -174,10 +183,20 @@ class DeviceAttention {
     attention_forward(queue, c_.shape, q(), k(), v(), cu_seqlens_, seq_idx_, o_, lse_, order_);
   }
   void backward(Queue& queue) {
-    attention_backward(queue, c_.shape, d_o_, q(), k(), v(), o_, lse_, cu_seqlens_, seq_idx_,
-                       gradient_.columns(c_.before, c_.q()),
-                       gradient_.columns(c_.k_first(), c_.kv()),
-                       gradient_.columns(c_.v_first(), c_.kv()), room_);
+    attention_backward(
+        queue, c_.shape,
+        AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o_),
+                                           .q = q(),
+                                           .k = k(),
+                                           .v = v(),
+                                           .o = all_columns(o_),
+                                           .lse = lse_,
+                                           .cu_seqlens = cu_seqlens_,
+                                           .seq_idx = seq_idx_,
+                                           .dq = gradient_.columns(c_.before, c_.q()),
+                                           .dk = gradient_.columns(c_.k_first(), c_.kv()),
+                                           .dv = gradient_.columns(c_.v_first(), c_.kv()),
+                                           .workspace = room_});
   }
 
   /// Both by the launchers, for a layout that the queue form does not make: `change` edits it.

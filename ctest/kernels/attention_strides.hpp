@@ -109,8 +109,19 @@ class StridedAttention {
     const View cu_seqlens = equal ? View() : cu_seqlens_, seq_idx = equal ? View() : seq_idx_;
     const AttentionHeads q = c_.q.in(qkv_), k = c_.k.in(qkv_), v = c_.v.in(qkv_);
     attention_forward(queue, c_.shape, q, k, v, cu_seqlens, seq_idx, c_.o.in(o_), lse_, order_);
-    attention_backward(queue, c_.shape, c_.o.in(d_o_), q, k, v, c_.o.in(o_), lse_, cu_seqlens,
-                       seq_idx, c_.q.in(gradient_), c_.k.in(gradient_), c_.v.in(gradient_), room_);
+    attention_backward(queue, c_.shape,
+                       AttentionBackwardOperands<AttentionHeads>{.d_o = c_.o.in(d_o_),
+                                                                 .q = q,
+                                                                 .k = k,
+                                                                 .v = v,
+                                                                 .o = c_.o.in(o_),
+                                                                 .lse = lse_,
+                                                                 .cu_seqlens = cu_seqlens,
+                                                                 .seq_idx = seq_idx,
+                                                                 .dq = c_.q.in(gradient_),
+                                                                 .dk = c_.k.in(gradient_),
+                                                                 .dv = c_.v.in(gradient_),
+                                                                 .workspace = room_});
   }
 
   StridedCase& description() { return c_; }
@@ -181,9 +192,19 @@ inline StridedResults dense_results(const StridedCase& c, const StridedInputs& i
   on_queue([&](Queue& queue) {
     attention_forward(queue, dense.shape, qkv.columns(0, q), qkv.columns(q, kv),
                       qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse, order);
-    attention_backward(queue, dense.shape, d_o, qkv.columns(0, q), qkv.columns(q, kv),
-                       qkv.columns(q + kv, kv), o, lse, cu_seqlens, seq_idx, gradient.columns(0, q),
-                       gradient.columns(q, kv), gradient.columns(q + kv, kv), room);
+    attention_backward(queue, dense.shape,
+                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
+                                                          .q = qkv.columns(0, q),
+                                                          .k = qkv.columns(q, kv),
+                                                          .v = qkv.columns(q + kv, kv),
+                                                          .o = all_columns(o),
+                                                          .lse = lse,
+                                                          .cu_seqlens = cu_seqlens,
+                                                          .seq_idx = seq_idx,
+                                                          .dq = gradient.columns(0, q),
+                                                          .dk = gradient.columns(q, kv),
+                                                          .dv = gradient.columns(q + kv, kv),
+                                                          .workspace = room});
   });
   Values gradients = gradient.values();
   return {o.values(), lse.values(), take(gradients, dense.q_extents(), dense.q),

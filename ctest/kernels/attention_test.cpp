@@ -109,9 +109,19 @@ Results run(const Case& c, Dtype storage, const Inputs& in) {
   on_queue([&](Queue& queue) {
     attention_forward(queue, c.shape, qkv.columns(0, q), qkv.columns(q, kv),
                       qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse, ordering);
-    attention_backward(queue, c.shape, d_o, qkv.columns(0, q), qkv.columns(q, kv),
-                       qkv.columns(q + kv, kv), o, lse, cu_seqlens, seq_idx, dq.columns(1, q),
-                       dk.columns(0, kv), dv.columns(0, kv), room);
+    attention_backward(queue, c.shape,
+                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
+                                                          .q = qkv.columns(0, q),
+                                                          .k = qkv.columns(q, kv),
+                                                          .v = qkv.columns(q + kv, kv),
+                                                          .o = all_columns(o),
+                                                          .lse = lse,
+                                                          .cu_seqlens = cu_seqlens,
+                                                          .seq_idx = seq_idx,
+                                                          .dq = dq.columns(1, q),
+                                                          .dk = dk.columns(0, kv),
+                                                          .dv = dv.columns(0, kv),
+                                                          .workspace = room});
   });
   return {{o.values(), lse.values()}, {columns_of(dq, 1, q), dk.values(), columns_of(dv, 0, kv)}};
 }

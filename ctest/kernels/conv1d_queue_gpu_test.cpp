@@ -52,8 +52,16 @@ template <class At>
 void enqueue(Queue& q, const Case& c, const Problem& p, const At& at, bool accumulate) {
   const Columns x = at(p.x).columns(c.before, c.channels);
   conv1d_silu_forward(q, x, at(p.w), at(p.b), at(p.seq_idx), at(p.y));
-  conv1d_silu_backward(q, at(p.dy), x, at(p.w), at(p.b), at(p.seq_idx),
-                       at(p.dx).columns(c.before, c.channels), at(p.dw), at(p.db), at(p.room),
+  conv1d_silu_backward(q,
+                       {.dy = at(p.dy),
+                        .x = x,
+                        .w = at(p.w),
+                        .b = at(p.b),
+                        .seq_idx = at(p.seq_idx),
+                        .dx = at(p.dx).columns(c.before, c.channels),
+                        .dw = at(p.dw),
+                        .db = at(p.db),
+                        .workspace = at(p.room)},
                        accumulate);
 }
 
@@ -136,7 +144,16 @@ TEST(conv1d_queue_gpu, no_tokens) {
     const DeviceArray x(p.x), w(p.w), b(p.b), dy(p.dy), seq_idx(p.seq_idx), dx(p.dx), dw(p.dw),
         db(p.db);
     on_gpu_queue([&](Queue& q) {
-      conv1d_silu_backward(q, dy, x.columns(0, 16), w, b, seq_idx, dx.columns(0, 16), dw, db, {},
+      conv1d_silu_backward(q,
+                           {.dy = dy,
+                            .x = x.columns(0, 16),
+                            .w = w,
+                            .b = b,
+                            .seq_idx = seq_idx,
+                            .dx = dx.columns(0, 16),
+                            .dw = dw,
+                            .db = db,
+                            .workspace = {}},
                            false);
     });
     EXPECT_EQ(dw.host().values(), Values(64, 0.0));

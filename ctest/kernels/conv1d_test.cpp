@@ -92,8 +92,17 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
   const auto run = [&](bool accumulate) {
     const Array room = workspace(conv1d_silu_backward_workspace_bytes(n, c.channels, storage));
     on_queue([&](Queue& q) {
-      conv1d_silu_backward(q, dy, x.columns(1, c.channels), w, b, seq_idx,
-                           dx.columns(2, c.channels), dw, db, room, accumulate);
+      conv1d_silu_backward(q,
+                           {.dy = dy,
+                            .x = x.columns(1, c.channels),
+                            .w = w,
+                            .b = b,
+                            .seq_idx = seq_idx,
+                            .dx = dx.columns(2, c.channels),
+                            .dw = dw,
+                            .db = db,
+                            .workspace = room},
+                           accumulate);
     });
     return Gradients{columns_of(dx, 2, c.channels), dw.values(), db.values()};
   };
@@ -200,8 +209,17 @@ TEST(conv1d, segments_hand_a_halo_on) {
           workspace(conv1d_silu_backward_workspace_bytes(tokens, channels, Dtype::fp64));
       on_queue([&](Queue& q) {
         conv1d_silu_forward(q, x.columns(0, channels), w, b, seq_idx, out, ends);
-        conv1d_silu_backward(q, dy, x.columns(0, channels), w, b, seq_idx,
-                             dout.columns(0, channels), dsum, db, room, false, ends);
+        conv1d_silu_backward(q,
+                             {.dy = dy,
+                              .x = x.columns(0, channels),
+                              .w = w,
+                              .b = b,
+                              .seq_idx = seq_idx,
+                              .dx = dout.columns(0, channels),
+                              .dw = dsum,
+                              .db = db,
+                              .workspace = room},
+                             false, ends);
       });
       const Values part = out.values();
       Values dpart = dout.values();

@@ -81,14 +81,34 @@ template <class At>
 void enqueue_fused(Queue& q, const ConvScanCase& c, const ConvScanProblem& p, At&& at,
                    bool accumulate) {
   const ConvScanColumns in(c, View(at(p.zxbcdt))), out(c, View(at(p.dzxbcdt)));
-  const ConvScanParameters values{at(p.conv_weight), at(p.conv_bias), at(p.a_log), at(p.d),
-                                  at(p.dt_bias)};
-  const ConvScanParameters gradients{at(p.dconv_weight), at(p.dconv_bias), at(p.da_log), at(p.dd),
-                                     at(p.ddt_bias)};
-  conv_scan_forward(q, c.shape, in.xbc, in.dt, values, at(p.seq_idx), at(p.convolved), at(p.y),
-                    at(p.forward_room));
-  conv_scan_backward(q, c.shape, at(p.dy), in.xbc, in.dt, values, at(p.seq_idx), out.xbc, out.dt,
-                     gradients, at(p.backward_room), accumulate);
+  const ConvScanParameters values{.conv_weight = at(p.conv_weight),
+                                  .conv_bias = at(p.conv_bias),
+                                  .a_log = at(p.a_log),
+                                  .d = at(p.d),
+                                  .dt_bias = at(p.dt_bias)};
+  conv_scan_forward(q, c.shape,
+                    {.xbc = in.xbc,
+                     .dt = in.dt,
+                     .parameters = values,
+                     .seq_idx = at(p.seq_idx),
+                     .convolved = at(p.convolved),
+                     .y = at(p.y),
+                     .workspace = at(p.forward_room)});
+  conv_scan_backward(q, c.shape,
+                     {.dy = at(p.dy),
+                      .xbc = in.xbc,
+                      .dt = in.dt,
+                      .parameters = values,
+                      .seq_idx = at(p.seq_idx),
+                      .dxbc = out.xbc,
+                      .ddt = out.dt,
+                      .gradients = {.conv_weight = at(p.dconv_weight),
+                                    .conv_bias = at(p.dconv_bias),
+                                    .a_log = at(p.da_log),
+                                    .d = at(p.dd),
+                                    .dt_bias = at(p.ddt_bias)},
+                      .workspace = at(p.backward_room)},
+                     accumulate);
 }
 
 /// The same by the two operators.
@@ -102,14 +122,38 @@ void enqueue_separate(Queue& q, const ConvScanCase& c, const ConvScanProblem& p,
     return Columns{view, first[i], i == 0 ? c.inner() : c.shared()};
   };
   conv1d_silu_forward(q, in.xbc, at(p.conv_weight), at(p.conv_bias), at(p.seq_idx), xbc);
-  ssd_forward(q, c.shape, part(xbc, 0), in.dt, part(xbc, 1), part(xbc, 2), at(p.a_log), at(p.d),
-              at(p.dt_bias), at(p.seq_idx), at(p.y), at(p.forward_room));
-  ssd_backward(q, c.shape, at(p.dy), part(xbc, 0), in.dt, part(xbc, 1), part(xbc, 2), at(p.a_log),
-               at(p.d), at(p.dt_bias), at(p.seq_idx), part(dxbc, 0), out.dt, part(dxbc, 1),
-               part(dxbc, 2), at(p.da_log), at(p.dd), at(p.ddt_bias), at(p.backward_room),
+  const SsdInputOperands inputs{.x = part(xbc, 0),
+                                .dt = in.dt,
+                                .b = part(xbc, 1),
+                                .c = part(xbc, 2),
+                                .a_log = at(p.a_log),
+                                .d = at(p.d),
+                                .dt_bias = at(p.dt_bias),
+                                .seq_idx = at(p.seq_idx)};
+  ssd_forward(q, c.shape, {.inputs = inputs, .y = at(p.y), .workspace = at(p.forward_room)});
+  ssd_backward(q, c.shape,
+               {.dy = at(p.dy),
+                .inputs = inputs,
+                .dx = part(dxbc, 0),
+                .ddt = out.dt,
+                .db = part(dxbc, 1),
+                .dc = part(dxbc, 2),
+                .da_log = at(p.da_log),
+                .dd = at(p.dd),
+                .ddt_bias = at(p.ddt_bias),
+                .workspace = at(p.backward_room)},
                accumulate);
-  conv1d_silu_backward(q, dxbc, in.xbc, at(p.conv_weight), at(p.conv_bias), at(p.seq_idx), out.xbc,
-                       at(p.dconv_weight), at(p.dconv_bias), at(p.backward_room), accumulate);
+  conv1d_silu_backward(q,
+                       {.dy = dxbc,
+                        .x = in.xbc,
+                        .w = at(p.conv_weight),
+                        .b = at(p.conv_bias),
+                        .seq_idx = at(p.seq_idx),
+                        .dx = out.xbc,
+                        .dw = at(p.dconv_weight),
+                        .db = at(p.dconv_bias),
+                        .workspace = at(p.backward_room)},
+                       accumulate);
 }
 
 /// What both leave; z's columns of dzxbcdt and what fills its rows are no result.

@@ -55,20 +55,25 @@ TEST(conv_scan, refuses_operands_of_other_shapes) {
   Random random;
   const ConvScanProblem p(c, Dtype::fp32, random);
   const ConvScanColumns in(c, p.zxbcdt.view());
-  const ConvScanParameters values{p.conv_weight, p.conv_bias, p.a_log, p.d, p.dt_bias};
+  const Array small = workspace(16);
+  const ConvScanForwardOperands right{.xbc = in.xbc,
+                                      .dt = in.dt,
+                                      .parameters = {.conv_weight = p.conv_weight,
+                                                     .conv_bias = p.conv_bias,
+                                                     .a_log = p.a_log,
+                                                     .d = p.d,
+                                                     .dt_bias = p.dt_bias},
+                                      .seq_idx = p.seq_idx,
+                                      .y = p.y,
+                                      .workspace = p.forward_room};
+  ConvScanForwardOperands narrow = right, swapped = right, tight = right;
+  --narrow.xbc.count;
+  swapped.parameters.conv_bias = p.a_log;
+  tight.workspace = small;
   on_queue([&](Queue& q) {
-    const Columns narrow{in.xbc.view, in.xbc.first, in.xbc.count - 1};
-    EXPECT_THROW(
-        conv_scan_forward(q, c.shape, narrow, in.dt, values, p.seq_idx, {}, p.y, p.forward_room),
-        execution::Error);
-    ConvScanParameters swapped = values;
-    swapped.conv_bias = p.a_log;
-    EXPECT_THROW(
-        conv_scan_forward(q, c.shape, in.xbc, in.dt, swapped, p.seq_idx, {}, p.y, p.forward_room),
-        execution::Error);
-    EXPECT_THROW(
-        conv_scan_forward(q, c.shape, in.xbc, in.dt, values, p.seq_idx, {}, p.y, workspace(16)),
-        execution::Error);
+    EXPECT_THROW(conv_scan_forward(q, c.shape, narrow), execution::Error);
+    EXPECT_THROW(conv_scan_forward(q, c.shape, swapped), execution::Error);
+    EXPECT_THROW(conv_scan_forward(q, c.shape, tight), execution::Error);
   });
 }
 

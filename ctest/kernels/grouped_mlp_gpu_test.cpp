@@ -37,8 +37,7 @@ struct OnDevice {
 
 void enqueue(Queue& q, Activation kind, const OnDevice& d) {
   grouped_fc1_forward(q, kind, d.x, d.w1, d.offsets, d.row_weight, d.h, d.a);
-  grouped_fc2_backward_input(q, kind, d.dy, d.w2, d.offsets, d.row_weight, d.h, d.dh, d.a_again,
-                             d.drow_weight, d.workspace());
+  grouped_fc2_backward_input(q, kind, fc2_backward_operands(d, d.workspace()));
 }
 
 // Rows of no expert are not to be read.
@@ -117,8 +116,7 @@ void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) 
   EXPECT_LT(error(h, exact.h, hidden), tolerance(storage, static_cast<double>(c.d)));
   exact.h.set(h.values());
   on_queue([&](Queue& q) {
-    grouped_fc2_backward_input(q, kind, exact.dy, exact.w2, exact.offsets, exact.row_weight,
-                               exact.h, exact.dh, exact.a_again, exact.drow_weight, exact.room);
+    grouped_fc2_backward_input(q, kind, fc2_backward_operands(exact, exact.room));
   });
   // g and dh round once each; drow_weight sums F products of a rounded g.
   const double twice = 2 * tolerance(storage, static_cast<double>(c.d + c.f));

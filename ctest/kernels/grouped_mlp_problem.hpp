@@ -33,6 +33,20 @@ struct MlpProblem {
   Array x, dy, w1, w2, offsets, row_weight, h, a, dh, a_again, drow_weight, room;
 };
 
+/// The operands of the backward of a problem, on the host or on a device.
+template <class Problem>
+GroupedFc2BackwardOperands fc2_backward_operands(const Problem& p, const View& room) {
+  return {.dy = p.dy,
+          .w2 = p.w2,
+          .offsets = p.offsets,
+          .row_weight = p.row_weight,
+          .h = p.h,
+          .dh = p.dh,
+          .a = p.a_again,
+          .drow_weight = p.drow_weight,
+          .workspace = room};
+}
+
 /// The first `count` elements are equal.
 inline bool same(const Array& actual, const Array& expected, std::int64_t count) {
   const Values left = actual.values(), right = expected.values();

@@ -23,8 +23,7 @@ TEST(grouped_mlp, has_the_bits_of_its_parts) {
       const ValidRows valid{p.offsets, c.experts()};
       on_queue([&](Queue& q) {
         grouped_fc1_forward(q, kind, p.x, p.w1, p.offsets, p.row_weight, p.h, p.a);
-        grouped_fc2_backward_input(q, kind, p.dy, p.w2, p.offsets, p.row_weight, p.h, p.dh,
-                                   p.a_again, p.drow_weight, p.room);
+        grouped_fc2_backward_input(q, kind, fc2_backward_operands(p, p.room));
         grouped_linear_forward(q, p.x, p.w1, p.offsets, h);
         activation_forward(q, kind, h, p.row_weight, a, valid);
         grouped_linear_backward_input(q, p.dy, p.w2, p.offsets, g);
@@ -44,10 +43,8 @@ TEST(grouped_mlp, gradients_match_finite_differences) {
   for (const Activation kind : kKinds) {
     MlpProblem p(c, kind, Dtype::fp64, random);
     p.h.set(random.normal(c.rows() * p.hidden));
-    on_queue([&](Queue& q) {
-      grouped_fc2_backward_input(q, kind, p.dy, p.w2, p.offsets, p.row_weight, p.h, p.dh, p.a_again,
-                                 p.drow_weight, p.room);
-    });
+    on_queue(
+        [&](Queue& q) { grouped_fc2_backward_input(q, kind, fc2_backward_operands(p, p.room)); });
     const std::vector<std::int32_t> offsets = c.offsets();
     const Values w2 = p.w2.values(), dy = p.dy.values();
     const auto loss = [&](const Values& h, const Values& row_weight) {
@@ -76,8 +73,9 @@ TEST(grouped_mlp, row_weights_may_be_absent) {
   on_queue([&](Queue& q) {
     grouped_fc1_forward(q, Activation::squared_relu, p.x, p.w1, p.offsets, {}, p.h, p.a);
     grouped_fc1_forward(q, Activation::squared_relu, p.x, p.w1, p.offsets, ones, p.h, a);
-    grouped_fc2_backward_input(q, Activation::squared_relu, p.dy, p.w2, p.offsets, {}, p.h, p.dh,
-                               p.a_again, {}, p.room);
+    GroupedFc2BackwardOperands unweighted = fc2_backward_operands(p, p.room);
+    unweighted.row_weight = unweighted.drow_weight = {};
+    grouped_fc2_backward_input(q, Activation::squared_relu, unweighted);
   });
   EXPECT_TRUE(same(p.a, a, c.valid() * c.f));
   EXPECT_TRUE(same(p.a_again, a, c.valid() * c.f));

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
+#include "ctest/kernels/adamw_piece.hpp"
 #include "ctest/kernels/device_mirror.hpp"
 #include "ctest/kernels/support.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 
@@ -14,32 +17,44 @@ namespace {
 
 constexpr auto kHere = [](const Array& array) { return array.view(); };
 
+// A view of an array without its first element: nothing lies on 16 bytes then.
+class Shifted {
+ public:
+  Shifted(const View& whole, const Array& array) : info_(*array.view().info) {
+    --info_.buffers[0].shape[0];
+    address_ = whole.as<std::byte>() + execution::size_bytes(array.dtype());
+  }
+  View view() const { return {std::span<void* const>(&address_, 1), &info_}; }
+  std::int64_t elements() const { return info_.buffers[0].elements(); }
+
+ private:
+  execution::TensorInfo info_;
+  void* address_ = nullptr;
+};
+
 struct Norm {
   Norm(Dtype dtype, const std::vector<Values>& gradients, std::int32_t ok)
       : norm(dtype, {1}), step_ok(int32_array({ok})) {
+    std::int64_t slots = 0;
     for (const Values& values : gradients) {
       const auto count = static_cast<std::int64_t>(values.size());
       arrays.emplace_back(dtype, std::vector{count}, values);
-      blocks += norm_blocks(count);
+      pieces.push_back({.gradient = {}, .elements = count, .slot = slots});
+      slots += norm_blocks(count);
     }
-    partials = Array(Dtype::fp64, {blocks});
-    room = workspace(norm_finish_workspace_bytes(blocks));
+    partials = Array(Dtype::fp64, {slots});
   }
   template <class At>
   void enqueue(Queue& q, At& at) const {
-    std::vector<NormPiece> pieces;
-    std::int64_t first = 0;
-    for (const Array& array : arrays) {
-      pieces.push_back({at(array), 0, first});
-      first += norm_blocks(array.view().buffer().elements());
-    }
-    norm_partials(q, pieces, at(partials));
-    norm_finish(q, at(partials), at(norm), at(step_ok), at(room));
+    std::vector<NormPiece> bound = pieces;
+    for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = at(arrays[i]);
+    norm_partials(q, bound, at(partials));
+    norm_finish(q, at(partials), at(norm), at(step_ok));
   }
 
-  std::int64_t blocks = 0;
   std::vector<Array> arrays;
-  Array norm, step_ok, partials, room;
+  std::vector<NormPiece> pieces;
+  Array norm, step_ok, partials;
 };
 
 TEST(optimizer_gpu, norm_matches_fp64) {
@@ -77,6 +92,80 @@ TEST(optimizer_gpu, norm_guards_the_step) {
   EXPECT_EQ(step_ok({{1}}, 0), 0) << "a good norm does not mend a bad step";
 }
 
+// Both backends add in one order; without the first element nothing lies on 16 bytes.
+TEST(optimizer_gpu, norm_has_the_bits_of_the_reference) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  std::vector<Values> gradients;
+  for (const std::int64_t count : {5, 2048, 100003, 2049, 30 * 2048})
+    gradients.push_back(rounded(random.normal(count), Dtype::fp32));
+  for (const bool shifted : {false, true}) {
+    const Norm n(Dtype::fp32, gradients, 1);
+    const auto work = [&](Queue& q, auto& at) {
+      std::vector<Shifted> views;
+      for (const Array& array : n.arrays) views.emplace_back(at(array), array);
+      std::vector<NormPiece> pieces = n.pieces;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        pieces[i].gradient = shifted ? views[i].view() : at(n.arrays[i]);
+        pieces[i].elements -= shifted;
+      }
+      fill(q, at(n.partials), 0);
+      norm_partials(q, pieces, at(n.partials));
+      norm_finish(q, at(n.partials), at(n.norm), at(n.step_ok));
+    };
+    const auto results = on_gpu(work, {n.partials, n.norm});
+    on_queue([&](Queue& q) { work(q, kHere); });
+    EXPECT_EQ(results[0].values(), n.partials.values());
+    EXPECT_EQ(results[1].values(), n.norm.values());
+  }
+}
+
+// Cut anywhere at blocks, in tables of their own or not: a tensor's partial sums stay the same.
+TEST(optimizer_gpu, norm_does_not_depend_on_cuts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::int64_t count = 3000 * kNormBlock + 9;
+  const Norm whole(Dtype::fp32, {rounded(random.normal(count), Dtype::fp32)}, 1);
+  const auto sums = [&](std::int64_t blocks) {
+    return on_gpu(
+               [&](Queue& q, auto& at) {
+                 const View all = at(whole.arrays[0]);
+                 std::vector<void*> addresses;
+                 std::vector<NormPiece> pieces;
+                 for (std::int64_t first = 0; first < count; first += blocks * kNormBlock) {
+                   addresses.push_back(all.as<float>() + first);
+                   pieces.push_back({.gradient = {},
+                                     .first = first,
+                                     .elements = std::min(blocks * kNormBlock, count - first)});
+                 }
+                 for (std::size_t i = 0; i < pieces.size(); ++i)
+                   pieces[i].gradient = {std::span<void* const>(&addresses[i], 1), all.info};
+                 norm_partials(q, pieces, at(whole.partials));
+               },
+               {whole.partials})[0]
+        .values();
+  };
+  const Values expected = sums(4000);
+  EXPECT_EQ(sums(1), expected);
+  EXPECT_EQ(sums(7), expected);
+}
+
+// More slots than terms of the sum over slots: the order, and so every bit, is the reference's.
+TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t slots : {1, 33, 8192, 8193, 1'000'003}) {
+    const Array partials(Dtype::fp64, {slots}, random.uniform(slots, 0, 1));
+    const Array norm(Dtype::fp32, {1}), step_ok = int32_array({1});
+    const auto work = [&](Queue& q, auto& at) {
+      norm_finish(q, at(partials), at(norm), at(step_ok));
+    };
+    const Values gpu = on_gpu(work, {norm})[0].values();
+    on_queue([&](Queue& q) { work(q, kHere); });
+    EXPECT_EQ(gpu, norm.values()) << slots << " slots";
+  }
+}
+
 // Parameters of `counts` elements with their states; every third one without decay.
 struct Optimizer {
   struct Tensor {
@@ -104,8 +193,13 @@ struct Optimizer {
   void enqueue(Queue& q, At& at) const {
     std::vector<AdamwTensor> list;
     for (const Tensor& t : tensors)
-      list.push_back(
-          {at(t.parameter), at(t.master), at(t.gradient), at(t.m), at(t.v), list.size() % 3 != 2});
+      list.push_back({.parameter = at(t.parameter),
+                      .master = at(t.master),
+                      .gradient = at(t.gradient),
+                      .m = at(t.m),
+                      .v = at(t.v),
+                      .elements = static_cast<std::int64_t>(t.m.size()),
+                      .decay = list.size() % 3 != 2});
     adamw(q, list, at(schedule), at(step), at(norm), clip, at(step_ok), {0.9, 0.95, 1e-8});
     advance(q, at(step), at(step_ok));
   }
@@ -177,6 +271,50 @@ TEST(optimizer_gpu, adamw_matches_fp64) {
       }
 }
 
+// A piece ends where a thread block's pass does not: the same elements go another way, with the
+// same bits.
+TEST(optimizer_gpu, adamw_does_not_depend_on_cuts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::int64_t count = 70 * kNormBlock + 5;
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+    for (const bool with_master : {true, false}) {
+      Optimizer gpu(storage, with_master, 1, 1), host(Dtype::fp64, with_master, 1, 1);
+      add_random(random, storage, {count}, gpu, host);
+      const auto results = [&](std::int64_t blocks) {
+        return on_gpu(
+            [&](Queue& q, auto& at) {
+              const auto& t = gpu.tensors[0];
+              const AdamwTensor all{.parameter = at(t.parameter),
+                                    .master = at(t.master),
+                                    .gradient = at(t.gradient),
+                                    .m = at(t.m),
+                                    .v = at(t.v),
+                                    .elements = count,
+                                    .decay = true};
+              const std::int64_t most = blocks * kNormBlock;
+              std::vector<std::unique_ptr<AdamwPiece>> owners;
+              std::vector<AdamwTensor> pieces;
+              for (std::int64_t first = 0; first < count; first += most) {
+                owners.push_back(
+                    std::make_unique<AdamwPiece>(all, first, std::min(most, count - first)));
+                pieces.push_back(owners.back()->tensor());
+              }
+              adamw(q, pieces, at(gpu.schedule), at(gpu.step), at(gpu.norm), 1, at(gpu.step_ok),
+                    {});
+            },
+            gpu.outputs());
+      };
+      const std::vector<Array> whole = results(100);
+      for (const std::int64_t blocks : {1, 3, 13}) {
+        const std::vector<Array> cut = results(blocks);
+        for (std::size_t i = 0; i < whole.size(); ++i)
+          EXPECT_TRUE(std::ranges::equal(bytes_of(cut[i]), bytes_of(whole[i])))
+              << "output " << i << " in pieces of " << blocks << " blocks";
+      }
+    }
+}
+
 TEST(optimizer_gpu, parameter_is_the_rounded_master) {
   STOWAGE_NEED_GPU();
   Random random;
@@ -199,20 +337,6 @@ TEST(optimizer_gpu, a_bad_step_changes_nothing) {
     EXPECT_TRUE(std::ranges::equal(bytes_of(after[i]), bytes_of(before[i]))) << "output " << i;
 }
 
-// A view of an array without its first element: nothing lies on 16 bytes then.
-class Shifted {
- public:
-  Shifted(const View& whole, const Array& array) : info_(*array.view().info) {
-    --info_.buffers[0].shape[0];
-    address_ = whole.as<std::byte>() + execution::size_bytes(array.dtype());
-  }
-  View view() const { return {std::span<void* const>(&address_, 1), &info_}; }
-
- private:
-  execution::TensorInfo info_;
-  void* address_ = nullptr;
-};
-
 TEST(optimizer_gpu, tensors_may_lie_anywhere) {
   STOWAGE_NEED_GPU();
   Random random;
@@ -224,8 +348,13 @@ TEST(optimizer_gpu, tensors_may_lie_anywhere) {
       const auto shifted = [&](const Array& array) { return Shifted(at(array), array); };
       const Shifted parameter = shifted(t.parameter), master = shifted(t.master);
       const Shifted gradient = shifted(t.gradient), m = shifted(t.m), v = shifted(t.v);
-      const AdamwTensor tensor{parameter.view(), master.view(), gradient.view(),
-                               m.view(),         v.view(),      true};
+      const AdamwTensor tensor{.parameter = parameter.view(),
+                               .master = master.view(),
+                               .gradient = gradient.view(),
+                               .m = m.view(),
+                               .v = v.view(),
+                               .elements = m.elements(),
+                               .decay = true};
       adamw(q, std::span(&tensor, 1), at(o.schedule), at(o.step), at(o.norm), 1, at(o.step_ok), {});
     };
   };

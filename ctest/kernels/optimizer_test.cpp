@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
+#include "ctest/kernels/adamw_piece.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 
@@ -15,46 +18,38 @@ namespace {
 struct Norm {
   double norm;
   std::int32_t step_ok;
+  std::vector<double> partials;
 };
 
-/// The norm of gradients in pieces of at most `most` elements, a multiple of kNormBlock; 0: whole.
+// A tensor is cut behind each of `cuts` (blocks of the tensor, ascending); pieces run in any order.
 Norm norm_of(Dtype dtype, const std::vector<Values>& gradients, std::int32_t step_ok = 1,
-             std::int64_t most = 0) {
+             const std::vector<std::int64_t>& cuts = {}) {
   std::vector<Array> arrays;
   std::vector<NormPiece> pieces;
-  std::int64_t blocks = 0;
+  std::int64_t slots = 0;
   for (const Values& values : gradients) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    const std::int64_t length = most > 0 ? most : std::max<std::int64_t>(count, 1);
-    for (std::int64_t begin = 0; begin < count; begin += length) {
-      const auto from = values.begin() + begin;
-      const std::int64_t elements = std::min(length, count - begin);
-      arrays.emplace_back(dtype, std::vector{elements}, Values(from, from + elements));
-      pieces.push_back({{}, begin, blocks});
-    }
-    blocks += norm_blocks(count);
+    const auto size = static_cast<std::int64_t>(values.size());
+    std::int64_t first = 0;
+    const auto cut_at = [&](std::int64_t end) {
+      if (end <= first && size > 0) return;
+      const Values part(values.begin() + first, values.begin() + end);
+      arrays.emplace_back(dtype, std::vector{end - first}, part);
+      pieces.push_back({.gradient = {}, .first = first, .elements = end - first, .slot = slots});
+      first = end;
+    };
+    for (const std::int64_t cut : cuts)
+      if (cut * kNormBlock < size) cut_at(cut * kNormBlock);
+    cut_at(size);
+    slots += norm_blocks(size);
   }
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].gradient = arrays[i];
-  std::reverse(pieces.begin(), pieces.end());  // in any order
-  const Array norm(dtype, {1}), ok = int32_array({step_ok}), partials(Dtype::fp64, {blocks});
-  const Array room = workspace(norm_finish_workspace_bytes(blocks));
+  std::ranges::reverse(pieces);
+  const Array norm(dtype, {1}), ok = int32_array({step_ok}), partials(Dtype::fp64, {slots});
   on_queue([&](Queue& q) {
     norm_partials(q, pieces, partials);
-    norm_finish(q, partials, norm, ok, room);
+    norm_finish(q, partials, norm, ok);
   });
-  return {norm.values()[0], ok.as<std::int32_t>()[0]};
-}
-
-TEST(optimizer, global_norm_has_the_same_bits_in_any_pieces) {
-  Random random;
-  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32}) {
-    std::vector<Values> gradients;
-    for (const std::int64_t count : {1, 40000, 2048, 2049, 7})
-      gradients.push_back(rounded(random.normal(count), dtype));
-    const double whole = norm_of(dtype, gradients).norm;
-    for (const std::int64_t blocks : {1, 2, 7, 19})
-      EXPECT_EQ(norm_of(dtype, gradients, 1, blocks * kNormBlock).norm, whole) << blocks;
-  }
+  return {norm.values()[0], ok.as<std::int32_t>()[0], partials.values()};
 }
 
 TEST(optimizer, global_norm_is_the_formula) {
@@ -79,6 +74,67 @@ TEST(optimizer, global_norm_guards_the_step) {
   EXPECT_EQ(norm_of(Dtype::fp32, {{1}, {std::nan(""), 2}}).step_ok, 0);
   EXPECT_EQ(norm_of(Dtype::fp64, {{-std::numeric_limits<double>::infinity()}}).step_ok, 0);
   EXPECT_EQ(norm_of(Dtype::fp32, {{1}}, 0).step_ok, 0) << "a good norm does not mend a bad step";
+}
+
+TEST(optimizer, global_norm_does_not_depend_on_cuts) {
+  Random random;
+  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32}) {
+    std::vector<Values> gradients;
+    for (const std::int64_t count : {5, 2048, 100000, 0, 2049, 30 * 2048})
+      gradients.push_back(rounded(random.normal(count), dtype));
+    const Norm whole = norm_of(dtype, gradients);
+    ASSERT_EQ(whole.partials.size(), 1 + 1 + 49 + 2 + 30);
+    for (const std::vector<std::int64_t>& cuts :
+         {std::vector<std::int64_t>{1}, {1, 2, 3}, {7, 20, 21}, {29, 48}}) {
+      const Norm cut = norm_of(dtype, gradients, 1, cuts);
+      EXPECT_EQ(cut.norm, whole.norm);
+      EXPECT_EQ(cut.partials, whole.partials);
+    }
+  }
+}
+
+// More slots than terms of the sum over slots.
+TEST(optimizer, global_norm_of_many_slots) {
+  Random random;
+  const Values values = random.uniform(3 * kSlotTerms + 77, 0, 1);
+  double sum = 0;
+  for (const double value : values) sum += value;
+  const Array partials(Dtype::fp64, {static_cast<std::int64_t>(values.size())}, values);
+  const Array norm(Dtype::fp64, {1}), ok = int32_array({1});
+  on_queue([&](Queue& q) { norm_finish(q, partials, norm, ok); });
+  EXPECT_NEAR(norm.values()[0], std::sqrt(sum), std::sqrt(sum) * tolerance(Dtype::fp64, 30000));
+}
+
+// A rank sums its own part of a tensor into slots of its own; the others keep what they have.
+TEST(optimizer, norm_partials_keep_to_their_piece) {
+  Random random;
+  const Values values = random.normal(2 * kNormBlock);
+  const Array gradient(Dtype::fp64, {2 * kNormBlock}, values);
+  const Array partials(Dtype::fp64, {6}, Values{9, 9, 9, 9, 9, 9});
+  const NormPiece piece{
+      .gradient = gradient, .first = 3 * kNormBlock, .elements = kNormBlock + 1, .slot = 1};
+  on_queue([&](Queue& q) { norm_partials(q, {&piece, 1}, partials); });
+  Values expected(6, 9);
+  const Values first(values.begin(), values.begin() + kNormBlock);
+  const Values all = partials.values();
+  EXPECT_NEAR(all[4], dot(first, first), 1e-10 * kNormBlock);
+  EXPECT_EQ(all[5], values[kNormBlock] * values[kNormBlock]);
+  expected[4] = all[4], expected[5] = all[5];
+  EXPECT_EQ(all, expected);
+}
+
+TEST(optimizer, norm_partials_refuse_what_is_no_piece) {
+  const Array gradient(Dtype::fp64, {2 * kNormBlock}), partials(Dtype::fp64, {3});
+  const auto run = [&](std::int64_t first, std::int64_t elements, std::int64_t slot) {
+    const NormPiece piece{gradient, first, elements, slot};
+    on_queue([&](Queue& q) { norm_partials(q, {&piece, 1}, partials); });
+  };
+  const std::int64_t whole = 2 * kNormBlock;
+  EXPECT_THROW(run(1, whole, 0), execution::Error) << "begins inside a block";
+  EXPECT_THROW(run(0, whole + 1, 0), execution::Error) << "more than the gradient holds";
+  EXPECT_THROW(run(0, -1, 0), execution::Error) << "no number of elements";
+  EXPECT_THROW(run(2 * kNormBlock, whole, 0), execution::Error) << "one slot too few";
+  EXPECT_THROW(run(0, whole, -1), execution::Error) << "a slot before the first";
 }
 
 struct State {
@@ -119,39 +175,61 @@ State plain_step(State state, std::int64_t good_steps, double clip, const Values
   return state;
 }
 
-// Runs one step on tensors of all kinds; returns their states.
-std::vector<State> run(Dtype storage, const std::vector<State>& states, bool with_master,
-                       std::int64_t good_steps, double clip, std::int32_t ok) {
-  const Dtype sums = execution::accumulation(storage);
+// The tensors of one step, bound whole.
+struct Tensors {
+  Tensors(Dtype storage, const std::vector<State>& states, bool with_master) {
+    const Dtype sums = execution::accumulation(storage);
+    for (const State& s : states) {
+      const auto n = static_cast<std::int64_t>(s.m.size());
+      arrays.push_back(
+          {Array(storage, {n}, s.parameter), with_master ? Array(sums, {n}, s.master) : Array(),
+           Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v), s.decay});
+    }
+    for (const Arrays& a : arrays)
+      whole.push_back({.parameter = a.parameter,
+                       .master = a.master,
+                       .gradient = a.gradient,
+                       .m = a.m,
+                       .v = a.v,
+                       .elements = static_cast<std::int64_t>(a.m.size()),
+                       .decay = a.decay});
+  }
+  std::vector<State> states() const {
+    std::vector<State> results;
+    for (const Arrays& a : arrays)
+      results.push_back({a.parameter.values(), (a.master.view() ? a.master : a.parameter).values(),
+                         a.gradient.values(), a.m.values(), a.v.values(), a.decay});
+    return results;
+  }
+
   struct Arrays {
     Array parameter, master, gradient, m, v;
+    bool decay;
   };
   std::vector<Arrays> arrays;
-  std::vector<AdamwTensor> tensors;
-  for (const State& s : states) {
-    const auto n = static_cast<std::int64_t>(s.m.size());
-    arrays.push_back({Array(storage, {n}, s.parameter),
-                      with_master ? Array(sums, {n}, s.master) : Array(),
-                      Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v)});
-  }
-  for (std::size_t i = 0; i < states.size(); ++i)
-    tensors.push_back({arrays[i].parameter, arrays[i].master, arrays[i].gradient, arrays[i].m,
-                       arrays[i].v, states[i].decay});
+  std::vector<AdamwTensor> whole;
+};
+
+// Runs one step on pieces of tensors of one storage dtype.
+void run(Dtype storage, const std::vector<AdamwTensor>& pieces, std::int64_t good_steps,
+         double clip, std::int32_t ok) {
+  const Dtype sums = execution::accumulation(storage);
   const Array schedule(sums, {2}, Values{kRate, kDecay}), norm(sums, {1}, Values{kNorm});
   const Array step(Dtype::int64, {1}, Values{static_cast<double>(good_steps)});
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
-    adamw(q, tensors, schedule, step, norm, clip, step_ok, kOptions);
+    adamw(q, pieces, schedule, step, norm, clip, step_ok, kOptions);
     advance(q, step, step_ok);
   });
   EXPECT_EQ(step.as<std::int64_t>()[0], good_steps + (ok != 0));
-  std::vector<State> results;
-  for (std::size_t i = 0; i < states.size(); ++i)
-    results.push_back({arrays[i].parameter.values(),
-                       with_master ? arrays[i].master.values() : arrays[i].parameter.values(),
-                       arrays[i].gradient.values(), arrays[i].m.values(), arrays[i].v.values(),
-                       states[i].decay});
-  return results;
+}
+
+// The same on whole tensors of all kinds; returns their states.
+std::vector<State> run(Dtype storage, const std::vector<State>& states, bool with_master,
+                       std::int64_t good_steps, double clip, std::int32_t ok) {
+  const Tensors tensors(storage, states, with_master);
+  run(storage, tensors.whole, good_steps, clip, ok);
+  return tensors.states();
 }
 
 TEST(optimizer, adamw_is_the_formula) {
@@ -180,6 +258,61 @@ TEST(optimizer, adamw_is_the_formula) {
           EXPECT_EQ(results[i].gradient, states[i].gradient);
         }
       }
+}
+
+TEST(optimizer, adamw_does_not_depend_on_cuts) {
+  Random random;
+  const std::int64_t count = 9 * kNormBlock + 5;
+  for (const Dtype storage : kFloatingTypes)
+    for (const bool with_master : {true, false}) {
+      const State state = random_state(random, count, storage, true);
+      const State whole = run(storage, {state}, with_master, 4, 1, 1)[0];
+      const Tensors cut(storage, {state}, with_master);
+      std::vector<std::unique_ptr<AdamwPiece>> owners;
+      std::vector<AdamwTensor> pieces;
+      std::int64_t first = 0;
+      for (const std::int64_t end : {kNormBlock, 4 * kNormBlock, 9 * kNormBlock, count}) {
+        owners.push_back(std::make_unique<AdamwPiece>(cut.whole[0], first, end - first));
+        pieces.push_back(owners.back()->tensor());
+        first = end;
+      }
+      run(storage, pieces, 4, 1, 1);
+      const State result = cut.states()[0];
+      EXPECT_EQ(result.parameter, whole.parameter);
+      EXPECT_EQ(result.master, whole.master);
+      EXPECT_EQ(result.m, whole.m);
+      EXPECT_EQ(result.v, whole.v);
+    }
+}
+
+// What is another rank's, on either side, is neither read nor written.
+TEST(optimizer, adamw_keeps_to_its_piece) {
+  Random random;
+  const State state = random_state(random, 3 * kNormBlock, Dtype::bf16, true);
+  const State whole = run(Dtype::bf16, {state}, true, 4, 1, 1)[0];
+  const Tensors tensors(Dtype::bf16, {state}, true);
+  const AdamwPiece piece(tensors.whole[0], kNormBlock, kNormBlock);
+  run(Dtype::bf16, {piece.tensor()}, 4, 1, 1);
+  const State result = tensors.states()[0];
+  const auto expect = [](const Values& actual, const Values& before, const Values& after) {
+    Values expected = before;
+    std::copy_n(after.begin() + kNormBlock, kNormBlock, expected.begin() + kNormBlock);
+    EXPECT_EQ(actual, expected);
+  };
+  expect(result.parameter, state.parameter, whole.parameter);
+  expect(result.master, state.master, whole.master);
+  expect(result.m, state.m, whole.m);
+  expect(result.v, state.v, whole.v);
+}
+
+TEST(optimizer, adamw_refuses_wrong_numbers_of_elements) {
+  Random random;
+  const Tensors tensors(Dtype::fp32, {random_state(random, 10, Dtype::fp32, true)}, true);
+  AdamwTensor tensor = tensors.whole[0];
+  tensor.elements = 11;
+  EXPECT_THROW(run(Dtype::fp32, {tensor}, 0, 0, 1), execution::Error);
+  tensor.elements = AdamwTensor{}.elements;
+  EXPECT_THROW(run(Dtype::fp32, {tensor}, 0, 0, 1), execution::Error) << "not said";
 }
 
 TEST(optimizer, a_bad_step_changes_nothing) {

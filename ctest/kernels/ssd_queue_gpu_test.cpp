@@ -89,16 +89,28 @@ void enqueue(Queue& q, const Case& c, const Problem& p, const At& at, bool accum
   }
   const auto& xbc = at(p.xbc);
   const auto& dt = at(p.dt);
-  ssd_forward(q, c.shape, xbc.columns(0, inner), dt.columns(3, heads), xbc.columns(inner, shared),
-              xbc.columns(inner + shared, shared), at(p.a_log), at(p.d), at(p.dt_bias),
-              at(p.seq_idx), at(p.y), at(p.forward_room), ends);
+  const SsdInputOperands inputs{.x = xbc.columns(0, inner),
+                                .dt = dt.columns(3, heads),
+                                .b = xbc.columns(inner, shared),
+                                .c = xbc.columns(inner + shared, shared),
+                                .a_log = at(p.a_log),
+                                .d = at(p.d),
+                                .dt_bias = at(p.dt_bias),
+                                .seq_idx = at(p.seq_idx)};
+  ssd_forward(q, c.shape, {.inputs = inputs, .y = at(p.y), .workspace = at(p.forward_room)}, ends);
   const auto& dxbc = at(p.dxbc);
-  ssd_backward(q, c.shape, at(p.dy), xbc.columns(0, inner), dt.columns(3, heads),
-               xbc.columns(inner, shared), xbc.columns(inner + shared, shared), at(p.a_log),
-               at(p.d), at(p.dt_bias), at(p.seq_idx), dxbc.columns(0, inner),
-               at(p.ddt).columns(5, heads), dxbc.columns(inner, shared),
-               dxbc.columns(inner + shared, shared), at(p.da_log), at(p.dd), at(p.ddt_bias),
-               at(p.backward_room), accumulate, gradients);
+  ssd_backward(q, c.shape,
+               {.dy = at(p.dy),
+                .inputs = inputs,
+                .dx = dxbc.columns(0, inner),
+                .ddt = at(p.ddt).columns(5, heads),
+                .db = dxbc.columns(inner, shared),
+                .dc = dxbc.columns(inner + shared, shared),
+                .da_log = at(p.da_log),
+                .dd = at(p.dd),
+                .ddt_bias = at(p.ddt_bias),
+                .workspace = at(p.backward_room)},
+               accumulate, gradients);
 }
 
 /// Device copies of all arrays of a problem.

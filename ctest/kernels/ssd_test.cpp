@@ -74,6 +74,17 @@ struct Operand {
             {test.shape.heads, test.shape.head_dim, test.shape.state},
             values};
   }
+  SsdInputOperands views(const Case& test) const {
+    return {.x = x.columns(1, test.inner()),
+            .dt = dt.columns(4, test.shape.heads),
+            .b = b.columns(2, test.shared()),
+            .c = c.columns(0, test.shared()),
+            .a_log = a_log,
+            .d = d,
+            .dt_bias = dt_bias,
+            .seq_idx = seq_idx};
+  }
+
   Array x, dt, b, c, a_log, d, dt_bias, seq_idx, initial, dfinal;
 };
 
@@ -96,9 +107,7 @@ Results results(const Case& c, Dtype storage, const Inputs& in) {
   const SsdEnds ends{o.initial, final_state, total_decay};
   const Array room = workspace(ssd_forward_workspace_bytes(c.shape, n, storage));
   on_queue([&](Queue& q) {
-    ssd_forward(q, c.shape, o.x.columns(1, c.inner()), o.dt.columns(4, c.shape.heads),
-                o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
-                o.seq_idx, y, room, ends);
+    ssd_forward(q, c.shape, {.inputs = o.views(c), .y = y, .workspace = room}, ends);
   });
   return {y.values(), final_state.values(), total_decay.values()};
 }
@@ -141,10 +150,17 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
   const auto run = [&](bool accumulate) {
     const Array room = workspace(ssd_backward_workspace_bytes(c.shape, n, storage));
     on_queue([&](Queue& q) {
-      ssd_backward(q, c.shape, dy, o.x.columns(1, c.inner()), o.dt.columns(4, heads),
-                   o.b.columns(2, c.shared()), o.c.columns(0, c.shared()), o.a_log, o.d, o.dt_bias,
-                   o.seq_idx, dx.columns(3, c.inner()), ddt.columns(1, heads),
-                   db.columns(1, c.shared()), dc.columns(0, c.shared()), da_log, dd, ddt_bias, room,
+      ssd_backward(q, c.shape,
+                   {.dy = dy,
+                    .inputs = o.views(c),
+                    .dx = dx.columns(3, c.inner()),
+                    .ddt = ddt.columns(1, heads),
+                    .db = db.columns(1, c.shared()),
+                    .dc = dc.columns(0, c.shared()),
+                    .da_log = da_log,
+                    .dd = dd,
+                    .ddt_bias = ddt_bias,
+                    .workspace = room},
                    accumulate, ends);
     });
     return Gradients{columns_of(dx, 3, c.inner()),

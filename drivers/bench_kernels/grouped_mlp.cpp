@@ -143,8 +143,16 @@ class Fc2Backward final : public GroupedCase {
       kernels::activation_backward(queue, kind_, a, h, row_weight, dh, drow_weight,
                                    {offsets, experts_});
     else
-      kernels::grouped_fc2_backward_input(queue, kind_, dy, w, offsets, row_weight, h, dh, a,
-                                          drow_weight, room);
+      kernels::grouped_fc2_backward_input(queue, kind_,
+                                          {.dy = dy,
+                                           .w2 = w,
+                                           .offsets = offsets,
+                                           .row_weight = row_weight,
+                                           .h = h,
+                                           .dh = dh,
+                                           .a = a,
+                                           .drow_weight = drow_weight,
+                                           .workspace = room});
   }
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation == "activation") return {};

@@ -151,35 +151,79 @@ class Mixer final : public Case {
   Columns dt_columns(const Operand& rows) const {
     return columns(rows, inner_ + conv_, shape_.heads);
   }
+  kernels::SsdInputOperands scan_inputs() const {
+    return {.x = part(xbc_, 0),
+            .dt = dt_columns(zxbcdt_),
+            .b = part(xbc_, 1),
+            .c = part(xbc_, 2),
+            .a_log = at(a_log_),
+            .d = at(d_),
+            .dt_bias = at(dt_bias_),
+            .seq_idx = at(seq_idx_)};
+  }
   void separate_forward(execution::Queue& q) const {
     kernels::conv1d_silu_forward(q, conv_columns(zxbcdt_), at(conv_w_), at(conv_b_), at(seq_idx_),
                                  at(xbc_));
-    kernels::ssd_forward(q, shape_, part(xbc_, 0), dt_columns(zxbcdt_), part(xbc_, 1),
-                         part(xbc_, 2), at(a_log_), at(d_), at(dt_bias_), at(seq_idx_), at(y_),
-                         at(room_));
+    kernels::ssd_forward(q, shape_, {.inputs = scan_inputs(), .y = at(y_), .workspace = at(room_)});
   }
   void separate_backward(execution::Queue& q) const {
-    kernels::ssd_backward(q, shape_, at(dy_), part(xbc_, 0), dt_columns(zxbcdt_), part(xbc_, 1),
-                          part(xbc_, 2), at(a_log_), at(d_), at(dt_bias_), at(seq_idx_),
-                          part(dxbc_, 0), dt_columns(dzxbcdt_), part(dxbc_, 1), part(dxbc_, 2),
-                          at(da_log_), at(dd_), at(ddt_bias_), at(room_), false);
-    kernels::conv1d_silu_backward(q, at(dxbc_), conv_columns(zxbcdt_), at(conv_w_), at(conv_b_),
-                                  at(seq_idx_), conv_columns(dzxbcdt_), at(dconv_w_), at(dconv_b_),
-                                  at(room_), false);
+    kernels::ssd_backward(q, shape_,
+                          {.dy = at(dy_),
+                           .inputs = scan_inputs(),
+                           .dx = part(dxbc_, 0),
+                           .ddt = dt_columns(dzxbcdt_),
+                           .db = part(dxbc_, 1),
+                           .dc = part(dxbc_, 2),
+                           .da_log = at(da_log_),
+                           .dd = at(dd_),
+                           .ddt_bias = at(ddt_bias_),
+                           .workspace = at(room_)},
+                          false);
+    kernels::conv1d_silu_backward(q,
+                                  {.dy = at(dxbc_),
+                                   .x = conv_columns(zxbcdt_),
+                                   .w = at(conv_w_),
+                                   .b = at(conv_b_),
+                                   .seq_idx = at(seq_idx_),
+                                   .dx = conv_columns(dzxbcdt_),
+                                   .dw = at(dconv_w_),
+                                   .db = at(dconv_b_),
+                                   .workspace = at(room_)},
+                                  false);
   }
   kernels::ConvScanParameters parameters() const {
-    return {at(conv_w_), at(conv_b_), at(a_log_), at(d_), at(dt_bias_)};
+    return {.conv_weight = at(conv_w_),
+            .conv_bias = at(conv_b_),
+            .a_log = at(a_log_),
+            .d = at(d_),
+            .dt_bias = at(dt_bias_)};
   }
   void fused_forward(execution::Queue& q, bool keeps) const {
-    kernels::conv_scan_forward(q, shape_, conv_columns(zxbcdt_), dt_columns(zxbcdt_), parameters(),
-                               at(seq_idx_), keeps ? at(xbc_) : execution::View{}, at(y_),
-                               at(room_));
+    kernels::conv_scan_forward(q, shape_,
+                               {.xbc = conv_columns(zxbcdt_),
+                                .dt = dt_columns(zxbcdt_),
+                                .parameters = parameters(),
+                                .seq_idx = at(seq_idx_),
+                                .convolved = keeps ? at(xbc_) : execution::View{},
+                                .y = at(y_),
+                                .workspace = at(room_)});
   }
   void fused_backward(execution::Queue& q) const {
-    kernels::conv_scan_backward(
-        q, shape_, at(dy_), conv_columns(zxbcdt_), dt_columns(zxbcdt_), parameters(), at(seq_idx_),
-        conv_columns(dzxbcdt_), dt_columns(dzxbcdt_),
-        {at(dconv_w_), at(dconv_b_), at(da_log_), at(dd_), at(ddt_bias_)}, at(room_), false);
+    kernels::conv_scan_backward(q, shape_,
+                                {.dy = at(dy_),
+                                 .xbc = conv_columns(zxbcdt_),
+                                 .dt = dt_columns(zxbcdt_),
+                                 .parameters = parameters(),
+                                 .seq_idx = at(seq_idx_),
+                                 .dxbc = conv_columns(dzxbcdt_),
+                                 .ddt = dt_columns(dzxbcdt_),
+                                 .gradients = {.conv_weight = at(dconv_w_),
+                                               .conv_bias = at(dconv_b_),
+                                               .a_log = at(da_log_),
+                                               .d = at(dd_),
+                                               .dt_bias = at(ddt_bias_)},
+                                 .workspace = at(room_)},
+                                false);
   }
 
   std::int64_t room_bytes() const {

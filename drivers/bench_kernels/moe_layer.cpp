@@ -199,8 +199,16 @@ void MoeLayer::record_backward() {
       [drows = at("drows"), w = at("w2"), offsets = at("offsets"), weight = at("row_weight"),
        h = at("h"), dh = at("dh"), a = at("a_again"), dweight = at("drow_weight"),
        room = at("room")](Queue& q) {
-        kernels::grouped_fc2_backward_input(q, Activation::squared_relu, drows, w, offsets, weight,
-                                            h, dh, a, dweight, room);
+        kernels::grouped_fc2_backward_input(q, Activation::squared_relu,
+                                            {.dy = drows,
+                                             .w2 = w,
+                                             .offsets = offsets,
+                                             .row_weight = weight,
+                                             .h = h,
+                                             .dh = dh,
+                                             .a = a,
+                                             .drow_weight = dweight,
+                                             .workspace = room});
       });
   add("fc2_weight", true, kernels::grouped_linear_backward_weight_cost(rows_, e, d_, f_, kS, more),
       [more, drows = at("drows"), a = at("a_again"), offsets = at("offsets"), dw = at("dw2")](

@@ -49,24 +49,23 @@ class GlobalNormCase final : public OptimizerCase {
  public:
   GlobalNormCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
       : OptimizerCase(gpu, shape, seed),
-        blocks_(tensors_ * kernels::norm_blocks(each_)),
-        partials_(gpu, "partials", Role::workspace, Dtype::fp64, {blocks_}),
-        workspace_(gpu, "workspace", Role::workspace, Dtype::uint8,
-                   {static_cast<std::int64_t>(kernels::norm_finish_workspace_bytes(blocks_))}),
-        bound_{Bound(partials_), Bound(norm_), Bound(step_ok_), Bound(workspace_)} {
+        partials_(gpu, "partials", Role::workspace, Dtype::fp64,
+                  {tensors_ * kernels::norm_blocks(each_)}),
+        bound_{Bound(norm_), Bound(step_ok_), Bound(partials_)} {
     for (std::int64_t i = 0; i < tensors_; ++i) gradients_.push_back(tensor(gradient_, i));
-    for (std::int64_t i = 0; i < tensors_; ++i)
+    for (const Bound& gradient : gradients_)
       pieces_.push_back(
-          {gradients_[static_cast<std::size_t>(i)], 0, i * kernels::norm_blocks(each_)});
+          {.gradient = gradient,
+           .elements = each_,
+           .slot = static_cast<std::int64_t>(pieces_.size()) * kernels::norm_blocks(each_)});
   }
 
   execution::Cost cost() const override {
-    return kernels::norm_partials_cost(tensors_ * each_, Dtype::fp32) +
-           kernels::norm_finish_cost(blocks_);
+    return kernels::norm_partials_cost(tensors_ * each_, Dtype::fp32);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::norm_partials(queue, pieces_, bound_[0]);
-    kernels::norm_finish(queue, bound_[0], bound_[1], bound_[2], bound_[3]);
+    kernels::norm_partials(queue, pieces_, bound_[2]);
+    kernels::norm_finish(queue, bound_[2], bound_[0], bound_[1]);
   }
 
   // Summed in fp64, rounded to fp32 once.
@@ -79,8 +78,7 @@ class GlobalNormCase final : public OptimizerCase {
   }
 
  private:
-  std::int64_t blocks_;
-  Operand partials_, workspace_;
+  Operand partials_;
   std::vector<Bound> gradients_;
   std::vector<kernels::NormPiece> pieces_;
   std::vector<Bound> bound_;
@@ -112,8 +110,13 @@ class AdamwCase final : public OptimizerCase {
       if (master_) masters_.push_back(tensor(*master_, i));
     }
     for (std::size_t i = 0; i < static_cast<std::size_t>(tensors_); ++i)
-      list_.push_back({parts_[4 * i], master_ ? masters_[i].view() : execution::View(),
-                       parts_[4 * i + 1], parts_[4 * i + 2], parts_[4 * i + 3], true});
+      list_.push_back({.parameter = parts_[4 * i],
+                       .master = master_ ? masters_[i].view() : execution::View(),
+                       .gradient = parts_[4 * i + 1],
+                       .m = parts_[4 * i + 2],
+                       .v = parts_[4 * i + 3],
+                       .elements = each_,
+                       .decay = true});
   }
 
   execution::Cost cost() const override {

@@ -141,32 +141,29 @@ void launch_forward(AttentionLayout layout, const AttentionHeads& q, const Atten
   attention_forward_cuda(layout, args, static_cast<cudaStream_t>(stream));
 }
 
-void launch_backward(AttentionLayout layout, const AttentionHeads& d_o, const AttentionHeads& q,
-                     const AttentionHeads& k, const AttentionHeads& v, const AttentionHeads& o,
-                     const View& lse, const View& cu_seqlens, const AttentionHeads& dq,
-                     const AttentionHeads& dk, const AttentionHeads& dv, const View& workspace,
+void launch_backward(AttentionLayout layout, const AttentionBackwardOperands<AttentionHeads>& views,
                      void* stream) {
   if (layout.tokens == 0) return;
-  layout.q = q.strides;
-  layout.k = k.strides;
-  layout.v = v.strides;
-  layout.o = o.strides;
-  layout.d_o = d_o.strides;
-  layout.dq = dq.strides;
-  layout.dk = dk.strides;
-  layout.dv = dv.strides;
+  layout.q = views.q.strides;
+  layout.k = views.k.strides;
+  layout.v = views.v.strides;
+  layout.o = views.o.strides;
+  layout.d_o = views.d_o.strides;
+  layout.dq = views.dq.strides;
+  layout.dk = views.dk.strides;
+  layout.dv = views.dv.strides;
   AttentionBackwardPointers args;
-  args.d_o = address(d_o);
-  args.q = address(q);
-  args.k = address(k);
-  args.v = address(v);
-  args.o = address(o);
-  args.lse = lse.as<const float>();
-  args.cu_seqlens = starts(cu_seqlens);
-  args.dq = address(dq);
-  args.dk = address(dk);
-  args.dv = address(dv);
-  args.workspace = workspace.data[0];
+  args.d_o = address(views.d_o);
+  args.q = address(views.q);
+  args.k = address(views.k);
+  args.v = address(views.v);
+  args.o = address(views.o);
+  args.lse = views.lse.as<const float>();
+  args.cu_seqlens = starts(views.cu_seqlens);
+  args.dq = address(views.dq);
+  args.dk = address(views.dk);
+  args.dv = address(views.dv);
+  args.workspace = views.workspace.data[0];
   attention_backward_cuda(layout, args, static_cast<cudaStream_t>(stream));
 }
 #else
@@ -183,14 +180,14 @@ void launch_backward(const Operand&...) {
 // What the form with columns promises beyond the general one: as many rows as tokens, in columns
 // that exist. Gives the dtype of all of them.
 Dtype check_columns(const Operands& operands, const AttentionShape& shape, const Columns& q,
-                    const Columns& k, const Columns& v, const View& o, const View& lse) {
-  const Dtype storage = operands.storage(o, "o");
+                    const Columns& k, const Columns& v, const Columns& o, const View& lse) {
+  const Dtype storage = operands.storage(o.view, "o");
   operands.rank(q.view, "q", 2);
   const std::int64_t n = q.rows();
   operands.check(q, "q", storage, n, shape.heads * shape.head_dim);
   operands.check(k, "k", storage, n, shape.kv_heads * shape.head_dim);
   operands.check(v, "v", storage, n, shape.kv_heads * shape.head_dim);
-  operands.check(o, "o", storage, {n, shape.heads * shape.head_dim});
+  operands.check(o, "o", storage, n, shape.heads * shape.head_dim);
   operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
   return storage;
 }
@@ -229,7 +226,9 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Attentio
 void attention_forward(Queue& queue, const AttentionShape& shape, const Columns& q,
                        const Columns& k, const Columns& v, const View& cu_seqlens,
                        const View& seq_idx, const View& o, const View& lse, const View& workspace) {
-  check_columns(Operands("attention_forward"), shape, q, k, v, o, lse);
+  const Operands operands("attention_forward");
+  operands.rank(o, "o", 2);
+  check_columns(operands, shape, q, k, v, all_columns(o), lse);
   const auto of = [&](const Columns& columns) {
     return AttentionHeads::of(columns, shape.head_dim);
   };
@@ -237,22 +236,21 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Columns&
                     workspace);
 }
 
-void attention_backward(Queue& queue, const AttentionShape& shape, const AttentionHeads& d_o,
-                        const AttentionHeads& q, const AttentionHeads& k, const AttentionHeads& v,
-                        const AttentionHeads& o, const View& lse, const View& cu_seqlens,
-                        const View& seq_idx, const AttentionHeads& dq, const AttentionHeads& dk,
-                        const AttentionHeads& dv, const View& workspace) {
+void attention_backward(Queue& queue, const AttentionShape& shape,
+                        const AttentionBackwardOperands<AttentionHeads>& views) {
   const Operands operands("attention_backward");
-  const Dtype storage = operands.storage(o.view, "o");
-  const Checks checks(operands, shape, storage, lse);
-  const std::int64_t documents = checks.inputs(q, k, v, cu_seqlens, seq_idx);
-  checks.read(d_o, "d_o", shape.heads);
-  checks.read(o, "o", shape.heads);
-  checks.written(dq, "dq", shape.heads);
-  checks.written(dk, "dk", shape.kv_heads);
-  checks.written(dv, "dv", shape.kv_heads);
+  const Dtype storage = operands.storage(views.o.view, "o");
+  const Checks checks(operands, shape, storage, views.lse);
+  const std::int64_t documents =
+      checks.inputs(views.q, views.k, views.v, views.cu_seqlens, views.seq_idx);
+  checks.read(views.d_o, "d_o", shape.heads);
+  checks.read(views.o, "o", shape.heads);
+  checks.written(views.dq, "dq", shape.heads);
+  checks.written(views.dk, "dk", shape.kv_heads);
+  checks.written(views.dv, "dv", shape.kv_heads);
   const std::int64_t n = checks.tokens();
-  operands.workspace(workspace, attention_backward_workspace_bytes(shape, n, documents, storage));
+  operands.workspace(views.workspace,
+                     attention_backward_workspace_bytes(shape, n, documents, storage));
   const auto heads = [&](const AttentionHeads& m) {
     return HeadsAddress(m, checks.extents(shape.heads));
   };
@@ -261,9 +259,11 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const Attenti
   };
   run(
       queue, storage,
-      [shape, d_o = heads(d_o), q = heads(q), k = kv_heads(k), v = kv_heads(v), o = heads(o),
-       lse = Address(lse), seq_idx = Address(shape.length > 0 ? View() : seq_idx), dq = heads(dq),
-       dk = kv_heads(dk), dv = kv_heads(dv), room = Address(workspace)]<class S>() {
+      [shape, d_o = heads(views.d_o), q = heads(views.q), k = kv_heads(views.k),
+       v = kv_heads(views.v), o = heads(views.o), lse = Address(views.lse),
+       seq_idx = Address(shape.length > 0 ? View() : views.seq_idx), dq = heads(views.dq),
+       dk = kv_heads(views.dk), dv = kv_heads(views.dv),
+       room = Address(views.workspace)]<class S>() {
         using A = Accumulation<S>;
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
@@ -271,27 +271,36 @@ void attention_backward(Queue& queue, const AttentionShape& shape, const Attenti
                                dq.as<S>(), dk.as<S>(), dv.as<S>(), room.as<A>());
       },
       [&](void* stream) {
-        launch_backward(layout_of(shape, n, documents, storage), d_o, q, k, v, o, lse, cu_seqlens,
-                        dq, dk, dv, workspace, stream);
+        launch_backward(layout_of(shape, n, documents, storage), views, stream);
       });
 }
 
-void attention_backward(Queue& queue, const AttentionShape& shape, const View& d_o,
-                        const Columns& q, const Columns& k, const Columns& v, const View& o,
-                        const View& lse, const View& cu_seqlens, const View& seq_idx,
-                        const Columns& dq, const Columns& dk, const Columns& dv,
-                        const View& workspace) {
+void attention_backward(Queue& queue, const AttentionShape& shape,
+                        const AttentionBackwardOperands<Columns>& views) {
   const Operands operands("attention_backward");
-  const Dtype storage = check_columns(operands, shape, q, k, v, o, lse);
-  operands.same(d_o, "d_o", o);
-  operands.check(dq, "dq", storage, q.rows(), q.count);
-  operands.check(dk, "dk", storage, q.rows(), k.count);
-  operands.check(dv, "dv", storage, q.rows(), v.count);
+  const Dtype storage =
+      check_columns(operands, shape, views.q, views.k, views.v, views.o, views.lse);
+  const std::int64_t n = views.q.rows();
+  operands.check(views.d_o, "d_o", storage, n, views.o.count);
+  operands.check(views.dq, "dq", storage, n, views.q.count);
+  operands.check(views.dk, "dk", storage, n, views.k.count);
+  operands.check(views.dv, "dv", storage, n, views.v.count);
   const auto of = [&](const Columns& columns) {
     return AttentionHeads::of(columns, shape.head_dim);
   };
-  attention_backward(queue, shape, of(all_columns(d_o)), of(q), of(k), of(v), of(all_columns(o)),
-                     lse, cu_seqlens, seq_idx, of(dq), of(dk), of(dv), workspace);
+  attention_backward(queue, shape,
+                     AttentionBackwardOperands<AttentionHeads>{.d_o = of(views.d_o),
+                                                               .q = of(views.q),
+                                                               .k = of(views.k),
+                                                               .v = of(views.v),
+                                                               .o = of(views.o),
+                                                               .lse = views.lse,
+                                                               .cu_seqlens = views.cu_seqlens,
+                                                               .seq_idx = views.seq_idx,
+                                                               .dq = of(views.dq),
+                                                               .dk = of(views.dk),
+                                                               .dv = of(views.dv),
+                                                               .workspace = views.workspace});
 }
 
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,

@@ -64,23 +64,25 @@ void attention_forward(execution::Queue& queue, const AttentionShape& shape,
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
                                               std::int64_t documents, execution::Dtype storage);
 
-/// Gradients of the above for d_o (n, H*P), from q, k, v and the forward's o and lse. dq, dk, dv
-/// (columns, as q, k, v) are stored; dk and dv are summed over the heads that share them.
+/// Matrices are Columns, or AttentionHeads for free strides.
+template <class M>
+struct AttentionBackwardOperands {
+  M d_o;                                ///< (n, H*P)
+  M q, k, v, o;                         ///< as in the forward
+  execution::View lse;                  ///< (H, n), as in the forward
+  execution::View cu_seqlens, seq_idx;  ///< as in the forward
+  M dq, dk, dv;                         ///< as q, k, v
+  execution::View workspace;
+};
+
+/// Gradients of the above for d_o, from q, k, v and the forward's o and lse. dq, dk, dv are stored;
+/// dk and dv are summed over the heads that share them.
 void attention_backward(execution::Queue& queue, const AttentionShape& shape,
-                        const execution::View& d_o, const Columns& q, const Columns& k,
-                        const Columns& v, const execution::View& o, const execution::View& lse,
-                        const execution::View& cu_seqlens, const execution::View& seq_idx,
-                        const Columns& dq, const Columns& dk, const Columns& dv,
-                        const execution::View& workspace);
+                        const AttentionBackwardOperands<Columns>& views);
 
 /// The same with free strides.
 void attention_backward(execution::Queue& queue, const AttentionShape& shape,
-                        const AttentionHeads& d_o, const AttentionHeads& q, const AttentionHeads& k,
-                        const AttentionHeads& v, const AttentionHeads& o,
-                        const execution::View& lse, const execution::View& cu_seqlens,
-                        const execution::View& seq_idx, const AttentionHeads& dq,
-                        const AttentionHeads& dk, const AttentionHeads& dv,
-                        const execution::View& workspace);
+                        const AttentionBackwardOperands<AttentionHeads>& views);
 
 /// Room for rowsum(d_o * o) of each head and token, and on a GPU for the gradients of the scores of
 /// some heads: 2 bytes a pair, at most kStoredGradientBytes (attention_layout.hpp).

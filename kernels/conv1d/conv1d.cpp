@@ -52,26 +52,25 @@ void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const Vi
       });
 }
 
-void conv1d_silu_backward(Queue& queue, const View& dy, const Columns& x, const View& w,
-                          const View& b, const View& seq_idx, const Columns& dx, const View& dw,
-                          const View& db, const View& workspace, bool accumulate,
+void conv1d_silu_backward(Queue& queue, const Conv1dBackwardOperands& views, bool accumulate,
                           const Conv1dHalo& halo) {
   const Operands operands("conv1d_silu_backward");
-  const Dtype storage = operands.storage(dy, "dy");
-  operands.rank(dy, "dy", 2);
-  const std::int64_t n = dy.extent(0), channels = dy.extent(1);
-  operands.check(x, "x", storage, n, channels);
-  operands.check(w, "w", storage, {channels, kConv1dWidth});
-  operands.check(b, "b", storage, {channels});
-  operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
+  const Dtype storage = operands.storage(views.dy, "dy");
+  operands.rank(views.dy, "dy", 2);
+  const std::int64_t n = views.dy.extent(0), channels = views.dy.extent(1);
+  operands.check(views.x, "x", storage, n, channels);
+  operands.check(views.w, "w", storage, {channels, kConv1dWidth});
+  operands.check(views.b, "b", storage, {channels});
+  operands.check(views.seq_idx, "seq_idx", Dtype::int32, {n});
   check_halo(operands, halo, storage, channels);
-  operands.check(dx, "dx", storage, n, channels);
-  operands.check(dw, "dw", execution::accumulation(storage), {channels, kConv1dWidth});
-  operands.check(db, "db", execution::accumulation(storage), {channels});
-  operands.workspace(workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
-  const ColumnsAddress from(x), to(dx);
-  const Address upstream(dy), weight(w), bias(b), documents(seq_idx), dweight(dw), dbias(db);
-  const Address room(workspace), before(halo.rows), dbefore(halo.gradient);
+  operands.check(views.dx, "dx", storage, n, channels);
+  operands.check(views.dw, "dw", execution::accumulation(storage), {channels, kConv1dWidth});
+  operands.check(views.db, "db", execution::accumulation(storage), {channels});
+  operands.workspace(views.workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
+  const ColumnsAddress from(views.x), to(views.dx);
+  const Address upstream(views.dy), weight(views.w), bias(views.b), documents(views.seq_idx);
+  const Address dweight(views.dw), dbias(views.db), room(views.workspace);
+  const Address before(halo.rows), dbefore(halo.gradient);
   run(
       queue, "conv1d_silu_backward", storage,
       [=]<class S>() {

@@ -30,14 +30,20 @@ void conv1d_silu_forward(execution::Queue& queue, const Columns& x, const execut
                          const execution::View& b, const execution::View& seq_idx,
                          const execution::View& y, const Conv1dHalo& halo = {});
 
-/// Gradient of the above; the sum before SiLU is computed again from x. dx (columns) is stored;
-/// dw (C, 4) and db (C) in the accumulation dtype are stored or, with `accumulate`, added to.
-void conv1d_silu_backward(execution::Queue& queue, const execution::View& dy, const Columns& x,
-                          const execution::View& w, const execution::View& b,
-                          const execution::View& seq_idx, const Columns& dx,
-                          const execution::View& dw, const execution::View& db,
-                          const execution::View& workspace, bool accumulate,
-                          const Conv1dHalo& halo = {});
+struct Conv1dBackwardOperands {
+  execution::View dy;       ///< (n, C)
+  Columns x;                ///< (n, C)
+  execution::View w, b;     ///< (C, 4) and (C)
+  execution::View seq_idx;  ///< (n) int32
+  Columns dx;               ///< as x
+  execution::View dw, db;   ///< (C, 4) and (C) of the accumulation dtype
+  execution::View workspace;
+};
+
+/// Gradient of the above; the sum before SiLU is computed again from x. dx is stored; dw and db are
+/// stored or, with `accumulate`, added to.
+void conv1d_silu_backward(execution::Queue& queue, const Conv1dBackwardOperands& views,
+                          bool accumulate, const Conv1dHalo& halo = {});
 
 /// Room for the partial dw and db of each block of tokens.
 std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,

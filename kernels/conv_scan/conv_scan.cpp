@@ -137,18 +137,17 @@ void convolve_ref(const ConvScanInputs<S>& in, S* convolved) {
 
 }  // namespace
 
-void conv_scan_forward(Queue& queue, const SsdShape& shape, const Columns& xbc, const Columns& dt,
-                       const ConvScanParameters& parameters, const View& seq_idx,
-                       const View& convolved, const View& y, const View& workspace) {
+void conv_scan_forward(Queue& queue, const SsdShape& shape, const ConvScanForwardOperands& views) {
   const Operands operands("conv_scan_forward");
-  const std::int64_t n = check_shape(operands, shape, y, "y", xbc, dt);
-  const Dtype storage = y.dtype();
-  const Inputs inputs(operands, storage, shape, xbc, dt, parameters, seq_idx);
-  operands.workspace(workspace, conv_scan_forward_workspace_bytes(shape, n, storage,
-                                                                  static_cast<bool>(convolved)));
-  operands.check_optional(convolved, "convolved", storage, {n, conv_scan_channels(shape)});
-  const Address to(y), rows(convolved);
-  const ConvScanRoom room = Room(shape, n, storage, workspace).forward(rows);
+  const std::int64_t n = check_shape(operands, shape, views.y, "y", views.xbc, views.dt);
+  const Dtype storage = views.y.dtype();
+  const Inputs inputs(operands, storage, shape, views.xbc, views.dt, views.parameters,
+                      views.seq_idx);
+  operands.workspace(views.workspace, conv_scan_forward_workspace_bytes(
+                                          shape, n, storage, static_cast<bool>(views.convolved)));
+  operands.check_optional(views.convolved, "convolved", storage, {n, conv_scan_channels(shape)});
+  const Address to(views.y), rows(views.convolved);
+  const ConvScanRoom room = Room(shape, n, storage, views.workspace).forward(rows);
   run(
       queue, "conv_scan_forward", storage,
       [=]<class S>() {
@@ -163,22 +162,20 @@ void conv_scan_forward(Queue& queue, const SsdShape& shape, const Columns& xbc, 
       });
 }
 
-void conv_scan_backward(Queue& queue, const SsdShape& shape, const View& dy, const Columns& xbc,
-                        const Columns& dt, const ConvScanParameters& parameters,
-                        const View& seq_idx, const Columns& dxbc, const Columns& ddt,
-                        const ConvScanParameters& gradients, const View& workspace,
+void conv_scan_backward(Queue& queue, const SsdShape& shape, const ConvScanBackwardOperands& views,
                         bool accumulate) {
   const Operands operands("conv_scan_backward");
-  const std::int64_t n = check_shape(operands, shape, dy, "dy", xbc, dt);
-  const Dtype storage = dy.dtype();
-  const Inputs inputs(operands, storage, shape, xbc, dt, parameters, seq_idx);
-  operands.check(dxbc, "dxbc", storage, n, conv_scan_channels(shape));
-  operands.check(ddt, "ddt", storage, n, shape.heads);
-  Inputs::check(operands, execution::accumulation(storage), shape, gradients);
-  operands.workspace(workspace, conv_scan_backward_workspace_bytes(shape, n, storage));
-  const Gradients results(dxbc, ddt, gradients);
-  const Address from(dy);
-  const ConvScanRoom room = Room(shape, n, storage, workspace).backward();
+  const std::int64_t n = check_shape(operands, shape, views.dy, "dy", views.xbc, views.dt);
+  const Dtype storage = views.dy.dtype();
+  const Inputs inputs(operands, storage, shape, views.xbc, views.dt, views.parameters,
+                      views.seq_idx);
+  operands.check(views.dxbc, "dxbc", storage, n, conv_scan_channels(shape));
+  operands.check(views.ddt, "ddt", storage, n, shape.heads);
+  Inputs::check(operands, execution::accumulation(storage), shape, views.gradients);
+  operands.workspace(views.workspace, conv_scan_backward_workspace_bytes(shape, n, storage));
+  const Gradients results(views.dxbc, views.ddt, views.gradients);
+  const Address from(views.dy);
+  const ConvScanRoom room = Room(shape, n, storage, views.workspace).backward();
   run(
       queue, "conv_scan_backward", storage,
       [=]<class S>() {

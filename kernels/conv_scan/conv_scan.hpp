@@ -10,29 +10,40 @@ struct ConvScanParameters {
   execution::View conv_weight, conv_bias, a_log, d, dt_bias;
 };
 
+struct ConvScanForwardOperands {
+  Columns xbc, dt;  ///< (n, C) and (n, H)
+  ConvScanParameters parameters;
+  execution::View seq_idx;         ///< (n) int32
+  execution::View convolved = {};  ///< (n, C), for a backward by the two operators; may be absent
+  execution::View y;               ///< (n, H P)
+  execution::View workspace;
+};
+
+struct ConvScanBackwardOperands {
+  execution::View dy;  ///< (n, H P)
+  Columns xbc, dt;     ///< (n, C) and (n, H)
+  ConvScanParameters parameters;
+  execution::View seq_idx;       ///< (n) int32
+  Columns dxbc, ddt;             ///< as the inputs
+  ConvScanParameters gradients;  ///< of the accumulation dtype
+  execution::View workspace;
+};
+
 /// Causal convolution, SiLU and scan of a Mamba-2 mixer as one operator: the rows between the two
 /// need be no tensor of the program.
 ///
 ///   [X | B | C] = silu(conv1d(xbc)),  y = scan(X, dt, B, C)
 ///
 /// as conv1d_silu_forward and ssd_forward give them; between the two the rows are rounded to
-/// storage, as there. xbc (C) and dt (H): columns of wider tensors (n, *); y (n, H P); seq_idx (n)
-/// int32; all else of one storage dtype. The rows between go to
-/// `convolved` (n, C) if it is there, for a backward by the two operators, else to the workspace.
-void conv_scan_forward(execution::Queue& queue, const SsdShape& shape, const Columns& xbc,
-                       const Columns& dt, const ConvScanParameters& parameters,
-                       const execution::View& seq_idx, const execution::View& convolved,
-                       const execution::View& y, const execution::View& workspace);
+/// storage, as there, and go to `convolved` if it is there, else to the workspace. All floating
+/// operands have one storage dtype; xbc and dt are columns of wider tensors (n, *).
+void conv_scan_forward(execution::Queue& queue, const SsdShape& shape,
+                       const ConvScanForwardOperands& views);
 
-/// Gradients of the above for dy (n, H P); convolution and states are computed again.
-///
-/// dxbc and ddt (columns, as the inputs) are stored; the parameters' gradients, in the accumulation
-/// dtype, are stored or, with `accumulate`, added to.
-void conv_scan_backward(execution::Queue& queue, const SsdShape& shape, const execution::View& dy,
-                        const Columns& xbc, const Columns& dt, const ConvScanParameters& parameters,
-                        const execution::View& seq_idx, const Columns& dxbc, const Columns& ddt,
-                        const ConvScanParameters& gradients, const execution::View& workspace,
-                        bool accumulate);
+/// Gradients of the above; convolution and states are computed again. dxbc and ddt are stored; the
+/// parameters' gradients are stored or, with `accumulate`, added to.
+void conv_scan_backward(execution::Queue& queue, const SsdShape& shape,
+                        const ConvScanBackwardOperands& views, bool accumulate);
 
 /// Room for the rows between convolution and scan (in forward unless `has_rows`: they have a tensor
 /// of their own), in backward also for their gradient, in the same place where the scan allows it,

@@ -66,23 +66,23 @@ void grouped_fc1_forward(Queue& queue, Activation kind, const View& x, const Vie
   });
 }
 
-void grouped_fc2_backward_input(Queue& queue, Activation kind, const View& dy, const View& w2,
-                                const View& offsets, const View& row_weight, const View& h,
-                                const View& dh, const View& a, const View& drow_weight,
-                                const View& workspace) {
+void grouped_fc2_backward_input(Queue& queue, Activation kind,
+                                const GroupedFc2BackwardOperands& views) {
   constexpr std::string_view kOp = "grouped_fc2_backward_input";
   const Operands operands(kOp);
-  const Sizes s = check_sizes(operands, kind, a, dy, "dy", h, offsets, row_weight);
-  const Dtype storage = a.dtype();
-  operands.check(w2, "w2", storage, {s.experts, s.width, s.columns});
-  operands.same(dh, "dh", h);
-  operands.check_optional(drow_weight, "drow_weight", execution::accumulation(storage), {s.rows});
-  operands.require(static_cast<bool>(row_weight) == static_cast<bool>(drow_weight),
+  const Sizes s = check_sizes(operands, kind, views.a, views.dy, "dy", views.h, views.offsets,
+                              views.row_weight);
+  const Dtype storage = views.a.dtype(), sums = execution::accumulation(storage);
+  operands.check(views.w2, "w2", storage, {s.experts, s.width, s.columns});
+  operands.same(views.dh, "dh", views.h);
+  operands.check_optional(views.drow_weight, "drow_weight", sums, {s.rows});
+  operands.require(static_cast<bool>(views.row_weight) == static_cast<bool>(views.drow_weight),
                    "one of row_weight and drow_weight is absent, the other is not");
-  operands.workspace(workspace,
+  operands.workspace(views.workspace,
                      grouped_fc2_backward_input_workspace_bytes(s.rows, s.columns, storage));
-  const Address from(dy), weight(w2), places(offsets), scale(row_weight), before(h), gradient(dh);
-  const Address after(a), dscale(drow_weight), room(workspace);
+  const Address from(views.dy), weight(views.w2), places(views.offsets), scale(views.row_weight);
+  const Address before(views.h), gradient(views.dh), after(views.a), dscale(views.drow_weight);
+  const Address room(views.workspace);
   const auto reference = [=]<class S>() {
     grouped_fc2_backward_input_ref(kind, s.rows, s.experts, s.columns, s.width, from.as<const S>(),
                                    weight.as<const S>(), places.as<const std::int32_t>(),

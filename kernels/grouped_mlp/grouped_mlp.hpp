@@ -21,17 +21,24 @@ void grouped_fc1_forward(execution::Queue& queue, Activation kind, const executi
                          const execution::View& row_weight, const execution::View& h,
                          const execution::View& a);
 
+struct GroupedFc2BackwardOperands {
+  execution::View dy;                ///< (rows, D)
+  execution::View w2;                ///< (E, D, F)
+  execution::View offsets;           ///< (E + 1) int32
+  execution::View row_weight = {};   ///< (rows), accumulation dtype; may be absent
+  execution::View h;                 ///< (rows, H)
+  execution::View dh;                ///< (rows, H)
+  execution::View a;                 ///< (rows, F)
+  execution::View drow_weight = {};  ///< (rows), accumulation dtype; there if row_weight is
+  execution::View workspace;
+};
+
 /// The gradient through w2 (E, D, F) and the activation, with g = dy (rows, D) w2[e] in between:
 /// dh (rows, H) = row_weight * act'(h) g, drow_weight (rows) = sum over columns of g act(h), and a
-/// (rows, F) = row_weight * act(h) once more, for the gradient of w2. row_weight and drow_weight,
-/// in the accumulation dtype, are both present or both absent. drow_weight is summed in an order
-/// that depends on F, the rows of its expert and the row's place among them.
-void grouped_fc2_backward_input(execution::Queue& queue, Activation kind, const execution::View& dy,
-                                const execution::View& w2, const execution::View& offsets,
-                                const execution::View& row_weight, const execution::View& h,
-                                const execution::View& dh, const execution::View& a,
-                                const execution::View& drow_weight,
-                                const execution::View& workspace);
+/// (rows, F) = row_weight * act(h) once more, for the gradient of w2. drow_weight is summed in an
+/// order that depends on F, the rows of its expert and the row's place among them.
+void grouped_fc2_backward_input(execution::Queue& queue, Activation kind,
+                                const GroupedFc2BackwardOperands& views);
 
 /// Scratch of grouped_fc2_backward_input for `rows` routed rows; `columns` is F.
 std::size_t grouped_fc2_backward_input_workspace_bytes(std::int64_t rows, std::int64_t columns,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/hopper/shared_address.cuh"
 
@@ -29,6 +31,21 @@ __device__ __forceinline__ std::uint32_t mapa(const void* pointer, std::uint32_t
                : "=r"(address)
                : "r"(shared_address(pointer)), "r"(rank));
   return address;
+}
+
+/// `*pointer` as block `rank` of the cluster has it in its shared memory: 4 or 8 bytes.
+template <class T>
+__device__ __forceinline__ T ld_shared_cluster(const T* pointer, std::uint32_t rank) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t> bits;
+  const std::uint32_t address = mapa(pointer, rank);
+  if constexpr (sizeof(T) == 4)
+    asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
+  else
+    asm volatile("ld.shared::cluster.b64 %0, [%1];" : "=l"(bits) : "r"(address) : "memory");
+  T value;
+  memcpy(&value, &bits, sizeof(T));
+  return value;
 }
 
 }  // namespace stowage::kernels::hopper

@@ -40,15 +40,6 @@ struct Arguments {
   float* row_weight;
 };
 
-__device__ __forceinline__ int load_remote(const int* local, unsigned block) {
-  int value;
-  asm volatile("ld.shared::cluster.s32 %0, [%1];"
-               : "=r"(value)
-               : "r"(hopper::mapa(local, block))
-               : "memory");
-  return value;
-}
-
 /// The lanes whose value has the same lowest kBits bits.
 template <int kBits>
 __device__ __forceinline__ unsigned same_lanes(int value) {
@@ -218,9 +209,9 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const auto rank = static_cast<unsigned>(b);
-      const int count = load_remote(own + thread, rank);
-      earlier += load_remote(before + thread, rank) + (b < block ? count : 0);
-      total += load_remote(all + thread, rank);
+      const int count = hopper::ld_shared_cluster(own + thread, rank);
+      earlier += hopper::ld_shared_cluster(before + thread, rank) + (b < block ? count : 0);
+      total += hopper::ld_shared_cluster(all + thread, rank);
     }
   }
   __syncwarp();

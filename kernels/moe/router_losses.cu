@@ -21,16 +21,6 @@ constexpr int kBlocks = 8;  ///< the largest portable cluster
 template <int kPer>
 inline constexpr int kLossWarps = kPer <= 8 ? 32 : 16;
 
-/// A float of another block of the cluster.
-__device__ __forceinline__ float load_remote(const float* local, unsigned block) {
-  float value;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];"
-               : "=f"(value)
-               : "r"(hopper::mapa(local, block))
-               : "memory");
-  return value;
-}
-
 template <int kPer>
 __device__ __forceinline__ void add_tokens(std::int64_t tokens, const RouterOptions& options,
                                            const float* logits, int first, int step, int lane,
@@ -99,7 +89,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(32 * kLossWarps<kPer
   hopper::cluster_wait();
   if (blockIdx.x == 0) {
     for (int e = static_cast<int>(threadIdx.x); e < width; e += 32 * kWarps)
-      for (unsigned b = 1; b < kBlocks; ++b) shared[e] += load_remote(shared + e, b);
+      for (unsigned b = 1; b < kBlocks; ++b) shared[e] += hopper::ld_shared_cluster(shared + e, b);
     __syncthreads();
     if (warp == 0) finish(options, counted, shared, offsets, losses, accumulate);
   }

@@ -26,7 +26,7 @@ struct Addresses {
         gradient(tensor.gradient),
         m(tensor.m),
         v(tensor.v),
-        elements(tensor.parameter.buffer().elements()),
+        elements(tensor.elements),
         decay(tensor.decay) {}
 
   template <class S>
@@ -41,22 +41,22 @@ struct Addresses {
   bool decay;
 };
 
-// Buffers of one tensor may have other shapes (a bucket is flat), not other numbers of elements.
 void check(const Operands& operands, const AdamwTensor& tensor, Dtype storage) {
-  operands.require(operands.storage(tensor.parameter, "parameter") == storage,
-                   "the parameters have several dtypes");
-  const std::int64_t elements = tensor.parameter.buffer().elements();
-  const auto check_state = [&](const View& view, std::string_view operand) {
-    operands.require(operands.storage(view, operand) == execution::accumulation(storage),
-                     fmt::format("{} has not the accumulation dtype", operand));
-    operands.require(view.buffer().elements() == elements,
-                     fmt::format("{} has {} elements, the parameter {}", operand,
-                                 view.buffer().elements(), elements));
+  operands.require(tensor.elements >= 0, "a tensor without its number of elements");
+  const auto check_buffer = [&](const View& view, std::string_view operand, Dtype dtype) {
+    operands.require(operands.storage(view, operand) == dtype,
+                     fmt::format("{} is {}, not {}", operand, execution::name(view.dtype()),
+                                 execution::name(dtype)));
+    operands.require(view.buffer().elements() >= tensor.elements,
+                     fmt::format("{} has {} elements of the {} to update", operand,
+                                 view.buffer().elements(), tensor.elements));
   };
-  if (tensor.master) check_state(tensor.master, "master");
-  check_state(tensor.gradient, "gradient");
-  check_state(tensor.m, "m");
-  check_state(tensor.v, "v");
+  const Dtype sums = execution::accumulation(storage);
+  check_buffer(tensor.parameter, "parameter", storage);
+  if (tensor.master) check_buffer(tensor.master, "master", sums);
+  check_buffer(tensor.gradient, "gradient", sums);
+  check_buffer(tensor.m, "m", sums);
+  check_buffer(tensor.v, "v", sums);
 }
 
 }  // namespace

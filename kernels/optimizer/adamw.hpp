@@ -8,14 +8,16 @@
 
 namespace stowage::kernels {
 
-/// One parameter of the optimizer, with its state; all buffers have the same number of elements.
+/// One parameter of the optimizer with its state, or a piece of it: the data of all views begin at
+/// the piece, of which nothing outside is read or written.
 struct AdamwTensor {
-  execution::View parameter;  ///< storage dtype
-  execution::View master;     ///< accumulation dtype; absent: the parameter is its own master
-  execution::View gradient;   ///< accumulation dtype, as are m and v
-  execution::View m;          ///< first moment
-  execution::View v;          ///< second moment
-  bool decay = false;         ///< weight decay applies
+  execution::View parameter;   ///< storage dtype
+  execution::View master;      ///< accumulation dtype; absent: the parameter is its own master
+  execution::View gradient;    ///< accumulation dtype, as are m and v
+  execution::View m;           ///< first moment
+  execution::View v;           ///< second moment
+  std::int64_t elements = -1;  ///< of the piece; every view holds at least as many
+  bool decay = false;          ///< weight decay applies
 };
 
 struct AdamwOptions {
@@ -33,7 +35,8 @@ struct AdamwOptions {
 ///
 /// schedule (2): {lr, weight decay}, accumulation dtype; step (1) int64: good steps so far;
 /// norm (1) accumulation dtype; step_ok (1) int32: nothing is written where it is 0. `clip` <= 0
-/// means no clipping. All tensors have one storage dtype. Reads `step`, does not change it: see
+/// means no clipping. All tensors have one storage dtype. An element gets the same bits however its
+/// tensor is cut into pieces. Reads `step`, does not change it: see
 /// advance().
 void adamw(execution::Queue& queue, std::span<const AdamwTensor> tensors,
            const execution::View& schedule, const execution::View& step,

@@ -1,5 +1,6 @@
 #include "kernels/optimizer/global_norm.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "kernels/cost.hpp"
@@ -16,25 +17,34 @@ using execution::View;
 
 namespace {
 
-/// A piece that has elements, as addresses.
-struct Bound {
-  Address gradient;
-  std::int64_t elements;
-  double* partials;  ///< of its first block
-
+// A piece with its address and the slot of its first block.
+struct Located {
   template <class T>
   NormPointers<T> as() const {
-    return {gradient.as<const T>(), elements, partials};
+    return {gradient.as<const T>(), elements, slot};
   }
+
+  Address gradient;
+  std::int64_t elements, slot;
 };
 
-std::vector<Bound> bind(std::span<const NormPiece> pieces, const View& partials) {
-  std::vector<Bound> all;
-  for (const NormPiece& piece : pieces)
-    if (const std::int64_t elements = piece.gradient.buffer().elements(); elements > 0)
-      all.push_back({Address(piece.gradient), elements,
-                     partials.as<double>() + piece.first_block + piece.first / kNormBlock});
-  return all;
+Located locate(const Operands& operands, const NormPiece& piece, Dtype dtype, std::int64_t slots) {
+  operands.require(operands.storage(piece.gradient, "gradient") == dtype,
+                   "the gradients have several dtypes");
+  operands.require(dtype == execution::accumulation(dtype),
+                   "the gradients have not an accumulation dtype");
+  const std::int64_t held = piece.gradient.buffer().elements();
+  operands.require(
+      piece.elements >= 0 && piece.elements <= held,
+      fmt::format("a piece has {} elements, its gradient holds {}", piece.elements, held));
+  operands.require(
+      piece.first >= 0 && piece.first % kNormBlock == 0,
+      fmt::format("a piece begins at element {}, not at a block of {}", piece.first, kNormBlock));
+  const std::int64_t slot = piece.slot + piece.first / kNormBlock;
+  operands.require(piece.slot >= 0 && slot + norm_blocks(piece.elements) <= slots,
+                   fmt::format("slots {} to {} of a piece are not among the {} partials", slot,
+                               slot + norm_blocks(piece.elements) - 1, slots));
+  return {Address(piece.gradient), piece.elements, slot};
 }
 
 }  // namespace
@@ -42,64 +52,54 @@ std::vector<Bound> bind(std::span<const NormPiece> pieces, const View& partials)
 void norm_partials(Queue& queue, std::span<const NormPiece> pieces, const View& partials) {
   if (pieces.empty()) return;
   const Operands operands("norm_partials");
-  const Dtype dtype = operands.storage(pieces.front().gradient, "gradient");
-  operands.require(partials.dtype() == Dtype::fp64, "partials are fp64");
-  operands.require(dtype == execution::accumulation(dtype), "gradients are fp32 or fp64");
-  for (const NormPiece& piece : pieces) {
-    operands.require(operands.storage(piece.gradient, "gradient") == dtype,
-                     "the gradients have several dtypes");
-    operands.require(piece.first % kNormBlock == 0, "a piece starts within a block");
-    operands.require(piece.first_block + piece.first / kNormBlock +
-                             norm_blocks(piece.gradient.buffer().elements()) <=
-                         partials.buffer().elements(),
-                     "partials have no room for a piece");
-  }
+  operands.rank(partials, "partials", 1);
+  const std::int64_t slots = partials.extent(0);
+  operands.check(partials, "partials", Dtype::fp64, {slots});
+  const Dtype dtype = operands.storage(pieces[0].gradient, "gradient");
+  std::vector<Located> located;
+  for (const NormPiece& piece : pieces) located.push_back(locate(operands, piece, dtype, slots));
   run(
       queue, "norm_partials", dtype,
-      [all = bind(pieces, partials)]<class S>() {
-        for (const Bound& piece : all) norm_partials_ref(piece.as<Accumulation<S>>());
+      [located, partials = Address(partials)]<class S>() {
+        for (const Located& piece : located)
+          norm_partials_ref(piece.as<Accumulation<S>>(), partials.as<double>());
       },
       [&]<class S>(void* stream) {
-        std::vector<NormPointers<float>> all;
-        for (const Bound& piece : bind(pieces, partials)) all.push_back(piece.as<float>());
-        return optimizer::launch_norm_partials(all, stream);
+        std::vector<NormPointers<float>> pointers;
+        for (const Located& piece : located) pointers.push_back(piece.as<float>());
+        return optimizer::launch_norm_partials(pointers, partials.as<double>(), stream);
       });
 }
 
-void norm_finish(Queue& queue, const View& partials, const View& norm, const View& step_ok,
-                 const View& workspace) {
+void norm_finish(Queue& queue, const View& partials, const View& norm, const View& step_ok) {
   const Operands operands("norm_finish");
+  operands.rank(partials, "partials", 1);
+  const std::int64_t slots = partials.extent(0);
+  operands.check(partials, "partials", Dtype::fp64, {slots});
   const Dtype dtype = operands.storage(norm, "norm");
   operands.check(norm, "norm", execution::accumulation(dtype), {1});
   operands.check(step_ok, "step_ok", Dtype::int32, {1});
-  operands.require(partials.dtype() == Dtype::fp64, "partials are fp64");
-  const std::int64_t blocks = partials.buffer().elements();
-  operands.workspace(workspace, norm_finish_workspace_bytes(blocks));
+  const auto all = [slots](const Address& address) {
+    return std::span(address.as<const double>(), static_cast<std::size_t>(slots));
+  };
   run(
       queue, "norm_finish", dtype,
-      [=, partials = Address(partials), norm = Address(norm), step_ok = Address(step_ok),
-       chunks = Address(workspace)]<class S>() {
-        using A = Accumulation<S>;
-        norm_finish_ref<A>(partials.as<const double>(), blocks, norm.as<A>(),
-                           step_ok.as<std::int32_t>(), chunks.as<double>());
+      [=, partials = Address(partials), norm = Address(norm),
+       step_ok = Address(step_ok)]<class S>() {
+        norm_finish_ref(all(partials), norm.as<Accumulation<S>>(), step_ok.as<std::int32_t>());
       },
       [&]<class S>(void* stream) {
-        return optimizer::launch_norm_finish(Address(partials).as<const double>(), blocks,
-                                             norm.as<float>(), step_ok.as<std::int32_t>(),
-                                             Address(workspace).as<double>(), stream);
+        return optimizer::launch_norm_finish(all(Address(partials)), norm.as<float>(),
+                                             step_ok.as<std::int32_t>(), stream);
       });
-}
-
-std::size_t norm_finish_workspace_bytes(std::int64_t blocks) {
-  return static_cast<std::size_t>(norm_chunks(blocks)) * sizeof(double);
 }
 
 Cost norm_partials_cost(std::int64_t elements, Dtype dtype) {
   return {2.0 * static_cast<double>(elements), bytes(elements, dtype)};
 }
 
-Cost norm_finish_cost(std::int64_t blocks) {
-  return {static_cast<double>(blocks), bytes(blocks, Dtype::fp64)};
+Cost norm_finish_cost(std::int64_t slots) {
+  return {static_cast<double>(slots), bytes(slots, Dtype::fp64)};
 }
 
 }  // namespace stowage::kernels

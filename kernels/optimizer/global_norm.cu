@@ -1,103 +1,92 @@
-// The norm of all gradients, in a fixed order: norm = sqrt(sum_i g_i^2).
+// The norm of all gradients, in the order of norm_block.hpp: norm = sqrt(sum_i g_i^2).
 //
-// The table of pieces is a kernel argument, as adamw's. A warp sums the squares of one block of 2048
-// elements of one gradient in fp64; it finds its piece by bisection. Lane l adds element 4 (32 p + l)
-// + c of the block to its c-th sum for p = 0, 1, ..., then adds its four sums and meets the others in
-// a butterfly: elements keep their lane and turn whatever is missing behind them and however the
-// address is aligned, so a block's bits do not depend on the piece that it comes in. The partial sums
-// are added in chunks of 4096 by one block of threads each, and the chunks by one more.
-// fp64 costs nothing here: one fused multiply-add for 4 bytes, a twentieth of the chip's rate.
-// Cost: 4 bytes an element, 8 loads of 16 bytes in flight a lane.
+// sum_squares: the table of pieces is a kernel argument, as adamw's. A warp finds its piece by
+// bisection and sums the squares of one block of 2048 elements in fp64: a lane has four of the 128
+// terms, which are neighbours, so it reads 16 bytes at a time, up to eight of them in flight; then
+// a butterfly. A block off 16 bytes or of fewer elements adds the same terms one by one.
+// finish: a cluster of 8 thread blocks of 1024 threads has the 8192 terms of the sum over slots, a
+// thread one of them, with eight loads in flight; a million slots are 8 MiB, too many for one
+// multiprocessor. The first block adds the sums of all eight out of their shared memory.
+// fp64 costs nothing here: one fused multiply-add for 4 bytes, a twentieth of the chip's rate. The
+// square of an fp32 value is exact in fp64, so fusing changes no bit.
+// Cost: 4 bytes an element, 8 a slot.
 
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/hopper/cluster.cuh"
 #include "kernels/optimizer/global_norm_launch.hpp"
 
 namespace stowage::kernels::optimizer {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;  ///< and norm blocks of a block of threads
-constexpr int kVector = 4;
-constexpr int kLoads = 8;  ///< in flight of a lane
-constexpr int kTurns = kNormBlock / (kWarp * kVector);
-static_assert(kTurns % kLoads == 0);
-constexpr int kChunkThreads = 512;
+constexpr int kWarps = kThreads / 32;  ///< blocks of elements that a thread block sums
+constexpr int kLoads = 8;              ///< in flight of a thread
+
+constexpr int kFinishThreads = 1024;
+constexpr int kFinishBlocks = kSlotTerms / kFinishThreads;
+
+static_assert(kNormLanes == 32 && kNormBlock % (kLoads * kNormTerms) == 0);
+static_assert(kSlotFold == 32 && kFinishThreads == 32 * 32 && kFinishBlocks == 8);
 
 struct Entry {
   const float* gradient;
-  double* partials;
   std::int64_t elements;
-  std::uint32_t first_block;  ///< in this launch
-  bool aligned;               ///< the address allows 16-byte accesses
+  std::int64_t slot;
+  std::uint32_t first_block;
+  bool aligned;  ///< the address allows 16-byte accesses
 };
 
 /// A kernel's arguments may take 32764 bytes.
 constexpr int kEntries = 1000;
 struct Table {
+  double* partials;
   std::uint32_t blocks;
   int count;
   Entry entries[kEntries];
 };
 static_assert(sizeof(Table) <= 32764);
 
-__device__ __forceinline__ double square(float value) {
-  return static_cast<double>(value) * static_cast<double>(value);
-}
-
-/// The sum over a warp, in every lane.
+/// The sum over a warp in the order of fold_halves(), in all lanes.
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+  for (int distance = 16; distance > 0; distance /= 2)
     value += __shfl_xor_sync(0xffffffffU, value, distance);
   return value;
 }
 
-/// The sum over a block of threads, in thread 0.
-__device__ __forceinline__ double block_sum(double value) {
-  __shared__ double warps[kChunkThreads / kWarp];
-  value = warp_sum(value);
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  double sum = 0;
-  if (threadIdx.x == 0)
-    for (const double warp : warps) sum += warp;
-  return sum;
+__device__ __forceinline__ void add_square(double& term, float value) {
+  term = fma(static_cast<double>(value), static_cast<double>(value), term);
 }
 
-__device__ __forceinline__ double whole_block(const float* gradient, int lane) {
-  const auto* vectors = reinterpret_cast<const float4*>(gradient);
-  double sums[kVector] = {};
+__device__ __forceinline__ void add_whole_block(const float* gradient, int lane, double terms[4]) {
+  const auto* vectors = reinterpret_cast<const float4*>(gradient) + lane;
 #pragma unroll
-  for (int turn = 0; turn < kTurns; turn += kLoads) {
+  for (int pass = 0; pass < kNormBlock / kNormTerms; pass += kLoads) {
     float4 values[kLoads];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) values[i] = __ldcs(vectors + (turn + i) * kWarp + lane);
+    for (int i = 0; i < kLoads; ++i) values[i] = __ldcs(vectors + (pass + i) * kNormLanes);
 #pragma unroll
     for (const float4& value : values) {
-      sums[0] += square(value.x);
-      sums[1] += square(value.y);
-      sums[2] += square(value.z);
-      sums[3] += square(value.w);
+      add_square(terms[0], value.x);
+      add_square(terms[1], value.y);
+      add_square(terms[2], value.z);
+      add_square(terms[3], value.w);
     }
   }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-__device__ double ragged_block(const float* gradient, std::int64_t elements, int lane) {
-  double sums[kVector] = {};
-  for (int turn = 0; turn < kTurns; ++turn)
-#pragma unroll
-    for (int c = 0; c < kVector; ++c)
-      if (const int i = (turn * kWarp + lane) * kVector + c; i < elements)
-        sums[c] += square(gradient[i]);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+__device__ __forceinline__ void add_elements(const float* gradient, std::int64_t count, int lane,
+                                             double terms[4]) {
+  for (std::int64_t first = 4 * lane; first < count; first += kNormTerms)
+    for (int i = 0; i < 4; ++i)
+      if (first + i < count) add_square(terms[i], gradient[first + i]);
 }
 
 __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ Table table) {
-  const std::uint32_t block = blockIdx.x * kWarps + threadIdx.x / kWarp;
+  const std::uint32_t block = blockIdx.x * kWarps + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   if (block >= table.blocks) return;
   int low = 0, high = table.count;  // entries before low begin at or before this block
   while (high - low > 1) {
@@ -106,73 +95,86 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ 
   }
   const Entry& entry = table.entries[low];
   const std::int64_t index = block - entry.first_block;
-  const std::int64_t begin = kNormBlock * index;
-  const int lane = threadIdx.x % kWarp;
-  const double sum =
-      warp_sum(entry.aligned && begin + kNormBlock <= entry.elements
-                   ? whole_block(entry.gradient + begin, lane)
-                   : ragged_block(entry.gradient + begin, entry.elements - begin, lane));
-  if (lane == 0) entry.partials[index] = sum;
+  const float* gradient = entry.gradient + index * kNormBlock;
+  const std::int64_t count = min(kNormBlock, entry.elements - index * kNormBlock);
+  double terms[4] = {};
+  if (entry.aligned && count == kNormBlock) {
+    add_whole_block(gradient, lane, terms);
+  } else {
+    add_elements(gradient, count, lane, terms);
+  }
+  const double sum = warp_sum((terms[0] + terms[1]) + (terms[2] + terms[3]));
+  if (lane == 0) table.partials[entry.slot + index] = sum;
 }
 
-/// What a thread adds of values[0, count): every kChunkThreads-th.
-__device__ __forceinline__ double strided_sum(const double* __restrict__ values,
-                                              std::int64_t count) {
-  double sums[kLoads] = {};
-  for (std::int64_t i = threadIdx.x; i < count; i += kChunkThreads * kLoads) {
+__global__ void __cluster_dims__(kFinishBlocks) __launch_bounds__(kFinishThreads)
+    finish(const double* __restrict__ partials, std::int64_t slots, float* __restrict__ norm,
+           std::int32_t* __restrict__ step_ok) {
+  __shared__ double warps[32];
+  __shared__ double total;
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  double term = 0;
+  for (std::int64_t i = blockIdx.x * kFinishThreads + threadIdx.x; i < slots;
+       i += kLoads * kSlotTerms) {
+    double values[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j)
-      if (i + j * kChunkThreads < count) sums[j] += values[i + j * kChunkThreads];
-  }
-  double sum = 0;
+      values[j] = i + j * kSlotTerms < slots ? partials[i + j * kSlotTerms] : 0;
 #pragma unroll
-  for (const double term : sums) sum += term;
-  return sum;
-}
-
-__global__ void __launch_bounds__(kChunkThreads)
-    sum_chunk(const double* __restrict__ partials, std::int64_t count,
-              double* __restrict__ chunks) {
-  const std::int64_t begin = kNormChunk * blockIdx.x;
-  const double sum = block_sum(strided_sum(partials + begin, min(kNormChunk, count - begin)));
-  if (threadIdx.x == 0) chunks[blockIdx.x] = sum;
-}
-
-__global__ void __launch_bounds__(kChunkThreads)
-    finish(const double* __restrict__ chunks, std::int64_t count, float* __restrict__ norm,
-           std::int32_t* __restrict__ step_ok) {
-  const double sum = block_sum(strided_sum(chunks, count));
-  if (threadIdx.x != 0) return;
-  const auto result = static_cast<float>(std::sqrt(sum));
-  *norm = result;
-  if (!isfinite(result)) *step_ok = 0;
+    for (const double value : values) term += value;
+  }
+  term = warp_sum(term);
+  if (lane == 0) warps[warp] = term;
+  __syncthreads();
+  if (warp == 0) {
+    const double sum = warp_sum(warps[lane]);
+    if (lane == 0) total = sum;
+  }
+  hopper::cluster_arrive();
+  hopper::cluster_wait();
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    double sums[kFinishBlocks];
+    for (int block = 0; block < kFinishBlocks; ++block)
+      sums[block] = hopper::ld_shared_cluster(&total, block);
+#pragma unroll
+    for (int width = kFinishBlocks / 2; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
+    const auto result = static_cast<float>(std::sqrt(sums[0]));
+    *norm = result;
+    if (!isfinite(result)) *step_ok = 0;
+  }
+  __syncwarp();
+  // No block ends, and with it its shared memory, before the first one has read it.
+  hopper::cluster_arrive();
+  hopper::cluster_wait();
 }
 
 }  // namespace
 
-int launch_norm_partials(std::span<const NormPointers<float>> pieces, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
+int launch_norm_partials(std::span<const NormPointers<float>> pieces, double* partials,
+                         void* stream) {
   for (std::size_t first = 0; first < pieces.size(); first += kEntries) {
-    Table table{.blocks = 0, .count = 0, .entries = {}};
+    Table table{.partials = partials, .blocks = 0, .count = 0, .entries = {}};
     for (const NormPointers<float>& piece :
          pieces.subspan(first, std::min<std::size_t>(kEntries, pieces.size() - first))) {
+      if (piece.elements == 0) continue;
       table.entries[table.count++] = {
-          piece.gradient, piece.partials, piece.elements, table.blocks,
+          piece.gradient, piece.elements, piece.slot, table.blocks,
           reinterpret_cast<std::uintptr_t>(piece.gradient) % sizeof(float4) == 0};
       table.blocks += static_cast<std::uint32_t>(norm_blocks(piece.elements));
     }
-    sum_squares<<<(table.blocks + kWarps - 1) / kWarps, kThreads, 0, on>>>(table);
+    if (table.blocks == 0) continue;
+    const std::uint32_t grid = (table.blocks + kWarps - 1) / kWarps;
+    sum_squares<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }
 
-int launch_norm_finish(const double* partials, std::int64_t blocks, float* norm,
-                       std::int32_t* step_ok, double* chunks, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  const auto count = static_cast<unsigned>(norm_chunks(blocks));
-  if (count > 0) sum_chunk<<<count, kChunkThreads, 0, on>>>(partials, blocks, chunks);
-  finish<<<1, kChunkThreads, 0, on>>>(chunks, count, norm, step_ok);
+int launch_norm_finish(std::span<const double> partials, float* norm, std::int32_t* step_ok,
+                       void* stream) {
+  finish<<<kFinishBlocks, kFinishThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      partials.data(), static_cast<std::int64_t>(partials.size()), norm, step_ok);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -8,52 +7,51 @@
 #include "kernels/matrix.hpp"
 #include "kernels/optimizer/norm_block.hpp"
 
+/// The norm of all gradients, sqrt(sum of squares), in two operators: sums of fixed blocks, which
+/// ranks may share out among them, and the sum of those. Squares are added in fp64, which cannot
+/// overflow for finite fp32 gradients, in the order of norm_block.hpp: the same bits on both
+/// backends, however the tensors are cut.
 namespace stowage::kernels {
 
-/// The global norm of gradients in two steps, so that ranks can share them out: the sum of squares of
-/// every block of kNormBlock elements of every tensor, then one sum over all blocks. A block's sum
-/// has the same bits in whatever pieces tensors are cut, and the norm's depend on the order of the
-/// blocks alone.
-
-/// A run of elements of one gradient.
+/// Some consecutive blocks of a gradient: of kNormBlock elements, the tensor's last one of fewer.
+/// Block b of the tensor is its elements from b * kNormBlock on.
 struct NormPiece {
-  execution::View gradient;      ///< the elements of the piece, fp32 or fp64
-  std::int64_t first = 0;        ///< of them in its tensor: a multiple of kNormBlock
-  std::int64_t first_block = 0;  ///< of the whole tensor, among the partial sums
+  execution::View gradient;  ///< fp32 or fp64; its data begin at the piece
+  std::int64_t first = 0;    ///< the piece's first element in its tensor, a multiple of kNormBlock
+  std::int64_t elements = -1;  ///< of the piece; a multiple of kNormBlock if the tensor goes on
+  std::int64_t slot = 0;       ///< of the tensor's block 0; block b has slot + b
 };
 
-/// partials[first_block + first / kNormBlock + b] = sum of squares of block b of each piece, fp64.
-/// Other elements of partials are left as they are. A piece ends where a block or its tensor ends.
+/// partials[slot + b] = the sum of squares of block b, for each block that lies in a piece. Other
+/// slots are left as they are: fill them with 0 where ranks share the blocks.
+///
+/// All pieces have one dtype; partials: fp64, rank 1. A piece of no elements writes nothing.
 void norm_partials(execution::Queue& queue, std::span<const NormPiece> pieces,
                    const execution::View& partials);
 
-/// norm (1) fp32 or fp64 = sqrt(sum of all partials), in an order that depends on their number alone.
-/// step_ok (1) int32 is set to 0 when the norm is not finite (one NaN or infinity in any gradient
-/// makes it so), else left as it is.
+/// norm (1) = sqrt of the sum of partials (slots) fp64.
+///
+/// norm is fp32 or fp64. step_ok (1) int32 is set to 0 when the norm is not finite (one NaN or
+/// infinity in any gradient makes it so), else left as it is: it starts as 1 at the beginning of a
+/// step.
 void norm_finish(execution::Queue& queue, const execution::View& partials,
-                 const execution::View& norm, const execution::View& step_ok,
-                 const execution::View& workspace);
-
-/// Room for the sums of chunks of partials.
-std::size_t norm_finish_workspace_bytes(std::int64_t blocks);
+                 const execution::View& norm, const execution::View& step_ok);
 
 execution::Cost norm_partials_cost(std::int64_t elements, execution::Dtype dtype);
-execution::Cost norm_finish_cost(std::int64_t blocks);
+execution::Cost norm_finish_cost(std::int64_t slots);
 
-/// One piece in memory that kernels can read.
+/// A piece in memory.
 template <class T>
 struct NormPointers {
   const T* gradient = nullptr;
   std::int64_t elements = 0;
-  double* partials = nullptr;  ///< of its first block
+  std::int64_t slot = 0;  ///< of its first block
 };
 
-/// Host references; T is float or double. Squares are summed in fp64, which cannot overflow for
-/// finite fp32 gradients.
+/// Host references; T is float or double.
 template <class T>
-void norm_partials_ref(const NormPointers<T>& piece);
+void norm_partials_ref(const NormPointers<T>& piece, double* partials);
 template <class T>
-void norm_finish_ref(const double* partials, std::int64_t blocks, T* norm, std::int32_t* step_ok,
-                     double* chunks);
+void norm_finish_ref(std::span<const double> partials, T* norm, std::int32_t* step_ok);
 
 }  // namespace stowage::kernels

@@ -1,37 +1,66 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "execution/host_loops.hpp"
 #include "kernels/optimizer/global_norm.hpp"
-#include "kernels/reduce.hpp"
 
 namespace stowage::kernels {
 
+namespace {
+
 template <class T>
-void norm_partials_ref(const NormPointers<T>& piece) {
-  execution::host_for(piece.elements, kNormBlock, [=](std::int64_t begin, std::int64_t end) {
-    const T* g = piece.gradient + begin;
-    piece.partials[begin / kNormBlock] = ordered_sum<double>(end - begin, [=](std::int64_t i) {
-      return static_cast<double>(g[i]) * static_cast<double>(g[i]);
-    });
-  });
+double sum_block(const T* gradient, std::int64_t elements) {
+  double terms[kNormTerms] = {};
+  const auto add = [&](std::int64_t first, std::int64_t count) {
+    for (std::int64_t t = 0; t < count; ++t) {
+      const auto g = static_cast<double>(gradient[first + t]);
+      terms[t] += g * g;
+    }
+  };
+  const std::int64_t whole = elements - elements % kNormTerms;
+  for (std::int64_t first = 0; first < whole; first += kNormTerms) add(first, kNormTerms);
+  add(whole, elements - whole);
+  double lanes[kNormLanes];
+  for (int lane = 0; lane < kNormLanes; ++lane) {
+    const double* four = terms + 4 * lane;
+    lanes[lane] = (four[0] + four[1]) + (four[2] + four[3]);
+  }
+  return fold_halves(lanes, kNormLanes);
+}
+
+}  // namespace
+
+template <class T>
+void norm_partials_ref(const NormPointers<T>& piece, double* partials) {
+  constexpr std::int64_t kBlocks = 8;  // of a task
+  execution::host_for(piece.elements, kBlocks * kNormBlock,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t at = begin; at < end; at += kNormBlock)
+                          partials[piece.slot + at / kNormBlock] =
+                              sum_block(piece.gradient + at, std::min(kNormBlock, end - at));
+                      });
 }
 
 template <class T>
-void norm_finish_ref(const double* partials, std::int64_t blocks, T* norm, std::int32_t* step_ok,
-                     double* chunks) {
-  execution::host_for(blocks, kNormChunk, [=](std::int64_t begin, std::int64_t end) {
-    chunks[begin / kNormChunk] =
-        ordered_sum<double>(end - begin, [=](std::int64_t i) { return partials[begin + i]; });
-  });
-  const double squares =
-      ordered_sum<double>(norm_chunks(blocks), [=](std::int64_t i) { return chunks[i]; });
-  *norm = static_cast<T>(std::sqrt(squares));
+void norm_finish_ref(std::span<const double> partials, T* norm, std::int32_t* step_ok) {
+  std::vector<double> terms(kSlotTerms);
+  for (std::size_t slot = 0; slot < partials.size(); ++slot)
+    terms[slot % kSlotTerms] += partials[slot];
+  std::size_t count = terms.size();
+  while (count > 1) {
+    const std::size_t group = std::min<std::size_t>(kSlotFold, count);
+    for (std::size_t i = 0; i < count / group; ++i)
+      terms[i] = fold_halves(&terms[i * group], static_cast<int>(group));
+    count /= group;
+  }
+  *norm = static_cast<T>(std::sqrt(terms[0]));
   if (!std::isfinite(*norm)) *step_ok = 0;
 }
 
-template void norm_partials_ref(const NormPointers<float>&);
-template void norm_partials_ref(const NormPointers<double>&);
-template void norm_finish_ref(const double*, std::int64_t, float*, std::int32_t*, double*);
-template void norm_finish_ref(const double*, std::int64_t, double*, std::int32_t*, double*);
+template void norm_partials_ref(const NormPointers<float>&, double*);
+template void norm_partials_ref(const NormPointers<double>&, double*);
+template void norm_finish_ref(std::span<const double>, float*, std::int32_t*);
+template void norm_finish_ref(std::span<const double>, double*, std::int32_t*);
 
 }  // namespace stowage::kernels

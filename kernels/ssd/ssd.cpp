@@ -29,22 +29,21 @@ class Inputs {
  public:
   // Checks them too; tokens are the rows of y or dy.
   Inputs(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
-         const Columns& x, const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
-         const View& d, const View& dt_bias, const View& seq_idx, const View& initial_state)
-      : x_(check(operands, x, "x", storage, n, shape.heads * shape.head_dim)),
-        dt_(check(operands, dt, "dt", storage, n, shape.heads)),
-        b_(check(operands, b, "b", storage, n, shape.groups * shape.state)),
-        c_(check(operands, c, "c", storage, n, shape.groups * shape.state)),
-        a_log_(a_log),
-        d_(d),
-        dt_bias_(dt_bias),
-        seq_idx_(seq_idx),
+         const SsdInputOperands& v, const View& initial_state)
+      : x_(check(operands, v.x, "x", storage, n, shape.heads * shape.head_dim)),
+        dt_(check(operands, v.dt, "dt", storage, n, shape.heads)),
+        b_(check(operands, v.b, "b", storage, n, shape.groups * shape.state)),
+        c_(check(operands, v.c, "c", storage, n, shape.groups * shape.state)),
+        a_log_(v.a_log),
+        d_(v.d),
+        dt_bias_(v.dt_bias),
+        seq_idx_(v.seq_idx),
         initial_state_(initial_state) {
     check_state(operands, shape, storage, initial_state, "initial_state");
-    operands.check(a_log, "a_log", storage, {shape.heads});
-    operands.check(d, "d", storage, {shape.heads});
-    operands.check(dt_bias, "dt_bias", storage, {shape.heads});
-    operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
+    operands.check(v.a_log, "a_log", storage, {shape.heads});
+    operands.check(v.d, "d", storage, {shape.heads});
+    operands.check(v.dt_bias, "dt_bias", storage, {shape.heads});
+    operands.check(v.seq_idx, "seq_idx", Dtype::int32, {n});
   }
 
   template <class S>
@@ -76,23 +75,22 @@ class Inputs {
 class Gradients {
  public:
   Gradients(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
-            const Columns& dx, const Columns& ddt, const Columns& db, const Columns& dc,
-            const View& da_log, const View& dd, const View& ddt_bias, const SsdEndGradients& ends)
-      : dx_(Inputs::check(operands, dx, "dx", storage, n, shape.heads * shape.head_dim)),
-        ddt_(Inputs::check(operands, ddt, "ddt", storage, n, shape.heads)),
-        db_(Inputs::check(operands, db, "db", storage, n, shape.groups * shape.state)),
-        dc_(Inputs::check(operands, dc, "dc", storage, n, shape.groups * shape.state)),
-        da_log_(da_log),
-        dd_(dd),
-        ddt_bias_(ddt_bias),
+            const SsdBackwardOperands& v, const SsdEndGradients& ends)
+      : dx_(Inputs::check(operands, v.dx, "dx", storage, n, shape.heads * shape.head_dim)),
+        ddt_(Inputs::check(operands, v.ddt, "ddt", storage, n, shape.heads)),
+        db_(Inputs::check(operands, v.db, "db", storage, n, shape.groups * shape.state)),
+        dc_(Inputs::check(operands, v.dc, "dc", storage, n, shape.groups * shape.state)),
+        da_log_(v.da_log),
+        dd_(v.dd),
+        ddt_bias_(v.ddt_bias),
         dfinal_state_(ends.dfinal_state),
         dinitial_state_(ends.dinitial_state) {
     check_state(operands, shape, storage, ends.dfinal_state, "dfinal_state");
     check_state(operands, shape, storage, ends.dinitial_state, "dinitial_state");
     const Dtype sums = execution::accumulation(storage);
-    operands.check(da_log, "da_log", sums, {shape.heads});
-    operands.check(dd, "dd", sums, {shape.heads});
-    operands.check(ddt_bias, "ddt_bias", sums, {shape.heads});
+    operands.check(v.da_log, "da_log", sums, {shape.heads});
+    operands.check(v.dd, "dd", sums, {shape.heads});
+    operands.check(v.ddt_bias, "ddt_bias", sums, {shape.heads});
   }
 
   template <class S>
@@ -133,20 +131,18 @@ std::size_t bytes_of(std::int64_t elements, Dtype storage) {
 
 }  // namespace
 
-void ssd_forward(Queue& queue, const SsdShape& shape, const Columns& x, const Columns& dt,
-                 const Columns& b, const Columns& c, const View& a_log, const View& d,
-                 const View& dt_bias, const View& seq_idx, const View& y, const View& workspace,
+void ssd_forward(Queue& queue, const SsdShape& shape, const SsdForwardOperands& views,
                  const SsdEnds& ends) {
   const Operands operands("ssd_forward");
-  const Dtype storage = operands.storage(y, "y");
-  const std::int64_t n = check_shape(operands, shape, y, "y");
-  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx,
-                      ends.initial_state);
+  const Dtype storage = operands.storage(views.y, "y");
+  const std::int64_t n = check_shape(operands, shape, views.y, "y");
+  const Inputs inputs(operands, storage, n, shape, views.inputs, ends.initial_state);
   check_state(operands, shape, storage, ends.final_state, "final_state");
   operands.check_optional(ends.total_decay, "total_decay", execution::accumulation(storage),
                           {shape.heads});
-  operands.workspace(workspace, ssd_forward_workspace_bytes(shape, n, storage));
-  const Address to(y), room(workspace), final_state(ends.final_state), decay(ends.total_decay);
+  operands.workspace(views.workspace, ssd_forward_workspace_bytes(shape, n, storage));
+  const Address to(views.y), room(views.workspace), final_state(ends.final_state),
+      decay(ends.total_decay);
   run(
       queue, "ssd_forward", storage,
       [=]<class S>() {
@@ -161,21 +157,15 @@ void ssd_forward(Queue& queue, const SsdShape& shape, const Columns& x, const Co
       });
 }
 
-void ssd_backward(Queue& queue, const SsdShape& shape, const View& dy, const Columns& x,
-                  const Columns& dt, const Columns& b, const Columns& c, const View& a_log,
-                  const View& d, const View& dt_bias, const View& seq_idx, const Columns& dx,
-                  const Columns& ddt, const Columns& db, const Columns& dc, const View& da_log,
-                  const View& dd, const View& ddt_bias, const View& workspace, bool accumulate,
-                  const SsdEndGradients& ends) {
+void ssd_backward(Queue& queue, const SsdShape& shape, const SsdBackwardOperands& views,
+                  bool accumulate, const SsdEndGradients& ends) {
   const Operands operands("ssd_backward");
-  const Dtype storage = operands.storage(dy, "dy");
-  const std::int64_t n = check_shape(operands, shape, dy, "dy");
-  const Inputs inputs(operands, storage, n, shape, x, dt, b, c, a_log, d, dt_bias, seq_idx,
-                      ends.initial_state);
-  const Gradients gradients(operands, storage, n, shape, dx, ddt, db, dc, da_log, dd, ddt_bias,
-                            ends);
-  operands.workspace(workspace, ssd_backward_workspace_bytes(shape, n, storage));
-  const Address from(dy), room(workspace);
+  const Dtype storage = operands.storage(views.dy, "dy");
+  const std::int64_t n = check_shape(operands, shape, views.dy, "dy");
+  const Inputs inputs(operands, storage, n, shape, views.inputs, ends.initial_state);
+  const Gradients gradients(operands, storage, n, shape, views, ends);
+  operands.workspace(views.workspace, ssd_backward_workspace_bytes(shape, n, storage));
+  const Address from(views.dy), room(views.workspace);
   run(
       queue, "ssd_backward", storage,
       [=]<class S>() {

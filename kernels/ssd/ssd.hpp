@@ -36,36 +36,46 @@ struct SsdEndGradients {
   execution::View dinitial_state;  ///< written: of the state before the first
 };
 
+/// What a scan reads.
+struct SsdInputOperands {
+  Columns x;                 ///< (n, H*P)
+  Columns dt;                ///< (n, H), before bias and softplus
+  Columns b, c;              ///< (n, G*N)
+  execution::View a_log, d;  ///< (H)
+  execution::View dt_bias;   ///< (H)
+  execution::View seq_idx;   ///< (n) int32, the document of each token, non-decreasing
+};
+
+struct SsdForwardOperands {
+  SsdInputOperands inputs;
+  execution::View y;  ///< (n, H*P)
+  execution::View workspace;
+};
+
+struct SsdBackwardOperands {
+  execution::View dy;  ///< (n, H*P)
+  SsdInputOperands inputs;
+  Columns dx, ddt, db, dc;               ///< as the inputs
+  execution::View da_log, dd, ddt_bias;  ///< (H) of the accumulation dtype
+  execution::View workspace;
+};
+
 /// The selective state-space scan of Mamba-2 (SSD, arXiv 2405.21060), for each head:
 ///
 ///   dt_t = clamp(softplus(dt_raw_t + dt_bias), dt_min, dt_max),  A = -exp(a_log)
 ///   h_t = exp(dt_t A) h_{t-1} + dt_t X_t B_t^T,  y_t = h_t C_t + d X_t      (h: P x N)
 ///
 /// h is zero before the first token of each document, at any position, but what `ends` says before
-/// token 0. x (H*P), dt (H, before bias
-/// and softplus), b and c (G*N): columns of wider tensors (n, *); a_log, d, dt_bias (H); y
-/// (n, H*P); all of one storage dtype; seq_idx (n) int32, the document of each token,
-/// non-decreasing. State, decay and sums are kept in the accumulation dtype. `chunk` changes the
-/// rounding only.
-void ssd_forward(execution::Queue& queue, const SsdShape& shape, const Columns& x,
-                 const Columns& dt, const Columns& b, const Columns& c,
-                 const execution::View& a_log, const execution::View& d,
-                 const execution::View& dt_bias, const execution::View& seq_idx,
-                 const execution::View& y, const execution::View& workspace,
+/// token 0. All floating operands have one storage dtype, columns are those of wider tensors.
+/// State, decay and sums are kept in the accumulation dtype. `chunk` changes the rounding only.
+void ssd_forward(execution::Queue& queue, const SsdShape& shape, const SsdForwardOperands& views,
                  const SsdEnds& ends = {});
 
-/// Gradients of the above for dy (n, H*P); the states are computed again from the inputs.
+/// Gradients of the above; the states are computed again from the inputs.
 ///
-/// dx, ddt, db, dc (columns, as the inputs) are stored; da_log, dd, ddt_bias (H) in the
-/// accumulation dtype are stored or, with `accumulate`, added to. A step size outside of
-/// [dt_min, dt_max] passes no gradient to dt.
-void ssd_backward(execution::Queue& queue, const SsdShape& shape, const execution::View& dy,
-                  const Columns& x, const Columns& dt, const Columns& b, const Columns& c,
-                  const execution::View& a_log, const execution::View& d,
-                  const execution::View& dt_bias, const execution::View& seq_idx, const Columns& dx,
-                  const Columns& ddt, const Columns& db, const Columns& dc,
-                  const execution::View& da_log, const execution::View& dd,
-                  const execution::View& ddt_bias, const execution::View& workspace,
+/// dx, ddt, db, dc are stored; da_log, dd, ddt_bias are stored or, with `accumulate`, added to. A
+/// step size outside of [dt_min, dt_max] passes no gradient to dt.
+void ssd_backward(execution::Queue& queue, const SsdShape& shape, const SsdBackwardOperands& views,
                   bool accumulate, const SsdEndGradients& ends = {});
 
 /// Room for step sizes, decays and the state of each chunk (backward: and its gradient).
