@@ -72,9 +72,9 @@ struct RankTrace {
 /// The trace of the programs of a run as planned on this rank, each proved by execution::verify.
 ///
 /// An edge is in the trace if it holds when the steps of graphs are issued one by one or when the
-/// graphs are launched, so that ranks may differ in this. Reruns of communication ops are calls too.
-/// Each program stands alone: its calls follow the start of its plan on queue 0 and precede the end,
-/// so no call overlaps one of the program before or after it, whichever these are.
+/// graphs are launched, so that ranks may differ in this. Reruns of communication ops are calls
+/// too. Each program stands alone: its calls follow the start of its plan on queue 0 and precede
+/// the end, so no call overlaps one of the program before or after it, whichever these are.
 /// @throws Error if a call does not, or if two calls of a group have no order
 RankTrace trace_communication(int rank, std::span<const execution::PlannedProgram> programs);
 

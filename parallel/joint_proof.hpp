@@ -31,7 +31,9 @@ enum class RankOrder : unsigned char {
 /// @param traces of all ranks of the job, in their order
 /// @return what is wrong, by name of op and rank; empty: proven. At most 32 sentences. Of a
 /// deadlock a shortest cycle is told.
-/// Cost: 64 ranks with 20 000 calls each take KTIME (ctest/parallel/joint_proof_cost_test.cpp).
+/// Cost: 64 ranks with 19 000 calls each, no two ranks alike, are read and proved in about a second
+/// and 0.5 GB, and a cycle in them takes a second more to tell
+/// (ctest/parallel/joint_proof_cost_test.cpp).
 std::vector<std::string> prove_jointly(std::span<const RankTrace> traces,
                                        RankOrder order = RankOrder::partial);
 

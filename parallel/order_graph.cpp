@@ -1,6 +1,7 @@
 #include "parallel/order_graph.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace stowage::parallel {
 namespace {
@@ -50,6 +51,9 @@ void peel(std::span<const OrderEdge> edges, const Adjacency& adjacency, int Orde
   }
 }
 
+/// Edges to look at before the shortest cycle so far will do: a second or two.
+constexpr std::int64_t kEnough = 20'000'000;
+
 /// Searches from one node after the other, each only as far as a shorter cycle could reach.
 class CycleSearch {
  public:
@@ -62,7 +66,7 @@ class CycleSearch {
         came_by_(in_cycle.size(), -1) {}
 
   std::vector<int> shortest() {
-    for (std::size_t n = 0; n < in_cycle_.size(); ++n)
+    for (std::size_t n = 0; n < in_cycle_.size() && (best_.empty() || visits_ < kEnough); ++n)
       if (in_cycle_[n]) search(static_cast<int>(n));
     return best_;
   }
@@ -73,7 +77,8 @@ class CycleSearch {
     for (std::size_t length = 1; !front.empty() && (best_.empty() || length < best_.size());
          ++length) {
       next.clear();
-      for (const int node : front)
+      for (const int node : front) {
+        visits_ += static_cast<std::int64_t>(leaving_.of(node).size());
         for (const int edge : leaving_.of(node)) {
           const int to = edges_[static_cast<std::size_t>(edge)].after;
           const auto at = static_cast<std::size_t>(to);
@@ -83,6 +88,7 @@ class CycleSearch {
           came_by_[at] = edge;
           next.push_back(to);
         }
+      }
       front.swap(next);
     }
   }
@@ -101,6 +107,7 @@ class CycleSearch {
   std::vector<int> seen_from_;  ///< by node: the last start of a search that reached it
   std::vector<int> came_by_;    ///< by node: the edge of that search
   std::vector<int> best_;
+  std::int64_t visits_ = 0;  ///< of edges
 };
 
 }  // namespace
