@@ -1,5 +1,7 @@
 #include "layers/sharing.hpp"
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 
 namespace stowage::layers {
@@ -55,12 +57,29 @@ void GradientBuckets::finished(std::span<const Parameter> parameters) {
 void GradientBuckets::append(const Bucket& bucket) {
   const parallel::RankGroup& group = sharing_.holders(bucket.group);
   const parallel::Piece whole{add_bucket(program_, layout_, bucket), {}};
-  const execution::Dtype wire = sharing_.bf16_gradients ? execution::Dtype::bf16 : bucket.dtype;
-  program_.append(
-      sharing_.zero
-          ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name, whole, wire)
-          : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
-                             parallel::Reduction::sum, wire));
+  program_.append(sharing_.zero
+                      ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name, whole,
+                                             wire(bucket), workspace(bucket))
+                      : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
+                                         parallel::Reduction::sum, wire(bucket),
+                                         workspace(bucket)));
+}
+
+execution::Dtype GradientBuckets::wire(const Bucket& bucket) const {
+  const bool rounds = sharing_.bf16_gradients && bucket.dtype == execution::Dtype::fp32;
+  return rounds ? execution::Dtype::bf16 : bucket.dtype;
+}
+
+Tensor GradientBuckets::workspace(const Bucket& bucket) {
+  const auto [found, added] = workspaces_.try_emplace(bucket.group);
+  if (!added) return found->second;
+  std::int64_t most = 0;
+  for (const Bucket& other : layout_.buckets())
+    if (other.group == bucket.group && is_bucket_of(layout_, other, Lifetime::gradient))
+      most = std::max(most, other.elements);
+  return found->second = sharing_.holders(bucket.group)
+                             .workspace(program_, "reductions/" + bucket.group, most,
+                                        bucket.dtype, wire(bucket));
 }
 
 void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,

@@ -38,11 +38,14 @@ class GradientBuckets {
 
  private:
   void append(const execution::Bucket& bucket);
+  execution::Dtype wire(const execution::Bucket& bucket) const;
+  execution::Tensor workspace(const execution::Bucket& bucket);
 
   execution::Program& program_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::map<std::string, std::size_t> missing_;  ///< by bucket: gradients that are not complete
+  std::map<std::string, execution::Tensor> workspaces_;  ///< by reduction group, for all its buckets
 };
 
 /// With sharded states, fetches the parameters that other ranks updated in the step before: bucket

@@ -31,19 +31,22 @@ struct Workspace {
   std::size_t bytes;
 };
 
-/// Scratch that one op before `end` writes and nothing else uses, largest first.
+/// Scratch that one compute op before `end` writes and nothing else uses, largest first.
 std::vector<Workspace> workspaces(const Program& program, int end) {
   std::vector<int> uses(program.tensors().size(), 0);
   for (const execution::Op& op : program.ops())
     for (const execution::Use& use : op.uses) ++uses[static_cast<std::size_t>(use.tensor.id)];
   std::vector<Workspace> found;
-  for (int i = 0; i < end; ++i)
-    for (const execution::Use& use : program.ops()[static_cast<std::size_t>(i)].uses) {
+  for (int i = 0; i < end; ++i) {
+    const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+    if (op.lane != execution::Lane::compute) continue;  // or one queue would wait for the other
+    for (const execution::Use& use : op.uses) {
       const execution::TensorInfo& info = program.info(use.tensor);
       if (info.lifetime == Lifetime::scratch && info.buffers.size() == 1 && info.bytes() > 0 &&
           use.access == Access::write && uses[static_cast<std::size_t>(use.tensor.id)] == 1)
         found.push_back({use.tensor.id, info.bytes()});
     }
+  }
   std::stable_sort(found.begin(), found.end(),
                    [](const Workspace& a, const Workspace& b) { return a.bytes > b.bytes; });
   return found;

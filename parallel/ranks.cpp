@@ -38,14 +38,6 @@ void use(Op& op, const Program& program, const Piece& piece, Access access) {
     op.uses.push_back(one);
 }
 
-/// Adds the op's room behind its other uses. @return its index among the views
-std::size_t use_workspace(Op& op, Program& program, std::size_t bytes) {
-  op.uses.push_back({program.scratch(op.name + "/workspace", Dtype::uint8,
-                                     {static_cast<std::int64_t>(bytes)}),
-                     Access::write});
-  return op.uses.size() - 1;
-}
-
 std::string text(std::string_view what, Dtype dtype, Dtype wire) {
   return wire == dtype ? std::string(what)
                        : fmt::format("{}, {} on the wire", what, execution::name(wire));
@@ -101,23 +93,39 @@ Op RankGroup::all_reduce(Program& program, std::string name, Piece piece,
   return all_reduce(program, std::move(name), piece, reduction, dtype_of(program, piece));
 }
 
+Tensor RankGroup::workspace(Program& program, std::string name, std::int64_t elements, Dtype dtype,
+                            Dtype wire) const {
+  const std::size_t bytes = reduce_workspace_bytes(elements, dtype, wire, size());
+  return program.scratch(std::move(name), Dtype::uint8, {static_cast<std::int64_t>(bytes)});
+}
+
+/// Adds the op's room behind its other uses. @return its index among the views
+std::size_t RankGroup::use_workspace(Op& op, Program& program, const Piece& piece, Dtype wire,
+                                     Tensor workspace) const {
+  if (!workspace)
+    workspace = this->workspace(program, op.name + "/workspace", count_of(program, piece),
+                                dtype_of(program, piece), wire);
+  op.uses.push_back({workspace, Access::write});
+  return op.uses.size() - 1;
+}
+
 Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction,
-                         Dtype wire) const {
+                         Dtype wire, Tensor workspace) const {
   const Dtype dtype = dtype_of(program, piece);
   const std::int64_t count = count_of(program, piece);
   Op op =
       begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
   op.communication->detail = text(parallel::name(reduction), dtype, wire);
   use(op, program, piece, Access::update);
-  const std::size_t room =
-      use_workspace(op, program, reduce_workspace_bytes(count, dtype, wire, size()));
+  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire, v[room].as<void>());
   };
   return op;
 }
 
-Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dtype wire) const {
+Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dtype wire,
+                             Tensor workspace) const {
   const Dtype dtype = dtype_of(program, piece);
   const std::int64_t count = count_of(program, piece);
   Op op =
@@ -128,8 +136,7 @@ Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dt
         r == rank_ ? Access::update : Access::read);
   // The first use may lie behind padding that nobody reads: the address is asked for by itself.
   op.uses.insert(op.uses.begin(), {piece.tensor, Access::read, {range_of(program, piece).begin, range_of(program, piece).begin}});
-  const std::size_t room =
-      use_workspace(op, program, reduce_workspace_bytes(count, dtype, wire, size()));
+  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
   };

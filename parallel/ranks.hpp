@@ -51,16 +51,23 @@ class RankGroup {
   /// The equal part of `range` that belongs to a rank. @throws Error if it does not divide
   execution::Range share(execution::Range range, int rank) const;
 
+  /// Room for a reduction of a piece, or of any piece of fewer elements. Ops of one group follow each
+  /// other, so they can share one; what compute uses in between would wait for them.
+  execution::Tensor workspace(execution::Program& program, std::string name,
+                              std::int64_t elements, execution::Dtype dtype,
+                              execution::Dtype wire) const;
   /// Combines a piece over the ranks, in place. @param wire dtype of what travels: that of the
-  /// piece, or bf16 for fp32 sums, which rounds each rank's part once
+  /// piece, or bf16 for fp32 sums, which rounds each rank's part once  @param workspace none: a
+  /// tensor of its own
   execution::Op all_reduce(execution::Program& program, std::string name, Piece piece,
-                           Reduction reduction, execution::Dtype wire) const;
+                           Reduction reduction, execution::Dtype wire,
+                           execution::Tensor workspace = {}) const;
   execution::Op all_reduce(execution::Program& program, std::string name, Piece piece,
                            Reduction reduction) const;
   /// Sums a piece of size() equal shares: this rank's own holds the sum over all ranks, the others
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
-                               execution::Dtype wire) const;
+                               execution::Dtype wire, execution::Tensor workspace = {}) const;
   /// Fills the other ranks' equal shares of a piece from them; its own is read.
   execution::Op all_gather(execution::Program& program, std::string name, Piece piece) const;
   /// Equal part r of `from` goes to rank r, and comes from rank r into part r of `to`.
@@ -77,6 +84,8 @@ class RankGroup {
   /// An op without uses and launch.
   execution::Op begin(const execution::Program& program, std::string name, const char* kind,
                       const Piece& piece, double share, execution::Dtype wire) const;
+  std::size_t use_workspace(execution::Op& op, execution::Program& program, const Piece& piece,
+                            execution::Dtype wire, execution::Tensor workspace) const;
   /// What runs an op: the collectives, and the index that it was announced by.
   struct Call {
     std::shared_ptr<const Collectives> collectives;
