@@ -444,6 +444,25 @@ def bad_files_are_refused(r):
 
 
 @case
+def dry_run_plans_what_the_deck_asks_for(r):
+    """The reductions between ranks and the largest capacity count, as in stowage_plan."""
+    def ops_and_transient(*keys, ranks=1):
+        text = r.run("--dry-run", *keys, ranks=ranks).stdout
+        transient = next(line for line in text.splitlines() if line.startswith("  transient "))
+        return int(text.split("one step: ")[1].split()[0]), int(transient.split()[1])
+
+    alone = ops_and_transient()
+    packed = ops_and_transient("graphs.max_packed_seqs=[4, 4096]")  # borders of 16 KiB
+    assert packed[1] > alone[1], (alone, packed)
+    # Half the batch on each of two ranks is the batch of one, and the sums between them.
+    half = ops_and_transient("train.global_batch_size=4")
+    asked = ops_and_transient("parallel.data=2")
+    launched = ops_and_transient(ranks=2)
+    assert asked[0] > half[0], (half, asked)
+    assert launched == asked, (launched, asked)
+
+
+@case
 def standard_decks_dry_run(r):
     source = os.path.dirname(os.path.dirname(os.path.dirname(r.deck)))
     parameters = {"dense-124m": 162, "hybrid-dense-1b": 990, "hybrid-moe-2b": 2050,

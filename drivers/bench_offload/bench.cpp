@@ -11,9 +11,10 @@
 #include <thread>
 #include <utility>
 
+#include "drivers/common/copies.hpp"
 #include "drivers/common/options.hpp"
-#include "drivers/train/copies.hpp"
-#include "drivers/train/staging.hpp"
+#include "drivers/common/policies.hpp"
+#include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
 #include "execution/verifier.hpp"

@@ -7,7 +7,7 @@
 
 #include "drivers/bench_offload/cases.hpp"
 #include "drivers/common/data.hpp"
-#include "drivers/train/machine.hpp"
+#include "drivers/common/machine.hpp"
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
 #include "inputs/deck/deck.hpp"

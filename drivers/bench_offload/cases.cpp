@@ -2,57 +2,14 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
-#include "offload/cargo.hpp"
-#include "offload/reruns.hpp"
+#include "drivers/common/policies.hpp"
 
 namespace stowage::drivers {
 namespace {
 
-using execution::Decision;
 using offload::ModuleName;
 using offload::PlannerOptions;
 using offload::Policy;
-
-/// Every module name whose tensors travel, in the order of forward.
-std::vector<ModuleName> all_modules(const execution::Program& program) {
-  std::vector<ModuleName> names;
-  for (const offload::Cargo& cargo : offload::find_cargo(program)) {
-    const std::string& module = program.info(cargo.tensor).module;
-    if (std::none_of(names.begin(), names.end(),
-                     [&](const ModuleName& name) { return name.name == module; }))
-      names.push_back({module, {module}});
-  }
-  return names;
-}
-
-/// Those of them that can be computed again, every tensor, when all are.
-std::vector<ModuleName> all_reruns(const execution::Program& program,
-                                   std::vector<ModuleName> names) {
-  const offload::Reruns reruns(program);
-  const std::vector<char> present(program.tensors().size(), 0);
-  const std::vector<Decision> kept(program.tensors().size(), Decision::keep);
-  for (const offload::Cargo& cargo : offload::find_cargo(program)) {
-    std::vector<Decision> decisions = kept;
-    decisions[static_cast<std::size_t>(cargo.tensor.id)] = Decision::recompute;
-    if (reruns.chain(cargo.tensor, cargo.first_backward, decisions, present)) continue;
-    std::erase_if(names, [&](const ModuleName& name) {
-      return name.covers(program.info(cargo.tensor).module);
-    });
-  }
-  return names;
-}
-
-Policy manual(const Policy& base, std::vector<ModuleName> offload, double fraction, bool hidden) {
-  Policy policy = base;
-  policy.kind = Policy::Kind::manual;
-  policy.offload = std::move(offload);
-  policy.recompute.clear();
-  policy.fraction = fraction;
-  policy.keep_unhidden = hidden;
-  return policy;
-}
 
 Policy automatic(const Policy& base, std::size_t budget) {
   Policy policy = base;
@@ -80,24 +37,6 @@ OffloadCase make_case(const PlannerOptions& base, const std::string& name, const
 
 }  // namespace
 
-Policy no_policy(const Policy& base) {
-  Policy policy = base;
-  policy.kind = Policy::Kind::none;
-  policy.recompute.clear();
-  return policy;
-}
-
-Policy full_offload(const Policy& base, const execution::Program& program) {
-  return manual(base, all_modules(program), 1, false);
-}
-
-Policy full_recompute(const Policy& base, const execution::Program& program) {
-  Policy policy = base;
-  policy.kind = Policy::Kind::none;
-  policy.recompute = all_reruns(program, all_modules(program));
-  return policy;
-}
-
 std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
                                        const std::vector<std::string>& modes,
                                        const execution::Program& program, const SweepBytes& bytes) {
@@ -106,10 +45,10 @@ std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
   const std::vector<ModuleName> all = all_modules(program);
   policies.emplace_back("keep", keep);
   policies.emplace_back("free", automatic(keep, 0));
-  policies.emplace_back("hidden", manual(keep, all, 1, true));
+  policies.emplace_back("hidden", manual_policy(keep, all, 1, true));
   for (const int percent : {25, 50, 75, 100})
     policies.emplace_back(fmt::format("fraction_{}", percent),
-                          manual(keep, all, percent / 100.0, false));
+                          manual_policy(keep, all, percent / 100.0, false));
   for (const int percent : {85, 75, 65, 55, 45, 35, 30})
     policies.emplace_back(
         fmt::format("auto_{}", percent),

@@ -24,15 +24,6 @@ struct SweepBytes {
   std::size_t recomputed = 0;  ///< and of the one that computes all again that it can
 };
 
-/// Keeps everything.
-offload::Policy no_policy(const offload::Policy& base);
-
-/// Moves everything that can leave, in time or not.
-offload::Policy full_offload(const offload::Policy& base, const execution::Program& program);
-
-/// Computes again whatever can be, and moves nothing.
-offload::Policy full_recompute(const offload::Policy& base, const execution::Program& program);
-
 /// The sweep. First the plan that keeps everything, op by op; then in every mode: the same, what is
 /// free, what is hidden, manual plans that move a fraction of everything, automatic plans within
 /// parts of the transient bytes that the first one needs and within those of full recompute, full

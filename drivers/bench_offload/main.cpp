@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "drivers/bench_offload/report.hpp"
+#include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/read_deck.hpp"
-#include "drivers/train/machine.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "drivers/common/copies.hpp"
 #include "drivers/common/result_config.hpp"
-#include "drivers/train/copies.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "drivers/bench_offload/cases.hpp"
-#include "drivers/plan/rank.hpp"
+#include "drivers/common/planned_rank.hpp"
+#include "drivers/common/policies.hpp"
 #include "execution/error.hpp"
 #include "layers/trainer.hpp"
 

@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "drivers/common/options.hpp"
+#include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
-#include "drivers/plan/rank.hpp"
 #include "execution/verifier.hpp"
 #include "layers/stage.hpp"
 #include "offload/cargo.hpp"

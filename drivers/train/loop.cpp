@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "drivers/train/staging.hpp"
+#include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "results/progress.hpp"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "drivers/train/copies.hpp"
+#include "drivers/common/copies.hpp"
 #include "execution/error.hpp"
 #include "results/statistics.hpp"
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "drivers/train/machine.hpp"
+#include "drivers/common/machine.hpp"
 #include "execution/observer.hpp"
 #include "layers/trainer.hpp"
 

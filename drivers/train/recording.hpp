@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "drivers/common/data.hpp"
-#include "drivers/train/machine.hpp"
+#include "drivers/common/machine.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/command_line.hpp"

@@ -7,11 +7,12 @@
 #include <optional>
 
 #include "drivers/common/data.hpp"
+#include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/planned_rank.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
-#include "drivers/train/machine.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
@@ -54,16 +55,9 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
 
-/// A dry run needs no data, and one rank stands for all.
+/// A dry run needs no data, and one rank stands for all: what stowage_plan plans.
 Exit dry_run(const Deck& deck, const Communicator& world) {
-  const std::int64_t ranks =
-      std::max<std::int64_t>(world.size(), deck.get<std::int64_t>("parallel.data"));
-  layers::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
-  const std::int64_t documents = deck.get<std::int64_t>("data.max_documents");
-  options.capacities = {std::max(documents, deck.get<std::int64_t>("train.micro_batch_size"))};
-  options.evaluation_microbatches = 0;
-  layers::TrainerPlan plan(std::move(options));
+  layers::TrainerPlan plan(rank_options(deck, world.size()));
   plan.require_proven();
   if (world.rank() == 0) fmt::print("{}", dry_run_text(deck, plan));
   return Exit::valid;

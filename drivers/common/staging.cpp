@@ -1,4 +1,4 @@
-#include "drivers/train/staging.hpp"
+#include "drivers/common/staging.hpp"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "drivers/train/copies.hpp"
+#include "drivers/common/copies.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "drivers/plan/rank.hpp"
+#include "drivers/common/planned_rank.hpp"
 
 #include <algorithm>
 
@@ -44,8 +44,8 @@ layers::AllReduce planned_all_reduce(int ranks) {
 
 }  // namespace
 
-layers::TrainerOptions rank_options(const inputs::Deck& deck) {
-  const std::int64_t ranks = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
+layers::TrainerOptions rank_options(const inputs::Deck& deck, std::int64_t least_ranks) {
+  const std::int64_t ranks = std::max(least_ranks, deck.get<std::int64_t>("parallel.data"));
   layers::TrainerOptions options =
       trainer_options(deck, inputs::check_ranks(deck, ranks), static_cast<int>(ranks));
   const auto graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
 
@@ -8,6 +10,7 @@ namespace stowage::drivers {
 /// What one rank of a deck's run is made of, without the others: reductions between ranks are ops
 /// with their bytes that nobody can launch. The data are not opened: a microbatch has as many
 /// documents as the deck says, at least one for each sequence, and nothing is evaluated.
-layers::TrainerOptions rank_options(const inputs::Deck& deck);
+/// @param least_ranks of the job; parallel.data may ask for more
+layers::TrainerOptions rank_options(const inputs::Deck& deck, std::int64_t least_ranks = 1);
 
 }  // namespace stowage::drivers

@@ -1,4 +1,4 @@
-#include "drivers/train/machine.hpp"
+#include "drivers/common/machine.hpp"
 
 #include <omp.h>
 
