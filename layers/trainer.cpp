@@ -60,14 +60,16 @@ std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
   return queues;
 }
 
-void TrainerPlan::require_proven() const {
+std::vector<execution::PlannedProgram> TrainerPlan::programs() const {
   std::vector<execution::PlannedProgram> all;
   for (const auto& training : training_)
     all.push_back({&training->recorded.program, &training->plan});
   for (const auto& evaluation : evaluation_)
     all.push_back({&evaluation->recorded.program, &evaluation->plan});
-  execution::require_proven(all);
+  return all;
 }
+
+void TrainerPlan::require_proven() const { execution::require_proven(programs()); }
 
 Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
                  const QueueSetup& set_up)

@@ -60,6 +60,8 @@ class TrainerPlan {
   /// pinned host memory.
   std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
+  /// All of them with their plans.
+  std::vector<execution::PlannedProgram> programs() const;
   /// Proves all programs together. @throws Error
   void require_proven() const;
 

@@ -1,5 +1,6 @@
 #include "parallel/mpi.hpp"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include <array>
@@ -134,6 +135,32 @@ std::string Communicator::broadcast(const std::string& text) const {
   std::string result = rank_ == 0 ? text : std::string(static_cast<std::size_t>(length), '\0');
   STOWAGE_MPI(MPI_Bcast(result.data(), narrow<int>(length), MPI_CHAR, 0, handle_));
   return result;
+}
+
+namespace {
+
+/// Calls `move(bytes, count)` for pieces whose lengths fit MPI's int.
+template <class Byte, class Move>
+void in_pieces(std::span<Byte> bytes, Move&& move) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMost, bytes.size())))
+    move(bytes.data(), narrow<int>(std::min(kMost, bytes.size())));
+}
+
+constexpr int kBytesTag = 1;
+
+}  // namespace
+
+void Communicator::send(std::span<const std::byte> bytes, int to) const {
+  in_pieces(bytes, [&](const std::byte* data, int count) {
+    STOWAGE_MPI(MPI_Send(data, count, MPI_BYTE, to, kBytesTag, handle_));
+  });
+}
+
+void Communicator::receive(std::span<std::byte> bytes, int from) const {
+  in_pieces(bytes, [&](std::byte* data, int count) {
+    STOWAGE_MPI(MPI_Recv(data, count, MPI_BYTE, from, kBytesTag, handle_, MPI_STATUS_IGNORE));
+  });
 }
 
 std::vector<std::string> Communicator::gather(const std::string& text) const {

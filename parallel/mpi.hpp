@@ -2,8 +2,10 @@
 
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,6 +79,9 @@ class Communicator {
   double sum(double value) const;
   /// Rank 0's text, on every rank.
   std::string broadcast(const std::string& text) const;
+  /// Blocking messages between two ranks, of any size.
+  void send(std::span<const std::byte> bytes, int to) const;
+  void receive(std::span<std::byte> bytes, int from) const;
   /// The texts of all ranks in rank order, on rank 0; empty elsewhere.
   std::vector<std::string> gather(const std::string& text) const;
 

@@ -40,7 +40,7 @@ std::size_t transient_bytes(const Plan& plan) {
 }
 
 layers::TrainerOptions plain_options(const inputs::Deck& deck, const Data& data) {
-  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, 1), 1);
+  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, 1));
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
   options.planner.policy = {};
@@ -69,7 +69,7 @@ BenchOffload::BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& 
       data_(data),
       machine_(machine),
       trainer_(plain_options(deck, data)),
-      base_(trainer_options(deck, inputs::check_ranks(deck, 1), 1).planner) {}
+      base_(trainer_options(deck, inputs::check_ranks(deck, 1)).planner) {}
 
 bool BenchOffload::wanted(const std::string& name) const {
   return options_.only.empty() ||

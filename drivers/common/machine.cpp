@@ -8,7 +8,8 @@
 
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
-#include "parallel/collectives.hpp"
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
 
 #if STOWAGE_HAVE_CUDA
 #include "drivers/measure/gpu.hpp"
@@ -36,15 +37,6 @@ std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communi
   const auto seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("execution.delay_seed"));
   return execution::make_host_backend(
       {.delay_seed = seed == 0 ? 0 : seed + static_cast<std::uint64_t>(world.rank())});
-}
-
-layers::AllReduce as_all_reduce(std::shared_ptr<parallel::Collectives> collectives) {
-  return [collectives](const layers::Program& program, std::string name,
-                       std::span<const execution::Tensor> tensors, layers::Reduction how) {
-    const auto reduction =
-        how == layers::Reduction::sum ? parallel::Reduction::sum : parallel::Reduction::min;
-    return parallel::all_reduce_op(program, std::move(name), tensors, reduction, collectives);
-  };
 }
 
 #if STOWAGE_HAVE_CUDA
@@ -139,11 +131,13 @@ std::int64_t Machine::driver_bytes(std::int64_t ours) const {
 
 double Machine::energy_j() const { return monitor_ ? monitor_->energy_j() : std::nan(""); }
 
-layers::AllReduce Machine::make_all_reduce(const Deck& deck, const Communicator& world) {
-  if (world.size() == 1) return {};
-  if (!has_gpu()) return as_all_reduce(parallel::make_host_collectives(world, "data"));
-  return as_all_reduce(parallel::make_nccl_collectives(*backend_, world, "data", nccl_options(deck),
-                                                       &collectives_bytes_));
+parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
+  const parallel::GridShape shape = grid_shape(deck, world.size());
+  if (!has_gpu()) return parallel::connect(world, shape, parallel::make_host_transport);
+  return parallel::connect(world, shape, [&](const Communicator& ranks, const std::string& group) {
+    return parallel::make_nccl_transport(*backend_, ranks, group, nccl_options(deck),
+                                         &collectives_bytes_);
+  });
 }
 
 void Machine::require_memory(const layers::TrainerPlan& plan) const {
@@ -176,9 +170,8 @@ void Machine::prepare(execution::Queue&) const {}
 std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }
 double Machine::energy_j() const { return std::nan(""); }
 
-layers::AllReduce Machine::make_all_reduce(const Deck&, const Communicator& world) {
-  if (world.size() == 1) return {};
-  return as_all_reduce(parallel::make_host_collectives(world, "data"));
+parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
+  return parallel::connect(world, grid_shape(deck, world.size()), parallel::make_host_transport);
 }
 
 void Machine::require_memory(const layers::TrainerPlan&) const {}

@@ -45,8 +45,8 @@ class Machine {
   /// Energy that this rank's GPU has used up to now; NaN if nobody says.
   double energy_j() const;
 
-  /// Collective. The reductions of a step; empty for one rank.
-  layers::AllReduce make_all_reduce(const inputs::Deck& deck, const parallel::Communicator& world);
+  /// Collective. This rank's place in the grid that the deck asks for, with the way to the others.
+  parallel::Ranks connect(const inputs::Deck& deck, const parallel::Communicator& world);
 
   /// Refuses a plan that does not fit, before anything is allocated or launched.
   /// @throws Error (exit 3) with the bytes needed per class and those that are free

@@ -159,7 +159,7 @@ offload::Rates machine_rates(const Deck& deck) {
   return rates;
 }
 
-layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches, int ranks) {
+layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches) {
   layers::TrainerOptions options;
   options.model = model_config(deck);
   options.precision.storage = storage_dtype(deck);
@@ -167,9 +167,10 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.step.tokens = options.step.sequence * integer(deck, "train.micro_batch_size");
   options.step.microbatches = static_cast<int>(microbatches);
   options.optimizer = optimizer_config(deck);
-  options.state.shards = ranks;
+  options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
+  options.sharing.zero = integer(deck, "parallel.zero") == 1;
+  options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
-  options.ranks = ranks;
   options.planner.policy = offload_policy(deck, 0);
   options.planner.rates = machine_rates(deck);
   options.executor.ring_slots = small(deck, "execution.ring_slots");
@@ -182,13 +183,15 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   return options;
 }
 
+parallel::GridShape grid_shape(const Deck& deck, int ranks) {
+  return parallel::fit_grid(ranks, small(deck, "parallel.tensor"), small(deck, "parallel.context"),
+                            small(deck, "parallel.expert"), small(deck, "parallel.pipeline"));
+}
+
 void refuse_unsupported(const Deck& deck) {
   const auto refuse = [&](const char* key, const char* allowed) {
     execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);
   };
-  for (const char* key :
-       {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
-    if (integer(deck, key) != 1) refuse(key, "1");
   if (integer(deck, "model.mamba_conv_width") != kernels::kConv1dWidth)
     refuse("model.mamba_conv_width", "4");
 }

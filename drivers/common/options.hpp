@@ -19,10 +19,12 @@ offload::Rates machine_rates(const inputs::Deck& deck);
 /// Which steps become graphs.
 offload::GraphOptions graph_options(const inputs::Deck& deck);
 
-/// All but capacities, collectives and the number of evaluation microbatches.
-/// @param microbatches of a step on one rank  @param ranks of the data axis
-layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches,
-                                       int ranks);
+/// The process grid that the deck asks for on so many ranks.
+parallel::GridShape grid_shape(const inputs::Deck& deck, int ranks);
+
+/// All but capacities, ranks and the number of evaluation microbatches.
+/// @param microbatches of a step on one rank
+layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches);
 
 /// Throws a usage error (exit 2) for keys that are legal but that this program cannot do yet:
 /// nothing a deck asks for is silently left out.

@@ -39,8 +39,7 @@ class Longest {
           deck.cite("machine.device_memory_bytes"));
     options_.step.microbatches = 1;
     options_.capacities = {1};
-    options_.all_reduce = {};
-    options_.ranks = 1;
+    options_.sharing.ranks = parallel::planned_ranks({}, 0);
     options_.planner.policy = no_policy(options_.planner.policy);
   }
 

@@ -9,7 +9,7 @@
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
-#include "layers/stage.hpp"
+#include "layers/step.hpp"
 #include "offload/cargo.hpp"
 #include "offload/summary.hpp"
 
@@ -204,15 +204,16 @@ Stage parse_stage(const std::string& text) {
 std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
   const Stage stage = parse_stage(options.stage);
   layers::TrainerOptions trainer = rank_options(deck);
-  trainer.all_reduce = {};
+  trainer.sharing.ranks = parallel::planned_ranks({}, 0);
   trainer.model.pattern = layers::stage_pattern(trainer.model.pattern, stage.index, stage.count);
   trainer.step.capacity = trainer.capacities.back();
   trainer.planner.policy = offload_policy(deck, stage.index);
   const int in_flight = std::min(stage.count - stage.index, trainer.step.microbatches);
+  trainer.step.microbatches = in_flight;
   layers::Model model(trainer.model, trainer.precision, 1);
   const execution::PersistentLayout layout =
       layers::lay_out_state(model.parameters(), model.states(), trainer.precision, trainer.state);
-  const execution::Program program = layers::record_stage(model, trainer.step, in_flight);
+  const execution::Program program = layers::record_stage(model, trainer.step, layout);
   offload::Choice choice;
   const execution::Plan plan = offload::make_plan(program, layout, trainer.planner, &choice);
   return text_of(

@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
+#include "drivers/common/whole_tensors.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -12,13 +14,12 @@ namespace {
 
 /// Calls `visit(spec)` for every tensor that a checkpoint holds.
 template <class Visit>
-void for_each_saved(const execution::PersistentLayout& layout, Visit&& visit) {
-  for (const execution::Bucket& bucket : layout.buckets())
-    for (const std::string& name : bucket.tensors) {
-      const execution::TensorInfo& info = layout.info(name);
-      if (info.lifetime != execution::Lifetime::gradient)
-        visit(results::TensorSpec{name, info.buffers[0].dtype, info.buffers[0].shape});
-    }
+void for_each_saved(const WholeTensors& tensors, Visit&& visit) {
+  for (const std::string& name : tensors.names()) {
+    const execution::TensorInfo& info = tensors.info(name);
+    if (info.lifetime != execution::Lifetime::gradient)
+      visit(results::TensorSpec{name, info.buffers[0].dtype, info.buffers[0].shape});
+  }
 }
 
 }  // namespace
@@ -82,11 +83,12 @@ std::string Checkpointing::find() const {
 void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
   if (found_.empty()) return;
   const results::Checkpoint checkpoint(found_);
+  const WholeTensors tensors(trainer, world_);
   std::vector<results::TensorTarget> targets;
-  for_each_saved(trainer.plan().layout(), [&](const results::TensorSpec& spec) {
+  for_each_saved(tensors, [&](const results::TensorSpec& spec) {
     targets.push_back(
-        {spec, [&trainer, name = spec.name](std::size_t offset, std::span<const std::byte> from) {
-           trainer.device().write(name, from, offset);
+        {spec, [&tensors, name = spec.name](std::size_t offset, std::span<const std::byte> from) {
+           tensors.write(name, offset, from);
          }});
   });
   checkpoint.load(targets);
@@ -99,12 +101,16 @@ void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) con
 std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader& loader,
                                  std::int64_t step) const {
   std::int64_t bytes = 0;
+  const WholeTensors tensors(trainer, world_);
   if (world_.rank() == 0) {
     std::vector<results::TensorSource> sources;
-    for_each_saved(trainer.plan().layout(), [&](const results::TensorSpec& spec) {
+    std::vector<std::byte> whole;  // of the tensor at work: the file takes one after the other
+    for_each_saved(tensors, [&](const results::TensorSpec& spec) {
       sources.push_back(
-          {spec, [&trainer, name = spec.name](std::size_t offset, std::span<std::byte> to) {
-             trainer.device().read(name, to, offset);
+          {spec, [&, name = spec.name](std::size_t offset, std::span<std::byte> to) {
+             if (offset == 0) whole = tensors.gather(name);
+             std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(offset), to.size(),
+                         to.begin());
            }});
     });
     const inputs::LoaderPosition position = loader.position();
@@ -114,6 +120,9 @@ std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader&
                                         {"loader.sample", position.sample}},
                              .deck = deck_text_},
                             sources);
+  } else {
+    for_each_saved(tensors,
+                   [&](const results::TensorSpec& spec) { (void)tensors.gather(spec.name); });
   }
   world_.barrier();
   return bytes;

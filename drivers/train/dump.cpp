@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "drivers/common/whole_tensors.hpp"
 #include "execution/error.hpp"
 #include "results/part_file.hpp"
 
@@ -12,44 +13,43 @@ using execution::Lifetime;
 using results::h5::Storage;
 
 Dump::Dump(const parallel::Communicator& world, std::int64_t step, std::string path)
-    : step_(step), ranks_(world.size()), path_(std::move(path)), root_(world.rank() == 0) {
+    : world_(world), step_(step), path_(std::move(path)), root_(world.rank() == 0) {
   if (step_ > 0 && root_) results::require_writable(path_, "the dump of a step");
 }
 
 void Dump::before(layers::Trainer& trainer, const Data& data) {
-  if (!root_) return;
-  file_ = std::make_unique<results::h5::File>(results::h5::File::create(path_));
-  file_->set_attribute("schema", std::string("stowage-dump"));
-  write_inputs(trainer, data);
+  if (root_) {
+    file_ = std::make_unique<results::h5::File>(results::h5::File::create(path_));
+    file_->set_attribute("schema", std::string("stowage-dump"));
+    write_inputs(trainer, data);
+  }
   write_tensors(trainer, Lifetime::parameter, "parameter/");
 }
 
 void Dump::after(layers::Trainer& trainer, const StepReport& report, double weight_decay) {
-  if (!root_) return;
   write_tensors(trainer, Lifetime::gradient, "");  // their names begin with "gradient/"
   write_tensors(trainer, Lifetime::parameter, "updated/");
+  if (!root_) return;
   file_->set_attributes({{"step", report.step},
                          {"loss", report.loss},
                          {"grad_norm", report.grad_norm},
                          {"lr", report.lr},
                          {"weight_decay", weight_decay},
-                         {"ranks", ranks_}});
+                         {"ranks", static_cast<std::int64_t>(world_.size())}});
   file_->close();
   file_.reset();
 }
 
 void Dump::write_tensors(layers::Trainer& trainer, Lifetime lifetime, const std::string& group) {
-  std::vector<std::byte> bytes;
-  for (const execution::Bucket& bucket : trainer.plan().layout().buckets())
-    for (const std::string& name : bucket.tensors) {
-      const execution::TensorInfo& info = trainer.plan().layout().info(name);
-      if (info.lifetime != lifetime) continue;
-      bytes.resize(info.bytes());
-      trainer.device().read(name, bytes);
-      const execution::BufferInfo& buffer = info.buffers[0];
-      file_->make_dataset(group + name, buffer.dtype, buffer.shape, Storage::plain)
-          .write(bytes.data());
-    }
+  const WholeTensors tensors(trainer, world_);
+  for (const std::string& name : tensors.names()) {
+    if (tensors.info(name).lifetime != lifetime) continue;
+    const std::vector<std::byte> bytes = tensors.gather(name);
+    if (!root_) continue;
+    const execution::BufferInfo& buffer = tensors.info(name).buffers[0];
+    file_->make_dataset(group + name, buffer.dtype, buffer.shape, Storage::plain)
+        .write(bytes.data());
+  }
 }
 
 void Dump::write_inputs(layers::Trainer& trainer, const Data& data) {

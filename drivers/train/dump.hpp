@@ -21,12 +21,13 @@ namespace stowage::drivers {
 ///   /updated     the parameters afterwards
 class Dump {
  public:
-  /// @param step counted from 1; 0: no dump  @param path where rank 0 writes
+  /// @param world outlives this  @param step counted from 1; 0: no dump  @param path where rank 0
+  /// writes
   Dump(const parallel::Communicator& world, std::int64_t step, std::string path);
 
   /// True if the step after `done` steps is the one.
   bool due(std::int64_t done) const { return step_ > 0 && done + 1 == step_; }
-  /// Before that step is issued, with none under way.
+  /// Collective, as after(). Before that step is issued, with none under way.
   void before(layers::Trainer& trainer, const Data& data);
   /// When it is done.
   void after(layers::Trainer& trainer, const StepReport& report, double weight_decay);
@@ -38,8 +39,8 @@ class Dump {
                      const std::string& group);
   void write_inputs(layers::Trainer& trainer, const Data& data);
 
+  const parallel::Communicator& world_;
   std::int64_t step_;
-  std::int64_t ranks_;
   std::string path_;
   bool root_;
   std::unique_ptr<results::h5::File> file_;

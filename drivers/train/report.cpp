@@ -74,7 +74,7 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan) {
 double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work) {
   const layers::TrainingProgram& recorded = plan.training().back()->recorded;
   const double planned_pairs = static_cast<double>(recorded.shape.attention_pairs()) *
-                               recorded.shape.microbatches * plan.options().ranks;
+                               recorded.shape.microbatches * plan.options().sharing.ranks.size();
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {
@@ -82,7 +82,7 @@ double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& w
       if (op_kind(op.name).starts_with("attn/core")) attention += section.repeat * op.cost.flops;
     }
   const double all = recorded.program.cost().flops;
-  return plan.options().ranks * (all - attention * (1 - work.pairs / planned_pairs));
+  return plan.options().sharing.ranks.size() * (all - attention * (1 - work.pairs / planned_pairs));
 }
 
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,

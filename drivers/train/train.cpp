@@ -18,6 +18,7 @@
 #include "drivers/train/recording.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/check.hpp"
+#include "parallel/require_joint_proof.hpp"
 #include "parallel/signals.hpp"
 #include "results/result_set.hpp"
 
@@ -34,24 +35,13 @@ void require_equal_decks(const Communicator& world, const Deck& deck) {
     execution::throw_usage("the ranks were given different decks");
 }
 
-/// Ends the job with one message if the ranks do not issue the same communication.
-void require_equal_communication(const Communicator& world, const layers::TrainerPlan& plan) {
-  std::string mine;
-  for (const auto& training : plan.training())
-    for (const std::string& line : communication_signature(training->recorded.program))
-      mine += line + "\n";
-  const std::string first = world.broadcast(mine);
-  if (world.max(first != mine) != 0)
-    throw execution::Error(Exit::runtime, "the ranks' programs communicate differently");
-}
-
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
                                                const Data& data) {
-  layers::TrainerOptions options = trainer_options(deck, microbatches, world.size());
+  layers::TrainerOptions options = trainer_options(deck, microbatches);
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
-  options.all_reduce = machine.make_all_reduce(deck, world);
+  options.sharing.ranks = machine.connect(deck, world);
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
 
@@ -232,7 +222,10 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
-  require_equal_communication(world, *plan);
+  plan->require_proven();
+  parallel::require_joint_proof(world, plan->programs(),
+                                machine.has_gpu() ? parallel::RankOrder::chain
+                                                  : parallel::RankOrder::partial);
   recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
   machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),

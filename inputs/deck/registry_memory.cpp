@@ -41,6 +41,22 @@ std::vector<Parameter> parallel_rows() {
        .unit = "ranks",
        .range = at_least(1),
        .help = "Pipeline stages. Drivers accept only 1 so far."},
+      {.key = "parallel.zero",
+       .fallback = 0,
+       .range = between(0, 1),
+       .help = "1: masters and moments are cut over the ranks that have the same parameters (ZeRO "
+               "stage 1). The same bits either way."},
+      {.key = "parallel.bucket_elements",
+       .fallback = 16777216,
+       .range = at_least(1),
+       .help = "Elements after which a bucket of gradients is closed: a smaller one is summed "
+               "earlier, a larger one uses a link better. The same bits either way."},
+      {.key = "parallel.gradient_dtype",
+       .fallback = string("fp32"),
+       .allowed = {"fp32", "bf16"},
+       .numerics = true,
+       .help = "What travels when gradients are summed over ranks. bf16: each rank's part is "
+               "rounded once; sums are fp32 all the same."},
       {.key = "parallel.nccl_algorithm",
        .fallback = string("Ring"),
        .allowed = {"Ring", "Tree"},
