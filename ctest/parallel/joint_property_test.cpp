@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <functional>
-#include <regex>
 #include <utility>
 
 #include "ctest/parallel/joint_jobs.hpp"
@@ -184,13 +184,41 @@ const std::array kKinds = {Kind{"swap", swap_calls},
                            Kind{"lost member", lose_member, true},
                            Kind{"programs", swap_programs, true}};
 
-/// True if one sentence has the rank, and one of the names, as words.
+/// True if a text has a word, with neither a letter nor a digit beside it.
+bool has_word(const std::string& text, const std::string& word) {
+  const auto in_word = [&](std::size_t place) {
+    return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
+  };
+  for (std::size_t found = text.find(word); found != std::string::npos;
+       found = text.find(word, found + 1))
+    if (!in_word(found - 1) && !in_word(found + word.size())) return true;
+  return false;
+}
+
+/// The numbers that follow the word rank or ranks.
+std::vector<int> ranks_in(const std::string& text) {
+  std::vector<int> ranks;
+  for (std::size_t found = text.find("rank"); found != std::string::npos;
+       found = text.find("rank", found + 1)) {
+    std::size_t place = text.find(' ', found);
+    while (place + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[place + 1]))) {
+      ranks.push_back(std::stoi(text.substr(place + 1)));
+      place = text.find_first_not_of("0123456789", place + 1);
+      if (place == std::string::npos || text[place] != ',') break;
+      ++place;
+    }
+  }
+  return ranks;
+}
+
+/// True if one sentence has the rank and one of the names.
 bool tells(const std::vector<std::string>& faults, int rank,
            const std::vector<std::string>& names) {
-  const std::regex rank_word(fmt::format("ranks? (\\d+, )*{}\\b", rank));
-  const std::regex name_word(fmt::format("\\b({})\\b", fmt::join(names, "|")));
   return std::any_of(faults.begin(), faults.end(), [&](const std::string& fault) {
-    return std::regex_search(fault, rank_word) && std::regex_search(fault, name_word);
+    const std::vector<int> ranks = ranks_in(fault);
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end() &&
+           std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return has_word(fault, name); });
   });
 }
 
