@@ -170,18 +170,4 @@ Cost Program::cost() const {
   return sum;
 }
 
-std::vector<std::string> communication_signature(const Program& program) {
-  std::vector<std::string> lines;
-  for (const Section& section : program.sections())
-    for (int i = section.begin; i < section.end; ++i) {
-      const Op& op = program.ops()[static_cast<std::size_t>(i)];
-      if (!op.communication) continue;
-      const Communication& c = *op.communication;
-      lines.push_back(fmt::format("{}x{} {} {} {} x {} {} ({})", section.name, section.repeat,
-                                  c.kind, c.group, c.count, stowage::execution::name(c.dtype),
-                                  c.detail, op.name));
-    }
-  return lines;
-}
-
 }  // namespace stowage::execution

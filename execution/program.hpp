@@ -106,7 +106,4 @@ class Program {
   bool finished_ = false;
 };
 
-/// One line for each communication op of a step, in issue order: equal on all ranks of a group.
-std::vector<std::string> communication_signature(const Program& program);
-
 }  // namespace stowage::execution

@@ -1,6 +1,5 @@
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
 #include <new>
 
 #include "execution/backend.hpp"
@@ -17,15 +16,6 @@ using execution::Backend;
 using execution::Dtype;
 using execution::MemoryKind;
 
-/// Ends the job from the watching thread: the others may be inside of calls that never return.
-[[noreturn]] void end_job(const std::string& what) {
-  const std::string line = fmt::format("stowage: error: {}{}\n", execution::error_prefix(), what);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(execution::Exit::runtime));
-  std::abort();
-}
-
 class NcclTransport final : public Transport {
  public:
   NcclTransport(Backend& backend, const Communicator& ranks, std::string group,
@@ -36,8 +26,9 @@ class NcclTransport final : public Transport {
         memory_(backend.allocate(MemoryKind::host, sizeof(ProgressWords))),
         words_(new (memory_->data()) ProgressWords),
         communicator_(ranks, options),
-        watchdog_(*words_, group_, Watchdog::Seconds(options.patience_s), end_job,
-                  [this] { return communicator_.error(); }) {}
+        watchdog_(
+            *words_, group_, Watchdog::Seconds(options.patience_s), end_job,
+            [this] { return communicator_.error(); }, std::make_unique<RollCall>(ranks)) {}
 
   const std::string& group() const override { return group_; }
   int rank() const override { return rank_; }
@@ -89,9 +80,9 @@ void warm_up(Backend& backend, const std::shared_ptr<Transport>& transport) {
   const Collectives collectives(transport);
   const auto queue = backend.make_queue(execution::Lane::comm, "set-up");
   const auto memory = backend.allocate(MemoryKind::device, kCount * sizeof(float));
-  const auto room = backend.allocate(
-      MemoryKind::device,
-      reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, transport->size()));
+  const auto room =
+      backend.allocate(MemoryKind::device,
+                       reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, transport->size()));
   const int index = transport->announce("set-up");
   for (const std::int64_t count : {kCount, std::int64_t{8}})
     collectives.all_reduce(*queue, index, memory->data(), count, Dtype::fp32, Reduction::sum,

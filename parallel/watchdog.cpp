@@ -3,19 +3,41 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace stowage::parallel {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+/// Where several groups are stuck, the lowest rank speaks first: its abort ends the others.
+constexpr std::chrono::milliseconds kStagger{20};
+constexpr int kMostStaggers = 50;
+
+}  // namespace
+
+void end_job(const std::string& what) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::this_thread::sleep_for(kStagger * std::min(rank, kMostStaggers));
+  const std::string line = fmt::format("stowage: error: {}{}\n", execution::error_prefix(), what);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(execution::Exit::runtime));
+  std::abort();
+}
+
 Watchdog::Watchdog(const ProgressWords& words, std::string group, Seconds patience, Alarm alarm,
-                   Health health)
+                   Health health, std::unique_ptr<RollCall> ranks)
     : words_(words),
       group_(std::move(group)),
       patience_(patience),
       alarm_(std::move(alarm)),
       health_(std::move(health)),
+      ranks_(std::move(ranks)),
       changed_(Clock::now()),
       thread_([this] { watch(); }) {}
 
@@ -38,15 +60,31 @@ void Watchdog::watch() {
   const auto interval = std::min(patience_ / 4, Seconds(0.2));
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, interval, [this] { return stop_; })) {
-    const std::string what = look(Clock::now());
-    if (what.empty()) continue;
+    const Seconds waited = this->waited(Clock::now());
+    const Presence mine = presence();
+    if (ranks_) ranks_->answer(mine);
+    std::string what = failure();
+    if (what.empty() && waited < patience_) continue;
     lock.unlock();
+    if (what.empty()) {
+      what = fmt::format(
+          "collective {} of group {} has not ended for {:.4g} s; it is number {} of this rank, {} "
+          "ended",
+          mine.name, group_, waited.count(), mine.begun, mine.ended);
+      if (ranks_) what += "; " + ranks_->call(mine);
+      if (ranks_) ranks_->let_lower_speak(mine);
+    }
     alarm_(what);
     return;
   }
 }
 
-std::string Watchdog::look(Clock::time_point now) {
+std::string Watchdog::failure() const {
+  const std::string error = health_ ? health_() : std::string();
+  return error.empty() ? error : fmt::format("group {}: {}", group_, error);
+}
+
+Watchdog::Seconds Watchdog::waited(Clock::time_point now) {
   const std::uint64_t ended = words_.ended;  // first: never ahead of what was begun
   const std::uint64_t begun = words_.begun;
   if (begun != begun_ || ended != ended_) {
@@ -54,16 +92,12 @@ std::string Watchdog::look(Clock::time_point now) {
     ended_ = ended;
     changed_ = now;
   }
-  if (health_)
-    if (std::string error = health_(); !error.empty())
-      return fmt::format("group {}: {}", group_, error);
-  if (begun == ended || now - changed_ < patience_) return {};
+  return begun == ended ? Seconds(0) : Seconds(now - changed_);
+}
+
+Presence Watchdog::presence() const {
   const auto index = static_cast<std::size_t>(words_.index);
-  return fmt::format(
-      "collective {} of group {} has not ended for {:.4g} s; it is number {} of this rank, {} "
-      "ended",
-      index < names_.size() ? names_[index] : "?", group_, Seconds(now - changed_).count(), begun,
-      ended);
+  return {begun_, ended_, index < names_.size() ? names_[index] : "?"};
 }
 
 }  // namespace stowage::parallel

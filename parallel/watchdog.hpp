@@ -3,17 +3,23 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "parallel/progress.hpp"
+#include "parallel/roll_call.hpp"
 
 namespace stowage::parallel {
 
-/// Watches the collectives of one communicator from a thread of its own: a rank that died or took
-/// another path leaves the others waiting inside a kernel, where no call returns an error.
+/// Ends the job with one message from a thread that watches: the others may be inside of calls that
+/// never return.
+[[noreturn]] void end_job(const std::string& what);
+
+/// Watches the collectives of one group from a thread of its own: a rank that died or took another
+/// path leaves the others waiting, where no call returns an error.
 class Watchdog {
  public:
   using Seconds = std::chrono::duration<double>;
@@ -24,8 +30,10 @@ class Watchdog {
 
   /// @param words outlives this
   /// @param patience a collective that is under way for longer is stuck
+  /// @param ranks if given, tells which ranks have not come; of the ranks that wait, the lowest one
+  /// raises the alarm first
   Watchdog(const ProgressWords& words, std::string group, Seconds patience, Alarm alarm,
-           Health health = {});
+           Health health = {}, std::unique_ptr<RollCall> ranks = {});
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -35,13 +43,18 @@ class Watchdog {
 
  private:
   void watch();
-  std::string look(std::chrono::steady_clock::time_point now);
+  /// What the library says is wrong, or nothing.
+  std::string failure() const;
+  /// For how long the collective under way has been; 0 if none is.
+  Seconds waited(std::chrono::steady_clock::time_point now);
+  Presence presence() const;
 
   const volatile ProgressWords& words_;
   std::string group_;
   Seconds patience_;
   Alarm alarm_;
   Health health_;
+  std::unique_ptr<RollCall> ranks_;
   std::vector<std::string> names_;
   std::uint64_t begun_ = 0, ended_ = 0;            ///< at the last change
   std::chrono::steady_clock::time_point changed_;  ///< the time of that

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "execution/error.hpp"
 #include "execution/persistent.hpp"
 
@@ -87,17 +89,50 @@ TEST(program, costs_count_repeats) {
   EXPECT_EQ(program.cost().bytes, 16);
 }
 
-TEST(program, communication_is_listed_in_order) {
-  Program program("p");
-  const Tensor x = program.scratch("x", Dtype::fp32, {4});
-  Op reduce = op("reduce", {{x, Access::write}});
-  reduce.lane = Lane::comm;
-  reduce.communication = Communication{"all_reduce", "data", {0, 1}, 4, Dtype::fp32, "sum", {}};
-  program.append(reduce);
-  program.append(op("compute", {{x, Access::read}}));
-  const auto lines = communication_signature(program);
-  ASSERT_EQ(lines.size(), 1U);
-  EXPECT_NE(lines[0].find("all_reduce data 4 x fp32"), std::string::npos) << lines[0];
+TEST(program, a_bucket_is_used_part_by_part_and_its_padding_is_written) {
+  PersistentLayout layout;
+  layout.open_bucket("gradient/0", "dense", Dtype::fp32);
+  layout.add(persistent("a", Lifetime::gradient, Dtype::fp32, 100));
+  layout.add(persistent("b", Lifetime::gradient, Dtype::fp32, 2048));
+  layout.close();
+  Program program("p", &layout);
+  const Tensor b = program.add(layout.info("b")), a = program.add(layout.info("a"));
+  const Tensor whole = program.find("gradient/0");
+  EXPECT_EQ(program.info(a).whole, whole);
+  EXPECT_EQ(program.info(b).first, kBucketGrain);
+  const auto uses = [&](Range range, Access access) {
+    std::vector<std::tuple<Access, std::int64_t, std::int64_t>> found;
+    for (const Use& use : program.uses(whole, range, access))
+      found.emplace_back(use.access, use.range.begin, use.range.end);
+    return found;
+  };
+  using Found = decltype(uses({}, Access::read));
+  EXPECT_EQ(uses({}, Access::update), (Found{{Access::update, 0, 100},
+                                             {Access::write, 100, 2048},
+                                             {Access::update, 2048, 4096}}));
+  EXPECT_EQ(uses({}, Access::read), (Found{{Access::read, 0, 100}, {Access::read, 2048, 4096}}));
+  EXPECT_EQ(uses({50, 2050}, Access::write), (Found{{Access::write, 50, 100},
+                                                    {Access::write, 100, 2048},
+                                                    {Access::write, 2048, 2050}}));
+  EXPECT_THROW((void)program.uses(whole, {0, 4097}, Access::read), Error);
+}
+
+TEST(persistent, a_rank_holds_its_shard) {
+  PersistentLayout layout;
+  layout.open_bucket("m", "dense", Dtype::fp32, {.parts = 3, .held = 1});
+  layout.add(persistent("a", Lifetime::optimizer_state, Dtype::fp32, 100));
+  layout.add(persistent("b", Lifetime::optimizer_state, Dtype::fp32, 3000));
+  layout.add(persistent("c", Lifetime::optimizer_state, Dtype::fp32, 6000));
+  layout.close();  // 1 + 2 + 3 grains: two a shard
+  EXPECT_FALSE(layout.has("a"));
+  EXPECT_EQ(layout.held("a", 0), (Range{0, 100}));
+  EXPECT_EQ(layout.held("b"), (Range{2048, 3000}));
+  EXPECT_EQ(layout.held("c"), (Range{0, 2048}));
+  EXPECT_EQ(layout.info("b").buffers[0].elements(), 952);
+  EXPECT_EQ(layout.whole("b").buffers[0].elements(), 3000);
+  EXPECT_EQ(layout.place("b").offset, 0U);
+  EXPECT_EQ(layout.place("c").offset, kBucketGrain * sizeof(float));
+  EXPECT_EQ(layout.bytes(), 2 * kBucketGrain * sizeof(float));
 }
 
 TEST(persistent, buckets_keep_element_offsets_equal_and_divide_into_shards) {

@@ -45,6 +45,19 @@ long guests(const Program& program, const Plan& plan) {
   });
 }
 
+/// Room that reductions over ranks work in: no plan can do with less.
+std::size_t reduction_bytes(const Program& program) {
+  std::set<int> rooms;
+  for (const execution::Op& op : program.ops())
+    if (op.communication) rooms.insert(op.uses.back().tensor.id);
+  std::size_t bytes = 0;
+  for (const int room : rooms)
+    if (const execution::TensorInfo& info = program.info({room});
+        info.lifetime == execution::Lifetime::scratch)
+      bytes += execution::align_up(info.bytes());
+  return bytes;
+}
+
 Names recomputed(const std::string& word) {
   if (word == "none") return {};
   if (word == "some") return {"mlp_act", "moe_act", "mamba_ssm"};
@@ -226,6 +239,7 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
   result.outcome = this->run(run);
   const auto& training = *run.trainer().plan().training().front();
   result.transient_bytes = training.plan.bytes[static_cast<int>(execution::Region::transient)];
+  result.reduction_bytes = reduction_bytes(training.recorded.program);
   result.persistent_bytes = training.plan.bytes[static_cast<int>(execution::Region::persistent)];
   result.pieces = measure_pieces(training.recorded.program, training.plan, run.trainer().device());
   return plain_.emplace(microbatches, std::move(result)).first->second;
@@ -246,8 +260,9 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
     const Plain& kept = plain(cell.microbatches);
     policy.kind = offload::Policy::Kind::automatic;
     policy.berths = cell.offload == "berths";
-    policy.device_budget_bytes =
-        static_cast<std::int64_t>(kept.persistent_bytes + kept.transient_bytes * 60 / 100);
+    const std::size_t movable = kept.transient_bytes - kept.reduction_bytes;
+    policy.device_budget_bytes = static_cast<std::int64_t>(
+        kept.persistent_bytes + kept.reduction_bytes + movable * 60 / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
     policy.offload = listed(kModules);
     if (cell.offload == "half") policy.fraction = 0.5;

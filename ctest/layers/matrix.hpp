@@ -57,6 +57,7 @@ class Matrix {
   struct Plain {
     Outcome outcome;
     std::size_t transient_bytes = 0;
+    std::size_t reduction_bytes = 0;  ///< of them, what reductions over ranks work in
     std::size_t persistent_bytes = 0;
     std::map<std::string, std::size_t> pieces;  ///< graph nodes of each op
   };

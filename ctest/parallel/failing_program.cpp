@@ -1,4 +1,6 @@
 // A driver that fails in the way its argument names; run_main_test starts it.
+#include <chrono>
+#include <csignal>
 #include <string>
 #include <thread>
 
@@ -24,6 +26,25 @@ void fail_in_queue(const parallel::Communicator& world) {
   comm->synchronize();
 }
 
+/// One rank does not come to the second of two collectives: it hangs, or is gone.
+void miss_a_collective(const parallel::Communicator& world, bool dies) {
+  const auto backend = execution::make_host_backend();
+  const auto comm = backend->make_queue(execution::Lane::comm, "comm");
+  const parallel::Collectives collectives(parallel::host_transports(1.0)(world, "data"));
+  const int first = collectives.transport().announce("reduce/first");
+  const int second = collectives.transport().announce("reduce/second");
+  float value = 1, room[16];
+  const auto reduce = [&](int index) {
+    collectives.all_reduce(*comm, index, &value, 1, execution::Dtype::fp32,
+                           parallel::Reduction::sum, execution::Dtype::fp32, room);
+    comm->synchronize();
+  };
+  reduce(first);
+  if (world.rank() == 1 && dies) std::raise(SIGKILL);
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::minutes(10));
+  reduce(second);
+}
+
 Exit fail(const parallel::Communicator& world, const std::string& how) {
   const bool second = world.rank() == 1;
   if (how == "usage") execution::throw_usage("deck key model.heads is 7");
@@ -32,6 +53,8 @@ Exit fail(const parallel::Communicator& world, const std::string& how) {
   if (how == "runtime") throw execution::Error(Exit::runtime, "all lost");
   if (how == "foreign" && second) throw std::out_of_range("index 12");
   if (how == "queue") fail_in_queue(world);
+  if (how == "hang") miss_a_collective(world, false);
+  if (how == "killed") miss_a_collective(world, true);
   if (how == "mpi" && second) {
     int value = 0;
     STOWAGE_MPI(MPI_Send(&value, 1, MPI_INT, 99, 0, world.handle()));

@@ -88,6 +88,26 @@ TEST(run_main, error_in_a_queue_ends_ranks_that_wait_in_theirs) {
   EXPECT_EQ(outcome.count("op failed"), 1) << outcome.output;
 }
 
+TEST(run_main, a_rank_that_hangs_is_named_by_one_that_waits) {
+  const Outcome outcome = run("hang", 4);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("stowage: error: rank 0 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("stowage: error"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("collective reduce/second of group data has not ended"), 1)
+      << outcome.output;
+  EXPECT_EQ(outcome.count("has not come: rank 1 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("which has ended reduce/first, number 1\n"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("does not answer"), 0) << outcome.output;
+}
+
+TEST(run_main, a_rank_that_is_killed_ends_all) {
+  const Outcome outcome = run("killed", 4);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.code, 124) << "they hung";
+  EXPECT_LE(outcome.count("stowage: error"), 1) << outcome.output;
+  EXPECT_GE(outcome.count("signal 9"), 1) << outcome.output;
+}
+
 TEST(run_main, other_exceptions_are_runtime_failures) {
   const Outcome outcome = run("foreign", 2);
   EXPECT_EQ(outcome.code, 4);

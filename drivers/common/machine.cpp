@@ -39,6 +39,10 @@ std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communi
       {.delay_seed = seed == 0 ? 0 : seed + static_cast<std::uint64_t>(world.rank())});
 }
 
+parallel::MakeTransport host_transports(const Deck& deck) {
+  return parallel::host_transports(deck.get<double>("parallel.collective_patience_s"));
+}
+
 #if STOWAGE_HAVE_CUDA
 parallel::NcclOptions nccl_options(const Deck& deck) {
   return {.algorithm = deck.get<std::string>("parallel.nccl_algorithm"),
@@ -133,7 +137,7 @@ double Machine::energy_j() const { return monitor_ ? monitor_->energy_j() : std:
 
 parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
   const parallel::GridShape shape = grid_shape(deck, world.size());
-  if (!has_gpu()) return parallel::connect(world, shape, parallel::make_host_transport);
+  if (!has_gpu()) return parallel::connect(world, shape, host_transports(deck));
   return parallel::connect(world, shape, [&](const Communicator& ranks, const std::string& group) {
     return parallel::make_nccl_transport(*backend_, ranks, group, nccl_options(deck),
                                          &collectives_bytes_);
@@ -171,7 +175,7 @@ std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }
 double Machine::energy_j() const { return std::nan(""); }
 
 parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
-  return parallel::connect(world, grid_shape(deck, world.size()), parallel::make_host_transport);
+  return parallel::connect(world, grid_shape(deck, world.size()), host_transports(deck));
 }
 
 void Machine::require_memory(const layers::TrainerPlan&) const {}

@@ -73,7 +73,7 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 600.0,
        .unit = "s",
        .range = above(0),
-       .help = "A collective on GPUs that takes longer is stuck: the job ends and names it."},
+       .help = "A collective that takes longer is stuck: the job ends and names it."},
   };
 }
 
