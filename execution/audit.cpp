@@ -97,8 +97,8 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
       transient_base_ =
           begin - arena_.data() - static_cast<std::ptrdiff_t>(place.offset + bytes.begin);
     const bool whole = bytes.end - bytes.begin == place.bytes;
-    operands_.push_back({begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads,
-                         writes, whole});
+    operands_.push_back(
+        {begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads, writes, whole});
   };
   if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
     const std::size_t all = plan.places[static_cast<std::size_t>(step.places[0])].bytes;

@@ -40,8 +40,8 @@ Contents::Contents(std::span<const Program* const> programs) {
     std::vector<First>& firsts = firsts_.emplace_back();
     for (const TensorInfo& info : program->tensors()) {  // a whole comes before its parts
       if (info.whole) {
-        firsts.push_back({firsts[static_cast<std::size_t>(info.whole.id)].content,
-                          first_byte_of(info)});
+        firsts.push_back(
+            {firsts[static_cast<std::size_t>(info.whole.id)].content, first_byte_of(info)});
       } else if (!is_persistent(info.lifetime)) {
         firsts.push_back({add(info), 0});
       } else {

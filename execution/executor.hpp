@@ -96,10 +96,10 @@ class Executor {
   Device& device_;
   ExecutorOptions options_;
   Ring ring_;
-  std::vector<Bound> bound_;      ///< by step
+  std::vector<Bound> bound_;       ///< by step
   std::deque<TensorInfo> ranges_;  ///< what views of ranges show
-  std::vector<Queue*> queues_;  ///< by queue of the plan
-  std::vector<Queue*> work_;    ///< by step: the queue that it is issued or captured on
+  std::vector<Queue*> queues_;     ///< by queue of the plan
+  std::vector<Queue*> work_;       ///< by step: the queue that it is issued or captured on
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<TimedEvent>> done_;  ///< by ring slot: the end of its step
   std::vector<Observer*> observers_;

@@ -71,8 +71,8 @@ void PersistentLayout::place_tensor(const Bucket& bucket, const TensorInfo& info
     local.buffers[0].shape = {range.end - range.begin};
   Place place;
   place.region = Region::persistent;
-  place.offset = bucket.offset + static_cast<std::size_t>(first_element(info.name)) *
-                                     size_bytes(bucket.dtype);
+  place.offset =
+      bucket.offset + static_cast<std::size_t>(first_element(info.name)) * size_bytes(bucket.dtype);
   place.bytes = local.bytes();
   places_.emplace(info.name, place);
   infos_.emplace(info.name, std::move(local));

@@ -58,8 +58,7 @@ Tensor Program::scratch(std::string name, Dtype dtype, std::vector<std::int64_t>
 Tensor Program::input(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
   Op copy;
   copy.name = "stage/" + name;
-  const Tensor tensor =
-      add(one_buffer(std::move(name), dtype, std::move(shape), Lifetime::input));
+  const Tensor tensor = add(one_buffer(std::move(name), dtype, std::move(shape), Lifetime::input));
   copy.lane = Lane::h2d;
   copy.uses = {{tensor, Access::write}};
   copy.cost = {0, static_cast<double>(info(tensor).bytes())};

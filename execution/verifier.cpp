@@ -223,8 +223,9 @@ class Proof {
     };
     for_each_place([&](std::size_t u, const Place& place) {
       if (uses[u].access == Access::write) return;
-      for_each_value(versions_.read(step.op, u, repetition_), place,
-                     [&](Bytes bytes, std::int64_t held) { read(step, place, bytes, held, access); });
+      for_each_value(
+          versions_.read(step.op, u, repetition_), place,
+          [&](Bytes bytes, std::int64_t held) { read(step, place, bytes, held, access); });
     });
     for_each_place([&](std::size_t u, const Place& place) {
       if (uses[u].access == Access::read) return;

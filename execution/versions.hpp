@@ -58,7 +58,7 @@ class Versions {
   int program_ = 0;
   std::int64_t writes_ = 0;
   std::vector<Value> values_;
-  std::vector<UseValues> uses_;                     ///< of the execution under way
+  std::vector<UseValues> uses_;                      ///< of the execution under way
   std::vector<std::vector<std::size_t>> first_use_;  ///< by op and period: index into uses_
 };
 

@@ -74,11 +74,11 @@ Stream Model::trunk(Recorder& recorder) const {
   return stream;
 }
 
-Tensor Model::forward(Recorder& recorder) const {
-  return head_.forward(recorder, trunk(recorder));
-}
+Tensor Model::forward(Recorder& recorder) const { return head_.forward(recorder, trunk(recorder)); }
 
-Tensor Model::evaluate(Recorder& recorder) const { return head_.evaluate(recorder, trunk(recorder)); }
+Tensor Model::evaluate(Recorder& recorder) const {
+  return head_.evaluate(recorder, trunk(recorder));
+}
 
 void Model::backward(Recorder& recorder, const Finished& finished) const {
   Tensor dsum = head_.backward(recorder);

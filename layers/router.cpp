@@ -144,11 +144,12 @@ void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor dro
 
 void Router::update_bias(Recorder& recorder, Tensor step_ok) const {
   const double rate = bias_rate_;
-  recorder.compute(
-      "bias_update", kernels::expert_bias_update_cost(options_.experts, recorder.accumulation()),
-      {read(load(recorder)), update(bias(recorder)), read(step_ok)}, [rate](execution::Queue& q, Views v) {
-        kernels::expert_bias_update(q, v[0], v[1], rate, v[2]);
-      });
+  recorder.compute("bias_update",
+                   kernels::expert_bias_update_cost(options_.experts, recorder.accumulation()),
+                   {read(load(recorder)), update(bias(recorder)), read(step_ok)},
+                   [rate](execution::Queue& q, Views v) {
+                     kernels::expert_bias_update(q, v[0], v[1], rate, v[2]);
+                   });
 }
 
 }  // namespace stowage::layers

@@ -57,12 +57,11 @@ void GradientBuckets::finished(std::span<const Parameter> parameters) {
 void GradientBuckets::append(const Bucket& bucket) {
   const parallel::RankGroup& group = sharing_.holders(bucket.group);
   const parallel::Piece whole{add_bucket(program_, layout_, bucket), {}};
-  program_.append(sharing_.zero
-                      ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name, whole,
-                                             wire(bucket), workspace(bucket))
-                      : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
-                                         parallel::Reduction::sum, wire(bucket),
-                                         workspace(bucket)));
+  program_.append(sharing_.zero ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name,
+                                                       whole, wire(bucket), workspace(bucket))
+                                : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
+                                                   parallel::Reduction::sum, wire(bucket),
+                                                   workspace(bucket)));
 }
 
 execution::Dtype GradientBuckets::wire(const Bucket& bucket) const {
@@ -78,8 +77,8 @@ Tensor GradientBuckets::workspace(const Bucket& bucket) {
     if (other.group == bucket.group && is_bucket_of(layout_, other, Lifetime::gradient))
       most = std::max(most, other.elements);
   return found->second = sharing_.holders(bucket.group)
-                             .workspace(program_, "reductions/" + bucket.group, most,
-                                        bucket.dtype, wire(bucket));
+                             .workspace(program_, "reductions/" + bucket.group, most, bucket.dtype,
+                                        wire(bucket));
 }
 
 void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,

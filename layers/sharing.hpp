@@ -45,7 +45,8 @@ class GradientBuckets {
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::map<std::string, std::size_t> missing_;  ///< by bucket: gradients that are not complete
-  std::map<std::string, execution::Tensor> workspaces_;  ///< by reduction group, for all its buckets
+  std::map<std::string, execution::Tensor>
+      workspaces_;  ///< by reduction group, for all its buckets
 };
 
 /// With sharded states, fetches the parameters that other ranks updated in the step before: bucket

@@ -44,9 +44,9 @@ void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const
                Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string& group = groups[i].name;
-    layout.open_bucket(fmt::format("{}/{}/{}", what, group, i), group, dtype,
-                       lifetime == Lifetime::optimizer_state ? sharing.updated(group)
-                                                             : sharing.summed(group));
+    layout.open_bucket(
+        fmt::format("{}/{}/{}", what, group, i), group, dtype,
+        lifetime == Lifetime::optimizer_state ? sharing.updated(group) : sharing.summed(group));
     for (const Parameter* p : groups[i].parameters)
       layout.add(execution::one_buffer(naming(p->name), dtype, p->local_shape(), lifetime));
   }

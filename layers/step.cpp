@@ -35,8 +35,7 @@ void begin(Recorder& recorder, const TrainingProgram& step) {
 }
 
 /// What ranks add up: losses, and the loads of experts.
-std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model,
-                              Recorder& recorder) {
+std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder) {
   std::vector<Tensor> values = model.step_counts(recorder);
   values.push_back(step.loss);
   if (step.router_losses) values.push_back(step.router_losses);
@@ -47,8 +46,7 @@ std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model,
 
 TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const OptimizerConfig& optimizer,
-                                const execution::PersistentLayout& layout,
-                                const Sharing& sharing) {
+                                const execution::PersistentLayout& layout, const Sharing& sharing) {
   TrainingProgram step;
   step.shape = shape;
   step.program = Program("train", &layout);

@@ -33,11 +33,12 @@ struct TrainingProgram {
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
   Tensor go_on;       ///< (1) int32, kGoOn, or kStopAfter if this rank was asked to stop
   // Outputs.
-  Tensor loss;           ///< (2) accum, sum of losses and number of counted targets over all ranks
-  Tensor grad_norm;      ///< (1) accum, before clipping
-  Tensor router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
-                         ///< ranks; none if the model has neither
-  Tensor step_ok;        ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+  Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
+  Tensor grad_norm;  ///< (1) accum, before clipping
+  Tensor
+      router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                      ///< ranks; none if the model has neither
+  Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
 };
 
 /// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing

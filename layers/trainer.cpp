@@ -16,9 +16,8 @@ double aux_scale(const TrainerOptions& options) {
 TrainerPlan::TrainerPlan(TrainerOptions options)
     : options_(std::move(options)),
       model_(options_.model, options_.precision, aux_scale(options_)),
-      layout_(
-          lay_out_state(model_.parameters(), model_.states(), options_.precision, options_.state,
-                        options_.sharing)) {
+      layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
+                            options_.state, options_.sharing)) {
   for (const std::int64_t capacity : options_.capacities) {
     StepShape shape = options_.step;
     shape.capacity = capacity;

@@ -38,8 +38,7 @@ std::vector<std::int64_t> stacked(const StepShape& shape, std::int64_t width) {
 
 Turns train_in_turn(int microbatches) {
   return in_turn(microbatches, [](const Turn& turn) {
-    return std::vector{with_pass(turn, Turn::Pass::forward),
-                       with_pass(turn, Turn::Pass::backward)};
+    return std::vector{with_pass(turn, Turn::Pass::forward), with_pass(turn, Turn::Pass::backward)};
   });
 }
 
@@ -81,8 +80,7 @@ void TurnRecorder::record(const Turns& turns, const Model::Finished& finished) {
 }
 
 void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
-  const auto scope =
-      program_.enter("microbatch", -1, turn.slot, turn.pass == Turn::Pass::backward);
+  const auto scope = program_.enter("microbatch", -1, turn.slot, turn.pass == Turn::Pass::backward);
   if (turn.pass != Turn::Pass::backward) slots_[turn.slot] = next_batch(turn);
   Recorder recorder(program_, model_.precision(), slots_.at(turn.slot), handles_);
   switch (turn.pass) {

@@ -60,13 +60,13 @@ void Update::record_squares() {
                       .elements = piece.held.end - piece.held.begin,
                       .slot = piece.first_block});
   }
-  recorder_.compute(
-      "squares", kernels::norm_partials_cost(held_elements(), recorder_.accumulation()),
-      std::move(uses), [pieces](execution::Queue& q, Views v) {
-        std::vector<kernels::NormPiece> bound = pieces;
-        for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
-        kernels::norm_partials(q, bound, v[0]);
-      });
+  recorder_.compute("squares",
+                    kernels::norm_partials_cost(held_elements(), recorder_.accumulation()),
+                    std::move(uses), [pieces](execution::Queue& q, Views v) {
+                      std::vector<kernels::NormPiece> bound = pieces;
+                      for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
+                      kernels::norm_partials(q, bound, v[0]);
+                    });
 }
 
 void Update::record_sums(Tensor step_ok) {
@@ -94,13 +94,10 @@ void Update::record_sums(Tensor step_ok) {
 }
 
 void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
-  recorder_.compute("norm", kernels::norm_finish_cost(blocks_),
-                    {{sums_, Access::read, {0, blocks_}},
-                     write(grad_norm),
-                     update(step_ok)},
-                    [](execution::Queue& q, Views v) {
-                      kernels::norm_finish(q, v[0], v[1], v[2]);
-                    });
+  recorder_.compute(
+      "norm", kernels::norm_finish_cost(blocks_),
+      {{sums_, Access::read, {0, blocks_}}, write(grad_norm), update(step_ok)},
+      [](execution::Queue& q, Views v) { kernels::norm_finish(q, v[0], v[1], v[2]); });
 }
 
 void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step) {
@@ -119,22 +116,21 @@ void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgra
     tensor.decay = p.decay;
   }
   const kernels::AdamwOptions options{optimizer.beta1, optimizer.beta2, optimizer.epsilon};
-  recorder_.compute(
-      "adamw", kernels::adamw_cost(held_elements(), recorder_.storage(), has_master_),
-      std::move(uses),
-      [tensors, has_master = has_master_, options, clip = optimizer.clip](execution::Queue& q,
-                                                                         Views v) {
-        std::vector<kernels::AdamwTensor> bound = tensors;
-        std::size_t at = 4;
-        for (kernels::AdamwTensor& t : bound) {
-          t.parameter = v[at++];
-          if (has_master) t.master = v[at++];
-          t.gradient = v[at++];
-          t.m = v[at++];
-          t.v = v[at++];
-        }
-        kernels::adamw(q, bound, v[0], v[1], v[2], clip, v[3], options);
-      });
+  recorder_.compute("adamw", kernels::adamw_cost(held_elements(), recorder_.storage(), has_master_),
+                    std::move(uses),
+                    [tensors, has_master = has_master_, options, clip = optimizer.clip](
+                        execution::Queue& q, Views v) {
+                      std::vector<kernels::AdamwTensor> bound = tensors;
+                      std::size_t at = 4;
+                      for (kernels::AdamwTensor& t : bound) {
+                        t.parameter = v[at++];
+                        if (has_master) t.master = v[at++];
+                        t.gradient = v[at++];
+                        t.m = v[at++];
+                        t.v = v[at++];
+                      }
+                      kernels::adamw(q, bound, v[0], v[1], v[2], clip, v[3], options);
+                    });
   recorder_.compute("advance", {}, {update(good_steps), read(step.step_ok)},
                     [](execution::Queue& q, Views v) { kernels::advance(q, v[0], v[1]); });
 }

@@ -138,8 +138,8 @@ class Assembler {
   Stays stays_;
   CapGuard guard_;
   std::map<std::string, int> queues_;  ///< by name
-  std::vector<Calls> calls_;    ///< by run
-  std::vector<Copies> copies_;  ///< by voyage
+  std::vector<Calls> calls_;           ///< by run
+  std::vector<Copies> copies_;         ///< by voyage
 };
 
 }  // namespace

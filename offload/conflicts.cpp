@@ -46,8 +46,8 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
                            note(index, place, writes);
                            const execution::Range range = program.resolve(use);
                            for (const int part : parts[static_cast<std::size_t>(use.tensor.id)]) {
-                             const auto& info = program.info(
-                                 plan.places[static_cast<std::size_t>(part)].tensor);
+                             const auto& info =
+                                 program.info(plan.places[static_cast<std::size_t>(part)].tensor);
                              if (info.first < range.end &&
                                  info.first + info.buffers.front().elements() > range.begin)
                                note(index, part, writes);

@@ -47,8 +47,8 @@ Drafts::Drafts(const execution::Program& program, const execution::PersistentLay
       reruns_(program),
       d2h_cost_(mean_slowdown(program, rates, rates.d2h_slowdown)),
       h2d_cost_(mean_slowdown(program, rates, rates.h2d_slowdown)),
-      berths_(program, layout,
-              uses_berths(policy) ? guests() : std::vector<execution::Tensor>{}, alignment) {}
+      berths_(program, layout, uses_berths(policy) ? guests() : std::vector<execution::Tensor>{},
+              alignment) {}
 
 std::optional<double> Drafts::rerun_s_per_byte(const Cargo& item,
                                                std::vector<Decision> decisions) const {

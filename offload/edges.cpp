@@ -107,11 +107,10 @@ class EdgeMaker {
       return;
     }
     const auto& op = program_.ops()[static_cast<std::size_t>(step.op)];
-    for_each_operand(program_, op, step,
-                     [&](const Use& use, int at) {
-                       const Place& place = place_at(at);
-                       visit(place, bytes_at(program_, use, place), use.access);
-                     });
+    for_each_operand(program_, op, step, [&](const Use& use, int at) {
+      const Place& place = place_at(at);
+      visit(place, bytes_at(program_, use, place), use.access);
+    });
   }
 
   /// What a step must follow: the writer of what it reads; writer and readers of what it writes.

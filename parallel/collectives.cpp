@@ -40,7 +40,8 @@ std::int64_t row_of(std::int64_t count, Dtype dtype, Dtype wire, int ranks) {
 /// Calls `fold.operator()<Out, Wire, A>()` with the types of a reduction.
 template <class F>
 void with_types(Dtype dtype, Dtype wire, F&& fold) {
-  if (dtype == Dtype::fp32 && wire == Dtype::bf16) return fold.template operator()<float, Bf16, float>();
+  if (dtype == Dtype::fp32 && wire == Dtype::bf16)
+    return fold.template operator()<float, Bf16, float>();
   STOWAGE_ASSERT(dtype == wire, "{} elements do not travel as {}", name(dtype), name(wire));
   switch (dtype) {
     case Dtype::fp64:
@@ -99,15 +100,23 @@ struct Collectives::Buffer {
 };
 
 std::size_t reduce_workspace_bytes(std::int64_t count, Dtype dtype, Dtype wire, int ranks) {
-  return static_cast<std::size_t>((wire == dtype ? 1 : 2) * ranks *
-                                  row_of(count, dtype, wire, ranks)) *
-         size_bytes(wire);
+  // Shares of fewer elements may be rounded up further, and a short one takes longer rows.
+  const std::int64_t share =
+      ((count + ranks - 1) / ranks + kShareGrain - 1) / kShareGrain * kShareGrain;
+  const auto most_short = static_cast<std::int64_t>(kShortBytes / size_bytes(dtype));
+  const std::int64_t row =
+      std::max(std::min(share, kMostRow), wire == dtype ? std::min(count, most_short) : 0);
+  return static_cast<std::size_t>((wire == dtype ? 1 : 2) * ranks * row) * size_bytes(wire);
 }
 
 void Collectives::all_reduce(Queue& queue, int index, void* data, std::int64_t count, Dtype dtype,
                              Reduction reduction, Dtype wire, void* workspace) const {
-  const Buffer buffer{static_cast<std::byte*>(data),      count, dtype, wire,
-                      static_cast<std::byte*>(workspace), transport_->size()};
+  const Buffer buffer{static_cast<std::byte*>(data),
+                      count,
+                      dtype,
+                      wire,
+                      static_cast<std::byte*>(workspace),
+                      transport_->size()};
   transport_->begin(queue, index);
   if (is_short(count, dtype, wire)) {
     fold_all(queue, buffer, reduction);
@@ -124,8 +133,8 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
                  transport_->size());
   transport_->begin(queue, index);
   sum_shares(queue,
-             {static_cast<std::byte*>(data), count, dtype, wire,
-              static_cast<std::byte*>(workspace), transport_->size()},
+             {static_cast<std::byte*>(data), count, dtype, wire, static_cast<std::byte*>(workspace),
+              transport_->size()},
              Reduction::sum);
   transport_->end(queue);
 }
@@ -134,7 +143,9 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
 void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction) const {
   const int me = transport_->rank();
   for (std::int64_t done = 0; done < b.share; done += b.row_length) {
-    const auto left = [&](int r) { return std::clamp<std::int64_t>(b.elements(r) - done, 0, b.row_length); };
+    const auto left = [&](int r) {
+      return std::clamp<std::int64_t>(b.elements(r) - done, 0, b.row_length);
+    };
     const auto sent = [&](int r) { return b.rounds() ? b.rounded(r) : b.at(b.begin(r) + done); };
     std::vector<Transfer> transfers;
     for (int r = 0; r < b.ranks; ++r) {

@@ -17,7 +17,7 @@ enum class Reduction : unsigned char { sum, min, max };
 /// "sum", "min" or "max".
 std::string_view name(Reduction reduction);
 
-/// Room that all_reduce and reduce_scatter need for `count` elements on so many ranks.
+/// Room that all_reduce and reduce_scatter need for `count` elements, or fewer, on so many ranks.
 std::size_t reduce_workspace_bytes(std::int64_t count, execution::Dtype dtype,
                                    execution::Dtype wire, int ranks);
 
@@ -50,8 +50,7 @@ class Collectives {
   /// Part r of `from` goes to rank r and comes from it into part r of `to`.
   void all_to_all(execution::Queue& queue, int index, void* from, void* to,
                   std::size_t part_bytes) const;
-  void broadcast(execution::Queue& queue, int index, void* data, std::size_t bytes,
-                 int root) const;
+  void broadcast(execution::Queue& queue, int index, void* data, std::size_t bytes, int root) const;
   void exchange(execution::Queue& queue, int index, std::span<const Transfer> transfers) const;
 
  private:

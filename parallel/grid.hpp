@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-/// The process grid as arithmetic on rank numbers; groups.hpp makes communicators of it.
+/// The process grid as arithmetic on rank numbers; ranks.hpp makes groups that communicate of it.
 
 namespace stowage::parallel {
 

@@ -1,7 +1,7 @@
 #include "parallel/mpi.hpp"
 
-#include <algorithm>
 #include <unistd.h>
+#include <algorithm>
 
 #include <array>
 #include <chrono>

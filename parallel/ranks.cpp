@@ -45,9 +45,9 @@ std::string text(std::string_view what, Dtype dtype, Dtype wire) {
 
 /// The groups by their names, those of one axis first: of groups with the same members the first
 /// names them all.
-constexpr Group kByName[kGroups] = {Group::tensor,   Group::context,         Group::expert,
-                                    Group::pipeline, Group::data,            Group::dense_gradients,
-                                    Group::expert_gradients, Group::model, Group::world};
+constexpr Group kByName[kGroups] = {Group::tensor,           Group::context, Group::expert,
+                                    Group::pipeline,         Group::data,    Group::dense_gradients,
+                                    Group::expert_gradients, Group::model,   Group::world};
 
 }  // namespace
 
@@ -113,13 +113,13 @@ Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduct
                          Dtype wire, Tensor workspace) const {
   const Dtype dtype = dtype_of(program, piece);
   const std::int64_t count = count_of(program, piece);
-  Op op =
-      begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
+  Op op = begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
   op.communication->detail = text(parallel::name(reduction), dtype, wire);
   use(op, program, piece, Access::update);
   const std::size_t room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire, v[room].as<void>());
+    call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire,
+                     v[room].as<void>());
   };
   return op;
 }
@@ -135,7 +135,10 @@ Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dt
     use(op, program, {piece.tensor, share(range_of(program, piece), r)},
         r == rank_ ? Access::update : Access::read);
   // The first use may lie behind padding that nobody reads: the address is asked for by itself.
-  op.uses.insert(op.uses.begin(), {piece.tensor, Access::read, {range_of(program, piece).begin, range_of(program, piece).begin}});
+  op.uses.insert(op.uses.begin(),
+                 {piece.tensor,
+                  Access::read,
+                  {range_of(program, piece).begin, range_of(program, piece).begin}});
   const std::size_t room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
@@ -159,9 +162,8 @@ Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const 
 Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece to) const {
   Op op = begin(program, std::move(name), "all_to_all", from, 1.0 * (size() - 1) / size(),
                 dtype_of(program, from));
-  STOWAGE_ASSERT(bytes_of(program, from) == bytes_of(program, to),
-                 "{} exchanges {} and {} bytes", op.name, bytes_of(program, from),
-                 bytes_of(program, to));
+  STOWAGE_ASSERT(bytes_of(program, from) == bytes_of(program, to), "{} exchanges {} and {} bytes",
+                 op.name, bytes_of(program, from), bytes_of(program, to));
   (void)share(range_of(program, from), 0);
   op.uses = {{from.tensor, Access::read, range_of(program, from)},
              {to.tensor, Access::write, range_of(program, to)}};
@@ -175,8 +177,8 @@ Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece t
 Op RankGroup::broadcast(Program& program, std::string name, Piece piece, int root) const {
   Op op = begin(program, std::move(name), "broadcast", piece, 1, dtype_of(program, piece));
   op.communication->detail = fmt::format("root {}", root);
-  op.uses = {{piece.tensor, rank_ == root ? Access::read : Access::write,
-              range_of(program, piece)}};
+  op.uses = {
+      {piece.tensor, rank_ == root ? Access::read : Access::write, range_of(program, piece)}};
   const std::size_t bytes = bytes_of(program, piece);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->broadcast(q, call.index, v[0].as<void>(), bytes, root);

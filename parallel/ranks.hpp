@@ -53,9 +53,8 @@ class RankGroup {
 
   /// Room for a reduction of a piece, or of any piece of fewer elements. Ops of one group follow each
   /// other, so they can share one; what compute uses in between would wait for them.
-  execution::Tensor workspace(execution::Program& program, std::string name,
-                              std::int64_t elements, execution::Dtype dtype,
-                              execution::Dtype wire) const;
+  execution::Tensor workspace(execution::Program& program, std::string name, std::int64_t elements,
+                              execution::Dtype dtype, execution::Dtype wire) const;
   /// Combines a piece over the ranks, in place. @param wire dtype of what travels: that of the
   /// piece, or bf16 for fp32 sums, which rounds each rank's part once  @param workspace none: a
   /// tensor of its own

@@ -107,13 +107,13 @@ TEST(program, a_bucket_is_used_part_by_part_and_its_padding_is_written) {
     return found;
   };
   using Found = decltype(uses({}, Access::read));
-  EXPECT_EQ(uses({}, Access::update), (Found{{Access::update, 0, 100},
-                                             {Access::write, 100, 2048},
-                                             {Access::update, 2048, 4096}}));
+  EXPECT_EQ(
+      uses({}, Access::update),
+      (Found{{Access::update, 0, 100}, {Access::write, 100, 2048}, {Access::update, 2048, 4096}}));
   EXPECT_EQ(uses({}, Access::read), (Found{{Access::read, 0, 100}, {Access::read, 2048, 4096}}));
-  EXPECT_EQ(uses({50, 2050}, Access::write), (Found{{Access::write, 50, 100},
-                                                    {Access::write, 100, 2048},
-                                                    {Access::write, 2048, 2050}}));
+  EXPECT_EQ(
+      uses({50, 2050}, Access::write),
+      (Found{{Access::write, 50, 100}, {Access::write, 100, 2048}, {Access::write, 2048, 2050}}));
   EXPECT_THROW((void)program.uses(whole, {0, 4097}, Access::read), Error);
 }
 

@@ -35,8 +35,7 @@ struct Ranks {
                                                         const std::string& group) {
     static const std::unique_ptr<execution::Backend> own =
         execution::make_cuda_backend({ranks.split_by_host().rank()});
-    static const auto made =
-        parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
+    static const auto made = parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
     return made;
   }
 #else
@@ -48,9 +47,7 @@ struct Ranks {
   }
 #endif
 
-  void adjust(layers::TrainerOptions& options) const {
-    options.sharing.ranks = connect();
-  }
+  void adjust(layers::TrainerOptions& options) const { options.sharing.ranks = connect(); }
   parallel::Ranks connect() const {
     return parallel::connect(world, parallel::fit_grid(world.size()),
                              [this](const parallel::Communicator& ranks, const std::string& group) {

@@ -38,10 +38,11 @@ struct Layers {
   explicit Layers(int layers = 6, int repeat = 1, Access gradients = Access::write,
                   bool reduce = false) {
     lay_out(layers);
+    if (reduce) program = Program("layers", &layout);
     program.begin_section("only", repeat);
     for (int i = 0; i < layers; ++i) forward(i);
     for (int i = layers; i-- > 0;) backward(i, gradients);
-    if (reduce) all_reduce(layers);
+    if (reduce) all_reduce();
     program.begin_section("end");
     program.finish();
   }
@@ -79,14 +80,12 @@ struct Layers {
                              {program.add(layout.info("big" + at)), gradients},
                              {program.add(layout.info("small" + at)), gradients}});
   }
-  void all_reduce(int layers) {
+  void all_reduce() {
     Op op;
     op.name = "all_reduce";
     op.lane = Lane::comm;
     op.communication = Communication{"all_reduce", "dense", {0, 1}, kMiB, Dtype::fp32, "sum", {}};
-    for (int i = 0; i < layers; ++i)
-      for (const char* kind : {"big", "small"})
-        op.uses.push_back({program.find(kind + std::to_string(i)), Access::update});
+    op.uses = program.uses(program.find("gradient"), {}, Access::update);
     op.launch = [](Queue&, std::span<const View>) {};
     program.append(std::move(op));
     const auto scope = program.enter("layer", 0, 0, true);
@@ -290,7 +289,7 @@ TEST(berths, in_padding_that_a_collective_takes_along_are_caught) {
   ASSERT_GE(layers.layout.place("big4").offset, small.end() + 2 * kAlignment);
   tiny.region = Region::persistent;
   tiny.offset = small.offset + kAlignment;
-  EXPECT_TRUE(contains(layers.faults(plan), "reads tiny, but its bytes hold small5"));
+  EXPECT_TRUE(contains(layers.faults(plan), "reads tiny, but its bytes hold gradient"));
 }
 
 }  // namespace

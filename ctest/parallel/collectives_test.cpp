@@ -28,8 +28,8 @@ using Values = std::vector<double>;
 
 /// Element i of a rank's tensor; the same on every rank that asks.
 double draw(int rank, std::int64_t i) {
-  const auto bits = execution::random_bits(3, static_cast<std::uint64_t>(rank),
-                                           static_cast<std::uint64_t>(i));
+  const auto bits =
+      execution::random_bits(3, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i));
   return (static_cast<double>(bits % 20001) - 10000) / 64;
 }
 
@@ -111,7 +111,7 @@ class collectives : public MpiTest {
     A all = static_cast<A>(static_cast<T>(draw(0, i)));
     for (int r = 1; r < world.size(); ++r) {
       const A one = static_cast<A>(static_cast<T>(draw(r, i)));
-      all = how == Reduction::sum ? all + one
+      all = how == Reduction::sum   ? all + one
             : how == Reduction::min ? std::min(all, one)
                                     : std::max(all, one);
     }
@@ -124,7 +124,8 @@ class collectives : public MpiTest {
       case Dtype::fp32:
         return folded<float, float>(i, how);
       case Dtype::bf16:
-        return static_cast<double>(static_cast<Bf16>(static_cast<float>(folded<Bf16, float>(i, how))));
+        return static_cast<double>(
+            static_cast<Bf16>(static_cast<float>(folded<Bf16, float>(i, how))));
       case Dtype::int32:
         return folded<std::int32_t, std::int32_t>(i, how);
       default:
@@ -146,10 +147,9 @@ TEST_F(collectives, all_reduce_is_the_fold_in_rank_order) {
     for (const Reduction how : {Reduction::sum, Reduction::min, Reduction::max})
       for (const std::int64_t count : kCounts) {
         SCOPED_TRACE(testing::Message() << name(dtype) << " " << name(how) << " " << count);
-        const Values out =
-            run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
-              return g.all_reduce(p, "reduce", {x, {}}, how);
-            });
+        const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+          return g.all_reduce(p, "reduce", {x, {}}, how);
+        });
         for (std::int64_t i = 0; i < count; ++i)
           ASSERT_EQ(out[static_cast<std::size_t>(i)], folded(dtype, i, how)) << i;
       }
@@ -190,20 +190,18 @@ TEST_F(collectives, bf16_on_the_wire_rounds_each_part_once) {
           return g.reduce_scatter(p, "scatter", {x, {}}, Dtype::bf16);
         });
     check(scattered, share * world.rank(), share * (world.rank() + 1));
-    const Values reduced =
-        run(Dtype::fp32, before, [&](Program& p, const RankGroup& g, Tensor x) {
-          return g.all_reduce(p, "reduce", {x, {}}, Reduction::sum, Dtype::bf16);
-        });
+    const Values reduced = run(Dtype::fp32, before, [&](Program& p, const RankGroup& g, Tensor x) {
+      return g.all_reduce(p, "reduce", {x, {}}, Reduction::sum, Dtype::bf16);
+    });
     check(reduced, 0, count);
   }
 }
 
 TEST_F(collectives, all_gather_fills_the_other_shares) {
   const std::int64_t share = 777, count = share * world.size();
-  const Values out =
-      run(Dtype::bf16, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
-        return g.all_gather(p, "gather", {x, {}});
-      });
+  const Values out = run(Dtype::bf16, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+    return g.all_gather(p, "gather", {x, {}});
+  });
   for (std::int64_t i = 0; i < count; ++i)
     ASSERT_EQ(out[static_cast<std::size_t>(i)],
               run_through(Dtype::bf16, draw(static_cast<int>(i / share), i)));
@@ -211,10 +209,9 @@ TEST_F(collectives, all_gather_fills_the_other_shares) {
 
 TEST_F(collectives, all_to_all_transposes_parts) {
   const std::int64_t part = 333, count = 2 * part * world.size();
-  const Values out =
-      run(Dtype::fp32, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
-        return g.all_to_all(p, "exchange", {x, {0, count / 2}}, {x, {count / 2, count}});
-      });
+  const Values out = run(Dtype::fp32, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+    return g.all_to_all(p, "exchange", {x, {0, count / 2}}, {x, {count / 2, count}});
+  });
   for (std::int64_t i = 0; i < count / 2; ++i)
     ASSERT_EQ(out[static_cast<std::size_t>(count / 2 + i)],
               draw(static_cast<int>(i / part), world.rank() * part + i % part));
@@ -222,10 +219,9 @@ TEST_F(collectives, all_to_all_transposes_parts) {
 
 TEST_F(collectives, broadcast_is_the_roots) {
   for (int root = 0; root < world.size(); ++root) {
-    const Values out =
-        run(Dtype::fp64, mine(500), [&](Program& p, const RankGroup& g, Tensor x) {
-          return g.broadcast(p, "broadcast", {x, {}}, root);
-        });
+    const Values out = run(Dtype::fp64, mine(500), [&](Program& p, const RankGroup& g, Tensor x) {
+      return g.broadcast(p, "broadcast", {x, {}}, root);
+    });
     ASSERT_EQ(out, values_of(root, 500));
   }
 }
@@ -238,7 +234,7 @@ TEST_F(collectives, an_exchange_passes_on_in_a_ring_without_blocking) {
   const Values out =
       run(Dtype::fp32, mine(2 * part), [&](Program& p, const RankGroup& g, Tensor x) {
         return g.exchange(p, "ring",
-                              {{next, true, {x, {0, part}}}, {before, false, {x, {part, 2 * part}}}});
+                          {{next, true, {x, {0, part}}}, {before, false, {x, {part, 2 * part}}}});
       });
   for (std::int64_t i = 0; i < part; ++i)
     ASSERT_EQ(out[static_cast<std::size_t>(part + i)], draw(before, i));
@@ -249,10 +245,9 @@ TEST_F(collectives, a_nan_of_one_rank_is_everybodys) {
     for (int bad = 0; bad < world.size(); ++bad) {
       Values values(20'000, 1.0);
       if (world.rank() == bad) values[12'345] = std::nan("");
-      const Values out =
-          run(Dtype::fp32, values, [&](Program& p, const RankGroup& g, Tensor x) {
-            return g.all_reduce(p, "reduce", {x, {}}, how);
-          });
+      const Values out = run(Dtype::fp32, values, [&](Program& p, const RankGroup& g, Tensor x) {
+        return g.all_reduce(p, "reduce", {x, {}}, how);
+      });
       EXPECT_TRUE(std::isnan(out[12'345]));
       EXPECT_FALSE(std::isnan(out[12'344]));
     }
@@ -273,15 +268,25 @@ TEST_F(collectives, ops_say_what_they_exchange) {
       execution::Error);
 }
 
+TEST_F(collectives, room_for_many_elements_is_enough_for_fewer) {
+  for (const Dtype dtype : kDtypes) {
+    std::size_t last = 0;
+    for (std::int64_t count = 1; count < 100'000; count += 7) {
+      const std::size_t room = reduce_workspace_bytes(count, dtype, dtype, world.size());
+      ASSERT_GE(room, last) << count;
+      last = room;
+    }
+  }
+}
+
 TEST_F(collectives, are_captured_into_graphs) {
   const Collectives own(make_host_transport(world, "data"));
   const auto comm = backend->make_queue(execution::Lane::comm, "comm");
   Values values(100, 1.0);
-  std::vector<std::byte> room(
-      reduce_workspace_bytes(100, Dtype::fp64, Dtype::fp64, world.size()));
+  std::vector<std::byte> room(reduce_workspace_bytes(100, Dtype::fp64, Dtype::fp64, world.size()));
   backend->begin_capture(*comm);
   own.all_reduce(*comm, 0, values.data(), 100, Dtype::fp64, Reduction::sum, Dtype::fp64,
-                   room.data());
+                 room.data());
   const auto graph = backend->end_capture(*comm);
   graph->launch(*comm);
   graph->launch(*comm);

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "execution/error.hpp"
-#include "parallel/groups.hpp"
 
 namespace stowage::parallel {
 namespace {

@@ -33,8 +33,7 @@ class nccl_gpu : public MpiTest {
         make_nccl_transport(*backend, world, "data", {.patience_s = 60}, &bytes));
     index = group->transport().announce("test");
     room = backend->allocate(
-        MemoryKind::device,
-        reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, world.size()));
+        MemoryKind::device, reduce_workspace_bytes(kCount, Dtype::fp32, Dtype::fp32, world.size()));
   }
 
   /// This rank's element i: small integers, exact in bf16 and in sums over few ranks.

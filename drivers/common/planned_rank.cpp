@@ -10,8 +10,7 @@
 namespace stowage::drivers {
 layers::TrainerOptions rank_options(const inputs::Deck& deck, std::int64_t least_ranks) {
   const std::int64_t ranks = std::max(least_ranks, deck.get<std::int64_t>("parallel.data"));
-  layers::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, ranks));
+  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, ranks));
   const auto graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
   std::int64_t documents = std::max(deck.get<std::int64_t>("data.max_documents"),
                                     deck.get<std::int64_t>("train.micro_batch_size"));

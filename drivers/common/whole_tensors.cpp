@@ -9,9 +9,7 @@ using execution::Range;
 WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicator& world)
     : trainer_(trainer), world_(world) {}
 
-const execution::PersistentLayout& WholeTensors::layout() const {
-  return trainer_.plan().layout();
-}
+const execution::PersistentLayout& WholeTensors::layout() const { return trainer_.plan().layout(); }
 
 std::vector<std::string> WholeTensors::names() const {
   std::vector<std::string> all;
@@ -34,8 +32,7 @@ std::vector<std::byte> WholeTensors::read(const std::string& name, Range range) 
   const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(range.end - range.begin) * size);
   const std::int64_t first = range.begin - layout().held(name).begin;
-  if (!bytes.empty())
-    trainer_.device().read(name, bytes, static_cast<std::size_t>(first) * size);
+  if (!bytes.empty()) trainer_.device().read(name, bytes, static_cast<std::size_t>(first) * size);
   return bytes;
 }
 
@@ -51,10 +48,10 @@ std::vector<std::byte> WholeTensors::gather(const std::string& name) const {
     const Range range = spoken_for(name, shard);
     if (range.begin == range.end) continue;
     const std::span<std::byte> part =
-        world_.rank() == 0 ? std::span(whole).subspan(
-                                 static_cast<std::size_t>(range.begin) * size,
-                                 static_cast<std::size_t>(range.end - range.begin) * size)
-                           : std::span<std::byte>();
+        world_.rank() == 0
+            ? std::span(whole).subspan(static_cast<std::size_t>(range.begin) * size,
+                                       static_cast<std::size_t>(range.end - range.begin) * size)
+            : std::span<std::byte>();
     if (owner == world_.rank()) {
       const std::vector<std::byte> mine = read(name, range);
       if (owner == 0)

@@ -106,12 +106,11 @@ std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader&
     std::vector<results::TensorSource> sources;
     std::vector<std::byte> whole;  // of the tensor at work: the file takes one after the other
     for_each_saved(tensors, [&](const results::TensorSpec& spec) {
-      sources.push_back(
-          {spec, [&, name = spec.name](std::size_t offset, std::span<std::byte> to) {
-             if (offset == 0) whole = tensors.gather(name);
-             std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(offset), to.size(),
-                         to.begin());
-           }});
+      sources.push_back({spec, [&, name = spec.name](std::size_t offset, std::span<std::byte> to) {
+                           if (offset == 0) whole = tensors.gather(name);
+                           std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(offset),
+                                       to.size(), to.begin());
+                         }});
     });
     const inputs::LoaderPosition position = loader.position();
     bytes = directory_.save({.step = step,

@@ -80,8 +80,8 @@ double Loop::evaluate(std::int64_t batches) {
   double targets = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
-    (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens, recorded.inputs.targets,
-                       recorded.inputs.cu_seqlens);
+    (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens,
+                       recorded.inputs.targets, recorded.inputs.cu_seqlens);
     executor.step();
     loader.advance();
     const std::vector<double> loss = read_values(executor, recorded.loss, 0);

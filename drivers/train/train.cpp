@@ -223,9 +223,9 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                       start_s);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   plan->require_proven();
-  parallel::require_joint_proof(world, plan->programs(),
-                                machine.has_gpu() ? parallel::RankOrder::chain
-                                                  : parallel::RankOrder::partial);
+  parallel::require_joint_proof(
+      world, plan->programs(),
+      machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
   recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
   machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),

@@ -157,7 +157,7 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
                                                             "parallel.expert", "parallel.pipeline"};
   for (const std::string_view axis : kAxes) {
     if (number(deck, axis) == 1) continue;
-    throw_usage("{}: this version shares a step along the data axis alone, so it must be 1",
+    throw_usage("{} is not supported by this version: only data parallelism is, so it must be 1",
                 deck.cite(axis));
   }
   const std::int64_t data = number(deck, "parallel.data");

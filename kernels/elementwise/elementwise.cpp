@@ -68,7 +68,8 @@ void fill(Queue& queue, const View& x, double value) {
 void fill_normal(Queue& queue, const View& x, std::uint64_t seed, std::uint64_t stream, float scale,
                  const execution::GlobalIndex& index) {
   execution::with_storage_type(Operands("fill_normal").storage(x, "x"), [&]<class S>() {
-    for_pieces(queue, detail::FillNormal<S>{x.as<S>(), seed, stream, scale, index, x.buffer().elements()});
+    for_pieces(queue,
+               detail::FillNormal<S>{x.as<S>(), seed, stream, scale, index, x.buffer().elements()});
   });
 }
 
