@@ -44,8 +44,8 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// What a communication op exchanges. The ranks of a group issue the same ones in the same order; of
-/// a matched group ("exchange") each send meets the peer's receive.
+/// What a communication op exchanges. The ranks of a group issue the same ones in the same order;
+/// of a matched group ("exchange") each send meets the peer's receive.
 struct Communication {
   std::string kind;          ///< "all_reduce", "reduce_scatter", "all_gather", "exchange", …
   std::string group;         ///< name of the group in the process grid

@@ -13,8 +13,9 @@ namespace stowage::execution {
 /// What happens to a saved tensor between forward and backward.
 enum class Decision : unsigned char { keep, offload, recompute };
 
-/// The three address ranges of a plan: what outlives a step (saved tensors and scratch may lie in its
-/// gradients before these are written), what does not, and the pinned host memory for offloaded tensors.
+/// The three address ranges of a plan: what outlives a step (saved tensors and scratch may lie in
+/// its gradients before these are written), what does not, and the pinned host memory for offloaded
+/// tensors.
 enum class Region : unsigned char { persistent, transient, host };
 inline constexpr int kRegions = 3;
 

@@ -83,9 +83,9 @@ class Program {
   const std::vector<Scope>& scopes() const { return scopes_; }
   /// The tensor of this name, or no tensor.
   Tensor find(std::string_view name) const;
-  /// What the use of a range of a tensor is. Of a bucket, part by part in the order of addresses: the
-  /// access itself to what its tensors hold; the padding between them holds nothing, so what would
-  /// update it writes it, and what would read it leaves it out.
+  /// What the use of a range of a tensor is. Of a bucket, part by part in the order of addresses:
+  /// the access itself to what its tensors hold; the padding between them holds nothing, so what
+  /// would update it writes it, and what would read it leaves it out.
   std::vector<Use> uses(Tensor whole, Range range, Access access) const;
   /// The elements of a use's range with its end resolved.
   Range resolve(const Use& use) const;

@@ -235,8 +235,8 @@ class Proof {
     });
   }
 
-  /// Calls `visit(bytes of the place's region, what they should hold)`. Buffers behind the first are
-  /// used whole and written together with it.
+  /// Calls `visit(bytes of the place's region, what they should hold)`. Buffers behind the first
+  /// are used whole and written together with it.
   template <class Visit>
   void for_each_value(std::span<const Versions::Value> values, const Place& place, Visit&& visit) {
     const int content = content_at(place);

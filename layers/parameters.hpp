@@ -67,8 +67,8 @@ struct Precision {
 /// @param std of Init::normal  @param layers of the model, for the residual scaling
 double normal_deviation(const Parameter& parameter, double std, int layers);
 
-/// Initial values of elements [begin, end) of a rank's part of a parameter: element i of the whole has
-/// one value for any layout, rank count and backend. Those that are nearly normal are
+/// Initial values of elements [begin, end) of a rank's part of a parameter: element i of the whole
+/// has one value for any layout, rank count and backend. Those that are nearly normal are
 /// kernels::fill_normal's.
 /// @param seed of the run  @param std, layers as above
 std::vector<float> initial_values(const Parameter& parameter, execution::Range range,

@@ -17,8 +17,8 @@ class Update {
 
   /// Sums of squares of the gradients that this rank holds, block by block.
   void record_squares();
-  /// Adds up over ranks, by one op: the values, and the squares if gradients are shared out. step_ok
-  /// becomes the least of all ranks'.
+  /// Adds up over ranks, by one op: the values, and the squares if gradients are shared out.
+  /// step_ok becomes the least of all ranks'.
   void record_sums(Tensor step_ok);
   /// The global norm of all gradients; one that is not finite clears step_ok.
   void record_norm(Tensor grad_norm, Tensor step_ok);

@@ -9,9 +9,8 @@
 namespace stowage::offload {
 
 /// Which steps of a plan may not change their order: they have an operand in common and one of them
-/// writes it (by place, so it is known before addresses are; a bucket by the parts that a use names),
-/// or one waits for what the other
-/// records.
+/// writes it (by place, so it is known before addresses are; a bucket by the parts that a use
+/// names), or one waits for what the other records.
 class Conflicts {
  public:
   Conflicts(const execution::Program& program, const execution::Plan& plan);

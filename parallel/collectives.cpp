@@ -139,7 +139,8 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
   transport_->end(queue);
 }
 
-/// Share r goes to rank r, which combines what it has of all ranks: a row of the workspace at a time.
+/// Share r goes to rank r, which combines what it has of all ranks: a row of the workspace at a
+/// time.
 void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction) const {
   const int me = transport_->rank();
   for (std::int64_t done = 0; done < b.share; done += b.row_length) {

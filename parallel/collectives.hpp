@@ -23,8 +23,8 @@ std::size_t reduce_workspace_bytes(std::int64_t count, execution::Dtype dtype,
 
 /// The collectives of one group, the same on every backend: a transport moves bytes, and sums are
 /// made here, in rank order: ((x0 + x1) + x2) + … So the order, and the result, depend neither on
-/// the topology nor on how elements are cut into shares, and the sums of reduce_scatter are those of
-/// all_reduce. MPI's and NCCL's own reductions choose their order by size and topology.
+/// the topology nor on how elements are cut into shares, and the sums of reduce_scatter are those
+/// of all_reduce. MPI's and NCCL's own reductions choose their order by size and topology.
 ///
 /// Every rank sends and receives 2 (p - 1) / p of the bytes for an all-reduce, the least possible
 /// (Chan et al., "Collective communication: theory, practice, and experience", section 5). Short

@@ -1,5 +1,5 @@
-// Device code of reductions over ranks: a thread an element, neighbours next to each other; bound by
-// memory, ranks + 1 elements each.
+// Device code of reductions over ranks: a thread an element, neighbours next to each other; bound
+// by memory, ranks + 1 elements each.
 
 #include "execution/parallel_for.cuh"
 #include "parallel/fold.hpp"

@@ -9,8 +9,8 @@
 /// The arithmetic of reductions on element i, written once for both backends.
 namespace stowage::parallel::detail {
 
-/// out[i] = the elements i of all ranks combined in rank order, in A. The others' rows lie one behind
-/// the other, by rank; this rank's own is apart and may be `out`.
+/// out[i] = the elements i of all ranks combined in rank order, in A. The others' rows lie one
+/// behind the other, by rank; this rank's own is apart and may be `out`.
 template <class Out, class Wire, class A>
 struct Fold {
   const Wire* rows;

@@ -51,8 +51,8 @@ class RankGroup {
   /// The equal part of `range` that belongs to a rank. @throws Error if it does not divide
   execution::Range share(execution::Range range, int rank) const;
 
-  /// Room for a reduction of a piece, or of any piece of fewer elements. Ops of one group follow each
-  /// other, so they can share one; what compute uses in between would wait for them.
+  /// Room for a reduction of a piece, or of any piece of fewer elements. Ops of one group follow
+  /// each other, so they can share one; what compute uses in between would wait for them.
   execution::Tensor workspace(execution::Program& program, std::string name, std::int64_t elements,
                               execution::Dtype dtype, execution::Dtype wire) const;
   /// Combines a piece over the ranks, in place. @param wire dtype of what travels: that of the

@@ -16,11 +16,11 @@ struct Transfer {
   std::size_t bytes = 0;
 };
 
-/// How the ranks of one group move bytes: all that a backend has to offer. Calls enqueue; they do not
-/// block the host.
+/// How the ranks of one group move bytes: all that a backend has to offer. Calls enqueue; they do
+/// not block the host.
 ///
-/// All ranks of the group make matching calls in the same order, on one queue each. One object has a
-/// message space of its own, so two of them may be used on two queues.
+/// All ranks of the group make matching calls in the same order, on one queue each. One object has
+/// a message space of its own, so two of them may be used on two queues.
 class Transport {
  public:
   virtual ~Transport() = default;

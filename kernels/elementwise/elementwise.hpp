@@ -16,8 +16,9 @@ void add(execution::Queue& queue, const execution::View& a, const execution::Vie
 /// Every element of x, of any dtype, becomes `value` (rounded to that dtype).
 void fill(execution::Queue& queue, const execution::View& x, double value);
 
-/// Element i of x becomes element index(i) of a random stream, nearly normal: execution::normal(seed,
-/// stream, index(i), scale), rounded to the floating dtype of x; the same bits on every backend.
+/// Element i of x becomes element index(i) of a random stream, nearly normal:
+/// execution::normal(seed, stream, index(i), scale), rounded to the floating dtype of x; the same
+/// bits on every backend.
 void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_t seed,
                  std::uint64_t stream, float scale, const execution::GlobalIndex& index = {});
 

@@ -13,8 +13,8 @@ inline constexpr std::int64_t kStepFlags = 2;
 /// Most tensors whose values are gathered.
 inline constexpr int kMostStepValues = 120;
 
-/// sums (count) fp64 = the elements of `values`, one tensor behind the other, then kStepFlags words:
-/// {step_ok is 0, step_ok is 1} as 0 or 1, which add up over ranks.
+/// sums (count) fp64 = the elements of `values`, one tensor behind the other, then kStepFlags
+/// words: {step_ok is 0, step_ok is 1} as 0 or 1, which add up over ranks.
 /// @param values all fp32 or all fp64  @param step_ok (1) int32, 0, 1 or 2
 /// @param count elements of all values and kStepFlags; sums has as many
 void gather_sums(execution::Queue& queue, std::span<const execution::View> values,
