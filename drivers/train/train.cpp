@@ -239,7 +239,9 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                       start_s);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   require_equal_communication(world, *plan);
-  recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
+  results::Fields about = facts(deck, std::string(machine.backend().name()), *plan);
+  about.push_back({"packing", inputs::text(data.train->packing())});
+  recording.planned(about, *plan);
   machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });

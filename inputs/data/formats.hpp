@@ -23,6 +23,10 @@ std::unique_ptr<TokenSource> open_llmc(const SourceOptions& options);
 /// Uniform random tokens: token i is a function of (seed, i), and so are document lengths.
 std::unique_ptr<TokenSource> open_synthetic(const SourceOptions& options);
 
+/// A source with the loss mask in a file: a byte a token, 0 or 1, in the order of the stream.
+std::unique_ptr<TokenSource> with_mask(std::unique_ptr<TokenSource> source,
+                                       const std::string& path);
+
 /// The .idx of a Megatron path: PREFIX, PREFIX.bin or PREFIX.idx.
 std::string megatron_index_path(const std::string& path);
 
