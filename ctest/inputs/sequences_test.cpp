@@ -157,7 +157,7 @@ TEST(sequences, a_small_case_by_hand) {
                  .micro_batch_size = 2,
                  .global_batch_size = 2,
                  .shuffle = false});
-  // 10 | 7 and 3 | 6 and 4 | 3, the rest of the last: no position but in the last sequence is empty.
+  // 10 | 7 and 3 | 6 and 4 | 3, the rest of the last: only the last sequence has empty positions.
   EXPECT_EQ(loader.samples(), 4);
   EXPECT_EQ(loader.packing().split_documents, 1);
   EXPECT_DOUBLE_EQ(loader.packing().efficiency(), 33.0 / 40);
@@ -218,7 +218,8 @@ TEST(sequences, whole_documents_need_known_ends) {
 TEST(sequences, documents_that_a_cut_splits_are_counted) {
   const CountingSource source({0, 10, 15, 42, 48, 57});
   const Sequences sequences(source, {0, 57}, {.seq_length = 10});
-  EXPECT_EQ(sequences.summary().split_documents, 2);  // 15 to 42, and the last, of which 7 tokens are dropped
+  // 15 to 42, and the last, of which 7 tokens are dropped.
+  EXPECT_EQ(sequences.summary().split_documents, 2);
   EXPECT_EQ(sequences.summary().dropped_tokens, 7);
   EXPECT_EQ(sequences.summary().documents, 5);
 }

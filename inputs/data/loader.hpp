@@ -55,9 +55,9 @@ struct Filled {
 /// of [0, S) computed from (seed, e) without storage (permutation.hpp), and a step may reach into
 /// the next pass.
 ///
-/// In a microbatch the documents of its sequences lie one behind the other, and what remains of n
-/// behind the last one is the tail: kPadToken without targets, outside cu_seqlens. Only sequences of
-/// whole documents leave a tail.
+/// In a microbatch the documents of its sequences lie one behind the other. What remains of n
+/// behind the last one is the tail: kPadToken without targets, outside cu_seqlens. Only packing by
+/// whole documents leaves a tail.
 ///
 /// Sequence s of a step belongs to rank s / (global_batch_size / ranks), in microbatches of
 /// micro_batch_size in order. It is not for use by several threads at once.
@@ -71,6 +71,8 @@ class Loader {
   std::int64_t microbatches() const { return microbatches_; }
   /// Sequences of one pass.
   std::int64_t samples() const { return sequences_.count(); }
+  /// Which tokens make a sequence.
+  const Sequences& sequences() const { return sequences_; }
   /// What packing made of the data.
   const PackingSummary& packing() const { return sequences_.summary(); }
   /// Whole steps of one pass, at least one: the length of an evaluation.

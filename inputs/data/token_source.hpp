@@ -33,8 +33,8 @@ class TokenSource {
   /// True if there is a loss mask: some tokens may not be targets.
   virtual bool masked() const { return false; }
 
-  /// For tokens [first, first + out.size()): 1 if the token is predicted, 0 if it is only read, as a
-  /// prompt is. Without a mask all are 1.
+  /// For tokens [first, first + out.size()): 1 if the token is predicted, 0 if it is only read, as
+  /// a prompt is. Without a mask all are 1.
   virtual void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
 
   /// What it is, for people: "text data/kjv.txt".
