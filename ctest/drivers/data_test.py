@@ -116,6 +116,37 @@ def bad_lines_leave_nothing_behind(r):
 
 
 @case
+def a_tokenizer_file_makes_ids(r):
+    """With the package tokenizers its ids arrive whole; without it the script says what to do."""
+    encode = os.path.join(r.options.source, "drivers", "data", "encode_bpe.py")
+    lines = ["In the beginning", "the heaven and the earth", "and the earth was without form"]
+    pathlib.Path("in.jsonl").write_text("\n".join(
+        json.dumps({"prompt": lines[0], "response": line}) for line in lines) + "\n")
+    try:
+        import tokenizers
+    except ImportError:
+        assert "pip install tokenizers" in r.run(sys.executable, encode, "t.json", "in.jsonl",
+                                                 expect=3)
+        return
+    model = tokenizers.ByteLevelBPETokenizer()
+    model.train_from_iterator(lines, vocab_size=300, min_frequency=1, show_progress=False)
+    model.save("t.json")
+    ids = r.run(sys.executable, encode, "t.json", "in.jsonl")
+    r.data("prepare", "-", "--out", "bpe", "--tokenizer", "ids", "--vocab-size", "301",
+           "--append-token", "300", given=ids)
+    tokens = numpy.fromfile("bpe.bin", numpy.uint16).tolist()
+    mask = numpy.fromfile("bpe.mask", numpy.uint8).tolist()
+    prompt, response = model.encode(lines[0]).ids, model.encode(lines[1]).ids
+    second = 2 * len(prompt) + 1
+    assert tokens[second:second + len(prompt) + len(response) + 1] == [*prompt, *response, 300]
+    assert mask[second:second + len(prompt) + len(response) + 1] == (
+        [0] * len(prompt) + [1] * (len(response) + 1))
+    pathlib.Path("bad.jsonl").write_text('{"text": 1}\n')
+    assert "bad.jsonl:1" in r.run(sys.executable, encode, "t.json", "bad.jsonl", expect=2)
+    assert "none.json" in r.run(sys.executable, encode, "none.json", "in.jsonl", expect=2)
+
+
+@case
 def packed_loss_is_that_of_single_documents(r):
     """Padded to a whole sequence each, documents lie alone; the loss of all is the same."""
     make_files(r)

@@ -30,8 +30,8 @@ std::unique_ptr<TokenSource> with_mask(std::unique_ptr<TokenSource> source,
 /// The .idx of a Megatron path: PREFIX, PREFIX.bin or PREFIX.idx.
 std::string megatron_index_path(const std::string& path);
 
-// Header of the .idx: magic (9), version u64, dtype code u8, sequences u64, documents u64; then int32
-// lengths, int64 byte offsets, and int64 document bounds in sequences, the first 0.
+// Header of the .idx: magic (9), version u64, dtype code u8, sequences u64, documents u64; then
+// int32 lengths, int64 byte offsets, and int64 document bounds in sequences, the first 0.
 /// First bytes of a Megatron .idx, its terminating zeros included.
 inline constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 /// First int32 of an llm.c shard.
