@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Encodes JSON lines with a tokenizer.json, for `stowage_data prepare --tokenizer ids`.
 
-    encode_bpe.py tokenizer.json FILE.jsonl... | stowage_data prepare - --tokenizer ids ...
+    encode_bpe.py tokenizer.json FILE.jsonl... > ids.jsonl &&
+      stowage_data prepare ids.jsonl --tokenizer ids ...
 
 A line has "text", or "prompt" and "response", which are encoded apart, so that no token lies on
 both sides of where the mask begins. No special tokens are added: --append-token of `prepare` ends
