@@ -7,55 +7,19 @@
 #include <memory>
 #include <numeric>
 
-#include "ctest/inputs/support.hpp"
+#include "ctest/inputs/loader_support.hpp"
 
 namespace stowage::inputs {
 namespace {
 
+using testing::CountingSource;
 using testing::expect_parts;
+using testing::Filling;
+using testing::random_documents;
 using testing::usage_error;
 
-/// Tokens 0, 1, 2, …: a token tells its place. Documents end at the given offsets.
-class CountingSource final : public TokenSource {
- public:
-  explicit CountingSource(std::vector<std::int64_t> offsets) : offsets_(std::move(offsets)) {}
-  std::int64_t tokens() const override { return offsets_.back(); }
-  std::span<const std::int64_t> document_offsets() const override { return offsets_; }
-  void read(std::int64_t first, std::span<std::int32_t> out) const override {
-    ASSERT_LE(first + std::ssize(out), tokens());
-    std::iota(out.begin(), out.end(), static_cast<std::int32_t>(first));
-  }
-  std::string description() const override { return "counting"; }
-  std::vector<std::string> files() const override { return {}; }
-
- private:
-  std::vector<std::int64_t> offsets_;
-};
-
-CountingSource random_documents(std::uint64_t seed, std::int64_t tokens) {
-  std::mt19937_64 random(seed);
-  std::vector<std::int64_t> offsets = {0};
-  while (offsets.back() < tokens) {
-    offsets.push_back(
-        std::min(tokens, offsets.back() + 1 + static_cast<std::int64_t>(random() % 25)));
-  }
-  return CountingSource(std::move(offsets));
-}
-
-/// A filled microbatch, in memory that was poisoned first.
-struct Filling {
-  std::vector<std::int32_t> tokens, targets, cu_seqlens;
-  Filled filled;
-
-  Filling(const Loader& loader, std::int64_t m, std::int64_t n, std::int64_t capacity)
-      : tokens(static_cast<std::size_t>(n), -9),
-        targets(static_cast<std::size_t>(n), -9),
-        cu_seqlens(static_cast<std::size_t>(capacity + 1), -9) {
-    filled = loader.fill(m, {tokens, targets, cu_seqlens});
-  }
-};
-
-const LoaderOptions kBase{.seq_length = 10, .micro_batch_size = 2, .global_batch_size = 4};
+const LoaderOptions kBase{
+    .sequences = {.seq_length = 10}, .micro_batch_size = 2, .global_batch_size = 4};
 
 TEST(loader, samples_targets_and_lengths) {
   const CountingSource source({0, 4, 13, 20, 45});
@@ -87,7 +51,7 @@ TEST(loader, the_last_token_of_the_range_has_no_target) {
   const CountingSource source({0, 100});
   LoaderOptions options = kBase;
   options.shuffle = false;
-  options.packing = Packing::none;
+  options.sequences.packing = Packing::none;
   const Loader loader(source, {20, 60}, options);
   const Filling first(loader, 0, 20, 2), second(loader, 1, 20, 2);
   EXPECT_EQ(first.tokens.front(), 20);
@@ -102,7 +66,7 @@ TEST(loader, packing_none_ignores_boundaries) {
   const CountingSource source({0, 4, 13, 20, 45});
   LoaderOptions options = kBase;
   options.shuffle = false;
-  options.packing = Packing::none;
+  options.sequences.packing = Packing::none;
   const Loader loader(source, {0, 45}, options);
   const Filling first(loader, 0, 20, 3);
   EXPECT_EQ(first.targets[3], 4);
@@ -136,12 +100,13 @@ std::vector<std::vector<std::int32_t>> serve(const TokenSource& source, LoaderOp
     std::int64_t targets = 0;
     for (Loader& loader : loaders) {
       for (std::int64_t m = 0; m < loader.microbatches(); ++m) {
-        const std::int64_t n = options.seq_length * options.micro_batch_size;
+        const std::int64_t n = options.sequences.seq_length * options.micro_batch_size;
         const Filling filling(loader, m, n, loader.global_documents());
         targets += filling.filled.targets;
         EXPECT_EQ(filling.filled.targets, n - std::ranges::count(filling.targets, kNoTarget));
-        for (auto t = filling.tokens.begin(); t != filling.tokens.end(); t += options.seq_length) {
-          all.emplace_back(t, t + options.seq_length);
+        for (auto t = filling.tokens.begin(); t != filling.tokens.end();
+             t += options.sequences.seq_length) {
+          all.emplace_back(t, t + options.sequences.seq_length);
         }
       }
     }
@@ -156,14 +121,64 @@ std::vector<std::vector<std::int32_t>> serve(const TokenSource& source, LoaderOp
 TEST(loader, order_is_the_same_for_any_number_of_ranks) {
   const std::uint64_t seed = testing::fresh_seed();
   const CountingSource source = random_documents(seed, 1003);
-  LoaderOptions options{
-      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 24, .seed = seed};
-  const auto one = serve(source, options, 20);
-  for (const std::int64_t ranks : {2, 3, 4, 6}) {
+  LoaderOptions options{.sequences = {.seq_length = 10},
+                        .micro_batch_size = 1,
+                        .global_batch_size = 24,
+                        .seed = seed};
+  for (const Packing packing :
+       {Packing::documents, Packing::first_fit, Packing::best_fit, Packing::none}) {
+    options.sequences.packing = packing;
     for (const std::int64_t micro : {1, 2}) {
-      options.ranks = ranks;
       options.micro_batch_size = micro;
-      EXPECT_EQ(serve(source, options, 20), one) << ranks << " ranks, seed " << seed;
+      options.ranks = 1;
+      const auto one = serve(source, options, 20);
+      for (const std::int64_t ranks : {2, 3, 4, 6}) {
+        options.ranks = ranks;
+        EXPECT_EQ(serve(source, options, 20), one)
+            << name(packing) << ", " << ranks << " ranks of " << micro << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(loader, microbatches_of_any_size_hold_the_same_stream) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 1003);
+  LoaderOptions options{.sequences = {.seq_length = 10},
+                        .micro_batch_size = 1,
+                        .global_batch_size = 24,
+                        .seed = seed};
+  const auto one = serve(source, options, 20);
+  options.micro_batch_size = 3;
+  options.ranks = 4;
+  EXPECT_EQ(serve(source, options, 20), one) << "seed " << seed;
+}
+
+TEST(loader, continues_at_every_position_of_a_pass) {
+  const std::uint64_t seed = testing::fresh_seed();
+  const CountingSource source = random_documents(seed, 310);
+  for (const Packing packing :
+       {Packing::documents, Packing::first_fit, Packing::best_fit, Packing::none}) {
+    const LoaderOptions options{.sequences = {.seq_length = 10, .packing = packing, .window = 6},
+                                .micro_batch_size = 2,
+                                .global_batch_size = 4,
+                                .seed = seed};
+    Loader loader(source, {0, 310}, options);
+    // Steps straddle the end of a pass, so two passes start at different offsets.
+    for (std::int64_t step = 0; step < 2 * loader.samples() / 4 + 2; ++step, loader.advance()) {
+      Loader resumed(source, {0, 310}, options);
+      resumed.seek(loader.position());
+      for (std::int64_t m = 0; m < 2; ++m) {
+        const Filling kept(loader, m, 20, 20), found(resumed, m, 20, 20);
+        EXPECT_EQ(kept.tokens, found.tokens)
+            << name(packing) << " step " << step << " seed " << seed;
+        EXPECT_EQ(kept.targets, found.targets) << name(packing) << " step " << step;
+        EXPECT_EQ(kept.cu_seqlens, found.cu_seqlens) << name(packing) << " step " << step;
+      }
+      resumed.advance();
+      Loader next = loader;
+      next.advance();
+      EXPECT_EQ(resumed.position(), next.position());
     }
   }
 }
@@ -171,8 +186,10 @@ TEST(loader, order_is_the_same_for_any_number_of_ranks) {
 TEST(loader, every_pass_serves_every_sample_once_in_another_order) {
   const std::uint64_t seed = testing::fresh_seed();
   const CountingSource source = random_documents(seed, 1003);  // 100 samples, steps of 12
-  const LoaderOptions options{
-      .seq_length = 10, .micro_batch_size = 1, .global_batch_size = 12, .seed = seed};
+  const LoaderOptions options{.sequences = {.seq_length = 10},
+                              .micro_batch_size = 1,
+                              .global_batch_size = 12,
+                              .seed = seed};
   const auto all = serve(source, options, 25);  // three passes: steps straddle their ends
   ASSERT_EQ(all.size(), 300U);
   std::map<std::int32_t, int> starts;
@@ -186,7 +203,7 @@ TEST(loader, continues_at_a_stored_position) {
   const std::uint64_t seed = testing::fresh_seed();
   const CountingSource source = random_documents(seed, 997);
   const LoaderOptions options{
-      .seq_length = 10, .micro_batch_size = 2, .global_batch_size = 8, .seed = seed};
+      .sequences = {.seq_length = 10}, .micro_batch_size = 2, .global_batch_size = 8, .seed = seed};
   Loader loader(source, {0, 997}, options);
   for (int step = 0; step < 30; ++step) loader.advance();
   const LoaderPosition position = loader.position();
@@ -213,7 +230,7 @@ TEST(loader, agrees_with_a_plain_count) {
   const CountingSource source = random_documents(seed, 2000);
   const auto offsets = source.document_offsets();
   const LoaderOptions options{
-      .seq_length = 50, .micro_batch_size = 2, .global_batch_size = 2, .seed = seed};
+      .sequences = {.seq_length = 50}, .micro_batch_size = 2, .global_batch_size = 2, .seed = seed};
   Loader loader(source, {0, 2000}, options);
   const auto document_of = [&](std::int64_t token) {
     return std::ranges::upper_bound(offsets, token) - offsets.begin();
@@ -248,6 +265,23 @@ TEST(loader, errors) {
   expect_parts(usage_error([&] { loader.seek({.seed = 0, .epoch = 0, .sample = 3}); }),
                {"sample 3", "3 samples"});
   EXPECT_NO_THROW(loader.seek({.seed = 0, .epoch = 5, .sample = 2}));
+}
+
+TEST(loader, document_starts_that_kernels_cannot_use_are_refused) {
+  const auto said = [](std::vector<std::int32_t> starts) -> std::string {
+    try {
+      require_document_starts(starts, 20);
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::runtime);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said({0, 4, 4, 20, 20}), "");
+  expect_parts(said({1, 4, 20}), {"cu_seqlens[0] = 1"});
+  expect_parts(said({0, 8, 7, 20}), {"cu_seqlens[2] = 7 after 8"});
+  expect_parts(said({0, 8, 21}), {"cu_seqlens[2] = 21", "at most 20"});
+  expect_parts(said({0, -1, 20}), {"cu_seqlens[1] = -1"});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "execution/error.hpp"
+
 namespace stowage::drivers {
 namespace {
 
@@ -15,18 +17,45 @@ std::unique_ptr<inputs::TokenSource> open(const Deck& deck, const std::string& p
        .document_token = deck.get<std::int64_t>("data.document_token"),
        .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed")),
        .synthetic_tokens = deck.get<std::int64_t>("data.synthetic_tokens"),
-       .synthetic_document_length = deck.get<std::int64_t>("data.synthetic_document_length")});
+       .synthetic_document_length = deck.get<std::int64_t>("data.synthetic_document_length"),
+       .mask = inputs::mask_use(deck.get<std::string>("data.mask"))});
+}
+
+/// A state that goes on from one document to the next is never what was meant.
+void require_boundaries(const Deck& deck, const inputs::TokenSource& source) {
+  if (deck.get<std::string>("model.pattern").find('M') == std::string::npos) return;
+  if (!source.knows_documents()) {
+    execution::throw_usage(
+        "{}: where its documents end is not known, and the state of the Mamba layers of {} would "
+        "go "
+        "on from one to the next: give data.document_token, the token that starts a document",
+        source.description(), deck.cite("model.pattern"));
+  }
+  if (deck.get<std::string>("data.packing") == "none" && source.documents() > 1) {
+    execution::throw_usage(
+        "{}: the state of the Mamba layers of {} would go on through the {} documents of {}; "
+        "allowed: \"documents\", \"first_fit\", \"best_fit\"",
+        deck.cite("data.packing"), deck.cite("model.pattern"), source.documents(),
+        source.description());
+  }
+}
+
+inputs::SequenceOptions sequence_options(const Deck& deck) {
+  const std::int64_t sequences = deck.get<std::int64_t>("train.micro_batch_size");
+  return {.seq_length = deck.get<std::int64_t>("train.seq_length"),
+          .packing = inputs::packing(deck.get<std::string>("data.packing")),
+          .window = deck.get<std::int64_t>("data.packing_window"),
+          .split_long = deck.get<std::string>("data.long_documents") == "split",
+          .document_multiple = deck.get<std::int64_t>("data.document_multiple"),
+          .max_documents = deck.get<std::int64_t>("data.max_documents") / sequences};
 }
 
 inputs::LoaderOptions loader_options(const Deck& deck, int rank, int ranks) {
-  return {.seq_length = deck.get<std::int64_t>("train.seq_length"),
+  return {.sequences = sequence_options(deck),
           .micro_batch_size = deck.get<std::int64_t>("train.micro_batch_size"),
           .global_batch_size = deck.get<std::int64_t>("train.global_batch_size"),
           .rank = rank,
           .ranks = ranks,
-          .packing = deck.get<std::string>("data.packing") == "documents"
-                         ? inputs::Packing::documents
-                         : inputs::Packing::none,
           .shuffle = true,
           .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed"))};
 }
@@ -57,12 +86,16 @@ Data open_data(const Deck& deck, int rank, int ranks) {
     held_out = data.validation_source.get();
     parts = {{0, data.source->tokens()}, {0, held_out->tokens()}};
   }
+  require_boundaries(deck, *data.source);
+  if (data.validation_source) require_boundaries(deck, *data.validation_source);
   inputs::LoaderOptions options = loader_options(deck, rank, ranks);
   data.train = std::make_unique<inputs::Loader>(*data.source, parts.train, options);
   data.global_batch = options.global_batch_size;
   options.shuffle = false;
-  if (parts.held_out.size() > options.seq_length * options.global_batch_size)
-    data.held_out = std::make_unique<inputs::Loader>(*held_out, parts.held_out, options);
+  if (parts.held_out.size() <= options.sequences.seq_length * options.global_batch_size)
+    return data;
+  data.held_out = std::make_unique<inputs::Loader>(*held_out, parts.held_out, options);
+  if (data.held_out->samples() < options.global_batch_size) data.held_out.reset();
   return data;
 }
 

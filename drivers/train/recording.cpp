@@ -64,8 +64,10 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
       last_step_(deck.get<std::int64_t>("run.steps")),
       quiet_(command.quiet),
       start_s_(start_s),
+      packing_(data.train->packing()),
       tokens_per_step_(static_cast<double>(deck.get<std::int64_t>("train.global_batch_size") *
-                                           deck.get<std::int64_t>("train.seq_length"))) {
+                                           deck.get<std::int64_t>("train.seq_length")) *
+                       packing_.efficiency()) {
   for (const std::string& text : world.gather(results::to_text(machine.rank_info())))
     rank_infos_.push_back(results::rank_from_text(text));
   run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
@@ -191,6 +193,9 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   const double end_s = results::steady_seconds();
   add("train/wall_time", end_s - start_s_);
   add("train/setup_time", first_step_s_ - start_s_);
+  add("data/packing_efficiency", packing_.efficiency());
+  add("data/split_documents", static_cast<double>(packing_.split_documents));
+  add("data/dropped_tokens", static_cast<double>(packing_.dropped_tokens));
   add("train/parameters", static_cast<double>(parameter_count(plan)));
   add("train/peak_device_bytes", static_cast<double>(device_bytes_));
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));

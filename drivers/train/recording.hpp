@@ -58,7 +58,8 @@ class Recording {
   bool quiet_;
   double start_s_;
   double first_step_s_ = 0;
-  double tokens_per_step_;
+  inputs::PackingSummary packing_;
+  double tokens_per_step_;  ///< of documents, on average over a pass
   std::size_t device_bytes_ = 0;
   results::RunInfo run_;
   std::vector<results::RankInfo> rank_infos_;

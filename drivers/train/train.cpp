@@ -226,7 +226,9 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   parallel::require_joint_proof(
       world, plan->programs(),
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
-  recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
+  results::Fields about = facts(deck, std::string(machine.backend().name()), *plan);
+  about.push_back({"packing", inputs::text(data.train->packing())});
+  recording.planned(about, *plan);
   machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });

@@ -23,9 +23,15 @@ std::unique_ptr<TokenSource> open_llmc(const SourceOptions& options);
 /// Uniform random tokens: token i is a function of (seed, i), and so are document lengths.
 std::unique_ptr<TokenSource> open_synthetic(const SourceOptions& options);
 
+/// A source with the loss mask in a file: a byte a token, 0 or 1, in the order of the stream.
+std::unique_ptr<TokenSource> with_mask(std::unique_ptr<TokenSource> source,
+                                       const std::string& path);
+
 /// The .idx of a Megatron path: PREFIX, PREFIX.bin or PREFIX.idx.
 std::string megatron_index_path(const std::string& path);
 
+// Header of the .idx: magic (9), version u64, dtype code u8, sequences u64, documents u64; then
+// int32 lengths, int64 byte offsets, and int64 document bounds in sequences, the first 0.
 /// First bytes of a Megatron .idx, its terminating zeros included.
 inline constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 /// First int32 of an llm.c shard.

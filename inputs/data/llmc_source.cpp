@@ -21,15 +21,17 @@ class LlmcSource final : public TokenSource {
   explicit LlmcSource(const SourceOptions& options)
       : file_(options.path),
         tokens_(file_, kHeaderBytes, TokenWidth::uint16, options.vocab_size),
-        count_(checked_count()) {
+        count_(checked_count()),
+        knows_documents_(options.document_token >= 0) {
     if (count_ <= kCheckedTokens) tokens_.check(count_);
     offsets_ = {0};
-    if (options.document_token >= 0) find_documents(options.document_token);
+    if (knows_documents_) find_documents(options.document_token);
     offsets_.push_back(count_);
   }
 
   std::int64_t tokens() const override { return count_; }
   std::span<const std::int64_t> document_offsets() const override { return offsets_; }
+  bool knows_documents() const override { return knows_documents_; }
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
     tokens_.read(first, out);
   }
@@ -69,6 +71,7 @@ class LlmcSource final : public TokenSource {
   MappedFile file_;
   TokenArray tokens_;
   std::int64_t count_;
+  bool knows_documents_;
   std::vector<std::int64_t> offsets_;
 };
 

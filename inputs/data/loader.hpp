@@ -4,25 +4,22 @@
 #include <span>
 #include <vector>
 
+#include "inputs/data/sequences.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
 
-/// How documents lie in a sequence.
-/// documents: a sequence is cut where documents end; nothing is predicted across a boundary.
-/// none: boundaries in the stream are ignored, each sequence is one document (GPT's training).
-enum class Packing { documents, none };
-
 /// Target of a position that is not counted.
 inline constexpr std::int32_t kNoTarget = -1;
+/// Token of a position that holds none: padding behind a document, and the tail.
+inline constexpr std::int32_t kPadToken = 0;
 
 struct LoaderOptions {
-  std::int64_t seq_length = 0;         ///< T, tokens of a sequence
+  SequenceOptions sequences = {};      ///< how the stream becomes sequences of T tokens
   std::int64_t micro_batch_size = 0;   ///< sequences of a microbatch
   std::int64_t global_batch_size = 0;  ///< sequences of a step, over all ranks
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
-  Packing packing = Packing::documents;
   bool shuffle = true;     ///< false: the order of the stream (validation)
   std::uint64_t seed = 0;  ///< of the order
 };
@@ -40,23 +37,27 @@ struct LoaderPosition {
 struct Microbatch {
   std::span<std::int32_t> tokens;      ///< (n)
   std::span<std::int32_t> targets;     ///< (n), kNoTarget where not counted
-  std::span<std::int32_t> cu_seqlens;  ///< (capacity + 1), filled up with its last value, n
+  std::span<std::int32_t> cu_seqlens;  ///< (capacity + 1), filled up with its last value
 };
 
 /// What fill() wrote.
 struct Filled {
   std::int64_t documents = 0;  ///< in the microbatch; above capacity: nothing was written
+  std::int64_t tokens = 0;     ///< of documents: without padding and tail
   std::int64_t targets = 0;    ///< counted positions
 };
 
 /// Serves the batches of a stream: step after step, the same order for any number of ranks.
 ///
-/// Sample i of the S = range.size() / T samples is tokens [i * T, (i + 1) * T) of the range; the
-/// target of a token is the next token of the stream, so the last position of a sample looks one
-/// token beyond it. With Packing::documents a position has a target only if the next token belongs
-/// to the same document; a document cut by a sample's end starts anew in the next sample. The last
-/// token of the range has none. In pass e the order is a permutation of [0, S) computed from
-/// (seed, e) without storage (permutation.hpp), and a step may reach into the next pass.
+/// Which tokens make a sequence follows from the data (sequences.hpp). The target of a token is the
+/// next token of the stream if it belongs to the same document and its mask is 1; a part of a long
+/// document looks one token beyond its end. In pass e the order of the S sequences is a permutation
+/// of [0, S) computed from (seed, e) without storage (permutation.hpp), and a step may reach into
+/// the next pass.
+///
+/// In a microbatch the documents of its sequences lie one behind the other. What remains of n
+/// behind the last one is the tail: kPadToken without targets, outside cu_seqlens. Only packing by
+/// whole documents leaves a tail.
 ///
 /// Sequence s of a step belongs to rank s / (global_batch_size / ranks), in microbatches of
 /// micro_batch_size in order. It is not for use by several threads at once.
@@ -68,16 +69,22 @@ class Loader {
 
   /// Microbatches of this rank in a step.
   std::int64_t microbatches() const { return microbatches_; }
-  /// Samples of one pass.
-  std::int64_t samples() const { return samples_; }
+  /// Sequences of one pass.
+  std::int64_t samples() const { return sequences_.count(); }
+  /// Which tokens make a sequence.
+  const Sequences& sequences() const { return sequences_; }
+  /// What packing made of the data.
+  const PackingSummary& packing() const { return sequences_.summary(); }
   /// Whole steps of one pass, at least one: the length of an evaluation.
   std::int64_t steps_per_pass() const;
   /// The most documents that any microbatch of this data can have: a capacity that always fits.
-  std::int64_t max_documents() const { return max_documents_ * options_.micro_batch_size; }
+  std::int64_t max_documents() const { return sequences_.max_pieces() * options_.micro_batch_size; }
 
   /// Counted positions of the current step, over all ranks: the divisor of its loss. Computed from
-  /// the document boundaries, without reading tokens or asking other ranks.
+  /// the document boundaries and the mask, without reading tokens or asking other ranks.
   std::int64_t global_targets() const;
+  /// Documents of microbatch m of the current step of all ranks, in the order of the step.
+  std::int64_t documents_of(std::int64_t microbatch) const;
   /// The most documents in a microbatch of the current step, over all ranks: which program to run.
   std::int64_t global_documents() const;
 
@@ -95,18 +102,24 @@ class Loader {
 
  private:
   std::int64_t sample_at(std::int64_t sequence) const;  // of the current step
-  std::int64_t documents_in(std::int64_t sample) const;
-  std::int64_t targets_in(std::int64_t sample) const;
-  void mask_targets(std::int64_t sample, std::span<std::int32_t> targets) const;
+  std::span<const Piece> pieces_at(std::int64_t sequence) const;
+  std::int64_t targets_of(const Piece& piece) const;
+  void fill_piece(const Piece& piece, std::span<std::int32_t> tokens,
+                  std::span<std::int32_t> targets) const;
 
   const TokenSource& source_;
-  TokenRange range_;
   LoaderOptions options_;
-  std::int64_t samples_ = 0;
+  Sequences sequences_;
   std::int64_t microbatches_ = 0;
-  std::int64_t max_documents_ = 1;
   LoaderPosition position_;
-  mutable std::vector<std::int32_t> sequence_;  // T + 1 tokens
+  // Room for one sequence, used again by every call.
+  mutable std::vector<Piece> pieces_;
+  mutable std::vector<std::int32_t> stream_;  // T + 1 tokens
+  mutable std::vector<std::uint8_t> mask_;    // T
 };
+
+/// Checks document starts as the kernels need them: from 0, not falling, at most `tokens`. Throws a
+/// runtime error that names place and value otherwise.
+void require_document_starts(std::span<const std::int32_t> cu_seqlens, std::int64_t tokens);
 
 }  // namespace stowage::inputs

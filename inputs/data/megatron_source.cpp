@@ -15,8 +15,6 @@ namespace {
 
 using execution::throw_usage;
 
-// Header of the .idx: magic (9), version u64, dtype code u8, sequences u64, documents u64; then
-// int32 lengths, int64 byte offsets, and int64 document bounds in sequences, the first 0.
 constexpr std::int64_t kVersionAt = 9, kDtypeAt = 17, kSequencesAt = 18, kDocumentsAt = 26,
                        kLengthsAt = 34;
 

@@ -43,15 +43,7 @@ SourceKind detect(const std::string& path) {
   return SourceKind::text;
 }
 
-}  // namespace
-
-SourceKind source_kind(std::string_view word) {
-  const auto found = std::ranges::find(kWords, word);
-  if (found == kWords.end()) throw_usage("data.source = \"{}\" is not known", word);
-  return static_cast<SourceKind>(found - kWords.begin());
-}
-
-std::unique_ptr<TokenSource> open_source(const SourceOptions& options) {
+std::unique_ptr<TokenSource> open_tokens(const SourceOptions& options) {
   const SourceKind kind =
       options.kind == SourceKind::automatic ? detect(options.path) : options.kind;
   switch (kind) {
@@ -64,6 +56,40 @@ std::unique_ptr<TokenSource> open_source(const SourceOptions& options) {
     default:
       return detail::open_text(options);
   }
+}
+
+}  // namespace
+
+SourceKind source_kind(std::string_view word) {
+  const auto found = std::ranges::find(kWords, word);
+  if (found == kWords.end()) throw_usage("data.source = \"{}\" is not known", word);
+  return static_cast<SourceKind>(found - kWords.begin());
+}
+
+MaskUse mask_use(std::string_view word) {
+  if (word == "auto") return MaskUse::automatic;
+  if (word == "required") return MaskUse::required;
+  if (word != "none") throw_usage("data.mask = \"{}\" is not known", word);
+  return MaskUse::none;
+}
+
+std::string mask_path(const std::string& path) {
+  const bool pair = path.ends_with(".bin") || path.ends_with(".idx");
+  return (pair ? path.substr(0, path.size() - 4) : path) + ".mask";
+}
+
+std::unique_ptr<TokenSource> open_source(const SourceOptions& options) {
+  std::unique_ptr<TokenSource> source = open_tokens(options);
+  if (options.mask == MaskUse::none) return source;
+  std::error_code ignored;
+  const std::string mask = mask_path(options.path);
+  const bool there = !options.path.empty() && std::filesystem::exists(mask, ignored);
+  if (there) return detail::with_mask(std::move(source), mask);
+  if (options.mask == MaskUse::required) {
+    throw_usage("{}: data.mask = \"required\", and there is no mask '{}'", source->description(),
+                mask);
+  }
+  return source;
 }
 
 Split split(const TokenSource& source, double fraction) {

@@ -26,6 +26,17 @@ class TokenSource {
   /// and byte offset if one of them is not below the vocabulary the source was opened with.
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 
+  /// False if the format stores no documents and nothing said how to find them: the stream is then
+  /// one document for want of knowledge.
+  virtual bool knows_documents() const { return true; }
+
+  /// True if there is a loss mask: some tokens may not be targets.
+  virtual bool masked() const { return false; }
+
+  /// For tokens [first, first + out.size()): 1 if the token is predicted, 0 if it is only read, as
+  /// a prompt is. Without a mask all are 1.
+  virtual void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
+
   /// What it is, for people: "text data/kjv.txt".
   virtual std::string description() const = 0;
 
@@ -44,6 +55,16 @@ enum class SourceKind { automatic, text, megatron, llmc, synthetic };
 /// error for another word.
 SourceKind source_kind(std::string_view word);
 
+/// Whether the file mask_path(path) counts. automatic: if it is there.
+enum class MaskUse { automatic, required, none };
+
+/// "auto", "required" or "none": the words of data.mask. Throws a usage error for another word.
+MaskUse mask_use(std::string_view word);
+
+/// Where the loss mask of a token file lies: beside it, with the suffix .mask in place of .bin or
+/// .idx, or behind any other name.
+std::string mask_path(const std::string& path);
+
 /// What it takes to open a source; the keys of [data] and model.vocab_size.
 struct SourceOptions {
   SourceKind kind = SourceKind::automatic;
@@ -54,13 +75,15 @@ struct SourceOptions {
   std::uint64_t seed = 1234;                   ///< of synthetic tokens
   std::int64_t synthetic_tokens = 1 << 24;     ///< length of a synthetic stream
   std::int64_t synthetic_document_length = 0;  ///< mean length; 0: the stream is one document
+  MaskUse mask = MaskUse::automatic;
 };
 
 /// Opens a source and checks it: header, sizes, and each token id where the file is small enough
 /// (64 Mi tokens); larger files are checked as they are read.
 ///
 /// Throws a usage error (exit code 2) that names file and offset for a missing, empty or truncated
-/// file, a wrong magic or version, and a token id that is not below the vocabulary.
+/// file, a wrong magic or version, a token id that is not below the vocabulary, and a mask that has
+/// another length, another value than 0 and 1, or no 1.
 std::unique_ptr<TokenSource> open_source(const SourceOptions& options);
 
 /// A part of a stream: tokens [begin, end).

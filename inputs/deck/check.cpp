@@ -118,6 +118,30 @@ void check_data(const Deck& deck) {
   }
 }
 
+/// Packing, and how many documents a microbatch can have.
+void check_packing(const Deck& deck) {
+  const auto& packing = deck.get<std::string>("data.packing");
+  const bool whole = packing == "first_fit" || packing == "best_fit";
+  const std::int64_t sequences = number(deck, "train.micro_batch_size");
+  const std::int64_t documents = number(deck, "data.max_documents");
+  const std::int64_t tokens = sequences * number(deck, "train.seq_length");
+  if (number(deck, "data.document_multiple") > 1 && !whole) {
+    throw_usage("{} needs data.packing = \"first_fit\" or \"best_fit\", not {}",
+                deck.cite("data.document_multiple"), deck.cite("data.packing"));
+  }
+  check_divides(deck, "data.document_multiple", "train.seq_length");
+  if (whole && documents > 0 && documents < sequences) {
+    throw_usage("{} is less than one document for each sequence of {}",
+                deck.cite("data.max_documents"), deck.cite("train.micro_batch_size"));
+  }
+  const auto& capacities = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
+  if (std::ranges::any_of(capacities, [&](std::int64_t c) { return c > tokens; })) {
+    throw_usage("{}: a microbatch has {} tokens ({}, {}), and so at most as many documents",
+                deck.cite("graphs.max_packed_seqs"), tokens, deck.cite("train.micro_batch_size"),
+                deck.cite("train.seq_length"));
+  }
+}
+
 void check_memory(const Deck& deck) {
   using Names = std::vector<std::string>;
   for (const std::string& name : deck.get<Names>("recompute.modules")) {
@@ -149,6 +173,7 @@ void check(const Deck& deck) {
   if (pattern.find('E') != std::string::npos) check_experts(deck);
   check_training(deck);
   check_data(deck);
+  check_packing(deck);
   check_memory(deck);
 }
 

@@ -52,12 +52,40 @@ std::vector<Parameter> data_rows() {
       {.key = "data.validation_path",
        .fallback = string(),
        .help = "Held-out data in a file of its own. Empty: held_out_fraction of data.path."},
+      {.key = "data.mask",
+       .fallback = string("auto"),
+       .allowed = {"auto", "required", "none"},
+       .numerics = true,
+       .help = "Loss mask beside each data file (.mask for .bin or .idx, appended to other names): "
+               "a byte a token, 0 where it is not predicted. auto: used if it is there."},
       {.key = "data.packing",
        .fallback = string("documents"),
-       .allowed = {"documents", "none"},
+       .allowed = {"documents", "first_fit", "best_fit", "none"},
        .numerics = true,
-       .help = "documents: attention, convolution and scan end where a document ends, and nothing "
-               "is predicted across. none: boundaries are ignored."},
+       .help = "documents: the stream is cut every seq_length tokens; attention, convolution and "
+               "scan end where a document ends, and nothing is predicted across. first_fit, "
+               "best_fit: the same with whole documents, the rest of a sequence is padding. none: "
+               "boundaries are ignored."},
+      {.key = "data.packing_window",
+       .fallback = 1 << 14,
+       .unit = "documents",
+       .range = at_least(0),
+       .numerics = true,
+       .help = "Documents that first_fit and best_fit pack together, in the order of the data. 0: "
+               "all."},
+      {.key = "data.long_documents",
+       .fallback = string("split"),
+       .allowed = {"split", "drop"},
+       .numerics = true,
+       .help = "What first_fit and best_fit do with documents above seq_length tokens. The header "
+               "says how many there are."},
+      {.key = "data.document_multiple",
+       .fallback = 1,
+       .unit = "tokens",
+       .range = at_least(1),
+       .numerics = true,
+       .help = "first_fit and best_fit pad each document to a multiple of this; it divides "
+               "seq_length."},
       {.key = "data.held_out_fraction",
        .fallback = 0.05,
        .range = from_to_below(0, 1),
@@ -66,8 +94,10 @@ std::vector<Parameter> data_rows() {
       {.key = "data.max_documents",
        .fallback = 0,
        .range = at_least(0),
-       .help = "Documents that a microbatch may hold: the capacity of cu_seqlens. 0: what the data "
-               "can need at most."},
+       .numerics = true,
+       .help = "Documents that a microbatch may hold: the capacity of cu_seqlens. first_fit and "
+               "best_fit never pack more; with other packings, steps that have more run a larger "
+               "program. 0: what the data can need at most."},
       {.key = "data.document_token",
        .fallback = -1,
        .range = at_least(-1),

@@ -1,0 +1,274 @@
+#!/usr/bin/python3
+"""stowage_data and training on what it makes: whole processes, their files and exit codes.
+
+Usage: data_test.py CASE --data PROGRAM --train PROGRAM --source FOLDER. Each case runs in a folder
+of its own.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy
+
+CASES = {}
+PACKINGS = ("documents", "first_fit", "best_fit")
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.deck = os.path.join(options.source, "ctest", "drivers", "tiny.toml")
+        self.env = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
+                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+    def run(self, *command, expect=0, given=None):
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=240,
+                              input=given)
+        assert done.returncode == expect, (done.returncode, command, done.stdout, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def data(self, *arguments, expect=0, given=None):
+        return self.run(self.options.data, *arguments, expect=expect, given=given)
+
+    def train(self, *arguments, ranks=1, expect=0):
+        """The small deck on the files train.* and held_out.*, which hold bytes."""
+        start = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
+        return self.run(*start, self.options.train, self.deck, "model.vocab_size=256",
+                        "data.source=auto", "data.path=train", "data.validation_path=held_out",
+                        *arguments, expect=expect)
+
+
+def words(source, shortest, longest):
+    return "".join(source.choice("abcdefgh ") for _ in range(source.randint(shortest, longest)))
+
+
+def make_files(r, documents=300, longest=40, pairs=True):
+    """Prepares train.* and held_out.* from random lines; prints the seed."""
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    source = random.Random(seed)
+    for name in ("train", "held_out"):
+        lines = []
+        for _ in range(documents):
+            line = {"text": words(source, 1, longest)}
+            if pairs:
+                line = {"prompt": words(source, 0, longest // 2),
+                        "response": words(source, 1, longest - longest // 2)}
+            lines.append(json.dumps(line))
+        pathlib.Path(f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        r.data("prepare", f"{name}.jsonl", "--out", name)
+
+
+def series(path, name="train/loss"):
+    with h5py.File(path) as file:
+        return file[f"/series/{name}"][:]
+
+
+@case
+def lines_become_tokens_and_masks(r):
+    given = [{"prompt": "ab", "response": "c"}, {"prompt": "", "response": ""},
+             {"prompt": "é", "response": "xyz"}]
+    said = r.data("prepare", "-", "--out", "qa", "--vocab-size", "257", "--append-token", "256",
+                  given="\n".join(map(json.dumps, given)))
+    assert "2 documents, 10 tokens, 6 of them predicted; 1 lines without" in said, said
+    tokens = numpy.fromfile("qa.bin", numpy.uint16)
+    assert tokens.tolist() == [97, 98, 99, 256, *"éxyz".encode(), 256], tokens
+    assert numpy.fromfile("qa.mask", numpy.uint8).tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 1, 1]
+    said = r.data("check", "qa.idx")
+    assert "masked: 2 documents, 10 tokens, the largest 256" in said and "60.00 %" in said, said
+    r.data("prepare", "-", "--out", "ids", "--tokenizer", "ids", "--vocab-size", "70000",
+           given='{"text": [1, 69999]}\n{"text": [5]}\n')
+    assert numpy.fromfile("ids.bin", numpy.int32).tolist() == [1, 69999, 5]
+    assert not pathlib.Path("ids.mask").exists()
+
+
+@case
+def bad_lines_leave_nothing_behind(r):
+    good = '{"text": "ab"}\n'
+    for given, says in ((good + "[1]", ("-:2", "not an object")),
+                        (good + '{"text": "a', ("-:2", "not an object")),
+                        (good + '{"prompt": "a"}', ("-:2", '"prompt" and "response"')),
+                        (good + '{"prompt": "a", "response": "b"}', ("-:2", "do not mix")),
+                        (good + '{"text": 1}', ("-:2", "strings")),
+                        ('{"text": ""}\n', ("no line holds a token",))):
+        said = r.data("prepare", "-", "--out", "folder/x", expect=2, given=given)
+        assert all(part in said for part in says), said
+        assert not list(pathlib.Path("folder").glob("*")), list(pathlib.Path("folder").glob("*"))
+    said = r.data("prepare", "-", "--out", "x", "--tokenizer", "ids", expect=2,
+                  given='{"text": [256]}')
+    assert "256 is not a token below --vocab-size 256" in said, said
+    r.data("prepare", "-", "--out", "x", given=good)
+    assert "x.bin exists already" in r.data("prepare", "-", "--out", "x", expect=2, given=good)
+    assert "allowed: prepare, check, stats" in r.data("pack", expect=2)
+    assert "allowed: bytes, ids" in r.data("prepare", "-", "--out", "y", "--tokenizer", "bpe",
+                                           expect=2, given=good)
+
+
+@case
+def a_tokenizer_file_makes_ids(r):
+    """With the package tokenizers its ids arrive whole; without it the script says what to do."""
+    encode = os.path.join(r.options.source, "drivers", "data", "encode_bpe.py")
+    lines = ["In the beginning", "the heaven and the earth", "and the earth was without form"]
+    pathlib.Path("in.jsonl").write_text("\n".join(
+        json.dumps({"prompt": lines[0], "response": line}) for line in lines) + "\n")
+    try:
+        import tokenizers
+    except ImportError:
+        assert "pip install tokenizers" in r.run(sys.executable, encode, "t.json", "in.jsonl",
+                                                 expect=3)
+        return
+    model = tokenizers.ByteLevelBPETokenizer()
+    model.train_from_iterator(lines, vocab_size=300, min_frequency=1, show_progress=False)
+    model.save("t.json")
+    ids = r.run(sys.executable, encode, "t.json", "in.jsonl")
+    r.data("prepare", "-", "--out", "bpe", "--tokenizer", "ids", "--vocab-size", "301",
+           "--append-token", "300", given=ids)
+    tokens = numpy.fromfile("bpe.bin", numpy.uint16).tolist()
+    mask = numpy.fromfile("bpe.mask", numpy.uint8).tolist()
+    prompt, response = model.encode(lines[0]).ids, model.encode(lines[1]).ids
+    second = 2 * len(prompt) + 1
+    assert tokens[second:second + len(prompt) + len(response) + 1] == [*prompt, *response, 300]
+    assert mask[second:second + len(prompt) + len(response) + 1] == (
+        [0] * len(prompt) + [1] * (len(response) + 1))
+    pathlib.Path("bad.jsonl").write_text('{"text": 1}\n')
+    assert "bad.jsonl:1" in r.run(sys.executable, encode, "t.json", "bad.jsonl", expect=2)
+    assert "none.json" in r.run(sys.executable, encode, "none.json", "in.jsonl", expect=2)
+
+
+@case
+def packed_loss_is_that_of_single_documents(r):
+    """Padded to a whole sequence each, documents lie alone; the loss of all is the same."""
+    make_files(r)
+    exact = ("train.dtype=fp64", "optim.lr=0", "optim.min_lr=0", "run.steps=1", "eval.steps=0",
+             "model.moe_expert_bias_update_rate=0",
+             "train.global_batch_size=1")
+    found, filled = {}, {}
+    for name, more in (("alone", ("data.packing=first_fit", "data.document_multiple=40")),
+                       ("first_fit", ("data.packing=first_fit",)),
+                       ("best_fit", ("data.packing=best_fit", "execution.audit=true")),
+                       ("multiple", ("data.packing=best_fit", "data.document_multiple=8"))):
+        said = r.train(*exact, *more, f"run.output={name}.h5")
+        assert "% of positions hold a token" in said, said
+        found[name] = series(f"{name}.h5", "train/val_loss")[-1]
+        with h5py.File(f"{name}.h5") as file:
+            filled[name] = file["/metrics/data/packing_efficiency"][()]
+    assert 0.3 < filled["alone"] < filled["multiple"] < filled["best_fit"] <= 1, filled
+    assert filled["best_fit"] > 0.9, filled
+    assert all(abs(loss / found["alone"] - 1) < 1e-10 for loss in found.values()), found
+    r.train(*exact, "data.packing=best_fit", "data.mask=none", "run.output=unmasked.h5")
+    assert abs(series("unmasked.h5", "train/val_loss")[-1] / found["alone"] - 1) > 1e-6
+
+
+@case
+def ranks_and_restarts_keep_the_order(r):
+    make_files(r, pairs=False, longest=90)
+    for packing in PACKINGS:
+        chosen = (f"data.packing={packing}", "train.micro_batch_size=2")
+        r.train(*chosen, "run.output=one.h5")
+        r.train(*chosen, "run.output=two.h5", ranks=2)
+        one = series("one.h5")
+        assert numpy.allclose(one, series("two.h5"), rtol=2e-5), packing
+        saved = (f"checkpoint.directory={packing}", "optim.decay_steps=6")
+        r.train(*chosen, *saved, "run.steps=2", "run.output=first.h5")
+        r.train(*chosen, *saved, "run.output=second.h5")
+        assert (series("second.h5") == one[2:]).all(), packing
+        for name in ("one.h5", "two.h5", "first.h5", "second.h5"):
+            os.remove(name)
+
+
+@case
+def long_documents_are_counted(r):
+    make_files(r, pairs=False, longest=90)
+    split = r.train("data.packing=best_fit", "run.output=split.h5")
+    assert "documents split" in split and "tokens dropped" not in split, split
+    drop = r.train("data.packing=best_fit", "data.long_documents=drop", "run.output=drop.h5")
+    assert "documents above the sequence length" in drop and "documents split" not in drop, drop
+    with h5py.File("drop.h5") as file:
+        assert file["/metrics/data/dropped_tokens"][()] > 0
+        assert file["/metrics/data/split_documents"][()] == 0
+
+
+@case
+def statistics_propose_capacities(r):
+    make_files(r)
+    trained = ("model.vocab_size=256", "data.source=auto", "data.path=train",
+               "data.packing=best_fit", "train.micro_batch_size=2")
+    said = r.data("stats", r.deck, *trained, "--json", "stats.json")
+    assert "none is not possible" in said and "graphs.max_packed_seqs = [" in said, said
+    stats = json.loads(pathlib.Path("stats.json").read_text())
+    assert stats["documents"] == 300 and stats["length_quantiles"][100] <= 40
+    found = {packing["packing"]: packing for packing in stats["packings"]}
+    assert "Mamba" in found["none"]["refused"]
+    assert found["best_fit"]["efficiency"] >= found["first_fit"]["efficiency"] > 0.7
+    assert found["documents"]["split_documents"] > found["best_fit"]["split_documents"] == 0
+    proposed = found["best_fit"]["max_packed_seqs"]
+    assert proposed[-1]["share"] == 1, proposed
+    image = os.path.join(r.options.source, "results", "tools", "plot_documents.py")
+    r.run(sys.executable, image, "stats.json")
+    assert os.path.getsize("stats.png") > 10000
+    pathlib.Path("other.json").write_text("{}")
+    assert "stowage-documents" in r.run(sys.executable, image, "other.json", expect=2)
+    # What is proposed runs, and training is told the same efficiency.
+    capacities = [proposal["documents"] for proposal in proposed]
+    r.train(*trained, f"graphs.max_packed_seqs={capacities}", "graphs.mode=step",
+            "data.validation_path=", "run.output=run.h5")
+    with h5py.File("run.h5") as file:
+        filled = file["/metrics/data/packing_efficiency"][()]
+    assert abs(filled - found["best_fit"]["efficiency"]) < 1e-12
+
+
+@case
+def what_cannot_be_trained_is_refused(r):
+    make_files(r)
+    for overrides, says in (
+            (("data.packing=none",), ("data.packing", "model.pattern", "300 documents")),
+            (("data.packing=tight",), ("data.packing", "best_fit")),
+            (("data.document_multiple=8",), ("data.document_multiple", "first_fit")),
+            (("data.packing=best_fit", "data.document_multiple=7"), ("train.seq_length",)),
+            (("data.packing=best_fit", "data.max_documents=1", "train.micro_batch_size=2"),
+             ("data.max_documents", "train.micro_batch_size")),
+            (("graphs.max_packed_seqs=[41]",), ("graphs.max_packed_seqs", "40 tokens"))):
+        said = r.train(*overrides, expect=2)
+        assert all(part in said for part in says), said
+    header = numpy.zeros(256, numpy.int32)
+    header[:3] = 20240520, 1, 999
+    with open("shard.bin", "wb") as file:
+        file.write(header.tobytes() + numpy.ones(999, numpy.uint16).tobytes())
+    shard = ("data.path=shard.bin", "data.validation_path=")
+    said = r.train(*shard, expect=2)
+    assert "data.document_token" in said and "Mamba" in said, said
+    said = r.train(*shard, "model.pattern=*-", "data.packing=best_fit", expect=2)
+    assert "whole documents cannot be packed" in said, said
+    with open("train.mask", "ab") as file:
+        file.write(b"\1")
+    assert "a mask is one byte a token" in r.train(expect=2)
+    os.remove("train.mask")
+    assert 'data.mask = "required"' in r.train("data.mask=required", expect=2)
+    assert not list(pathlib.Path(".").glob("*.h5*"))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=sorted(CASES))
+    for name in ("--data", "--train", "--source"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        CASES[options.case](Runner(options))
+    print("passed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "ctest/inputs/support.hpp"
+#include "inputs/data/loader.hpp"
+
+namespace stowage::inputs::testing {
+
+/// Tokens 0, 1, 2, …: a token tells its place. Documents end at the given offsets.
+class CountingSource final : public TokenSource {
+ public:
+  explicit CountingSource(std::vector<std::int64_t> offsets) : offsets_(std::move(offsets)) {}
+  std::int64_t tokens() const override { return offsets_.back(); }
+  std::span<const std::int64_t> document_offsets() const override { return offsets_; }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    ASSERT_LE(first + std::ssize(out), tokens());
+    std::iota(out.begin(), out.end(), static_cast<std::int32_t>(first));
+  }
+  std::string description() const override { return "counting"; }
+  std::vector<std::string> files() const override { return {}; }
+
+ private:
+  std::vector<std::int64_t> offsets_;
+};
+
+/// Documents of 1 to 25 tokens, one behind the other.
+inline CountingSource random_documents(std::uint64_t seed, std::int64_t tokens) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int64_t> offsets = {0};
+  while (offsets.back() < tokens) {
+    offsets.push_back(
+        std::min(tokens, offsets.back() + 1 + static_cast<std::int64_t>(random() % 25)));
+  }
+  return CountingSource(std::move(offsets));
+}
+
+/// A filled microbatch, in memory that was poisoned first.
+struct Filling {
+  std::vector<std::int32_t> tokens, targets, cu_seqlens;
+  Filled filled;
+
+  Filling(const Loader& loader, std::int64_t m, std::int64_t n, std::int64_t capacity)
+      : tokens(static_cast<std::size_t>(n), -9),
+        targets(static_cast<std::size_t>(n), -9),
+        cu_seqlens(static_cast<std::size_t>(capacity + 1), -9) {
+    filled = loader.fill(m, {tokens, targets, cu_seqlens});
+  }
+};
+
+}  // namespace stowage::inputs::testing

@@ -1,0 +1,228 @@
+#include "inputs/data/sequences.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ctest/inputs/loader_support.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::CountingSource;
+using testing::expect_parts;
+using testing::Filling;
+using testing::usage_error;
+
+constexpr std::int64_t kLength = 12;
+
+/// Documents of 0, 1, T, T + 1 and any other number of tokens; the first has one token, so that a
+/// range behind it holds no token 0, which padding is made of.
+CountingSource hard_documents(std::uint64_t seed, int count) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int64_t> offsets = {0, 1};
+  const std::int64_t lengths[] = {0, 1, kLength, kLength + 1};
+  for (int i = 0; i < count; ++i) {
+    const bool special = random() % 2 == 0;
+    const std::int64_t other = static_cast<std::int64_t>(random() % (3 * kLength));
+    offsets.push_back(offsets.back() + (special ? lengths[random() % 4] : other));
+  }
+  offsets.push_back(offsets.back() + 5);
+  return CountingSource(std::move(offsets));
+}
+
+/// Every combination of what packing whole documents can be asked for.
+std::vector<SequenceOptions> all_options() {
+  std::vector<SequenceOptions> all;
+  for (const Packing packing : {Packing::first_fit, Packing::best_fit})
+    for (const bool split : {true, false})
+      for (const std::int64_t window : {0, 7})
+        for (const std::int64_t multiple : {1, 4})
+          for (const std::int64_t most : {0, 2})
+            all.push_back({kLength, packing, window, split, multiple, most});
+  return all;
+}
+
+/// Checks microbatches of two sequences against the stream they were made from.
+class PackedPass {
+ public:
+  PackedPass(const CountingSource& source, const SequenceOptions& options, std::uint64_t seed)
+      : source_(source),
+        options_(options),
+        end_(source.tokens() - 2),  // within the last document
+        loader_(
+            source, {1, end_},
+            {.sequences = options, .micro_batch_size = 2, .global_batch_size = 2, .seed = seed}) {}
+
+  void check() {
+    std::int64_t served = 0;
+    const std::int64_t steps = (loader_.samples() + 1) / 2;
+    for (std::int64_t step = 0; step < steps; ++step, loader_.advance()) {
+      const Filling filling(loader_, 0, 2 * kLength, loader_.max_documents());
+      EXPECT_EQ(filling.filled.targets,
+                2 * kLength - std::ranges::count(filling.targets, kNoTarget));
+      EXPECT_EQ(filling.filled.targets, loader_.global_targets());
+      EXPECT_EQ(filling.filled.documents, loader_.documents_of(0));
+      EXPECT_LE(filling.filled.documents, loader_.max_documents());
+      if (options_.max_documents > 0) {
+        EXPECT_LE(filling.filled.documents, 2 * options_.max_documents);
+      }
+      for (std::int64_t d = 0; d < filling.filled.documents; ++d)
+        served += check_document(filling, static_cast<std::size_t>(d));
+      check_tail(filling);
+    }
+    const PackingSummary& summary = loader_.packing();
+    EXPECT_EQ(summary.tokens + summary.dropped_tokens, end_ - 1);
+    EXPECT_EQ(std::ssize(seen_), summary.tokens);
+    if (loader_.samples() % 2 == 0) {
+      EXPECT_EQ(served, summary.tokens);
+    }
+    EXPECT_EQ(summary.positions, loader_.samples() * kLength);
+  }
+
+ private:
+  std::int64_t document_of(std::int64_t token) const {
+    return std::ranges::upper_bound(source_.document_offsets(), token) -
+           source_.document_offsets().begin() - 1;
+  }
+
+  /// One entry of cu_seqlens; returns its tokens.
+  std::int64_t check_document(const Filling& filling, std::size_t d) {
+    const auto begin = static_cast<std::size_t>(filling.cu_seqlens[d]);
+    const auto end = static_cast<std::size_t>(filling.cu_seqlens[d + 1]);
+    EXPECT_LT(begin, end);
+    EXPECT_EQ((end - begin) % static_cast<std::size_t>(options_.document_multiple), 0U);
+    const std::int64_t first = filling.tokens[begin], document = document_of(first);
+    std::int64_t tokens = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (filling.tokens[i] == kPadToken) {
+        EXPECT_EQ(filling.targets[i], kNoTarget);
+        EXPECT_LT(end - i, static_cast<std::size_t>(options_.document_multiple));
+        continue;
+      }
+      const std::int64_t token = filling.tokens[i];
+      EXPECT_EQ(token, first + tokens++);
+      EXPECT_EQ(document_of(token), document);
+      const bool predicted = token + 1 < end_ && document_of(token + 1) == document;
+      EXPECT_EQ(filling.targets[i], predicted ? token + 1 : kNoTarget);
+      seen_.insert(token);
+    }
+    const auto d_at = static_cast<std::size_t>(document);
+    const std::int64_t whole = std::min(source_.document_offsets()[d_at + 1], end_) -
+                               std::max<std::int64_t>(source_.document_offsets()[d_at], 1);
+    if (whole <= kLength) {
+      EXPECT_EQ(tokens, whole) << "a document that fits is cut";
+    }
+    if (!options_.split_long) {
+      EXPECT_LE(whole, kLength);
+    }
+    return tokens;
+  }
+
+  void check_tail(const Filling& filling) const {
+    for (std::size_t i = static_cast<std::size_t>(filling.cu_seqlens.back());
+         i < filling.tokens.size(); ++i) {
+      EXPECT_EQ(filling.tokens[i], kPadToken);
+      EXPECT_EQ(filling.targets[i], kNoTarget);
+    }
+    EXPECT_NO_THROW(require_document_starts(filling.cu_seqlens, 2 * kLength));
+  }
+
+  const CountingSource& source_;
+  SequenceOptions options_;
+  std::int64_t end_;
+  Loader loader_;
+  std::set<std::int64_t> seen_;
+};
+
+TEST(sequences, every_token_is_served_whole_documents_at_a_time) {
+  const std::uint64_t seed = testing::fresh_seed();
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const CountingSource source = hard_documents(seed + round, 60);
+    for (const SequenceOptions& options : all_options()) {
+      SCOPED_TRACE(::testing::Message()
+                   << "seed " << seed + round << ", " << name(options.packing) << ", split "
+                   << options.split_long << ", window " << options.window << ", multiple "
+                   << options.document_multiple << ", at most " << options.max_documents);
+      PackedPass(source, options, seed).check();
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(sequences, a_small_case_by_hand) {
+  const CountingSource source({0, 3, 9, 16, 20, 33});  // 3, 6, 7, 4 and 13 tokens
+  Loader loader(source, {0, 33},
+                {.sequences = {.seq_length = 10, .packing = Packing::best_fit},
+                 .micro_batch_size = 2,
+                 .global_batch_size = 2,
+                 .shuffle = false});
+  // 10 | 7 and 3 | 6 and 4 | 3, the rest of the last: only the last sequence has empty positions.
+  EXPECT_EQ(loader.samples(), 4);
+  EXPECT_EQ(loader.packing().split_documents, 1);
+  EXPECT_DOUBLE_EQ(loader.packing().efficiency(), 33.0 / 40);
+  EXPECT_EQ(text(loader.packing()),
+            "best_fit, 82.50 % of positions hold a token; 1 of 5 documents split");
+  const Filling first(loader, 0, 20, 4);
+  EXPECT_EQ(first.cu_seqlens, (std::vector<std::int32_t>{0, 10, 13, 20, 20}));
+  EXPECT_EQ(first.tokens[0], 20);
+  EXPECT_EQ(first.targets[9], 30);  // one token beyond the cut
+  EXPECT_EQ(first.tokens[10], 0);
+  EXPECT_EQ(first.tokens[13], 9);
+  loader.advance();
+  const Filling second(loader, 0, 20, 4);
+  EXPECT_EQ(second.cu_seqlens, (std::vector<std::int32_t>{0, 6, 10, 13, 13}));
+  EXPECT_EQ(second.filled.tokens, 13);
+  EXPECT_EQ(second.targets[12], kNoTarget);
+  EXPECT_EQ(second.tokens[13], kPadToken);
+}
+
+TEST(sequences, long_documents_are_dropped_and_counted) {
+  const CountingSource source({0, 3, 16, 27, 30});
+  const Sequences sequences(source, {0, 30},
+                            {.seq_length = 10, .packing = Packing::first_fit, .split_long = false});
+  EXPECT_EQ(sequences.count(), 1);
+  EXPECT_EQ(sequences.summary().dropped_documents, 2);
+  EXPECT_EQ(sequences.summary().dropped_tokens, 24);
+  expect_parts(text(sequences.summary()), {"24 tokens dropped in 2 of 4 documents above"});
+  expect_parts(usage_error([&] {
+                 Sequences(source, {3, 27},
+                           {.seq_length = 10, .packing = Packing::best_fit, .split_long = false});
+               }),
+               {"counting", "none of its 2 documents", "train.seq_length = 10"});
+}
+
+/// Says that it does not know where documents end.
+class Unmarked final : public TokenSource {
+ public:
+  std::int64_t tokens() const override { return 100; }
+  std::span<const std::int64_t> document_offsets() const override { return offsets_; }
+  void read(std::int64_t, std::span<std::int32_t>) const override {}
+  bool knows_documents() const override { return false; }
+  std::string description() const override { return "unmarked"; }
+  std::vector<std::string> files() const override { return {}; }
+
+ private:
+  std::vector<std::int64_t> offsets_ = {0, 100};
+};
+
+TEST(sequences, whole_documents_need_known_ends) {
+  const Unmarked source;
+  EXPECT_NO_THROW(Sequences(source, {0, 100}, {.seq_length = 10}));
+  expect_parts(usage_error([&] {
+                 Sequences(source, {0, 100}, {.seq_length = 10, .packing = Packing::best_fit});
+               }),
+               {"unmarked", "data.document_token", "data.packing"});
+}
+
+TEST(sequences, documents_that_a_cut_splits_are_counted) {
+  const CountingSource source({0, 10, 15, 42, 48, 57});
+  const Sequences sequences(source, {0, 57}, {.seq_length = 10});
+  // 15 to 42, and the last, of which 7 tokens are dropped.
+  EXPECT_EQ(sequences.summary().split_documents, 2);
+  EXPECT_EQ(sequences.summary().dropped_tokens, 7);
+  EXPECT_EQ(sequences.summary().documents, 5);
+}
+
+}  // namespace
+}  // namespace stowage::inputs

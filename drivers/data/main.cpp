@@ -1,0 +1,134 @@
+// stowage_data: makes, checks and describes the token files that training reads.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "drivers/data/check.hpp"
+#include "drivers/data/prepare.hpp"
+#include "drivers/data/stats.hpp"
+#include "execution/error.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "parallel/run_main.hpp"
+#include "results/part_file.hpp"
+#include "version/version.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::throw_usage;
+
+constexpr const char* kHelp =
+    "Makes, checks and describes token files.\n"
+    "Usage: stowage_data COMMAND [OPTIONS]\n\n"
+    "  prepare FILE.jsonl... --out PREFIX   JSON lines to Megatron's .bin and .idx, and a loss "
+    "mask\n"
+    "  check FILE                           reads every token and mask byte of a data file\n"
+    "  stats DECK.toml [section.key=value ...]\n"
+    "                                       lengths, packings and capacities of a deck's data\n\n"
+    "stowage_data COMMAND --help lists the options of a command.\n";
+
+/// Parses; prints help and returns false if that was asked for.
+bool parsed(CLI::App& app, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw_usage("command line: {} (--help lists the options)", error.what());
+  }
+  return true;
+}
+
+void run_prepare(int argc, const char* const* argv) {
+  PrepareOptions options;
+  CLI::App app("JSON lines to Megatron's indexed data set, a document a line",
+               "stowage_data prepare");
+  app.add_option("inputs", options.inputs,
+                 "JSON lines with \"text\", or \"prompt\" and \"response\"; -: standard input")
+      ->required();
+  app.add_option("--out", options.prefix,
+                 "Writes PREFIX.bin, PREFIX.idx and, of pairs, PREFIX.mask")
+      ->required();
+  app.add_option(
+      "--tokenizer", options.tokenizer,
+      "bytes: of strings, a token a byte (default); ids: the lines hold lists of tokens");
+  app.add_option("--vocab-size", options.vocab_size, "Tokens are below this (default 256)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  app.add_option("--append-token", options.append_token,
+                 "Token behind each document (default none)")
+      ->check(CLI::NonNegativeNumber);
+  if (parsed(app, argc, argv)) fmt::print("{}", prepare(options));
+}
+
+void run_check(int argc, const char* const* argv) {
+  inputs::SourceOptions options;
+  options.vocab_size = std::int64_t{1} << 31;
+  std::string format = "auto";
+  CLI::App app("Reads every token and mask byte of a data file", "stowage_data check");
+  app.add_option("file", options.path, "The data file, as data.path names it")->required();
+  app.add_option("--source", format, "Its format, as data.source names it (default auto)");
+  app.add_option("--vocab-size", options.vocab_size, "Tokens must be below this")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  app.add_option("--document-token", options.document_token, "As data.document_token");
+  if (!parsed(app, argc, argv)) return;
+  options.kind = inputs::source_kind(format);
+  fmt::print("{}", check_text(options));
+}
+
+void write(const std::string& path, const std::string& text) {
+  results::PartFile part(path, "the statistics");
+  std::ofstream file(part.part(), std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw_usage("--json {}: cannot be written", path);
+  part.commit();
+}
+
+void run_stats(int argc, const char* const* argv, const std::string& version) {
+  std::string json;
+  const inputs::CommandLine command = inputs::parse_command_line(
+      argc, argv,
+      {.name = "stowage_data stats",
+       .summary = "Shows how a deck's documents lie in sequences and microbatches.",
+       .version = version,
+       .options = {{"--json", "Write the numbers here as well", &json}},
+       .without = {"--out", "--json", "--dry-run", "--quiet", "--print-config"}});
+  if (!command.print_and_exit.empty()) {
+    fmt::print("{}", command.print_and_exit);
+    return;
+  }
+  const DataStats stats = data_stats(command);
+  if (!json.empty()) write(json, stats_json(stats));
+  fmt::print("{}", stats_text(stats));
+}
+
+}  // namespace
+}  // namespace stowage::drivers
+
+int main(int argc, char** argv) {
+  using namespace stowage;
+  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+    if (world.size() != 1)
+      execution::throw_environment("stowage_data runs on 1 rank, {} were started", world.size());
+    const std::string word = argc > 1 ? argv[1] : "--help";
+    const std::string version =
+        fmt::format("{} ({})", version::build_info().release, version::build_info().git_describe);
+    if (word == "prepare")
+      drivers::run_prepare(argc - 1, argv + 1);
+    else if (word == "check")
+      drivers::run_check(argc - 1, argv + 1);
+    else if (word == "stats")
+      drivers::run_stats(argc - 1, argv + 1, version);
+    else if (word == "--version")
+      fmt::print("stowage_data {}\n", version);
+    else if (word == "--help" || word == "-h")
+      fmt::print("{}", drivers::kHelp);
+    else
+      execution::throw_usage("command '{}' is not known; allowed: prepare, check, stats", word);
+    return execution::Exit::valid;
+  });
+}
