@@ -6,8 +6,8 @@
 
 namespace stowage::results {
 
-/// The measured limits that a set of kernels is judged by, and where they come from: stored in it as
-/// /provenance/ceilings, so that a reader can tell whether the shares in it are of this machine.
+/// The measured limits that a set of kernels is judged by, and where they come from: stored in it
+/// as /provenance/ceilings, so that a reader can tell whether its shares are of this machine.
 struct CeilingsReference {
   std::string uuid;          ///< of the set of limits
   std::string created;       ///< ISO 8601, UTC

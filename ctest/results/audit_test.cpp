@@ -153,13 +153,13 @@ TEST_F(audit, other_work_is_not_compared) {
 }
 
 TEST_F(audit, losses_are_of_three_seeds) {
-  const auto paths = edited({"f['provenance/run'].attrs['seed'] = 1",
-                             "f['provenance/run'].attrs['seed'] = 2",
-                             "f['provenance/run'].attrs['seed'] = 2"});
+  const auto paths =
+      edited({"f['provenance/run'].attrs['seed'] = 1", "f['provenance/run'].attrs['seed'] = 2",
+              "f['provenance/run'].attrs['seed'] = 2"});
   expect_line(tool("validate", paths), "and 2 more: the loss is of 2 of 3 seeds: not official");
-  const auto third = edited({"f['provenance/run'].attrs['seed'] = 1",
-                             "f['provenance/run'].attrs['seed'] = 2",
-                             "f['provenance/run'].attrs['seed'] = 3"});
+  const auto third =
+      edited({"f['provenance/run'].attrs['seed'] = 1", "f['provenance/run'].attrs['seed'] = 2",
+              "f['provenance/run'].attrs['seed'] = 3"});
   const Ran ran = tool("validate", third);
   EXPECT_EQ(ran.output.find("seeds"), std::string::npos) << ran.output;
 }
@@ -186,7 +186,7 @@ TEST_F(audit, published_copies_do_not_name_the_machine) {
 }
 
 TEST_F(audit, what_cannot_be_cleared_leaves_no_copy) {
-  const auto paths = edited({"del f['provenance/env']", "f.attrs['remark'] = 'on /home/someone/run'",
+  const auto paths = edited({"del f['provenance/env']", "f.attrs['remark'] = 'in /opt/someone/run'",
                              "f['provenance/run'].attrs['nodelist'] = 'node17'; "
                              "f['provenance/env'].attrs['UCX_X'] = 'at node17:5000'"});
   const fs::path out = folder / "published";

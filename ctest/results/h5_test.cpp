@@ -112,9 +112,8 @@ TEST(h5, text_lines_and_tables) {
   EXPECT_EQ(file.dataset("table").shape(), Shape{2});
   EXPECT_EQ(file.read_column("table", "name"), (std::vector<std::string>{"x", "yy"}));
   for (const auto& [path, column] : {std::pair{"table", "count"}, {"table", "no"}, {"lines", "a"}})
-    expect_error(execution::Exit::usage, {path, column}, [&, p = path, c = column] {
-      file.read_column(p, c);
-    });
+    expect_error(execution::Exit::usage, {path, column},
+                 [&, p = path, c = column] { file.read_column(p, c); });
   expect_error(execution::Exit::runtime, {"column b", "1 rows"}, [&] {
     file.write_table("bad", {{"a", std::vector<double>{1, 2}}, {"b", std::vector<double>{1}}});
   });

@@ -25,12 +25,10 @@ inline ResultHeader sample_header() {
   header.driver = "train";
   header.deck_given = "[train]\nsteps = 60\n";
   header.deck_resolved = "[train]\nsteps = 60\nlr = 0.001\n";
-  header.config = {{"train.steps", std::int64_t{60}},
-                   {"train.lr", 1e-3},
-                   {"train.seq_length", std::int64_t{1024}},
-                   {"train.global_batch_size", std::int64_t{4}},
-                   {"model.pattern", std::string("M*-E")},
-                   {"train.deterministic", true}};
+  header.config = {
+      {"train.steps", std::int64_t{60}},        {"train.lr", 1e-3},
+      {"train.seq_length", std::int64_t{1024}}, {"train.global_batch_size", std::int64_t{4}},
+      {"model.pattern", std::string("M*-E")},   {"train.deterministic", true}};
   header.run = begin_run(2, argv, 2, 1234);
   header.ranks = {this_rank(0, 1), this_rank(1, 1)};
   header.ranks[0].cpuset = "0";

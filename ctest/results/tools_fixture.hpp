@@ -32,7 +32,8 @@ inline std::string python(const std::vector<fs::path>& words) {
   return command;
 }
 
-inline Ran tool(const std::string& name, std::vector<fs::path> files, const std::string& options = {}) {
+inline Ran tool(const std::string& name, std::vector<fs::path> files,
+                const std::string& options = {}) {
   files.insert(files.begin(), fmt::format("{}/{}.py", STOWAGE_TOOLS, name));
   return run_command(fmt::format("{} {}", python(files), options));
 }

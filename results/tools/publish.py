@@ -5,9 +5,9 @@ Host names, the scheduler's names, the GPUs' serial identities, a kernel's build
 MPI launcher left in the environment are cleared; no measured value, no setting that can change one
 and no verdict is touched. A set in which a path of the machine is left is refused.
 
-All of it happens in memory, and what is cleared is not merely unlinked: the objects are written into
-a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was not
-cleared never lies in the folder, whatever goes wrong.
+All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
+into a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was
+not cleared never lies in the folder, whatever goes wrong.
 
 Exit codes: 0, 2 for a file that is not ours, or one that may not be published as it is.
 """

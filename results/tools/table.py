@@ -115,9 +115,9 @@ def kernels(results):
              "Implementations of a shape ran in turn, sample by sample, with a cold L2. Limit: the "
              "time that the binding ceiling allows / median time. Copy: median time of a plain "
              "copy kernel that reads and writes as many bytes, in turn with it / median time. "
-             "Peer: median time of the fastest library's / that of ours, marked `=` where ours is the "
-             "same library by another choice of its algorithms; other rows are parts or forms of "
-             "ours. Error: the largest of the row's relative errors against fp64. `ERROR` in limit "
+             "Peer: median time of the fastest library's / that of ours, marked `=` where ours is "
+             "the same library by another choice of its algorithms; other rows are parts or forms "
+             "of ours. Error: the largest of the row's relative errors against fp64. `ERROR` in limit "
              "or copy: a rate above a ceiling, which is not this row's, or a cost that counts too "
              "much.", ""]
     rows = []
@@ -169,7 +169,8 @@ def kernel_row(result, case, one, times):
         best = min(peers, key=peers.get)
         same = library and first_words(library) == first_words(library_of(result, case, best))
         peer = f"{peers[best] / time_s:.2f}x{' =' if same else ''}"
-    return (operator, shape, one, library, error_of(result, case, one), digits(1e6 * time_s), interval(bounds, 1e6),
+    return (operator, shape, one, library, error_of(result, case, one), digits(1e6 * time_s),
+            interval(bounds, 1e6),
             digits(1e-12 * metric(result, f"{base}/flops_per_s")[0]),
             digits(1e-9 * metric(result, f"{base}/bytes_per_s")[0]),
             percent(share, ABOVE_PRODUCTS), percent(of_copy, ABOVE_COPY), peer)
