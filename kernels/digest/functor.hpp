@@ -21,7 +21,8 @@ STOWAGE_PORTABLE constexpr std::uint64_t mix64(std::uint64_t z) {
 
 /// C_half(lane).
 STOWAGE_PORTABLE constexpr std::uint64_t lane_factor(int half, int lane) {
-  return mix64(static_cast<std::uint64_t>(half * kDigestLanes + lane + 1)) | 1;
+  const int number = half * kDigestLanes + lane + 1;
+  return mix64(static_cast<std::uint64_t>(number)) | 1;
 }
 
 /// K_half of a block: the golden ratio's bits step through SplitMix64's sequence from the key on.

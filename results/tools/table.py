@@ -118,8 +118,8 @@ def kernels(results):
              "Peer: median time of the fastest library's / that of ours, marked `=` where ours is "
              "the same library by another choice of its algorithms; other rows are parts or forms "
              "of ours. Error: the largest of the row's relative errors against fp64. `ERROR` in "
-             "limit or copy: a rate above a ceiling, which is not this row's, or a cost that counts "
-             "too much.", ""]
+             "limit or copy: a rate above a ceiling, which is not this row's, or a cost that "
+             "counts too much.", ""]
     rows = []
     for result in results:
         cases = {}
