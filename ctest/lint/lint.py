@@ -121,8 +121,10 @@ def shell(root):
                              "--source-path=SCRIPTDIR", *scripts],
                             capture_output=True, text=True, check=False, cwd=root)
     for line in result.stdout.splitlines():
-        if match := re.match(r"(.+?):(\d+):\d+: (.*)", line):
-            yield pathlib.Path(match.group(1)), int(match.group(2)), match.group(3)
+        match = re.match(r"(.+?):(\d+):\d+: (.*)", line)
+        path = (root / match.group(1)).resolve() if match else None
+        if path is not None and path.is_relative_to(root):  # not what the system has
+            yield path, int(match.group(2)), match.group(3)
 
 
 def is_script(path):
