@@ -198,5 +198,27 @@ TEST_F(audit, what_cannot_be_cleared_leaves_no_copy) {
   }
 }
 
+// One page without a file beside it, of files and folders; refused for what does not conform.
+TEST_F(audit, reports_are_one_page_of_what_conforms) {
+  const fs::path sets = folder / "sets", page = folder / "page.html";
+  test::write_ceilings(sets / "ceilings.h5");
+  test::write_kernels(sets / "kernels.h5", sets / "ceilings.h5", {.bytes = 2.4e10});
+  const Ran ran = tool("report", {page, sets, sets / "kernels.h5"});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  const std::string made = test::read_all(page);
+  for (const char* words : {"<h2>Limits of the machine</h2>", "<h2>Kernels</h2>", "<svg", "<style>",
+                            "td class=\"wrong\">ERROR: 300 %", "cuBLASLt 13.1"})
+    EXPECT_NE(made.find(words), std::string::npos) << words;
+  for (const char* words : {"src=", "href=\"http", "@import", "url("})
+    EXPECT_EQ(made.find(words), std::string::npos) << words;
+  fs::create_directory(folder / "empty");
+  for (const auto& wrong : {folder / "empty", folder / "none.h5",
+                            edited({"f['metrics/train/tokens_per_s'][()] *= 2"})[0]}) {
+    const Ran refused = tool("report", {folder / "no.html", wrong});
+    EXPECT_EQ(refused.code, 2) << refused.output;
+    EXPECT_FALSE(fs::exists(folder / "no.html"));
+  }
+}
+
 }  // namespace
 }  // namespace stowage::results

@@ -160,8 +160,13 @@ def tail_loss(result):
 
 
 def tokens_per_s(result):
+    """Of the deck's batch: what the samples say of it must be the same."""
+    times = times_of(result, "train/step_time")
     tokens = int(result.key("train.global_batch_size")) * int(result.key("train.seq_length"))
-    return of_times(times_of(result, "train/step_time"), tokens)
+    stored = result.file["samples/train/step_time"].attrs.get("tokens", tokens)
+    if stored != tokens:
+        raise Refused(f"the samples are of {stored:g} tokens, the deck's steps of {tokens}")
+    return of_times(times, tokens)
 
 
 def model_rate(result, what):

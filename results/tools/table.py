@@ -59,7 +59,7 @@ def metric(result, tag):
     if values is None:
         return np.nan, (np.nan, np.nan)
     attributes = result.file[f"metrics/{tag}"].attrs
-    if 1 < attributes["median_of"] < LEAST_FOR_INTERVAL:
+    if attributes["median_of"] < LEAST_FOR_INTERVAL:
         return float(values), (np.nan, np.nan)
     return float(values), (float(attributes["ci95_low"]), float(attributes["ci95_high"]))
 
