@@ -13,8 +13,8 @@
 #                [NP <ranks>...] [TIMEOUT <seconds>] [THREADS <OpenMP threads, 2>]
 #                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
 #     GoogleTest cases, registered as <folder>.<suite>.<case>; with NP one ctest entry per number of
-#     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | performance | lint,
-#     plus gpu, mpi, slurm, slow. A gpu test skips itself (GTEST_SKIP) without a device.
+#     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint,
+#     plus gpu, mpi, slow. A gpu test skips itself (GTEST_SKIP) without a device.
 
 include(StowageFlags)
 

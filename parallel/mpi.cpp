@@ -59,7 +59,7 @@ Environment::Environment(int& argc, char**& argv) {
   execution::set_error_rank(rank, host_name());
   if (provided < MPI_THREAD_MULTIPLE)
     execution::throw_environment("MPI gives thread level {}, MPI_THREAD_MULTIPLE ({}) is needed",
-                                 provided, MPI_THREAD_MULTIPLE);
+                                 provided, static_cast<int>(MPI_THREAD_MULTIPLE));
 }
 
 Environment::~Environment() {

@@ -115,6 +115,8 @@ class Group : public Node {
   std::string read_text(const std::string& path) const;
   void write_lines(const std::string& path, const std::vector<std::string>& lines);
   void write_table(const std::string& path, const std::vector<Column>& columns);
+  /// One column of text of such a table. Throws Error(Exit::usage) if there is none.
+  std::vector<std::string> read_column(const std::string& path, const std::string& column) const;
 
   /// A 1-D fp64 dataset, packed.
   Dataset write_values(const std::string& path, std::span<const double> values);

@@ -151,6 +151,30 @@ void Group::write_table(const std::string& path, const std::vector<Column>& colu
     STOWAGE_HDF5(H5Dwrite(made.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, packed.data()));
 }
 
+std::vector<std::string> Group::read_column(const std::string& path,
+                                            const std::string& column) const {
+  const Handle opened = detail::dataset(STOWAGE_HDF5(H5Dopen2(id(), path.c_str(), H5P_DEFAULT)));
+  const Handle table = datatype(STOWAGE_HDF5(H5Dget_type(opened.get())));
+  const bool compound = H5Tget_class(table.get()) == H5T_COMPOUND;
+  const int member = compound ? H5Tget_member_index(table.get(), column.c_str()) : -1;
+  if (member < 0 || H5Tget_member_class(table.get(), static_cast<unsigned>(member)) != H5T_STRING)
+    execution::throw_usage("table {} has no column {} of text", path, column);
+  const Handle cell =
+      datatype(STOWAGE_HDF5(H5Tget_member_type(table.get(), static_cast<unsigned>(member))));
+  const std::size_t bytes = H5Tget_size(cell.get());
+  const Handle memory = datatype(STOWAGE_HDF5(H5Tcreate(H5T_COMPOUND, bytes)));
+  STOWAGE_HDF5(H5Tinsert(memory.get(), column.c_str(), 0, cell.get()));
+  const auto count = static_cast<std::size_t>(dataset(path).shape().at(0));
+  std::string packed(bytes * count + 1, '\0');
+  STOWAGE_HDF5(H5Dread(opened.get(), memory.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, packed.data()));
+  std::vector<std::string> rows;
+  for (std::size_t row = 0; row < count; ++row) {
+    const std::string cut = packed.substr(row * bytes, bytes);
+    rows.push_back(cut.substr(0, cut.find('\0')));
+  }
+  return rows;
+}
+
 void attach_scale(Dataset& scale, const std::string& name, std::span<Dataset> users) {
   set_terminated(scale.id(), "CLASS", "DIMENSION_SCALE");
   set_terminated(scale.id(), "NAME", name);

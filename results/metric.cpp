@@ -13,7 +13,6 @@ constexpr auto kNeither = Better::neither;
 
 constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/tokens_per_s", "1/s", kHigher, "tokens of a step / median step time"},
-    {"train/tokens_per_s_gpu", "1/s", kHigher, "tokens of a step / (median step time x GPUs)"},
     {"train/step_time", "s", kLower, "median time of an optimizer step"},
     {"train/model_flops_per_s", "FLOP/s", kHigher,
      "analytic FLOP of the model, true lengths and causal halves, no recompute / step time"},
@@ -21,12 +20,9 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/hw_flops_per_s", "FLOP/s", kHigher, "FLOP executed, recompute included / step time"},
     {"train/megatron_compat_flops_per_s", "FLOP/s", kHigher,
      "FLOP by Megatron's formula / step time; for comparison with its logs only"},
-    {"train/mfu", "1", kHigher, "train/model_flops_per_s_gpu / peak rate of the data sheet"},
-    {"train/pct_ceiling", "1", kHigher, "train/model_flops_per_s_gpu / measured product rate"},
     {"train/loss", "nat", kLower, "training loss, mean of the last 10 % of the steps"},
     {"train/val_loss", "nat", kLower, "last validation loss per token"},
     {"train/best_val_loss", "nat", kLower, "least validation loss per token"},
-    {"train/time_to_loss", "s", kLower, "first step to the first evaluation at the target loss"},
     {"train/wall_time", "s", kLower, "start of the program to the end of the last step"},
     {"train/setup_time", "s", kLower, "start of the program to the first step"},
     {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},
@@ -42,8 +38,6 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
      "tokens of a pass over the training data / positions of its sequences"},
     {"data/split_documents", "1", kNeither, "documents that lie in more than one sequence"},
     {"data/dropped_tokens", "1", kLower, "tokens of the training data that are in no sequence"},
-    {"plan/time", "s", kLower, "recording, planning and verifying all programs"},
-    {"plan/predicted_step_time", "s", kNeither, "time of a step as the planner predicts it"},
     {"offload/exposed_copy", "s", kLower, "time per step in which compute waits for a copy"},
     {"offload/bytes", "B", kNeither, "bytes copied to the host per step"},
     {"offload/bandwidth", "B/s", kHigher, "bytes of a copy / its time"},
@@ -54,7 +48,6 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"offload/*/exposed_copy", "s", kLower, "time per step in which compute waits for a copy"},
     {"offload/*/overlap", "1", kHigher, "part of the copies' time that compute does not wait for"},
     {"offload/worst_prediction", "1", kLower, "largest relative error of a predicted step time"},
-    {"comm/exposed", "s", kLower, "time per step in which compute waits for a collective"},
     {"comm/*/busbw", "B/s", kHigher, "bus bandwidth of a collective, nccl-tests' formula"},
     {"kernels/*/time", "s", kLower, "median time of a launch"},
     {"kernels/*/flops_per_s", "FLOP/s", kHigher, "FLOP of the contract / median time"},
@@ -64,10 +57,8 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"ceilings/*/flops_per_s", "FLOP/s", kHigher, "measured matrix-product rate"},
     {"ceilings/*/slowdown", "1", kLower, "median time beside other work / median time alone"},
     {"ceilings/*/bandwidth", "B/s", kHigher, "measured copy rate"},
-    {"scaling/efficiency", "1", kHigher, "weak: t1 / tn; strong: t1 / (n tn)"},
     {"energy/j_per_token", "J", kLower, "energy of the GPUs from first to last step / tokens"},
     {"ckpt/stall", "s", kLower, "training time lost per checkpoint"},
-    {"ckpt/bandwidth", "B/s", kHigher, "bytes of a checkpoint / time to write it"},
     {"ckpt/bytes", "B", kNeither, "size of a checkpoint file"},
 });
 

@@ -282,6 +282,17 @@ void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(sampl
 void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
 void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
+void ResultSet::refer(const CeilingsReference& ceilings) {
+  state_->file.make_group("provenance/ceilings")
+      .set_attributes({{"uuid", ceilings.uuid},
+                       {"created", ceilings.created},
+                       {"git_describe", ceilings.git_describe},
+                       {"digest", ceilings.digest},
+                       {"same_board", std::int64_t{ceilings.same_board}},
+                       {"flops_per_s", ceilings.flops_per_s},
+                       {"bytes_per_s", ceilings.bytes_per_s}});
+}
+
 const std::vector<Metric>& ResultSet::metrics() const { return state_->metrics; }
 const std::filesystem::path& ResultSet::path() const { return state_->part.final_path(); }
 const std::string& ResultSet::uuid() const { return state_->uuid; }

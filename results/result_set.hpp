@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "results/ceilings_reference.hpp"
 #include "results/metric.hpp"
 #include "results/provenance.hpp"
 #include "results/value.hpp"
@@ -16,7 +17,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.1";
+inline constexpr std::string_view kSchemaVersion = "1.2";
 
 /// What is known about a run before its first step.
 struct ResultHeader {
@@ -108,6 +109,7 @@ class ResultSet {
   void add(Ceiling ceiling);
   void add(FileRecord file);
   void add(Choice choice);
+  void refer(const CeilingsReference& ceilings);  ///< the limits that shares in it are of
 
   const std::vector<Metric>& metrics() const;
   const std::filesystem::path& path() const;

@@ -26,6 +26,7 @@ double binomial_half(double n, double k) {
 // largest k for which that is at most 5 % (David and Nagaraja, Order Statistics, section 7.1).
 void set_interval(Summary& summary, std::span<const double> sorted) {
   const auto n = static_cast<double>(sorted.size());
+  if (static_cast<std::int64_t>(sorted.size()) < kLeastForInterval) return;
   std::size_t k = 1;
   double missed = 2 * binomial_half(n, 0);
   while (2 * k < sorted.size()) {

@@ -2,7 +2,8 @@
 # test.sh: sets up what is missing, builds Stowage and runs its tests.
 #
 #   scripts/test.sh            host build and tests; device code too where nvcc is found
-#   scripts/test.sh --all      also the unit tests under sanitizers, and the quick start
+#   scripts/test.sh --all      what CI runs: warnings are errors, also the unit tests under
+#                              sanitizers, and the quick start
 #   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
 #
 # Environment: STOWAGE_PRESET (cuda where nvcc is found, otherwise host).
@@ -13,12 +14,12 @@ source scripts/lib/packages.sh
 source scripts/lib/build.sh
 source scripts/lib/text.sh
 
-all=no
+all=no werror=OFF
 while [ $# -gt 0 ]; do
   case $1 in
-    --all) all=yes ;;
+    --all) all=yes werror=ON ;;
     --) shift && break ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
     *) die "unknown argument '$1'; see --help" ;;
   esac
   shift
@@ -33,7 +34,7 @@ fi
 set_up() {
   ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
   ensure_text
-  configure "$preset" ON
+  configure "$preset" ON "$werror"
 }
 
 run_tests() {
@@ -41,7 +42,7 @@ run_tests() {
 }
 
 sanitizers() {
-  configure asan ON
+  configure asan ON "$werror"
   build asan
   ctest --preset asan --parallel "$(nproc)"
 }

@@ -27,6 +27,7 @@ def case(function):
 class Runner:
     def __init__(self, train, source):
         self.train = train
+        self.tools = os.path.join(source, "results", "tools")
         self.deck = os.path.join(source, "ctest", "drivers", "tiny.toml")
         self.env = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
                         OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -78,6 +79,9 @@ def result_set_is_complete(r):
         assert file["/series/train/val_loss"][-1] > 0
         for group in ("config", "provenance", "metrics", "validation", "samples"):
             assert group in file, group
+    checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), "tiny.h5"],
+                             capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0 and "conforms" in checked.stdout, checked.stdout
     quiet = r.run("--quiet", "run.output=quiet.h5").stdout.splitlines()
     assert len(quiet) == 1 and quiet[0].startswith("STOWAGE RESULT VALID"), quiet
     events = [json.loads(line)["event"] for line in open("tiny.jsonl")]

@@ -56,7 +56,7 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
   options.precision.storage = storage;
   options.step.tokens = kTokens;
   options.step.sequence = kTokens;
-  options.capacities = {kCapacity};
+  options.capacities = std::vector<std::int64_t>(1, kCapacity);
   options.state.bucket_elements = 400;
   return options;
 }

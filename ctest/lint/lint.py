@@ -2,7 +2,7 @@
 """Checks of the source text: lint.py RULE... [--root FOLDER]
 
 Without rules all are checked. Prints one line per defect, `path:line: what`, and exits 1 if there
-is any, 77 if a rule cannot be checked here (no suitable clang-format).
+is any, 77 if a rule cannot be checked here (no suitable clang-format, no shellcheck).
 """
 
 import argparse
@@ -109,6 +109,29 @@ def formatting(root):
             yield pathlib.Path(match.group(1)), int(match.group(2)), "not as clang-format writes it"
 
 
+def shell(root):
+    """Scripts are as shellcheck wants them, with what they source; hints (info) are left out."""
+    if shutil.which("shellcheck") is None:
+        print("skipped: no shellcheck")
+        sys.exit(77)
+    scripts = [path for path in files(root, {".sh"}) if is_script(path)]
+    if not scripts:
+        return
+    result = subprocess.run(["shellcheck", "-x", "-a", "--severity=warning", "--format=gcc",
+                             "--source-path=SCRIPTDIR", *scripts],
+                            capture_output=True, text=True, check=False, cwd=root)
+    for line in result.stdout.splitlines():
+        match = re.match(r"(.+?):(\d+):\d+: (.*)", line)
+        path = (root / match.group(1)).resolve() if match else None
+        if path is not None and path.is_relative_to(root):  # not what the system has
+            yield path, int(match.group(2)), match.group(3)
+
+
+def is_script(path):
+    with path.open("rb") as file:
+        return re.match(rb"#!.*\b(ba)?sh\b", file.readline()) is not None
+
+
 def find_clang_format():
     for name in (f"clang-format-{CLANG_FORMAT_VERSION}", "clang-format"):
         if shutil.which(name):
@@ -151,7 +174,7 @@ def paths(root):
 
 
 RULES = {rule.__name__: rule for rule in
-         (include_direction, file_length, line_length, formatting, readme, notes, paths)}
+         (include_direction, file_length, line_length, formatting, shell, readme, notes, paths)}
 
 
 def main():

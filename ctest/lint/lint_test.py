@@ -1,6 +1,7 @@
 """Each rule of lint.py is shown a small tree with one defect, and the same tree without it."""
 
 import pathlib
+import shutil
 import tempfile
 import unittest
 
@@ -64,6 +65,15 @@ class LintTest(unittest.TestCase):
         self.assertEqual(len(self.defects("formatting")), 1)
         self.write("kernels/a.cpp", "int a;\n")
         self.assertEqual(self.defects("formatting"), [])
+
+    def test_shell(self):
+        if shutil.which("shellcheck") is None:
+            self.skipTest("no shellcheck")
+        self.write("scripts/a.sh", "#!/usr/bin/env bash\nset -e\nrm \"$HOME/x\"\n")
+        self.write("notes", "no script: unquoted $x\n")
+        self.assertEqual(self.defects("shell"), [])
+        self.write("tool", "#!/usr/bin/env bash\ncd $1\nunused=1\n")
+        self.assertEqual(len(self.defects("shell")), 2)
 
     def test_readme(self):
         self.write("kernels/a.cpp", "")

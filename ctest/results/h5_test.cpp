@@ -110,6 +110,10 @@ TEST(h5, text_lines_and_tables) {
                              {"count", std::vector<std::int64_t>{1, 2}},
                              {"time", std::vector<double>{0.5, 1.5}}});
   EXPECT_EQ(file.dataset("table").shape(), Shape{2});
+  EXPECT_EQ(file.read_column("table", "name"), (std::vector<std::string>{"x", "yy"}));
+  for (const auto& [path, column] : {std::pair{"table", "count"}, {"table", "no"}, {"lines", "a"}})
+    expect_error(execution::Exit::usage, {path, column},
+                 [&, p = path, c = column] { file.read_column(p, c); });
   expect_error(execution::Exit::runtime, {"column b", "1 rows"}, [&] {
     file.write_table("bad", {{"a", std::vector<double>{1, 2}}, {"b", std::vector<double>{1}}});
   });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "execution/error.hpp"
 #include "results/result_set.hpp"
 
 namespace stowage::results::test {
@@ -24,10 +25,10 @@ inline ResultHeader sample_header() {
   header.driver = "train";
   header.deck_given = "[train]\nsteps = 60\n";
   header.deck_resolved = "[train]\nsteps = 60\nlr = 0.001\n";
-  header.config = {{"train.steps", std::int64_t{60}},
-                   {"train.lr", 1e-3},
-                   {"model.pattern", std::string("M*-E")},
-                   {"train.deterministic", true}};
+  header.config = {
+      {"train.steps", std::int64_t{60}},        {"train.lr", 1e-3},
+      {"train.seq_length", std::int64_t{1024}}, {"train.global_batch_size", std::int64_t{4}},
+      {"model.pattern", std::string("M*-E")},   {"train.deterministic", true}};
   header.run = begin_run(2, argv, 2, 1234);
   header.ranks = {this_rank(0, 1), this_rank(1, 1)};
   header.ranks[0].cpuset = "0";
@@ -36,11 +37,20 @@ inline ResultHeader sample_header() {
   return header;
 }
 
+constexpr double kTokens = 4 * 1024;
+
+/// Training loss of a step; 1 and more.
+inline double loss_at(const SampleRun& run, std::int64_t step) {
+  const double loss = 2 + 3 * std::exp(-static_cast<double>(step) / 20);
+  return run.differs_from > 0 && step >= run.differs_from ? std::nextafter(loss, 10) : loss;
+}
+
 /// Adds series, samples, metrics and a ceiling as the train driver does.
 inline void fill(ResultSet& set, const SampleRun& run) {
   Series& train = set.series("train", "step",
                              {{"loss", "nat", "training loss"},
                               {"step_time", "s", "time of the step"},
+                              {"ok", "1", "whether the step changed anything"},
                               {"mem_device", "B", "device memory"}});
   Series& eval = set.series("train", "val_step", {{"val_loss", "nat", "validation loss"}});
   Series& ranks = set.series("ranks", "step", {{"step_time", "s", "time of each rank", {2}}});
@@ -49,31 +59,100 @@ inline void fill(ResultSet& set, const SampleRun& run) {
   std::vector<double> times;
   for (std::int64_t step = 1; step <= run.steps; ++step) {
     times.push_back(run.step_time_s * noise(generator));
-    double loss = 2 + 3 * std::exp(-static_cast<double>(step) / 20);
-    if (run.differs_from > 0 && step >= run.differs_from) loss = std::nextafter(loss, 10);
-    train.append(step, {loss, times.back(), 1e9});
+    const double loss = loss_at(run, step);
+    train.append(step, {loss, times.back(), 1, 1e9});
     ranks.append(step, {times.back(), times.back() / 2});
-    if (step % 20 == 0) eval.append(step, {loss + 0.1});
+    if (step % 20 == 0) eval.append(step, {2.1 + static_cast<double>(run.steps - step)});
   }
-  const Summary time_s = summarize(times);
-  set.add(rate_metric("train/tokens_per_s", 4096, time_s));
-  set.add(metric("train/step_time", time_s));
-  set.add(metric("train/val_loss", 2.1));
-  set.add(Samples{.path = "train/step_time", .time_s = times});
+  if (run.steps > 0) {
+    const Summary time_s = summarize(times);
+    set.add(rate_metric("train/tokens_per_s", kTokens, time_s));
+    set.add(metric("train/step_time", time_s));
+    set.add(metric("train/skipped_steps", 0));
+    if (eval.size() > 0) set.add(metric("train/val_loss", eval.column("val_loss").back()));
+    set.add(Samples{.path = "train/step_time", .time_s = times});
+  }
   set.add(Choice{"cublasLt", "8x8x8 NN fp32>fp32", "algo 0", "table"});
   set.add(Ceiling{"h2d", "B/s", {1e6, 1e9}, {1e10, 5e10}});
 }
 
-inline Verdict good_verdict() {
+inline Verdict good_verdict(const SampleRun& run = {}) {
   Verdict verdict;
+  verdict.add(equal("skipped_steps", 0, 0, "steps whose gradient was not finite"));
+  verdict.add(at_most("finite_loss", loss_at(run, run.steps), 1e300, "|last training loss|"));
+  verdict.add(at_most("finite_val_loss", 2.1, 1e300, "|last validation loss|"));
   verdict.add(at_most("val_loss", 2.1, 2.2, "last validation loss per byte"));
   return verdict;
 }
 
-inline void write_sample(const std::filesystem::path& path, const SampleRun& run = {},
-                         const Verdict& verdict = good_verdict()) {
+inline void write_sample(const std::filesystem::path& path, const SampleRun& run,
+                         const Verdict& verdict) {
   ResultSet set(path, sample_header());
   fill(set, run);
+  set.finish(verdict);
+}
+
+inline void write_sample(const std::filesystem::path& path, const SampleRun& run = {}) {
+  write_sample(path, run, good_verdict(run));
+}
+
+/// The limits of the samples' machine, as stowage_ceilings writes them.
+inline void write_ceilings(const std::filesystem::path& path, const std::string& gpu_uuid = "GPU-1",
+                           double bytes_per_s = 4e12) {
+  ResultHeader header = sample_header();
+  header.driver = "ceilings";
+  for (RankInfo& rank : header.ranks) rank.gpu_uuid = gpu_uuid;
+  ResultSet set(path, header);
+  const double work = 8e9;
+  const std::vector<double> copies(50, work / bytes_per_s), products(50, work / 8e14);
+  set.add(rate_metric("ceilings/device_copy/bandwidth", work, summarize(copies)));
+  set.add(Samples{"ceilings/device_copy/64_mib", copies, 1, {{"bytes", work}}});
+  set.add(Ceiling{"device_copy", "B/s", {6.7e7}, {work / summarize(copies).median}});
+  set.add(rate_metric("ceilings/gemm_bf16/cube/flops_per_s", work, summarize(products)));
+  set.add(Samples{"ceilings/gemm_bf16/cube", products, 1, {{"flops", work}}});
+  set.add(Ceiling{"gemm_bf16", "FLOP/s", {work}, {work / summarize(products).median}});
+  Verdict verdict;
+  verdict.add(equal("link_round_trip", 0, 0, "bytes that differ"));
+  set.finish(verdict);
+}
+
+/// What a set of one operator with a peer is made of.
+struct SampleKernel {
+  double bytes = 4e9;
+  double time_s = 2e-3;  ///< of each sample of ours, all alike; the peer takes as long again
+  std::int64_t samples = 50;
+  bool checked = true;  ///< whether ours is; the peer always
+  std::string gpu_uuid = "GPU-1";
+};
+
+/// A set of one operator, as stowage_bench_kernels --ceilings writes it.
+inline void write_kernels(const std::filesystem::path& path, const std::filesystem::path& ceilings,
+                          const SampleKernel& kernel = {}) {
+  ResultHeader header = sample_header();
+  header.driver = "bench_kernels";
+  header.config = {{"bench.samples", kernel.samples}};
+  ResultSet set(path, header);
+  const CeilingsReference limits = read_ceilings(ceilings, kernel.gpu_uuid);
+  set.refer(limits);
+  Verdict verdict;
+  for (const auto& [name, factor, library] :
+       {std::tuple{"ours", 1.0, ""}, {"cublas", 2.0, "cuBLASLt 13.1, first of its heuristics"}}) {
+    const std::string base = fmt::format("kernels/scale/n8/{}", name);
+    const std::vector<double> times(static_cast<std::size_t>(kernel.samples),
+                                    factor * kernel.time_s);
+    const Summary time_s = summarize(times);
+    set.add(metric(base + "/time", time_s));
+    set.add(rate_metric(base + "/bytes_per_s", kernel.bytes, time_s));
+    set.add(metric(base + "/pct_ceiling", kernel.bytes / limits.bytes_per_s / time_s.median));
+    Samples samples{base, times, 1, {{"flops", 0.0}, {"bytes", kernel.bytes}}};
+    if (*library) samples.attributes.push_back({"library", std::string(library)});
+    if (kernel.checked || *library) {
+      samples.attributes.insert(samples.attributes.end(),
+                                {{"error", 1e-3 * factor}, {"error.y", 1e-3 * factor}});
+      verdict.add(at_most(fmt::format("scale.n8.{}.y", name), 1e-3 * factor, 4e-3, "error"));
+    }
+    set.add(std::move(samples));
+  }
   set.finish(verdict);
 }
 

@@ -35,13 +35,15 @@ TEST(statistics, summary_of_known_samples) {
   EXPECT_NEAR(summary.coverage, 1 - 2 * 12 / 2048.0, 1e-12);
 }
 
-TEST(statistics, few_samples_give_their_range_and_say_so) {
-  const std::vector<double> samples = {3, 1, 2};
-  const Summary summary = summarize(samples);
-  EXPECT_DOUBLE_EQ(summary.ci95.low, 1);
-  EXPECT_DOUBLE_EQ(summary.ci95.high, 3);
-  EXPECT_NEAR(summary.coverage, 0.75, 1e-12);
-  EXPECT_DOUBLE_EQ(summarize(std::vector<double>{7}).coverage, 0);
+TEST(statistics, few_samples_have_no_interval) {
+  const Summary few = summarize(std::vector<double>{3, 1, 2, 5, 4});
+  EXPECT_DOUBLE_EQ(few.median, 3);
+  EXPECT_TRUE(std::isnan(few.ci95.low) && std::isnan(few.ci95.high));
+  EXPECT_DOUBLE_EQ(few.coverage, 0);
+  const Summary enough = summarize(std::vector<double>{3, 1, 2, 5, 4, 6});
+  EXPECT_DOUBLE_EQ(enough.ci95.low, 1);
+  EXPECT_DOUBLE_EQ(enough.ci95.high, 6);
+  EXPECT_NEAR(enough.coverage, 1 - 2.0 / 64, 1e-12);
 }
 
 TEST(statistics, nan_is_not_hidden) {

@@ -61,8 +61,14 @@ class ActivationCase final : public Case {
         kernels::activation_forward_ref<double>(kind_, kCheckedRows, f_, x.data(), scale,
                                                 out.data(), nullptr);
     });
-    return {{backward_ ? "dx" : "y", relative_error(out_.rows(0, kCheckedRows), out),
-             execution::epsilon(Dtype::bf16)}};
+    const std::string over = some_of(kCheckedRows, n_, "rows");
+    std::vector<Agreement> all = {{backward_ ? "dx" : "y",
+                                   relative_error(out_.rows(0, kCheckedRows), out),
+                                   execution::epsilon(Dtype::bf16), false, over}};
+    if (backward_ && weighted_)  // a sum over a row of products of rounded values
+      all.push_back({"dweight", relative_error(dweight_.rows(0, kCheckedRows), dweight),
+                     tree_tolerance(static_cast<double>(f_)), false, over});
+    return all;
   }
 
  private:

@@ -92,13 +92,15 @@ std::vector<double> AttentionCase::document_lse(const Operand& lse, std::int64_t
 
 void AttentionCase::compare(std::vector<Agreement>& into, const std::string& implementation,
                             const std::string& what, const std::vector<double>& out,
-                            const std::vector<double>& ref, double tolerance) {
+                            const std::vector<double>& ref, double tolerance,
+                            const std::string& over) {
   const double error = relative_error(out, ref);
-  into.push_back({what, error, tolerance});
+  into.push_back({what, error, tolerance, false, over});
   if (implementation == "ours") our_errors_.emplace_back(what, error);
   if (implementation != "cudnn") return;
   for (const auto& [name, ours] : our_errors_)
-    if (name == what) into.push_back({what + ".error_of_ours", ours / error, kErrorRatio, true});
+    if (name == what)
+      into.push_back({what + ".error_of_ours", ours / error, kErrorRatio, true, over});
 }
 
 }  // namespace stowage::drivers::bench

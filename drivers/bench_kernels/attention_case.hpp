@@ -40,7 +40,7 @@ class AttentionCase : public Case {
   /// ratio of ours to its own, which must not exceed 1.5.
   void compare(std::vector<Agreement>& into, const std::string& implementation,
                const std::string& what, const std::vector<double>& out,
-               const std::vector<double>& ref, double tolerance);
+               const std::vector<double>& ref, double tolerance, const std::string& over);
 
   std::int64_t n_, h_, k_, p_;
   bool causal_;

@@ -18,32 +18,7 @@ using execution::throw_usage;
 constexpr double kTera = 1e12;
 constexpr double kGiga = 1e9;
 
-double largest(const results::h5::Group& ceilings, const std::string& name) {
-  if (!ceilings.exists(name)) return 0;
-  const results::h5::Dataset data = ceilings.dataset(name);
-  std::vector<double> values(static_cast<std::size_t>(data.shape().at(0)));
-  data.read(values.data());
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-}
-
-/// The largest error, or NaN if there is one.
-double worst(const std::vector<Agreement>& agreements) {
-  double error = 0;
-  for (const Agreement& one : agreements)
-    if (!one.ratio) error = std::isnan(one.error) ? one.error : std::max(error, one.error);
-  return error;
-}
-
 }  // namespace
-
-Limits read_limits(const std::string& path) {
-  const auto file = results::h5::File::open(path, results::kResultSchema);
-  const results::h5::Group ceilings = file.group("ceilings");
-  const Limits limits{largest(ceilings, "gemm_bf16"), largest(ceilings, "device_copy")};
-  if (limits.flops_per_s <= 0 || limits.bytes_per_s <= 0)
-    throw_usage("--ceilings {}: no ceilings gemm_bf16 and device_copy in it", path);
-  return limits;
-}
 
 std::string list_text(const std::vector<Entry>& entries) {
   std::string text;
@@ -69,26 +44,29 @@ const Entry& find_entry(const std::vector<Entry>& entries, const std::string& na
 
 Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options)
     : gpu_(gpu), record_(record), verdict_(verdict), options_(options), timer_(gpu) {
-  if (!options.ceilings.empty()) limits_ = read_limits(options.ceilings);
+  if (!options.ceilings.empty()) {
+    limits_ = results::read_ceilings(options.ceilings, gpu.rank_info().gpu_uuid);
+    record_.refer(*limits_);
+  }
   if (!options.dump.empty())
     dump_ = std::make_unique<results::h5::File>(results::h5::File::create(options.dump));
-  fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>9} {:>6} {:>5}\n",
+  fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>11} {:>6} {:>5}\n",
              "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
              "limit", "copy", "error", "MHz", "W");
 }
 
-std::vector<std::string> Bench::chosen(const Entry& entry) const {
+std::vector<Implementation> Bench::chosen(const Entry& entry) const {
   const bool named = !options_.implementations.empty();
-  std::vector<std::string> names;
+  std::vector<Implementation> all;
   for (const Implementation& one : entry.implementations) {
     const auto& wanted = options_.implementations;
     const bool asked = std::find(wanted.begin(), wanted.end(), one.name) != wanted.end();
     if (named && asked && !one.missing.empty())
       throw_usage("--impl {}: not in this build: {}", one.name, one.missing);
-    if ((!named || asked) && one.missing.empty()) names.push_back(one.name);
+    if ((!named || asked) && one.missing.empty()) all.push_back(one);
   }
-  if (names.empty()) throw_usage("--impl: {} has none of these; --list shows them", entry.name);
-  return names;
+  if (all.empty()) throw_usage("--impl: {} has none of these; --list shows them", entry.name);
+  return all;
 }
 
 std::vector<Agreement> Bench::check(Case& one, const std::string& label,
@@ -102,9 +80,7 @@ std::vector<Agreement> Bench::check(Case& one, const std::string& label,
   const std::vector<Agreement> agreements = one.check(implementation);
   for (const Agreement& agreement : agreements) {
     const std::string name = fmt::format("{}.{}.{}", label, implementation, agreement.what);
-    verdict_.add(results::at_most(name, agreement.error, agreement.tolerance,
-                                  agreement.ratio ? "error of ours / error of this peer"
-                                                  : "||out - ref|| / ||ref||, reference in fp64"));
+    verdict_.add(results::at_most(name, agreement.error, agreement.tolerance, formula(agreement)));
   }
   return agreements;
 }
@@ -124,45 +100,48 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
 }
 
 void Bench::report(const execution::Cost& cost, const std::string& tag,
-                   const std::string& implementation, std::vector<double> time_s,
+                   const Implementation& implementation, std::vector<double> time_s,
                    const std::vector<Agreement>& agreements, double copy_s) {
   const results::Summary summary = results::summarize(time_s);
-  const std::string base = fmt::format("kernels/{}/{}", tag, implementation);
+  const std::string base = fmt::format("kernels/{}/{}", tag, implementation.name);
   record_.add(results::metric(base + "/time", summary));
   record_.add(results::rate_metric(base + "/bytes_per_s", cost.bytes, summary));
   if (cost.flops > 0) record_.add(results::rate_metric(base + "/flops_per_s", cost.flops, summary));
   double share = std::nan("");
-  if (limits_.bytes_per_s > 0) {  // the resource that binds is the one that needs longer
+  if (limits_) {  // the resource that binds is the one that needs longer
     const double least_s =
-        std::max(cost.bytes / limits_.bytes_per_s, cost.flops / limits_.flops_per_s);
+        std::max(cost.bytes / limits_->bytes_per_s, cost.flops / limits_->flops_per_s);
     share = least_s / summary.median;
     record_.add(results::metric(base + "/pct_ceiling", share));
   }
   const double of_copy = copy_s / summary.median;
   if (std::isfinite(of_copy)) record_.add(results::metric(base + "/pct_copy", of_copy));
-  const double error = worst(agreements);
+  const std::optional<double> error = worst_error(agreements);
   const GpuState& state = timer_.state();
   fmt::print(
-      "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>5.1f}% {:>9.2e} "
+      "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>5.1f}% {:>11} "
       "{:>6.0f} {:>5.0f}\n",
-      tag, implementation, summary.median * 1e6, summary.ci95.low * 1e6, summary.ci95.high * 1e6,
-      cost.flops / summary.median / kTera, cost.bytes / summary.median / kGiga, share * 100,
-      of_copy * 100, error, state.clock_hz * 1e-6, state.power_w);
+      tag, implementation.name, summary.median * 1e6, summary.ci95.low * 1e6,
+      summary.ci95.high * 1e6, cost.flops / summary.median / kTera,
+      cost.bytes / summary.median / kGiga, share * 100, of_copy * 100,
+      error ? fmt::format("{:.2e}", *error) : "not checked", state.clock_hz * 1e-6, state.power_w);
   std::fflush(stdout);
   results::Samples samples{.path = base,
                            .time_s = std::move(time_s),
                            .attributes = {{"flops", cost.flops},
                                           {"bytes", cost.bytes},
-                                          {"error", error},
                                           {"clock_hz", state.clock_hz},
                                           {"power_w", state.power_w}}};
+  if (error) samples.attributes.push_back({"error", *error});
+  if (const std::string library = implementation.library(); !library.empty())
+    samples.attributes.push_back({"library", library});
   for (const Agreement& part : agreements)  // "error.dq", and of a peer "dq.error_of_ours" over it
     samples.attributes.push_back({part.ratio ? part.what : "error." + part.what, part.error});
   record_.add(std::move(samples));
 }
 
 std::string Bench::run(const Entry& entry, const Shape& shape) {
-  const std::vector<std::string> names = chosen(entry);
+  const std::vector<Implementation> implementations = chosen(entry);
   const auto one = entry.make(gpu_, shape, options_.measure.seed);
   const std::string tag = entry.name + "/" + shape.tag();
   const std::string label = entry.name + "." + shape.tag();
@@ -173,7 +152,8 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
   }
   std::vector<std::vector<Agreement>> agreements;
   std::vector<Work> contenders;
-  for (const std::string& name : names) {
+  for (const Implementation& implementation : implementations) {
+    const std::string& name = implementation.name;
     agreements.push_back(check(*one, label, name));
     dump(*one, label, name);
     contenders.push_back([&one, name](execution::Queue& queue) { one->enqueue(name, queue); });
@@ -186,14 +166,15 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
   }
   auto times = timer_.alternate(contenders, static_cast<int>(options_.measure.samples));
   const double copy_s = copy ? results::summarize(times.back()).median : std::nan("");
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const execution::Cost part = one->cost_of(names[i]);
-    report(part, tag, names[i], std::move(times[i]), agreements[i],
+  for (std::size_t i = 0; i < implementations.size(); ++i) {
+    const execution::Cost part = one->cost_of(implementations[i].name);
+    report(part, tag, implementations[i], std::move(times[i]), agreements[i],
            part.bytes == cost.bytes ? copy_s : std::nan(""));
   }
   if (copy)
-    report({0, cost.bytes}, tag, CopyPeer::kName, std::move(times.back()), {}, std::nan(""));
-  return fmt::format("kernels/{}/{}/time", tag, names.front());
+    report({0, cost.bytes}, tag, {CopyPeer::kName, "", ""}, std::move(times.back()), {},
+           std::nan(""));
+  return fmt::format("kernels/{}/{}/time", tag, implementations.front().name);
 }
 
 }  // namespace stowage::drivers::bench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,6 @@ struct BenchOptions {
   std::string product_table;                 ///< rows of the search for products are added to it
 };
 
-/// Measured limits; 0: unknown.
-struct Limits {
-  double flops_per_s = 0;
-  double bytes_per_s = 0;
-};
-
-/// The largest rates of a result set of stowage_ceilings.
-/// @throws Error (exit 2) if the file is no such set
-Limits read_limits(const std::string& path);
-
 /// The operators with their sizes and implementations, and why a peer is missing.
 std::string list_text(const std::vector<Entry>& entries);
 
@@ -49,13 +40,13 @@ class Bench {
   std::string run(const Entry& entry, const Shape& shape);
 
  private:
-  std::vector<std::string> chosen(const Entry& entry) const;
+  std::vector<Implementation> chosen(const Entry& entry) const;
   std::vector<Agreement> check(Case& one, const std::string& label,
                                const std::string& implementation);
   void dump(const Case& one, const std::string& label, const std::string& implementation);
   /// @param copy_s median time of a copy of the operator's bytes in the same rounds, or NaN
   void report(const execution::Cost& cost, const std::string& tag,
-              const std::string& implementation, std::vector<double> time_s,
+              const Implementation& implementation, std::vector<double> time_s,
               const std::vector<Agreement>& agreements, double copy_s);
 
   Gpu& gpu_;
@@ -63,7 +54,7 @@ class Bench {
   results::Verdict& verdict_;
   const BenchOptions& options_;
   Timer timer_;
-  Limits limits_;
+  std::optional<results::CeilingsReference> limits_;
   std::unique_ptr<results::h5::File> dump_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "drivers/bench_kernels/agreement.hpp"
 #include "drivers/bench_kernels/operand.hpp"
 #include "drivers/measure/gpu.hpp"
 #include "execution/op.hpp"
@@ -35,14 +36,6 @@ class Shape {
   std::vector<std::pair<std::string, std::int64_t>> sizes_;
 };
 
-/// How far a result is from the fp64 reference: ||out - ref|| / ||ref||.
-struct Agreement {
-  std::string what;  ///< "y", "dx"
-  double error = 0;
-  double tolerance = 0;
-  bool ratio = false;  ///< `error` is that of ours over that of this peer
-};
-
 /// One operator at one shape, with its operands in device memory.
 class Case {
  public:
@@ -53,7 +46,8 @@ class Case {
   virtual execution::Cost cost_of(const std::string&) const { return cost(); }
   /// Enqueues one launch of an implementation; allocates nothing.
   virtual void enqueue(const std::string& implementation, execution::Queue& queue) = 0;
-  /// Compares what the latest launch of an implementation left in the outputs with the reference.
+  /// Compares what the latest launch of an implementation left in the outputs with the reference;
+  /// nothing for one that is checked nowhere, whose row then says so.
   virtual std::vector<Agreement> check(const std::string& implementation) = 0;
 
   /// The fastest algorithm that was found for a library's product, as a row of
@@ -67,8 +61,12 @@ class Case {
 /// One way to compute an operator.
 struct Implementation {
   std::string name;     ///< "ours", "cublas", "cudnn"
-  std::string version;  ///< of the library behind it
+  std::string version;  ///< of the library behind it: "cuBLASLt 13.1.0"; empty: kernels of ours
   std::string missing;  ///< why this build cannot run it; empty: it can
+  std::string algorithm = {};  ///< which of the library's ways it takes
+
+  /// "cuBLASLt 13.1.0, the first algorithm of its heuristics", for the reader of a row.
+  std::string library() const { return algorithm.empty() ? version : version + ", " + algorithm; }
 };
 
 /// An operator that can be benchmarked.
@@ -83,9 +81,6 @@ struct Entry {
 
 /// Every operator of this build.
 std::vector<Entry> registry();
-
-/// ||out - ref|| / ||ref||; NaN in `out` gives NaN, which passes no check.
-double relative_error(const std::vector<double>& out, const std::vector<double>& reference);
 
 /// Runs a host reference on all cores: as an operation of a host backend.
 void on_host(const std::function<void()>& reference);

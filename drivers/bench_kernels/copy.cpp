@@ -1,3 +1,6 @@
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
 #include "drivers/bench_kernels/entries.hpp"
 #include "drivers/measure/random.hpp"
 
@@ -5,6 +8,10 @@ namespace stowage::drivers::bench {
 namespace {
 
 using execution::Dtype;
+
+std::string runtime() {
+  return fmt::format("CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
 
 /// y = x by a kernel ("ours") and by the runtime's own copy ("cuda").
 class CopyCase final : public Case {
@@ -27,7 +34,7 @@ class CopyCase final : public Case {
   }
 
   std::vector<Agreement> check(const std::string&) override {
-    return {{"y", x_.download() == y_.download() ? 0.0 : 1.0, 0}};
+    return {{"y", x_.download() == y_.download() ? 0.0 : 1.0, 0, false, "all bytes"}};
   }
 
  private:
@@ -40,7 +47,7 @@ Entry copy_entry() {
   return {.name = "copy",
           .help = "y (n, D) = x (n, D) bf16, D a multiple of 8",
           .shapes = {Shape{{"n", 65536}, {"D", 4096}}, Shape{{"n", 16384}, {"D", 2048}}},
-          .implementations = {{"ours", "", ""}, {"cuda", "", ""}},
+          .implementations = {{"ours", "", ""}, {"cuda", runtime(), "", "cudaMemcpyAsync"}},
           .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
             return std::make_unique<CopyCase>(gpu, shape, seed);
           }};

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
@@ -17,6 +18,14 @@ using execution::Dtype;
 using kernels::Transpose;
 
 constexpr std::int64_t kCheckedRows = 2;
+constexpr std::int64_t kCheckedWords = 8;  // of which dw is compared
+constexpr double kWeightDeviation = 0.02;
+
+/// Bound of losses whose logits are exact: the sum's errors are independent, and stand in its log.
+double softmax_tolerance(std::int64_t vocabulary) {
+  const auto words = static_cast<double>(vocabulary);
+  return execution::epsilon(Dtype::fp32) * (1 + std::sqrt(std::log2(words)) / std::log(words));
+}
 
 /// The fused head: losses, dh and dw of h (n, D), w (V, D). The peer "cublas" is its three products
 /// alone, through the same chunks: what no loss can be faster than by these means.
@@ -42,7 +51,7 @@ class HeadCase final : public Case {
     operands = {&h_, &w_, &targets_, &losses_, &room_};
     if (backward) operands.insert(operands.end(), {&scale_, &dh_, &dw_});
     h_.fill_normal(seed, 0, 1);
-    w_.fill_normal(seed, 0, 0.02);
+    w_.fill_normal(seed, 0, kWeightDeviation);
     const float scale = 1 / static_cast<float>(n_);
     scale_.upload(&scale);
     std::mt19937_64 engine(static_cast<std::uint64_t>(seed));
@@ -64,7 +73,7 @@ class HeadCase final : public Case {
       kernels::linear_cross_entropy_loss(queue, h, w, targets, losses, room);
   }
 
-  // The first rows. Logits of size 1 sum 2048 products in fp32; dh is of a rounded gradient.
+  // Losses and dh of the first rows; dh is of a rounded gradient, and so is dw.
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation != "ours") return {};
     const std::vector<double> h = h_.rows(0, kCheckedRows), w = w_.values();
@@ -85,17 +94,63 @@ class HeadCase final : public Case {
               gradient * w[j * static_cast<std::size_t>(d_) + static_cast<std::size_t>(k)];
       }
     }
-    const double sums =
-        16 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(v_ + d_));
-    std::vector<Agreement> all = {
-        {"losses", relative_error(losses_.rows(0, kCheckedRows), losses), sums}};
-    if (backward_)
-      all.push_back({"dh", relative_error(dh_.rows(0, kCheckedRows), dh),
-                     2 * execution::epsilon(Dtype::bf16) + sums});
+    const std::string over = some_of(kCheckedRows, n_, "rows");
+    std::vector<Agreement> all = {{"losses", relative_error(losses_.rows(0, kCheckedRows), losses),
+                                   loss_tolerance(), false, over}};
+    if (!backward_) return all;
+    const double gradients = 2 * execution::epsilon(Dtype::bf16);
+    all.push_back({"dh", relative_error(dh_.rows(0, kCheckedRows), dh), gradients, false, over});
+    all.push_back(check_dw(gradients));
     return all;
   }
 
  private:
+  /// Of a loss near log V: the error of its target's logit, which is a product of D terms of that
+  /// size, and the softmax's; twice, since few rows are looked at.
+  double loss_tolerance() const {
+    const double logit = kWeightDeviation * std::sqrt(static_cast<double>(d_));
+    return 2 * (tensor_core_tolerance(static_cast<double>(d_)) * logit /
+                    std::log(static_cast<double>(v_)) +
+                softmax_tolerance(v_));
+  }
+
+  /// dw of words that are targets of some rows, and of the first and last. The sum of exponentials
+  /// of each row follows from its loss, which is compared above, and its target's logit: so a row
+  /// of dw costs the logits of one word, not of all.
+  Agreement check_dw(double tolerance) const {
+    const std::vector<double> h = h_.values(), losses = losses_.values();
+    std::vector<double> log_sums;
+    for (std::int64_t t = 0; t < n_; ++t) {
+      const auto at = static_cast<std::size_t>(t);
+      const std::vector<double> target = w_.rows(target_[at], 1);
+      log_sums.push_back(losses[at] + dot(h.data() + t * d_, target.data()));
+    }
+    std::vector<double> made, reference;
+    for (const std::int64_t word : checked_words()) {
+      const std::vector<double> w = w_.rows(word, 1), row = dw_.rows(word, 1);
+      std::vector<double> sum(static_cast<std::size_t>(d_));
+      for (std::int64_t t = 0; t < n_; ++t) {
+        const auto at = static_cast<std::size_t>(t);
+        const double* line = h.data() + t * d_;
+        const double gradient =
+            (std::exp(dot(line, w.data()) - log_sums[at]) - (target_[at] == word ? 1 : 0)) /
+            static_cast<double>(n_);
+        for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += gradient * line[k];
+      }
+      made.insert(made.end(), row.begin(), row.end());
+      reference.insert(reference.end(), sum.begin(), sum.end());
+    }
+    return {"dw", relative_error(made, reference), tolerance, false,
+            some_of(kCheckedWords, v_, "words")};
+  }
+
+  std::vector<std::int64_t> checked_words() const {
+    std::vector<std::int64_t> words = {0, v_ - 1};
+    for (std::int64_t i = 0; i < kCheckedWords - 2; ++i)
+      words.push_back(target_[static_cast<std::size_t>(i * (n_ - 1) / (kCheckedWords - 3))]);
+    return words;
+  }
+
   double dot(const double* a, const double* b) const {
     double sum = 0;
     for (std::int64_t k = 0; k < d_; ++k) sum += a[k] * b[k];
@@ -143,8 +198,7 @@ class SoftmaxCase final : public Case {
     operands = {&logits_, &targets_, &scale_, &losses_};
     logits_.fill_normal(seed, 0, 1);
     first_ = logits_.rows(0, kCheckedRows);
-    const float scale = 1 / static_cast<float>(n_);
-    scale_.upload(&scale);
+    scale_.upload(&kScale);
     for (std::int64_t t = 0; t < n_; ++t)
       target_.push_back(static_cast<std::int32_t>(t * 7919 % v_));
     targets_.upload(target_.data());
@@ -165,7 +219,7 @@ class SoftmaxCase final : public Case {
     STOWAGE_CUDA(static_cast<cudaError_t>(code));
   }
   std::vector<Agreement> check(const std::string&) override {
-    std::vector<double> losses, gradients;
+    std::vector<double> losses, gradients, targets;
     for (std::int64_t t = 0; t < kCheckedRows; ++t) {
       const double* row = first_.data() + t * v_;
       double sum = 0;
@@ -173,16 +227,28 @@ class SoftmaxCase final : public Case {
       const std::int32_t target = target_[static_cast<std::size_t>(t)];
       losses.push_back(std::log(sum) - row[target]);
       for (std::int64_t j = 0; j < v_; ++j)
-        gradients.push_back((std::exp(row[j]) / sum - (j == target ? 1 : 0)) /
-                            static_cast<double>(n_));
+        gradients.push_back(kScale * (std::exp(row[j]) / sum - (j == target ? 1 : 0)));
     }
-    return {{"losses", relative_error(losses_.rows(0, kCheckedRows), losses),
-             16 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(v_))},
-            {"gradients", relative_error(gradient_rows(), gradients),
-             2 * execution::epsilon(Dtype::bf16)}};
+    // A target's gradient is larger than all others together: they are compared apart.
+    std::vector<double> made = gradient_rows(), made_targets;
+    for (std::int64_t t = 0; t < kCheckedRows; ++t) {
+      const auto at = static_cast<std::size_t>(t * v_ + target_[static_cast<std::size_t>(t)]);
+      targets.push_back(std::exchange(gradients[at], 0));
+      made_targets.push_back(std::exchange(made[at], 0));
+    }
+    const std::string over = some_of(kCheckedRows, n_, "rows");
+    const double rounding = execution::epsilon(Dtype::bf16);
+    return {{"losses", relative_error(losses_.rows(0, kCheckedRows), losses), softmax_tolerance(v_),
+             false, over},
+            {"gradients", relative_error(made, gradients), rounding, false,
+             over + " without their targets"},
+            {"target_gradients", relative_error(made_targets, targets), rounding, false, over}};
   }
 
  private:
+  // No power of two, and no few bits: rounding it in a target's gradient would cost nothing.
+  static constexpr float kScale = 0.7F / 2048;
+
   // The gradient of a row in bf16 takes the first half of its logits' bytes.
   std::vector<double> gradient_rows() const {
     const std::vector<std::byte> content = logits_.download();
@@ -207,7 +273,9 @@ Entry entry(const char* name, const char* help, bool backward) {
           .help = help,
           .shapes = {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
                      Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}},
-          .implementations = {{"ours", "", ""}, {"cublas", kernels::product_library(), ""}},
+          .implementations = {{"ours", "", ""},
+                              {"cublas", kernels::product_library(), "",
+                               "its products alone, by the table of algorithms"}},
           .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
             return std::make_unique<HeadCase>(gpu, shape, seed, backward);
           }};

@@ -1,9 +1,11 @@
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/cost.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
@@ -43,9 +45,14 @@ class EmbeddingCase final : public Case {
     }
     tokens_.upload(token_.data());
   }
+  /// A row of the table that many tokens name is read from memory once.
   execution::Cost cost() const override {
-    return backward_ ? kernels::embedding_backward_cost(n_, v_, d_, Dtype::bf16, false)
-                     : kernels::embedding_forward_cost(n_, d_, Dtype::bf16);
+    if (backward_) return kernels::embedding_backward_cost(n_, v_, d_, Dtype::bf16, false);
+    const std::set<std::int32_t> distinct(token_.begin(), token_.end());
+    execution::Cost cost = kernels::embedding_forward_cost(n_, d_, Dtype::bf16);
+    cost.bytes -=
+        kernels::bytes((n_ - static_cast<std::int64_t>(distinct.size())) * d_, Dtype::bf16);
+    return cost;
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     const auto& [tokens, table, x, room] = bound_;
@@ -62,7 +69,8 @@ class EmbeddingCase final : public Case {
         const std::vector<double> row = table_.rows(token_[static_cast<std::size_t>(t)], 1);
         expected.insert(expected.end(), row.begin(), row.end());
       }
-      return {{"x", relative_error(x_.rows(0, kCheckedRows), expected), 0}};
+      return {{"x", relative_error(x_.rows(0, kCheckedRows), expected), 0, false,
+               some_of(kCheckedRows, n_, "rows")}};
     }
     const std::vector<double> dx = x_.values();
     const std::int64_t rows = std::min(v_, kCheckedRows);
@@ -72,7 +80,8 @@ class EmbeddingCase final : public Case {
         expected[static_cast<std::size_t>(token_[static_cast<std::size_t>(t)] * d_ + j)] +=
             dx[static_cast<std::size_t>(t * d_ + j)];
     return {{"dtable", relative_error(table_.rows(0, rows), expected),
-             4 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(n_))}};
+             4 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(n_)), false,
+             some_of(rows, v_, "rows")}};
   }
 
  private:

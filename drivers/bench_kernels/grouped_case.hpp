@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <span>
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/case.hpp"
@@ -28,7 +29,9 @@ class ExpertLoop {
     void* c;
   };
 
-  ExpertLoop(Gpu& gpu, const std::vector<Product>& products);
+  /// @param cleared bytes that the loop sets to 0 first: results of experts without rows
+  ExpertLoop(Gpu& gpu, const std::vector<Product>& products,
+             const std::vector<std::span<std::byte>>& cleared = {});
   void enqueue(execution::Queue& queue) { graph_->launch(queue); }
 
  private:
@@ -47,6 +50,8 @@ class GroupedCase : public Case {
     std::int64_t index, first, rows;
   };
   std::vector<Expert> busy() const;
+  /// How many these are: the others' weights take no part, and no cost counts them.
+  std::int64_t busy_count() const { return static_cast<std::int64_t>(busy().size()); }
   void* at(const Operand& operand, std::int64_t element) const;
 
   /// The loops of cuBLASLt: y = x w[e]^T, dx = dy w[e].
@@ -55,7 +60,7 @@ class GroupedCase : public Case {
 
   /// The errors of ours, and how they compare with the peer's once both are known.
   std::vector<Agreement> agree(const std::string& implementation, const std::string& what,
-                               double error, double tolerance);
+                               double error, double tolerance, const std::string& over);
 
   /// Rows spread over all experts, from `from` (rows, depth) and the experts' weights, in fp64;
   /// made once.

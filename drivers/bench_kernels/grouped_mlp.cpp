@@ -57,11 +57,11 @@ class Fc1 final : public GroupedCase {
   }
 
   execution::Cost cost() const override {
-    return kernels::grouped_fc1_forward_cost(kind_, rows_, experts_, f_, k_, Dtype::bf16);
+    return kernels::grouped_fc1_forward_cost(kind_, rows_, busy_count(), f_, k_, Dtype::bf16);
   }
   execution::Cost cost_of(const std::string& implementation) const override {
     if (implementation == "cublas")
-      return kernels::grouped_linear_forward_cost(rows_, experts_, m_, k_, Dtype::bf16);
+      return kernels::grouped_linear_forward_cost(rows_, busy_count(), m_, k_, Dtype::bf16);
     if (implementation == "activation")
       return kernels::activation_forward_cost(kind_, rows_, f_, Dtype::bf16);
     return cost();
@@ -89,7 +89,8 @@ class Fc1 final : public GroupedCase {
                                               expected.data(), nullptr);
       a.add(a_.rows(row, 1), expected);
     }
-    all.push_back({"a", a.error(), execution::epsilon(Dtype::bf16)});
+    all.push_back({"a", a.error(), execution::epsilon(Dtype::bf16), false,
+                   some_of(kSampledRows, rows_, "rows")});
     return all;
   }
 
@@ -124,11 +125,12 @@ class Fc2Backward final : public GroupedCase {
   }
 
   execution::Cost cost() const override {
-    return kernels::grouped_fc2_backward_input_cost(kind_, rows_, experts_, k_, m_, Dtype::bf16);
+    return kernels::grouped_fc2_backward_input_cost(kind_, rows_, busy_count(), k_, m_,
+                                                    Dtype::bf16);
   }
   execution::Cost cost_of(const std::string& implementation) const override {
     if (implementation == "cublas")
-      return kernels::grouped_linear_backward_input_cost(rows_, experts_, m_, k_, Dtype::bf16,
+      return kernels::grouped_linear_backward_input_cost(rows_, busy_count(), m_, k_, Dtype::bf16,
                                                          false);
     if (implementation == "activation")
       return kernels::activation_backward_cost(kind_, rows_, k_, Dtype::bf16);
@@ -172,9 +174,10 @@ class Fc2Backward final : public GroupedCase {
       drow_weight.add(drow_weight_.rows(g.rows[i], 1), dweight);
     }
     const double eps = execution::epsilon(Dtype::bf16);  // g is rounded, and what is stored
-    return {{"dh", dh.error(), 2 * eps},
-            {"a", a.error(), eps},
-            {"drow_weight", drow_weight.error(), eps}};
+    const std::string over = some_of(kSampledRows, rows_, "rows");
+    return {{"dh", dh.error(), 2 * eps, false, over},
+            {"a", a.error(), eps, false, over},
+            {"drow_weight", drow_weight.error(), eps, false, over}};
   }
 
  private:
@@ -195,7 +198,8 @@ Entry entry(const char* name, const char* help) {
           .help = help,
           .shapes = std::move(shapes),
           .implementations = {{"ours", "", ""},
-                              {"cublas", kernels::product_library(), ""},
+                              {"cublas", kernels::product_library(), "",
+                               "one product for each expert, first of its heuristics, in a graph"},
                               {"activation", "", ""}},
           .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
             return std::make_unique<One>(gpu, shape, seed);

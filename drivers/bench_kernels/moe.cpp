@@ -75,7 +75,7 @@ class PermuteIndexCase final : public RoutedCase {
     const std::vector<std::byte> rows = token_row_.download();
     const bool same =
         std::equal(rows.begin(), rows.end(), reinterpret_cast<const std::byte*>(expected.data()));
-    return {{"token_row", same ? 0.0 : 1.0, 0}};
+    return {{"token_row", same ? 0.0 : 1.0, 0, false, "all rows", "0 if equal, 1 if not"}};
   }
 };
 
@@ -125,7 +125,7 @@ class GatherCase final : public RowsCase {
       for (const auto& row : rows_of(t, rows))
         worst = std::max(worst, relative_error(row, tokens_.rows(t, 1)));
     }
-    return {{"rows", worst, 0}};
+    return {{"rows", worst, 0, false, some_of(kChecked, n_, "tokens")}};
   }
 };
 
@@ -149,7 +149,8 @@ class CombineCase final : public RowsCase {
         std::transform(row.begin(), row.end(), sum.begin(), sum.begin(), std::plus<>());
       worst = std::max(worst, relative_error(tokens_.rows(t, 1), sum));
     }
-    return {{"tokens", worst, execution::epsilon(Dtype::bf16)}};
+    return {
+        {"tokens", worst, execution::epsilon(Dtype::bf16), false, some_of(kChecked, n_, "tokens")}};
   }
 };
 
@@ -213,13 +214,17 @@ class RouterCase final : public RoutedCase {
         kernels::router_select_ref<double>(n_, options_, logits.data(), nullptr, &routed,
                                            selected.data());
     });
-    const double sums = 32 * execution::epsilon(Dtype::fp32);
-    if (backward_) return {{"dlogits", relative_error(dlogits_.values(), dlogits), sums}};
+    // An exponential and a quotient of 2 units each, and a sum over the chosen experts; backward
+    // they stand in differences of products.
+    const double unit = execution::epsilon(Dtype::fp32);
+    if (backward_)
+      return {
+          {"dlogits", relative_error(dlogits_.values(), dlogits), 20 * unit, false, "all tokens"}};
     std::int64_t different = 0;  // near ties, which fp32 may round to either side
     for (std::size_t i = 0; i < selected.size(); ++i) different += selected[i] != indices[i];
-    return {
-        {"weights", relative_error(weights_.values(), weights), sums},
-        {"indices", static_cast<double>(different) / static_cast<double>(selected.size()), 1e-4}};
+    return {{"weights", relative_error(weights_.values(), weights), 8 * unit, false, "all tokens"},
+            {"indices", static_cast<double>(different) / static_cast<double>(selected.size()), 1e-4,
+             false, "all tokens", "share of choices that differ"}};
   }
 
  private:

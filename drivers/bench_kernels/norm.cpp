@@ -14,11 +14,8 @@ constexpr std::int64_t kCheckedRows = 64;
 constexpr double kEps = 1e-5;
 
 /// Adds up `terms` fp32 numbers, and rounds to storage once.
-double sum_tolerance(std::int64_t terms) {
-  return 4 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(terms));
-}
 double row_tolerance(std::int64_t terms) {
-  return execution::epsilon(Dtype::bf16) + sum_tolerance(terms);
+  return execution::epsilon(Dtype::bf16) + tree_tolerance(static_cast<double>(terms));
 }
 
 /// Residual sum and norm of x (n, D).
@@ -52,8 +49,11 @@ class RmsnormForward final : public Case {
       kernels::add_rmsnorm_forward_ref<double>(kCheckedRows, d_, sum.data(), nullptr, w.data(),
                                                nullptr, y.data(), rstd.data(), kEps);
     });
-    return {{"y", relative_error(y_.rows(0, kCheckedRows), y), row_tolerance(d_)},
-            {"rstd", relative_error(rstd_.rows(0, kCheckedRows), rstd), sum_tolerance(d_)}};
+    // The root halves the error of the mean; it rounds to 2 units itself.
+    const double root = 4 * execution::epsilon(Dtype::fp32);
+    const std::string over = some_of(kCheckedRows, n_, "rows");
+    return {{"y", relative_error(y_.rows(0, kCheckedRows), y), row_tolerance(d_), false, over},
+            {"rstd", relative_error(rstd_.rows(0, kCheckedRows), rstd), root, false, over}};
   }
 
  private:
@@ -103,8 +103,10 @@ class RmsnormBackward final : public Case {
     });
     for (std::size_t i = 0; i < x.size(); ++i)
       dw[i % dw.size()] += dy[i] * x[i] * rstd[i / dw.size()];
-    return {{"dx", relative_error(dx_.rows(0, kCheckedRows), dx), row_tolerance(d_)},
-            {"dw", relative_error(dw_.values(), dw), sum_tolerance(n_)}};
+    return {{"dx", relative_error(dx_.rows(0, kCheckedRows), dx), row_tolerance(d_), false,
+             some_of(kCheckedRows, n_, "rows")},
+            {"dw", relative_error(dw_.values(), dw), tree_tolerance(static_cast<double>(n_)), false,
+             some_of(d_, d_, "columns")}};
   }
 
  private:
@@ -167,10 +169,27 @@ class Gated final : public Case {
                                                    kEps);
     });
     const std::vector<double> ours = out_.rows(0, kCheckedRows);
-    return {{backward_ ? "dy" : "out", relative_error(ours, out), row_tolerance(d_ / groups_)}};
+    const std::string over = some_of(kCheckedRows, n_, "rows");
+    std::vector<Agreement> all = {{backward_ ? "dy" : "out", relative_error(ours, out),
+                                   row_tolerance(d_ / groups_), false, over}};
+    if (backward_)
+      all.push_back({"dz",
+                     relative_error(first_columns(dz_.rows(0, kCheckedRows)), first_columns(dz)),
+                     row_tolerance(d_ / groups_), false, over});
+    return all;
   }
 
  private:
+  /// The d columns of rows that are `stride` apart.
+  std::vector<double> first_columns(const std::vector<double>& rows) const {
+    std::vector<double> made;
+    for (std::int64_t row = 0; row < kCheckedRows; ++row) {
+      const auto at = rows.begin() + row * stride_;
+      made.insert(made.end(), at, at + d_);
+    }
+    return made;
+  }
+
   bool backward_;
   std::int64_t n_, d_, groups_, stride_, room_bytes_;
   Operand y_, z_, w_, dout_, out_, dz_, dw_, room_;  // out is dy in the backward

@@ -47,8 +47,8 @@ class RopeCase final : public Case {
       kernels::rope_forward_ref<double>(in.data(), start_.data(), document_.data(), out.data(),
                                         kCheckedRows, heads_, kv_heads_, dim_, kTheta);
     });
-    return {
-        {"out", relative_error(out_.rows(0, kCheckedRows), out), execution::epsilon(Dtype::bf16)}};
+    return {{"out", relative_error(out_.rows(0, kCheckedRows), out),
+             execution::epsilon(Dtype::bf16), false, some_of(kCheckedRows, n_, "rows")}};
   }
 
  private:

@@ -56,15 +56,6 @@ Shape Shape::with(const std::string& text) const {
   return made;
 }
 
-double relative_error(const std::vector<double>& out, const std::vector<double>& reference) {
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < reference.size(); ++i) {
-    difference += (out[i] - reference[i]) * (out[i] - reference[i]);
-    size += reference[i] * reference[i];
-  }
-  return std::sqrt(difference / size);
-}
-
 void on_host(const std::function<void()>& reference) {
   const auto backend = execution::make_host_backend();
   const auto queue = backend->make_queue(execution::Lane::compute, "reference");

@@ -79,6 +79,10 @@ void Record::add(results::Ceiling ceiling) {
   if (set_) set_->add(std::move(ceiling));
 }
 
+void Record::refer(const results::CeilingsReference& ceilings) {
+  if (set_) set_->refer(ceilings);
+}
+
 results::Series* Record::series(std::string group, std::string scale,
                                 std::vector<results::SeriesColumn> columns) {
   return set_ ? &set_->series(std::move(group), std::move(scale), std::move(columns)) : nullptr;

@@ -26,6 +26,7 @@ class Record {
   void add(results::Metric metric);
   void add(results::Samples samples);
   void add(results::Ceiling ceiling);
+  void refer(const results::CeilingsReference& ceilings);
   /// nullptr without a file. The scale counts entries.
   results::Series* series(std::string group, std::string scale,
                           std::vector<results::SeriesColumn> columns);

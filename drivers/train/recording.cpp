@@ -235,10 +235,17 @@ void Recording::add_rates(const History& history, const layers::TrainerPlan& pla
   const layers::StepFlops flops = layers::step_flops(plan.options().model, work);
   set_->add(results::rate_metric("train/model_flops_per_s", flops.model, summary));
   set_->add(results::rate_metric("train/model_flops_per_s_gpu", flops.model / ranks_, summary));
-  set_->add(results::rate_metric("train/hw_flops_per_s", executed_flops(plan, work), summary));
+  const double executed = executed_flops(plan, work);
+  set_->add(results::rate_metric("train/hw_flops_per_s", executed, summary));
   set_->add(
       results::rate_metric("train/megatron_compat_flops_per_s", flops.megatron_compat, summary));
-  set_->add(results::Samples{.path = "train/step_time", .time_s = times});
+  // What a step does, so that a reader can compute the rates again.
+  set_->add(results::Samples{.path = "train/step_time",
+                             .time_s = times,
+                             .attributes = {{"tokens", tokens_per_step_},
+                                            {"model_flops", flops.model},
+                                            {"hw_flops", executed},
+                                            {"megatron_compat_flops", flops.megatron_compat}}});
 }
 
 void Recording::profile(const Profile& profile) {

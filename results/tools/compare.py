@@ -7,15 +7,18 @@ moving-block bootstrap (Kunsch 1989; blocks of n^(1/3) repetitions, since neighb
 independent). B is slower if the whole interval lies above 1 + tolerance, faster if it lies below
 1 - tolerance, and the same otherwise; the interval says how much "same" can hide.
 
+Only what did the same work is compared: one driver, one model, sequence length and global batch.
+
 Exit codes: 0 same or faster, 1 slower (or, with --equal-loss, another loss), 2 the files cannot be
-compared: not ours, truncated, or nothing in common.
+compared: not ours, truncated, other work, a time or loss that is not a number, nothing in common.
 """
 
 import argparse
 
 import numpy as np
 
-from result_files import Refused, Result, largest_of_ranks, run
+from medians import LEAST_FOR_INTERVAL
+from result_files import Refused, Result, largest_of_ranks, run, text
 
 RESAMPLES = 4000
 SEED = 20  # a comparison of the same two files gives the same interval again
@@ -45,14 +48,39 @@ def judge(low, high, tolerance):
     return "faster" if high < 1 - tolerance else "same"
 
 
+WORK = ("model.", "train.seq_length", "train.global_batch_size")
+
+
+def refuse_other_work(a, b):
+    """Times and losses of other models or batches say nothing about each other."""
+    drivers = [text(one.file.attrs["driver"]) for one in (a, b)]
+    if drivers[0] != drivers[1]:
+        raise Refused(f"{a.path} is of {drivers[0]}, {b.path} of {drivers[1]}")
+    keys = [{key: value for key, value in one.config().items() if key.startswith(WORK)}
+            for one in (a, b)]
+    for key in sorted(keys[0].keys() | keys[1].keys()):
+        one, other = (values.get(key, "(none)") for values in keys)
+        if one != other:
+            raise Refused(f"{a.path} and {b.path} did not do the same work: {key} is {one} and "
+                          f"{other}")
+
+
+def numbers(result, name, values):
+    """The values, refused if one is not a number."""
+    if not np.all(np.isfinite(values)):
+        raise Refused(f"{result.path}: {name} holds a value that is not finite")
+    return values
+
+
 def compare_samples(a, b, skip, tolerance):
     """Prints one line per set of samples in both files; the words it judged by."""
     words = []
     for name in a.datasets("samples"):
         if f"samples/{name}" not in b.file:
             continue
-        times = [largest_of_ranks(file.array(f"samples/{name}"))[skip:] for file in (a, b)]
-        if min(len(one) for one in times) < 6:
+        times = [numbers(one, f"samples/{name}",
+                         largest_of_ranks(one.array(f"samples/{name}")))[skip:] for one in (a, b)]
+        if min(len(one) for one in times) < LEAST_FOR_INTERVAL:
             print(f"{name:<32} too few samples for an interval: {len(times[0])}, {len(times[1])}")
             continue
         ratio, low, high = ratio_interval(*times)
@@ -73,14 +101,15 @@ def compare_loss(a, b, name):
     steps, in_a, in_b = np.intersect1d(steps_a, steps_b, return_indices=True)
     if len(steps) == 0:
         return None
-    one, other = loss_a[in_a], loss_b[in_b]
+    one, other = (numbers(of, f"series/{name}", losses)
+                  for of, losses in ((a, loss_a[in_a]), (b, loss_b[in_b])))
     differs = np.flatnonzero(one.view(np.int64) != other.view(np.int64))
     if len(differs) == 0:
         print(f"{name:<32} equal to the bit at all {len(steps)} common steps")
         return True
     first = differs[0]
     print(f"{name:<32} differs first at step {steps[first]}: {one[first]:.9g} and "
-          f"{other[first]:.9g}; largest difference {np.nanmax(np.abs(one - other)):.3g}")
+          f"{other[first]:.9g}; largest difference {np.abs(one - other).max():.3g}")
     return False
 
 
@@ -106,6 +135,7 @@ def main():
     if options.skip < 0 or not 0 <= options.tolerance < 1:
         parser.error("--skip must be >= 0, --tolerance in [0, 1)")
     a, b = Result(options.a), Result(options.b)
+    refuse_other_work(a, b)
     print(f"# A {options.a}  {a.verdict}\n# B {options.b}  {b.verdict}")
     print_differing_keys(a, b)
     words = compare_samples(a, b, options.skip, options.tolerance)

@@ -5,24 +5,32 @@ Host names, the scheduler's names, the GPUs' serial identities, a kernel's build
 MPI launcher left in the environment are cleared; no measured value, no setting that can change one
 and no verdict is touched. A set in which a path of the machine is left is refused.
 
+All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
+into a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was
+not cleared never lies in the folder, whatever goes wrong.
+
 Exit codes: 0, 2 for a file that is not ours, or one that may not be published as it is.
 """
 
 import argparse
+import io
+import os
 import pathlib
 import re
-import shutil
 
 import h5py
 import numpy as np
 
 from result_files import Refused, Result, run, text
+from schema import kind_of, own_attributes
 
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "PRTE_")
 CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
 CLEARED_RANK = ("gpu_uuid",)
 MACHINE_PATH = re.compile(r"(?<![\w.<])/[\w.+-]+/[\w.+/-]*")
 LARGEST_BYTES = 2 << 20
+LEAST_NAME = 4  # of a host or a node list, to be looked for in these texts
+FREE_TEXTS = ("provenance/env@", "provenance/run@", "/@remark", "provenance/system/differences")
 
 
 def bytes_of(value):
@@ -51,9 +59,13 @@ def rename_hosts(file):
 
 
 def clear(file):
+    """Clears an open file; returns the names that it had, which no other text may hold."""
+    said = [text(one) for name in CLEARED_RANK for one in file["provenance/system/ranks"][name]]
     short = rename_hosts(file)
+    said += list(short)
     started = file["provenance/run"].attrs
     for name in CLEARED_RUN:
+        said.append(text(started[name]))
         started[name] = bytes_of("")
     environment = file["provenance/env"].attrs
     for name in [name for name in environment if name.startswith(LAUNCHERS)]:
@@ -65,6 +77,41 @@ def clear(file):
     if lines:
         del file[path]
         file.create_dataset(path, data=np.array([line.encode() for line in lines]))
+    return [one for one in said if len(one) >= LEAST_NAME and one not in short.values()]
+
+
+def copy_attributes(source, target):
+    for name in own_attributes(source):
+        old = h5py.h5a.open(source.id, name.encode())
+        kind, values = old.get_type(), np.empty(old.shape, old.dtype)
+        old.read(values, mtype=kind)
+        made = h5py.h5a.create(target.id, name.encode(), kind, old.get_space())
+        made.write(values, mtype=kind)
+
+
+def copy_objects(source, target):
+    """All objects of a group into a new one, with their types and storage; scales are attached
+    afterwards, since they refer to each other."""
+    copy_attributes(source, target)
+    for name, node in source.items():
+        if isinstance(node, h5py.Group):
+            copy_objects(node, target.create_group(name))
+            continue
+        made = h5py.Dataset(h5py.h5d.create(target.id, name.encode(), node.id.get_type(),
+                                            node.id.get_space(), node.id.get_create_plist()))
+        if node.size:
+            values = np.empty(node.shape, node.dtype)
+            node.id.read(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=node.id.get_type())
+            made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=node.id.get_type())
+        copy_attributes(node, made)
+    for name, node in source.items():
+        if isinstance(node, h5py.Dataset) and kind_of(node) == "scale":
+            target[name].make_scale(text(node.attrs.get("NAME", name)))
+    for name, node in source.items():
+        if isinstance(node, h5py.Dataset):
+            for axis, dimension in enumerate(node.dims):
+                for scale in dimension.values():
+                    target[name].dims[axis].attach_scale(target[scale.name.rpartition("/")[2]])
 
 
 def texts(file):
@@ -90,20 +137,38 @@ def texts(file):
     return found
 
 
-def publish(source, folder):
+def cleared(source):
+    """The bytes of a set for publication."""
     Result(source).file.close()  # ours, whole and finished, or refused
-    target = folder / pathlib.Path(source).name
-    shutil.copyfile(source, target)
-    with h5py.File(target, "r+") as file:
-        clear(file)
-        left = [(where, words.group(0)) for where, value in texts(file)
+    made = io.BytesIO()
+    with h5py.File(io.BytesIO(pathlib.Path(source).read_bytes()), "r+") as old, \
+            h5py.File(made, "w", libver=("v108", "v108")) as new:
+        said = clear(old)
+        copy_objects(old, new)
+        left = [(where, words.group(0)) for where, value in texts(new)
                 if (words := MACHINE_PATH.search(value))]
-    if left or target.stat().st_size > LARGEST_BYTES:
-        size = target.stat().st_size
-        target.unlink()
-        if left:
-            raise Refused(f"{source}: {left[0][0]} holds a path of the machine: {left[0][1]}")
-        raise Refused(f"{source}: {size} bytes are more than {LARGEST_BYTES}")
+        named = [where for where, value in texts(new) if where.startswith(FREE_TEXTS)
+                 for one in said if re.search(rf"\b{re.escape(one)}\b", value)]
+    if left:
+        raise Refused(f"{source}: {left[0][0]} holds a path of the machine: {left[0][1]}")
+    if named:
+        raise Refused(f"{source}: {named[0]} names the machine")
+    content = made.getvalue()
+    if len(content) > LARGEST_BYTES:
+        raise Refused(f"{source}: {len(content)} bytes are more than {LARGEST_BYTES}")
+    return content
+
+
+def publish(source, folder):
+    """Writes the cleared copy under its final name at once."""
+    try:
+        content = cleared(source)
+    except (KeyError, OSError, ValueError, RuntimeError) as error:
+        raise Refused(f"{source}: cannot be cleared: {error}") from None
+    target = folder / pathlib.Path(source).name
+    part = target.with_name(target.name + ".part")
+    part.write_bytes(content)
+    os.replace(part, target)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Opens result sets: what validate.py, plot.py and compare.py share."""
+"""Opens result sets: what the tools of this folder share."""
 
 import sys
 
@@ -28,6 +28,7 @@ class Result:
 
     def __init__(self, path, unfinished_too=False):
         self.path = path
+        self._made = {}
         try:
             self.file = h5py.File(path, "r")
         except FileNotFoundError:
@@ -43,6 +44,7 @@ class Result:
         if version.split(".")[0] != MAJOR_VERSION:
             raise Refused(
                 f"{path}: has schema version '{version}', this tool reads {MAJOR_VERSION}.x")
+        self.minor_version = int(version.split(".")[1]) if version[2:].isdigit() else 0
         self.verdict = text(self.file.attrs.get("verdict", ""))
         if self.verdict == "UNFINISHED" and not unfinished_too:
             raise Refused(f"{path}: the run ended without a verdict")
@@ -92,6 +94,23 @@ class Result:
         self.file[group].visititems(
             lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None)
         return sorted(found)
+
+    def attribute(self, path, name):
+        """An attribute of an object; a file without it is refused."""
+        if path not in self.file or name not in self.file[path].attrs:
+            raise Refused(f"{self.path}: /{path} has no {name}")
+        return self.file[path].attrs[name]
+
+    def key(self, name):
+        """The value of a key of the deck; a file without it is refused."""
+        value = self.attribute("config", name)
+        return text(value) if isinstance(value, bytes) else value
+
+    def once(self, name, function):
+        """function(self), computed at the first call under this name."""
+        if name not in self._made:
+            self._made[name] = function(self)
+        return self._made[name]
 
     def config(self):
         """The deck's keys and values."""

@@ -5,8 +5,12 @@
   table.py --into README.md A.h5 ...          replaces what lies between the two marks in README.md
   table.py --into README.md --check A.h5 ...  says whether that would change anything
 
-Medians stand with the 95 % interval that the set stores. Exit codes: 0, 1 if --check finds another
-text, 2 a file is not ours or README.md has no marks.
+Medians stand with the 95 % interval that the set stores, where there are samples enough for one. A
+page is made of sets that validate.py accepts alone. A rate above a ceiling by more than ceilings
+differ from run to run is printed as an error: the ceiling is not that row's, or its cost is wrong.
+
+Exit codes: 0, 1 if --check finds another text, 2 a file is not ours or does not conform, or
+README.md has no marks.
 """
 
 import argparse
@@ -14,14 +18,20 @@ import pathlib
 
 import numpy as np
 
+from medians import LEAST_FOR_INTERVAL
+from official import by_uuid, is_checked, not_official
 from result_files import Refused, Result, run, text
-from validate import not_official
+from validate import check, schema_rows
 
 BEGIN = "<!-- made by results/tools/table.py -->"
 END = "<!-- end of what table.py made -->"
 LEAST_SHARE = 0.01  # of a step, for an operator to have a row
 YARDSTICK = "copy"  # an implementation that is a column of the others
 PEERS = ("cublas", "cudnn", "cuda")  # libraries, by what implementations of theirs begin with
+OF_LIBRARY = ("product", "linear_")  # operators whose own implementation is a product of cuBLASLt
+# Above 1 / this a rate is no longer explained by clocks: products of one board differ by 8 % with
+# the shape and the moment, copies by 1 %.
+ABOVE_PRODUCTS, ABOVE_COPY = 1.1, 1.05
 
 
 def table(header, rows):
@@ -37,7 +47,9 @@ def digits(value):
     return f"{value:.{decimals}f}"
 
 
-def percent(share):
+def percent(share, most=np.inf):
+    if share > most:
+        return f"ERROR: {100 * share:.0f} %"
     return f"{100 * share:.1f} %" if np.isfinite(share) else ""
 
 
@@ -47,6 +59,8 @@ def metric(result, tag):
     if values is None:
         return np.nan, (np.nan, np.nan)
     attributes = result.file[f"metrics/{tag}"].attrs
+    if attributes["median_of"] < LEAST_FOR_INTERVAL:
+        return float(values), (np.nan, np.nan)
     return float(values), (float(attributes["ci95_low"]), float(attributes["ci95_high"]))
 
 
@@ -66,8 +80,9 @@ def ranks_of(result):
 def sources(results):
     """What each set was built from, and whether the run rules call it official."""
     rows = []
+    others = by_uuid(results)
     for result in results:
-        reasons = not_official(result)
+        reasons = not_official(result, others)
         seconds = "; ".join(reasons) if reasons else "yes"
         rows.append((f"`{name_of(result)}`", f"`{text(result.file.attrs['git_describe'])}`",
                      text(result.file.attrs["created"])[:10], result.verdict, seconds))
@@ -100,8 +115,11 @@ def kernels(results):
              "Implementations of a shape ran in turn, sample by sample, with a cold L2. Limit: the "
              "time that the binding ceiling allows / median time. Copy: median time of a plain "
              "copy kernel that reads and writes as many bytes, in turn with it / median time. "
-             "Peer: median time of the fastest library's / that of ours; other rows are parts or "
-             "forms of ours.", ""]
+             "Peer: median time of the fastest library's / that of ours, marked `=` where ours is "
+             "the same library by another choice of its algorithms; other rows are parts or forms "
+             "of ours. Error: the largest of the row's relative errors against fp64. `ERROR` in "
+             "limit or copy: a rate above a ceiling, which is not this row's, or a cost that "
+             "counts too much.", ""]
     rows = []
     for result in results:
         cases = {}
@@ -115,8 +133,28 @@ def kernels(results):
                 if one == YARDSTICK:
                     continue
                 rows.append(kernel_row(result, case, one, times))
-    return lines + table(("operator", "shape", "implementation", "median us", "95 % interval us",
-                          "TFLOP/s", "GB/s", "limit", "copy", "peer"), rows)
+    return lines + table(("operator", "shape", "implementation", "by", "error", "median us",
+                          "95 % interval us", "TFLOP/s", "GB/s", "limit", "copy", "peer"), rows)
+
+
+def library_of(result, case, one):
+    """Library, version and algorithm behind an implementation; empty for kernels of ours."""
+    stored = result.file[f"samples/kernels/{case}/{one}"].attrs.get("library")
+    if stored is not None:
+        return text(stored)
+    if one.startswith("cublas") or (one == "ours" and case.startswith(OF_LIBRARY)):
+        return text(result.attribute("provenance/software", "cublas"))
+    return f"{one.partition('_')[0]}, version not stored" if one.startswith(PEERS) else ""
+
+
+def error_of(result, case, one):
+    attributes = result.file[f"samples/kernels/{case}/{one}"].attrs
+    return f"{float(attributes['error']):.1e}" if is_checked(attributes) else "not checked"
+
+
+def first_words(library):
+    """The name and the version, without the algorithm."""
+    return library.partition(",")[0]
 
 
 def kernel_row(result, case, one, times):
@@ -125,12 +163,17 @@ def kernel_row(result, case, one, times):
     time_s, bounds = metric(result, f"{base}/time")
     share, of_copy = (metric(result, f"{base}/{one_of}")[0]
                       for one_of in ("pct_ceiling", "pct_copy"))
-    peers = [time for other, time in times.items() if other.startswith(PEERS)]
-    peer = f"{min(peers) / time_s:.2f}x" if one.startswith("ours") and peers else ""
-    return (operator, shape, one, digits(1e6 * time_s), interval(bounds, 1e6),
+    peers = {other: time for other, time in times.items() if other.startswith(PEERS)}
+    peer, library = "", library_of(result, case, one)
+    if one.startswith("ours") and peers:
+        best = min(peers, key=peers.get)
+        same = library and first_words(library) == first_words(library_of(result, case, best))
+        peer = f"{peers[best] / time_s:.2f}x{' =' if same else ''}"
+    return (operator, shape, one, library, error_of(result, case, one), digits(1e6 * time_s),
+            interval(bounds, 1e6),
             digits(1e-12 * metric(result, f"{base}/flops_per_s")[0]),
             digits(1e-9 * metric(result, f"{base}/bytes_per_s")[0]),
-            percent(share), percent(of_copy), peer)
+            percent(share, ABOVE_PRODUCTS), percent(of_copy, ABOVE_COPY), peer)
 
 
 def training(results):
@@ -139,10 +182,9 @@ def training(results):
     for result in results:
         rate, bounds = metric(result, "train/tokens_per_s")
         gib = metric(result, "train/peak_device_bytes")[0] / 2**30
-        deck = {key: text(value) for key, value in result.config().items()}
-        rows.append((deck["run.name"], f"`{name_of(result)}`", ranks_of(result),
-                     deck["execution.backend"], deck["train.dtype"],
-                     len(result.array("samples/train/step_time")), f"{digits(1e-3 * rate)} k",
+        rows.append((result.key("run.name"), f"`{name_of(result)}`", ranks_of(result),
+                     result.key("execution.backend"), result.key("train.dtype"),
+                     len(timed_steps(result)), f"{digits(1e-3 * rate)} k",
                      interval(bounds, 1e-3),
                      digits(1e3 * metric(result, "train/step_time")[0]),
                      digits(1e-12 * metric(result, "train/model_flops_per_s_gpu")[0]),
@@ -156,20 +198,29 @@ def training(results):
     return lines + longest(results) + scaling(results)
 
 
+def timed_steps(result):
+    steps = result.array("samples/train/step_time")
+    return np.array([]) if steps is None else steps
+
+
+def losses(result):
+    found = result.array("series/train/loss")
+    return np.array([]) if found is None else found
+
+
 def longest(results):
     """Runs whose sequence is as long as memory allows: sets named longest_..."""
     rows = []
     for result in results:
         if not name_of(result).startswith("longest_"):
             continue
-        deck = {key: text(value) for key, value in result.config().items()}
-        steps = result.array("samples/train/step_time")
-        policy = deck["offload.policy"]
-        if deck["recompute.modules"] != "[]":
+        steps = timed_steps(result)
+        policy = result.key("offload.policy")
+        if result.key("recompute.modules") != "[]":
             policy += ", recompute"
-        rows.append((int(deck["train.seq_length"]),
-                     (f"`{name_of(result)}`", deck["run.name"], policy,
-                      deck["train.seq_length"],
+        length = int(result.key("train.seq_length"))
+        rows.append((length,
+                     (f"`{name_of(result)}`", result.key("run.name"), policy, length,
                       f"{metric(result, 'train/peak_device_bytes')[0] / 2**30:.1f} GiB",
                       len(steps), digits(np.median(steps)),
                       f"{digits(1e-3 * metric(result, 'train/tokens_per_s')[0])} k",
@@ -186,8 +237,8 @@ def scaling(results):
     """Runs on several ranks beside those of one: the rate of the same work a rank, and the losses
     of the same global batch."""
     def facts(result):
-        return (text(result.config()["run.name"]), ranks_of(result),
-                int(result.config()["train.global_batch_size"]))
+        return (result.key("run.name"), ranks_of(result),
+                int(result.key("train.global_batch_size")))
 
     single = {facts(r): r for r in results if ranks_of(r) == 1}
     rows = []
@@ -197,16 +248,19 @@ def scaling(results):
         if ranks == 1 or (weak is None and strong is None):
             continue
         rate = metric(result, "train/tokens_per_s")[0]
-        efficiency, apart, common = np.nan, np.nan, 0
+        efficiency, loss = np.nan, ""
         if weak is not None:
             efficiency = rate / (ranks * metric(weak, "train/tokens_per_s")[0])
-        if strong is not None:
-            one, many = strong.array("series/train/loss"), result.array("series/train/loss")
+        if strong is not None and schedule(strong) != schedule(result):
+            loss = "not compared: another schedule"
+        elif strong is not None:
+            one, many = losses(strong), losses(result)
             common = min(len(one), len(many))
-            apart = np.abs(one[:common] / many[:common] - 1).max()
+            apart = np.abs(one[:common] / many[:common] - 1).max(initial=0)
+            loss = f"{apart:.1e} over {common} steps"
         rows.append((f"`{name_of(result)}`", ranks,
                      f"{100 * efficiency:.1f} %" if weak is not None else "",
-                     f"{apart:.1e} over {common} steps" if strong is not None else ""))
+                     loss))
     if not rows:
         return []
     return ["Efficiency: tokens/s / (ranks x tokens/s of one rank with the same work a rank). "
@@ -224,45 +278,57 @@ def operators(result):
     rows = []
     for path in result.datasets("samples/ops"):
         times = result.array(f"samples/ops/{path}")
-        facts = result.file[f"samples/ops/{path}"].attrs
+        queue, calls, flops, moved = (result.attribute(f"samples/ops/{path}", name)
+                                      for name in ("queue", "calls", "flops", "bytes"))
         time_s = np.median(times)
         if time_s >= LEAST_SHARE * step_s:
-            rows.append((time_s, (path, text(facts["queue"]), facts["calls"],
+            rows.append((time_s, (path, text(queue), calls,
                                   digits(1e3 * time_s), f"{100 * time_s / step_s:.1f} %",
-                                  digits(1e-12 * facts["flops"] / time_s),
-                                  digits(1e-9 * facts["bytes"] / time_s))))
+                                  digits(1e-12 * flops / time_s),
+                                  digits(1e-9 * moved / time_s))))
     rows.sort(key=lambda row: -row[0])
     return [f"Where a step of `{name_of(result)}` goes ({1e3 * step_s:.1f} ms timed op by op, "
             f"median of {len(step)} steps; rows of 1 % and more):", ""] + table(
         ("op", "queue", "calls", "ms", "share", "TFLOP/s", "GB/s"), [row for _, row in rows])
 
 
+def schedule(result):
+    """What two losses must have in common to be compared: learning rates, order and batch."""
+    keys = {key: value for key, value in result.config().items()
+            if key.startswith(("optim.", "data.", "model.", "run.seed", "train.seq_length",
+                               "train.global_batch_size"))}
+    keys["optim.decay_steps"] = int(result.key("optim.decay_steps")) or int(result.key("run.steps"))
+    return keys
+
+
 def curves(results):
     """Losses of runs of one deck, against the first of them: the host's, or the lowest name."""
     groups = {}
     for result in results:
-        key = text(result.config()["run.name"]), text(result.config()["train.dtype"])
+        key = result.key("run.name"), result.key("train.dtype")
         groups.setdefault(key, []).append(result)
     rows = []
     for (deck, dtype), runs in sorted(groups.items()):
-        hosts = [r for r in runs if text(r.config()["execution.backend"]) == "host"]
+        hosts = [r for r in runs if r.key("execution.backend") == "host"]
         if not hosts:
             continue
         base = hosts[0]
         for other in runs:
             if other is base:
                 continue
-            a, b = base.array("series/train/loss"), other.array("series/train/loss")
+            a, b = losses(base), losses(other)
             common = min(len(a), len(b))
+            if common == 0 or schedule(base) != schedule(other):
+                continue
             apart = np.abs(a[:common] - b[:common])
             rows.append((deck, dtype, f"`{name_of(other)}`", f"`{name_of(base)}`", common,
                          f"{apart.max():.2e}", f"{apart[-20:].mean():.2e}"))
         twins = [r for r in runs if r not in hosts]
         for a, b in zip(twins, twins[1:]):
-            same = np.array_equal(a.array("series/train/loss"), b.array("series/train/loss"))
-            if ranks_of(a) == ranks_of(b):
+            same = np.array_equal(losses(a), losses(b))
+            if ranks_of(a) == ranks_of(b) and schedule(a) == schedule(b):
                 rows.append((deck, dtype, f"`{name_of(b)}`", f"`{name_of(a)}`",
-                             len(a.array("series/train/loss")),
+                             len(losses(a)),
                              "0 (all bits)" if same else "OTHER BITS", ""))
     if not rows:
         return []
@@ -291,14 +357,17 @@ def offload(results):
 
 
 def offload_row(result, name):
-    node = result.file[f"samples/offload/{name}"].attrs
+    node = {key: result.attribute(f"samples/offload/{name}", key)
+            for key in ("transient_bytes", "host_bytes", "copies_out", "reruns",
+                        "predicted_time_s", "predicted_exposed_s")}
+    berths = result.file[f"samples/offload/{name}"].attrs.get("berth_bytes", 0)
     times = result.array(f"samples/offload/{name}")
     added, bounds = metric(result, f"offload/{name}/added")
     exposed_s = metric(result, f"offload/{name}/exposed_copy")[0]
     hidden = metric(result, f"offload/{name}/overlap")[0]
     timed = np.isfinite(exposed_s)
     return (name, len(times), f"{node['transient_bytes'] / 2**30:.3f}",
-            f"{node.get('berth_bytes', 0) / 2**30:.3f}",
+            f"{berths / 2**30:.3f}",
             f"{node['host_bytes'] / 2**30:.3f}", node["copies_out"], node["reruns"],
             digits(1e3 * np.median(times)), f"{100 * added:+.2f} %", interval(bounds, 100),
             digits(1e3 * node["predicted_time_s"]), f"{1e3 * exposed_s:.2f}" if timed else "",
@@ -321,7 +390,7 @@ def graph_costs(result):
         cost, bounds = metric(result, f"offload/{name}/graph_cost")
         if np.isfinite(cost):
             rows.append((name, len(result.array(f"samples/offload/{name}")),
-                         result.file[f"samples/offload/{name}"].attrs["graph_launches"],
+                         result.attribute(f"samples/offload/{name}", "graph_launches"),
                          f"{100 * cost:+.2f} %", interval(bounds, 100)))
     if not rows:
         return []
@@ -355,6 +424,14 @@ def tables(results):
     return "\n".join(lines)
 
 
+def conforming(path):
+    result = Result(path)
+    problems = check(result, schema_rows())
+    if problems:
+        raise Refused(f"{path}: {problems[0]}")
+    return result
+
+
 def with_tables(path, made):
     try:
         page = path.read_text(encoding="utf-8")
@@ -371,7 +448,7 @@ def main():
     parser.add_argument("--into", type=pathlib.Path, metavar="README.md")
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if it would")
     options = parser.parse_args()
-    made = tables([Result(path) for path in sorted(options.results)])
+    made = tables([conforming(path) for path in sorted(options.results)])
     if options.into is None:
         print(made)
         return 0
@@ -380,7 +457,10 @@ def main():
         same = page == options.into.read_text(encoding="utf-8")
         print(f"{options.into}: {'says' if same else 'does not say'} what the sets hold")
         return 0 if same else 1
-    options.into.write_text(page, encoding="utf-8")
+    try:
+        options.into.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{options.into}: {error.strerror}") from None
     return 0
 
 

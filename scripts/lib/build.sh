@@ -1,19 +1,26 @@
 # shellcheck shell=bash
 # Configuring and building by preset. Source common.sh first.
 
-# configure PRESET TESTS(ON|OFF): runs CMake when the tree is new or has no tests but should; later
-# changes of CMake files are noticed by the build. Compiles go through ccache if there is one.
+# configure PRESET TESTS(ON|OFF) [WERROR(ON|OFF)]: runs CMake when the tree is new, or lacks tests
+# or -Werror but should have them; later changes of CMake files are noticed by the build. Compiles
+# go through ccache if there is one.
 configure() {
-  local preset=$1 tests=$2 arguments=()
+  local preset=$1 tests=$2 werror=${3:-OFF} arguments=()
   local tree=$STOWAGE_SOURCE/build/$preset
-  if [ -f "$tree/build.ninja" ] &&
-    { [ "$tests" = OFF ] || grep -q '^STOWAGE_TESTS:BOOL=ON' "$tree/CMakeCache.txt"; }; then
+  if [ -f "$tree/build.ninja" ] && has_option "$tree" STOWAGE_TESTS "$tests" &&
+    has_option "$tree" STOWAGE_WERROR "$werror"; then
     return 0
   fi
   if have ccache; then
     arguments=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
-  (cd "$STOWAGE_SOURCE" && cmake --preset "$preset" -DSTOWAGE_TESTS="$tests" "${arguments[@]}")
+  (cd "$STOWAGE_SOURCE" && cmake --preset "$preset" -DSTOWAGE_TESTS="$tests" \
+    -DSTOWAGE_WERROR="$werror" "${arguments[@]}")
+}
+
+# has_option TREE NAME WANTED: whether a configured tree has an option on, where that is wanted.
+has_option() {
+  [ "$3" = OFF ] || grep -q "^$2:BOOL=ON" "$1/CMakeCache.txt"
 }
 
 # build PRESET [TARGET...]: the preset's own targets when none is given.

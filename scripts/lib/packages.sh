@@ -10,7 +10,8 @@ PACKAGES_BUILD=(
 )
 # To run the main job: ranks, topology, the text to train on, plots.
 PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3 python3-h5py python3-matplotlib)
-PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools)
+# shellcheck disable=SC2034  # for test.sh alone of those that source this
+PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
 
 package_installed() {
   [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]

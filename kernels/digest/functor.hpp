@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+
+#include "execution/dtype.hpp"
+#include "execution/parallel_for.hpp"
+#include "kernels/elementwise/functors.hpp"
+
+/// The sums of digest.hpp, written once for both backends.
+namespace stowage::kernels::detail {
+
+inline constexpr int kDigestLanes = 8;
+
+/// The finaliser of SplitMix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014, figure 16. A bijection that spreads each bit over all.
+STOWAGE_PORTABLE constexpr std::uint64_t mix64(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+/// C_half(lane).
+STOWAGE_PORTABLE constexpr std::uint64_t lane_factor(int half, int lane) {
+  const int number = half * kDigestLanes + lane + 1;
+  return mix64(static_cast<std::uint64_t>(number)) | 1;
+}
+
+/// K_half of a block: the golden ratio's bits step through SplitMix64's sequence from the key on.
+STOWAGE_PORTABLE constexpr std::uint64_t block_factor(std::uint64_t key, std::int64_t block) {
+  return mix64(key + static_cast<std::uint64_t>(block) * 0x9e3779b97f4a7c15ULL) | 1;
+}
+
+/// The keys of a tensor: of its name, its dtype and the half.
+constexpr std::uint64_t digest_key(std::uint64_t stream, execution::Dtype dtype, int half) {
+  return mix64(stream ^
+               mix64(2 * static_cast<std::uint64_t>(dtype) + static_cast<std::uint64_t>(half) + 1));
+}
+
+/// Neighbouring threads take neighbouring groups of eight elements on a GPU, so that their reads
+/// lie together; on the host each thread has a run of groups of its own. Every thread adds its two
+/// sums once, by integer atomics: in any order they give the same.
+template <class Word>
+struct AddDigest {
+  const Word* data;
+  std::int64_t count, first, run, stride;
+  std::uint64_t key[2];
+  std::uint64_t* sums;
+  std::int64_t threads;
+  bool whole_groups;  ///< local groups of eight are whole blocks of the tensor, on 16 bytes
+
+  STOWAGE_PORTABLE static void add(std::uint64_t* to, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+    atomicAdd(reinterpret_cast<unsigned long long*>(to), value);
+#else
+    __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+#endif
+  }
+
+  STOWAGE_PORTABLE void add_group(std::int64_t group, std::uint64_t* sum) const {
+    const std::int64_t begin = group * kDigestLanes;
+    if (whole_groups && begin + kDigestLanes <= count) {
+      const auto& piece = Piece<Word, kDigestLanes>::at(data + begin);
+      const std::int64_t block = (first + begin) / kDigestLanes;
+      for (int half = 0; half < 2; ++half) {
+        std::uint64_t lanes = 0;
+        for (int lane = 0; lane < kDigestLanes; ++lane)
+          lanes += (std::uint64_t{piece.values[lane]} + 1) * lane_factor(half, lane);
+        sum[half] += lanes * block_factor(key[half], block);
+      }
+      return;
+    }
+    for (std::int64_t l = begin; l < begin + kDigestLanes && l < count; ++l) {
+      const std::int64_t at = first + l / run * stride + l % run;
+      for (int half = 0; half < 2; ++half)
+        sum[half] += (std::uint64_t{data[l]} + 1) *
+                     lane_factor(half, static_cast<int>(at % kDigestLanes)) *
+                     block_factor(key[half], at / kDigestLanes);
+    }
+  }
+
+  STOWAGE_PORTABLE void operator()(std::int64_t thread) const {
+    const std::int64_t groups = (count + kDigestLanes - 1) / kDigestLanes;
+    std::uint64_t sum[2] = {0, 0};
+#if defined(__CUDA_ARCH__)
+    for (std::int64_t group = thread; group < groups; group += threads) add_group(group, sum);
+#else
+    const std::int64_t each = (groups + threads - 1) / threads;
+    for (std::int64_t group = thread * each; group < (thread + 1) * each && group < groups; ++group)
+      add_group(group, sum);
+#endif
+    for (int half = 0; half < 2; ++half) add(sums + half, sum[half]);
+  }
+};
+
+}  // namespace stowage::kernels::detail

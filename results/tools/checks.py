@@ -1,0 +1,126 @@
+"""The validation section against the rest of the file: verdict, results, thresholds, values."""
+
+import math
+import re
+
+import numpy as np
+
+from recompute import same
+from result_files import text
+
+
+def passed(check):
+    return bool(check["low"] <= check["value"] <= check["high"])
+
+
+def expected_verdict(result):
+    """The verdict that the stored numbers give: nobody edits one by hand."""
+    checks = [node.attrs for node in result.file["validation"].values()]
+    if any(not passed(check) for check in checks):
+        return "INVALID"
+    if result.verdict == "STOPPED":
+        return "STOPPED"
+    return "VALID" if checks else "INVALID"
+
+
+def bounds_of(threshold):
+    """(low, high) of "== 0", "<= 2.2", ">= 1" or "3.9..4.1", or None."""
+    try:
+        if threshold.startswith("== "):
+            return float(threshold[3:]), float(threshold[3:])
+        if threshold.startswith("<= "):
+            return -math.inf, float(threshold[3:])
+        if threshold.startswith(">= "):
+            return float(threshold[3:]), math.inf
+        low, high = threshold.split("..")
+        return float(low), float(high)
+    except ValueError:
+        return None
+
+
+def kernel_errors(result):
+    """The value of each check of operators by its name, from the samples' own attributes."""
+    values = {}
+    for path in result.datasets("samples/kernels"):
+        case, _, implementation = path.rpartition("/")
+        operator, _, shape = case.partition("/")
+        label = f"{operator}.{shape}.{implementation}"
+        for name, value in result.file[f"samples/kernels/{path}"].attrs.items():
+            part = name.removeprefix("error.")
+            if name.startswith("error.") or re.fullmatch(r"\w+\.(ratio|error_of_ours)", name):
+                values[f"{label}.{part}"] = float(value)
+    return values
+
+
+def training_values(result):
+    """Values of a training run's checks by name, from its series."""
+    values = {}
+
+    loss, ok, norm, val = (result.series(f"train/{name}")
+                           for name in ("loss", "ok", "grad_norm", "val_loss"))
+    if loss is not None:
+        values["finite_loss"] = abs(loss[1][-1])
+        values["loss"] = loss[1][-1]
+    if ok is not None:
+        values["skipped_steps"] = float(np.sum(ok[1] == 0))
+    if norm is not None:
+        late = norm[1][norm[0] > int(result.config().get("optim.warmup_steps", 0))]
+        values["grad_norm"] = late.max() if len(late) else 0.0
+    if val is not None:
+        values["finite_val_loss"] = abs(val[1][-1])
+        values["val_loss"] = val[1][-1]
+        if len(val[1]) > 1:
+            values["val_loss_falling"] = val[1][-2] - val[1][-1]
+    return values
+
+
+# Checks that a deck asks for, by its key; those of the end of a run are not made of a stopped one.
+DECK_CHECKS = {"grad_norm": "validate.grad_norm_below", "loss": "validate.loss_below",
+               "val_loss": "validate.val_loss_below"}
+
+
+def training_checks(result):
+    """Names of the checks that a training run must have, as far as its series can say."""
+    deck = result.config()
+    asked = {name for name, key in DECK_CHECKS.items()
+             if math.isfinite(float(deck.get(key, math.inf)))
+             and (name == "grad_norm" or result.verdict == "VALID")}
+    return asked | {"skipped_steps", "finite_loss", "finite_val_loss"}
+
+
+def check_values(result):
+    """Each check's value is what the samples and series say, and no check is missing."""
+    driver = text(result.file.attrs["driver"])
+    if driver == "bench_kernels":
+        expected = kernel_errors(result)
+    elif driver == "train":
+        expected = training_values(result)
+    else:
+        return []
+    problems = []
+    stored = result.file["validation"]
+    for name, check in stored.items():
+        value = float(check.attrs["value"])
+        if name in expected and not same(value, float(expected[name])):
+            problems.append(f"/validation/{name}: value is {value:.9g}, the samples and series say "
+                            f"{expected[name]:.9g}")
+        elif name not in expected and driver == "bench_kernels":
+            problems.append(f"/validation/{name}: belongs to no samples")
+    wanted = expected if driver == "bench_kernels" else training_checks(result) & expected.keys()
+    problems += [f"/validation/{name}: is missing" for name in wanted if name not in stored]
+    return problems
+
+
+def check_validation(result):
+    problems = []
+    for name, node in result.file["validation"].items():
+        check = node.attrs
+        if text(check["result"]) != ("PASSED" if passed(check) else "FAILED"):
+            problems.append(f"/validation/{name}: result contradicts its value")
+        if bounds_of(text(check["threshold"])) != (check["low"], check["high"]):
+            problems.append(f"/validation/{name}: threshold {text(check['threshold'])} is not "
+                            f"{check['low']} .. {check['high']}")
+    expected = expected_verdict(result)
+    if result.verdict != expected:
+        problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
+    return problems + check_values(result)

@@ -1,0 +1,328 @@
+"""Every stored figure again, from the samples and series of the same file.
+
+A rule says for each tag of a metric how it follows from what was measured; a metric that no rule
+knows, or that differs from what its rule gives, is a problem. Single readings (a size, an energy)
+have no samples: they are listed, and must be finite and not negative.
+"""
+
+import math
+import re
+
+import numpy as np
+
+from result_files import Refused, largest_of_ranks
+from medians import LEAST_FOR_INTERVAL, median_interval
+
+CLOSE = 1e-9  # relative: the writer's sums may be in another order
+SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)")
+READINGS = re.compile(
+    r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
+    r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token|ckpt/(stall|bytes)"
+    r"|offload/(exposed_copy|bytes|bandwidth)")
+
+
+class Figure:
+    """What a metric must be; NaN bounds where it has no interval."""
+
+    def __init__(self, value, low=math.nan, high=math.nan, count=1):
+        self.value, self.low, self.high, self.count = value, low, high, count
+
+
+def of_times(samples, work=None):
+    """The median of times, or work over it with the interval inverted."""
+    median, low, high = median_interval(samples)
+    if work is None:
+        return Figure(median, low, high, len(samples))
+    return Figure(work / median, work / high, work / low, len(samples))
+
+
+def times_of(result, path):
+    samples = result.array(f"samples/{path}")
+    if samples is None:
+        raise Refused(f"/samples/{path} is missing")
+    return largest_of_ranks(samples)
+
+
+def fact(result, path, name):
+    return result.attribute(f"samples/{path}", name)
+
+
+def least_times(result):
+    """(bytes, flops, time that the ceiling allows) of each row of a set that has a share of it."""
+    rows = {}
+    for tag in result.datasets("metrics/kernels"):
+        if tag.endswith("/pct_ceiling"):
+            path = "kernels/" + tag[:-len("/pct_ceiling")]
+            share = float(result.array(f"metrics/kernels/{tag}"))
+            rows[path] = (fact(result, path, "bytes"), fact(result, path, "flops"),
+                          share * float(np.median(times_of(result, path))))
+    return rows
+
+
+def limits(result):
+    """(FLOP/s, B/s) of a set: as it refers to its ceilings, or else the rates that its rows agree
+    on: no row can imply more than them, and each has one of the two as its own limit."""
+    stored = result.file.get("provenance/ceilings")
+    if stored is not None:
+        return float(stored.attrs["flops_per_s"]), float(stored.attrs["bytes_per_s"])
+    rows = [row for row in least_times(result).values() if row[2] > 0]
+    flops = max((row[1] / row[2] for row in rows), default=0.0)
+    return flops or math.inf, max((row[0] / row[2] for row in rows), default=math.inf)
+
+
+def kernel(result, case, one, quantity):
+    path = f"kernels/{case}/{one}"
+    times = times_of(result, path)
+    if quantity == "time":
+        return of_times(times)
+    if quantity in ("bytes_per_s", "flops_per_s"):
+        return of_times(times, fact(result, path, quantity[:5]))
+    if quantity == "pct_copy":
+        return Figure(np.median(times_of(result, f"kernels/{case}/copy")) / np.median(times))
+    flops_per_s, bytes_per_s = result.once("limits", limits)
+    least = max(fact(result, path, "bytes") / bytes_per_s,
+                fact(result, path, "flops") / flops_per_s)
+    return Figure(least / np.median(times))
+
+
+def copy_ceiling(result, kind):
+    """The rate at the largest size."""
+    sizes = [path for path in result.datasets(f"samples/ceilings/{kind}")]
+    if not sizes:
+        raise Refused(f"/samples/ceilings/{kind} is missing")
+    largest = max(sizes, key=lambda name: int(name.split("_")[0]))
+    path = f"ceilings/{kind}/{largest}"
+    return of_times(times_of(result, path), fact(result, path, "bytes"))
+
+
+def product_ceiling(result, shape):
+    path = f"ceilings/gemm_bf16/{shape}"
+    return of_times(times_of(result, path), fact(result, path, "flops"))
+
+
+def slowdown(result, victim, neighbour):
+    base = np.median(times_of(result, f"ceilings/interference/{victim}/alone"))
+    return of_times(times_of(result, f"ceilings/interference/{victim}/{neighbour}") / base)
+
+
+def bus_bandwidth(result, exchange, size):
+    """As nccl-tests counts: what a rank must send at least, for each byte of its part."""
+    ranks = len(result.file["provenance/system/ranks"])
+    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "all_to_all": (ranks - 1) / ranks,
+              "neighbour": 1.0}.get(exchange.removesuffix("_nccl"))
+    if factor is None:
+        raise Refused(f"the bus factor of {exchange} is not known")
+    path = f"comm/{exchange}/{size}"
+    return of_times(times_of(result, path), factor * fact(result, path, "bytes"))
+
+
+def differences(result, plan, base):
+    """Step by step of the same rounds, over the base's median."""
+    times, other = times_of(result, f"offload/{plan}"), times_of(result, f"offload/{base}")
+    if len(times) != len(other):
+        raise Refused(f"/samples/offload/{plan} and {base} have {len(times)} and {len(other)} "
+                      "rounds")
+    return of_times((times - other) / np.median(other))
+
+
+def added(result, plan):
+    """Beside the first plan of the sweep, which keeps everything: keep/off, where it was measured.
+    """
+    bases = [name for name in result.datasets("samples/offload") if name.startswith("keep/")]
+    return differences(result, plan, "keep/off" if "keep/off" in bases else bases[0])
+
+
+def graph_cost(result, plan):
+    return differences(result, plan, plan.rpartition("/")[0] + "/off")
+
+
+def overlap(result, plan):
+    return Figure(1 - fact(result, f"offload/{plan}", "exposed_s")
+                  / fact(result, f"offload/{plan}", "copying_s"))
+
+
+def worst_prediction(result):
+    return Figure(max(abs(fact(result, f"offload/{plan}", "predicted_time_s")
+                          / np.median(times_of(result, f"offload/{plan}")) - 1)
+                      for plan in result.datasets("samples/offload")))
+
+
+def series(result, name):
+    found = result.series(name)
+    if found is None:
+        raise Refused(f"/series/{name} is missing")
+    return found[1]
+
+
+def tail_loss(result):
+    losses = series(result, "train/loss")
+    return Figure(float(np.mean(losses[-max(1, len(losses) // 10):])))
+
+
+def tokens_per_s(result):
+    """Of the deck's batch: what the samples say of it must be the same."""
+    times = times_of(result, "train/step_time")
+    tokens = int(result.key("train.global_batch_size")) * int(result.key("train.seq_length"))
+    stored = result.file["samples/train/step_time"].attrs.get("tokens", tokens)
+    if stored != tokens:
+        raise Refused(f"the samples are of {stored:g} tokens, the deck's steps of {tokens}")
+    return of_times(times, tokens)
+
+
+def model_rate(result, what):
+    """FLOP of a step over its time: as the samples say, or else as the metric itself implies, whose
+    interval must then be of the same work."""
+    times = times_of(result, "train/step_time")
+    node = result.file["samples/train/step_time"].attrs
+    if what in node:
+        return of_times(times, float(node[what]))
+    stored = float(result.array(f"metrics/train/{what}_per_s"))
+    return of_times(times, stored * float(np.median(times)))
+
+
+def rate_of_a_rank(result):
+    whole = model_rate(result, "model_flops")
+    ranks = len(result.file["provenance/system/ranks"])
+    return Figure(whole.value / ranks, whole.low / ranks, whole.high / ranks, whole.count)
+
+
+RULES = [(re.compile(pattern), rule) for pattern, rule in (
+    (r"kernels/(.+)/([^/]+)/(time|bytes_per_s|flops_per_s|pct_copy|pct_ceiling)", kernel),
+    (r"ceilings/gemm_bf16/([^/]+)/flops_per_s", product_ceiling),
+    (r"ceilings/interference/([^/]+)/([^/]+)/slowdown", slowdown),
+    (r"ceilings/([^/]+)/bandwidth", copy_ceiling),
+    (r"comm/([^/]+)/([^/]+)/busbw", bus_bandwidth),
+    (r"offload/worst_prediction", worst_prediction),
+    (r"offload/(.+)/step_time", lambda r, plan: of_times(times_of(r, f"offload/{plan}"))),
+    (r"offload/(.+)/added", added),
+    (r"offload/(.+)/graph_cost", graph_cost),
+    (r"offload/(.+)/exposed_copy", lambda r, p: Figure(fact(r, f"offload/{p}", "exposed_s"))),
+    (r"offload/(.+)/overlap", overlap),
+    (r"train/step_time", lambda r: of_times(times_of(r, "train/step_time"))),
+    (r"train/tokens_per_s", tokens_per_s),
+    (r"train/(model_flops|hw_flops|megatron_compat_flops)_per_s", model_rate),
+    (r"train/model_flops_per_s_gpu", rate_of_a_rank),
+    (r"train/loss", tail_loss),
+    (r"train/val_loss", lambda r: Figure(series(r, "train/val_loss")[-1])),
+    (r"train/best_val_loss", lambda r: Figure(series(r, "train/val_loss").min())),
+    (r"train/skipped_steps", lambda r: Figure(np.sum(series(r, "train/ok") == 0))),
+)]
+
+
+def same(one, other):
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return one == other or abs(one - other) <= CLOSE * max(abs(one), abs(other))
+
+
+def differs(figure, value, bounds, count, result):
+    """What of a stored metric is not what its rule gives, in words; empty if nothing."""
+    if count != figure.count:
+        return f"is the median of {count}, there are {figure.count} samples"
+    if not same(value, figure.value):
+        return f"is {value:.9g}, its samples say {figure.value:.9g}"
+    if figure.count < LEAST_FOR_INTERVAL and result.minor_version < 2:
+        return ""  # schema 1.1 stored the range of few samples there
+    if not (same(bounds[0], figure.low) and same(bounds[1], figure.high)):
+        return (f"has the interval {bounds[0]:.9g} .. {bounds[1]:.9g}, its samples say "
+                f"{figure.low:.9g} .. {figure.high:.9g}")
+    return ""
+
+
+def check_metric(result, tag):
+    node = result.file[f"metrics/{tag}"]
+    value = float(node[()])
+    if not math.isfinite(value):
+        return f"is {value}"
+    if value < 0 and not SIGNED.fullmatch(tag):
+        return f"is negative: {value:.9g}"
+    if READINGS.fullmatch(tag):
+        return ""
+    for pattern, rule in RULES:
+        found = pattern.fullmatch(tag)
+        if not found:
+            continue
+        try:
+            figure = rule(result, *found.groups())
+        except Refused as problem:
+            return f"cannot be recomputed: {problem}"
+        bounds = (float(node.attrs["ci95_low"]), float(node.attrs["ci95_high"]))
+        return differs(figure, value, bounds, int(node.attrs["median_of"]), result)
+    return "no rule says how it follows from samples"
+
+
+# What must be there for samples of a kind: they were measured to be reported.
+METRICS_OF = ((re.compile(r"kernels/.+"), "{}/time"), (re.compile(r"offload/.+"), "{}/step_time"),
+              (re.compile(r"train/step_time"), "{}"), (re.compile(r"comm/.+"), "{}/busbw"),
+              (re.compile(r"ceilings/gemm_bf16/.+"), "{}/flops_per_s"),
+              (re.compile(r"ceilings/interference/.+"), "{}/slowdown"))
+
+
+def check_samples(result):
+    problems = []
+    for path in result.datasets("samples"):
+        values = result.array(f"samples/{path}")
+        if len(values) == 0:
+            problems.append(f"/samples/{path}: is empty")
+        if not np.all(np.isfinite(values)):
+            problems.append(f"/samples/{path}: holds a time that is not finite")
+        elif np.any(values < 0) or (np.any(values == 0) and not path.startswith("ops/")):
+            problems.append(f"/samples/{path}: holds a time that is not positive")
+        for pattern, tag in METRICS_OF:
+            if pattern.fullmatch(path) and f"metrics/{tag.format(path)}" not in result.file:
+                problems.append(f"/metrics/{tag.format(path)}: is missing")
+    wanted = result.config().get("bench.samples")
+    for path in result.datasets("samples/kernels") if wanted is not None else []:
+        count = len(result.array(f"samples/kernels/{path}"))
+        if count != int(wanted):
+            problems.append(f"/samples/kernels/{path}: has {count} samples, {wanted} were made")
+    return problems
+
+
+def check_step_times(result):
+    """The timed steps are steps of the series, in its order."""
+    samples, found = result.array("samples/train/step_time"), result.series("train/step_time")
+    if samples is None or found is None:
+        return []
+    problems = []
+    steps = iter(found[1])
+    if not np.all(np.isfinite(found[1])) or np.any(found[1] < 0):
+        problems.append("/series/train/step_time: holds a time that is not finite or is negative")
+    if not all(any(one == step for step in steps) for one in samples):
+        problems.append("/samples/train/step_time: are not steps of /series/train/step_time")
+    if result.verdict == "VALID":
+        for name in ("train/loss", "train/val_loss"):
+            losses = result.series(name)
+            if losses is not None and not np.all(np.isfinite(losses[1])):
+                problems.append(f"/series/{name}: holds a loss that is not finite in a VALID set")
+    return problems
+
+
+def check_ceilings(result):
+    """/ceilings of the copies and of exchanges, against the samples of each size."""
+    problems = []
+    for name in result.datasets("ceilings"):
+        values = result.array(f"ceilings/{name}")
+        if np.any(~np.isfinite(values)) or np.any(values <= 0):
+            problems.append(f"/ceilings/{name}: holds a limit that is not positive")
+            continue
+        samples = result.datasets(f"samples/ceilings/{name}")
+        if not samples:
+            continue
+        rates = [fact(result, path, "flops" if name == "gemm_bf16" else "bytes")
+                 / np.median(times_of(result, path))
+                 for path in (f"ceilings/{name}/{one}" for one in samples)]
+        if not all(any(same(value, rate) for rate in rates) for value in values):
+            problems.append(f"/ceilings/{name}: holds a limit that no samples give")
+    return problems
+
+
+def check_figures(result):
+    problems = check_samples(result) + check_step_times(result)
+    if not problems:
+        problems = check_ceilings(result)
+        for tag in result.datasets("metrics"):
+            what = check_metric(result, tag)
+            if what:
+                problems.append(f"/metrics/{tag}: {what}")
+    return problems

@@ -1,0 +1,29 @@
+"use strict";
+// Sorts a table by the column whose head is clicked: by number where cells begin with one.
+const number = (text) => {
+  const found = text.match(/^[+-]?\d+(\.\d+)?(e[+-]\d+)?(?=$|[ %x])/);
+  return found ? parseFloat(found[0]) : NaN;
+};
+for (const table of document.querySelectorAll("table")) {
+  const body = table.tBodies[0];
+  for (const cell of body.querySelectorAll("td"))
+    if (!cell.querySelector("code") && cell.textContent.length < 24 &&
+        !Number.isNaN(number(cell.textContent)))
+      cell.classList.add("number");
+  for (const head of table.tHead.querySelectorAll("th")) {
+    head.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      for (const other of table.tHead.querySelectorAll("th")) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = (row) => row.cells[head.cellIndex]?.textContent ?? "";
+      const order = (a, b) => {
+        const x = number(key(a)), y = number(key(b));
+        if (Number.isNaN(x) && Number.isNaN(y)) return key(a).localeCompare(key(b));
+        if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) ? 1 : -1;
+        return up ? x - y : y - x;
+      };
+      const rows = [...body.rows].sort(order);
+      body.append(...rows);
+    });
+  }
+}
