@@ -48,6 +48,7 @@ parallel::NcclOptions nccl_options(const Deck& deck) {
   return {.algorithm = deck.get<std::string>("parallel.nccl_algorithm"),
           .protocol = deck.get<std::string>("parallel.nccl_protocol"),
           .channels = static_cast<int>(deck.get<std::int64_t>("parallel.nccl_channels")),
+          .copies = deck.get<std::string>("parallel.transport") == "auto",
           .patience_s = deck.get<double>("parallel.collective_patience_s")};
 }
 
