@@ -182,4 +182,11 @@ void Machine::require_memory(const layers::TrainerPlan&) const {}
 
 #endif
 
+std::vector<results::RankInfo> gather_ranks(const Communicator& world, const Machine& machine) {
+  std::vector<results::RankInfo> ranks;
+  for (const std::string& text : world.gather(results::to_text(machine.rank_info())))
+    ranks.push_back(results::rank_from_text(text));
+  return ranks;
+}
+
 }  // namespace stowage::drivers

@@ -63,4 +63,8 @@ class Machine {
   std::int64_t collectives_bytes_ = 0;
 };
 
+/// Collective. Host and GPU of every rank in rank order, on rank 0; empty elsewhere.
+std::vector<results::RankInfo> gather_ranks(const parallel::Communicator& world,
+                                            const Machine& machine);
+
 }  // namespace stowage::drivers

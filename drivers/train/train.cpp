@@ -29,12 +29,6 @@ using execution::Exit;
 using inputs::Deck;
 using parallel::Communicator;
 
-/// A stale deck or include on one node would leave ranks waiting for each other.
-void require_equal_decks(const Communicator& world, const Deck& deck) {
-  if (world.max(world.broadcast(deck.text()) != deck.text()) != 0)
-    execution::throw_usage("the ranks were given different decks");
-}
-
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
                                                const Data& data) {
