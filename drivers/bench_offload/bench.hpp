@@ -35,15 +35,16 @@ struct OffloadOutcome {
   std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
   double rerun_s = 0;           ///< predicted time of all that is computed again
   bool same_bits = true;  ///< loss and gradient norm of every step are those of the first plan
-  /// Of whole steps, one of each case in turn: the slowest rank's. Other ranks than 0 have their own.
+  /// Of whole steps, one of each case in turn: the slowest rank's, on rank 0.
   std::vector<double> time_s;
   std::vector<double> rank_time_s;  ///< (steps, ranks), on rank 0
   /// What each module's copies do on this rank, measured while the steps are issued op by op.
   std::vector<offload::ModuleSummary> modules;
 };
 
-/// Runs the step of a deck under many plans on one device a rank, on the same parameters and tokens:
-/// the learning rate and the rate of expert biases are zero, so every step computes the same values.
+/// Runs the step of a deck under many plans on one device a rank, on the same parameters and
+/// tokens: the learning rate and the rate of expert biases are zero, so every step computes the
+/// same values.
 ///
 /// All ranks issue the same steps of the same plans in the same order: plans are made from rank 0's
 /// measured op times, what one rank refuses all leave out, and rank 0's clock ends the rounds.

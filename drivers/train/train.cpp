@@ -65,7 +65,7 @@ class Run {
         checkpoints_(checkpoints),
         options_(options),
         machine_(machine),
-        profile_(machine.backend()),
+        profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
