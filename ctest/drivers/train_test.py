@@ -271,6 +271,21 @@ def ranks_agree(r):
 
 
 @case
+def the_grid_is_told(r):
+    for ranks, zero, said in ((1, 0, "1 rank"), (2, 0, "data 2"),
+                              (2, 1, "data 2, optimizer states sharded (ZeRO-1)")):
+        done = r.run(f"parallel.zero={zero}", ranks=ranks)
+        line = next(one for one in done.stdout.splitlines() if one.startswith("#   grid "))
+        assert line.split(maxsplit=2)[2] == said, line
+        with h5py.File("tiny.h5") as file:
+            grid = dict(file["/provenance/grid"].attrs)
+        shape = grid.pop("shape")
+        assert (shape.decode() if isinstance(shape, bytes) else shape) == said.split(",")[0], shape
+        assert grid == {"tensor": 1, "context": 1, "expert": 1, "pipeline": 1, "data": ranks,
+                        "zero": zero}, grid
+
+
+@case
 def stopped_and_resumed_is_bitwise_equal(r):
     r.run("run.output=whole.h5")
     r.run("run.output=first.h5", "checkpoint.directory=ckpt", "checkpoint.interval=3",

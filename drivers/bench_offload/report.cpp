@@ -86,12 +86,14 @@ OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::
                                      .run = run,
                                      .ranks = ranks,
                                      .software = results::software(machine.software()),
-                                     .files = {}};
+                                     .files = {},
+                                     .grid = grid_fields(deck, world.size())};
   const std::string& given = deck.get<std::string>("run.output");
   set_ = std::make_unique<results::ResultSet>(
       given.empty() ? deck.get<std::string>("run.name") + ".offload.h5" : given, header);
   fmt::print("{}", results::header_text("stowage_bench_offload", run, ranks,
-                                        {{"model", deck.get<std::string>("model.pattern")}}));
+                                        {{"model", deck.get<std::string>("model.pattern")},
+                                         {"grid", grid_text(deck, world.size())}}));
   if (world.size() > 1) fmt::print("{}", results::ranks_text(ranks));
 }
 

@@ -78,7 +78,8 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                                .run = run_,
                                .ranks = rank_infos_,
                                .software = results::software(software),
-                               .files = {}};
+                               .files = {},
+                               .grid = grid_fields(deck, ranks_)};
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
   const std::filesystem::path output = output_path(deck, command.from, first_step);
   set_ = std::make_unique<results::ResultSet>(output, header);
