@@ -19,8 +19,8 @@ struct GpuAgreement {
   std::string warning;  ///< the run goes on without GPUs
 };
 
-/// All ranks compute on GPUs, or none: a job that is half of each would be as slow as its hosts, and
-/// one that left its GPUs alone without a word would waste them.
+/// All ranks compute on GPUs, or none: a job that is half of each would be as slow as its hosts,
+/// and one that left its GPUs alone without a word would waste them.
 ///
 /// @param by_rank of all ranks of the job  @param required execution.backend = "cuda"
 /// @return a refusal names a rank with a GPU and one without, or the first rank that has none where

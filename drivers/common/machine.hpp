@@ -23,7 +23,8 @@ class Machine {
   /// the host's r-th GPU, or the only one that the launcher shows it. With execution.backend = auto
   /// a program built for GPUs says on stderr if no rank has one, and computes on the host.
   /// @throws Error (exit 3) if the deck asks for cuda and there is no GPU for every rank, no
-  /// driver, or one too old; with auto, if some ranks have a GPU and some have none; (exit 2) if the deck asks for what the backend cannot do
+  /// driver, or one too old; with auto, if some ranks have a GPU and some have none; (exit 2) if
+  /// the deck asks for what the backend cannot do
   Machine(const inputs::Deck& deck, const parallel::Communicator& world);
 
   execution::Backend& backend() { return *backend_; }
