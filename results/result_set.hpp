@@ -16,7 +16,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.1";
+inline constexpr std::string_view kSchemaVersion = "1.2";
 
 /// What is known about a run before its first step.
 struct ResultHeader {
@@ -28,6 +28,7 @@ struct ResultHeader {
   std::vector<RankInfo> ranks;
   Fields software;  ///< from software()
   std::vector<FileRecord> files;
+  Fields grid = {};  ///< process grid: the extent of each axis; empty: ranks have no grid
 };
 
 /// One quantity of a series.

@@ -14,7 +14,7 @@ import pathlib
 
 import numpy as np
 
-from result_files import Refused, Result, run, text
+from result_files import Refused, Result, largest_of_ranks, run, text
 from validate import not_official
 
 BEGIN = "<!-- made by results/tools/table.py -->"
@@ -292,7 +292,7 @@ def offload(results):
 
 def offload_row(result, name):
     node = result.file[f"samples/offload/{name}"].attrs
-    times = result.array(f"samples/offload/{name}")
+    times = largest_of_ranks(result.array(f"samples/offload/{name}"))
     added, bounds = metric(result, f"offload/{name}/added")
     exposed_s = metric(result, f"offload/{name}/exposed_copy")[0]
     hidden = metric(result, f"offload/{name}/overlap")[0]
