@@ -77,6 +77,7 @@ Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
               plan_->options().slack_bytes) {
   plan_->require_proven();
   const TrainerOptions& options = plan_->options();
+  parallel::attach(options.sharing.ranks, device_.device_arena());
   if (set_up)
     for (const execution::QueueInfo& queue : plan_->compute_queues()) set_up(device_.queue(queue));
   execution::ExecutorOptions executor = options.executor;
@@ -89,6 +90,13 @@ Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
   for (const auto& evaluation : plan_->evaluation())
     evaluation_.push_back(std::make_unique<execution::Executor>(
         evaluation->recorded.program, evaluation->plan, device_, executor));
+}
+
+/// Nobody moves bytes of this memory any more when it is given back.
+Trainer::~Trainer() {
+  training_.clear();
+  evaluation_.clear();
+  parallel::attach(plan_->options().sharing.ranks, {});
 }
 
 std::size_t Trainer::pick(std::int64_t documents) const {

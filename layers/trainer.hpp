@@ -86,6 +86,10 @@ class Trainer {
   Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
           const QueueSetup& set_up = {});
 
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  ~Trainer();
+
   TrainerPlan& plan() { return *plan_; }
   execution::Device& device() { return device_; }
 

@@ -10,6 +10,7 @@ struct NcclOptions {
   std::string algorithm = "Ring";
   std::string protocol = "Simple";
   int channels = 16;        ///< thread blocks of a collective; 0: NCCL's choice
+  bool copies = true;       ///< copy engines move bytes where GPUs reach each other
   double patience_s = 600;  ///< a collective that takes longer is stuck: the job is ended
 };
 

@@ -6,6 +6,7 @@
 #include "execution/cuda_check.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/nccl.hpp"
+#include "parallel/peer_memory.hpp"
 #include "parallel/progress_launch.hpp"
 #include "parallel/watchdog.hpp"
 
@@ -21,6 +22,8 @@ class NcclTransport final : public Transport {
   NcclTransport(Backend& backend, const Communicator& ranks, std::string group,
                 const NcclOptions& options)
       : group_(std::move(group)),
+        ranks_(ranks.duplicate()),
+        copies_(options.copies && PeerMemory::reachable(ranks)),
         rank_(ranks.rank()),
         size_(ranks.size()),
         memory_(backend.allocate(MemoryKind::host, sizeof(ProgressWords))),
@@ -35,13 +38,24 @@ class NcclTransport final : public Transport {
   int size() const override { return size_; }
   int announce(const std::string& name) override { return watchdog_.announce(name); }
 
+  void attach(std::span<std::byte> arena) override {
+    peers_.reset();
+    if (copies_ && !arena.empty()) peers_ = std::make_unique<PeerMemory>(ranks_, arena);
+  }
+
   void begin(execution::Queue& queue, int index) override {
+    call_ = {index, 0};
     STOWAGE_CUDA(launch_progress_begin(words_, static_cast<std::uint64_t>(index), stream(queue)));
   }
   void end(execution::Queue& queue) override {
     STOWAGE_CUDA(launch_progress_end(words_, stream(queue)));
   }
   void move(execution::Queue& queue, std::span<const Transfer> transfers) override {
+    if (peers_) {
+      peers_->move(call_, transfers, stream(queue));
+      ++call_.second;
+      return;
+    }
     const ncclComm_t nccl = communicator_.handle();
     STOWAGE_NCCL(nccl, ncclGroupStart());
     for (const Transfer& t : transfers)
@@ -60,6 +74,10 @@ class NcclTransport final : public Transport {
   }
 
   std::string group_;
+  Communicator ranks_;
+  bool copies_;  ///< by copy engines, once the arenas are known
+  std::unique_ptr<PeerMemory> peers_;
+  std::pair<int, int> call_;  ///< the collective under way, and its moves so far
   int rank_, size_;
   std::unique_ptr<execution::Arena> memory_;  ///< of the words, page-locked
   ProgressWords* words_;

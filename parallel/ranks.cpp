@@ -230,6 +230,15 @@ Ranks make_ranks(const GridShape& shape, int rank, const MakeCollectives& make) 
   return ranks;
 }
 
+void attach(const Ranks& ranks, std::span<std::byte> arena) {
+  std::vector<const RankGroup*> done;
+  for (const auto& group : ranks.groups) {
+    if (std::find(done.begin(), done.end(), group.get()) != done.end()) continue;
+    done.push_back(group.get());
+    if (group->collectives() != nullptr) group->collectives()->transport().attach(arena);
+  }
+}
+
 Ranks planned_ranks(const GridShape& shape, int rank) {
   return make_ranks(shape, rank, [](const std::string&, const std::vector<int>&) {
     return std::shared_ptr<const Collectives>();

@@ -48,6 +48,8 @@ class RankGroup {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<int>& members() const { return members_; }
+  /// What runs the ops; null if they are only planned.
+  const Collectives* collectives() const { return collectives_.get(); }
   /// The equal part of `range` that belongs to a rank. @throws Error if it does not divide
   execution::Range share(execution::Range range, int rank) const;
 
@@ -118,6 +120,9 @@ using MakeCollectives = std::function<std::shared_ptr<const Collectives>(
 
 /// The groups of a rank, by `make` where there is more than one rank in them.
 Ranks make_ranks(const GridShape& shape, int rank, const MakeCollectives& make);
+
+/// Collective. Tells the transports of all groups where the tensors of all their ops lie.
+void attach(const Ranks& ranks, std::span<std::byte> arena);
 
 /// Ranks that can be planned for, not run: what a dry run and stowage_plan use.
 Ranks planned_ranks(const GridShape& shape, int rank);

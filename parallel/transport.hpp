@@ -32,6 +32,9 @@ class Transport {
   /// Announces a collective that steps will issue, by the name that messages use. Before step 1.
   /// @return its index
   virtual int announce(const std::string& name) = 0;
+  /// Collective. From here on all moves are within `arena` of each rank, which outlives them: a
+  /// transport may map it. Undoes an earlier one.
+  virtual void attach(std::span<std::byte> /*arena*/) {}
   /// Between them lies what belongs to collective `index`.
   virtual void begin(execution::Queue& queue, int index) = 0;
   virtual void end(execution::Queue& queue) = 0;

@@ -99,6 +99,7 @@ void write_header(h5::Group& root, const ResultHeader& header) {
   root.make_group("provenance/software").set_attributes(header.software);
   root.write_lines("provenance/software/libraries", loaded_libraries());
   write_system(root, header.ranks);
+  if (!header.grid.empty()) root.make_group("provenance/grid").set_attributes(header.grid);
   root.make_group("provenance/env").set_attributes(allowed_environment());
   for (const char* group : {"metrics", "series", "samples", "ceilings", "validation"})
     root.make_group(group);

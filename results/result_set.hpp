@@ -29,6 +29,7 @@ struct ResultHeader {
   std::vector<RankInfo> ranks;
   Fields software;  ///< from software()
   std::vector<FileRecord> files;
+  Fields grid = {};  ///< process grid: the extent of each axis; empty: ranks have no grid
 };
 
 /// One quantity of a series.

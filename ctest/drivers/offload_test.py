@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+import h5py
+import numpy
+
 CASES = {}
 SMALL = ("execution.backend=host", "offload.min_tensor_bytes=0")
 
@@ -24,15 +27,18 @@ class Runner:
         self.folder = folder
         self.deck = os.path.join(given.source, "ctest/drivers/tiny.toml")
 
-    def run(self, *command, expect=0):
+    def run(self, *command, expect=0, ranks=1):
+        if ranks > 1:
+            command = ("mpirun", "--oversubscribe", "-np", str(ranks), *command)
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
                               env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
                                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stdout if expect == 0 else done.stderr
 
-    def bench(self, *arguments, expect=0):
-        return self.run(self.given.bench, self.deck, *SMALL, *arguments, expect=expect)
+    def bench(self, *arguments, expect=0, ranks=1):
+        return self.run(self.given.bench, self.deck, *SMALL, *arguments, expect=expect,
+                        ranks=ranks)
 
     def tool(self, name, *arguments):
         return self.run(sys.executable, os.path.join(self.given.source, "results/tools", name),
@@ -54,6 +60,41 @@ def a_sweep_keeps_every_bit_and_can_be_drawn(r):
     assert "proven" in r.run(r.given.plan, "--from", "sweep.h5")
     r.run(r.given.bench, "--from", "sweep.h5", "--samples", "1", "--only", "keep",
           "run.output=again.h5")
+
+
+@case
+def ranks_sweep_together(r):
+    for zero in (0, 1):
+        text = r.bench("--samples", "3", "--seconds", "100", "--modes", "off,step", "--only",
+                       "free,recompute,fraction_100", f"parallel.zero={zero}",
+                       f"run.output=two{zero}.h5", ranks=2)
+        for plan in ("keep/off", "free/off", "recompute/step", "fraction_100/step"):
+            rows = [line for line in text.splitlines() if f" {plan} " in line and " same" in line]
+            assert len(rows) == 1, (plan, text)  # one rank prints
+        assert text.count("STOWAGE RESULT VALID") == 1, text
+        assert "VALID" in r.tool("validate.py", f"two{zero}.h5")
+        with h5py.File(os.path.join(r.folder, f"two{zero}.h5")) as file:
+            for plan in ("keep/off", "fraction_100/step"):
+                times = file[f"samples/offload/{plan}"][()]
+                assert times.shape == (3, 2) and (times > 0).all(), times
+                slowest = numpy.median(times.max(axis=1))
+                assert file[f"metrics/offload/{plan}/step_time"][()] == slowest, (times, slowest)
+            assert file["samples/offload/fraction_100/off"].attrs["copies_out"] > 0
+            assert file["provenance/system/ranks"].shape == (2,)
+    r.tool("plot.py", "two0.h5", "--out", "two.png")
+    # Rank 0's clock ends the rounds: the first is whole, on all ranks.
+    r.bench("--samples", "100000", "--seconds", "1", "--only", "keep", "run.output=short.h5",
+            ranks=2)
+    with h5py.File(os.path.join(r.folder, "short.h5")) as file:
+        assert 1 <= len(file["samples/offload/keep/off"]) < 100000
+    said = r.bench("offload.host_budget_bytes=10", "offload.policy=manual",
+                   'offload.modules=["core_attn"]', "--samples", "1", "--only", "deck",
+                   "run.output=none.h5", expect=2, ranks=2)
+    assert said.count("stowage: error:") == 1, said
+    assert "deck/off: offload.host_budget_bytes" in said, said
+    said = r.bench("train.global_batch_size=7", expect=2, ranks=2)
+    assert said.count("stowage: error:") == 1 and "train.global_batch_size" in said, said
+    assert not os.path.exists(os.path.join(r.folder, "none.h5"))
 
 
 @case

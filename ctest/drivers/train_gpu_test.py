@@ -59,10 +59,33 @@ def a_machine_without_a_gpu_is_refused(r):
 def an_old_driver_is_refused(r):
     folders = f"{r.old_driver}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     refuse(r, says=["driver serves CUDA 12.2", "needs 1"], env={"LD_LIBRARY_PATH": folders})
-    # Asked for nothing, it computes on the host.
-    done = subprocess.run(r.command(r.deck), env=dict(r.env, LD_LIBRARY_PATH=folders),
-                          capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    # Asked for nothing, it computes on the host, and one rank says so.
+    for ranks in (1, 2):
+        done = subprocess.run(r.command(r.deck, "--quiet", ranks=ranks),
+                              env=dict(r.env, LD_LIBRARY_PATH=folders), capture_output=True,
+                              text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        said = [line for line in done.stderr.splitlines() if "WARN" in line]
+        assert len(said) == 1 and "CUDA 12.2" in said[0] and "host" in said[0], done.stderr
+    # Who asks for the host is told nothing.
+    done = subprocess.run(r.command(r.deck, "execution.backend=host"),
+                          env=dict(r.env, LD_LIBRARY_PATH=folders), capture_output=True,
+                          text=True, timeout=200)
+    assert done.returncode == 0 and "WARN" not in done.stderr, done.stderr
+
+
+@case(gpus=1)
+def a_mixed_job_is_refused(r):
+    def rank_that_sees(gpus):
+        return ["-np", "1", "-x", f"CUDA_VISIBLE_DEVICES={gpus}", r.train, r.deck]
+    done = subprocess.run(["mpirun", "--oversubscribe", *rank_that_sees(0), ":",
+                           *rank_that_sees("")], env=r.env, capture_output=True,
+                          text=True, timeout=200)
+    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
+    assert done.stderr.count("stowage: error:") == 1, done.stderr
+    for words in ("rank 0 on host", "rank 1 on host"):
+        assert words in done.stderr, done.stderr
+    assert not list(pathlib.Path(".").glob("*.h5*")), os.listdir(".")
 
 
 @case(gpus=1)

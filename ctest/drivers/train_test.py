@@ -171,6 +171,36 @@ def ops_are_timed_and_drawn(r):
 
 
 @case
+def ops_of_several_ranks_are_timed(r):
+    """All ranks issue the timed steps op by op; rank 0 tells its own, collectives among them."""
+    for zero in (0, 1):
+        for name, keys in {"eager": [], "graphs": ["graphs.mode=step"],
+                           "moved": ["graphs.mode=step", *EVERYTHING_LEAVES]}.items():
+            keys = [*keys, f"parallel.zero={zero}"]
+            r.run("run.output=plain.h5", *keys, ranks=2)
+            done = r.run("run.output=timed.h5", "--time-ops", "3", "--trace", "trace.json", *keys,
+                         ranks=2)
+            assert_equal("plain.h5", "timed.h5")
+            assert done.stdout.count("where the time goes") == 1, done.stdout
+            assert "on rank 0" in done.stdout and "queue comm data" in done.stdout, done.stdout
+            with h5py.File("timed.h5") as file:
+                kinds = []
+                file["/samples/ops"].visititems(
+                    lambda path, o: kinds.append((path, o.shape, (o[:] > 0).all()))
+                    if isinstance(o, h5py.Dataset) and o.attrs["queue"] in ("comm data",
+                                                                            b"comm data") else None)
+            wanted = ("reduce_scatter", "all_gather") if zero else ("all_reduce/gradient/dense",)
+            for words in wanted:
+                assert any(words in path for path, *_ in kinds), (name, words, kinds)
+            assert all(shape == (3,) and positive for _, shape, positive in kinds), kinds
+            trace = json.load(open("trace.json"))["traceEvents"]
+            queue = next(e["tid"] for e in trace
+                         if e["ph"] == "M" and e["args"]["name"] == "comm data")
+            drawn = [e["name"] for e in trace if e["ph"] == "X" and e["tid"] == queue]
+            assert all(any(words in one for one in drawn) for words in wanted), drawn
+
+
+@case
 def losses_of_routers_are_reported(r):
     coefficients = ["model.moe_aux_loss_coeff=0.01", "model.moe_z_loss_coeff=0.001"]
     for ranks in (1, 2):
@@ -242,6 +272,21 @@ def ranks_agree(r):
         assert band.max() < 2e-5, band
     with h5py.File("np4.h5") as file:
         assert file["/provenance/system/ranks"].shape == (4,)
+
+
+@case
+def the_grid_is_told(r):
+    for ranks, zero, said in ((1, 0, "1 rank"), (2, 0, "data 2"),
+                              (2, 1, "data 2, optimizer states sharded (ZeRO-1)")):
+        done = r.run(f"parallel.zero={zero}", ranks=ranks)
+        line = next(one for one in done.stdout.splitlines() if one.startswith("#   grid "))
+        assert line.split(maxsplit=2)[2] == said, line
+        with h5py.File("tiny.h5") as file:
+            grid = dict(file["/provenance/grid"].attrs)
+        shape = grid.pop("shape")
+        assert (shape.decode() if isinstance(shape, bytes) else shape) == said.split(",")[0], shape
+        assert grid == {"tensor": 1, "context": 1, "expert": 1, "pipeline": 1, "data": ranks,
+                        "zero": zero}, grid
 
 
 @case

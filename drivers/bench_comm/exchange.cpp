@@ -131,11 +131,15 @@ std::vector<Exchange> all_exchanges(const parallel::Communicator& world, Gpu& gp
                                     const parallel::NcclOptions& options) {
   const int rank = world.rank(), ranks = world.size();
   auto nccl = std::make_shared<NcclCommunicator>(world, options);
-  auto collectives = parallel::make_nccl_collectives(gpu.backend(), world, "world", options);
-  const int index = collectives->announce("all_reduce");
+  const auto collectives = std::make_shared<parallel::Collectives>(
+      parallel::make_nccl_transport(gpu.backend(), world, "world", options));
+  const int index = collectives->transport().announce("all_reduce");
+  const std::shared_ptr<Arena> room = gpu.backend().allocate(
+      execution::MemoryKind::device,
+      parallel::reduce_workspace_bytes(std::int64_t{1} << 30, Dtype::fp32, Dtype::fp32, ranks));
   const auto ours = [=](Queue& queue, void* data, std::size_t count) {
     collectives->all_reduce(queue, index, data, static_cast<std::int64_t>(count), Dtype::fp32,
-                            Reduction::sum);
+                            Reduction::sum, Dtype::fp32, room->data());
   };
   const auto plain = [=](Queue& queue, void* data, std::size_t count) {
     STOWAGE_NCCL(nccl->handle(), ncclAllReduce(data, data, count, ncclFloat32, ncclSum,

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "drivers/bench_offload/agreement.hpp"
 #include "drivers/common/copies.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/policies.hpp"
@@ -21,6 +22,7 @@
 #include "inputs/deck/check.hpp"
 #include "offload/cargo.hpp"
 #include "offload/prediction.hpp"
+#include "parallel/require_joint_proof.hpp"
 #include "results/statistics.hpp"
 
 namespace stowage::drivers {
@@ -39,13 +41,15 @@ std::size_t transient_bytes(const Plan& plan) {
   return plan.bytes[static_cast<int>(Region::transient)];
 }
 
-layers::TrainerOptions plain_options(const inputs::Deck& deck, const Data& data) {
-  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, 1));
+layers::TrainerOptions plain_options(const parallel::Communicator& world, const inputs::Deck& deck,
+                                     const Data& data, Machine& machine) {
+  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, world.size()));
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
   options.planner.policy = {};
   options.planner.graphs = {};
   options.model.moe.bias_rate = 0;  // no step changes what the next one computes
+  options.sharing.ranks = machine.connect(deck, world);
   return options;
 }
 
@@ -62,14 +66,15 @@ double rerun_s(const execution::Program& program, const Plan& plan, const offloa
 
 }  // namespace
 
-BenchOffload::BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
-                           Machine& machine)
-    : deck_(deck),
+BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::Deck& deck,
+                           const BenchOffloadOptions& options, Data& data, Machine& machine)
+    : world_(world),
+      deck_(deck),
       options_(options),
       data_(data),
       machine_(machine),
-      trainer_(plain_options(deck, data)),
-      base_(trainer_options(deck, inputs::check_ranks(deck, 1)).planner) {}
+      trainer_(plain_options(world, deck, data, machine)),
+      base_(trainer_options(deck, inputs::check_ranks(deck, world.size())).planner) {}
 
 bool BenchOffload::wanted(const std::string& name) const {
   return options_.only.empty() ||
@@ -132,7 +137,12 @@ void BenchOffload::fit_rates(const Plan& keep) {
   measured_s.assign(by_op.size(), 0);
   for (std::size_t op = 0; op < by_op.size(); ++op)
     if (!by_op[op].empty()) measured_s[op] = results::summarize(by_op[op]).median;
+  // Plans are made from these times, and all ranks must make the same ones: rank 0's hold for all.
+  measured_s = of_rank_0(world_, measured_s);
+  STOWAGE_ASSERT(measured_s.size() == by_op.size(), "rank 0 has {} ops, this one {}",
+                 measured_s.size(), by_op.size());
   fit_ = step_time_s / offload::predict(program(), keep, base_.rates).time_s;
+  fit_ = of_rank_0(world_, {&fit_, 1}).front();
   for (double& time_s : measured_s) time_s *= fit_;
 }
 
@@ -251,6 +261,27 @@ std::vector<OffloadOutcome> BenchOffload::prepare_all() const {
   return outcomes;
 }
 
+void BenchOffload::agree(std::vector<OffloadOutcome>& outcomes) const {
+  std::vector<execution::PlannedProgram> planned{{&program(), &trainer_.training().front()->plan}};
+  for (OffloadOutcome& outcome : outcomes) {
+    outcome.refused = first_objection(world_, outcome.refused);
+    if (outcome.refused.empty()) planned.push_back({&program(), &outcome.plan});
+  }
+  parallel::require_joint_proof(
+      world_, planned,
+      machine_.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
+}
+
+void BenchOffload::gather(std::vector<OffloadOutcome>& outcomes) const {
+  for (OffloadOutcome& outcome : outcomes) {
+    outcome.same_bits = world_.max(outcome.same_bits ? 0 : 1) == 0;
+    outcome.rank_time_s = by_rank(world_, outcome.time_s);
+    if (world_.rank() == 0)
+      outcome.time_s =
+          largest_of_ranks(outcome.rank_time_s, static_cast<std::size_t>(world_.size()));
+  }
+}
+
 /// The plans that are asked for, behind the one that all others stand beside.
 std::vector<OffloadCase> BenchOffload::cases() const {
   const std::size_t persistent = trainer_.layout().bytes();
@@ -276,9 +307,12 @@ std::vector<OffloadOutcome> BenchOffload::run() {
   const Plan& keep = trainer_.training().front()->plan;
   const double start_s = now_s();
   (void)cases();  // refuses names before anything is allocated
+  std::vector<OffloadOutcome> outcomes;
+  agree(outcomes);  // on the plan that keeps everything, before its first step
   make_device(transient_bytes(keep));
   fit_rates(keep);
-  std::vector<OffloadOutcome> outcomes = prepare_all();
+  outcomes = prepare_all();
+  agree(outcomes);
   for (const OffloadOutcome& outcome : outcomes)
     if (outcome.name.starts_with(kDeckCase) && !outcome.refused.empty())
       execution::throw_usage("{}: {}", outcome.name, outcome.refused);
@@ -290,6 +324,7 @@ std::vector<OffloadOutcome> BenchOffload::run() {
     if (outcome.counters.launches == 0) time_copies(outcome, *executors.back());
   }
   run_rounds(outcomes, executors, start_s);
+  gather(outcomes);
   return outcomes;
 }
 
@@ -308,13 +343,15 @@ void BenchOffload::run_rounds(std::vector<OffloadOutcome>& outcomes,
     pending->time_s.push_back(end_s - before_s);
     pending->same_bits = pending->same_bits && values(*last, ago) == wanted;
   };
-  const auto late = [&] {
-    return options_.seconds > 0 && now_s() - start_s > static_cast<double>(options_.seconds);
+  const auto late = [&] {  // by rank 0's clock
+    if (options_.seconds == 0) return false;
+    const bool over = now_s() - start_s > static_cast<double>(options_.seconds);
+    return world_.max(world_.rank() == 0 && over ? 1 : 0) != 0;
   };
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < outcomes.size(); ++i)
     if (executors[i]) order.push_back(i);
-  std::mt19937_64 shuffle(static_cast<std::uint64_t>(order.size()));
+  std::mt19937_64 shuffle(static_cast<std::uint64_t>(order.size()));  // the same on all ranks
   issue(*last);
   for (std::int64_t round = 0; round < options_.samples && (round == 0 || !late()); ++round) {
     std::shuffle(order.begin(), order.end(), shuffle);

@@ -13,6 +13,7 @@
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
 #include "offload/summary.hpp"
+#include "parallel/mpi.hpp"
 
 namespace stowage::drivers {
 
@@ -33,18 +34,25 @@ struct OffloadOutcome {
   double part = 1;              ///< its transient bytes, of those of the plan that keeps all
   std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
   double rerun_s = 0;           ///< predicted time of all that is computed again
-  bool same_bits = true;       ///< loss and gradient norm of every step are those of the first plan
-  std::vector<double> time_s;  ///< of whole steps, one of each case in turn
-  /// What each module's copies do, measured while the steps are issued op by op.
+  bool same_bits = true;  ///< loss and gradient norm of every step are those of the first plan
+  /// Of whole steps, one of each case in turn: the slowest rank's, on rank 0.
+  std::vector<double> time_s;
+  std::vector<double> rank_time_s;  ///< (steps, ranks), on rank 0
+  /// What each module's copies do on this rank, measured while the steps are issued op by op.
   std::vector<offload::ModuleSummary> modules;
 };
 
-/// Runs the step of a deck under many plans on one device, on the same parameters and tokens: the
-/// learning rate and the rate of expert biases are zero, so every step computes the same values.
+/// Runs the step of a deck under many plans on one device a rank, on the same parameters and
+/// tokens: the learning rate and the rate of expert biases are zero, so every step computes the
+/// same values.
+///
+/// All ranks issue the same steps of the same plans in the same order: plans are made from rank 0's
+/// measured op times, what one rank refuses all leave out, and rank 0's clock ends the rounds.
 class BenchOffload {
  public:
-  BenchOffload(const inputs::Deck& deck, const BenchOffloadOptions& options, Data& data,
-               Machine& machine);
+  /// Collective over `world`, the ranks of the job, as run() is.
+  BenchOffload(const parallel::Communicator& world, const inputs::Deck& deck,
+               const BenchOffloadOptions& options, Data& data, Machine& machine);
 
   /// Measures all cases in turn: a round is a step of each, in an order that is drawn anew.
   /// The first outcome is of the plan that keeps everything, op by op.
@@ -79,6 +87,10 @@ class BenchOffload {
   Values values(execution::Executor& executor, int ago) const;
   OffloadOutcome prepare(const OffloadCase& one) const;
   std::vector<OffloadOutcome> prepare_all() const;
+  /// Leaves out on all ranks what one refuses, and proves that the others cannot block.
+  void agree(std::vector<OffloadOutcome>& outcomes) const;
+  /// Brings together what the ranks measured.
+  void gather(std::vector<OffloadOutcome>& outcomes) const;
   void warm_up(OffloadOutcome& outcome, execution::Executor& executor);
   void time_copies(OffloadOutcome& outcome, execution::Executor& executor);
   void run_rounds(std::vector<OffloadOutcome>& outcomes,
@@ -86,6 +98,7 @@ class BenchOffload {
                   double start_s);
   bool wanted(const std::string& name) const;
 
+  const parallel::Communicator& world_;
   const inputs::Deck& deck_;
   BenchOffloadOptions options_;
   Data& data_;

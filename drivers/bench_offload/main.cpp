@@ -10,6 +10,7 @@
 #include "drivers/common/read_deck.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
+#include "inputs/deck/check.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
@@ -67,17 +68,18 @@ int main(int argc, char** argv) {
     options.modes = words(modes);
     options.only = words(only);
     require_usable(options);
-    if (world.size() > 1) execution::throw_usage("stowage_bench_offload runs on one rank");
-    const inputs::Deck deck = drivers::read_deck(command);
+    const inputs::Deck deck = drivers::read_deck(command, world.rank() == 0);
     if (command.print_config) {
-      fmt::print("{}", deck.text());
+      if (world.rank() == 0) fmt::print("{}", deck.text());
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    drivers::Data data = drivers::open_data(deck, 0, 1);
+    drivers::require_equal_decks(world, deck);
+    (void)inputs::check_ranks(deck, world.size());
+    drivers::Data data = drivers::open_data(deck, world.rank(), world.size());
     drivers::Machine machine(deck, world);
-    drivers::BenchOffload bench(deck, options, data, machine);
-    drivers::OffloadReport report(deck, machine, argc, argv);
+    drivers::BenchOffload bench(world, deck, options, data, machine);
+    drivers::OffloadReport report(world, deck, machine, argc, argv);
     const std::vector<drivers::OffloadOutcome> outcomes = bench.run();
     return report.finish(outcomes, bench);
   });

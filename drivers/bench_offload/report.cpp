@@ -72,11 +72,13 @@ std::string interval_text(const results::Summary& part) {
 
 }  // namespace
 
-OffloadReport::OffloadReport(const inputs::Deck& deck, const Machine& machine, int argc,
-                             const char* const* argv) {
+OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::Deck& deck,
+                             const Machine& machine, int argc, const char* const* argv)
+    : world_(world) {
+  const std::vector<results::RankInfo> ranks = gather_ranks(world, machine);
+  if (world.rank() != 0) return;
   const results::RunInfo run =
-      results::begin_run(argc, argv, 1, deck.get<std::int64_t>("run.seed"));
-  const std::vector<results::RankInfo> ranks{machine.rank_info()};
+      results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
   const results::ResultHeader header{.driver = "bench_offload",
                                      .deck_given = deck.given(),
                                      .deck_resolved = deck.text(),
@@ -84,12 +86,15 @@ OffloadReport::OffloadReport(const inputs::Deck& deck, const Machine& machine, i
                                      .run = run,
                                      .ranks = ranks,
                                      .software = results::software(machine.software()),
-                                     .files = {}};
+                                     .files = {},
+                                     .grid = grid_fields(deck, world.size())};
   const std::string& given = deck.get<std::string>("run.output");
   set_ = std::make_unique<results::ResultSet>(
       given.empty() ? deck.get<std::string>("run.name") + ".offload.h5" : given, header);
   fmt::print("{}", results::header_text("stowage_bench_offload", run, ranks,
-                                        {{"model", deck.get<std::string>("model.pattern")}}));
+                                        {{"model", deck.get<std::string>("model.pattern")},
+                                         {"grid", grid_text(deck, world.size())}}));
+  if (world.size() > 1) fmt::print("{}", results::ranks_text(ranks));
 }
 
 void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& keep) const {
@@ -114,7 +119,8 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
   const auto integer = [](std::size_t value) { return static_cast<std::int64_t>(value); };
   set_->add(results::Samples{
       .path = "offload/" + outcome.name,
-      .time_s = outcome.time_s,
+      .time_s = outcome.rank_time_s,
+      .ranks = world_.size(),
       .attributes = {{"transient_bytes", integer(bytes(outcome, Region::transient))},
                      {"live_bytes", integer(outcome.plan.live_bytes)},
                      {"host_bytes", integer(bytes(outcome, Region::host))},
@@ -156,6 +162,12 @@ void OffloadReport::compare_modes(const std::vector<OffloadOutcome>& outcomes) {
 
 execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcomes,
                                       const BenchOffload& bench) {
+  const auto exit = world_.rank() == 0 ? judge(outcomes, bench) : execution::Exit::valid;
+  return static_cast<execution::Exit>(world_.max(static_cast<std::int64_t>(exit)));
+}
+
+execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes,
+                                     const BenchOffload& bench) {
   fmt::print(
       "#   {:<22}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
       "plan", "GiB", "of all", "berths", "host", "copies", "reruns", "step ms", "added %", "95 %",
@@ -175,7 +187,8 @@ execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcome
   }
   compare_modes(outcomes);
   check_free(outcomes, bench, verdict);
-  fmt::print("# copies of plans issued op by op\n{}", copies_heading("plan"));
+  fmt::print("# copies of plans issued op by op{}\n{}", world_.size() > 1 ? ", on rank 0" : "",
+             copies_heading("plan"));
   for (const OffloadOutcome& outcome : outcomes)
     fmt::print("{}", copies_text(outcome.name, outcome.modules));
   verdict.add(results::at_least("plans", static_cast<double>(measured), 1, "plans measured"));

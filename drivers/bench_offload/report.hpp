@@ -13,9 +13,10 @@ namespace stowage::drivers {
 /// with bytes and predictions as attributes. Entry i of every plan is of the same round.
 class OffloadReport {
  public:
+  /// Collective over `world`, as finish() is. Rank 0 prints and writes, for all.
   /// @throws Error (exit 2) if the result cannot be written
-  OffloadReport(const inputs::Deck& deck, const Machine& machine, int argc,
-                const char* const* argv);
+  OffloadReport(const parallel::Communicator& world, const inputs::Deck& deck,
+                const Machine& machine, int argc, const char* const* argv);
 
   /// Validates: every plan gave the bits of the one that keeps all, and kept its promise of memory.
   /// @param outcomes the first is of the plan that keeps all, op by op
@@ -25,8 +26,10 @@ class OffloadReport {
   void print(const OffloadOutcome& outcome, const OffloadOutcome& keep) const;
   void add(const OffloadOutcome& outcome, const OffloadOutcome& keep);
   void compare_modes(const std::vector<OffloadOutcome>& outcomes);
+  execution::Exit judge(const std::vector<OffloadOutcome>& outcomes, const BenchOffload& bench);
 
-  std::unique_ptr<results::ResultSet> set_;
+  const parallel::Communicator& world_;
+  std::unique_ptr<results::ResultSet> set_;  ///< on rank 0
 };
 
 }  // namespace stowage::drivers

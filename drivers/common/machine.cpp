@@ -1,11 +1,13 @@
 #include "drivers/common/machine.hpp"
 
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <set>
 
+#include "drivers/common/gpu_agreement.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "parallel/connect.hpp"
@@ -48,6 +50,7 @@ parallel::NcclOptions nccl_options(const Deck& deck) {
   return {.algorithm = deck.get<std::string>("parallel.nccl_algorithm"),
           .protocol = deck.get<std::string>("parallel.nccl_protocol"),
           .channels = static_cast<int>(deck.get<std::int64_t>("parallel.nccl_channels")),
+          .copies = deck.get<std::string>("parallel.transport") == "auto",
           .patience_s = deck.get<double>("parallel.collective_patience_s")};
 }
 
@@ -57,6 +60,21 @@ std::int64_t count_gpus(const Communicator& host, const std::string& uuid) {
   std::set<std::string> distinct(all.begin(), all.end());
   distinct.erase("");
   return host.max(static_cast<std::int64_t>(distinct.size()));
+}
+
+/// Collective. Whether all ranks compute on GPUs. @throws Error (exit 3) if they cannot agree
+bool agreed(const Communicator& world, const GpuFinding& mine, bool required) {
+  GpuAgreement agreement;
+  const std::vector<std::string> texts = world.gather(to_text(mine));
+  if (world.rank() == 0) {
+    std::vector<GpuFinding> by_rank;
+    for (const std::string& text : texts) by_rank.push_back(finding_from_text(text));
+    agreement = agree_on_gpus(by_rank, required);
+    if (!agreement.warning.empty()) fmt::print(stderr, "# WARN {}\n", agreement.warning);
+  }
+  const std::string refusal = world.broadcast(agreement.refusal);
+  if (!refusal.empty()) execution::throw_environment("{}", refusal);
+  return world.max(agreement.on_gpus ? 1 : 0) != 0;
 }
 #endif
 
@@ -95,11 +113,7 @@ void Machine::open_gpu(const Communicator& world, bool required) {
   if (problem.empty() && gpus < host.size())
     problem = fmt::format("{} ranks run on host {} and see {} GPUs: each rank needs one of its own",
                           host.size(), parallel::host_name(), gpus);
-  // Ranks may differ in what they find: all compute on GPUs, or none.
-  if (world.max(problem.empty() ? 0 : 1) != 0) {
-    if (!required) return;
-    execution::throw_environment("{}", problem.empty() ? "another rank has no GPU" : problem);
-  }
+  if (!agreed(world, {parallel::host_name(), !device.uuid.empty(), problem}, required)) return;
   monitor_ = std::make_shared<GpuMonitor>(device.uuid);
   describe(device, *monitor_, rank_info_);
   software_.push_back({"cublas", kernels::product_library()});
@@ -181,5 +195,12 @@ parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
 void Machine::require_memory(const layers::TrainerPlan&) const {}
 
 #endif
+
+std::vector<results::RankInfo> gather_ranks(const Communicator& world, const Machine& machine) {
+  std::vector<results::RankInfo> ranks;
+  for (const std::string& text : world.gather(results::to_text(machine.rank_info())))
+    ranks.push_back(results::rank_from_text(text));
+  return ranks;
+}
 
 }  // namespace stowage::drivers

@@ -20,9 +20,11 @@ class GpuMonitor;
 class Machine {
  public:
   /// Collective. Takes the backend that the deck asks for. On a GPU machine rank r of a host gets
-  /// the host's r-th GPU, or the only one that the launcher shows it.
+  /// the host's r-th GPU, or the only one that the launcher shows it. With execution.backend = auto
+  /// a program built for GPUs says on stderr if no rank has one, and computes on the host.
   /// @throws Error (exit 3) if the deck asks for cuda and there is no GPU for every rank, no
-  /// driver, or one too old; (exit 2) if the deck asks for what the backend cannot do
+  /// driver, or one too old; with auto, if some ranks have a GPU and some have none; (exit 2) if
+  /// the deck asks for what the backend cannot do
   Machine(const inputs::Deck& deck, const parallel::Communicator& world);
 
   execution::Backend& backend() { return *backend_; }
@@ -62,5 +64,9 @@ class Machine {
   results::Fields software_;
   std::int64_t collectives_bytes_ = 0;
 };
+
+/// Collective. Host and GPU of every rank in rank order, on rank 0; empty elsewhere.
+std::vector<results::RankInfo> gather_ranks(const parallel::Communicator& world,
+                                            const Machine& machine);
 
 }  // namespace stowage::drivers

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "execution/error.hpp"
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
@@ -17,6 +18,11 @@ inputs::Deck read_deck(const inputs::CommandLine& command, bool speaks) {
   for (const std::string& line : left_out)
     if (speaks) fmt::print(stderr, "# {}\n", line);
   return deck;
+}
+
+void require_equal_decks(const parallel::Communicator& world, const inputs::Deck& deck) {
+  if (world.max(world.broadcast(deck.text()) != deck.text()) != 0)
+    execution::throw_usage("the ranks were given different decks");
 }
 
 }  // namespace stowage::drivers

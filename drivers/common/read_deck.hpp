@@ -2,6 +2,7 @@
 
 #include "inputs/deck/command_line.hpp"
 #include "inputs/deck/deck.hpp"
+#include "parallel/mpi.hpp"
 
 namespace stowage::drivers {
 
@@ -9,5 +10,9 @@ namespace stowage::drivers {
 /// @throws Error (exit 2) if there is none, or something in it is wrong
 /// @param speaks whether it says on stderr what it leaves out of an earlier deck
 inputs::Deck read_deck(const inputs::CommandLine& command, bool speaks = true);
+
+/// Collective. A stale deck or include on one node would leave ranks waiting for each other.
+/// @throws Error (exit 2) if the ranks were given different decks
+void require_equal_decks(const parallel::Communicator& world, const inputs::Deck& deck);
 
 }  // namespace stowage::drivers

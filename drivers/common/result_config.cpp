@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "drivers/common/options.hpp"
+
 namespace stowage::drivers {
 namespace {
 
@@ -25,6 +27,21 @@ results::Fields config_fields(const inputs::Deck& deck) {
   for (const inputs::Deck::Row& row : deck.rows())
     fields.push_back({std::string(row.key), attribute(row.value)});
   return fields;
+}
+
+results::Fields grid_fields(const inputs::Deck& deck, int ranks) {
+  using parallel::Axis;
+  const parallel::GridShape shape = grid_shape(deck, ranks);
+  results::Fields fields{{"shape", shape.describe()}};
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    fields.push_back({std::string(parallel::name(axis)), std::int64_t{shape[axis]}});
+  fields.push_back({"zero", deck.get<std::int64_t>("parallel.zero")});
+  return fields;
+}
+
+std::string grid_text(const inputs::Deck& deck, int ranks) {
+  const bool zero = deck.get<std::int64_t>("parallel.zero") == 1;
+  return grid_shape(deck, ranks).describe() + (zero ? ", optimizer states sharded (ZeRO-1)" : "");
 }
 
 }  // namespace stowage::drivers

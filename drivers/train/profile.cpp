@@ -21,10 +21,11 @@ constexpr double kLeastShare = 1e-3;  // of the step, to be worth a line of its 
 
 double median(const std::vector<double>& values) { return results::summarize(values).median; }
 
-/// The first queue of a step's lane: graphs spread one lane over several.
-const std::string& lane_name(const execution::Plan& plan, const execution::Step& step) {
-  const execution::Lane lane = plan.queues[static_cast<std::size_t>(step.queue)].lane;
-  return std::ranges::find(plan.queues, lane, &execution::QueueInfo::lane)->name;
+/// The queue of a step. Graphs spread compute over several, which count as the first; each group of
+/// ranks has one of its own.
+const std::string& queue_name(const execution::Plan& plan, const execution::Step& step) {
+  const execution::QueueInfo& queue = plan.queues[static_cast<std::size_t>(step.queue)];
+  return queue.lane == execution::Lane::compute ? plan.queues.front().name : queue.name;
 }
 
 /// Times by kind of one execution.
@@ -33,7 +34,7 @@ std::map<std::string, OpTotal> sum(const execution::Program& program, const exec
   std::map<std::string, OpTotal> totals;
   for (const OpTimer::Interval& interval : intervals) {
     const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
-    const std::string& queue = lane_name(plan, step);
+    const std::string& queue = queue_name(plan, step);
     const std::string kind = op_kind(describe(program, step));
     OpTotal& total = totals[queue + "/" + kind];
     total.kind = kind;
@@ -97,8 +98,8 @@ std::vector<OpTotal> Profile::totals() const {
 
 std::string Profile::text() const {
   const double step_s = median(times_);
-  std::string text =
-      fmt::format("# where the time goes, median of {} steps timed op by op\n", times_.size());
+  std::string text = fmt::format("# where the time goes, median of {} steps timed op by op{}\n",
+                                 times_.size(), ranks_ > 1 ? ", on rank 0" : "");
   text += fmt::format("#   {:<34} {:>9} {:>6} {:>10} {:>7} {:>9} {:>8}\n", "op", "queue", "calls",
                       "ms", "share", "TFLOP/s", "GB/s");
   std::map<std::string, double> busy_s;
@@ -123,6 +124,7 @@ std::string Profile::text() const {
   for (const auto& [queue, time_s] : busy_s)
     text += fmt::format("#   queue {:<10} busy {:>10.3f} of {:.3f} ms ({:.1f} %)\n", queue,
                         1e3 * time_s, 1e3 * step_s, 100 * time_s / step_s);
+  if (ranks_ > 1) text += "#   a collective's time includes its wait for the other ranks\n";
   if (const auto moved = copies(); !moved.empty())
     text += fmt::format("# copies of the last of them: compute waits {:.3f} ms for {:.3f} ms\n{}{}",
                         1e3 * exposed_s(moved), 1e3 * copying_s(moved), copies_heading(""),

@@ -22,10 +22,11 @@ struct OpTotal {
   std::vector<double> time_s;  ///< of all calls, one entry for each timed step
 };
 
-/// Times the steps of a run op by op, and says where the time went.
+/// Times the steps of a run op by op, and says where the time went on this rank.
 class Profile {
  public:
-  explicit Profile(execution::Backend& backend) : backend_(backend) {}
+  /// @param ranks of the job: all of them time the same steps, so that each issues them op by op
+  Profile(execution::Backend& backend, int ranks) : backend_(backend), ranks_(ranks) {}
 
   /// Times the next step that `executor` issues.
   void begin(execution::Executor& executor);
@@ -48,6 +49,7 @@ class Profile {
   std::vector<offload::ModuleSummary> copies() const;
 
   execution::Backend& backend_;
+  int ranks_;
   execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one
   std::map<execution::Executor*, std::unique_ptr<execution::OpTimer>> timers_;
   std::map<std::string, OpTotal> totals_;  ///< by queue and kind

@@ -68,8 +68,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
       tokens_per_step_(static_cast<double>(deck.get<std::int64_t>("train.global_batch_size") *
                                            deck.get<std::int64_t>("train.seq_length")) *
                        packing_.efficiency()) {
-  for (const std::string& text : world.gather(results::to_text(machine.rank_info())))
-    rank_infos_.push_back(results::rank_from_text(text));
+  rank_infos_ = gather_ranks(world, machine);
   run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
   if (world.rank() != 0) return;
   results::Fields software = {{"mpi", mpi_library()}};
@@ -81,7 +80,8 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                                .run = run_,
                                .ranks = rank_infos_,
                                .software = results::software(software),
-                               .files = {}};
+                               .files = {},
+                               .grid = grid_fields(deck, ranks_)};
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
   const std::filesystem::path output = output_path(deck, command.from, first_step);
   set_ = std::make_unique<results::ResultSet>(output, header);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "drivers/common/result_config.hpp"
 #include "drivers/train/profile.hpp"
 #include "offload/lifetimes.hpp"
 
@@ -92,6 +93,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"model", deck.get<std::string>("model.pattern")},
       {"parameters", parameter_count(plan)},
       {"backend", backend},
+      {"grid", grid_text(deck, plan.options().sharing.ranks.size())},
       {"dtype", deck.get<std::string>("train.dtype")},
       {"tokens/step/rank",
        plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},

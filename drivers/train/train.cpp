@@ -29,12 +29,6 @@ using execution::Exit;
 using inputs::Deck;
 using parallel::Communicator;
 
-/// A stale deck or include on one node would leave ranks waiting for each other.
-void require_equal_decks(const Communicator& world, const Deck& deck) {
-  if (world.max(world.broadcast(deck.text()) != deck.text()) != 0)
-    execution::throw_usage("the ranks were given different decks");
-}
-
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
                                                const Data& data) {
@@ -71,7 +65,7 @@ class Run {
         checkpoints_(checkpoints),
         options_(options),
         machine_(machine),
-        profile_(machine.backend()),
+        profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 

@@ -57,6 +57,12 @@ std::vector<Parameter> parallel_rows() {
        .numerics = true,
        .help = "What travels when gradients are summed over ranks. bf16: each rank's part is "
                "rounded once; sums are fp32 all the same."},
+      {.key = "parallel.transport",
+       .fallback = string("auto"),
+       .allowed = {"auto", "nccl"},
+       .help =
+           "auto: copy engines move bytes between GPUs of one host that reach each other, so that "
+           "compute keeps its SMs, and NCCL elsewhere. The same bits either way."},
       {.key = "parallel.nccl_algorithm",
        .fallback = string("Ring"),
        .allowed = {"Ring", "Tree"},

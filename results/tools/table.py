@@ -20,7 +20,7 @@ import numpy as np
 
 from medians import LEAST_FOR_INTERVAL
 from official import by_uuid, is_checked, not_official
-from result_files import Refused, Result, run, text
+from result_files import Refused, Result, largest_of_ranks, run, text
 from validate import check, schema_rows
 
 BEGIN = "<!-- made by results/tools/table.py -->"
@@ -361,7 +361,7 @@ def offload_row(result, name):
             for key in ("transient_bytes", "host_bytes", "copies_out", "reruns",
                         "predicted_time_s", "predicted_exposed_s")}
     berths = result.file[f"samples/offload/{name}"].attrs.get("berth_bytes", 0)
-    times = result.array(f"samples/offload/{name}")
+    times = largest_of_ranks(result.array(f"samples/offload/{name}"))
     added, bounds = metric(result, f"offload/{name}/added")
     exposed_s = metric(result, f"offload/{name}/exposed_copy")[0]
     hidden = metric(result, f"offload/{name}/overlap")[0]

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "parallel/mpi.hpp"
+#include "parallel/peer_barrier.hpp"
+#include "parallel/transport.hpp"
+
+namespace stowage::parallel {
+
+/// The device memory of the ranks of one group, mapped into each other's address space (CUDA IPC),
+/// and moves by copy engines: compute keeps all SMs, where NCCL's kernels take some for as long as
+/// bytes travel. Between GPUs of one host that reach each other.
+class PeerMemory {
+ public:
+  /// Collective. Maps `arena` of all ranks, a part of one allocation.
+  /// @throws Error for a failed call
+  PeerMemory(const Communicator& ranks, std::span<std::byte> arena);
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+  ~PeerMemory();
+
+  /// Collective. True if every rank's GPU can reach all the others'.
+  static bool reachable(const Communicator& ranks);
+
+  /// Enqueues transfers within the arenas: each rank fetches what it receives. The first time that
+  /// a call is made, ranks tell each other where its bytes lie; later ones, and replays of a graph
+  /// that holds it, ask nobody.
+  /// @param call names this call of move: the same on all ranks, with the same addresses each time
+  void move(std::pair<int, int> call, std::span<const Transfer> transfers, cudaStream_t stream);
+
+ private:
+  struct Mapped;  ///< what a rank tells of its memory
+
+  const std::vector<std::byte*>& sources(std::pair<int, int> call,
+                                         std::span<const Transfer> transfers);
+
+  Communicator ranks_;
+  std::byte* base_;
+  std::uint64_t* flags_ = nullptr;  ///< by rank; behind them, the count of meetings
+  std::vector<void*> opened_;
+  std::vector<std::byte*> bases_;  ///< by rank: its arena
+  PeerFlags meeting_;
+  std::map<std::pair<int, int>, std::vector<std::byte*>> sources_;  ///< by call: of each receive
+};
+
+}  // namespace stowage::parallel
