@@ -80,7 +80,7 @@ struct Collectives::Buffer {
   std::int64_t count;
   Dtype dtype, wire;
   std::byte* workspace;
-  int ranks;
+  int rank, ranks;
   std::int64_t share = share_of(count, ranks);
   /// Elements of a row of the workspace: those of all ranks that are on their way at once.
   std::int64_t row_length = row_of(count, dtype, wire, ranks);
@@ -94,9 +94,10 @@ struct Collectives::Buffer {
   std::size_t wire_bytes(std::int64_t some) const {
     return static_cast<std::size_t>(some) * size_bytes(wire);
   }
-  /// Rows of what arrives, by rank; behind them, of what is sent rounded.
-  std::byte* arriving(int r) const { return workspace + wire_bytes(r * row_length); }
-  std::byte* rounded(int r) const { return arriving(ranks + r); }
+  /// Rows of what arrives from the others; behind them, of what is sent rounded.
+  std::byte* row(int index) const { return workspace + wire_bytes(index * row_length); }
+  std::byte* arriving(int r) const { return row(r < rank ? r : r - 1); }
+  std::byte* rounded(int r) const { return row(ranks - 1 + r); }
 };
 
 std::size_t reduce_workspace_bytes(std::int64_t count, Dtype dtype, Dtype wire, int ranks) {
@@ -106,7 +107,8 @@ std::size_t reduce_workspace_bytes(std::int64_t count, Dtype dtype, Dtype wire, 
   const auto most_short = static_cast<std::int64_t>(kShortBytes / size_bytes(dtype));
   const std::int64_t row =
       std::max(std::min(share, kMostRow), wire == dtype ? std::min(count, most_short) : 0);
-  return static_cast<std::size_t>((wire == dtype ? 1 : 2) * ranks * row) * size_bytes(wire);
+  const std::int64_t rows = ranks - 1 + (wire == dtype ? 0 : ranks);
+  return static_cast<std::size_t>(std::max<std::int64_t>(rows * row, 1)) * size_bytes(wire);
 }
 
 void Collectives::all_reduce(Queue& queue, int index, void* data, std::int64_t count, Dtype dtype,
@@ -116,6 +118,7 @@ void Collectives::all_reduce(Queue& queue, int index, void* data, std::int64_t c
                       dtype,
                       wire,
                       static_cast<std::byte*>(workspace),
+                      transport_->rank(),
                       transport_->size()};
   transport_->begin(queue, index);
   if (is_short(count, dtype, wire)) {
@@ -134,7 +137,7 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
   transport_->begin(queue, index);
   sum_shares(queue,
              {static_cast<std::byte*>(data), count, dtype, wire, static_cast<std::byte*>(workspace),
-              transport_->size()},
+              transport_->rank(), transport_->size()},
              Reduction::sum);
   transport_->end(queue);
 }
@@ -163,7 +166,7 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
     with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
       execution::parallel_for(
           queue, left(me),
-          detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.arriving(0)), b.row_length,
+          detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0)), b.row_length,
                                      reinterpret_cast<const Wire*>(sent(me)),
                                      reinterpret_cast<Out*>(b.at(b.begin(me) + done)), me, b.ranks,
                                      reduction});
@@ -198,7 +201,7 @@ void Collectives::fold_all(Queue& queue, const Buffer& b, Reduction reduction) c
   with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
     execution::parallel_for(
         queue, b.count,
-        detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.arriving(0)), b.count,
+        detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0)), b.count,
                                    reinterpret_cast<const Wire*>(b.data),
                                    reinterpret_cast<Out*>(b.data), me, b.ranks, reduction});
   });

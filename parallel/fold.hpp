@@ -9,8 +9,8 @@
 /// The arithmetic of reductions on element i, written once for both backends.
 namespace stowage::parallel::detail {
 
-/// out[i] = the elements i of all ranks combined in rank order, in A. The others' rows lie one
-/// behind the other, by rank; this rank's own is apart and may be `out`.
+/// out[i] = the elements i of all ranks combined in rank order, in A. The other ranks'
+/// rows lie one behind the other; this rank's own is apart and may be `out`.
 template <class Out, class Wire, class A>
 struct Fold {
   const Wire* rows;
@@ -34,7 +34,9 @@ struct Fold {
     }
     out[i] = static_cast<Out>(all);
   }
-  STOWAGE_PORTABLE const Wire* row(int r) const { return r == rank ? own : rows + r * stride; }
+  STOWAGE_PORTABLE const Wire* row(int r) const {
+    return r == rank ? own : rows + (r < rank ? r : r - 1) * stride;
+  }
 };
 
 /// to[i] = from[i], rounded to bf16.

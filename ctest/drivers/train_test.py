@@ -501,7 +501,7 @@ def dry_run_plans_what_the_deck_asks_for(r):
         return int(text.split("one step: ")[1].split()[0]), int(transient.split()[1])
 
     alone = ops_and_transient()
-    packed = ops_and_transient("graphs.max_packed_seqs=[4, 4096]")  # borders of 16 KiB
+    packed = ops_and_transient("graphs.max_packed_seqs=[4, 40]")
     assert packed[1] > alone[1], (alone, packed)
     # Half the batch on each of two ranks is the batch of one, and the sums between them.
     half = ops_and_transient("train.global_batch_size=4")
