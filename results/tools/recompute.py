@@ -17,8 +17,8 @@ CLOSE = 1e-9  # relative: the writer's sums may be in another order
 SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)")
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
-    r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token|ckpt/(stall|bytes)"
-    r"|data/(packing_efficiency|split_documents|dropped_tokens)|offload/(exposed_copy|bytes|bandwidth)")
+    r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token"
+    r"|ckpt/(stall|bytes)|data/(packing_efficiency|split_documents|dropped_tokens)|offload/(exposed_copy|bytes|bandwidth)")
 
 
 class Figure:
