@@ -62,6 +62,7 @@ struct CheckpointState {
 /// type: then the file is not from this program.
 std::int64_t integer_value(const CheckpointState& state, std::string_view name);
 double real_value(const CheckpointState& state, std::string_view name);
+std::string text_value(const CheckpointState& state, std::string_view name);
 
 /// Writes `path` by way of `path.part`: complete and synced, or not there. Call on one rank.
 /// Returns the bytes of the file.

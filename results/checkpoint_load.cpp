@@ -56,6 +56,10 @@ double real_value(const CheckpointState& state, std::string_view name) {
   return typed_value<double>(state, name, "a real number");
 }
 
+std::string text_value(const CheckpointState& state, std::string_view name) {
+  return typed_value<std::string>(state, name, "text");
+}
+
 Checkpoint::Checkpoint(std::filesystem::path path)
     : state_(std::make_unique<State>(std::move(path))) {
   const h5::File& file = state_->file;

@@ -67,7 +67,7 @@ TensorTarget to_memory(TensorSpec spec, void* data) {
 std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
                              std::span<const TensorSource> tensors) {
   check_names(tensors);
-  PartFile part(path, "the checkpoint");
+  PartFile part(path, FileKind::checkpoint);
   h5::File file = h5::File::create(part.part());
   file.set_attributes({{"schema", std::string(kCheckpointSchema)},
                        {"schema_version", std::string("1.0")},

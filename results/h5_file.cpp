@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "execution/error.hpp"
@@ -16,9 +17,12 @@ namespace {
 Handle access_list() {
   Handle list = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_ACCESS)));
   STOWAGE_HDF5(H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V18));
+  // Outputs are locked by us for as long as they grow (part_file.hpp): HDF5's own lock of the same
+  // file would find ours.
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
-  // Parallel file systems are often mounted without locks: the rename at the end is our protection.
-  STOWAGE_HDF5(H5Pset_file_locking(list.get(), 1, 1));
+  STOWAGE_HDF5(H5Pset_file_locking(list.get(), 0, 1));
+#else
+  ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 #endif
   return list;
 }

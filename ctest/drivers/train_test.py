@@ -293,8 +293,9 @@ def start(r, name, *arguments, ranks=1):
 
 @case
 def signal_saves_and_exits_75(r):
-    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
-        folder = f"ckpt{ranks}"
+    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2), (signal.SIGINT, 1),
+                          (signal.SIGHUP, 4)):
+        folder = f"ckpt{int(number)}"
         process, pids = start(r, folder, f"checkpoint.directory={folder}", ranks=ranks)
         assert len(pids) == ranks, pids
         os.kill(pids[-1], number)  # one rank hears it: mpirun may pass it on to all, or to none
@@ -303,9 +304,67 @@ def signal_saves_and_exits_75(r):
         with h5py.File(f"{folder}.h5") as file:
             assert file.attrs["verdict"] in ("STOPPED", b"STOPPED")
             stopped_at = len(file["/series/train/loss"])
-        r.run(f"run.steps={stopped_at + 2}", f"run.output=more{ranks}.h5",
+        r.run(f"run.steps={stopped_at + 2}", f"run.output=more_{folder}.h5",
               "optim.decay_steps=100000", f"checkpoint.directory={folder}", ranks=ranks)
-        assert len(losses(f"more{ranks}.h5")) == 2
+        assert len(losses(f"more_{folder}.h5")) == 2
+
+
+def noted(pid, number):
+    """Does this process have a handler for the signal?"""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
+
+
+@case
+def signals_are_heard_from_the_first_moment_on(r):
+    for number in (signal.SIGUSR1, signal.SIGINT):
+        folder = f"ckpt{int(number)}"
+        process = subprocess.Popen(
+            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000",
+                      f"run.output={folder}.h5", f"checkpoint.directory={folder}"),
+            env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not noted(process.pid, number):
+            time.sleep(0.0002)
+        assert not pathlib.Path(f"{folder}.jsonl").exists(), "too late: steps are being done"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 75, (number, process.returncode, out, err)
+        assert len(list(pathlib.Path(folder).glob("step_*.h5"))) == 1
+
+
+@case
+def a_second_signal_ends_at_once(r):
+    process, _ = start(r, "twice", "train.global_batch_size=16384")  # steps of some seconds
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.2)  # later than what counts as one event
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGTERM and "second signal" in err, (process.returncode,
+                                                                              err)
+
+
+@case
+def ranks_in_another_mode_are_refused(r):
+    for option in ("--help", "--dry-run", "--print-config", "--version"):
+        for first, second in (((), (option,)), ((option,), ())):
+            done = subprocess.run(
+                ["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, *first, ":", "-np", "1",
+                 r.train, r.deck, *second], env=r.env, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2 and "different modes" in done.stderr, (option, done.stderr)
+
+
+@case
+def ranks_with_different_data_are_refused(r):
+    pathlib.Path("a.txt").write_bytes(bytes(range(64)) * 200)
+    pathlib.Path("b.txt").write_bytes(bytes(range(63, -1, -1)) * 200)  # of the same length
+    for name in "ab":
+        os.mkdir(name)
+        os.rename(f"{name}.txt", f"{name}/text.txt")
+    run = [r.train, r.deck, "data.source=text", "data.path=text.txt"]
+    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":", "-np",
+                           "1", "-wdir", "b", *run], env=r.env, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 2 and "different data" in done.stderr, (done.returncode, done.stderr)
 
 
 @case
@@ -458,17 +517,17 @@ def standard_decks_dry_run(r):
         assert "optimizer states" in done.stdout and "TFLOP" in done.stdout, done.stdout
 
 
-def main():
+def main(cases):
     parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--train", required=True)
     parser.add_argument("--source", required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        CASES[options.case](Runner(options.train, options.source))
+        cases[options.case](Runner(options.train, options.source))
     print("passed")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(CASES))

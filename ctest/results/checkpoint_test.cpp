@@ -1,5 +1,6 @@
 #include "results/checkpoint.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -225,8 +226,8 @@ TEST(checkpoint, a_source_that_throws_leaves_nothing) {
 TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {
   const ScratchFolder folder;
   const Model model(1);
-  const CheckpointDirectory directory(folder / "ckpt", 2);
-  directory.require_writable();
+  CheckpointDirectory directory(folder / "ckpt", 2);
+  directory.claim();
   EXPECT_FALSE(directory.latest().path);
   for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 30}));
@@ -262,8 +263,73 @@ TEST(checkpoint_directory, the_link_decides_after_going_back) {
 TEST(checkpoint_directory, unwritable_folder_is_told_before_the_run) {
   const ScratchFolder folder;
   test::write_all(folder / "file", "");
-  expect_error(Exit::usage, {"a checkpoint", "file"},
-               [&] { CheckpointDirectory(folder / "file").require_writable(); });
+  expect_error(Exit::usage, {"the checkpoint", "file"},
+               [&] { CheckpointDirectory(folder / "file").claim(); });
+}
+
+TEST(checkpoint_directory, a_second_run_is_refused_until_the_first_has_ended) {
+  const ScratchFolder folder;
+  {
+    CheckpointDirectory first(folder / "ckpt");
+    first.claim();
+    expect_error(Exit::usage, {"ckpt", "another run saves here"},
+                 [&] { CheckpointDirectory(folder / "ckpt").claim(); });
+  }
+  CheckpointDirectory(folder / "ckpt").claim();
+}
+
+TEST(checkpoint_directory, half_checkpoints_of_dead_runs_are_named_and_removed) {
+  const ScratchFolder folder;
+  fs::create_directory(folder / "ckpt");
+  test::write_all(folder / "ckpt/step_00000007.h5.part", "half");
+  test::write_all(folder / "ckpt/notes.part", "mine");
+  CheckpointDirectory directory(folder / "ckpt");
+  testing::internal::CaptureStderr();
+  directory.claim();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("step_00000007.h5.part"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(folder / "ckpt/step_00000007.h5.part"));
+  EXPECT_TRUE(fs::exists(folder / "ckpt/notes.part"));
+}
+
+TEST(checkpoint_directory, a_folder_that_vanished_is_a_failure_of_the_run) {
+  const ScratchFolder folder;
+  const Model model(1);
+  CheckpointDirectory directory(folder / "ckpt");
+  directory.claim();
+  fs::remove_all(folder / "ckpt");
+  expect_error(Exit::runtime, {"ckpt", "removed or replaced"},
+               [&] { directory.save(state_at(1), model.sources()); });
+  EXPECT_FALSE(fs::exists(folder / "ckpt"));
+}
+
+TEST(checkpoint_directory, a_full_disk_leaves_the_last_checkpoint_and_no_half_one) {
+  const ScratchFolder folder;
+  const Model model(1);
+  CheckpointDirectory directory(folder / "ckpt");
+  directory.claim();
+  directory.save(state_at(1), model.sources());
+  const auto limited = [&](rlim_t bytes) {
+    struct rlimit limit = {bytes, bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);  // a write beyond it fails, as on a full disk
+    std::signal(SIGXFSZ, SIG_IGN);
+    try {
+      directory.save(state_at(2), model.sources());
+    } catch (const execution::Error& error) {
+      _exit(static_cast<int>(error.exit()));
+    }
+    _exit(0);
+  };
+  for (const rlim_t bytes : {0, 1000, 100000, 4 << 20}) {
+    const pid_t child = fork();
+    if (child == 0) limited(bytes);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << bytes;
+    EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Exit::runtime)) << bytes;
+    EXPECT_FALSE(fs::exists(directory.file_of(2).string() + ".part")) << bytes;
+    EXPECT_EQ(directory.latest().path, directory.file_of(1)) << bytes;
+  }
 }
 
 }  // namespace

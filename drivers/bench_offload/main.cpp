@@ -6,6 +6,7 @@
 
 #include "drivers/bench_offload/report.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/train/machine.hpp"
 #include "execution/backend.hpp"
@@ -75,6 +76,8 @@ int main(int argc, char** argv) {
     }
     drivers::refuse_unsupported(deck);
     drivers::Data data = drivers::open_data(deck, 0, 1);
+    results::require_apart({{{"run.output", drivers::result_paths(deck, command, 0).result}}},
+                           drivers::input_files(deck, command, data));
     drivers::Machine machine(deck, world);
     drivers::BenchOffload bench(deck, options, data, machine);
     drivers::OffloadReport report(deck, machine, argc, argv);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "inputs/data/digest.hpp"
+
 namespace stowage::drivers {
 namespace {
 
@@ -38,6 +40,11 @@ std::vector<std::string> Data::files() const {
   if (validation_source)
     for (std::string& file : validation_source->files()) all.push_back(std::move(file));
   return all;
+}
+
+std::string Data::digest() const {
+  const std::string own = inputs::digest(*source);
+  return validation_source ? own + "+" + inputs::digest(*validation_source) : own;
 }
 
 std::int64_t Data::max_documents() const {

@@ -23,7 +23,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   const auto fail = [this](int code) {
     throw_usage("data file '{}': {}", path_, std::generic_category().message(code));
   };
-  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
   if (file < 0) fail(errno);
   struct stat status = {};
   const int failed = ::fstat(file, &status) != 0 ? errno : 0;
