@@ -68,6 +68,8 @@ std::vector<std::int64_t> CheckpointDirectory::steps() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
     if (const auto step = step_of(entry.path().filename().string())) found.push_back(*step);
+  if (error && error != std::errc::no_such_file_or_directory)
+    execution::throw_usage("checkpoint directory {}: {}", path_.string(), error.message());
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -97,16 +99,27 @@ std::int64_t CheckpointDirectory::save(const CheckpointState& state,
 
 CheckpointDirectory::Found CheckpointDirectory::latest() const {
   std::vector<std::int64_t> candidates = steps();
-  std::error_code error;
-  const fs::path target = fs::read_symlink(path_ / "latest", error);
-  if (const auto step = error ? std::nullopt : step_of(target.filename().string()))
-    candidates.erase(std::upper_bound(candidates.begin(), candidates.end(), *step),
-                     candidates.end());
+  std::ranges::reverse(candidates);  // the newest first
   Found found;
-  for (auto step = candidates.rbegin(); step != candidates.rend(); ++step) {
+  std::error_code error;
+  const fs::path link = path_ / "latest";
+  if (fs::exists(fs::symlink_status(link, error))) {
+    const std::string target = fs::read_symlink(link, error).filename().string();
+    const auto step = step_of(target);
+    if (!step || std::ranges::find(candidates, *step) == candidates.end())
+      found.skipped.push_back(
+          fmt::format("{} leads to '{}', which is no checkpoint here", link.string(), target));
+    if (step)
+      std::ranges::stable_partition(candidates, [&](auto candidate) { return candidate <= *step; });
+  }
+  for (const std::int64_t step : candidates) {
+    const fs::path file = file_of(step);
     try {
-      Checkpoint(file_of(*step)).verify();
-      found.path = file_of(*step);
+      const Checkpoint checkpoint(file);
+      checkpoint.verify();
+      if (checkpoint.state().step != step)
+        execution::throw_usage("{}: holds step {}", file.string(), checkpoint.state().step);
+      found.path = file;
       return found;
     } catch (const execution::Error& problem) {
       found.skipped.emplace_back(problem.what());

@@ -30,7 +30,8 @@ class CheckpointDirectory {
 
   std::filesystem::path file_of(std::int64_t step) const;
 
-  /// Steps of which there is a file, rising.
+  /// Steps of which there is a file, rising. Throws Error(Exit::usage) if the folder is there but
+  /// cannot be read.
   std::vector<std::int64_t> steps() const;
 
   struct Found {
@@ -39,7 +40,8 @@ class CheckpointDirectory {
   };
 
   /// The checkpoint to resume from: the target of `latest`, or else the newest before it that is
-  /// whole (every byte is checked). Without `latest`, the newest of all. Call on one rank.
+  /// whole (every byte is checked), or else the newest after it. Without `latest`, the newest of
+  /// all. A `latest` that leads nowhere is among what was skipped. Call on one rank.
   Found latest() const;
 
  private:

@@ -29,11 +29,13 @@ Handle access_list() {
 
 }  // namespace
 
-File File::create(const std::filesystem::path& path) {
+File File::create(const std::filesystem::path& path, std::int64_t user_block) {
   quiet();
   const Handle list = access_list();
+  const Handle layout = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_CREATE)));
+  STOWAGE_HDF5(H5Pset_userblock(layout.get(), static_cast<hsize_t>(user_block)));
   return File(
-      detail::file(STOWAGE_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, list.get()))));
+      detail::file(STOWAGE_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.get(), list.get()))));
 }
 
 File File::open(const std::filesystem::path& path, std::string_view schema) {

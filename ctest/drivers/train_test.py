@@ -309,64 +309,6 @@ def signal_saves_and_exits_75(r):
         assert len(losses(f"more_{folder}.h5")) == 2
 
 
-def noted(pid, number):
-    """Does this process have a handler for the signal?"""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
-
-
-@case
-def signals_are_heard_from_the_first_moment_on(r):
-    for number in (signal.SIGUSR1, signal.SIGINT):
-        folder = f"ckpt{int(number)}"
-        process = subprocess.Popen(
-            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000",
-                      f"run.output={folder}.h5", f"checkpoint.directory={folder}"),
-            env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and not noted(process.pid, number):
-            time.sleep(0.0002)
-        assert not pathlib.Path(f"{folder}.jsonl").exists(), "too late: steps are being done"
-        process.send_signal(number)
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == 75, (number, process.returncode, out, err)
-        assert len(list(pathlib.Path(folder).glob("step_*.h5"))) == 1
-
-
-@case
-def a_second_signal_ends_at_once(r):
-    process, _ = start(r, "twice", "train.global_batch_size=16384")  # steps of some seconds
-    process.send_signal(signal.SIGINT)
-    time.sleep(1.2)  # later than what counts as one event
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == -signal.SIGTERM and "second signal" in err, (process.returncode,
-                                                                              err)
-
-
-@case
-def ranks_in_another_mode_are_refused(r):
-    for option in ("--help", "--dry-run", "--print-config", "--version"):
-        for first, second in (((), (option,)), ((option,), ())):
-            done = subprocess.run(
-                ["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, *first, ":", "-np", "1",
-                 r.train, r.deck, *second], env=r.env, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 2 and "different modes" in done.stderr, (option, done.stderr)
-
-
-@case
-def ranks_with_different_data_are_refused(r):
-    pathlib.Path("a.txt").write_bytes(bytes(range(64)) * 200)
-    pathlib.Path("b.txt").write_bytes(bytes(range(63, -1, -1)) * 200)  # of the same length
-    for name in "ab":
-        os.mkdir(name)
-        os.rename(f"{name}.txt", f"{name}/text.txt")
-    run = [r.train, r.deck, "data.source=text", "data.path=text.txt"]
-    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":", "-np",
-                           "1", "-wdir", "b", *run], env=r.env, capture_output=True, text=True,
-                          timeout=60)
-    assert done.returncode == 2 and "different data" in done.stderr, (done.returncode, done.stderr)
-
-
 @case
 def a_missing_value_fails_its_check(r):
     r.run("data.held_out_fraction=0", "validate.val_loss_below=9", expect=1)
@@ -400,6 +342,10 @@ def resume_refuses_what_does_not_fit(r):
     for file in pathlib.Path("ckpt").glob("step_*.h5"):
         file.write_bytes(file.read_bytes()[:1000])
     r.refuse(*again, says=["ckpt", "checkpoint.resume=never"])
+    for file in pathlib.Path("ckpt").glob("step_*.h5"):
+        file.unlink()  # `latest` leads nowhere: that is no beginning
+    for ranks in (1, 2):
+        r.refuse(*again, says=["latest", "leads to", "checkpoint.resume=never"], ranks=ranks)
 
 
 @case

@@ -93,6 +93,8 @@ std::string Checkpointing::find() const {
           "checkpoint.resume=never",
           directory_name_, fmt::join(found.skipped, "; "));
     for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
+    if (!found.skipped.empty())
+      fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
     if (found.path) path = found.path->string();
   }
   return world_.broadcast(path);
