@@ -245,5 +245,21 @@ def what_is_no_plain_file_is_no_input(r):
     refused(r, "huge.toml", says=["huge.toml", "no deck"])
 
 
+@case
+def sizes_that_no_machine_has_are_refused(r):
+    deck = [r.deck]
+    for value in ("4294967296", "4294967304", "2147483648", "9223372036854775807"):
+        for key in ("train.global_batch_size", "model.num_attention_heads", "model.hidden_size"):
+            refused(r, *deck, f"{key}={value}", says=[key, value])
+            refused(r, *deck, f"{key}={value}", "--dry-run", says=[key, value])
+    refused(r, *deck, "train.global_batch_size=4294967296", says=["global_batch_size"], ranks=2)
+    # Within every range, but more than this host has.
+    for arguments in (["model.hidden_size=1048576", "model.num_attention_heads=1024"],
+                      ["train.global_batch_size=1073741824"],
+                      ["model.vocab_size=2147483647", "model.hidden_size=1024"]):
+        refused(r, *deck, *arguments, says=["memory"], expect=3)
+        refused(r, *deck, *arguments, says=["memory"], expect=3, ranks=2)
+
+
 if __name__ == "__main__":
     sys.exit(train_test.main(CASES))

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "drivers/common/data.hpp"
+#include "drivers/common/host_memory.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
@@ -272,6 +273,9 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   require_equal_communication(world, *plan);
   recording.planned(facts(deck, std::string(machine.backend().name()), *plan), *plan);
   machine.require_memory(*plan);
+  const bool on_host = machine.backend().name() == "host";
+  require_host_memory(plan->host_bytes() +
+                      (on_host ? plan->layout().bytes() + plan->transient_bytes() : 0));
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);

@@ -46,6 +46,14 @@ void check_number(const Parameter& row, double number, const Value& value,
               accepts(row));
 }
 
+/// Texts become paths and names: UTF-8, and no character that ends a C string.
+void check_text(const std::string& key, const std::string& text, const std::string& where) {
+  if (text.find('\0') != std::string::npos) {
+    throw_usage("{}: {} has a character of value 0", where, key);
+  }
+  if (!is_utf8(text)) throw_usage("{}: {} is not UTF-8", where, key);
+}
+
 /// Checks one value, of the right type, against its row.
 void check_value(const Parameter& row, const Value& value, const std::string& where) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -53,6 +61,7 @@ void check_value(const Parameter& row, const Value& value, const std::string& wh
   } else if (const auto* real = std::get_if<double>(&value)) {
     check_number(row, *real, value, where);
   } else if (const auto* word = std::get_if<std::string>(&value)) {
+    check_text(std::string(row.key), *word, where);
     check_word(row, *word, where);
   } else if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
     for (const std::string& item : *words) check_word(row, item, where);
