@@ -133,5 +133,15 @@ def a_broken_latest_falls_back_and_says_so(r):
     assert (losses("b.h5") == losses("whole.h5")[2:]).all()
 
 
+@case
+def a_token_file_that_shrinks_is_an_error(r):
+    for ranks in (1, 2):
+        pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 300)
+        process, _ = start(r, f"run{ranks}", "data.source=text", "data.path=text.txt", ranks=ranks)
+        os.truncate("text.txt", 1000)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 4 and "has become shorter" in err, (process.returncode, err)
+
+
 if __name__ == "__main__":
     sys.exit(train_test.main(CASES))

@@ -37,8 +37,8 @@ constexpr Range from_to_below(double low, double high) {
   return {.low = low, .high = high, .open_high = true};
 }
 
-// Upper ends of ranges: an integer that layers hold as an int, or more than any machine has. Each is
-// far below 2^53, so that a double holds it exactly.
+// Upper ends of ranges: an integer that layers hold as an int, or more than any machine has. Each
+// is below 2^53, so that a double holds it exactly.
 inline constexpr double kMostInt = 2147483647;
 inline constexpr double kMostWidth = 1 << 20;  // of a layer, a head, a state
 inline constexpr double kMostCount = 1 << 16;  // of heads, groups, experts, ranks on one axis
