@@ -70,8 +70,11 @@ const Entry& find_entry(const std::vector<Entry>& entries, const std::string& na
 Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options)
     : gpu_(gpu), record_(record), verdict_(verdict), options_(options), timer_(gpu) {
   if (!options.ceilings.empty()) limits_ = read_limits(options.ceilings);
-  if (!options.dump.empty())
-    dump_ = std::make_unique<results::h5::File>(results::h5::File::create(options.dump));
+  if (!options.dump.empty()) {
+    dump_part_.emplace(options.dump, results::FileKind::dump);
+    dump_ = std::make_unique<results::h5::File>(results::h5::File::create(dump_part_->part()));
+    dump_->set_attribute("schema", std::string(results::kDumpSchema));
+  }
   fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>9} {:>6} {:>5}\n",
              "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
              "limit", "copy", "error", "MHz", "W");
@@ -121,6 +124,13 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
                                    results::h5::Storage::checked);
     set.write(operand->download().data());
   }
+}
+
+void Bench::finish() {
+  if (!dump_) return;
+  dump_->close();
+  dump_.reset();
+  dump_part_->commit();
 }
 
 void Bench::report(const execution::Cost& cost, const std::string& tag,
