@@ -95,7 +95,7 @@ class Outputs {
     if (writer_) return *writer_;
     for (const char* suffix : {".bin", ".mask", ".idx"})
       if (mask || suffix != std::string_view(".mask"))
-        parts_.push_back(std::make_unique<results::PartFile>(prefix_ + suffix, "the token files"));
+        parts_.push_back(std::make_unique<results::PartFile>(prefix_ + suffix, results::FileKind::result_set));
     writer_.emplace(parts_.front()->part().string(), parts_.back()->part().string(),
                     mask ? parts_[1]->part().string() : "", vocab_size);
     return *writer_;
