@@ -18,7 +18,8 @@ SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)")
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
     r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token"
-    r"|ckpt/(stall|bytes)|data/(packing_efficiency|split_documents|dropped_tokens)|offload/(exposed_copy|bytes|bandwidth)")
+    r"|ckpt/(stall|bytes)|data/(packing_efficiency|split_documents|dropped_tokens)"
+    r"|offload/(exposed_copy|bytes|bandwidth)")
 
 
 class Figure:
