@@ -40,6 +40,7 @@ struct Transfer {
   int peer = -1;  ///< rank in the group
   bool sends = false;
   std::int64_t count = 0;
+  std::string what = {};  ///< that both ends know it by: "stream of microbatch 3"
 
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };

@@ -24,9 +24,10 @@ using execution::Use;
 /// Issues a plan twice and adds a wait wherever the order is not yet implied.
 class EdgeMaker {
  public:
-  EdgeMaker(const Program& program, Plan& plan)
+  EdgeMaker(const Program& program, Plan& plan, bool chained)
       : program_(program),
         plan_(plan),
+        chained_(chained),
         clocks_(static_cast<int>(plan.queues.size()), plan.events),
         done_(plan.steps.size()),
         issued_(plan.steps.size(), 0) {}
@@ -69,12 +70,13 @@ class EdgeMaker {
     if (step.what != Step::What::mark) require(step, last_of(step));
   }
 
-  /// The last step on the queue of `step`; all compute queues count as one.
+  /// The last step on the queue of `step`; all compute queues count as one, and those of
+  /// communication that is chained.
   ByteMap::Access& last_of(const Step& step) {
     last_.resize(plan_.queues.size());
-    const bool compute =
-        plan_.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::compute;
-    return last_[compute ? 0 : static_cast<std::size_t>(step.queue)];
+    const execution::Lane lane = plan_.queues[static_cast<std::size_t>(step.queue)].lane;
+    if (chained_ && lane == execution::Lane::comm) return last_communication_;
+    return last_[lane == execution::Lane::compute ? 0 : static_cast<std::size_t>(step.queue)];
   }
 
   void require(Step& step, const ByteMap::Access& earlier) {
@@ -141,11 +143,13 @@ class EdgeMaker {
 
   const Program& program_;
   Plan& plan_;
+  bool chained_;
   Clocks clocks_;
   std::vector<Clocks::Record> done_;  ///< by step: what a record after it would hold
   std::vector<long> issued_;          ///< by step: when it was issued last
   long count_ = 0;
   std::vector<ByteMap::Access> last_;  ///< by queue
+  ByteMap::Access last_communication_;
   ByteMap maps_[execution::kRegions];
 };
 
@@ -198,9 +202,9 @@ void fork_and_join(Plan& plan) {
 
 }  // namespace
 
-void add_edges(const Program& program, Plan& plan) {
+void add_edges(const Program& program, Plan& plan, bool chained) {
   fork_and_join(plan);
-  EdgeMaker(program, plan).run();
+  EdgeMaker(program, plan, chained).run();
 }
 
 }  // namespace stowage::offload

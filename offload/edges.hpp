@@ -8,6 +8,7 @@ namespace stowage::offload {
 /// fork of every queue from queue 0 at the start, an edge wherever two queues touch the same bytes
 /// and one of them writes, and the join of every queue at the end. Edges that follow from others
 /// are left out.
-void add_edges(const execution::Program& program, execution::Plan& plan);
+/// @param chained communication follows each other in issue order, whatever its group
+void add_edges(const execution::Program& program, execution::Plan& plan, bool chained);
 
 }  // namespace stowage::offload

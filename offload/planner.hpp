@@ -16,6 +16,9 @@ struct PlannerOptions {
   Policy policy = {};
   Rates rates = {};
   GraphOptions graphs = {};
+  /// Communication of all groups follows each other as issued: on a GPU, two collectives that run
+  /// beside each other can wait for each other's room for ever.
+  bool chained_communication = false;
 };
 
 /// Plans a program: what stays, leaves or is computed again, places, queues and edges, with the

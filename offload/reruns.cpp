@@ -96,6 +96,8 @@ bool Reruns::try_producer(int op, int layer, Search& search) const {
   if (contains(search.ops, op)) return true;
   const Op& producer = program_.ops()[static_cast<std::size_t>(op)];
   if (layer_[static_cast<std::size_t>(op)] != layer || op >= search.before) return false;
+  // A message is sent once: its peer does not compute again what this rank does.
+  if (producer.communication && !producer.communication->transfers.empty()) return false;
   const std::size_t ops = search.ops.size();
   const std::size_t made = search.made.size();
   for (const Use& use : producer.uses)

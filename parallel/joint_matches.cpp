@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -58,6 +59,7 @@ class Matcher {
     int call;
     std::int64_t count;
     execution::Dtype dtype;
+    std::string_view what;
   };
   /// What one rank sends to another, and what this one receives from it.
   struct Stream {
@@ -119,7 +121,8 @@ class Matcher {
         continue;
       }
       Stream& stream = streams_[transfer.sends ? Pair(group, rank, peer) : Pair(group, peer, rank)];
-      (transfer.sends ? stream.sent : stream.received).push_back({call, transfer.count, op.dtype});
+      (transfer.sends ? stream.sent : stream.received)
+          .push_back({call, transfer.count, op.dtype, transfer.what});
     }
   }
 
@@ -176,7 +179,7 @@ class Matcher {
       const Message* sent = k < stream.sent.size() ? &stream.sent[k] : nullptr;
       const Message* received = k < stream.received.size() ? &stream.received[k] : nullptr;
       if (sent != nullptr && received != nullptr && sent->count == received->count &&
-          sent->dtype == received->dtype) {
+          sent->dtype == received->dtype && sent->what == received->what) {
         matches_.messages.push_back({{from, sent->call}, {to, received->call}});
         continue;
       }
@@ -189,7 +192,8 @@ class Matcher {
 
   std::string describe_message(int rank, const Message* message) const {
     if (message == nullptr) return "nothing more";
-    return fmt::format("{} x {} in {}", message->count, name(message->dtype),
+    return fmt::format("{} x {}{}{} in {}", message->count, name(message->dtype),
+                       message->what.empty() ? "" : ", ", message->what,
                        describe(op_of(rank, message->call)));
   }
 

@@ -19,7 +19,8 @@ enum class RankOrder : unsigned char {
 ///
 /// Checked: ranks have the same programs by number and name; the members of a group agree who they
 /// are; in each program they issue equal collectives in equal order (name, kind, count, dtype,
-/// detail), and every message of an exchange meets one of its peer (count, dtype, in order); and
+/// detail), and every message of an exchange meets one of its peer (count, dtype, what
+/// it is called, in order); and
 /// the order of all ranks' calls together has no cycle, where the calls of a collective are one
 /// event and an exchange ends when those that it meets have started. That is enough for any number
 /// of steps: trace_communication lets no call overlap another program, so a cycle would lie within

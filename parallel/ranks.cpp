@@ -199,7 +199,7 @@ Op RankGroup::exchange(Program& program, std::string name,
     op.uses.push_back({message.piece.tensor, message.sends ? Access::read : Access::write,
                        range_of(program, message.piece)});
     op.communication->transfers.push_back(
-        {message.peer, message.sends, count_of(program, message.piece)});
+        {message.peer, message.sends, count_of(program, message.piece), message.what});
     transfers.push_back({message.peer, message.sends, nullptr, bytes});
     (message.sends ? sent : received) += static_cast<double>(bytes);
   }

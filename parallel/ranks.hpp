@@ -26,6 +26,9 @@ struct Message {
   int peer = 0;  ///< rank in the group
   bool sends = false;
   Piece piece;
+  /// What both ends call it: a send that meets the receive of something else is a fault even if
+  /// their sizes are equal.
+  std::string what = {};
 };
 
 /// One group of ranks, and the maker of its communication ops.

@@ -111,6 +111,7 @@ void write_op(Writer& writer, const TracedOp& op, const TracedOp& before) {
     writer.difference(transfer.peer);
     writer.number(transfer.sends);
     writer.difference(transfer.count);
+    writer.text(transfer.what);
   }
 }
 
@@ -127,6 +128,7 @@ TracedOp read_op(Reader& reader, const TracedOp& before) {
     transfer.peer = static_cast<int>(reader.difference());
     transfer.sends = reader.number() != 0;
     transfer.count = reader.difference();
+    transfer.what = reader.text();
   }
   return op;
 }
