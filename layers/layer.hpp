@@ -34,8 +34,9 @@ class Mixer {
   virtual void end_of_step(Recorder&, Tensor /*step_ok*/) const {}
   /// Optimizer-like tensors that it owns besides parameters: names, dtypes, shapes.
   virtual std::vector<execution::TensorInfo> states(Precision) const { return {}; }
-  /// Counts to be summed over ranks before end_of_step.
+  /// Counts to be summed over ranks before end_of_step, and how many they are.
   virtual std::vector<Tensor> step_counts(Recorder&) const { return {}; }
+  virtual std::int64_t step_count_elements() const { return 0; }
 };
 
 /// The residual stream between layers: its value is x + delta, added by the next norm.

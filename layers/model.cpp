@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 
 namespace stowage::layers {
@@ -31,9 +32,13 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int in
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, Precision precision, double aux_scale)
+Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
+             const parallel::Ranks& ranks)
     : config_(config),
       precision_(precision),
+      ranks_(ranks),
+      stage_(divide(config.pattern, ranks.shape[parallel::Axis::pipeline])[static_cast<std::size_t>(
+          ranks.coordinates[parallel::Axis::pipeline])]),
       embedding_{"embedding.weight", {config.vocabulary, config.width}, Init::normal, true},
       head_(config, embedding_) {
   for (const char letter : config.pattern)
@@ -43,56 +48,98 @@ Model::Model(const ModelConfig& config, Precision precision, double aux_scale)
     }
 }
 
-std::vector<Parameter> Model::parameters() const {
-  std::vector<Parameter> all = head_.parameters();
-  for (std::size_t i = layers_.size(); i-- > 0;)
-    for (Parameter& p : layers_[i].parameters()) all.push_back(std::move(p));
-  all.push_back(embedding_);
+std::vector<Parameter> Model::parameters(const Stage& stage) const {
+  std::vector<Parameter> all;
+  if (stage.head) all = head_.parameters();
+  for (int i = stage.end; i-- > stage.begin;)
+    for (Parameter& p : layers_[static_cast<std::size_t>(i)].parameters())
+      all.push_back(std::move(p));
+  if (stage.embedding || (stage.head && config_.tied_embeddings)) all.push_back(embedding_);
   return all;
 }
 
-std::vector<execution::TensorInfo> Model::states() const {
+std::vector<execution::TensorInfo> Model::states(const Stage& stage) const {
   std::vector<execution::TensorInfo> all;
-  for (const Layer& layer : layers_)
-    for (execution::TensorInfo& info : layer.mixer().states(precision_))
+  for (int i = stage.begin; i < stage.end; ++i)
+    for (execution::TensorInfo& info :
+         layers_[static_cast<std::size_t>(i)].mixer().states(precision_))
       all.push_back(std::move(info));
   return all;
 }
 
-Stream Model::trunk(Recorder& recorder) const {
+bool Model::shares_embedding() const {
+  return config_.tied_embeddings && stage_.embedding != stage_.head;
+}
+
+std::span<const Layer> Model::layers() const {
+  return std::span(layers_).subspan(static_cast<std::size_t>(stage_.begin),
+                                    static_cast<std::size_t>(stage_.end - stage_.begin));
+}
+
+std::string_view Model::input_module() const {
+  return layers().empty() ? std::string_view("") : layers().front().mixer().norm_module();
+}
+
+Tensor Model::embed(Recorder& recorder) const {
   recorder.set_prefix("embedding");
   const std::int64_t n = recorder.tokens();
-  const std::string_view module =
-      layers_.empty() ? std::string_view("") : layers_.front().mixer().norm_module();
-  const Tensor x = recorder.saved("out", {n, config_.width}, module);
+  const Tensor x = recorder.saved("out", {n, config_.width}, input_module());
   recorder.compute(
       "forward", kernels::embedding_forward_cost(n, config_.width, recorder.storage()),
       {read(recorder.batch().tokens), read(recorder.parameter(embedding_)), write(x)},
       [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
-  Stream stream{x, {}};
-  for (const Layer& layer : layers_) stream = layer.forward(recorder, stream);
+  return x;
+}
+
+Stream Model::trunk(Recorder& recorder, Tensor in) const {
+  Stream stream{stage_.embedding ? embed(recorder) : in, {}};
+  for (const Layer& layer : layers()) stream = layer.forward(recorder, stream);
   return stream;
 }
 
-Tensor Model::forward(Recorder& recorder) const { return head_.forward(recorder, trunk(recorder)); }
-
-Tensor Model::evaluate(Recorder& recorder) const {
-  return head_.evaluate(recorder, trunk(recorder));
+Tensor Model::hand_on(Recorder& recorder, Stream stream) const {
+  recorder.set_prefix("stage");
+  const Tensor out = recorder.scratch("out", {recorder.rows(), config_.width});
+  recorder.compute("sum", kernels::add_cost(recorder.rows() * config_.width, recorder.storage()),
+                   {read(stream.x), read(stream.delta), write(out)},
+                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[2]); });
+  return out;
 }
 
-void Model::backward(Recorder& recorder, const Finished& finished) const {
-  Tensor dsum = head_.backward(recorder);
-  finished(head_.parameters());
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    dsum = layers_[i].backward(recorder, dsum);
-    finished(layers_[i].parameters());
+Tensor Model::forward(Recorder& recorder, Tensor in) const {
+  const Stream stream = trunk(recorder, in);
+  return stage_.head ? head_.forward(recorder, stream) : hand_on(recorder, stream);
+}
+
+Tensor Model::evaluate(Recorder& recorder, Tensor in) const {
+  const Stream stream = trunk(recorder, in);
+  return stage_.head ? head_.evaluate(recorder, stream) : hand_on(recorder, stream);
+}
+
+Tensor Model::backward(Recorder& recorder, Tensor dout, const Finished& finished) const {
+  Tensor dsum = dout;
+  if (stage_.head) {
+    dsum = head_.backward(recorder);
+    finished(head_.parameters());
   }
+  for (std::size_t i = layers().size(); i-- > 0;) {
+    dsum = layers()[i].backward(recorder, dsum);
+    finished(layers()[i].parameters());
+  }
+  if (!stage_.embedding) return dsum;
+  embed_backward(recorder, dsum);
+  if (!shares_embedding()) finished({&embedding_, 1});
+  return {};
+}
+
+void Model::embed_backward(Recorder& recorder, Tensor dsum) const {
   recorder.set_prefix("embedding");
   const std::int64_t n = recorder.tokens();
   const Tensor workspace = recorder.workspace(
       "workspace", kernels::embedding_backward_workspace_bytes(n, config_.vocabulary));
   const Tensor gradient = recorder.gradient(embedding_);
-  const bool accumulate = recorder.batch().accumulate || config_.tied_embeddings;
+  // The head of this rank, if the weight is its too, has stored its gradient already.
+  const bool accumulate = recorder.batch().accumulate || (config_.tied_embeddings && stage_.head);
   recorder.compute("backward",
                    kernels::embedding_backward_cost(n, config_.vocabulary, config_.width,
                                                     recorder.storage(), accumulate),
@@ -101,7 +148,6 @@ void Model::backward(Recorder& recorder, const Finished& finished) const {
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);
                    });
-  finished({&embedding_, 1});
 }
 
 bool Model::has_router_losses() const {
@@ -111,13 +157,26 @@ bool Model::has_router_losses() const {
 
 std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
   std::vector<Tensor> all;
-  for (const Layer& layer : layers_)
+  const auto zeros = [&](const char* name, int begin, int end) {
+    std::int64_t count = 0;
+    for (int i = begin; i < end; ++i)
+      count += layers_[static_cast<std::size_t>(i)].mixer().step_count_elements();
+    if (count == 0) return;
+    all.push_back(recorder.scratch(name, recorder.accumulation(), {count}));
+    recorder.compute(name, kernels::fill_cost(count, recorder.accumulation()), {write(all.back())},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  };
+  recorder.set_prefix("stage");
+  zeros("counts_before", 0, stage_.begin);
+  for (const Layer& layer : layers())
     for (const Tensor count : layer.mixer().step_counts(recorder)) all.push_back(count);
+  recorder.set_prefix("stage");
+  zeros("counts_behind", stage_.end, whole().end);
   return all;
 }
 
 void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : layers()) {
     recorder.set_prefix(fmt::format("layers.{}.{}", layer.index(), layer.mixer().scope()));
     layer.mixer().end_of_step(recorder, step_ok);
   }

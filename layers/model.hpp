@@ -7,45 +7,81 @@
 
 #include "layers/head.hpp"
 #include "layers/layer.hpp"
+#include "layers/stages.hpp"
+#include "parallel/ranks.hpp"
 
 namespace stowage::layers {
 
 /// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss. It never
 /// changes: what a recording keeps belongs to its recorder.
+///
+/// A rank of a pipeline computes one stage of it; names and indices of layers are those of the
+/// whole.
 class Model {
  public:
-  /// @param aux_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
-  /// @throws Error (exit 2) for a letter that is not in "M*-E|"
-  Model(const ModelConfig& config, Precision precision, double aux_scale);
+  /// @param aux_scale 1 / (microbatches * ranks with other tokens), for the auxiliary losses of
+  /// routers  @param ranks this rank's place; its pipeline axis says how many stages there are
+  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or if it cannot be cut so
+  Model(const ModelConfig& config, Precision precision, double aux_scale,
+        const parallel::Ranks& ranks);
 
   const ModelConfig& config() const { return config_; }
   Precision precision() const { return precision_; }
-  /// All parameters, in the order in which backward finishes their gradients.
-  std::vector<Parameter> parameters() const;
+  const parallel::Ranks& ranks() const { return ranks_; }
+  /// What this rank computes.
+  const Stage& stage() const { return stage_; }
+  /// The parameters that this rank has, in the order in which backward finishes their gradients.
+  std::vector<Parameter> parameters() const { return parameters(stage_); }
+  /// Those of all stages, each once.
+  std::vector<Parameter> whole_parameters() const { return parameters(whole()); }
   /// Persistent tensors besides parameters and what the optimizer adds: expert biases.
-  std::vector<execution::TensorInfo> states() const;
+  std::vector<execution::TensorInfo> states() const { return states(stage_); }
+  std::vector<execution::TensorInfo> whole_states() const { return states(whole()); }
+  /// The embedding's weight, which is the head's too where they are tied.
+  const Parameter& embedding() const { return embedding_; }
+  /// True if this rank has the tied weight for one end of the model and another rank for the other:
+  /// their gradients are to be added. backward() leaves that, and calling `finished`, to the step.
+  bool shares_embedding() const;
 
-  /// Records forward and, fused with the head's gradients, the loss. @return losses (n) accum
-  Tensor forward(Recorder& recorder) const;
+  /// Records forward and, on the last stage fused with the head's gradients, the loss.
+  /// @param in (rows, D) the residual stream from the stage before; none on the first
+  /// @return losses (n) accum on the last stage; elsewhere the residual stream (rows, D)
+  Tensor forward(Recorder& recorder, Tensor in = {}) const;
   /// Called after the ops that finish the gradients of some parameters.
   using Finished = std::function<void(std::span<const Parameter>)>;
   /// Records backward of the microbatch whose forward was recorded last in this slot.
-  void backward(Recorder& recorder, const Finished& finished) const;
-  /// Records forward up to the loss alone. @return losses (n) accum
-  Tensor evaluate(Recorder& recorder) const;
+  /// @param dout (rows, D) gradient of what forward returned; none on the last stage
+  /// @return gradient of what it was given; none on the first stage
+  Tensor backward(Recorder& recorder, Tensor dout, const Finished& finished) const;
+  /// As forward, up to the loss alone.
+  Tensor evaluate(Recorder& recorder, Tensor in = {}) const;
+  /// Name of the module that a stage's input belongs to when it is saved for backward.
+  std::string_view input_module() const;
 
   /// True if routers have a load-balancing or a z loss.
   bool has_router_losses() const;
-  /// Counts of a training step that ranks add up: loads of experts.
+  /// Counts of a training step that ranks add up: loads of experts. All ranks have as many elements
+  /// in the same order: those of other stages are zeros.
   std::vector<Tensor> step_counts(Recorder& recorder) const;
   /// Work at the end of a training step, when step_ok is known.
   void end_of_step(Recorder& recorder, Tensor step_ok) const;
 
  private:
-  Stream trunk(Recorder& recorder) const;
+  Stage whole() const { return {0, static_cast<int>(layers_.size()), true, true}; }
+  std::vector<Parameter> parameters(const Stage& stage) const;
+  std::vector<execution::TensorInfo> states(const Stage& stage) const;
+  /// The layers that this rank computes.
+  std::span<const Layer> layers() const;
+  Tensor embed(Recorder& recorder) const;
+  void embed_backward(Recorder& recorder, Tensor dsum) const;
+  Stream trunk(Recorder& recorder, Tensor in) const;
+  /// The stream as one tensor, for the next stage, which does not see how it was made.
+  Tensor hand_on(Recorder& recorder, Stream stream) const;
 
   ModelConfig config_;
   Precision precision_;
+  parallel::Ranks ranks_;
+  Stage stage_;
   Parameter embedding_;
   std::vector<Layer> layers_;
   Head head_;

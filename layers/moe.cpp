@@ -92,6 +92,7 @@ class Moe final : public Mixer {
   std::vector<Tensor> step_counts(Recorder& recorder) const override {
     return {router_.load(recorder)};
   }
+  std::int64_t step_count_elements() const override { return router_.options().experts; }
   void end_of_step(Recorder& recorder, Tensor step_ok) const override {
     router_.update_bias(recorder, step_ok);
   }

@@ -1,9 +1,7 @@
 #include "layers/step.hpp"
 
-#include <algorithm>
-
-#include "execution/error.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "layers/pipeline.hpp"
 #include "layers/router.hpp"
 #include "layers/update.hpp"
 
@@ -23,7 +21,19 @@ void add_outputs(TrainingProgram& step, const Model& model) {
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
 }
 
-void begin(Recorder& recorder, const TrainingProgram& step) {
+PipelinePlace place_of(const Model& model) {
+  const parallel::RankGroup& pipeline = model.ranks().group(parallel::Group::pipeline);
+  return {pipeline.rank(), pipeline.size()};
+}
+
+/// Only the last stage computes losses: the others add nothing to the sum over ranks.
+void clear_loss(Recorder& recorder, const Model& model, Tensor loss) {
+  if (model.stage().head) return;
+  recorder.compute("no_loss", {}, {write(loss)},
+                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+}
+
+void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) {
   recorder.set_prefix("step");
   recorder.compute("ok", {}, {read(step.go_on), write(step.step_ok)},
                    [](execution::Queue& q, Views v) {
@@ -32,6 +42,25 @@ void begin(Recorder& recorder, const TrainingProgram& step) {
   if (step.router_losses)
     recorder.compute("router_losses", {}, {write(step.router_losses)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  clear_loss(recorder, model, step.loss);
+}
+
+/// The tied weight's gradient, of which one stage has the embedding's part and another the head's:
+/// both get the sum.
+void add_tied_gradients(Recorder& recorder, const Model& model) {
+  const parallel::RankGroup& pipeline = model.ranks().group(parallel::Group::pipeline);
+  const Tensor mine = recorder.gradient(model.embedding());
+  recorder.set_prefix("pipeline");
+  const std::int64_t count = model.embedding().elements();
+  const Tensor theirs =
+      recorder.scratch("tied_gradient", recorder.accumulation(), model.embedding().local_shape());
+  const int peer = model.stage().embedding ? pipeline.size() - 1 : 0;
+  Program& program = recorder.program();
+  program.append(pipeline.exchange(program, "pipeline/tied_gradient",
+                                   {{peer, true, {mine, {}}}, {peer, false, {theirs, {}}}}));
+  recorder.compute("add_tied_gradient", kernels::add_cost(count, recorder.accumulation()),
+                   {update(mine), read(theirs)},
+                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[0]); });
 }
 
 /// What ranks add up: losses, and the loads of experts.
@@ -53,7 +82,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   Program& program = step.program;
   const Dtype accum = model.precision().accumulation();
   program.begin_section("prologue");
-  step.inputs = add_inputs(program, shape);
+  step.inputs = add_inputs(program, shape, model.stage());
   step.loss_scale = program.input("loss_scale", accum, {1});
   step.schedule = program.input("schedule", accum, {2});
   step.go_on = program.input("go_on", Dtype::int32, {1});
@@ -61,12 +90,18 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   add_outputs(step, model);
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
-  begin(recorder, step);
+  begin(recorder, model, step);
   GradientBuckets buckets(program, layout, sharing);
+  const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(train_in_turn(shape.microbatches),
+      .record(place.stages > 1 ? train_in_pipeline(place, shape.microbatches)
+                               : train_in_turn(shape.microbatches),
               [&](std::span<const Parameter> parameters) { buckets.finished(parameters); });
   program.begin_section("epilogue");
+  if (model.shares_embedding()) {
+    add_tied_gradients(recorder, model);
+    buckets.finished({&model.embedding(), 1});
+  }
   Update update(recorder, model, layout, sharing, values_of(step, model, recorder));
   update.record_squares();
   update.record_sums(step.step_ok);
@@ -85,55 +120,23 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   step.program = Program("evaluate", &layout);
   Program& program = step.program;
   program.begin_section("prologue");
-  step.inputs = add_inputs(program, shape);
+  step.inputs = add_inputs(program, shape, model.stage());
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   Handles handles;
+  Recorder recorder(program, model.precision(), {}, handles);
+  recorder.set_prefix("step");
+  clear_loss(recorder, model, step.loss);
+  const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
-      .record(evaluate_in_turn(shape.microbatches));
+      .record(place.stages > 1 ? evaluate_in_pipeline(place, shape.microbatches)
+                               : evaluate_in_turn(shape.microbatches));
   program.begin_section("epilogue");
   if (const auto& world = sharing.ranks.group(parallel::Group::world); world.size() > 1)
     program.append(
         world.all_reduce(program, "all_reduce/loss", {step.loss, {}}, parallel::Reduction::sum));
   program.finish();
   return step;
-}
-
-std::string stage_pattern(const std::string& pattern, int stage, int stages) {
-  const auto cuts = std::count(pattern.begin(), pattern.end(), '|');
-  if (cuts > 0) {
-    if (cuts + 1 != stages)
-      execution::throw_usage("model.pattern = \"{}\": it has {} stages, {} are asked for", pattern,
-                             cuts + 1, stages);
-    std::size_t begin = 0;
-    for (int s = 0; s < stage; ++s) begin = pattern.find('|', begin) + 1;
-    return pattern.substr(begin, pattern.find('|', begin) - begin);
-  }
-  const int layers = static_cast<int>(pattern.size());
-  if (layers < stages)
-    execution::throw_usage("model.pattern = \"{}\": {} layers are too few for {} stages", pattern,
-                           layers, stages);
-  const int share = layers / stages;
-  const int more = layers % stages;
-  const int begin = stage * share + std::min(stage, more);
-  return pattern.substr(static_cast<std::size_t>(begin),
-                        static_cast<std::size_t>(share + (stage < more ? 1 : 0)));
-}
-
-Program record_stage(const Model& model, const StepShape& shape,
-                     const execution::PersistentLayout& layout) {
-  Program program("stage", &layout);
-  const Dtype accum = model.precision().accumulation();
-  program.begin_section("prologue");
-  const StackedInputs inputs = add_inputs(program, shape);
-  const Tensor loss_scale = program.input("loss_scale", accum, {1});
-  const Tensor loss = program.output("loss", accum, {2});
-  Handles handles;
-  TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
-      .record(full_pipeline(shape.microbatches));
-  program.begin_section("epilogue");
-  program.finish();
-  return program;
 }
 
 }  // namespace stowage::layers

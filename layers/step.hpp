@@ -41,6 +41,7 @@ struct TrainingProgram {
   Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
 };
 
+/// The step of this rank's stage of the model.
 /// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
 TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const OptimizerConfig& optimizer,
@@ -57,15 +58,5 @@ struct EvaluationProgram {
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
                                     const execution::PersistentLayout& layout,
                                     const Sharing& sharing);
-
-/// Letters of one stage of a pipeline: those between two cuts '|' of the pattern, or an equal share
-/// of the layers, the first stages one more, if it has no cuts.
-/// @throws Error (exit 2) if the pattern has cuts, but not for this many stages, or too few layers
-std::string stage_pattern(const std::string& pattern, int stage, int stages);
-
-/// What a stage computes while its pipeline is full, for planning: a whole step without optimizer,
-/// with embedding and head on every stage. @param shape whose microbatches are in flight
-Program record_stage(const Model& model, const StepShape& shape,
-                     const execution::PersistentLayout& layout);
 
 }  // namespace stowage::layers

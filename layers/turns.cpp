@@ -1,5 +1,7 @@
 #include "layers/turns.hpp"
 
+#include <fmt/core.h>
+
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/documents/document_index.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -48,18 +50,15 @@ Turns evaluate_in_turn(int microbatches) {
   });
 }
 
-Turns full_pipeline(int in_flight) {
-  TurnSection full{"full", 1, {}};
-  for (const Turn::Pass pass : {Turn::Pass::forward, Turn::Pass::backward})
-    for (int slot = 0; slot < in_flight; ++slot)
-      full.turns.push_back({pass, slot, slot > 0, slot == in_flight - 1});
-  return {full};
-}
-
-StackedInputs add_inputs(Program& program, const StepShape& shape) {
-  return {program.input("tokens", Dtype::int32, stacked(shape, shape.tokens)),
-          program.input("targets", Dtype::int32, stacked(shape, shape.tokens)),
-          program.input("cu_seqlens", Dtype::int32, stacked(shape, shape.capacity + 1))};
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Stage& stage) {
+  StackedInputs inputs;
+  const auto add = [&](const char* name, std::int64_t width) {
+    return program.input(name, Dtype::int32, stacked(shape, width));
+  };
+  if (stage.embedding) inputs.tokens = add("tokens", shape.tokens);
+  if (stage.head) inputs.targets = add("targets", shape.tokens);
+  inputs.cu_seqlens = add("cu_seqlens", shape.capacity + 1);
+  return inputs;
 }
 
 TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handles, Options options)
@@ -80,22 +79,54 @@ void TurnRecorder::record(const Turns& turns, const Model::Finished& finished) {
 }
 
 void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
-  const auto scope = program_.enter("microbatch", -1, turn.slot, turn.pass == Turn::Pass::backward);
-  if (turn.pass != Turn::Pass::backward) slots_[turn.slot] = next_batch(turn);
+  if (turn.pass == Turn::Pass::exchange) return exchange(turn.hops);
+  const bool backward = turn.pass == Turn::Pass::backward;
+  const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
+  if (!backward) slots_[turn.slot] = next_batch(turn);
   Recorder recorder(program_, model_.precision(), slots_.at(turn.slot), handles_);
-  switch (turn.pass) {
-    case Turn::Pass::forward:
-      return sum_losses(recorder, model_.forward(recorder));
-    case Turn::Pass::evaluate:
-      return sum_losses(recorder, model_.evaluate(recorder));
-    case Turn::Pass::backward:
-      return model_.backward(recorder, [&](std::span<const Parameter> parameters) {
-        if (turn.last && finished) finished(parameters);
-      });
-  }
+  if (!backward) return forward(turn, recorder);
+  Passing& passing = passing_[turn.slot];
+  passing.din = model_.backward(recorder, passing.dout, [&](std::span<const Parameter> parameters) {
+    if (turn.last && finished) finished(parameters);
+  });
 }
 
-Batch TurnRecorder::next_batch(const Turn& turn) {
+void TurnRecorder::forward(const Turn& turn, Recorder& recorder) {
+  Passing& passing = passing_[turn.slot];
+  const Tensor out = turn.pass == Turn::Pass::evaluate ? model_.evaluate(recorder, passing.in)
+                                                       : model_.forward(recorder, passing.in);
+  if (model_.stage().head) return sum_losses(recorder, out);
+  passing.out = out;
+}
+
+void TurnRecorder::exchange(const std::vector<Hop>& hops) {
+  std::vector<parallel::Message> messages;
+  std::string name;
+  for (const Hop& hop : hops) {
+    const char* const what = hop.gradient ? "gradient" : "stream";
+    messages.push_back({hop.peer,
+                        hop.sends,
+                        {passed(hop), {}},
+                        fmt::format("{} of microbatch {}", what, hop.slot)});
+    name += fmt::format("{}{}_{}", name.empty() ? "" : "+", hop.sends ? "send" : "receive", what);
+  }
+  const parallel::RankGroup& group = model_.ranks().group(parallel::Group::pipeline);
+  program_.append(
+      group.exchange(program_, fmt::format("mb{}/pipeline/{}", hops.front().slot, name), messages));
+}
+
+Tensor TurnRecorder::passed(const Hop& hop) {
+  Passing& passing = passing_[hop.slot];
+  if (hop.sends) return hop.gradient ? passing.din : passing.out;
+  Recorder recorder(program_, model_.precision(), sizes({.slot = hop.slot}), handles_);
+  recorder.set_prefix("pipeline");
+  const std::vector<std::int64_t> shape{recorder.rows(), model_.config().width};
+  if (hop.gradient) return passing.dout = recorder.scratch("dout", shape);
+  return passing.in = recorder.saved("in", shape, model_.input_module());
+}
+
+/// A microbatch without its tensors.
+Batch TurnRecorder::sizes(const Turn& turn) const {
   const StepShape& shape = options_.shape;
   Batch batch;
   batch.tokens_count = batch.rows_count = shape.tokens;
@@ -103,11 +134,18 @@ Batch TurnRecorder::next_batch(const Turn& turn) {
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;
   batch.accumulate = turn.accumulate;
+  return batch;
+}
+
+Batch TurnRecorder::next_batch(const Turn& turn) {
+  const StepShape& shape = options_.shape;
+  Batch batch = sizes(turn);
   Recorder recorder(program_, model_.precision(), batch, handles_);
   recorder.set_prefix("inputs");
-  batch.tokens = take(recorder, "tokens", options_.inputs.tokens, shape.tokens);
-  batch.targets = take(recorder, "targets", options_.inputs.targets, shape.tokens);
-  batch.cu_seqlens = take(recorder, "cu_seqlens", options_.inputs.cu_seqlens, shape.capacity + 1);
+  const StackedInputs& inputs = options_.inputs;
+  if (inputs.tokens) batch.tokens = take(recorder, "tokens", inputs.tokens, shape.tokens);
+  if (inputs.targets) batch.targets = take(recorder, "targets", inputs.targets, shape.tokens);
+  batch.cu_seqlens = take(recorder, "cu_seqlens", inputs.cu_seqlens, shape.capacity + 1);
   if (index_)
     recorder.compute("advance", {}, {update(index_)},
                      [](execution::Queue& q, Views v) { kernels::advance_index(q, v[0]); });

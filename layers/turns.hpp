@@ -21,14 +21,26 @@ struct StepShape {
   std::int64_t attention_pairs() const { return tokens * (sequence + 1) / 2; }
 };
 
-/// One pass of one microbatch through the model.
+/// What one stage of a pipeline gives another of one microbatch: the residual stream to the next,
+/// or its gradient to the one before.
+struct Hop {
+  bool sends = false;
+  bool gradient = false;
+  int peer = 0;  ///< rank in the pipeline group
+  int slot = 0;
+
+  friend bool operator==(const Hop&, const Hop&) = default;
+};
+
+/// One pass of one microbatch through the rank's layers, or what it exchanges with other stages.
 struct Turn {
-  enum class Pass : unsigned char { forward, backward, evaluate };
+  enum class Pass : unsigned char { forward, backward, evaluate, exchange };
 
   Pass pass = Pass::forward;
-  int slot = 0;             ///< memory of its own: forward fills it, backward frees it
-  bool accumulate = false;  ///< gradients are added: not the first microbatch of a step
-  bool last = false;        ///< backward: gradients are complete
+  int slot = 0;                ///< memory of its own: forward fills it, backward frees it
+  bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
+  bool last = false;           ///< backward: gradients are complete
+  std::vector<Hop> hops = {};  ///< of an exchange: they start together
 };
 
 /// Turns that are executed `repeat` times, as a section of the program.
@@ -45,20 +57,16 @@ using Turns = std::vector<TurnSection>;
 Turns train_in_turn(int microbatches);
 /// Forward alone.
 Turns evaluate_in_turn(int microbatches);
-/// What a stage computes while its pipeline is full: `in_flight` microbatches go forward, then each
-/// goes backward, in the same order (1F1B, arXiv 2104.04473, where stage p of P has P - p in
-/// flight). All of it lies in one section, so each microbatch has memory of its own.
-Turns full_pipeline(int in_flight);
 
 /// The stacked inputs of a step: with M microbatches a leading extent M if M > 1.
 struct StackedInputs {
-  Tensor tokens;      ///< (n) int32
-  Tensor targets;     ///< (n) int32, -1: counts in no loss
+  Tensor tokens;      ///< (n) int32; none but on the first stage
+  Tensor targets;     ///< (n) int32, -1: counts in no loss; none but on the last stage
   Tensor cu_seqlens;  ///< (C + 1) int32
 };
 
-/// Adds the stacked inputs to a program.
-StackedInputs add_inputs(Program& program, const StepShape& shape);
+/// Adds the stacked inputs that a stage reads to a program.
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Stage& stage);
 
 /// Appends the ops of turns to a program.
 class TurnRecorder {
@@ -67,7 +75,8 @@ class TurnRecorder {
     StepShape shape;
     StackedInputs inputs;
     Tensor loss_scale;  ///< none when nothing goes backward
-    Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets
+    Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets,
+                        ///< on the last stage
   };
 
   /// @param handles of the whole recording; outlives this, as do program and model
@@ -77,7 +86,18 @@ class TurnRecorder {
   void record(const Turns& turns, const Model::Finished& finished = {});
 
  private:
+  /// What a microbatch brings to this stage and takes from it.
+  struct Passing {
+    Tensor in, out;    ///< (rows, D) storage, the residual stream
+    Tensor dout, din;  ///< their gradients
+  };
+
   void record(const Turn& turn, const Model::Finished& finished);
+  void exchange(const std::vector<Hop>& hops);
+  /// The tensor that a hop sends, or makes for what it receives.
+  Tensor passed(const Hop& hop);
+  void forward(const Turn& turn, Recorder& recorder);
+  Batch sizes(const Turn& turn) const;
   Batch next_batch(const Turn& turn);
   Tensor take(Recorder& recorder, const char* name, Tensor stack, std::int64_t width) const;
   void sum_losses(Recorder& recorder, Tensor losses) const;
@@ -88,6 +108,7 @@ class TurnRecorder {
   Options options_;
   Tensor index_;                ///< (1) int32: the next microbatch; none if there is one
   std::map<int, Batch> slots_;  ///< microbatches under way
+  std::map<int, Passing> passing_;
 };
 
 }  // namespace stowage::layers

@@ -19,12 +19,17 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
-      has_master_(model.precision().has_master()) {
+      has_master_(model.precision().has_master()),
+      shares_squares_(sharing.zero || !model.stage().embedding || !model.stage().head) {
   recorder_.set_prefix("optimizer");
-  for (Parameter& parameter : model.parameters()) {
+  for (Parameter& parameter : model.whole_parameters()) {
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
-    const Range held = layout_.held(first_moment_name(parameter.name));
-    if (held.begin < held.end) pieces_.push_back({std::move(parameter), held, blocks_});
+    const std::string moment = first_moment_name(parameter.name);
+    const Range held = layout_.is_part(moment) ? layout_.held(moment) : Range{0, 0};
+    if (held.begin < held.end) {
+      const Range squared = this->squared(model, parameter, held);
+      pieces_.push_back({std::move(parameter), held, squared, blocks_});
+    }
     blocks_ += blocks;
   }
   if (sharing_.ranks.size() > 1) {
@@ -35,38 +40,48 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
   sums_ = recorder_.scratch("sums", Dtype::fp64, {blocks_ + values_count_});
 }
 
+/// One of the ranks that hold the same elements adds up their squares.
+Range Update::squared(const Model& model, const Parameter& parameter, Range held) const {
+  const bool of_first_stage = model.shares_embedding() && !model.stage().embedding &&
+                              parameter.name == model.embedding().name;
+  const bool of_other_holder =
+      shares_squares_ && !sharing_.zero && sharing_.holders(parameter.group).rank() > 0;
+  return of_first_stage || of_other_holder ? Range{0, 0} : held;
+}
+
 Tensor Update::state(const std::string& name) const {
   return recorder_.program().add(layout_.info(name));
 }
 
-std::int64_t Update::held_elements() const {
+std::int64_t Update::elements(Range Piece::*part) const {
   std::int64_t sum = 0;
-  for (const Piece& piece : pieces_) sum += piece.held.end - piece.held.begin;
+  for (const Piece& piece : pieces_) sum += (piece.*part).end - (piece.*part).begin;
   return sum;
 }
 
 void Update::record_squares() {
   const Range squares{0, blocks_};
-  if (sharing_.zero)  // the blocks of other ranks
+  if (shares_squares_)  // the blocks of other ranks
     recorder_.compute("clear_squares", kernels::fill_cost(blocks_, Dtype::fp64),
                       {{sums_, Access::write, squares}},
                       [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
-  std::vector<Use> uses = {{sums_, sharing_.zero ? Access::update : Access::write, squares}};
+  std::vector<Use> uses = {{sums_, shares_squares_ ? Access::update : Access::write, squares}};
   std::vector<kernels::NormPiece> pieces;
   for (const Piece& piece : pieces_) {
-    uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.held});
+    if (piece.squared.begin == piece.squared.end) continue;
+    uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.squared});
     pieces.push_back({.gradient = {},
-                      .first = piece.held.begin,
-                      .elements = piece.held.end - piece.held.begin,
+                      .first = piece.squared.begin,
+                      .elements = piece.squared.end - piece.squared.begin,
                       .slot = piece.first_block});
   }
-  recorder_.compute("squares",
-                    kernels::norm_partials_cost(held_elements(), recorder_.accumulation()),
-                    std::move(uses), [pieces](execution::Queue& q, Views v) {
-                      std::vector<kernels::NormPiece> bound = pieces;
-                      for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
-                      kernels::norm_partials(q, bound, v[0]);
-                    });
+  recorder_.compute(
+      "squares", kernels::norm_partials_cost(elements(&Piece::squared), recorder_.accumulation()),
+      std::move(uses), [pieces](execution::Queue& q, Views v) {
+        std::vector<kernels::NormPiece> bound = pieces;
+        for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
+        kernels::norm_partials(q, bound, v[0]);
+      });
 }
 
 void Update::record_sums(Tensor step_ok) {
@@ -86,7 +101,7 @@ void Update::record_sums(Tensor step_ok) {
   const parallel::RankGroup& world = sharing_.ranks.group(parallel::Group::world);
   Program& program = recorder_.program();
   program.append(world.all_reduce(program, "all_reduce/sums",
-                                  {sums_, sharing_.zero ? Range{} : values},
+                                  {sums_, shares_squares_ ? Range{} : values},
                                   parallel::Reduction::sum));
   recorder_.compute("spread_sums", cost, std::move(to), [count](execution::Queue& q, Views v) {
     kernels::spread_sums(q, v[1], count, v.subspan(2), v[0]);
@@ -105,7 +120,7 @@ void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgra
   std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),
                            read(step.step_ok)};
   std::vector<kernels::AdamwTensor> tensors;
-  for (const auto& [p, held, block] : pieces_) {
+  for (const auto& [p, held, squared, block] : pieces_) {
     uses.push_back({recorder_.parameter(p), Access::update, held});
     if (has_master_) uses.push_back(update(state(master_name(p.name))));
     uses.push_back({recorder_.gradient(p), Access::read, held});
@@ -116,7 +131,8 @@ void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgra
     tensor.decay = p.decay;
   }
   const kernels::AdamwOptions options{optimizer.beta1, optimizer.beta2, optimizer.epsilon};
-  recorder_.compute("adamw", kernels::adamw_cost(held_elements(), recorder_.storage(), has_master_),
+  recorder_.compute("adamw",
+                    kernels::adamw_cost(elements(&Piece::held), recorder_.storage(), has_master_),
                     std::move(uses),
                     [tensors, has_master = has_master_, options, clip = optimizer.clip](
                         execution::Queue& q, Views v) {

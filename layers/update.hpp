@@ -15,7 +15,8 @@ class Update {
   Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
          const Sharing& sharing, std::vector<Tensor> values);
 
-  /// Sums of squares of the gradients that this rank holds, block by block.
+  /// Sums of squares of the gradients that this rank answers for, block by block: every block of
+  /// the model is one rank's, if ranks share them out.
   void record_squares();
   /// Adds up over ranks, by one op: the values, and the squares if gradients are shared out.
   /// step_ok becomes the least of all ranks'.
@@ -27,21 +28,26 @@ class Update {
   void record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step);
 
  private:
-  /// A parameter, the elements of it whose states are held, and its first block among the sums.
+  /// A parameter, the elements of it whose states are held, those of them whose squares this rank
+  /// adds up, and its first block among the sums.
   struct Piece {
     Parameter parameter;
     execution::Range held;
+    execution::Range squared;
     std::int64_t first_block = 0;
   };
 
+  execution::Range squared(const Model& model, const Parameter& parameter,
+                           execution::Range held) const;
   Tensor state(const std::string& name) const;
-  std::int64_t held_elements() const;
+  std::int64_t elements(execution::Range Piece::*part) const;
 
   Recorder& recorder_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::vector<Tensor> values_;
   bool has_master_;
+  bool shares_squares_;        ///< each rank has some of the blocks
   std::vector<Piece> pieces_;  ///< of all parameters of which something is held, in backward order
   std::int64_t blocks_ = 0;    ///< of all parameters
   std::int64_t values_count_ = 0;  ///< of the values and flags, if there are several ranks

@@ -310,6 +310,43 @@ def resumed_on_other_ranks(r):
     assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5)
 
 
+@case
+def stages_are_bitwise_equal(r):
+    r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
+    for stages in (2, 4):
+        r.run(f"run.output=p{stages}.h5", f"parallel.pipeline={stages}", "--dump-step", "3",
+              "--dump", f"p{stages}_step.h5", ranks=stages)
+        assert_equal("whole.h5", f"p{stages}.h5")
+        assert_equal("whole.h5", f"p{stages}.h5", "grad_norm")
+        with h5py.File("whole_step.h5") as a, h5py.File(f"p{stages}_step.h5") as b:
+            for group in ("parameter", "gradient", "updated"):
+                assert list(a[group]) == list(b[group]), group
+                for name in a[group]:
+                    assert (a[group][name][()] == b[group][name][()]).all(), (group, name)
+        with h5py.File("whole.h5") as a, h5py.File(f"p{stages}.h5") as b:
+            assert a["/series/train/val_loss"][-1] == b["/series/train/val_loss"][-1]
+            work = [dict(f["/samples/train/step_time"].attrs) for f in (a, b)]
+            assert work[0]["model_flops"] == work[1]["model_flops"], work
+            # What is added: sums that are handed on, and the ends of the step on each stage.
+            assert 0 <= work[1]["hw_flops"] / work[0]["hw_flops"] - 1 < 0.01, work
+
+
+@case
+def resumed_on_other_stages(r):
+    for zero, tied in ((0, "true"), (1, "false")):
+        keys = [f"parallel.zero={zero}", f"model.untie_embeddings={tied}", "optim.decay_steps=6"]
+        r.run(f"run.output=whole{zero}.h5", *keys, ranks=2)
+        for source, target in ((1, 2), (2, 1)):
+            save = [*keys, f"checkpoint.directory=ckpt{zero}{source}"]
+            r.run("run.output=a.h5", *save, "run.steps=3", f"parallel.pipeline={source}",
+                  ranks=2 * source)
+            r.run("run.output=b.h5", *save, f"parallel.pipeline={target}", ranks=2 * target)
+            found = losses("b.h5")
+            os.remove("a.h5")
+            os.remove("b.h5")
+            assert numpy.allclose(found, losses(f"whole{zero}.h5")[3:], rtol=2e-5), (zero, source)
+
+
 def ranks_with(argument):
     """Process ids of the trainers that were started with this argument."""
     found = []

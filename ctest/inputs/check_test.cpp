@@ -94,7 +94,11 @@ TEST(check, ranks) {
   const Deck fixed = deck_of("-", {"parallel.data=2", "train.global_batch_size=4"});
   EXPECT_EQ(check_ranks(fixed, 2), 2);
   expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "ranks, 4"});
-  for (const char* axis : {"tensor", "context", "expert", "pipeline"}) {
+  const Deck stages = deck_of("-", {"parallel.pipeline=3", "train.global_batch_size=4"});
+  EXPECT_EQ(check_ranks(stages, 3), 4);
+  EXPECT_EQ(check_ranks(stages, 6), 2);
+  expect_parts(usage_error([&] { check_ranks(stages, 4); }), {"parallel.pipeline = 3", "ranks, 4"});
+  for (const char* axis : {"tensor", "context", "expert"}) {
     const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
     expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
   }

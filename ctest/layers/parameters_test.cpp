@@ -79,7 +79,7 @@ TEST(parameters, mamba_states_are_in_their_ranges) {
 TEST(parameters, a_bad_letter_is_a_usage_error) {
   layers::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
   try {
-    layers::Model model(options.model, options.precision, 1);
+    layers::Model model(options.model, options.precision, 1, options.sharing.ranks);
     FAIL();
   } catch (const execution::Error& error) {
     EXPECT_EQ(error.exit(), execution::Exit::usage);

@@ -73,7 +73,7 @@ TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) co
   Batch batch;
   const auto capacity = static_cast<int>(shape.capacity);
   for (int m = 0; m < shape.microbatches; ++m) {
-    const auto stream = static_cast<std::uint64_t>(index * 100 + m);
+    const auto stream = static_cast<std::uint64_t>(index * 100 + part_ * shape.microbatches + m);
     const auto draw = [&](std::int64_t i) {
       return static_cast<std::int32_t>(
           execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) % kVocabulary);
@@ -90,15 +90,20 @@ TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) co
   return batch;
 }
 
+void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
+                           const Batch& batch) {
+  if (inputs.tokens) stage(executor, inputs.tokens, batch.tokens);
+  if (inputs.targets) stage(executor, inputs.targets, batch.targets);
+  stage(executor, inputs.cu_seqlens, batch.cu_seqlens);
+}
+
 void TinyRun::train(int index, double lr) {
   const auto [recorded, executor] = trainer_->training(documents());
   const Batch batch = make_batch(index, recorded.shape);
   executor_ = &executor;
   recorded_ = &recorded;
-  stage(executor, recorded.inputs.tokens, batch.tokens);
-  stage(executor, recorded.inputs.targets, batch.targets);
-  stage(executor, recorded.inputs.cu_seqlens, batch.cu_seqlens);
-  stage_real(executor, recorded.loss_scale, {1.0 / batch.counted});
+  stage_inputs(executor, recorded.inputs, batch);
+  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * parts_)});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   executor.step();
@@ -106,10 +111,7 @@ void TinyRun::train(int index, double lr) {
 
 double TinyRun::evaluate(int index) {
   const auto [recorded, executor] = trainer_->evaluation(documents());
-  const Batch batch = make_batch(index, recorded.shape);
-  stage(executor, recorded.inputs.tokens, batch.tokens);
-  stage(executor, recorded.inputs.targets, batch.targets);
-  stage(executor, recorded.inputs.cu_seqlens, batch.cu_seqlens);
+  stage_inputs(executor, recorded.inputs, make_batch(index, recorded.shape));
   executor.step();
   const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
   return to_doubles(executor.result(recorded.loss), dtype)[0];

@@ -24,6 +24,9 @@ class TinyRun {
   /// Where the documents of every microbatch start and end from the next step on, up to 21. The
   /// program of the smallest capacity that holds them is used.
   void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
+  /// This rank's microbatches are part `part` of `parts` of each batch: what ranks with other
+  /// tokens train on is together what one rank with all of them does.
+  void set_part(int part, int parts) { part_ = part, parts_ = parts; }
   /// Loss of batch `index`: the sum over counted targets.
   double evaluate(int index);
   /// Sum of losses and number of counted targets of the last training step.
@@ -47,6 +50,9 @@ class TinyRun {
     int counted = 0;
   };
   Batch make_batch(int index, const layers::StepShape& shape) const;
+  /// Stages those inputs of a program that its stage of the model reads.
+  void stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
+                    const Batch& batch);
   std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }
 
   std::unique_ptr<execution::Backend> backend_;
@@ -54,6 +60,8 @@ class TinyRun {
   execution::Executor* executor_ = nullptr;
   const layers::TrainingProgram* recorded_ = nullptr;
   std::vector<std::int32_t> documents_{0, 6, 7, 21, 21, 21};
+  int part_ = 0;
+  int parts_ = 1;
 };
 
 }  // namespace stowage::ctest

@@ -43,13 +43,13 @@ std::size_t transient_bytes(const Plan& plan) {
 
 layers::TrainerOptions plain_options(const parallel::Communicator& world, const inputs::Deck& deck,
                                      const Data& data, Machine& machine) {
-  layers::TrainerOptions options = trainer_options(deck, inputs::check_ranks(deck, world.size()));
+  layers::TrainerOptions options =
+      trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world));
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
   options.planner.policy = {};
   options.planner.graphs = {};
   options.model.moe.bias_rate = 0;  // no step changes what the next one computes
-  options.sharing.ranks = machine.connect(deck, world);
   return options;
 }
 
@@ -74,7 +74,9 @@ BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::De
       data_(data),
       machine_(machine),
       trainer_(plain_options(world, deck, data, machine)),
-      base_(trainer_options(deck, inputs::check_ranks(deck, world.size())).planner) {}
+      base_(trainer_options(deck, inputs::check_ranks(deck, world.size()),
+                            trainer_.options().sharing.ranks)
+                .planner) {}
 
 bool BenchOffload::wanted(const std::string& name) const {
   return options_.only.empty() ||
@@ -171,8 +173,7 @@ double BenchOffload::movable_bytes() const {
 void BenchOffload::issue(execution::Executor& executor) {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
-  stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens, recorded.inputs.targets,
-               recorded.inputs.cu_seqlens);
+  stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   const auto targets = static_cast<double>(loader.global_targets());
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {0.0, 0.0});

@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     drivers::refuse_unsupported(deck);
     drivers::require_equal_decks(world, deck);
     (void)inputs::check_ranks(deck, world.size());
-    drivers::Data data = drivers::open_data(deck, world.rank(), world.size());
+    drivers::Data data = drivers::open_data(deck, drivers::planned_place(deck, world));
     drivers::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);
     drivers::OffloadReport report(world, deck, machine, argc, argv);

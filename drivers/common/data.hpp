@@ -7,6 +7,7 @@
 #include "inputs/data/loader.hpp"
 #include "inputs/data/token_source.hpp"
 #include "inputs/deck/deck.hpp"
+#include "parallel/ranks.hpp"
 
 namespace stowage::drivers {
 
@@ -23,8 +24,9 @@ struct Data {
   std::int64_t max_documents() const;
 };
 
-/// Opens and checks the data that a deck names. Throws usage errors (exit 2).
-Data open_data(const inputs::Deck& deck, int rank, int ranks);
+/// Opens and checks the data that a deck names; what this rank loads is what its place in the grid
+/// trains on. Throws usage errors (exit 2).
+Data open_data(const inputs::Deck& deck, const parallel::Ranks& ranks);
 
 /// Capacities of the programs of a run: those that the deck names, and one that always fits.
 std::vector<std::int64_t> capacities(const inputs::Deck& deck, std::int64_t max_documents);

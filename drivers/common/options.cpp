@@ -118,7 +118,7 @@ offload::GraphOptions graph_options(const Deck& deck) {
   return graphs;
 }
 
-offload::Policy offload_policy(const Deck& deck, std::int64_t pipeline_rank) {
+offload::Policy offload_policy(const Deck& deck, int stage) {
   offload::Policy policy;
   const std::string& word = text(deck, "offload.policy");
   policy.kind = word == "manual" ? offload::Policy::Kind::manual
@@ -128,7 +128,7 @@ offload::Policy offload_policy(const Deck& deck, std::int64_t pipeline_rank) {
   policy.recompute = module_names(deck, "recompute.modules");
   policy.fraction = real(deck, "offload.fraction");
   policy.min_tensor_bytes = static_cast<std::size_t>(integer(deck, "offload.min_tensor_bytes"));
-  policy.keep_bytes = pipeline_rank * integer(deck, "offload.delta_bytes_across_pp_ranks");
+  policy.keep_bytes = stage * integer(deck, "offload.delta_bytes_across_pp_ranks");
   policy.caps = {.max_inflight = small(deck, "offload.max_inflight"),
                  .d2h_bytes = integer(deck, "offload.max_inflight_bytes_d2h"),
                  .h2d_bytes = integer(deck, "offload.max_inflight_bytes_h2d")};
@@ -159,7 +159,8 @@ offload::Rates machine_rates(const Deck& deck) {
   return rates;
 }
 
-layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches) {
+layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches,
+                                       const parallel::Ranks& ranks) {
   layers::TrainerOptions options;
   options.model = model_config(deck);
   options.precision.storage = storage_dtype(deck);
@@ -168,10 +169,11 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.step.microbatches = static_cast<int>(microbatches);
   options.optimizer = optimizer_config(deck);
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
+  options.sharing.ranks = ranks;
   options.sharing.zero = integer(deck, "parallel.zero") == 1;
   options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
-  options.planner.policy = offload_policy(deck, 0);
+  options.planner.policy = offload_policy(deck, ranks.coordinates[parallel::Axis::pipeline]);
   options.planner.rates = machine_rates(deck);
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
@@ -186,6 +188,10 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
 parallel::GridShape grid_shape(const Deck& deck, int ranks) {
   return parallel::fit_grid(ranks, small(deck, "parallel.tensor"), small(deck, "parallel.context"),
                             small(deck, "parallel.expert"), small(deck, "parallel.pipeline"));
+}
+
+parallel::Ranks planned_place(const Deck& deck, const parallel::Communicator& world) {
+  return parallel::planned_ranks(grid_shape(deck, world.size()), world.rank());
 }
 
 void refuse_unsupported(const Deck& deck) {

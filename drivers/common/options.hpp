@@ -4,6 +4,7 @@
 #include "inputs/deck/deck.hpp"
 #include "layers/schedule.hpp"
 #include "layers/trainer.hpp"
+#include "parallel/mpi.hpp"
 
 namespace stowage::drivers {
 
@@ -13,7 +14,7 @@ layers::OptimizerConfig optimizer_config(const inputs::Deck& deck);
 layers::Schedule schedule(const inputs::Deck& deck);
 execution::Dtype storage_dtype(const inputs::Deck& deck);
 /// What may leave the device or is computed again, on one stage of a pipeline.
-offload::Policy offload_policy(const inputs::Deck& deck, std::int64_t pipeline_rank);
+offload::Policy offload_policy(const inputs::Deck& deck, int stage);
 /// The machine's rates; those of one H200 where the deck does not say.
 offload::Rates machine_rates(const inputs::Deck& deck);
 /// Which steps become graphs.
@@ -22,9 +23,13 @@ offload::GraphOptions graph_options(const inputs::Deck& deck);
 /// The process grid that the deck asks for on so many ranks.
 parallel::GridShape grid_shape(const inputs::Deck& deck, int ranks);
 
-/// All but capacities, ranks and the number of evaluation microbatches.
-/// @param microbatches of a step on one rank
-layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches);
+/// The place of a rank in that grid, to plan for.
+parallel::Ranks planned_place(const inputs::Deck& deck, const parallel::Communicator& world);
+
+/// All but capacities and the number of evaluation microbatches.
+/// @param microbatches of a step on one rank  @param ranks of which this is one
+layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches,
+                                       const parallel::Ranks& ranks);
 
 /// Throws a usage error (exit 2) for keys that are legal but that this program cannot do yet:
 /// nothing a deck asks for is silently left out.

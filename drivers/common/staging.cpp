@@ -1,6 +1,7 @@
 #include "drivers/common/staging.hpp"
 
 #include <cstring>
+#include <vector>
 
 #include "execution/error.hpp"
 
@@ -31,13 +32,18 @@ bool is_fp64(execution::Executor& executor, Tensor tensor) {
 }  // namespace
 
 double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
-                    const layers::StepShape& shape, Tensor tokens, Tensor targets,
-                    Tensor cu_seqlens) {
+                    const layers::StepShape& shape, const layers::StackedInputs& inputs) {
   const auto n = static_cast<std::size_t>(shape.tokens);
   const auto starts = static_cast<std::size_t>(shape.capacity) + 1;
-  const std::span<std::int32_t> token_slot = integers(executor.stage(tokens));
-  const std::span<std::int32_t> target_slot = integers(executor.stage(targets));
-  const std::span<std::int32_t> start_slot = integers(executor.stage(cu_seqlens));
+  std::vector<std::int32_t> unread[2];  // loaded all the same
+  const auto slot = [&](Tensor input, std::vector<std::int32_t>& other) {
+    if (input) return integers(executor.stage(input));
+    other.resize(n * static_cast<std::size_t>(shape.microbatches));
+    return std::span(other);
+  };
+  const std::span<std::int32_t> token_slot = slot(inputs.tokens, unread[0]);
+  const std::span<std::int32_t> target_slot = slot(inputs.targets, unread[1]);
+  const std::span<std::int32_t> start_slot = integers(executor.stage(inputs.cu_seqlens));
   double pairs = 0;
   for (int m = 0; m < shape.microbatches; ++m) {
     const auto at = static_cast<std::size_t>(m);

@@ -7,11 +7,11 @@
 
 namespace stowage::drivers {
 
-/// Fills the pinned slots of a program's next step from a loader's current step.
+/// Fills the pinned slots of a program's next step from a loader's current step: those that its
+/// stage of the model reads.
 /// @return (query, key) pairs within documents, on this rank
 double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
-                    const layers::StepShape& shape, execution::Tensor tokens,
-                    execution::Tensor targets, execution::Tensor cu_seqlens);
+                    const layers::StepShape& shape, const layers::StackedInputs& inputs);
 
 /// Fills a small floating input, fp32 or fp64.
 void stage_values(execution::Executor& executor, execution::Tensor tensor,

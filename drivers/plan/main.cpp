@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false;
-    std::string ceilings;
+    std::string ceilings, stage;
     inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
                     "what goes where and why, predicted time. Needs no device.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
+         .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &stage},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
                      {"--tensors", "List every saved tensor", &options.tensors},
@@ -43,6 +43,11 @@ int main(int argc, char** argv) {
     if (!ceilings.empty()) {  // what the command line says of the machine still counts
       const std::vector<std::string> rates = drivers::machine_overrides(ceilings);
       command.overrides.insert(command.overrides.begin(), rates.begin(), rates.end());
+    }
+    if (!stage.empty()) {
+      const drivers::StageOf one = drivers::parse_stage(stage);
+      command.overrides.push_back(fmt::format("parallel.pipeline={}", one.stages));
+      options.stage = one.stage;
     }
     const inputs::Deck deck = drivers::read_deck(command);
     if (command.print_config) {

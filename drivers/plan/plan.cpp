@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "drivers/common/options.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
@@ -186,58 +185,34 @@ std::string title(const inputs::Deck& deck, int layers, const std::string& what)
                      deck.get<std::string>("offload.policy"));
 }
 
-struct Stage {
-  int index;
-  int count;
-};
+}  // namespace
 
-/// "1/4" as a stage; the first is 0.
-Stage parse_stage(const std::string& text) {
-  Stage stage{-1, 0};
+StageOf parse_stage(const std::string& text) {
+  StageOf stage{-1, 0};
   char rest = 0;
-  const int read = std::sscanf(text.c_str(), "%d/%d%c", &stage.index, &stage.count, &rest);
-  if (read != 2 || stage.index < 0 || stage.index >= stage.count)
+  const int read = std::sscanf(text.c_str(), "%d/%d%c", &stage.stage, &stage.stages, &rest);
+  if (read != 2 || stage.stage < 0 || stage.stage >= stage.stages)
     execution::throw_usage("--stage {}: must be p/P with 0 <= p < P", text);
   return stage;
 }
 
-std::string stage_text(const inputs::Deck& deck, const PlanOptions& options) {
-  const Stage stage = parse_stage(options.stage);
-  layers::TrainerOptions trainer = rank_options(deck);
-  trainer.sharing.ranks = parallel::planned_ranks({}, 0);
-  trainer.model.pattern = layers::stage_pattern(trainer.model.pattern, stage.index, stage.count);
-  trainer.step.capacity = trainer.capacities.back();
-  trainer.planner.policy = offload_policy(deck, stage.index);
-  const int in_flight = std::min(stage.count - stage.index, trainer.step.microbatches);
-  trainer.step.microbatches = in_flight;
-  layers::Model model(trainer.model, trainer.precision, 1);
-  const execution::PersistentLayout layout =
-      layers::lay_out_state(model.parameters(), model.states(), trainer.precision, trainer.state);
-  const execution::Program program = layers::record_stage(model, trainer.step, layout);
-  offload::Choice choice;
-  const execution::Plan plan = offload::make_plan(program, layout, trainer.planner, &choice);
-  return text_of(
-      {title(deck, trainer.model.layers(),
-             fmt::format("stage {} of {} (\"{}\"), {} microbatches of {} tokens in "
-                         "flight, embedding and head included",
-                         stage.index, stage.count, trainer.model.pattern, in_flight,
-                         trainer.step.tokens)),
-       program, layout, plan, choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
-      options);
-}
-
-}  // namespace
-
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
-  if (!options.stage.empty()) return stage_text(deck, options);
-  const layers::TrainerPlan plan(rank_options(deck));
+  const layers::TrainerPlan plan(rank_options(deck, options.stage));
   const auto& training = *plan.training().back();
-  const std::int64_t tokens =
-      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
+  const layers::TrainerOptions& trainer = plan.options();
+  const std::int64_t tokens = trainer.step.tokens * std::int64_t{trainer.step.microbatches};
+  const layers::Stage& stage = plan.model().stage();
+  const int stages = trainer.sharing.ranks.shape[parallel::Axis::pipeline];
+  std::string what = fmt::format("{} tokens a step and rank", tokens);
+  if (stages > 1)
+    what =
+        fmt::format("stage {} of {} with layers {} to {}{}{}, {} microbatches", options.stage,
+                    stages, stage.begin, stage.end - 1, stage.embedding ? " and the embedding" : "",
+                    stage.head ? " and the head" : "", trainer.step.microbatches) +
+        ", " + what;
   const std::string text = text_of(
-      {title(deck, plan.options().model.layers(), fmt::format("{} tokens a step and rank", tokens)),
-       training.recorded.program, plan.layout(), training.plan, training.choice,
-       plan.options().planner.rates, has_fused_mixer(plan.options().model)},
+      {title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
+       training.plan, training.choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
       options);
   return text + capacities_text(plan);
 }

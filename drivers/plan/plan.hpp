@@ -10,10 +10,18 @@ namespace stowage::drivers {
 
 /// What stowage_plan is asked for besides the deck.
 struct PlanOptions {
-  std::string stage;          ///< "p/P": plan stage p of P with its microbatches in flight
+  int stage = 0;              ///< of the deck's pipeline: the one to plan
   bool tensors = false;       ///< list every saved tensor
   std::int64_t columns = 96;  ///< width of the picture
 };
+
+/// "p/P": stage p of P, the first is 0.
+struct StageOf {
+  int stage = 0;
+  int stages = 1;
+};
+/// @throws Error (exit 2) for anything else
+StageOf parse_stage(const std::string& text);
 
 /// Plans the training step of a deck, proves the plan, and prints it for people: memory by class
 /// over the step, what goes where and why, predicted times. Needs neither data nor a device.

@@ -22,8 +22,7 @@ std::optional<StepReport> Loop::issue(std::int64_t step, bool stop) {
   const auto [recorded, executor] = trainer_.training(loader.global_documents());
   const double lr = schedule_.at(step);
   const auto targets = static_cast<double>(loader.global_targets());
-  const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens,
-                                    recorded.inputs.targets, recorded.inputs.cu_seqlens);
+  const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {lr, weight_decay_});
   const std::int32_t go_on = stop ? layers::kStopAfter : layers::kGoOn;
@@ -80,8 +79,7 @@ double Loop::evaluate(std::int64_t batches) {
   double targets = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
-    (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens,
-                       recorded.inputs.targets, recorded.inputs.cu_seqlens);
+    (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs);
     executor.step();
     loader.advance();
     const std::vector<double> loss = read_values(executor, recorded.loss, 0);

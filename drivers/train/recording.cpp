@@ -101,8 +101,8 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
       &set_->series("train", "val_step", {{"val_loss", "nat", "held-out loss per token"}});
 }
 
-void Recording::planned(const results::Fields& facts, const layers::TrainerPlan& plan) {
-  device_bytes_ = plan.layout().bytes() + plan.transient_bytes();
+void Recording::planned(const results::Fields& facts, std::int64_t device_bytes) {
+  device_bytes_ = device_bytes;
   if (!root()) return;
   if (quiet_) return;
   fmt::print("{}{}", results::header_text("stowage_train", run_, rank_infos_, facts),
@@ -201,8 +201,8 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
   add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
   if (machine_.has_gpu())
-    add("train/driver_bytes",
-        static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(device_bytes_))));
+    add("train/driver_bytes", static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(
+                                  plan.layout().bytes() + plan.transient_bytes()))));
   if (machine_.collectives_bytes() > 0)
     add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
   add("train/skipped_steps",
@@ -235,7 +235,7 @@ void Recording::add_rates(const History& history, const layers::TrainerPlan& pla
   const layers::StepFlops flops = layers::step_flops(plan.options().model, work);
   set_->add(results::rate_metric("train/model_flops_per_s", flops.model, summary));
   set_->add(results::rate_metric("train/model_flops_per_s_gpu", flops.model / ranks_, summary));
-  const double executed = executed_flops(plan, work);
+  const double executed = history.executed_flops;
   set_->add(results::rate_metric("train/hw_flops_per_s", executed, summary));
   set_->add(
       results::rate_metric("train/megatron_compat_flops_per_s", flops.megatron_compat, summary));

@@ -29,7 +29,8 @@ class Recording {
             const Machine& machine, const Data& data, std::int64_t first_step, double start_s);
 
   /// Prints the header.
-  void planned(const results::Fields& facts, const layers::TrainerPlan& plan);
+  /// @param device_bytes the most that a rank plans to use
+  void planned(const results::Fields& facts, std::int64_t device_bytes);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
@@ -60,7 +61,7 @@ class Recording {
   double first_step_s_ = 0;
   inputs::PackingSummary packing_;
   double tokens_per_step_;  ///< of documents, on average over a pass
-  std::size_t device_bytes_ = 0;
+  std::int64_t device_bytes_ = 0;
   results::RunInfo run_;
   std::vector<results::RankInfo> rank_infos_;
   std::unique_ptr<results::ResultSet> set_;

@@ -68,22 +68,21 @@ constexpr double kLargest = std::numeric_limits<double>::max();
 
 std::int64_t parameter_count(const layers::TrainerPlan& plan) {
   std::int64_t count = 0;
-  for (const layers::Parameter& p : plan.model().parameters()) count += p.elements();
+  for (const layers::Parameter& p : plan.model().whole_parameters()) count += p.global_elements();
   return count;
 }
 
-double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work) {
+double executed_flops(const layers::TrainerPlan& plan, double pairs) {
   const layers::TrainingProgram& recorded = plan.training().back()->recorded;
-  const double planned_pairs = static_cast<double>(recorded.shape.attention_pairs()) *
-                               recorded.shape.microbatches * plan.options().sharing.ranks.size();
+  const double planned_pairs =
+      static_cast<double>(recorded.shape.attention_pairs()) * recorded.shape.microbatches;
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {
       const execution::Op& op = recorded.program.ops()[static_cast<std::size_t>(i)];
       if (op_kind(op.name).starts_with("attn/core")) attention += section.repeat * op.cost.flops;
     }
-  const double all = recorded.program.cost().flops;
-  return plan.options().sharing.ranks.size() * (all - attention * (1 - work.pairs / planned_pairs));
+  return recorded.program.cost().flops - attention * (1 - pairs / planned_pairs);
 }
 
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
@@ -121,6 +120,11 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   const auto row = [&](std::string_view what, std::size_t bytes) {
     text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
   };
+  const parallel::RankGroup& pipeline =
+      plan.options().sharing.ranks.group(parallel::Group::pipeline);
+  if (pipeline.size() > 1)
+    text += fmt::format("# stage {} of {}: layers {} to {}\n", pipeline.rank(), pipeline.size(),
+                        plan.model().stage().begin, plan.model().stage().end - 1);
   text += "# memory of one rank by class\n";
   row("parameters", layout.bytes(Lifetime::parameter));
   row("gradients", layout.bytes(Lifetime::gradient));

@@ -19,9 +19,10 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 /// The same as text, for --dry-run.
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
 
-/// Arithmetic that one step executes on all ranks, in FLOP: the programs' ops, with attention
+/// Arithmetic that one step executes on this rank, in FLOP: the program's ops, with attention
 /// counted over the documents' true pairs instead of whole sequences.
-double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work);
+/// @param pairs of a step, in the documents of this rank
+double executed_flops(const layers::TrainerPlan& plan, double pairs);
 
 /// Parameters of the model.
 std::int64_t parameter_count(const layers::TrainerPlan& plan);
@@ -34,8 +35,9 @@ struct History {
     double loss;
   };
   std::vector<Evaluation> evaluations;
-  double pairs = 0;     ///< (query, key) pairs within documents of a step, all ranks, on average
-  double energy_j = 0;  ///< of all ranks' GPUs, over these steps; NaN if nobody says
+  double pairs = 0;  ///< (query, key) pairs within documents of a step, all ranks, on average
+  double executed_flops = 0;  ///< of a step, all ranks
+  double energy_j = 0;        ///< of all ranks' GPUs, over these steps; NaN if nobody says
 };
 
 /// The checks that every run must pass, and, of a complete run, those that the deck asks for.

@@ -32,18 +32,24 @@ using parallel::Communicator;
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
                                                const Data& data) {
-  layers::TrainerOptions options = trainer_options(deck, microbatches);
+  layers::TrainerOptions options =
+      trainer_options(deck, microbatches, machine.connect(deck, world));
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
-  options.sharing.ranks = machine.connect(deck, world);
+  options.planner.chained_communication = machine.has_gpu();
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
 
-/// A dry run needs no data, and one rank stands for all: what stowage_plan plans.
+/// A dry run needs no data, and one rank of each stage stands for all: what stowage_plan plans.
 Exit dry_run(const Deck& deck, const Communicator& world) {
-  layers::TrainerPlan plan(rank_options(deck, world.size()));
-  plan.require_proven();
-  if (world.rank() == 0) fmt::print("{}", dry_run_text(deck, plan));
+  if (world.rank() > 0) return Exit::valid;
+  const auto stages = static_cast<int>(deck.get<std::int64_t>("parallel.pipeline"));
+  const std::int64_t ranks = world.size() % stages == 0 ? world.size() : 1;
+  for (int stage = 0; stage < stages; ++stage) {
+    layers::TrainerPlan plan(rank_options(deck, stage, ranks));
+    plan.require_proven();
+    fmt::print("{}", dry_run_text(deck, plan));
+  }
   return Exit::valid;
 }
 
@@ -89,7 +95,7 @@ class Run {
     history_.energy_j = world_.sum(machine_.energy_j() - energy_j);
     finish_looks();
     recording_.position(step, data_.train->position());
-    count_pairs();
+    count_work();
     if (stopped_ || checkpoint_at_ != step) save(step);
     if (stopped_ && !checkpoints_.enabled())
       recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
@@ -138,11 +144,15 @@ class Run {
     loop_.restart_clock();
   }
 
-  void count_pairs() {
+  void count_work() {
     double mine = 0;
     for (const StepReport& report : history_.steps) mine += report.pairs;
-    const double steps = std::max<double>(1, static_cast<double>(history_.steps.size()));
-    history_.pairs = world_.sum(mine) / steps;
+    mine /= std::max<double>(1, static_cast<double>(history_.steps.size()));
+    history_.executed_flops = world_.sum(executed_flops(trainer_.plan(), mine));
+    // Ranks that train on the same tokens have counted the same pairs.
+    const double holders =
+        static_cast<double>(world_.size()) / trainer_.plan().options().sharing.data_ranks();
+    history_.pairs = world_.sum(mine) / holders;
   }
 
   void finish_looks() {
@@ -208,7 +218,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   if (command.dry_run) return dry_run(deck, world);
   require_equal_decks(world, deck);
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
-  Data data = open_data(deck, world.rank(), world.size());
+  Data data = open_data(deck, planned_place(deck, world));
   Checkpointing checkpoints(deck, world);
   if (deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
@@ -222,7 +232,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan);
   about.push_back({"packing", inputs::text(data.train->packing())});
-  recording.planned(about, *plan);
+  recording.planned(about, world.max(static_cast<std::int64_t>(plan->layout().bytes() +
+                                                               plan->transient_bytes())));
   machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });

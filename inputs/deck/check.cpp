@@ -178,20 +178,25 @@ void check(const Deck& deck) {
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
-  static constexpr std::array<std::string_view, 4> kAxes = {"parallel.tensor", "parallel.context",
-                                                            "parallel.expert", "parallel.pipeline"};
+  static constexpr std::array<std::string_view, 3> kAxes = {"parallel.tensor", "parallel.context",
+                                                            "parallel.expert"};
   for (const std::string_view axis : kAxes) {
     if (number(deck, axis) == 1) continue;
-    throw_usage("{} is not supported by this version: only data parallelism is, so it must be 1",
+    throw_usage("{} is not supported by this version: data and pipeline are, so it must be 1",
                 deck.cite(axis));
   }
+  const std::int64_t stages = number(deck, "parallel.pipeline");
+  if (ranks % stages != 0)
+    throw_usage("{} must divide the number of ranks, {}", deck.cite("parallel.pipeline"), ranks);
+  ranks /= stages;  // of those, each has other tokens
   const std::int64_t data = number(deck, "parallel.data");
   if (data != 0 && data != ranks) {
-    throw_usage("{} must be 0 or the number of ranks, {}", deck.cite("parallel.data"), ranks);
+    throw_usage("{} must be 0 or the number of data-parallel ranks, {}", deck.cite("parallel.data"),
+                ranks);
   }
   const std::int64_t share = ranks * number(deck, "train.micro_batch_size");
   if (number(deck, "train.global_batch_size") % share != 0) {
-    throw_usage("{} must be a multiple of ranks * micro_batch_size = {} * {} = {}",
+    throw_usage("{} must be a multiple of data-parallel ranks * micro_batch_size = {} * {} = {}",
                 deck.cite("train.global_batch_size"), ranks, number(deck, "train.micro_batch_size"),
                 share);
   }

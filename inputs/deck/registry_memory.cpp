@@ -40,7 +40,8 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Pipeline stages. Drivers accept only 1 so far."},
+       .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut where "
+               "model.pattern has | or in equal shares."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),

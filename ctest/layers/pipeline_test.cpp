@@ -1,0 +1,175 @@
+// Stages of a pipeline compute what one rank with the whole model does: losses, every gradient,
+// parameters and states after some updates.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
+#include "parallel/require_joint_proof.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+constexpr int kSteps = 2;
+
+/// What a run leaves on a rank.
+struct Outcome {
+  struct Part {
+    std::int64_t first = 0;  ///< element of the whole tensor
+    std::vector<double> values;
+  };
+
+  std::vector<double> losses, norms, evaluations;
+  std::map<std::string, Part> tensors;  ///< what this rank answers for
+};
+
+/// A pipeline of some stages, beside each other as often as there are ranks for it.
+class Pipeline {
+ public:
+  explicit Pipeline(int stages) : stages_(stages), copies_(world_.size() / stages) {}
+
+  int copies() const { return copies_; }
+
+  /// The stages of this rank's pipeline. @param order of the communication of a rank
+  Outcome run(layers::TrainerOptions options,
+              parallel::RankOrder order = parallel::RankOrder::partial) const {
+    options.planner.chained_communication = order == parallel::RankOrder::chain;
+    options.sharing.ranks = parallel::connect(
+        world_, parallel::fit_grid(world_.size(), 1, 1, 1, stages_), parallel::make_host_transport);
+    options.evaluation_microbatches = options.step.microbatches;
+    TinyRun tiny(options);
+    parallel::require_joint_proof(world_, tiny.trainer().plan().programs(), order);
+    tiny.set_part(options.sharing.ranks.coordinates[parallel::Axis::data], copies_);
+    return run(tiny);
+  }
+
+  /// The whole model, here, on the tokens of all ranks.
+  Outcome run_whole(layers::TrainerOptions options) const {
+    options.step.microbatches *= copies_;
+    options.evaluation_microbatches = options.step.microbatches;
+    options.sharing.zero = false;
+    TinyRun tiny(options);
+    return run(tiny);
+  }
+
+ private:
+  static Outcome run(TinyRun& tiny) {
+    Outcome outcome;
+    for (int step = 0; step < kSteps; ++step) {
+      tiny.train(step, 1e-2);
+      outcome.losses.push_back(tiny.loss()[0]);
+      outcome.norms.push_back(tiny.grad_norm());
+      outcome.evaluations.push_back(tiny.evaluate(step + 7));
+    }
+    const execution::PersistentLayout& layout = tiny.trainer().plan().layout();
+    const layers::Sharing& sharing = tiny.trainer().plan().options().sharing;
+    for (const execution::Bucket& bucket : layout.buckets())
+      for (const std::string& name : bucket.tensors) {
+        if (!layout.has(name) || bucket.dtype == Dtype::int64) continue;
+        Outcome::Part part{layout.held(name).begin, tiny.read(name)};
+        if (bucket.shards.parts > 1 && bucket.shards.held < 0) {
+          const execution::Range own = layout.held(name, sharing.holders(bucket.group).rank());
+          part = {own.begin, {part.values.begin() + own.begin, part.values.begin() + own.end}};
+        }
+        outcome.tensors[name] = std::move(part);
+      }
+    return outcome;
+  }
+
+  const parallel::Communicator world_ = parallel::Communicator::world();
+  int stages_;
+  int copies_;
+};
+
+double norm(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+/// Everything within `band` of the whole tensor's norm.
+void expect_equal(const Outcome& stages, const Outcome& whole, double band) {
+  for (std::size_t i = 0; i < whole.losses.size(); ++i) {
+    EXPECT_NEAR(stages.losses[i], whole.losses[i], band * whole.losses[i]);
+    EXPECT_NEAR(stages.norms[i], whole.norms[i], band * whole.norms[i]);
+    EXPECT_NEAR(stages.evaluations[i], whole.evaluations[i], band * whole.evaluations[i]);
+  }
+  EXPECT_FALSE(stages.tensors.empty());
+  for (const auto& [name, part] : stages.tensors) {
+    const std::vector<double>& all = whole.tensors.at(name).values;
+    const double most = band * norm(all);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < part.values.size(); ++i)
+      wrong += !(std::abs(part.values[i] - all[static_cast<std::size_t>(part.first) + i]) <= most);
+    EXPECT_EQ(wrong, 0U) << name;
+  }
+}
+
+layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int microbatches) {
+  layers::TrainerOptions options = tiny_options(pattern, dtype);
+  options.step.microbatches = microbatches;
+  options.model.moe.aux_coeff = 0.01;
+  options.model.moe.z_coeff = 0.01;
+  return options;
+}
+
+/// One stage for each rank: sums are made in one rank's order, so nothing differs by a bit.
+TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
+  const int stages = parallel::Communicator::world().size();
+  const Pipeline pipeline(stages);
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
+    for (const int microbatches : {1, stages, stages + 1, 4 * stages}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ", microbatches " << microbatches);
+      const layers::TrainerOptions options = options_of("M*-EM-E", dtype, microbatches);
+      expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
+    }
+}
+
+TEST(pipeline, cuts_make_uneven_stages) {
+  const int stages = parallel::Communicator::world().size();
+  const Pipeline pipeline(stages);
+  const layers::TrainerOptions options =
+      options_of(stages == 2 ? "M|*-EM-E" : "M|*-EM|-|E", Dtype::fp64, 2 * stages);
+  expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
+}
+
+TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
+  const Pipeline pipeline(2);
+  for (const bool zero : {false, true})
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
+      layers::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
+      options.sharing.zero = zero;
+      options.model.tied_embeddings = tied;
+      const Outcome partial = pipeline.run(options);
+      expect_equal(partial, pipeline.run_whole(options), 1e-10);
+      expect_equal(pipeline.run(options, parallel::RankOrder::chain), partial, 0);
+    }
+}
+
+TEST(pipeline, a_tied_weight_stays_equal_at_both_ends) {
+  const parallel::Communicator world = parallel::Communicator::world();
+  const Pipeline pipeline(world.size());
+  layers::TrainerOptions options = options_of("M*-E", Dtype::bf16, world.size());
+  options.model.tied_embeddings = true;
+  const Outcome first = pipeline.run(options), again = pipeline.run(options);
+  expect_equal(again, first, 0);
+  std::string mine;
+  for (const auto& [name, part] : first.tensors)
+    if (name.ends_with("embedding.weight"))
+      mine += fmt::format("{} {}\n", name, fmt::join(part.values, " "));
+  EXPECT_EQ(mine.empty(), world.rank() > 0 && world.rank() + 1 < world.size());
+  const std::vector<std::string> all = world.gather(mine);
+  if (world.rank() == 0) {
+    EXPECT_EQ(all.front(), all.back());
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,115 @@
+// Stages of a pipeline as they are planned, without their peers: where a model is cut, what is in
+// flight, and what each stage keeps.
+#include "layers/stages.hpp"
+
+#include <gtest/gtest.h>
+
+#include "execution/error.hpp"
+#include "offload/cargo.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Decision;
+
+std::vector<int> ends(const std::string& pattern, int stages) {
+  std::vector<int> all;
+  for (const layers::Stage& stage : layers::divide(pattern, stages)) all.push_back(stage.end);
+  return all;
+}
+
+TEST(stages, cuts_divide_a_pattern_and_so_do_equal_shares) {
+  EXPECT_EQ(ends("M-|*E|M", 3), (std::vector{2, 4, 5}));
+  EXPECT_EQ(ends("M-*EM", 2), (std::vector{3, 5}));
+  EXPECT_EQ(ends("M-*EM-EM", 3), (std::vector{3, 6, 8}));
+  EXPECT_EQ(ends("M-|*E|M", 1), (std::vector{5}));
+  EXPECT_THROW(layers::divide("M-|*E", 3), execution::Error);
+  EXPECT_THROW(layers::divide("M-", 3), execution::Error);
+}
+
+TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
+  const std::vector<layers::Stage> all = layers::divide("M|-*E|M", 3);
+  ASSERT_EQ(all.size(), 3U);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    EXPECT_EQ(all[s].begin, s == 0 ? 0 : all[s - 1].end);
+    EXPECT_EQ(all[s].embedding, s == 0);
+    EXPECT_EQ(all[s].head, s == 2);
+  }
+}
+
+/// A stage of four equal layers, planned: all that is saved may leave.
+class PlannedStage {
+ public:
+  PlannedStage(int stage, int microbatches, bool offload, std::int64_t keep_bytes = 0)
+      : plan_(options(stage, microbatches, offload, keep_bytes)) {
+    plan_.require_proven();
+  }
+
+  std::size_t transient_bytes() const { return plan_.transient_bytes(); }
+  std::size_t kept_bytes() const {
+    const auto& [recorded, choice, plan] = *plan_.training().front();
+    std::size_t bytes = 0;
+    for (const offload::Cargo& cargo : offload::find_cargo(recorded.program))
+      if (plan.decisions[static_cast<std::size_t>(cargo.tensor.id)] == Decision::keep)
+        bytes += recorded.program.info(cargo.tensor).bytes();
+    return bytes;
+  }
+
+ private:
+  static layers::TrainerOptions options(int stage, int microbatches, bool offload,
+                                        std::int64_t keep_bytes) {
+    layers::TrainerOptions options = tiny_options("M|M|M|M", execution::Dtype::bf16);
+    options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
+    options.step.microbatches = microbatches;
+    options.evaluation_microbatches = 0;
+    offload::Policy& policy = options.planner.policy;
+    policy.kind = offload::Policy::Kind::manual;
+    policy.min_tensor_bytes = 0;
+    policy.keep_unhidden = false;
+    policy.keep_bytes = keep_bytes;
+    if (offload)
+      for (const char* module :
+           {"mamba_norm", "mamba_in_proj", "mamba_conv", "mamba_ssm", "mamba_out_proj"})
+        policy.offload.push_back({module, {module}});
+    return options;
+  }
+
+  layers::TrainerPlan plan_;
+};
+
+TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
+  // Stage 1 has three microbatches in flight, however many there are.
+  const std::size_t one = PlannedStage(1, 1, false).transient_bytes();
+  const std::size_t two = PlannedStage(1, 2, false).transient_bytes();
+  const std::size_t three = PlannedStage(1, 3, false).transient_bytes();
+  EXPECT_GT(two, one);
+  EXPECT_NEAR(static_cast<double>(three - two), static_cast<double>(two - one),
+              0.2 * static_cast<double>(two - one));
+  // Only what all microbatches are given at once grows: the row of each in the inputs.
+  EXPECT_NEAR(static_cast<double>(PlannedStage(1, 12, false).transient_bytes()),
+              static_cast<double>(three), 0.1 * static_cast<double>(three));
+}
+
+TEST(stages, offload_pays_most_where_most_is_in_flight) {
+  const PlannedStage first(0, 4, true), last(3, 4, true);
+  const PlannedStage first_kept(0, 4, false), last_kept(3, 4, false);
+  EXPECT_EQ(first.kept_bytes(), 0U);
+  EXPECT_GT(first_kept.transient_bytes() - first.transient_bytes(),
+            last_kept.transient_bytes() - last.transient_bytes());
+}
+
+TEST(stages, a_rank_keeps_its_share_of_delta_bytes_and_never_more) {
+  constexpr std::int64_t kDelta = 3000;
+  std::size_t last = 0;
+  for (const int stage : {0, 1, 2, 3}) {
+    const PlannedStage planned(stage, 4, true, stage * kDelta);
+    EXPECT_LE(planned.kept_bytes(), static_cast<std::size_t>(stage * kDelta));
+    EXPECT_GE(planned.kept_bytes(), last);
+    last = planned.kept_bytes();
+    EXPECT_EQ(last > 0, stage > 0);
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest

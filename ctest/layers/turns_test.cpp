@@ -1,0 +1,151 @@
+// Schedules of a pipeline: what each stage does in which order, and that all stages fit together.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "layers/pipeline.hpp"
+#include "parallel/joint_proof.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using layers::Turn;
+using layers::Turns;
+
+/// "F0 F1 B0 B1", exchanges as "(>s0 <g0)": the stream of 0 is sent, its gradient received.
+std::string text(const Turns& turns) {
+  std::vector<std::string> words;
+  for (const layers::TurnSection& section : turns)
+    for (const Turn& turn : section.turns) {
+      if (turn.pass != Turn::Pass::exchange) {
+        words.push_back(fmt::format("{}{}", "FBE"[static_cast<int>(turn.pass)], turn.slot));
+        continue;
+      }
+      std::vector<std::string> hops;
+      for (const layers::Hop& hop : turn.hops)
+        hops.push_back(
+            fmt::format("{}{}{}", hop.sends ? '>' : '<', hop.gradient ? 'g' : 's', hop.slot));
+      words.push_back(fmt::format("({})", fmt::join(hops, " ")));
+    }
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+TEST(turns, stages_alternate_when_their_pipeline_is_full) {
+  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3)),
+            "F0 (>s0) F1 (>s1 <g0) B0 F2 (>s2 <g1) B1 (<g2) B2");
+  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3)),
+            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1 <s2) F2 B2 (>g2)");
+  EXPECT_EQ(text(layers::evaluate_in_pipeline({1, 3}, 2)), "(<s0) E0 (>s0 <s1) E1 (>s1)");
+}
+
+TEST(turns, gradients_are_stored_once_and_complete_once) {
+  for (const int stage : {0, 1, 2}) {
+    int stored = 0, complete = 0;
+    for (const Turn& turn : layers::train_in_pipeline({stage, 3}, 5).front().turns)
+      if (turn.pass == Turn::Pass::backward) {
+        EXPECT_EQ(stored > 0, turn.accumulate);
+        EXPECT_EQ(complete, 0);
+        ++stored;
+        complete += turn.last;
+      }
+    EXPECT_EQ(stored, 5);
+    EXPECT_EQ(complete, 1);
+  }
+}
+
+/// All stages of a pipeline that does some turns, planned and proved together.
+std::vector<std::string> faults(int stages, const std::vector<Turns>& turns, int microbatches) {
+  std::vector<parallel::RankTrace> traces;
+  for (int stage = 0; stage < stages; ++stage) {
+    layers::TrainerOptions options = tiny_options(std::string(8, '-'), execution::Dtype::fp32);
+    layers::StepShape shape = options.step;
+    shape.capacity = options.capacities.front();
+    shape.microbatches = microbatches;
+    const auto ranks = parallel::planned_ranks(parallel::fit_grid(stages, 1, 1, 1, stages), stage);
+    const layers::Model model(options.model, options.precision, 1, ranks);
+    const execution::PersistentLayout layout =
+        layers::lay_out_state(model.parameters(), model.states(), options.precision, options.state);
+    execution::Program program("train", &layout);
+    program.begin_section("prologue");
+    const layers::StackedInputs inputs = add_inputs(program, shape, model.stage());
+    const auto scale = program.input("loss_scale", execution::Dtype::fp32, {1});
+    const auto loss = program.scratch("loss", execution::Dtype::fp32, {2});
+    layers::Handles handles;
+    layers::TurnRecorder(program, model, handles, {shape, inputs, scale, loss})
+        .record(turns[static_cast<std::size_t>(stage)]);
+    program.finish();
+    const execution::Plan plan = offload::make_plan(program, layout);
+    const execution::PlannedProgram planned{&program, &plan};
+    execution::require_proven({&planned, 1});
+    traces.push_back(parallel::trace_communication(stage, {&planned, 1}));
+  }
+  return parallel::prove_jointly(traces);
+}
+
+std::vector<Turns> schedule(int stages, int microbatches) {
+  std::vector<Turns> all;
+  for (int stage = 0; stage < stages; ++stage)
+    all.push_back(layers::train_in_pipeline({stage, stages}, microbatches));
+  return all;
+}
+
+TEST(turns, no_number_of_stages_and_microbatches_can_block) {
+  for (const int stages : {2, 3, 4, 8})
+    for (const int microbatches : {1, stages - 1, stages, 2 * stages + 1})
+      EXPECT_EQ(faults(stages, schedule(stages, microbatches), microbatches),
+                std::vector<std::string>())
+          << stages << " stages, " << microbatches << " microbatches";
+}
+
+/// Index of the n-th exchange of a stage, counted from 0.
+std::size_t exchange_at(const std::vector<Turn>& turns, int number) {
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    if (turns[i].pass == Turn::Pass::exchange && number-- == 0) return i;
+  throw std::out_of_range("no such exchange");
+}
+
+TEST(turns, microbatches_sent_in_another_order_are_a_fault_by_name) {
+  std::vector<Turns> turns = schedule(2, 3);
+  std::vector<Turn>& first = turns[0].front().turns;
+  ASSERT_EQ(text(turns[0]).substr(0, 22), "F0 (>s0) F1 (>s1 <g0) ");
+  std::swap(first[1], first[2]);  // the sizes are the same
+  std::swap(first[2].hops[0].slot, first[3].hops[0].slot);
+  ASSERT_EQ(text(turns[0]).substr(0, 22), "F0 F1 (>s1) (>s0 <g0) ");
+  const std::vector<std::string> found = faults(2, turns, 3);
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(found.front().find("rank 0 sends 276 x fp32, stream of microbatch 1"),
+            std::string::npos)
+      << found.front();
+  EXPECT_NE(found.front().find("rank 1 receives 276 x fp32, stream of microbatch 0"),
+            std::string::npos)
+      << found.front();
+}
+
+/// Makes two exchanges of the n-th one of a stage: hop `before` first, then the other.
+void split(Turns& turns, int number, std::size_t before) {
+  std::vector<Turn>& list = turns.front().turns;
+  const std::size_t at = exchange_at(list, number);
+  ASSERT_EQ(list[at].hops.size(), 2U);
+  Turn first{.pass = Turn::Pass::exchange, .hops = {list[at].hops[before]}};
+  list[at].hops.erase(list[at].hops.begin() + static_cast<std::ptrdiff_t>(before));
+  list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), std::move(first));
+}
+
+TEST(turns, stages_that_wait_for_each_other_are_a_fault) {
+  // Either may receive before it sends if the other does both at once; both may not.
+  for (const bool one : {false, true})
+    for (const bool other : {false, true}) {
+      std::vector<Turns> turns = schedule(2, 3);
+      if (one) split(turns[0], 1, 1);
+      if (other) split(turns[1], 1, 1);
+      const std::vector<std::string> found = faults(2, turns, 3);
+      EXPECT_EQ(found.empty(), !(one && other)) << text(turns[0]) << ", " << text(turns[1]);
+      if (one && other) {
+        EXPECT_NE(found.front().find("mb0/pipeline/receive_gradient"), std::string::npos)
+            << found.front();
+      }
+    }
+}
+
+}  // namespace
+}  // namespace stowage::ctest

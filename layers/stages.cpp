@@ -1,0 +1,54 @@
+#include "layers/stages.hpp"
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+/// Where each stage ends, as cut by hand: layers before each '|', and all of them.
+std::vector<int> ends_by_cuts(const std::string& pattern) {
+  std::vector<int> ends;
+  int layers = 0;
+  for (const char letter : pattern)
+    if (letter == '|')
+      ends.push_back(layers);
+    else
+      ++layers;
+  ends.push_back(layers);
+  return ends;
+}
+
+std::vector<int> equal_ends(int layers, int stages) {
+  std::vector<int> ends;
+  for (int s = 0; s < stages; ++s)
+    ends.push_back((s + 1) * (layers / stages) + std::min(s + 1, layers % stages));
+  return ends;
+}
+
+}  // namespace
+
+std::vector<Stage> divide(const std::string& pattern, int stages) {
+  std::vector<int> ends = ends_by_cuts(pattern);
+  const int layers = ends.back();
+  const auto cut = static_cast<int>(ends.size());
+  if (stages == 1) ends = {layers};
+  if (stages > 1 && cut > 1 && cut != stages)
+    execution::throw_usage(
+        "model.pattern = \"{}\": it has {} stages, parallel.pipeline asks for {}", pattern, cut,
+        stages);
+  if (layers < stages)
+    execution::throw_usage(
+        "model.pattern = \"{}\": {} layers are too few for {} stages "
+        "(parallel.pipeline)",
+        pattern, layers, stages);
+  if (stages > 1 && cut == 1) ends = equal_ends(layers, stages);
+  std::vector<Stage> all;
+  for (int s = 0; s < stages; ++s)
+    all.push_back({s == 0 ? 0 : ends[static_cast<std::size_t>(s) - 1],
+                   ends[static_cast<std::size_t>(s)], s == 0, s == stages - 1});
+  return all;
+}
+
+}  // namespace stowage::layers
