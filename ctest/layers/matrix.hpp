@@ -40,6 +40,7 @@ class Matrix {
     execution::Dtype dtype = execution::Dtype::bf16;
     std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                              ///< each has data of its own
+    std::size_t budget_percent = 60;  ///< of what the plain run's plan has to move, for automatic
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}

@@ -47,9 +47,12 @@ struct Ranks {
   }
 #endif
 
-  void adjust(layers::TrainerOptions& options) const { options.sharing.ranks = connect(); }
-  parallel::Ranks connect() const {
-    return parallel::connect(world, parallel::fit_grid(world.size()),
+  void adjust(layers::TrainerOptions& options, int stages = 1) const {
+    options.sharing.ranks = connect(stages);
+    options.planner.chained_communication = STOWAGE_TEST_CUDA;
+  }
+  parallel::Ranks connect(int stages) const {
+    return parallel::connect(world, parallel::fit_grid(world.size(), 1, 1, 1, stages),
                              [this](const parallel::Communicator& ranks, const std::string& group) {
                                return transport(ranks, group);
                              });
@@ -77,6 +80,20 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero
                     },
                 .rank = ranks.world.rank()});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_stages) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](layers::TrainerOptions& options) {
+                      ranks.adjust(options, ranks.world.size());
+                      options.model.pattern = "M*-EM|E-*M";
+                    },
+                .budget_percent = 85});  // single tensors weigh more in a stage
+  for (const Cell& cell : pairwise_cells()) cells.check(cell);
+  for (const Cell& cell : knob_cells()) cells.check(cell);
 }
 
 }  // namespace
