@@ -30,7 +30,8 @@ struct TrainerOptions {
   std::size_t slack_bytes = 0;       ///< see execution::Device
 };
 
-/// The recorded, planned programs of a run: known without memory, so a dry run stops here.
+/// The recorded, planned programs of a run: known without memory, so a dry run stops here. A model
+/// of several stages that has no cuts is cut where the planner's rates find the times most even.
 class TrainerPlan {
  public:
   explicit TrainerPlan(TrainerOptions options);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "execution/error.hpp"
+#include "layers/balance.hpp"
 #include "offload/cargo.hpp"
 #include "tiny_model.hpp"
 
@@ -36,6 +37,28 @@ TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
     EXPECT_EQ(all[s].embedding, s == 0);
     EXPECT_EQ(all[s].head, s == 2);
   }
+}
+
+TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
+  // The head takes as long as four layers, the embedding as long as one.
+  EXPECT_EQ(layers::balanced_cuts("--------", 2, {1, std::vector<double>(8, 1.0), 4}), "-----|---");
+  EXPECT_EQ(layers::balanced_cuts("M-M-", 2, {0, {4, 1, 1, 1}, 0}), "M|-M-");
+  EXPECT_EQ(layers::balanced_cuts("----", 4, {0, {9, 1, 1, 1}, 0}), "-|-|-|-");
+  // The first layer decides; the rest is even all the same.
+  EXPECT_EQ(layers::balanced_cuts("-------", 3, {0, {9, 1, 1, 1, 1, 1, 1}, 0}), "-|---|---");
+  EXPECT_THROW(layers::balanced_cuts("--", 3, {0, {1, 1}, 0}), execution::Error);
+}
+
+TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
+  layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
+  options.planner.rates.op_s = 0;
+  const auto layers_of_first = [&] { return layers::TrainerPlan(options).model().stage().end; };
+  const int narrow = layers_of_first();
+  options.model.vocabulary = 1000;
+  EXPECT_GT(layers_of_first(), narrow);
+  options.model.pattern = "--|------";
+  EXPECT_EQ(layers_of_first(), 2);
 }
 
 /// A stage of four equal layers, planned: all that is saved may leave.

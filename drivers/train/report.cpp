@@ -89,7 +89,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
                       layers::TrainerPlan& plan) {
   const auto& training = *plan.training().back();
   results::Fields fields{
-      {"model", deck.get<std::string>("model.pattern")},
+      {"model", plan.options().model.pattern},
       {"parameters", parameter_count(plan)},
       {"backend", backend},
       {"grid", grid_text(deck, plan.options().sharing.ranks.size())},

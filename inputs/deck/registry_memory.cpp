@@ -41,7 +41,7 @@ std::vector<Parameter> parallel_rows() {
        .unit = "ranks",
        .range = at_least(1),
        .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut where "
-               "model.pattern has | or in equal shares."},
+               "model.pattern has |, or where predicted times are most even."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),
