@@ -61,9 +61,11 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
   const int slot = recorder.batch().slot;
   const auto layer = recorder.program().enter("layer", index_, slot, true);
   const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
+  Saved& kept = recorder.kept<Saved>(*this);
+  recorder.postpone_weights_to(&kept.weights);
   const Tensor dnormed = mixer_->backward(recorder, dsum);
+  recorder.postpone_weights_to(nullptr);
   const std::int64_t n = recorder.rows();
-  const Saved& kept = recorder.kept<Saved>(*this);
   const Tensor dx = recorder.scratch("dsum", {n, width_});
   const Tensor workspace = recorder.workspace(
       "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));
@@ -76,6 +78,13 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
         kernels::rmsnorm_backward(q, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], accumulate);
       });
   return dx;
+}
+
+void Layer::backward_weights(Recorder& recorder) const {
+  const int slot = recorder.batch().slot;
+  const auto layer = recorder.program().enter("layer", index_, slot, true);
+  const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
+  recorder.append_postponed(recorder.kept<Saved>(*this).weights);
 }
 
 }  // namespace stowage::layers

@@ -59,10 +59,13 @@ class Layer {
   Stream forward(Recorder& recorder, Stream stream) const;
   /// @param dsum gradient of the stream after this layer  @return gradient of the stream before it
   Tensor backward(Recorder& recorder, Tensor dsum) const;
+  /// What backward has left of the weights' gradients.
+  void backward_weights(Recorder& recorder) const;
 
  private:
   struct Saved {
     Tensor sum, normed, rstd;
+    PostponedOps weights;
   };
 
   std::string prefix() const;

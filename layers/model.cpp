@@ -124,12 +124,19 @@ Tensor Model::backward(Recorder& recorder, Tensor dout, const Finished& finished
   }
   for (std::size_t i = layers().size(); i-- > 0;) {
     dsum = layers()[i].backward(recorder, dsum);
-    finished(layers()[i].parameters());
+    if (!recorder.batch().weights_later) finished(layers()[i].parameters());
   }
   if (!stage_.embedding) return dsum;
   embed_backward(recorder, dsum);
   if (!shares_embedding()) finished({&embedding_, 1});
   return {};
+}
+
+void Model::backward_weights(Recorder& recorder, const Finished& finished) const {
+  for (std::size_t i = layers().size(); i-- > 0;) {
+    layers()[i].backward_weights(recorder);
+    finished(layers()[i].parameters());
+  }
 }
 
 void Model::embed_backward(Recorder& recorder, Tensor dsum) const {

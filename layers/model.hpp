@@ -53,6 +53,9 @@ class Model {
   /// @param dout (rows, D) gradient of what forward returned; none on the last stage
   /// @return gradient of what it was given; none on the first stage
   Tensor backward(Recorder& recorder, Tensor dout, const Finished& finished) const;
+  /// Records what backward has left for later of the gradients of layers' weights, which finishes
+  /// those of all of a layer's parameters.
+  void backward_weights(Recorder& recorder, const Finished& finished) const;
   /// As forward, up to the loss alone.
   Tensor evaluate(Recorder& recorder, Tensor in = {}) const;
   /// Name of the module that a stage's input belongs to when it is saved for backward.

@@ -44,14 +44,14 @@ struct GroupedProduct {
   void backward_weight(Recorder& recorder, const char* name, std::int64_t rows, Tensor dy, Tensor x,
                        Tensor offsets) const {
     const bool accumulate = recorder.batch().accumulate;
-    recorder.compute(name,
-                     kernels::grouped_linear_backward_weight_cost(
-                         rows, experts(), outputs(), inputs(), recorder.storage(), accumulate),
-                     {read(dy), read(x), read(offsets), recorder.into(recorder.gradient(weight))},
-                     [accumulate](execution::Queue& q, Views v) {
-                       kernels::grouped_linear_backward_weight(q, v[0], v[1], v[2], v[3],
-                                                               accumulate);
-                     });
+    recorder.compute_weights(
+        name,
+        kernels::grouped_linear_backward_weight_cost(rows, experts(), outputs(), inputs(),
+                                                     recorder.storage(), accumulate),
+        {read(dy), read(x), read(offsets), recorder.into(recorder.gradient(weight))},
+        [accumulate](execution::Queue& q, Views v) {
+          kernels::grouped_linear_backward_weight(q, v[0], v[1], v[2], v[3], accumulate);
+        });
   }
 };
 

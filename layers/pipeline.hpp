@@ -10,13 +10,19 @@ struct PipelinePlace {
   int stages = 1;
 };
 
-/// One microbatch forward, one backward (1F1B, arXiv 2104.04473): stage s of p goes p - 1 - s
-/// microbatches ahead, then forward and backward alternate, so at most p - s microbatches are in
-/// flight. Backward follows in the order of forward, so gradients are added as on one rank.
+/// What a stage does with the microbatches of a training step. Backward follows in the order of
+/// forward, and so do the weights' gradients, so they are added as on one rank.
 ///
-/// All of it lies in one section: a microbatch has memory of its own from its forward to its
-/// backward, which a plan gives to a later one.
-Turns train_in_pipeline(PipelinePlace place, int microbatches);
+/// 1F1B (arXiv 2104.04473): stage s of p goes p - 1 - s microbatches ahead, then forward and
+/// backward alternate, so at most p - s microbatches are in flight.
+///
+/// Zero bubble (ZB-H1 of arXiv 2401.10241): backward alone hands gradients on, and the products
+/// that make the weights' gradients come when a stage would have to wait, or when p microbatches
+/// wait for theirs; so no stage keeps more microbatches than 1F1B's first one.
+///
+/// All of it lies in one section: a microbatch has memory of its own from its forward to its last
+/// pass, which a plan gives to a later one.
+Turns train_in_pipeline(PipelinePlace place, int microbatches, PipelineSchedule schedule);
 /// Forward alone.
 Turns evaluate_in_pipeline(PipelinePlace place, int microbatches);
 

@@ -33,13 +33,14 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
                               Tensor x) const {
   const auto dtype = recorder.program().info(dy).buffers[0].dtype;
   const bool accumulate = recorder.batch().accumulate;
-  recorder.compute(name,
-                   kernels::linear_backward_weight_cost(recorder.tokens(), outputs(), inputs(),
-                                                        recorder.storage(), dtype, accumulate),
-                   {read(dy), read(x), recorder.into(recorder.gradient(weight))},
-                   [accumulate](execution::Queue& q, Views v) {
-                     kernels::linear_backward_weight(q, v[0], v[1], v[2], accumulate);
-                   });
+  recorder.compute_weights(
+      name,
+      kernels::linear_backward_weight_cost(recorder.tokens(), outputs(), inputs(),
+                                           recorder.storage(), dtype, accumulate),
+      {read(dy), read(x), recorder.into(recorder.gradient(weight))},
+      [accumulate](execution::Queue& q, Views v) {
+        kernels::linear_backward_weight(q, v[0], v[1], v[2], accumulate);
+      });
 }
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,

@@ -19,7 +19,7 @@ struct Product {
   /// dx (n, inputs) from dy: stored, or added when `accumulate`.
   void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
                       bool accumulate = false) const;
-  /// The weight's gradient, stored or added as the microbatch asks.
+  /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
   void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
   /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
   void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "execution/error.hpp"
+
 namespace stowage::layers {
 
 std::string Recorder::full_name(std::string_view name) const {
@@ -44,22 +46,44 @@ Tensor Recorder::gradient(const Parameter& parameter) {
 }
 
 void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
-  append(name, cost, std::move(uses), std::move(launch), false);
+  program_.append(make(name, cost, std::move(uses), std::move(launch)));
+}
+
+void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
+                               Launch launch) {
+  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  if (postponed_ == nullptr) return program_.append(std::move(op));
+  postponed_->ops.push_back({std::move(op), program_.ops().size()});
+}
+
+void Recorder::append_postponed(PostponedOps& postponed) {
+  for (PostponedOps::One& one : postponed.ops) {
+    for (std::size_t i = one.before; i < program_.ops().size(); ++i)
+      for (const Use& later : program_.ops()[i].uses)
+        for (const Use& use : one.op.uses)
+          STOWAGE_ASSERT(use.access != Access::read || later.access == Access::read ||
+                             use.tensor != later.tensor,
+                         "{} was left for later, but {} has changed {} meanwhile", one.op.name,
+                         program_.ops()[i].name, program_.info(use.tensor).name);
+    program_.append(std::move(one.op));
+  }
+  postponed.ops.clear();
 }
 
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
-  append(name, cost, std::move(uses), std::move(launch), true);
+  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  op.only_rerun = true;
+  program_.append(std::move(op));
 }
 
-void Recorder::append(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
-                      bool only_rerun) {
+execution::Op Recorder::make(std::string_view name, Cost cost, std::vector<Use> uses,
+                             Launch launch) const {
   execution::Op op;
   op.name = full_name(name);
   op.uses = std::move(uses);
   op.cost = cost;
   op.launch = std::move(launch);
-  op.only_rerun = only_rerun;
-  program_.append(std::move(op));
+  return op;
 }
 
 }  // namespace stowage::layers

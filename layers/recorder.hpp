@@ -37,6 +37,16 @@ struct Batch {
   Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
   int slot = 0;                      ///< which microbatch of the program: first, body or last
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
+  bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
+};
+
+/// Ops that were left for later, and how many ops the program had then.
+struct PostponedOps {
+  struct One {
+    execution::Op op;
+    std::size_t before = 0;
+  };
+  std::vector<One> ops;
 };
 
 /// What layers keep between the passes of one recording, by layer and slot. Layers themselves never
@@ -102,20 +112,30 @@ class Recorder {
   }
 
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
+  /// schedule may put it where a rank has nothing else to do.
+  void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// Where ops for weights go from here on, if the batch asks for that; null: into the program.
+  void postpone_weights_to(PostponedOps* postponed) {
+    postponed_ = batch_.weights_later ? postponed : nullptr;
+  }
+  /// Appends what was left for later.
+  /// @throws Error if what it reads was written over meanwhile
+  void append_postponed(PostponedOps& postponed);
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
   /// what is kept for backward.
   void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
 
  private:
   std::string full_name(std::string_view name) const;
-  void append(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
-              bool only_rerun);
+  execution::Op make(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) const;
 
   Program& program_;
   Precision precision_;
   Batch batch_;
   Handles& handles_;
   std::string prefix_;
+  PostponedOps* postponed_ = nullptr;
 };
 
 }  // namespace stowage::layers

@@ -6,6 +6,7 @@
 
 #include "execution/persistent.hpp"
 #include "layers/parameters.hpp"
+#include "layers/stages.hpp"
 #include "parallel/ranks.hpp"
 
 namespace stowage::layers {
@@ -17,6 +18,7 @@ struct Sharing {
   /// 1910.02054): each sums, updates and hands out its shard of every bucket.
   bool zero = false;
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
 
   /// Ranks that train on other tokens than each other.
   int data_ranks() const { return ranks.group(parallel::Group::dense_gradients).size(); }

@@ -14,6 +14,12 @@ struct Stage {
   bool head = false;       ///< ends with the head and the loss: the last stage
 };
 
+/// The order in which stages pass microbatches on.
+enum class PipelineSchedule : unsigned char {
+  one_forward_one_backward,  ///< 1F1B
+  zero_bubble                ///< the weights' gradients fill what 1F1B leaves empty
+};
+
 /// The stages of a model, in order: what lies between two cuts '|' of the pattern, or an equal
 /// share of the layers, the first stages one more, if it has no cuts. One stage is the whole model,
 /// whatever the cuts.

@@ -94,7 +94,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   GradientBuckets buckets(program, layout, sharing);
   const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(place.stages > 1 ? train_in_pipeline(place, shape.microbatches)
+      .record(place.stages > 1 ? train_in_pipeline(place, shape.microbatches, sharing.schedule)
                                : train_in_turn(shape.microbatches),
               [&](std::span<const Parameter> parameters) { buckets.finished(parameters); });
   program.begin_section("epilogue");

@@ -80,15 +80,19 @@ void TurnRecorder::record(const Turns& turns, const Model::Finished& finished) {
 
 void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   if (turn.pass == Turn::Pass::exchange) return exchange(turn.hops);
-  const bool backward = turn.pass == Turn::Pass::backward;
+  const bool backward = turn.pass == Turn::Pass::backward || turn.pass == Turn::Pass::weights;
   const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
   if (!backward) slots_[turn.slot] = next_batch(turn);
-  Recorder recorder(program_, model_.precision(), slots_.at(turn.slot), handles_);
+  Batch batch = slots_.at(turn.slot);
+  batch.weights_later = turn.weights_later;
+  Recorder recorder(program_, model_.precision(), batch, handles_);
   if (!backward) return forward(turn, recorder);
-  Passing& passing = passing_[turn.slot];
-  passing.din = model_.backward(recorder, passing.dout, [&](std::span<const Parameter> parameters) {
+  const Model::Finished done = [&](std::span<const Parameter> parameters) {
     if (turn.last && finished) finished(parameters);
-  });
+  };
+  if (turn.pass == Turn::Pass::weights) return model_.backward_weights(recorder, done);
+  Passing& passing = passing_[turn.slot];
+  passing.din = model_.backward(recorder, passing.dout, done);
 }
 
 void TurnRecorder::forward(const Turn& turn, Recorder& recorder) {

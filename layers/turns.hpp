@@ -34,12 +34,14 @@ struct Hop {
 
 /// One pass of one microbatch through the rank's layers, or what it exchanges with other stages.
 struct Turn {
-  enum class Pass : unsigned char { forward, backward, evaluate, exchange };
+  enum class Pass : unsigned char { forward, backward, weights, evaluate, exchange };
 
   Pass pass = Pass::forward;
-  int slot = 0;                ///< memory of its own: forward fills it, backward frees it
-  bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
-  bool last = false;           ///< backward: gradients are complete
+  int slot = 0;             ///< memory of its own: forward fills it, backward frees it
+  bool accumulate = false;  ///< gradients are added: not the first microbatch of a step
+  bool last = false;        ///< backward, weights: gradients are complete
+  /// Backward leaves what it can of the weights' gradients to the pass `weights` of the slot.
+  bool weights_later = false;
   std::vector<Hop> hops = {};  ///< of an exchange: they start together
 };
 

@@ -313,9 +313,10 @@ def resumed_on_other_ranks(r):
 @case
 def stages_are_bitwise_equal(r):
     r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
-    for stages in (2, 4):
-        r.run(f"run.output=p{stages}.h5", f"parallel.pipeline={stages}", "--dump-step", "3",
-              "--dump", f"p{stages}_step.h5", ranks=stages)
+    for stages, schedule in ((2, "1f1b"), (4, "zero_bubble")):
+        r.run(f"run.output=p{stages}.h5", f"parallel.pipeline={stages}",
+              f"parallel.schedule={schedule}", "--dump-step", "3", "--dump",
+              f"p{stages}_step.h5", ranks=stages)
         assert_equal("whole.h5", f"p{stages}.h5")
         assert_equal("whole.h5", f"p{stages}.h5", "grad_norm")
         with h5py.File("whole_step.h5") as a, h5py.File(f"p{stages}_step.h5") as b:

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "layers/pipeline.hpp"
 #include "parallel/joint_proof.hpp"
 #include "tiny_model.hpp"
@@ -12,13 +14,16 @@ namespace {
 using layers::Turn;
 using layers::Turns;
 
+constexpr auto k1F1B = layers::PipelineSchedule::one_forward_one_backward;
+constexpr auto kZeroBubble = layers::PipelineSchedule::zero_bubble;
+
 /// "F0 F1 B0 B1", exchanges as "(>s0 <g0)": the stream of 0 is sent, its gradient received.
 std::string text(const Turns& turns) {
   std::vector<std::string> words;
   for (const layers::TurnSection& section : turns)
     for (const Turn& turn : section.turns) {
       if (turn.pass != Turn::Pass::exchange) {
-        words.push_back(fmt::format("{}{}", "FBE"[static_cast<int>(turn.pass)], turn.slot));
+        words.push_back(fmt::format("{}{}", "FBWE"[static_cast<int>(turn.pass)], turn.slot));
         continue;
       }
       std::vector<std::string> hops;
@@ -31,26 +36,39 @@ std::string text(const Turns& turns) {
 }
 
 TEST(turns, stages_alternate_when_their_pipeline_is_full) {
-  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3)),
+  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3, k1F1B)),
             "F0 (>s0) F1 (>s1 <g0) B0 F2 (>s2 <g1) B1 (<g2) B2");
-  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3)),
+  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3, k1F1B)),
             "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1 <s2) F2 B2 (>g2)");
   EXPECT_EQ(text(layers::evaluate_in_pipeline({1, 3}, 2)), "(<s0) E0 (>s0 <s1) E1 (>s1)");
 }
 
+TEST(turns, weights_fill_what_would_be_waiting) {
+  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3, kZeroBubble)),
+            "F0 (>s0) F1 (>s1 <g0) B0 W0 (<g1) B1 F2 (>s2) W1 (<g2) B2 W2");
+  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3, kZeroBubble)),
+            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1) W0 W1 (<s2) F2 B2 (>g2) W2");
+}
+
 TEST(turns, gradients_are_stored_once_and_complete_once) {
-  for (const int stage : {0, 1, 2}) {
-    int stored = 0, complete = 0;
-    for (const Turn& turn : layers::train_in_pipeline({stage, 3}, 5).front().turns)
-      if (turn.pass == Turn::Pass::backward) {
-        EXPECT_EQ(stored > 0, turn.accumulate);
-        EXPECT_EQ(complete, 0);
-        ++stored;
-        complete += turn.last;
+  for (const auto schedule : {k1F1B, kZeroBubble})
+    for (const int stage : {0, 1, 2}) {
+      std::map<Turn::Pass, int> begun, complete;
+      const Turns turns = layers::train_in_pipeline({stage, 3}, 5, schedule);
+      for (const Turn& turn : turns.front().turns) {
+        if (turn.pass == Turn::Pass::exchange) continue;
+        EXPECT_EQ(begun[turn.pass] > 0, turn.accumulate);
+        EXPECT_EQ(complete[turn.pass], 0);
+        EXPECT_EQ(turn.slot, begun[turn.pass]++);
+        EXPECT_EQ(turn.weights_later, schedule == kZeroBubble && turn.pass == Turn::Pass::backward);
+        complete[turn.pass] += turn.last;
       }
-    EXPECT_EQ(stored, 5);
-    EXPECT_EQ(complete, 1);
-  }
+      EXPECT_EQ(begun.size(), schedule == kZeroBubble ? 3U : 2U);
+      for (const auto& [pass, number] : begun) {
+        EXPECT_EQ(number, 5);
+        EXPECT_EQ(complete[pass], 1);
+      }
+    }
 }
 
 /// All stages of a pipeline that does some turns, planned and proved together.
@@ -82,19 +100,21 @@ std::vector<std::string> faults(int stages, const std::vector<Turns>& turns, int
   return parallel::prove_jointly(traces);
 }
 
-std::vector<Turns> schedule(int stages, int microbatches) {
+std::vector<Turns> schedule(int stages, int microbatches,
+                            layers::PipelineSchedule schedule = k1F1B) {
   std::vector<Turns> all;
   for (int stage = 0; stage < stages; ++stage)
-    all.push_back(layers::train_in_pipeline({stage, stages}, microbatches));
+    all.push_back(layers::train_in_pipeline({stage, stages}, microbatches, schedule));
   return all;
 }
 
 TEST(turns, no_number_of_stages_and_microbatches_can_block) {
-  for (const int stages : {2, 3, 4, 8})
-    for (const int microbatches : {1, stages - 1, stages, 2 * stages + 1})
-      EXPECT_EQ(faults(stages, schedule(stages, microbatches), microbatches),
-                std::vector<std::string>())
-          << stages << " stages, " << microbatches << " microbatches";
+  for (const auto order : {k1F1B, kZeroBubble})
+    for (const int stages : {2, 3, 4, 8})
+      for (const int microbatches : {1, stages - 1, stages, 2 * stages + 1})
+        EXPECT_EQ(faults(stages, schedule(stages, microbatches, order), microbatches),
+                  std::vector<std::string>())
+            << stages << " stages, " << microbatches << " microbatches";
 }
 
 /// Index of the n-th exchange of a stage, counted from 0.

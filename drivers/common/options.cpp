@@ -170,6 +170,9 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.optimizer = optimizer_config(deck);
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
+  options.sharing.schedule = text(deck, "parallel.schedule") == "zero_bubble"
+                                 ? layers::PipelineSchedule::zero_bubble
+                                 : layers::PipelineSchedule::one_forward_one_backward;
   options.sharing.zero = integer(deck, "parallel.zero") == 1;
   options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));

@@ -40,8 +40,15 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = at_least(1),
-       .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut where "
-               "model.pattern has |, or where predicted times are most even."},
+       .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut "
+               "where model.pattern has |, or where predicted times are most even."},
+      {.key = "parallel.schedule",
+       .fallback = string("1f1b"),
+       .allowed = {"1f1b", "zero_bubble"},
+       .help =
+           "How stages pass microbatches on. 1f1b: one forward, one backward. zero_bubble: the "
+           "products that make gradients of weights fill what 1f1b leaves empty; they hold what "
+           "they read until then. The same bits either way."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),
