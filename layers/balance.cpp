@@ -5,20 +5,45 @@
 #include <limits>
 
 #include "execution/error.hpp"
+#include "layers/state.hpp"
 
 namespace stowage::layers {
 namespace {
 
 using execution::Op;
 using execution::Program;
-using execution::Scope;
 
-/// The layer that an op belongs to, or -1.
-int layer_of(const Program& program, const Op& op) {
-  for (int at = op.scope; at >= 0; at = program.scopes()[static_cast<std::size_t>(at)].parent)
-    if (const Scope& scope = program.scopes()[static_cast<std::size_t>(at)]; scope.kind == "layer")
-      return scope.layer;
-  return -1;
+/// The innermost scope of a kind around an op, or -1.
+int enclosing(const Program& program, const Op& op, std::string_view kind) {
+  int at = op.scope;
+  while (at >= 0 && program.scopes()[static_cast<std::size_t>(at)].kind != kind)
+    at = program.scopes()[static_cast<std::size_t>(at)].parent;
+  return at;
+}
+
+/// The passes of one microbatch, apart: forward, backward, weights.
+Program one_microbatch(const Model& model, StepShape shape,
+                       const execution::PersistentLayout& layout) {
+  shape.microbatches = 1;
+  Program program("microbatch", &layout);
+  program.begin_section("prologue");
+  const execution::Dtype accum = model.precision().accumulation();
+  const StackedInputs inputs = add_inputs(program, shape, model.stage());
+  const Tensor loss_scale = program.input("loss_scale", accum, {1});
+  const Tensor loss = program.output("loss", accum, {2});
+  Handles handles;
+  TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
+      .record({{"passes",
+                1,
+                {{.pass = Turn::Pass::forward},
+                 {.pass = Turn::Pass::backward, .weights_later = true},
+                 {.pass = Turn::Pass::weights}}}});
+  return program;
+}
+
+/// The time of the turn with this number in there.
+double& pass(PassTimes& times, int turn) {
+  return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;
 }
 
 /// How good some stages are: less is better.
@@ -42,20 +67,41 @@ struct Best {
 
 }  // namespace
 
-PartTimes predict_parts(const Program& program, int layers, const offload::Rates& rates) {
-  PartTimes times{0, std::vector<double>(static_cast<std::size_t>(layers), 0), 0};
+PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
+                        const parallel::Ranks& ranks, const offload::Rates& rates) {
+  const Model model(config, precision, 1, ranks);
+  const execution::PersistentLayout layout =
+      lay_out_state(model.parameters(), model.states(), precision, {});
+  const Program program = one_microbatch(model, shape, layout);
+  PartTimes times{{}, std::vector<PassTimes>(static_cast<std::size_t>(config.layers())), {}};
+  int turn = -1;  // each begins a scope of its own
+  int scope = -1;
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
-    if (op.lane != execution::Lane::compute || op.only_rerun) continue;
+    if (const int at = enclosing(program, op, "microbatch"); at != scope) scope = at, ++turn;
+    if (scope < 0 || op.lane != execution::Lane::compute || op.only_rerun) continue;
     const double time_s = rates.time_s(program, static_cast<int>(i));
-    if (const int layer = layer_of(program, op); layer >= 0)
-      times.layers_s[static_cast<std::size_t>(layer)] += time_s;
+    if (const int layer = enclosing(program, op, "layer"); layer >= 0)
+      pass(times.layers[static_cast<std::size_t>(
+               program.scopes()[static_cast<std::size_t>(layer)].layer)],
+           turn) += time_s;
     else if (op.name.starts_with("mb0/embedding/"))
-      times.embedding_s += time_s;
-    else if (op.name.starts_with("mb0/head/") || op.name.starts_with("mb0/loss/"))
-      times.head_s += time_s;
+      pass(times.embedding, turn) += time_s;
+    else
+      pass(times.head, turn) += time_s;
   }
   return times;
+}
+
+std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartTimes& times) {
+  std::vector<PassTimes> all;
+  for (const Stage& stage : stages) {
+    PassTimes& sum = all.emplace_back();
+    if (stage.embedding) sum += times.embedding;
+    for (int i = stage.begin; i < stage.end; ++i) sum += times.layers[static_cast<std::size_t>(i)];
+    if (stage.head) sum += times.head;
+  }
+  return all;
 }
 
 std::string balanced_cuts(const std::string& pattern, int stages, const PartTimes& times) {
@@ -65,10 +111,10 @@ std::string balanced_cuts(const std::string& pattern, int stages, const PartTime
         "model.pattern = \"{}\": {} layers are too few for {} stages (parallel.pipeline)", pattern,
         layers, stages);
   std::vector<double> until_s{0};
-  for (const double layer_s : times.layers_s) until_s.push_back(until_s.back() + layer_s);
+  for (const PassTimes& layer : times.layers) until_s.push_back(until_s.back() + layer.all_s());
   const auto stage_s = [&](int begin, int end) {
     return until_s[static_cast<std::size_t>(end)] - until_s[static_cast<std::size_t>(begin)] +
-           (begin == 0 ? times.embedding_s : 0) + (end == layers ? times.head_s : 0);
+           (begin == 0 ? times.embedding.all_s() : 0) + (end == layers ? times.head.all_s() : 0);
   };
   // best[s][end]: layers [0, end) in s + 1 stages.
   std::vector<std::vector<Best>> best(static_cast<std::size_t>(stages),

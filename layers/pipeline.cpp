@@ -39,60 +39,23 @@ std::vector<Turn> one_forward_one_backward(PipelinePlace place, int microbatches
   return passes;
 }
 
-/// All stages at work, each pass taking one tick.
-class ZeroBubble {
- public:
-  ZeroBubble(int stages, int microbatches)
-      : stages_(stages), microbatches_(microbatches), all_(static_cast<std::size_t>(stages)) {}
-
-  std::vector<Turn> passes_of(int stage) {
-    while (at(stage).weights < microbatches_) tick();
-    return std::move(at(stage).passes);
-  }
-
- private:
-  /// How many passes of each kind a stage has done.
-  struct Work {
-    int forward = 0, backward = 0, weights = 0;
-    std::vector<Turn> passes;
-  };
-
-  Work& at(int stage) { return all_[static_cast<std::size_t>(stage)]; }
-
-  /// What a stage does depends on what its neighbours had done before the tick.
-  void tick() {
-    const std::vector<Work> before = all_;
-    const auto was = [&](int stage) -> const Work& {
-      return before[static_cast<std::size_t>(stage)];
-    };
-    for (int stage = 0; stage < stages_; ++stage) {
-      const Work& own = was(stage);
-      const int given = stage == 0 ? microbatches_ : was(stage - 1).forward;
-      const int returned = stage == stages_ - 1 ? own.forward : was(stage + 1).backward;
-      const bool room =
-          own.forward - own.backward < stages_ - stage && own.forward - own.weights < stages_;
-      if (own.backward < std::min(returned, own.forward))
-        add(stage, Turn::Pass::backward, at(stage).backward++);
-      else if (own.forward < given && room)
-        add(stage, Turn::Pass::forward, at(stage).forward++);
-      else if (own.weights < own.backward)
-        add(stage, Turn::Pass::weights, at(stage).weights++);
-    }
-  }
-
-  void add(int stage, Turn::Pass pass, int microbatch) {
-    Turn turn = pass_of(pass, microbatch, microbatches_);
-    turn.weights_later = pass == Turn::Pass::backward;
-    at(stage).passes.push_back(std::move(turn));
-  }
-
-  int stages_;
-  int microbatches_;
-  std::vector<Work> all_;
-};
-
+/// The passes of 1F1B, with the weights of a microbatch as many backwards later as stages come
+/// before: an earlier stage has more microbatches in flight, a later one more weights to do.
 std::vector<Turn> zero_bubble(PipelinePlace place, int microbatches) {
-  return ZeroBubble(place.stages, microbatches).passes_of(place.stage);
+  std::vector<Turn> passes;
+  int weights = 0;
+  const auto add_weights = [&] {
+    passes.push_back(pass_of(Turn::Pass::weights, weights++, microbatches));
+  };
+  for (Turn& turn : one_forward_one_backward(place, microbatches)) {
+    const bool backward = turn.pass == Turn::Pass::backward;
+    const int done = turn.slot;
+    turn.weights_later = backward;
+    passes.push_back(std::move(turn));
+    if (backward && done >= place.stage) add_weights();
+  }
+  while (weights < microbatches) add_weights();
+  return passes;
 }
 
 }  // namespace

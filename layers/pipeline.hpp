@@ -17,8 +17,8 @@ struct PipelinePlace {
 /// backward alternate, so at most p - s microbatches are in flight.
 ///
 /// Zero bubble (ZB-H1 of arXiv 2401.10241): backward alone hands gradients on, and the products
-/// that make the weights' gradients come when a stage would have to wait, or when p microbatches
-/// wait for theirs; so no stage keeps more microbatches than 1F1B's first one.
+/// that make the weights' gradients come s backwards later, in the time that 1F1B waits at the end;
+/// so p microbatches at most are not done with, on any stage.
 ///
 /// All of it lies in one section: a microbatch has memory of its own from its forward to its last
 /// pass, which a plan gives to a later one.

@@ -17,7 +17,8 @@ struct Stage {
 /// The order in which stages pass microbatches on.
 enum class PipelineSchedule : unsigned char {
   one_forward_one_backward,  ///< 1F1B
-  zero_bubble                ///< the weights' gradients fill what 1F1B leaves empty
+  zero_bubble,               ///< the weights' gradients fill what 1F1B leaves empty
+  automatic                  ///< the quicker one as predicted
 };
 
 /// The stages of a model, in order: what lies between two cuts '|' of the pattern, or an equal

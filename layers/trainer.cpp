@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
-#include "layers/balance.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -12,31 +11,26 @@ double aux_scale(const TrainerOptions& options) {
   return 1.0 / (static_cast<double>(options.step.microbatches) * options.sharing.data_ranks());
 }
 
-/// Cuts a model that is not cut by hand, by what this machine would need for its layers. Every rank
-/// finds the same.
-TrainerOptions with_cuts(TrainerOptions options) {
-  const int stages = options.sharing.ranks.shape[parallel::Axis::pipeline];
-  if (stages == 1 || options.model.pattern.find('|') != std::string::npos) return options;
-  parallel::GridShape alone = options.sharing.ranks.shape;
-  for (const auto axis : {parallel::Axis::pipeline, parallel::Axis::data}) alone.extent[axis] = 1;
-  const Sharing sharing{.ranks = parallel::planned_ranks(alone, 0)};
-  const Model model(options.model, options.precision, 1, sharing.ranks);
-  const execution::PersistentLayout layout =
-      lay_out_state(model.parameters(), model.states(), options.precision, options.state, sharing);
-  StepShape shape = options.step;
-  shape.capacity = options.capacities.back();
-  shape.microbatches = 1;
-  const TrainingProgram step = record_training(model, shape, options.optimizer, layout, sharing);
-  const int layers = options.model.layers();
-  options.model.pattern = balanced_cuts(options.model.pattern, stages,
-                                        predict_parts(step.program, layers, options.planner.rates));
+TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospect>& prospect) {
+  if (!prospect) return options;
+  options.model.pattern = prospect->pattern;
+  options.sharing.schedule = prospect->schedule;
   return options;
 }
 
 }  // namespace
 
+std::optional<Prospect> foresee(const TrainerOptions& options) {
+  if (options.sharing.ranks.shape[parallel::Axis::pipeline] == 1) return std::nullopt;
+  ProspectOptions pipeline{options.model,         options.precision,        options.step,
+                           options.sharing.ranks, options.sharing.schedule, options.planner.rates};
+  pipeline.step.capacity = options.capacities.back();
+  return foresee(pipeline);
+}
+
 TrainerPlan::TrainerPlan(TrainerOptions options)
-    : options_(with_cuts(std::move(options))),
+    : prospect_(foresee(options)),
+      options_(with_prospect(std::move(options), prospect_)),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)) {

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
+#include "layers/prospect.hpp"
 #include "layers/state.hpp"
 #include "layers/step.hpp"
 #include "offload/planner.hpp"
@@ -30,8 +32,10 @@ struct TrainerOptions {
   std::size_t slack_bytes = 0;       ///< see execution::Device
 };
 
-/// The recorded, planned programs of a run: known without memory, so a dry run stops here. A model
-/// of several stages that has no cuts is cut where the planner's rates find the times most even.
+/// What is expected of the pipeline that a run has; none if it has one stage.
+std::optional<Prospect> foresee(const TrainerOptions& options);
+
+/// The recorded, planned programs of a run: known without memory, so a dry run stops here.
 class TrainerPlan {
  public:
   explicit TrainerPlan(TrainerOptions options);
@@ -46,7 +50,10 @@ class TrainerPlan {
     execution::Plan plan;
   };
 
+  /// With what is decided about the pipeline.
   const TrainerOptions& options() const { return options_; }
+  /// Of a pipeline: its cuts, schedule and predicted times.
+  const std::optional<Prospect>& prospect() const { return prospect_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
@@ -69,6 +76,7 @@ class TrainerPlan {
  private:
   std::size_t bytes(execution::Region region) const;
 
+  std::optional<Prospect> prospect_;
   TrainerOptions options_;
   Model model_;
   execution::PersistentLayout layout_;

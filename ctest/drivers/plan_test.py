@@ -200,6 +200,29 @@ def graphs_that_fork_are_counted(r):
     assert counted["step"][0] >= 1 and counted["step"][2] > 0, counted
 
 
+@case
+def stages_are_planned_and_drawn(r):
+    deck = "inputs/hybrid-dense-1b.toml"
+    keys = ["train.global_batch_size=16"]
+    transient = []
+    for stage in (0, 1):
+        text = r.run(deck, "--stage", f"{stage}/2", *keys)
+        assert f"stage {stage} of 2" in text and "8 microbatches" in text, text
+        assert ("embedding" in text.splitlines()[0]) == (stage == 0), text
+        transient.append(transient_bytes(text))
+    assert transient[0] > 1.5 * transient[1], transient  # two microbatches in flight, and one
+    drawn = {}
+    for schedule in ("1f1b", "zero_bubble", "auto"):
+        text = r.run(deck, "--timeline", "parallel.pipeline=2", f"parallel.schedule={schedule}",
+                     *keys)
+        assert len(re.findall(r"stage \d +\|", text)) == 2, text
+        drawn[schedule] = float(re.search(r"# ([0-9.]+) ms without", text).group(1))
+        assert ("W" in text.split("microbatch\n")[1]) == (schedule != "1f1b"), text
+    assert drawn["zero_bubble"] < drawn["1f1b"] and drawn["auto"] == drawn["zero_bubble"], drawn
+    for arguments in (["--stage", "2/2"], ["--stage", "0/26"], ["--timeline"]):
+        r.run(deck, *arguments, *keys, expect=2)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)

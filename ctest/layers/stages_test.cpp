@@ -39,14 +39,23 @@ TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
   }
 }
 
+/// Cuts for these times of embedding, layers and head.
+std::string cuts(const std::string& pattern, int stages, double embedding,
+                 const std::vector<double>& layers, double head) {
+  layers::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
+  for (const double layer_s : layers)
+    times.layers.push_back({layer_s / 4, layer_s / 2, layer_s / 4});
+  return layers::balanced_cuts(pattern, stages, times);
+}
+
 TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
   // The head takes as long as four layers, the embedding as long as one.
-  EXPECT_EQ(layers::balanced_cuts("--------", 2, {1, std::vector<double>(8, 1.0), 4}), "-----|---");
-  EXPECT_EQ(layers::balanced_cuts("M-M-", 2, {0, {4, 1, 1, 1}, 0}), "M|-M-");
-  EXPECT_EQ(layers::balanced_cuts("----", 4, {0, {9, 1, 1, 1}, 0}), "-|-|-|-");
+  EXPECT_EQ(cuts("--------", 2, 1, std::vector<double>(8, 1.0), 4), "-----|---");
+  EXPECT_EQ(cuts("M-M-", 2, 0, {4, 1, 1, 1}, 0), "M|-M-");
+  EXPECT_EQ(cuts("----", 4, 0, {9, 1, 1, 1}, 0), "-|-|-|-");
   // The first layer decides; the rest is even all the same.
-  EXPECT_EQ(layers::balanced_cuts("-------", 3, {0, {9, 1, 1, 1, 1, 1, 1}, 0}), "-|---|---");
-  EXPECT_THROW(layers::balanced_cuts("--", 3, {0, {1, 1}, 0}), execution::Error);
+  EXPECT_EQ(cuts("-------", 3, 0, {9, 1, 1, 1, 1, 1, 1}, 0), "-|---|---");
+  EXPECT_THROW(cuts("--", 3, 0, {1, 1}, 0), execution::Error);
 }
 
 TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "layers/pipeline.hpp"
+#include "layers/timeline.hpp"
 #include "parallel/joint_proof.hpp"
 #include "tiny_model.hpp"
 
@@ -45,9 +46,9 @@ TEST(turns, stages_alternate_when_their_pipeline_is_full) {
 
 TEST(turns, weights_fill_what_would_be_waiting) {
   EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3, kZeroBubble)),
-            "F0 (>s0) F1 (>s1 <g0) B0 W0 (<g1) B1 F2 (>s2) W1 (<g2) B2 W2");
+            "F0 (>s0) F1 (>s1 <g0) B0 W0 F2 (>s2 <g1) B1 W1 (<g2) B2 W2");
   EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3, kZeroBubble)),
-            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1) W0 W1 (<s2) F2 B2 (>g2) W2");
+            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1) W0 (<s2) F2 B2 (>g2) W1 W2");
 }
 
 TEST(turns, gradients_are_stored_once_and_complete_once) {
@@ -165,6 +166,31 @@ TEST(turns, stages_that_wait_for_each_other_are_a_fault) {
             << found.front();
       }
     }
+}
+
+/// A forward takes 1 s, backward and its weights as long each; messages take none.
+layers::Timeline timeline(int stages, int microbatches, layers::PipelineSchedule order,
+                          double exchange_s = 0) {
+  const std::vector<layers::PassTimes> times(static_cast<std::size_t>(stages), {1, 1, 1});
+  return layers::follow(schedule(stages, microbatches, order), times, exchange_s);
+}
+
+TEST(turns, bubbles_are_those_of_the_formula) {
+  for (const int stages : {2, 3, 4, 8})
+    for (const int microbatches : {stages, 2 * stages + 1, 4 * stages}) {
+      const layers::Timeline plain = timeline(stages, microbatches, k1F1B);
+      EXPECT_DOUBLE_EQ(plain.time_s, 3.0 * (microbatches + stages - 1));
+      EXPECT_NEAR(plain.bubble(), (stages - 1.0) / (microbatches + stages - 1.0), 1e-12);
+      // ZB-H1: a third of it is left.
+      const layers::Timeline filled = timeline(stages, microbatches, kZeroBubble);
+      EXPECT_DOUBLE_EQ(filled.time_s, 3.0 * microbatches + stages - 1)
+          << stages << " stages, " << microbatches << " microbatches";
+    }
+}
+
+TEST(turns, messages_take_time_on_the_way_to_the_last_stage_and_back) {
+  EXPECT_DOUBLE_EQ(timeline(4, 1, k1F1B, 0.25).time_s, 4 * 3 + 6 * 0.25);
+  EXPECT_GT(timeline(4, 8, k1F1B, 0.25).time_s, timeline(4, 8, k1F1B).time_s);
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
   return word == "fused_forward" ? Form::fused_forward : Form::separate;
 }
 
+layers::PipelineSchedule pipeline_schedule(const std::string& word) {
+  using layers::PipelineSchedule;
+  if (word == "zero_bubble") return PipelineSchedule::zero_bubble;
+  return word == "auto" ? PipelineSchedule::automatic : PipelineSchedule::one_forward_one_backward;
+}
+
 }  // namespace
 
 layers::ModelConfig model_config(const Deck& deck) {
@@ -170,9 +176,7 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.optimizer = optimizer_config(deck);
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
-  options.sharing.schedule = text(deck, "parallel.schedule") == "zero_bubble"
-                                 ? layers::PipelineSchedule::zero_bubble
-                                 : layers::PipelineSchedule::one_forward_one_backward;
+  options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));
   options.sharing.zero = integer(deck, "parallel.zero") == 1;
   options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));

@@ -10,6 +10,7 @@
 #include "drivers/plan/ceilings.hpp"
 #include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
+#include "drivers/plan/timeline.hpp"
 #include "execution/error.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
@@ -18,7 +19,7 @@ int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
-    bool longest = false;
+    bool longest = false, timeline = false;
     std::string ceilings, stage;
     inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &stage},
+                     {"--timeline", "Draw what all stages of the pipeline do when", &timeline},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
                      {"--tensors", "List every saved tensor", &options.tensors},
@@ -55,7 +57,10 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
+    if (timeline)
+      fmt::print("{}", drivers::timeline_text(deck, static_cast<int>(options.columns)));
+    else
+      fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
     return execution::Exit::valid;
   });
 }

@@ -103,6 +103,10 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)}};
   // A prediction is worth something for the machine that the deck describes.
   if (deck.get<std::string>("machine.name").empty()) return fields;
+  if (plan.prospect()) {
+    fields.push_back({"predicted pipeline ms", 1e3 * plan.prospect()->timeline.time_s});
+    fields.push_back({"predicted bubble", plan.prospect()->timeline.bubble()});
+  }
   fields.push_back({"predicted step ms", 1e3 * training.plan.time_s});
   fields.push_back({"predicted wait ms", 1e3 * training.plan.exposed_s});
   return fields;

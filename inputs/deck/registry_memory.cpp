@@ -44,11 +44,12 @@ std::vector<Parameter> parallel_rows() {
                "where model.pattern has |, or where predicted times are most even."},
       {.key = "parallel.schedule",
        .fallback = string("1f1b"),
-       .allowed = {"1f1b", "zero_bubble"},
+       .allowed = {"1f1b", "zero_bubble", "auto"},
        .help =
            "How stages pass microbatches on. 1f1b: one forward, one backward. zero_bubble: the "
            "products that make gradients of weights fill what 1f1b leaves empty; they hold what "
-           "they read until then. The same bits either way."},
+           "they read until then. auto: the one that is predicted to be quicker. The same bits "
+           "either way."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),

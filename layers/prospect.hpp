@@ -1,0 +1,29 @@
+#pragma once
+
+#include "layers/balance.hpp"
+
+namespace stowage::layers {
+
+/// What a pipeline is made from.
+struct ProspectOptions {
+  ModelConfig model;
+  Precision precision;
+  StepShape step;
+  parallel::Ranks ranks;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  offload::Rates rates;
+};
+
+/// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank
+/// finds the same.
+struct Prospect {
+  std::string pattern;  ///< with cuts
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  Timeline timeline;  ///< of computing; without copies, sums over ranks and the optimizer
+};
+
+/// Cuts a model that is not cut by hand where the predicted times are most even, and of
+/// PipelineSchedule::automatic makes the quicker schedule; 1F1B, which keeps least, if none is.
+Prospect foresee(const ProspectOptions& options);
+
+}  // namespace stowage::layers

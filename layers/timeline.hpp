@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "layers/turns.hpp"
+
+namespace stowage::layers {
+
+/// Predicted time of the passes of one microbatch.
+struct PassTimes {
+  double forward_s = 0;
+  double backward_s = 0;  ///< without what can be left for later
+  double weights_s = 0;   ///< that: products that make weights' gradients
+
+  double all_s() const { return forward_s + backward_s + weights_s; }
+  PassTimes& operator+=(const PassTimes& other);
+};
+
+/// When each stage of a pipeline does what.
+struct Timeline {
+  struct Span {
+    double begin_s = -1;
+    double end_s = -1;
+  };
+  struct Stage {
+    std::vector<Turn> turns;
+    std::vector<Span> spans;  ///< by turn
+    double busy_s = 0;        ///< of passes
+  };
+
+  std::vector<Stage> stages;
+  double time_s = 0;  ///< until the last stage is done
+
+  /// The part of the time that stages wait.
+  double bubble() const;
+};
+
+/// Follows all stages: a pass starts when the one before it is done and what it is given has come;
+/// an exchange, beside passes, when the one before it is done, what it sends is made and its peers
+/// have come to theirs.
+/// @param turns by stage, of sections that run once  @param times by stage
+/// @param exchange_s of one message
+/// @throws Error if stages wait for each other
+Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
+                double exchange_s);
+
+}  // namespace stowage::layers
