@@ -5,6 +5,7 @@
 #include "execution/backend.hpp"
 #include "execution/cuda_check.hpp"
 #include "parallel/collectives.hpp"
+#include "parallel/grid.hpp"
 #include "parallel/nccl.hpp"
 #include "parallel/peer_memory.hpp"
 #include "parallel/progress_launch.hpp"
@@ -17,13 +18,17 @@ using execution::Backend;
 using execution::Dtype;
 using execution::MemoryKind;
 
+/// Whether all ranks of a group make every move. Stages of a pipeline meet their neighbours alone,
+/// and mapped memory knows only meetings of all.
+bool all_move(const std::string& group) { return group != name(Group::pipeline); }
+
 class NcclTransport final : public Transport {
  public:
   NcclTransport(Backend& backend, const Communicator& ranks, std::string group,
                 const NcclOptions& options)
       : group_(std::move(group)),
         ranks_(ranks.duplicate()),
-        copies_(options.copies && PeerMemory::reachable(ranks)),
+        copies_(options.copies && all_move(group_) && PeerMemory::reachable(ranks)),
         rank_(ranks.rank()),
         size_(ranks.size()),
         memory_(backend.allocate(MemoryKind::host, sizeof(ProgressWords))),

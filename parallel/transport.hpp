@@ -19,7 +19,8 @@ struct Transfer {
 /// How the ranks of one group move bytes: all that a backend has to offer. Calls enqueue; they do
 /// not block the host.
 ///
-/// All ranks of the group make matching calls in the same order, on one queue each. One object has
+/// All ranks of the group make matching calls in the same order, on one queue each; stages of a
+/// pipeline, of which only neighbours exchange, make those that they have a part in. One object has
 /// a message space of its own, so two of them may be used on two queues.
 class Transport {
  public:

@@ -211,6 +211,11 @@ def stages_are_planned_and_drawn(r):
         assert ("embedding" in text.splitlines()[0]) == (stage == 0), text
         transient.append(transient_bytes(text))
     assert transient[0] > 1.5 * transient[1], transient  # two microbatches in flight, and one
+    delta = ["offload.policy=manual", 'offload.modules=["mlp_act"]',
+             "offload.delta_bytes_across_pp_ranks=1GiB", "offload.keep_unhidden=false"]
+    kept = ["kept by this pipeline rank" in r.run(deck, "--stage", f"{stage}/2", *keys, *delta)
+            for stage in (0, 1)]
+    assert kept == [False, True], kept
     drawn = {}
     for schedule in ("1f1b", "zero_bubble", "auto"):
         text = r.run(deck, "--timeline", "parallel.pipeline=2", f"parallel.schedule={schedule}",

@@ -126,7 +126,7 @@ TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int microbatches : {1, stages, stages + 1, 4 * stages}) {
       SCOPED_TRACE(testing::Message() << name(dtype) << ", microbatches " << microbatches);
-      layers::TrainerOptions options = options_of("M*-EM-E", dtype, microbatches);
+      layers::TrainerOptions options = options_of("M*-EM-E-", dtype, microbatches);
       const Outcome whole = pipeline.run_whole(options);
       expect_equal(pipeline.run(options), whole, 0);
       options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
@@ -137,8 +137,9 @@ TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
 TEST(pipeline, cuts_make_uneven_stages) {
   const int stages = parallel::Communicator::world().size();
   const Pipeline pipeline(stages);
-  const layers::TrainerOptions options =
-      options_of(stages == 2 ? "M|*-EM-E" : "M|*-EM|-|E", Dtype::fp64, 2 * stages);
+  const std::map<int, std::string> cut = {
+      {2, "M|*-EM-E"}, {4, "M|*-EM|-|E"}, {8, "M|*|-|EM-|E|-|*|M"}};
+  const layers::TrainerOptions options = options_of(cut.at(stages), Dtype::fp64, 2 * stages);
   expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
 }
 
@@ -160,7 +161,7 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
 TEST(pipeline, a_tied_weight_stays_equal_at_both_ends) {
   const parallel::Communicator world = parallel::Communicator::world();
   const Pipeline pipeline(world.size());
-  layers::TrainerOptions options = options_of("M*-E", Dtype::bf16, world.size());
+  layers::TrainerOptions options = options_of("M*-E-M-*", Dtype::bf16, world.size());
   options.model.tied_embeddings = true;
   const Outcome first = pipeline.run(options), again = pipeline.run(options);
   expect_equal(again, first, 0);
