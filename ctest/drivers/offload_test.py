@@ -112,6 +112,8 @@ def what_cannot_be_is_refused(r):
     said = r.bench("offload.policy=auto", "offload.device_budget_bytes=10KiB", "--only", "deck",
                    expect=2)
     assert "offload.device_budget_bytes" in said, said
+    said = r.bench("parallel.pipeline=2", ranks=2, expect=2)
+    assert "parallel.pipeline = 2" in said and "must be 1" in said, said
     assert not [name for name in os.listdir(r.folder) if name.endswith(".h5")]
 
 

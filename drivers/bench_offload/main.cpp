@@ -76,6 +76,9 @@ int main(int argc, char** argv) {
     drivers::refuse_unsupported(deck);
     drivers::require_equal_decks(world, deck);
     (void)inputs::check_ranks(deck, world.size());
+    if (deck.get<std::int64_t>("parallel.pipeline") > 1)
+      execution::throw_usage("{}: one plan is compared on all ranks, so it must be 1",
+                             deck.cite("parallel.pipeline"));
     drivers::Data data = drivers::open_data(deck, drivers::planned_place(deck, world));
     drivers::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);
