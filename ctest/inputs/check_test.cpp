@@ -29,6 +29,31 @@ TEST(check, patterns) {
   for (const char* cut : {"|M", "M|", "M||*"}) expect_parts(error_of(cut), {"between two layers"});
 }
 
+TEST(check, sizes_that_no_machine_has) {
+  using Case = std::pair<const char*, Overrides>;
+  for (const auto& [pattern, overrides] :
+       {Case{"-", {"model.vocab_size=2147483647", "model.hidden_size=1048576"}},
+        {"-", {"train.global_batch_size=2147483647", "train.seq_length=16777216"}},
+        {"-",
+         {"train.micro_batch_size=65536", "train.global_batch_size=65536", "train.seq_length=32767",
+          "model.hidden_size=65536"}},
+        {"*", {"model.num_attention_heads=65536", "model.head_dim=65536"}},
+        {"M", {"model.mamba_num_heads=65536", "model.mamba_head_dim=65536"}},
+        {"M",
+         {"model.mamba_num_heads=65536", "model.mamba_num_groups=65536", "model.mamba_head_dim=8",
+          "model.mamba_state_dim=1048576"}},
+        {"-", {"model.hidden_size=1048576", "model.ffn_hidden_size=16777216"}},
+        {"E",
+         {"model.num_moe_experts=65536", "model.hidden_size=65536",
+          "model.moe_ffn_hidden_size=65536"}}})
+    expect_parts(error_of(pattern, overrides),
+                 {"no machine has more", "(command line)", " times "});
+  expect_parts(error_of(std::string(5000, 'M')), {"5000 letters", "at most 4096"});
+  expect_parts(
+      error_of("M", {"data.synthetic_tokens=1099511627776", "data.synthetic_document_length=1"}),
+      {"documents", "data.synthetic_tokens"});
+}
+
 TEST(check, attention_heads) {
   expect_parts(error_of("*", {"model.num_attention_heads=6", "model.num_query_groups=4",
                               "model.head_dim=32"}),

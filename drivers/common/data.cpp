@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "inputs/data/digest.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -67,6 +68,11 @@ std::vector<std::string> Data::files() const {
   if (validation_source)
     for (std::string& file : validation_source->files()) all.push_back(std::move(file));
   return all;
+}
+
+std::string Data::digest() const {
+  const std::string own = inputs::digest(*source);
+  return validation_source ? own + "+" + inputs::digest(*validation_source) : own;
 }
 
 std::int64_t Data::max_documents() const {

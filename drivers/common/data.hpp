@@ -19,6 +19,8 @@ struct Data {
   std::int64_t global_batch = 1;             ///< sequences of a step, over all ranks
 
   std::vector<std::string> files() const;
+  /// What tells these tokens from others (inputs/data/digest.hpp).
+  std::string digest() const;
   /// Documents that a microbatch of either part can have at most.
   std::int64_t max_documents() const;
 };

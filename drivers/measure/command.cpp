@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -25,7 +26,7 @@ int measure_main_on_ranks(
     MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
     const std::function<execution::Exit(const parallel::Communicator& world)>& run) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
-    bool version = false;
+    bool help = false, version = false;
     CLI::App app(summary, name);
     app.add_option("--out", options.output, "Path of the result set (HDF5)");
     app.add_option("--device", options.device, "Index of the GPU")->check(CLI::NonNegativeNumber);
@@ -38,10 +39,14 @@ int measure_main_on_ranks(
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      if (world.rank() == 0) fmt::print("{}", app.help());
-      return execution::Exit::valid;
+      help = true;
     } catch (const CLI::ParseError& error) {
       execution::throw_usage("command line: {} (--help lists the options)", error.what());
+    }
+    parallel::require_equal(world, "modes", help || version ? "--help" : "a run");
+    if (help) {
+      if (world.rank() == 0) fmt::print("{}", app.help());
+      return execution::Exit::valid;
     }
     if (version) {
       if (world.rank() == 0)

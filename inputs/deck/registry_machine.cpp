@@ -11,7 +11,7 @@ std::vector<Parameter> machine_parameters() {
       {.key = "machine.device_memory_bytes",
        .fallback = 0,
        .unit = "B",
-       .range = at_least(0),
+       .range = between(0, kMostBytes),
        .help = "Memory of one device. 0: not known."},
       {.key = "machine.matmul_flops_per_s",
        .fallback = 0.0,
