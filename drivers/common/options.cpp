@@ -188,6 +188,14 @@ parallel::GridShape grid_shape(const Deck& deck, int ranks) {
                             small(deck, "parallel.expert"), small(deck, "parallel.pipeline"));
 }
 
+parallel::NcclOptions nccl_options(const Deck& deck) {
+  return {.algorithm = text(deck, "parallel.nccl_algorithm"),
+          .protocol = text(deck, "parallel.nccl_protocol"),
+          .channels = small(deck, "parallel.nccl_channels"),
+          .copies = text(deck, "parallel.transport") == "auto",
+          .patience_s = real(deck, "parallel.collective_patience_s")};
+}
+
 void refuse_unsupported(const Deck& deck) {
   const auto refuse = [&](const char* key, const char* allowed) {
     execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);
