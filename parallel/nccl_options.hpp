@@ -9,9 +9,9 @@ namespace stowage::parallel {
 struct NcclOptions {
   std::string algorithm = "Ring";   ///< empty: NCCL's choice, for each call
   std::string protocol = "Simple";  ///< the same
-  int channels = 16;        ///< thread blocks of a collective; 0: NCCL's choice
-  bool copies = true;       ///< copy engines move bytes where GPUs reach each other
-  double patience_s = 600;  ///< a collective that takes longer is stuck: the job is ended
+  int channels = 16;                ///< thread blocks of a collective; 0: NCCL's choice
+  bool copies = true;               ///< copy engines move bytes where GPUs reach each other
+  double patience_s = 600;          ///< a collective that takes longer is stuck: the job is ended
 
   /// The same with every choice left to NCCL: what a pinned communicator is measured beside.
   NcclOptions unpinned() const {
