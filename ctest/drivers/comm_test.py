@@ -5,6 +5,7 @@ Usage: comm_test.py CASE --bench PROGRAM --plan PROGRAM --source FOLDER.
 """
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,41 @@ def the_groups_of_the_grid_are_measured(r):
 def a_graph_gives_the_same(r):
     text = r.bench(*SHORT, "--graph", "--only", "all_reduce,all_to_all", "run.output=graph.h5")
     assert "STOWAGE RESULT VALID" in text, text
+
+
+@case
+def measured_links_are_planned_with(r):
+    shared = ("train.global_batch_size=16", "parallel.data=2")
+
+    def plan(*arguments, expect=0):
+        return r.run(r.given.plan, r.deck, *shared, *arguments, expect=expect)
+
+    def step_ms(text):
+        return float(re.search(r"  step +([0-9.]+) ms", text).group(1))
+
+    r.bench(*SHORT, "run.output=two.h5")
+    fast, slow = (2e-6, 1e11), (3e-3, 1e6)
+    for name, link in (("fast.h5", fast), ("slow.h5", slow)):
+        shutil.copy(os.path.join(r.folder, "two.h5"), os.path.join(r.folder, name))
+        with h5py.File(os.path.join(r.folder, name), "r+") as file:
+            group = file.require_group("metrics/comm/data/link")
+            for quantity, value in zip(("latency", "bandwidth"), link):
+                if quantity in group:
+                    del group[quantity]
+                group[quantity] = value
+    said = plan("--links", "slow.h5", "--print-config")
+    assert 'links = ["data 3.0000e-03 1.0000e+06"]' in said, said
+    times = [step_ms(plan("--links", name)) for name in ("fast.h5", "slow.h5")]
+    assert times[1] > times[0] + 3, times  # one message of the slow link takes 3 ms at least
+    # What the command line says still counts.
+    assert step_ms(plan("--links", "slow.h5", 'machine.links=["data 2e-6 1e11"]')) == times[0]
+    for link in ("data 1e-6", "data -1 1e9", "data 1e-6 0", "data 1e-6 1e9 1", "days 1e-6 1e9"):
+        said = plan(f'machine.links=["{link}"]', expect=2)
+        assert "machine.links" in said and link in said, said
+    assert "dense_gradients" in said, said  # the groups that there are
+    ceilings = os.path.join(r.given.source, "results", "published", "h200", "ceilings.h5")
+    said = plan("--links", ceilings, expect=2)
+    assert "--links" in said and "stowage_bench_comm" in said, said
 
 
 @case

@@ -1,4 +1,4 @@
-"""Tables of collectives: ours and the libraries' in one row a size, as nccl-tests has its columns."""
+"""Tables of collectives: ours and the libraries' in one row a size, with nccl-tests' columns."""
 
 from cells import digits, interval, metric, ranks_of, table
 from result_files import text
@@ -98,8 +98,8 @@ def links(result):
                          digits(1e-9 * metric(result, f"comm/{base}/bandwidth")[0])))
     if not rows:
         return []
-    return ["Time = latency + bytes that a rank sends / bandwidth, by the least squares of relative "
-            "errors; `<group>/link`: all kinds of ours.", ""] + table(
+    return ["Time = latency + bytes that a rank sends / bandwidth, by the least squares of "
+            "relative errors; `<group>/link`: all kinds of ours.", ""] + table(
         ("group, kind, library", "latency us", "bandwidth GB/s"), rows)
 
 
