@@ -2,7 +2,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <set>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "execution/error.hpp"
@@ -30,15 +31,14 @@ namespace {
 
 /// Sets a variable, or with no value takes it away, unless it is the user's.
 void choose(const char* variable, const std::string& value) {
-  static std::set<std::string> ours;
-  if (std::getenv(variable) != nullptr && !ours.contains(variable)) return;
-  if (value.empty()) {
+  static std::map<std::string, std::string> ours;
+  const char* const now = std::getenv(variable);
+  if (now != nullptr && ours[variable] != now) return;
+  ours[variable] = value;
+  if (value.empty())
     (void)unsetenv(variable);
-    ours.erase(variable);
-  } else {
+  else
     (void)setenv(variable, value.c_str(), 1);
-    ours.insert(variable);
-  }
 }
 
 }  // namespace

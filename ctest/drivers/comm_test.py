@@ -117,7 +117,8 @@ def the_groups_of_the_grid_are_measured(r):
 @case
 def a_graph_gives_the_same(r):
     text = r.bench(*SHORT, "--graph", "--only", "all_reduce,all_to_all", "run.output=graph.h5")
-    assert "STOWAGE RESULT VALID" in text, text
+    assert "STOWAGE RESULT VALID" in text and "2 ranks, in graphs" in text, text
+    assert "2 ranks, in graphs:" in r.tool("table.py", "graph.h5")
 
 
 @case

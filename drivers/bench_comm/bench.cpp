@@ -97,6 +97,7 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
                       .bytes = at.bytes,
                       .count = at.count,
                       .calls = calls_of(at.bytes, options_.calls),
+                      .graph = options_.graph,
                       .wrong = static_cast<std::int64_t>(world_.sum(static_cast<double>(wrong))),
                       .rank_time_s = {},
                       .time_s = {}});

@@ -24,6 +24,7 @@ struct CommRow {
   std::size_t bytes;                ///< what is left of it: whole elements in every rank's share
   std::int64_t count;               ///< NCCL's argument
   int calls;                        ///< of a sample
+  bool graph;                       ///< these as one
   std::int64_t wrong;               ///< elements, on all ranks
   std::vector<double> rank_time_s;  ///< (samples, ranks of the job), of one call; on rank 0
   std::vector<double> time_s;       ///< on the slowest rank; on rank 0

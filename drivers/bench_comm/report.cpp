@@ -71,6 +71,7 @@ void CommReport::keep(const CommRow& row) {
                                             {"bytes", static_cast<std::int64_t>(row.bytes)},
                                             {"count", row.count},
                                             {"calls", std::int64_t{row.calls}},
+                                            {"graph", std::int64_t{row.graph}},
                                             {"wrong", row.wrong}}});
   const results::Summary time_s = results::summarize(row.time_s);
   set_->add(results::metric(at + "/time", time_s));

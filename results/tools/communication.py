@@ -73,11 +73,12 @@ def size_row(libraries, names):
 
 def of_kind(result, group, kind, sizes):
     names = [name for name in LIBRARIES if any(name in of for of in sizes.values())]
-    ranks = usual(next(iter(next(iter(sizes.values())).values()))).facts["ranks"]
+    facts = usual(next(iter(next(iter(sizes.values())).values()))).facts
+    graphs = ", in graphs" if facts["graph"] else ""
     header = ["size B", "count", "type", "redop", "root"]
     for name in names:
         header += [f"{name} us", "algbw", "busbw", "us out of place"]
-    lines = [f"`{kind}`, group {group} of {ranks} ranks:", ""]
+    lines = [f"`{kind}`, group {group} of {facts['ranks']} ranks{graphs}:", ""]
     header += ["wrong", "peer"]
     rows = [size_row(sizes[size], names) for size in sorted(sizes)]
     if not {PINNED, FREE} <= set(names):
