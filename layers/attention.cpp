@@ -155,7 +155,7 @@ class Attention final : public Mixer {
         {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
         [shape = shape_, theta = rope_theta_, backward](execution::Queue& q, Views v) {
           const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
-          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta);
+          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta, 0);
         });
   }
 
