@@ -263,7 +263,7 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.dk_strides = s.dk;
   p.dv_strides = s.dv;
   p.tokens = s.tokens;
-  p.queries = s.queries;
+  p.queries = static_cast<int>(s.queries);
   p.first_query = static_cast<int>(s.first_query);
   p.heads = s.heads;
   p.heads_per_kv = s.heads / s.kv_heads;

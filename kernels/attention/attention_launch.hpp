@@ -126,8 +126,8 @@ struct SimpleParameters {
   const int* cu_seqlens;  // (documents + 1), unread if uniform; the tail is a document of its own
   HeadStrides q_strides, k_strides, v_strides, o_strides, d_o_strides;
   HeadStrides dq_strides, dk_strides, dv_strides;
-  std::int64_t tokens, queries;  // rows of k and v, and of q: tokens from first_query on
-  int first_query;
+  std::int64_t tokens;       // rows of k and v
+  int queries, first_query;  // rows of q: tokens from first_query on
   int heads, heads_per_kv, head_dim;
   int documents, uniform_length;
   float scale;

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
     maximum = next;
   }
   write_row<T>(p, p.o, p.o_strides, row, head, o, 1.0F / sum);
-  if (lane == 0) p.lse[head * p.queries + row] = maximum + logf(sum);
+  if (lane == 0) p.lse[static_cast<std::int64_t>(head) * p.queries + row] = maximum + logf(sum);
 }
 
 /// dQ of a row, and the row's delta = sum(d_o * o) for the kernel of the keys.
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
   const int keys = p.causal ? token - document.first + 1 : document.length;
   const T* q = row_of<T>(p, p.q, p.q_strides, row, head);
   const T* d_o = row_of<T>(p, p.d_o, p.d_o_strides, row, head);
-  const float lse = p.lse[head * p.queries + row];
+  const float lse = p.lse[static_cast<std::int64_t>(head) * p.queries + row];
   const float delta = dot(d_o, row_of<T>(p, p.o, p.o_strides, row, head), p.head_dim);
-  if (lane == 0) p.delta[head * p.queries + row] = delta;
+  if (lane == 0) p.delta[static_cast<std::int64_t>(head) * p.queries + row] = delta;
   float dq[kColumns] = {};
   for (int first = 0; first < keys; first += 32) {
     const int count = min(32, keys - first);
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
       float probability = 0;
       float ds = 0;
       if (lane < count) {
-        const std::int64_t at = head * p.queries + query;
+        const std::int64_t at = static_cast<std::int64_t>(head) * p.queries + query;
         const float score =
             p.scale * dot(k, row_of<T>(p, p.q, p.q_strides, query, head), p.head_dim);
         const float dp = dot(v, row_of<T>(p, p.d_o, p.d_o_strides, query, head), p.head_dim);
