@@ -4,6 +4,7 @@
 
 #include "kernels/rope/rope.hpp"
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 #include "layers/products.hpp"
 
 namespace stowage::layers {
@@ -15,16 +16,25 @@ using kernels::Columns;
 /// Causal grouped-query attention inside documents. q, k and v are columns of one projection.
 class Attention final : public Mixer {
  public:
-  Attention(const ModelConfig& config, const std::string& prefix)
+  Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
+        rows_(ranks.shared_group(parallel::Group::tensor)),
+        partition_(ranks.group(parallel::Group::tensor)),
         rope_(config.attention.rope),
         rope_theta_(config.attention.rope_theta),
-        shape_(shape_of(config.attention)),
+        shape_(shape_of(config.attention, partition_)),
         qkv_{{prefix + ".attn.qkv.weight",
-              {(shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim, width_},
+              {query_width(config) + 2 * kv_width(config), width_},
               Init::normal,
-              true}},
-        proj_{{prefix + ".attn.proj.weight", {width_, query_width()}, Init::residual_normal, true}},
+              true,
+              "dense",
+              partition_.cut(0, {query_width(config), kv_width(config), kv_width(config)})}},
+        proj_{{prefix + ".attn.proj.weight",
+               {width_, query_width(config)},
+               Init::residual_normal,
+               true,
+               "dense",
+               partition_.cut(1, {query_width(config)})}},
         parameters_{proj_.weight, qkv_.weight} {}
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -32,11 +42,12 @@ class Attention final : public Mixer {
   std::string_view norm_module() const override { return "attn_norm"; }
   std::string_view input_module() const override { return "qkv_linear"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) const override {
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     Saved& kept = recorder.kept<Saved>(*this);
-    kept.x = x;
+    kept.x = mine;
+    const Tensor x = rows_.gather(recorder, "x", mine);
     kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
     if (rope_) {
       const Tensor raw = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
@@ -62,13 +73,15 @@ class Attention final : public Mixer {
         });
     const Tensor y = recorder.scratch("out", {n, width_});
     proj_.forward(recorder, "proj", kept.out, y);
-    return y;
+    return rows_.reduce(recorder, "delta", y);
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) const override {
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     const Saved& kept = recorder.kept<Saved>(*this);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
@@ -103,10 +116,11 @@ class Attention final : public Mixer {
       rotate(recorder, dqkv, draw, true);
       dqkv = draw;
     }
-    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, kept.x);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
-    return dx;
+    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
+    return mine;
   }
 
  private:
@@ -114,10 +128,12 @@ class Attention final : public Mixer {
     Tensor x, qkv, lse, out;
   };
 
-  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention) {
+  /// The heads of this rank.
+  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention,
+                                          const Partition& partition) {
     kernels::AttentionShape shape;
-    shape.heads = attention.heads;
-    shape.kv_heads = attention.kv_heads;
+    shape.heads = partition.share(attention.heads, "model.num_attention_heads");
+    shape.kv_heads = partition.share(attention.kv_heads, "model.num_query_groups");
     shape.head_dim = attention.head_dim;
     shape.causal = true;
     shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
@@ -136,6 +152,13 @@ class Attention final : public Mixer {
   }
 
   std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
+  /// Of all ranks.
+  static std::int64_t query_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.heads} * config.attention.head_dim;
+  }
+  static std::int64_t kv_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.kv_heads} * config.attention.head_dim;
+  }
 
   static Columns query(const kernels::AttentionShape& s, const execution::View& qkv) {
     return {qkv, 0, s.heads * s.head_dim};
@@ -160,6 +183,8 @@ class Attention final : public Mixer {
   }
 
   std::int64_t width_;
+  SharedRows rows_;
+  Partition partition_;
   bool rope_;
   double rope_theta_;
   kernels::AttentionShape shape_;
@@ -170,8 +195,9 @@ class Attention final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::string& prefix) {
-  return std::make_unique<Attention>(config, prefix);
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
+                                      const std::string& prefix) {
+  return std::make_unique<Attention>(config, ranks, prefix);
 }
 
 }  // namespace stowage::layers

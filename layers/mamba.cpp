@@ -3,6 +3,7 @@
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 #include "layers/products.hpp"
 
 namespace stowage::layers {
@@ -19,37 +20,47 @@ using kernels::Columns;
 /// they are saved, for a backward by two ops.
 class Mamba final : public Mixer {
  public:
-  Mamba(const ModelConfig& config, const std::string& prefix)
+  Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
         epsilon_(config.norm_epsilon),
-        mamba_(config.mamba),
-        shape_(shape_of(config.mamba)),
-        in_proj_{
-            {prefix + ".mamba.in_proj.weight", {mamba_.projection(), width_}, Init::normal, true}},
-        out_proj_{{prefix + ".mamba.out_proj.weight",
-                   {width_, mamba_.inner()},
-                   Init::residual_normal,
-                   true}},
-        conv_weight_{prefix + ".mamba.conv1d.weight",
-                     {mamba_.conv_channels(), mamba_.conv_width},
-                     Init::uniform_half},
-        conv_bias_{prefix + ".mamba.conv1d.bias", {mamba_.conv_channels()}, Init::zeros},
-        a_log_{prefix + ".mamba.A_log", {mamba_.heads}, Init::a_log},
-        d_{prefix + ".mamba.D", {mamba_.heads}, Init::ones},
-        dt_bias_{prefix + ".mamba.dt_bias", {mamba_.heads}, Init::dt_bias},
-        norm_{prefix + ".mamba.norm.weight", {mamba_.inner()}, Init::ones},
-        parameters_{out_proj_.weight, norm_,        a_log_,     d_,
-                    dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight} {}
+        rows_(ranks.shared_group(parallel::Group::tensor)),
+        mamba_(part_of(config.mamba, Partition(ranks.group(parallel::Group::tensor)))),
+        shape_(shape_of(mamba_)) {
+    const Shape& all = config.mamba;
+    const Partition partition(ranks.group(parallel::Group::tensor));
+    const std::int64_t inner = all.inner(), group = group_width(all), heads = all.heads;
+    const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
+                               bool decay, std::vector<Cut> cuts) {
+      return Parameter{
+          prefix + ".mamba." + name, std::move(shape), init, decay, "dense", std::move(cuts)};
+    };
+    const std::vector<Cut> by_head = partition.cut(0, {heads});
+    const std::vector<Cut> by_channel = partition.cut(0, {inner, group, group});
+    in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
+                          partition.cut(0, {inner, inner, group, group, heads}))};
+    out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
+                           partition.cut(1, {inner}))};
+    conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
+                             Init::uniform_half, false, by_channel);
+    conv_bias_ = parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel);
+    a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
+    d_ = parameter("D", {heads}, Init::ones, false, by_head);
+    dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
+    norm_ = parameter("norm.weight", {inner}, Init::ones, false, partition.cut(0, {inner}));
+    parameters_ = {out_proj_.weight, norm_,        a_log_,     d_,
+                   dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight};
+  }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   std::string_view scope() const override { return "mamba"; }
   std::string_view norm_module() const override { return "mamba_norm"; }
   std::string_view input_module() const override { return "mamba_in_proj"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) const override {
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
-    kept.x = x;
+    kept.x = mine;
+    const Tensor x = rows_.gather(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
@@ -67,12 +78,14 @@ class Mamba final : public Mixer {
         });
     const Tensor out = recorder.scratch("out", {n, width_});
     out_proj_.forward(recorder, "out_proj", kept.gated, out);
-    return out;
+    return rows_.reduce(recorder, "delta", out);
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) const override {
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
@@ -84,10 +97,11 @@ class Mamba final : public Mixer {
       const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
       convolve_backward(recorder, kept, dxbc, dzxbcdt);
     }
-    in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, kept.x);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
-    return dx;
+    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, x);
+    return mine;
   }
 
  private:
@@ -96,6 +110,13 @@ class Mamba final : public Mixer {
   struct Saved {
     Tensor x, zxbcdt, xbc, y, gated;
   };
+
+  /// The heads and groups of this rank.
+  static Shape part_of(Shape mamba, const Partition& partition) {
+    mamba.heads = partition.share(mamba.heads, "model.mamba_num_heads");
+    mamba.groups = partition.share(mamba.groups, "model.mamba_num_groups");
+    return mamba;
+  }
 
   static kernels::SsdShape shape_of(const Shape& mamba) {
     kernels::SsdShape shape;
@@ -324,6 +345,7 @@ class Mamba final : public Mixer {
 
   std::int64_t width_;
   double epsilon_;
+  SharedRows rows_;
   Shape mamba_;
   kernels::SsdShape shape_;
   Product in_proj_;
@@ -334,8 +356,9 @@ class Mamba final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix) {
-  return std::make_unique<Mamba>(config, prefix);
+std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ranks& ranks,
+                                  const std::string& prefix) {
+  return std::make_unique<Mamba>(config, ranks, prefix);
 }
 
 }  // namespace stowage::layers

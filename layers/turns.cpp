@@ -1,5 +1,6 @@
 #include "layers/turns.hpp"
 
+#include "execution/error.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/documents/document_index.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -64,6 +65,10 @@ StackedInputs add_inputs(Program& program, const StepShape& shape) {
 
 TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handles, Options options)
     : program_(program), model_(model), handles_(handles), options_(options) {
+  const int shared_by = model_.ranks().group(parallel::Group::tensor).size();
+  if (options_.shape.tokens % shared_by != 0)
+    execution::throw_usage("{} tokens of a microbatch do not divide among {} ranks that share rows",
+                           options_.shape.tokens, shared_by);
   if (options_.shape.microbatches == 1) return;
   Recorder recorder(program_, model_.precision(), {}, handles_);
   recorder.set_prefix("inputs");
@@ -98,7 +103,10 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
 Batch TurnRecorder::next_batch(const Turn& turn) {
   const StepShape& shape = options_.shape;
   Batch batch;
-  batch.tokens_count = batch.rows_count = shape.tokens;
+  const parallel::RankGroup& tensor = model_.ranks().group(parallel::Group::tensor);
+  batch.tokens_count = shape.tokens;
+  batch.rows_count = shape.tokens / tensor.size();
+  batch.first_row = batch.rows_count * tensor.rank();
   batch.attention_pairs = shape.attention_pairs();
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;
@@ -131,8 +139,10 @@ Tensor TurnRecorder::take(Recorder& recorder, const char* name, Tensor stack,
 void TurnRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   recorder.set_prefix("loss");
   const bool accumulate = recorder.batch().accumulate;
-  recorder.compute("sum", kernels::loss_sum_cost(recorder.tokens(), recorder.accumulation()),
-                   {read(losses), read(recorder.batch().targets), recorder.into(options_.loss)},
+  recorder.compute("sum", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
+                   {{losses, Access::read, recorder.own_rows()},
+                    {recorder.batch().targets, Access::read, recorder.own_rows()},
+                    recorder.into(options_.loss)},
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
                    });

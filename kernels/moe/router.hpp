@@ -19,11 +19,12 @@ struct RouterOptions {
   double aux_coeff = 0;   ///< load-balancing loss, see router_losses
   double z_coeff = 0;     ///< z loss
   double aux_scale = 1;   ///< 1 / (microbatches * ranks): these losses are means over the step
+  std::int64_t first_row = 0;  ///< token of the first row: ranks may share the tokens' rows out
 };
 
 /// In all of these: logits (n, E) in an accumulation dtype ("accum": fp32 or fp64), E experts, R
 /// experts per token, cu_seqlens (C + 1) int32; N = cu_seqlens[C] tokens are routed, later ones are
-/// the tail.
+/// the tail. The n rows may be a part of the tokens, from first_row on; `offsets` count all N.
 
 /// indices (n, R) int32: the R experts with the largest score + bias, largest first, ties to the
 /// lower index; -1 for tail tokens. bias (E) accum may be absent. With groups, only experts of the
