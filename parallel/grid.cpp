@@ -82,6 +82,12 @@ int rank_at(const GridShape& shape, const PerAxis& coordinates) {
   return rank;
 }
 
+SequencePart sequence_part(const GridShape& shape, int rank) {
+  const PerAxis at = coordinates(shape, rank);
+  return {at[Axis::expert] + shape[Axis::expert] * at[Axis::data],
+          shape[Axis::expert] * shape[Axis::data]};
+}
+
 std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
   const PerAxis mine = coordinates(shape, rank);
   std::vector<int> result;

@@ -46,6 +46,13 @@ GridShape fit_grid(int ranks, int tensor = 1, int context = 1, int expert = 1, i
 PerAxis coordinates(const GridShape& shape, int rank);
 int rank_at(const GridShape& shape, const PerAxis& coordinates);
 
+/// The sequences of a step that a rank has: part `index` of `parts` equal ones.
+struct SequencePart {
+  int index = 0;
+  int parts = 1;
+};
+SequencePart sequence_part(const GridShape& shape, int rank);
+
 /// A set of axes.
 class AxisSet {
  public:

@@ -121,8 +121,8 @@ struct Ranks {
     return groups[static_cast<std::size_t>(which)];
   }
   int size() const { return shape.ranks(); }
-  /// Ranks that have other sequences than this one, itself included.
-  int sequences() const { return shape[Axis::expert] * shape[Axis::data]; }
+  /// The sequences of a step that this rank has.
+  SequencePart sequences() const { return sequence_part(shape, rank_at(shape, coordinates)); }
   /// True if every rank holds all of the model.
   bool whole_model() const { return group(Group::model).size() == 1; }
 };

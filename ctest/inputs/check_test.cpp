@@ -118,8 +118,14 @@ TEST(check, ranks) {
                {"train.global_batch_size = 12", "4 * 2 = 8"});
   const Deck fixed = deck_of("-", {"parallel.data=2", "train.global_batch_size=4"});
   EXPECT_EQ(check_ranks(fixed, 2), 2);
-  expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "ranks, 4"});
-  for (const char* axis : {"tensor", "context", "expert", "pipeline"}) {
+  expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "leave, 4"});
+  const Deck shared =
+      deck_of("-", {"parallel.tensor=2", "parallel.expert=3", "train.global_batch_size=12"});
+  EXPECT_EQ(check_ranks(shared, 6), 4);
+  EXPECT_EQ(check_ranks(shared, 12), 2);
+  expect_parts(usage_error([&] { check_ranks(shared, 8); }),
+               {"parallel.tensor = 2", "parallel.expert = 3", "multiple of 6", "8 were started"});
+  for (const char* axis : {"context", "pipeline"}) {
     const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
     expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
   }

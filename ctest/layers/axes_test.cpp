@@ -14,7 +14,6 @@ namespace stowage::ctest {
 namespace {
 
 using execution::Dtype;
-using parallel::Axis;
 
 constexpr int kSteps = 2;
 constexpr double kTolerance = 1e-10;
@@ -90,9 +89,8 @@ class Axes {
   }
 
   static TinyRun::Part part_of(const parallel::Ranks& ranks) {
-    return {
-        ranks.coordinates[Axis::expert] + ranks.shape[Axis::expert] * ranks.coordinates[Axis::data],
-        ranks.sequences()};
+    const parallel::SequencePart part = ranks.sequences();
+    return {part.index, part.parts};
   }
 
   /// Compares a run of all ranks with one of a rank alone.
@@ -101,7 +99,7 @@ class Axes {
     const parallel::Ranks& ranks = options.sharing.ranks;
     const Outcome ours = run(options, part_of(ranks));
     layers::TrainerOptions alone = given;
-    alone.step.microbatches = c.microbatches * ranks.sequences();
+    alone.step.microbatches = c.microbatches * ranks.sequences().parts;
     const Outcome wanted = run(alone, {0, 1});
     for (int step = 0; step < kSteps; ++step) {
       const auto at = static_cast<std::size_t>(step);

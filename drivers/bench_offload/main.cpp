@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     drivers::refuse_unsupported(deck);
     parallel::require_equal(world, "decks", deck.sha256());
     (void)inputs::check_ranks(deck, world.size());
-    drivers::Data data = drivers::open_data(deck, world.rank(), world.size());
+    drivers::Data data = drivers::open_data(deck, drivers::sequence_part(deck, world));
     results::require_apart({{{"run.output", drivers::result_paths(deck, command, 0).result}}},
                            drivers::input_files(deck, command, data));
     drivers::Machine machine(deck, world);

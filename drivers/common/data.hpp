@@ -7,6 +7,7 @@
 #include "inputs/data/loader.hpp"
 #include "inputs/data/token_source.hpp"
 #include "inputs/deck/deck.hpp"
+#include "parallel/grid.hpp"
 
 namespace stowage::drivers {
 
@@ -25,8 +26,9 @@ struct Data {
   std::int64_t max_documents() const;
 };
 
-/// Opens and checks the data that a deck names. Throws usage errors (exit 2).
-Data open_data(const inputs::Deck& deck, int rank, int ranks);
+/// Opens and checks the data that a deck names, for a rank that has a part of each step's
+/// sequences. Throws usage errors (exit 2).
+Data open_data(const inputs::Deck& deck, parallel::SequencePart part);
 
 /// Capacities of the programs of a run: those that the deck names, and one that always fits.
 std::vector<std::int64_t> capacities(const inputs::Deck& deck, std::int64_t max_documents);

@@ -188,6 +188,10 @@ parallel::GridShape grid_shape(const Deck& deck, int ranks) {
                             small(deck, "parallel.expert"), small(deck, "parallel.pipeline"));
 }
 
+parallel::SequencePart sequence_part(const Deck& deck, const parallel::Communicator& world) {
+  return parallel::sequence_part(grid_shape(deck, world.size()), world.rank());
+}
+
 void refuse_unsupported(const Deck& deck) {
   const auto refuse = [&](const char* key, const char* allowed) {
     execution::throw_usage("{}: not supported yet; allowed: {}", deck.cite(key), allowed);

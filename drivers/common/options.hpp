@@ -4,6 +4,7 @@
 #include "inputs/deck/deck.hpp"
 #include "layers/schedule.hpp"
 #include "layers/trainer.hpp"
+#include "parallel/mpi.hpp"
 
 namespace stowage::drivers {
 
@@ -21,6 +22,9 @@ offload::GraphOptions graph_options(const inputs::Deck& deck);
 
 /// The process grid that the deck asks for on so many ranks.
 parallel::GridShape grid_shape(const inputs::Deck& deck, int ranks);
+
+/// The sequences of a step that this rank trains on.
+parallel::SequencePart sequence_part(const inputs::Deck& deck, const parallel::Communicator& world);
 
 /// All but capacities, ranks and the number of evaluation microbatches.
 /// @param microbatches of a step on one rank

@@ -242,7 +242,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   if (command.dry_run) return dry_run(deck, world);
   parallel::require_equal(world, "decks", deck.sha256());  // one node may have a stale include
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
-  Data data = open_data(deck, world.rank(), world.size());
+  Data data = open_data(deck, sequence_part(deck, world));
   const std::string data_digest = data.digest();
   parallel::require_equal(world, "data", data_digest);
   Checkpointing checkpoints(deck, world, data_digest);

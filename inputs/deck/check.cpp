@@ -235,23 +235,25 @@ void check(const Deck& deck) {
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
-  static constexpr std::array<std::string_view, 4> kAxes = {"parallel.tensor", "parallel.context",
-                                                            "parallel.expert", "parallel.pipeline"};
-  for (const std::string_view axis : kAxes) {
-    if (number(deck, axis) == 1) continue;
-    throw_usage("{} is not supported by this version: only data parallelism is, so it must be 1",
-                deck.cite(axis));
-  }
+  for (const std::string_view axis : {"parallel.context", "parallel.pipeline"})
+    if (number(deck, axis) != 1)
+      throw_usage("{} is not supported by this version: it must be 1", deck.cite(axis));
+  const std::int64_t tensor = number(deck, "parallel.tensor");
+  const std::int64_t expert = number(deck, "parallel.expert");
+  if (ranks % (tensor * expert) != 0)
+    throw_usage("{} and {} need a multiple of {} ranks, {} were started",
+                deck.cite("parallel.tensor"), deck.cite("parallel.expert"), tensor * expert, ranks);
   const std::int64_t data = number(deck, "parallel.data");
-  if (data != 0 && data != ranks) {
-    throw_usage("{} must be 0 or the number of ranks, {}", deck.cite("parallel.data"), ranks);
-  }
-  const std::int64_t share = ranks * number(deck, "train.micro_batch_size");
-  if (number(deck, "train.global_batch_size") % share != 0) {
-    throw_usage("{} must be a multiple of ranks * micro_batch_size = {} * {} = {}",
-                deck.cite("train.global_batch_size"), ranks, number(deck, "train.micro_batch_size"),
-                share);
-  }
+  if (data != 0 && data != ranks / (tensor * expert))
+    throw_usage("{} must be 0 or the number of ranks that the other axes leave, {}",
+                deck.cite("parallel.data"), ranks / (tensor * expert));
+  const std::int64_t parts = ranks / tensor;  // ranks with other sequences
+  const std::int64_t share = parts * number(deck, "train.micro_batch_size");
+  if (number(deck, "train.global_batch_size") % share != 0)
+    throw_usage(
+        "{} must be a multiple of ranks with other sequences * micro_batch_size = {} * {} "
+        "= {}",
+        deck.cite("train.global_batch_size"), parts, number(deck, "train.micro_batch_size"), share);
   return number(deck, "train.global_batch_size") / share;
 }
 
