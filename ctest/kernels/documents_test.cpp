@@ -1,11 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
 #include "kernels/documents/document_index.hpp"
-#include "kernels/documents/segment_documents.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -43,27 +40,6 @@ TEST(documents, random_boundaries_match_a_plain_count) {
     for (std::size_t c = 1; c < starts.size(); ++c) ended += starts[c] <= t;
     ASSERT_EQ(index[static_cast<std::size_t>(t)], static_cast<double>(ended)) << "token " << t;
   }
-}
-
-// Whatever part of the tokens a rank has, a token keeps its document's number.
-TEST(documents, segments_keep_the_numbers) {
-  const std::vector<std::int32_t> starts{0, 0, 3, 4, 11, 11, 11};
-  const std::int64_t tokens = 13;
-  const Values whole = index_of(starts, tokens);
-  for (std::int64_t first = 0; first <= tokens; ++first)
-    for (std::int64_t end = first; end <= tokens; ++end) {
-      const Array all = int32_array(starts);
-      const Array part(Dtype::int32, {static_cast<std::int64_t>(starts.size())});
-      const Array index(Dtype::int32, {end - first});
-      on_queue([&](Queue& queue) {
-        segment_documents(queue, all, first, end - first, part);
-        document_index(queue, part, index);
-      });
-      EXPECT_EQ(index.values(), Values(whole.begin() + first, whole.begin() + end))
-          << "tokens " << first << " to " << end;
-      EXPECT_EQ(part.values().back(), std::clamp<double>(11.0 - static_cast<double>(first), 0,
-                                                         static_cast<double>(end - first)));
-    }
 }
 
 TEST(documents, wrong_dtype_is_named) {

@@ -1,2 +1,1 @@
-stowage_kernels(SOURCES document_index.cpp segment_documents.cpp
-  CUDA_SOURCES document_index.cu segment_documents.cu)
+stowage_kernels(SOURCES document_index.cpp CUDA_SOURCES document_index.cu)
