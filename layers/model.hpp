@@ -19,11 +19,11 @@ namespace stowage::layers {
 /// whole.
 class Model {
  public:
-  /// @param aux_scale 1 / (microbatches * ranks with other tokens), for the auxiliary losses of
-  /// routers  @param ranks this rank's place; its pipeline axis says how many stages there are
-  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or if it cannot be cut so
+  /// @param aux_scale 1 / (microbatches * ranks with other sequences), for the auxiliary losses of
+  /// routers  @param ranks that share it: the model has this one's part, of its stage of a pipeline
+  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or what does not divide
   Model(const ModelConfig& config, Precision precision, double aux_scale,
-        const parallel::Ranks& ranks);
+        const parallel::Ranks& ranks = parallel::planned_ranks({}, 0));
 
   const ModelConfig& config() const { return config_; }
   Precision precision() const { return precision_; }
@@ -77,6 +77,8 @@ class Model {
   std::span<const Layer> layers() const;
   Tensor embed(Recorder& recorder) const;
   void embed_backward(Recorder& recorder, Tensor dsum) const;
+  /// Tokens as rows of the part of the table that this rank has; -1: another rank's.
+  Tensor local_tokens(Recorder& recorder, const char* name) const;
   Stream trunk(Recorder& recorder, Tensor in) const;
   /// The stream as one tensor, for the next stage, which does not see how it was made.
   Tensor hand_on(Recorder& recorder, Stream stream) const;
@@ -85,6 +87,7 @@ class Model {
   Precision precision_;
   parallel::Ranks ranks_;
   Stage stage_;
+  SharedRows rows_;
   Parameter embedding_;
   std::vector<Layer> layers_;
   Head head_;

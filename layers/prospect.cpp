@@ -24,7 +24,9 @@ double exchange_s(const ProspectOptions& options) {
   const auto found = options.rates.links.find(std::string(name(parallel::Group::pipeline)));
   const offload::Link& link =
       found == options.rates.links.end() ? options.rates.link : found->second;
-  const double bytes = static_cast<double>(options.step.tokens) *
+  const parallel::GridShape& shape = options.ranks.shape;
+  const int sharers = shape[parallel::Axis::tensor] * shape[parallel::Axis::context];
+  const double bytes = static_cast<double>(options.step.tokens / sharers) *
                        static_cast<double>(options.model.width) *
                        static_cast<double>(size_bytes(options.precision.storage));
   return link.latency_s + bytes / link.bytes_per_s;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace stowage::layers {
 
@@ -68,6 +69,13 @@ void Recorder::append_postponed(PostponedOps& postponed) {
     program_.append(std::move(one.op));
   }
   postponed.ops.clear();
+}
+
+void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
+  compute(name, kernels::add_cost(program_.info(x).buffers.front().elements(), storage()),
+          {read(x), update(onto)}, [](execution::Queue& q, std::span<const execution::View> v) {
+            kernels::add(q, v[1], v[0], v[1]);
+          });
 }
 
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {

@@ -20,8 +20,6 @@ struct Sharing {
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
 
-  /// Ranks that train on other tokens than each other.
-  int data_ranks() const { return ranks.group(parallel::Group::dense_gradients).size(); }
   /// The ranks that have the same parameters of a reduction group ("dense", "expert").
   const parallel::RankGroup& holders(const std::string& group) const;
   /// How a bucket of gradients or parameters is shared out (all of it is held), and one of states.

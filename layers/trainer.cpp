@@ -8,7 +8,8 @@ namespace stowage::layers {
 namespace {
 
 double aux_scale(const TrainerOptions& options) {
-  return 1.0 / (static_cast<double>(options.step.microbatches) * options.sharing.data_ranks());
+  return 1.0 /
+         (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
 }
 
 TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospect>& prospect) {

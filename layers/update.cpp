@@ -20,7 +20,7 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
       sharing_(sharing),
       values_(std::move(values)),
       has_master_(model.precision().has_master()),
-      shares_squares_(sharing.zero || !model.stage().embedding || !model.stage().head) {
+      shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
   for (Parameter& parameter : model.whole_parameters()) {
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
@@ -61,7 +61,7 @@ std::int64_t Update::elements(Range Piece::*part) const {
 
 void Update::record_squares() {
   const Range squares{0, blocks_};
-  if (shares_squares_)  // the blocks of other ranks
+  if (shares_squares_)  // what other ranks add
     recorder_.compute("clear_squares", kernels::fill_cost(blocks_, Dtype::fp64),
                       {{sums_, Access::write, squares}},
                       [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });

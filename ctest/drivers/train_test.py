@@ -380,8 +380,9 @@ def start(r, name, *arguments, ranks=1):
 
 @case
 def signal_saves_and_exits_75(r):
-    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
-        folder = f"ckpt{ranks}"
+    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2), (signal.SIGINT, 1),
+                          (signal.SIGHUP, 4)):
+        folder = f"ckpt{int(number)}"
         process, pids = start(r, folder, f"checkpoint.directory={folder}", ranks=ranks)
         assert len(pids) == ranks, pids
         os.kill(pids[-1], number)  # one rank hears it: mpirun may pass it on to all, or to none
@@ -390,9 +391,9 @@ def signal_saves_and_exits_75(r):
         with h5py.File(f"{folder}.h5") as file:
             assert file.attrs["verdict"] in ("STOPPED", b"STOPPED")
             stopped_at = len(file["/series/train/loss"])
-        r.run(f"run.steps={stopped_at + 2}", f"run.output=more{ranks}.h5",
+        r.run(f"run.steps={stopped_at + 2}", f"run.output=more_{folder}.h5",
               "optim.decay_steps=100000", f"checkpoint.directory={folder}", ranks=ranks)
-        assert len(losses(f"more{ranks}.h5")) == 2
+        assert len(losses(f"more_{folder}.h5")) == 2
 
 
 @case
@@ -428,6 +429,10 @@ def resume_refuses_what_does_not_fit(r):
     for file in pathlib.Path("ckpt").glob("step_*.h5"):
         file.write_bytes(file.read_bytes()[:1000])
     r.refuse(*again, says=["ckpt", "checkpoint.resume=never"])
+    for file in pathlib.Path("ckpt").glob("step_*.h5"):
+        file.unlink()  # `latest` leads nowhere: that is no beginning
+    for ranks in (1, 2):
+        r.refuse(*again, says=["latest", "leads to", "checkpoint.resume=never"], ranks=ranks)
 
 
 @case
@@ -564,17 +569,17 @@ def standard_decks_dry_run(r):
         assert "optimizer states" in done.stdout and "TFLOP" in done.stdout, done.stdout
 
 
-def main():
+def main(cases):
     parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--train", required=True)
     parser.add_argument("--source", required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        CASES[options.case](Runner(options.train, options.source))
+        cases[options.case](Runner(options.train, options.source))
     print("passed")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(CASES))

@@ -45,8 +45,7 @@ class Pipeline {
     options.evaluation_microbatches = options.step.microbatches;
     TinyRun tiny(options);
     parallel::require_joint_proof(world_, tiny.trainer().plan().programs(), order);
-    tiny.set_part(options.sharing.ranks.coordinates[parallel::Axis::data], copies_);
-    return run(tiny);
+    return run(tiny, {options.sharing.ranks.coordinates[parallel::Axis::data], copies_});
   }
 
   /// The whole model, here, on the tokens of all ranks.
@@ -55,17 +54,17 @@ class Pipeline {
     options.evaluation_microbatches = options.step.microbatches;
     options.sharing.zero = false;
     TinyRun tiny(options);
-    return run(tiny);
+    return run(tiny, {0, 1});
   }
 
  private:
-  static Outcome run(TinyRun& tiny) {
+  static Outcome run(TinyRun& tiny, TinyRun::Part part) {
     Outcome outcome;
     for (int step = 0; step < kSteps; ++step) {
-      tiny.train(step, 1e-2);
+      tiny.train(step, 1e-2, part);
       outcome.losses.push_back(tiny.loss()[0]);
       outcome.norms.push_back(tiny.grad_norm());
-      outcome.evaluations.push_back(tiny.evaluate(step + 7));
+      outcome.evaluations.push_back(tiny.evaluate(step + 7, part));
     }
     const execution::PersistentLayout& layout = tiny.trainer().plan().layout();
     const layers::Sharing& sharing = tiny.trainer().plan().options().sharing;

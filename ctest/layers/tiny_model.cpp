@@ -69,16 +69,19 @@ TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Back
       trainer_(std::make_unique<layers::Trainer>(
           std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
 
-TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) const {
+TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape,
+                                   int first_microbatch) const {
   Batch batch;
+  const std::int64_t vocabulary = trainer_->plan().options().model.vocabulary;
   const auto capacity = static_cast<int>(shape.capacity);
   for (int m = 0; m < shape.microbatches; ++m) {
-    const auto stream = static_cast<std::uint64_t>(index * 100 + part_ * shape.microbatches + m);
+    const auto stream = static_cast<std::uint64_t>(index * 100 + first_microbatch + m);
     const auto draw = [&](std::int64_t i) {
       return static_cast<std::int32_t>(
-          execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) % kVocabulary);
+          execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) %
+          static_cast<std::uint64_t>(vocabulary));
     };
-    for (std::int64_t i = 0; i < kTokens; ++i) {
+    for (std::int64_t i = 0; i < shape.tokens; ++i) {
       batch.tokens.push_back(draw(i));
       const bool counts = i % 7 != 3 && i < 21;
       batch.targets.push_back(counts ? draw(1000 + i) : -1);
@@ -97,21 +100,22 @@ void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedI
   stage(executor, inputs.cu_seqlens, batch.cu_seqlens);
 }
 
-void TinyRun::train(int index, double lr) {
+void TinyRun::train(int index, double lr, Part part) {
   const auto [recorded, executor] = trainer_->training(documents());
-  const Batch batch = make_batch(index, recorded.shape);
+  const Batch batch = make_batch(index, recorded.shape, part.index * recorded.shape.microbatches);
   executor_ = &executor;
   recorded_ = &recorded;
   stage_inputs(executor, recorded.inputs, batch);
-  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * parts_)});
+  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * part.parts)});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   executor.step();
 }
 
-double TinyRun::evaluate(int index) {
+double TinyRun::evaluate(int index, Part part) {
   const auto [recorded, executor] = trainer_->evaluation(documents());
-  stage_inputs(executor, recorded.inputs, make_batch(index, recorded.shape));
+  stage_inputs(executor, recorded.inputs,
+               make_batch(index, recorded.shape, part.index * recorded.shape.microbatches));
   executor.step();
   const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
   return to_doubles(executor.result(recorded.loss), dtype)[0];

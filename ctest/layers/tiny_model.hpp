@@ -19,16 +19,18 @@ class TinyRun {
   explicit TinyRun(layers::TrainerOptions options, execution::HostOptions host = {});
   TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
 
-  /// Stages batch `index` and issues a training step.
-  void train(int index, double lr);
+  /// A step's microbatches that are this rank's: part `index` of `parts`.
+  struct Part {
+    int index = 0;
+    int parts = 1;
+  };
+  /// Stages batch `index`, or a part of it, and issues a training step.
+  void train(int index, double lr, Part part = {0, 1});
   /// Where the documents of every microbatch start and end from the next step on, up to 21. The
   /// program of the smallest capacity that holds them is used.
   void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
-  /// This rank's microbatches are part `part` of `parts` of each batch: what ranks with other
-  /// tokens train on is together what one rank with all of them does.
-  void set_part(int part, int parts) { part_ = part, parts_ = parts; }
   /// Loss of batch `index`: the sum over counted targets.
-  double evaluate(int index);
+  double evaluate(int index, Part part = {0, 1});
   /// Sum of losses and number of counted targets of the last training step.
   std::vector<double> loss();
   bool step_ok();
@@ -49,7 +51,7 @@ class TinyRun {
     std::vector<std::int32_t> tokens, targets, cu_seqlens;
     int counted = 0;
   };
-  Batch make_batch(int index, const layers::StepShape& shape) const;
+  Batch make_batch(int index, const layers::StepShape& shape, int first_microbatch = 0) const;
   /// Stages those inputs of a program that its stage of the model reads.
   void stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
                     const Batch& batch);
@@ -60,8 +62,6 @@ class TinyRun {
   execution::Executor* executor_ = nullptr;
   const layers::TrainingProgram* recorded_ = nullptr;
   std::vector<std::int32_t> documents_{0, 6, 7, 21, 21, 21};
-  int part_ = 0;
-  int parts_ = 1;
 };
 
 }  // namespace stowage::ctest

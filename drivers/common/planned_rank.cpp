@@ -10,9 +10,10 @@
 namespace stowage::drivers {
 
 layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage, std::int64_t least_ranks) {
-  const std::int64_t data = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
-  const std::int64_t ranks =
-      std::max(least_ranks, data * deck.get<std::int64_t>("parallel.pipeline"));
+  std::int64_t asked = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
+  for (const char* axis : {"parallel.tensor", "parallel.expert", "parallel.pipeline"})
+    asked *= deck.get<std::int64_t>(axis);
+  const std::int64_t ranks = std::max(least_ranks, asked);
   const std::int64_t microbatches = inputs::check_ranks(deck, ranks);
   const parallel::GridShape shape = grid_shape(deck, static_cast<int>(ranks));
   parallel::PerAxis place;

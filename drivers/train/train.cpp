@@ -7,8 +7,10 @@
 #include <optional>
 
 #include "drivers/common/data.hpp"
+#include "drivers/common/host_memory.hpp"
 #include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/train/checkpointing.hpp"
@@ -18,6 +20,7 @@
 #include "drivers/train/recording.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/check.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/require_joint_proof.hpp"
 #include "parallel/signals.hpp"
 #include "results/result_set.hpp"
@@ -54,8 +57,36 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
 }
 
 std::string dump_path(const Deck& deck, const TrainOptions& options) {
-  if (!options.dump.empty() || options.dump_step == 0) return options.dump;
+  if (options.dump_step == 0 || !options.dump.empty()) return options.dump;
   return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
+}
+
+/// What the options ask for lies within the run, so that no run ends with a file missing.
+void check_options(const Deck& deck, const TrainOptions& options, std::int64_t first_step) {
+  const std::int64_t last = deck.get<std::int64_t>("run.steps");
+  if (options.time_ops < 0) execution::throw_usage("--time-ops {}: must be >= 0", options.time_ops);
+  if (options.dump_step == 0 && !options.dump.empty())
+    execution::throw_usage("--dump {}: needs --dump-step", options.dump);
+  const bool within = options.dump_step > first_step && options.dump_step <= last;
+  if (options.dump_step != 0 && !within)
+    execution::throw_usage("--dump-step {}: this run does steps {} to {}", options.dump_step,
+                           first_step + 1, last);
+}
+
+/// All files that rank 0 will write, none of which may be another one, or what the run reads.
+void check_outputs(const Deck& deck, const inputs::CommandLine& command,
+                   const TrainOptions& options, const Data& data, std::int64_t first_step) {
+  const ResultPaths paths = result_paths(deck, command, first_step);
+  std::vector<results::NamedPath> outputs = {{"run.output", paths.result}, {"--json", paths.log}};
+  const auto also = [&](const char* what, const std::string& path, results::FileKind kind) {
+    results::require_free(path, kind);
+    outputs.push_back({what, path});
+  };
+  if (options.dump_step != 0) also("--dump", dump_path(deck, options), results::FileKind::dump);
+  if (!options.trace.empty()) also("--trace", options.trace, results::FileKind::trace);
+  if (const auto& folder = deck.get<std::string>("checkpoint.directory"); !folder.empty())
+    outputs.push_back({"checkpoint.directory", folder});
+  results::require_apart(outputs, input_files(deck, command, data));
 }
 
 /// The run proper: from a trainer that is ready to its verdict.
@@ -73,7 +104,10 @@ class Run {
         machine_(machine),
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
-        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
+        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {
+    if (!options.trace.empty() && world.rank() == 0)
+      trace_.emplace(options.trace, results::FileKind::trace);
+  }
 
   bool go() {
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
@@ -107,7 +141,7 @@ class Run {
   const History& history() const { return history_; }
 
  private:
-  bool asked() const { return signals_.received() != 0; }
+  bool asked() const { return parallel::stop_signal() != 0; }
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
@@ -150,15 +184,15 @@ class Run {
     mine /= std::max<double>(1, static_cast<double>(history_.steps.size()));
     history_.executed_flops = world_.sum(executed_flops(trainer_.plan(), mine));
     // Ranks that train on the same tokens have counted the same pairs.
-    const double holders =
-        static_cast<double>(world_.size()) / trainer_.plan().options().sharing.data_ranks();
+    const double holders = static_cast<double>(world_.size()) /
+                           trainer_.plan().options().sharing.ranks.sequences().parts;
     history_.pairs = world_.sum(mine) / holders;
   }
 
   void finish_looks() {
     if (profile_.empty()) return;
     recording_.profile(profile_);
-    if (!options_.trace.empty() && world_.rank() == 0) profile_.write_trace(options_.trace);
+    if (trace_) profile_.write_trace(*trace_);
   }
 
   void note(const std::optional<StepReport>& report) {
@@ -194,8 +228,8 @@ class Run {
   const Machine& machine_;
   Profile profile_;
   Dump dump_;
+  std::optional<results::PartFile> trace_;  ///< on rank 0 of a run that is drawn
   Loop loop_;
-  parallel::StopSignals signals_;
   History history_;
   std::int64_t checkpoint_at_ = -1;
   bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
@@ -216,17 +250,25 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   TrainOptions options = given;
   if (!options.trace.empty()) options.time_ops = std::max<std::int64_t>(options.time_ops, 1);
   if (command.dry_run) return dry_run(deck, world);
-  require_equal_decks(world, deck);
+  parallel::require_equal(world, "decks", deck.sha256());  // one node may have a stale include
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
-  Data data = open_data(deck, planned_place(deck, world));
-  Checkpointing checkpoints(deck, world);
+  Data data = open_data(deck, sequence_part(deck, world));
+  const std::string data_digest = data.digest();
+  parallel::require_equal(world, "data", data_digest);
+  Checkpointing checkpoints(deck, world, data_digest);
   if (deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
+  check_options(deck, options, checkpoints.first_step());
+  if (world.rank() == 0) check_outputs(deck, command, options, data, checkpoints.first_step());
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   plan->require_proven();
+  machine.require_memory(*plan);
+  const bool on_host = machine.backend().name() == "host";
+  require_host_memory(plan->host_bytes() +
+                      (on_host ? plan->layout().bytes() + plan->transient_bytes() : 0));
   parallel::require_joint_proof(
       world, plan->programs(),
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
@@ -234,7 +276,6 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   about.push_back({"packing", inputs::text(data.train->packing())});
   recording.planned(about, world.max(static_cast<std::int64_t>(plan->layout().bytes() +
                                                                plan->transient_bytes())));
-  machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);
