@@ -492,7 +492,7 @@ def bad_input_is_refused(r):
     r.refuse("model.pattern=M*Q", says=["model.pattern", "Q"])
     r.refuse("model.num_query_groups=3", says=["num_query_groups", "3"])
     r.refuse("train.global_batch_size=9", ranks=2, says=["global_batch_size", "9", "2"])
-    r.refuse("parallel.tensor=2", ranks=2, says=["parallel.tensor"])
+    r.refuse("parallel.context=2", ranks=2, says=["parallel.context"])
     r.refuse('offload.modules=["mlp_fc3"]', says=["offload.modules", "mlp_fc3", "mlp_fc1"])
     r.refuse('recompute.modules=["mamba_norm"]', says=["recompute.modules", "mamba_norm"])
     r.refuse("offload.fraction=1.5", says=["offload.fraction"])
