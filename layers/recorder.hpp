@@ -68,8 +68,8 @@ class Recorder {
 
   Program& program() { return program_; }
   const Batch& batch() const { return batch_; }
-  /// Tokens that mixers of this rank work on, and rows of the residual stream between them: ranks that share the
-  /// products of a layer also share its rows out.
+  /// Tokens that mixers of this rank work on, and rows of the residual stream between them: ranks
+  /// that share the products of a layer also share its rows out.
   std::int64_t tokens() const { return batch_.tokens_count; }
   std::int64_t rows() const { return batch_.rows_count; }
   /// This rank's rows among the tokens: elements of a tensor with so many for each token.

@@ -125,10 +125,18 @@ TEST(check, ranks) {
   EXPECT_EQ(check_ranks(shared, 12), 2);
   expect_parts(usage_error([&] { check_ranks(shared, 8); }),
                {"parallel.tensor = 2", "parallel.expert = 3", "multiple of 6", "8 were started"});
-  for (const char* axis : {"context", "pipeline"}) {
-    const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
-    expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
-  }
+  const Deck sequences = deck_of("-", {"parallel.context=2", "parallel.tensor=2",
+                                       "train.global_batch_size=12", "train.seq_length=8"});
+  EXPECT_EQ(check_ranks(sequences, 4), 12);
+  EXPECT_EQ(check_ranks(sequences, 12), 4);
+  expect_parts(usage_error([&] { check_ranks(sequences, 6); }),
+               {"parallel.context = 2", "multiple of 4", "6 were started"});
+  const Deck uneven = deck_of("-", {"parallel.context=2", "train.seq_length=7"});
+  expect_parts(usage_error([&] { check_ranks(uneven, 2); }),
+               {"parallel.context = 2", "7 tokens", "divide by 2"});
+  const Deck stages = deck_of("-", {"parallel.pipeline=2"});
+  expect_parts(usage_error([&] { check_ranks(stages, 2); }),
+               {"pipeline", "not supported", "must be 1"});
 }
 
 }  // namespace

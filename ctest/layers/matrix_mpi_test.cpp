@@ -48,8 +48,9 @@ struct Ranks {
 #endif
 
   void adjust(layers::TrainerOptions& options) const { options.sharing.ranks = connect(); }
-  parallel::Ranks connect() const {
-    return parallel::connect(world, parallel::fit_grid(world.size()),
+  /// @param context ranks that share sequences
+  parallel::Ranks connect(int context = 1) const {
+    return parallel::connect(world, parallel::fit_grid(world.size(), 1, context),
                              [this](const parallel::Communicator& ranks, const std::string& group) {
                                return transport(ranks, group);
                              });
@@ -76,6 +77,20 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero
                       options.sharing.zero = true;
                     },
                 .rank = ranks.world.rank()});
+  for (const Cell& cell : pairwise_cells()) cells.check(cell);
+}
+
+/// Ranks that share packed sequences, whose documents cross them, besides layers' own exchanges.
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_sequences) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](layers::TrainerOptions& options) {
+                      options.sharing.ranks = ranks.connect(ranks.world.size());
+                      options.step.tokens = options.step.sequence = 24;
+                    }});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
 }
 

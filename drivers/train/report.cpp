@@ -75,7 +75,8 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan) {
 double executed_flops(const layers::TrainerPlan& plan, const layers::StepWork& work) {
   const layers::TrainingProgram& recorded = plan.training().back()->recorded;
   const double planned_pairs = static_cast<double>(recorded.shape.attention_pairs()) *
-                               recorded.shape.microbatches * plan.options().sharing.ranks.size();
+                               recorded.shape.microbatches *
+                               plan.options().sharing.ranks.sequences().parts;
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {

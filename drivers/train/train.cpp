@@ -176,7 +176,9 @@ class Run {
     double mine = 0;
     for (const StepReport& report : history_.steps) mine += report.pairs;
     const double steps = std::max<double>(1, static_cast<double>(history_.steps.size()));
-    history_.pairs = world_.sum(mine) / steps;
+    // Ranks that share sequences report the same pairs.
+    const parallel::Ranks& ranks = trainer_.plan().options().sharing.ranks;
+    history_.pairs = world_.sum(mine) / steps * ranks.sequences().parts / ranks.size();
   }
 
   void finish_looks() {

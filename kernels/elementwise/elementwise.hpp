@@ -26,8 +26,8 @@ void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_
 /// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
 void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
 
-/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the same
-/// floating dtype, in any shape.
+/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the
+/// same floating dtype, in any shape.
 void pack_columns(execution::Queue& queue, const Columns& from, const execution::View& packed);
 void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& to);
 
