@@ -85,13 +85,17 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
-  Matrix cells({.backend = [&] { return ranks.backend(); },
-                .adjust =
-                    [&](layers::TrainerOptions& options) {
-                      options.sharing.ranks = ranks.connect(ranks.world.size());
-                      options.step.tokens = options.step.sequence = 24;
-                    }});
-  for (const Cell& cell : pairwise_cells()) cells.check(cell);
+  using Exchange = layers::ModelConfig::Attention::Exchange;
+  for (const Exchange exchange : {Exchange::keys, Exchange::heads}) {
+    Matrix cells({.backend = [&] { return ranks.backend(); },
+                  .adjust =
+                      [&](layers::TrainerOptions& options) {
+                        options.sharing.ranks = ranks.connect(ranks.world.size());
+                        options.step.tokens = options.step.sequence = 24;
+                        options.model.attention.exchange = exchange;
+                      }});
+    for (const Cell& cell : pairwise_cells()) cells.check(cell);
+  }
 }
 
 }  // namespace

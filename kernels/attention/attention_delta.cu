@@ -4,7 +4,8 @@
 // Layout: o, d_o (tokens, H, P) bf16; out: lse2 and delta (H, padded rows) fp32. Rows are padded so
 // that each document begins at a multiple of 64 rows: tiles of both then are aligned 16-byte
 // copies. Padding, and tokens that are no queries of the call, hold lse2 = +inf, which makes the
-// probabilities of these rows zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly per row and head.
+// probabilities of these rows zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly
+// per row and head.
 // Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that a lane
 // has several loads in flight; the butterfly adds up and transposes, so that four lanes store a
 // head's four rows together.

@@ -30,7 +30,8 @@ __device__ __forceinline__ void stage_rows(unsigned char* staging, int panel_byt
   }
 }
 
-/// Stores rows [first, rows) of 16 staged rows to `out`, `stride` elements apart, in 16-byte pieces.
+/// Stores rows [first, rows) of 16 staged rows to `out`, `stride` elements apart, in pieces of 16
+/// bytes.
 template <int kColumns>
 __device__ __forceinline__ void store_rows(void* out, std::int64_t stride,
                                            const unsigned char* staging, int panel_bytes, int rows,

@@ -31,8 +31,8 @@ struct TileSchedule {
   bool longest_last;      // the last rows of a document are the longest tiles (causal queries)
 };
 
-/// The tokens that are queries: row i of q, o, d_o and dq is token first + i. Addresses of these are
-/// given as if token 0 were there. Maps have the rows alone: what lies outside is brought in as 0.
+/// The tokens that are queries: row i of q, o, d_o and dq is token first + i. Addresses of these
+/// are given as if token 0 were there. Maps have the rows alone: what lies outside comes in as 0.
 struct QueryRange {
   int first, end;
 };
