@@ -38,7 +38,6 @@ std::vector<Parameter> parallel_rows() {
       {.key = "parallel.context_attention",
        .fallback = string("auto"),
        .allowed = {"auto", "all_gather", "all_to_all"},
-       .numerics = true,
        .help = "What context ranks exchange for attention. all_gather: keys and values of all "
                "tokens; all_to_all: heads, which shares causal work evenly and needs query groups "
                "that divide among the ranks. auto: all_to_all where they do."},
