@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/rope/rope.hpp"
+#include "layers/head_exchange.hpp"
 #include "layers/layer.hpp"
 #include "layers/partition.hpp"
 #include "layers/products.hpp"
@@ -16,8 +17,9 @@ using kernels::Columns;
 
 /// Causal grouped-query attention inside documents. q, k and v are columns of one projection.
 ///
-/// Ranks that share sequences have the queries of their own tokens; keys and values are gathered,
-/// again for the backward, whose shares of their gradients are summed in the order of ranks.
+/// Ranks that share sequences exchange heads, so that each has all tokens of some of them; or they
+/// have the queries of their own tokens, and keys and values are gathered, again for the backward,
+/// whose shares of their gradients are summed in the order of ranks.
 class Attention final : public Mixer {
  public:
   Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
@@ -28,6 +30,8 @@ class Attention final : public Mixer {
         rope_(config.attention.rope),
         rope_theta_(config.attention.rope_theta),
         shape_(shape_of(config.attention, partition_)),
+        exchange_(ranks.shared_group(parallel::Group::context)),
+        by_heads_(exchanges_heads(config.attention, shape_, ranks.group(parallel::Group::context))),
         qkv_{{prefix + ".attn.qkv.weight",
               {query_width(config) + 2 * kv_width(config), width_},
               Init::normal,
@@ -48,35 +52,42 @@ class Attention final : public Mixer {
   std::string_view input_module() const override { return "qkv_linear"; }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
-    const std::int64_t n = recorder.tokens();
+    const std::int64_t n = recorder.tokens(), queries = core_queries(recorder);
     const kernels::AttentionShape shape = batch_shape(recorder);
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = mine;
     const Tensor x = rows_.gather(recorder, "x", mine);
-    kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
+    const Tensor qkv = by_heads_ ? recorder.scratch("qkv_rows", {n, qkv_.outputs()})
+                                 : recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
     if (rope_) {
       const Tensor raw = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
       qkv_.forward(recorder, "qkv", x, raw);
-      rotate(recorder, raw, kept.qkv, false);
+      rotate(recorder, raw, qkv, false);
     } else {
-      qkv_.forward(recorder, "qkv", x, kept.qkv);
+      qkv_.forward(recorder, "qkv", x, qkv);
     }
-    kept.lse = recorder.saved("lse", recorder.accumulation(), {shape_.heads, n}, "core_attn");
+    kept.qkv =
+        by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
+    kept.lse = recorder.saved("lse", recorder.accumulation(), {shape.heads, queries}, "core_attn");
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
+    const Tensor out = by_heads_
+                           ? recorder.scratch("heads_out", {queries, shape.heads * shape.head_dim})
+                           : kept.out;
     const Tensor kv = all_keys(recorder, "kv", kept.qkv);
     const Tensor workspace = recorder.workspace(
         "forward_workspace",
         kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
                                                    documents(recorder), recorder.storage()));
     recorder.compute(
-        "core", kernels::attention_forward_cost(shape_, n, pairs(recorder), recorder.storage()),
+        "core",
+        kernels::attention_forward_cost(shape, queries, pairs(recorder), recorder.storage()),
         {read(kept.qkv), read(kv), read(recorder.batch().cu_seqlens),
-         read(recorder.batch().sequence_seq_idx), write(kept.out), write(kept.lse),
-         write(workspace)},
+         read(recorder.batch().sequence_seq_idx), write(out), write(kept.lse), write(workspace)},
         [shape](execution::Queue& q, Views v) {
           kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
                                      value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
         });
+    if (by_heads_) exchange_.to_rows(recorder, "core_out", out, out_blocks(), kept.out);
     const Tensor y = recorder.scratch("out", {n, width_});
     proj_.forward(recorder, "proj", kept.out, y);
     return rows_.reduce(recorder, "delta", y);
@@ -91,7 +102,17 @@ class Attention final : public Mixer {
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
-    Tensor dqkv = core_backward(recorder, shape, kept, dout);
+    Tensor dqkv;
+    if (by_heads_) {
+      Saved all = kept;
+      all.out = exchange_.to_sequence(recorder, "heads_out_again", kept.out, out_blocks());
+      const Tensor dall = exchange_.to_sequence(recorder, "dheads_out", dout, out_blocks());
+      const Tensor part = core_backward(recorder, shape, all, dall);
+      dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
+      exchange_.to_rows(recorder, "dqkv", part, qkv_blocks(), dqkv);
+    } else {
+      dqkv = core_backward(recorder, shape, kept, dout);
+    }
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
       rotate(recorder, dqkv, draw, true);
@@ -111,7 +132,7 @@ class Attention final : public Mixer {
 
   /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
   Tensor all_keys(Recorder& recorder, const std::string& name, Tensor qkv) const {
-    if (context_.size() == 1) return qkv;
+    if (!gathers_keys()) return qkv;
     const std::int64_t n = recorder.tokens();
     const Tensor own = recorder.scratch(name + "_own", {n, 2 * kv_width()});
     recorder.compute(name, kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
@@ -126,8 +147,10 @@ class Attention final : public Mixer {
                        Tensor dout) const {
     const std::int64_t n = recorder.tokens(), all = recorder.batch().sequence_tokens;
     const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
-    const Tensor dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
-    const bool shared = context_.size() > 1;
+    const std::int64_t parts = by_heads_ ? context_.size() : 1;
+    const Tensor dqkv = recorder.scratch(by_heads_ ? "dqkv_heads" : "dqkv",
+                                         {core_queries(recorder), qkv_.outputs() / parts});
+    const bool shared = gathers_keys();
     const Tensor dkv = shared ? recorder.scratch("dkv_all", {all, 2 * kv_width()}) : dqkv;
     const Tensor workspace =
         recorder.workspace("workspace", kernels::attention_backward_workspace_bytes(
@@ -142,25 +165,25 @@ class Attention final : public Mixer {
                              write(workspace),
                              write(dqkv)};
     if (shared) uses.push_back(write(dkv));
-    recorder.compute(
-        "core_backward",
-        kernels::attention_backward_cost(shape_, n, pairs(recorder), recorder.storage()),
-        std::move(uses), [shape](execution::Queue& q, Views v) {
-          kernels::attention_backward(
-              q, shape,
-              kernels::AttentionBackwardOperands<Columns>{.d_o = kernels::all_columns(v[0]),
-                                                          .q = query(shape, v[1]),
-                                                          .k = key(shape, v[2]),
-                                                          .v = value(shape, v[2]),
-                                                          .o = kernels::all_columns(v[3]),
-                                                          .lse = v[4],
-                                                          .cu_seqlens = v[5],
-                                                          .seq_idx = v[6],
-                                                          .dq = query(shape, v[8]),
-                                                          .dk = key(shape, v.back()),
-                                                          .dv = value(shape, v.back()),
-                                                          .workspace = v[7]});
-        });
+    recorder.compute("core_backward",
+                     kernels::attention_backward_cost(shape, core_queries(recorder),
+                                                      pairs(recorder), recorder.storage()),
+                     std::move(uses), [shape](execution::Queue& q, Views v) {
+                       kernels::attention_backward(q, shape,
+                                                   kernels::AttentionBackwardOperands<Columns>{
+                                                       .d_o = kernels::all_columns(v[0]),
+                                                       .q = query(shape, v[1]),
+                                                       .k = key(shape, v[2]),
+                                                       .v = value(shape, v[2]),
+                                                       .o = kernels::all_columns(v[3]),
+                                                       .lse = v[4],
+                                                       .cu_seqlens = v[5],
+                                                       .seq_idx = v[6],
+                                                       .dq = query(shape, v[8]),
+                                                       .dk = key(shape, v.back()),
+                                                       .dv = value(shape, v.back()),
+                                                       .workspace = v[7]});
+                     });
     if (!shared) return dqkv;
     const Tensor own = context_.reduce(recorder, "dkv", dkv);
     recorder.compute("dkv_own", kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
@@ -186,12 +209,35 @@ class Attention final : public Mixer {
   kernels::AttentionShape batch_shape(const Recorder& recorder) const {
     kernels::AttentionShape shape = shape_;
     shape.pairs = recorder.batch().attention_pairs;
-    shape.first_query = recorder.batch().first_token;
+    if (by_heads_) {
+      shape.heads /= context_.size();
+      shape.kv_heads /= context_.size();
+    } else {
+      shape.first_query = recorder.batch().first_token;
+    }
     return shape;
   }
-  /// Of this rank's queries, if the work is shared evenly.
+  bool gathers_keys() const { return context_.size() > 1 && !by_heads_; }
+  /// Rows of queries that this rank's attention is of.
+  std::int64_t core_queries(const Recorder& recorder) const {
+    return by_heads_ ? recorder.batch().sequence_tokens : recorder.tokens();
+  }
+  /// Of a head of these, if the work is shared evenly.
   std::int64_t pairs(const Recorder& recorder) const {
-    return recorder.batch().attention_pairs / context_.size();
+    return recorder.batch().attention_pairs / (by_heads_ ? 1 : context_.size());
+  }
+  kernels::ColumnBlocks qkv_blocks() const { return {{query_width(), kv_width(), kv_width()}}; }
+  kernels::ColumnBlocks out_blocks() const { return {{query_width(), 0, 0}}; }
+
+  /// @param shape with the heads that ranks of a context group share
+  static bool exchanges_heads(const ModelConfig::Attention& attention,
+                              const kernels::AttentionShape& shape,
+                              const parallel::RankGroup& context) {
+    using Exchange = ModelConfig::Attention::Exchange;
+    if (context.size() == 1 || attention.exchange == Exchange::keys) return false;
+    if (attention.exchange == Exchange::automatic) return shape.kv_heads % context.size() == 0;
+    (void)Partition(context).share(shape.kv_heads, "model.num_query_groups of a tensor rank");
+    return true;
   }
   /// C, the capacity of cu_seqlens.
   static std::int64_t documents(Recorder& recorder) {
@@ -244,6 +290,8 @@ class Attention final : public Mixer {
   bool rope_;
   double rope_theta_;
   kernels::AttentionShape shape_;
+  HeadExchange exchange_;
+  bool by_heads_;
   Product qkv_;
   Product proj_;
   std::vector<Parameter> parameters_;

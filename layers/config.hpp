@@ -22,6 +22,9 @@ struct ModelConfig {
     int head_dim = 0;  ///< P
     bool rope = false;
     double rope_theta = 10000;
+    /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
+    /// shares causal work evenly. automatic: heads, where they divide among the ranks.
+    enum class Exchange { automatic, keys, heads } exchange = Exchange::automatic;
   } attention;
 
   struct Mamba {

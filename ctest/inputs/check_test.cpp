@@ -130,10 +130,15 @@ TEST(check, ranks) {
   EXPECT_EQ(check_ranks(stages, 6), 2);
   expect_parts(usage_error([&] { check_ranks(stages, 4); }),
                {"parallel.pipeline = 3", "multiple of 3", "4 were started"});
-  for (const char* axis : {"context"}) {
-    const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
-    expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
-  }
+  const Deck sequences = deck_of("-", {"parallel.context=2", "parallel.tensor=2",
+                                       "train.global_batch_size=12", "train.seq_length=8"});
+  EXPECT_EQ(check_ranks(sequences, 4), 12);
+  EXPECT_EQ(check_ranks(sequences, 12), 4);
+  expect_parts(usage_error([&] { check_ranks(sequences, 6); }),
+               {"parallel.context = 2", "multiple of 4", "6 were started"});
+  const Deck uneven = deck_of("-", {"parallel.context=2", "train.seq_length=7"});
+  expect_parts(usage_error([&] { check_ranks(uneven, 2); }),
+               {"parallel.context = 2", "7 tokens", "divide by 2"});
 }
 
 }  // namespace

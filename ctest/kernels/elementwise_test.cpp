@@ -53,6 +53,31 @@ TEST(elementwise, columns_are_packed_and_put_back) {
   }
 }
 
+TEST(elementwise, blocks_of_columns_are_split_among_parts) {
+  Random random;
+  const ColumnBlocks blocks{{12, 6, 6}};
+  const std::int64_t rows = 50, parts = 3, width = 24, share = 8;
+  for (const Dtype storage : kFloatingTypes) {
+    const Values values = rounded(random.normal(rows * width), storage);
+    const Array x(storage, {rows, width}, values), back(storage, {rows, width});
+    const Array split(storage, {parts, rows, share});
+    on_queue([&](Queue& q) {
+      split_columns(q, x, blocks, split);
+      join_columns(q, split, blocks, back);
+    });
+    EXPECT_EQ(back.values(), values);
+    const Values made = split.values();
+    const std::int64_t first[] = {0, 1, 2, 3, 12, 13, 18, 19};  // of part 0
+    for (std::int64_t p = 0; p < parts; ++p)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < share; ++j) {
+          const std::int64_t column = first[j] + p * (j < 4 ? 4 : 2);
+          ASSERT_EQ(made[static_cast<std::size_t>((p * rows + i) * share + j)],
+                    values[static_cast<std::size_t>(i * width + column)]);
+        }
+  }
+}
+
 TEST(elementwise, fill_every_dtype) {
   for (const Dtype dtype :
        {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64, Dtype::uint8}) {

@@ -219,12 +219,17 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
                                                        {0, 11, 12, 13, 24},
                                                        {0, 5, 5, 14}}) {
       c.documents = documents;
-      for (const char* pattern : {"*", "M", "M*-E"}) {
-        if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-        SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents", documents.size() - 1));
-        axes.compare(options_of(pattern, Dtype::fp64), c);
-        if (testing::Test::HasFailure()) return;
-      }
+      using Exchange = layers::ModelConfig::Attention::Exchange;
+      for (const Exchange exchange : {Exchange::automatic, Exchange::keys})
+        for (const char* pattern : {"*", "M", "M*-E"}) {
+          if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
+          SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}",
+                                                      documents.size() - 1, int(exchange)));
+          layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
+          options.model.attention.exchange = exchange;
+          axes.compare(options, c);
+          if (testing::Test::HasFailure()) return;
+        }
     }
   }
 }

@@ -47,12 +47,13 @@ struct Ranks {
   }
 #endif
 
-  void adjust(layers::TrainerOptions& options, int stages = 1) const {
-    options.sharing.ranks = connect(stages);
+  void adjust(layers::TrainerOptions& options, int stages = 1, int context = 1) const {
+    options.sharing.ranks = connect(stages, context);
     options.planner.chained_communication = STOWAGE_TEST_CUDA;
   }
-  parallel::Ranks connect(int stages) const {
-    return parallel::connect(world, parallel::fit_grid(world.size(), 1, 1, 1, stages),
+  /// @param context ranks that share sequences
+  parallel::Ranks connect(int stages, int context) const {
+    return parallel::connect(world, parallel::fit_grid(world.size(), 1, context, 1, stages),
                              [this](const parallel::Communicator& ranks, const std::string& group) {
                                return transport(ranks, group);
                              });
@@ -106,6 +107,24 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_stag
 /// At its fullest this one keeps what products for weights read, of which nothing can leave.
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_without_bubble) {
   check_stages(layers::PipelineSchedule::zero_bubble, false);
+}
+
+/// Ranks that share packed sequences, whose documents cross them, besides layers' own exchanges.
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_sequences) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
+  using Exchange = layers::ModelConfig::Attention::Exchange;
+  for (const Exchange exchange : {Exchange::keys, Exchange::heads}) {
+    Matrix cells({.backend = [&] { return ranks.backend(); },
+                  .adjust =
+                      [&](layers::TrainerOptions& options) {
+                        ranks.adjust(options, 1, ranks.world.size());
+                        options.step.tokens = options.step.sequence = 24;
+                        options.model.attention.exchange = exchange;
+                      }});
+    for (const Cell& cell : pairwise_cells()) cells.check(cell);
+  }
 }
 
 }  // namespace

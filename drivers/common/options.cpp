@@ -32,6 +32,12 @@ std::vector<offload::ModuleName> module_names(const Deck& deck, const char* key)
   return names;
 }
 
+layers::ModelConfig::Attention::Exchange attention_exchange(const std::string& word) {
+  using Exchange = layers::ModelConfig::Attention::Exchange;
+  if (word == "all_gather") return Exchange::keys;
+  return word == "all_to_all" ? Exchange::heads : Exchange::automatic;
+}
+
 layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
   using Form = layers::ModelConfig::Mamba::Form;
   if (word == "fused") return Form::fused;
@@ -58,7 +64,8 @@ layers::ModelConfig model_config(const Deck& deck) {
                      .kv_heads = small(deck, "model.num_query_groups"),
                      .head_dim = small(deck, "model.head_dim"),
                      .rope = text(deck, "model.position_embedding") == "rope",
-                     .rope_theta = real(deck, "model.rope_theta")};
+                     .rope_theta = real(deck, "model.rope_theta"),
+                     .exchange = attention_exchange(text(deck, "parallel.context_attention"))};
   model.mamba = {.heads = small(deck, "model.mamba_num_heads"),
                  .head_dim = small(deck, "model.mamba_head_dim"),
                  .groups = small(deck, "model.mamba_num_groups"),

@@ -62,6 +62,13 @@ void add_limit(results::Verdict& verdict, const inputs::Deck& deck, const char* 
   if (std::isfinite(high)) verdict.add(results::at_most(name, value, high, formula));
 }
 
+/// Of a step; ranks that share sequences share their tokens.
+std::int64_t tokens_per_rank(const layers::TrainerPlan& plan) {
+  const parallel::Ranks& ranks = plan.options().sharing.ranks;
+  return plan.options().step.tokens * plan.options().step.microbatches * ranks.sequences().parts /
+         ranks.size();
+}
+
 constexpr double kLargest = std::numeric_limits<double>::max();
 
 }  // namespace
@@ -94,8 +101,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"backend", backend},
       {"grid", grid_text(deck, plan.options().sharing.ranks.size())},
       {"dtype", deck.get<std::string>("train.dtype")},
-      {"tokens/step/rank",
-       plan.options().step.tokens * std::int64_t{plan.options().step.microbatches}},
+      {"tokens/step/rank", tokens_per_rank(plan)},
       {"ops/step", static_cast<std::int64_t>(training.recorded.program.ops().size())},
       {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
       {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
@@ -115,8 +121,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   const execution::PersistentLayout& layout = plan.layout();
   const auto& training = *plan.training().back();
-  const std::int64_t tokens =
-      plan.options().step.tokens * std::int64_t{plan.options().step.microbatches};
+  const std::int64_t tokens = tokens_per_rank(plan);
   std::string text =
       fmt::format("# dry run of {}: {} layers, {:.4g} M parameters, {} tokens a step and rank\n",
                   deck.get<std::string>("run.name"), plan.options().model.layers(),

@@ -235,22 +235,27 @@ void check(const Deck& deck) {
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
-  for (const std::string_view axis : {"parallel.context"})
-    if (number(deck, axis) != 1)
-      throw_usage("{} is not supported by this version: it must be 1", deck.cite(axis));
   const std::int64_t tensor = number(deck, "parallel.tensor");
+  const std::int64_t context = number(deck, "parallel.context");
   const std::int64_t expert = number(deck, "parallel.expert");
   const std::int64_t pipeline = number(deck, "parallel.pipeline");
-  const std::int64_t model = tensor * expert * pipeline;
-  if (ranks % model != 0)
-    throw_usage("{}, {} and {} need a multiple of {} ranks, {} were started",
-                deck.cite("parallel.tensor"), deck.cite("parallel.expert"),
-                deck.cite("parallel.pipeline"), model, ranks);
+  const std::int64_t replica = tensor * context * expert * pipeline;
+  if (ranks % replica != 0)
+    throw_usage("{}, {}, {} and {} need a multiple of {} ranks, {} were started",
+                deck.cite("parallel.tensor"), deck.cite("parallel.context"),
+                deck.cite("parallel.expert"), deck.cite("parallel.pipeline"), replica, ranks);
   const std::int64_t data = number(deck, "parallel.data");
-  if (data != 0 && data != ranks / model)
+  if (data != 0 && data != ranks / replica)
     throw_usage("{} must be 0 or the number of ranks that the other axes leave, {}",
-                deck.cite("parallel.data"), ranks / model);
-  const std::int64_t parts = ranks / (tensor * pipeline);  // ranks with other sequences
+                deck.cite("parallel.data"), ranks / replica);
+  const std::int64_t tokens =
+      number(deck, "train.seq_length") * number(deck, "train.micro_batch_size");
+  if (tokens % (tensor * context) != 0)
+    throw_usage("{} and {} share the {} tokens of a microbatch: they must divide by {}",
+                deck.cite("parallel.tensor"), deck.cite("parallel.context"), tokens,
+                tensor * context);
+  // Ranks with other sequences.
+  const std::int64_t parts = ranks / (tensor * context * pipeline);
   const std::int64_t share = parts * number(deck, "train.micro_batch_size");
   if (number(deck, "train.global_batch_size") % share != 0)
     throw_usage(

@@ -32,7 +32,15 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = between(1, kMostCount),
-       .help = "Context-parallel ranks. Only 1 is supported so far."},
+       .help =
+           "Ranks that share sequences, each a stretch of the tokens of a microbatch: attention "
+           "gathers keys and values, Mamba layers hand states on. Documents may cross ranks."},
+      {.key = "parallel.context_attention",
+       .fallback = string("auto"),
+       .allowed = {"auto", "all_gather", "all_to_all"},
+       .help = "What context ranks exchange for attention. all_gather: keys and values of all "
+               "tokens; all_to_all: heads, which shares causal work evenly and needs query groups "
+               "that divide among the ranks. auto: all_to_all where they do."},
       {.key = "parallel.expert",
        .fallback = 1,
        .unit = "ranks",

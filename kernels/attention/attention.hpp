@@ -47,9 +47,9 @@ struct AttentionHeads {
 /// q (H*P), k and v (K*P): columns of wider tensors (n, *), usually of one (n, (H + 2K) P); o (n,
 /// H*P); all of one storage dtype. With fewer queries than tokens (AttentionShape::first_query) a
 /// row has the bits that a call with all of them gives it, on the host if the first row and the
-/// number of rows are multiples of 64. lse (H, n) in the accumulation dtype: natural logarithm of each
-/// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
-/// document of each token, non-decreasing, C for the tail, which is a document of its own.
+/// number of rows are multiples of 64. lse (H, n) in the accumulation dtype: natural logarithm of
+/// each row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n)
+/// int32: the document of each token, non-decreasing, C for the tail, a document of its own.
 /// Scores and softmax in the accumulation dtype. On a GPU: bf16 or fp32, P up to 256; bf16 with P =
 /// 64 or 128, first elements and strides at multiples of 8, runs on Hopper's tensor cores. All rows
 /// must be finite, those of the tail too.

@@ -74,13 +74,16 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
   while (true) {
     Tile tile = next_tile(p.schedule);
     if (leader) {
-      tile.stored = tile.index < 0 ? -1 : stored_place(p, tile.document);
+      if (tile.index >= 0) {
+        tile.stored = stored_place(p, tile.document);
+        choose_queries<T, kCausal>(tile, p);
+      }
       mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
       shared.tile[kv_at.stage] = tile;
       if (tile.index < 0) {
         mbarrier_arrive(&shared.kv_full[kv_at.stage]);
       } else {
-        produce_tile<T, kCausal>(shared, maps, p, tile, kv_at.stage, at);
+        produce_tile<T>(shared, maps, p, tile, kv_at.stage, at);
       }
     }
     kv_at.next();
@@ -117,7 +120,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   constexpr int kGroup = 1;     // named barriers of each warpgroup alone
   RingPosition<T::kStages> at;  // of the next step that is not begun
   RingPosition<2> kv_at;
-  Steps<T, kCausal> steps;
+  Steps<T> steps;
   float s[T::kQueries / 2];   // scores of the current step, then its probabilities
   float dp[T::kQueries / 2];  // their gradients
   float dk[T::kHeadDim / 2];
@@ -144,7 +147,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   const auto await_tile = [&] {
     mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
     if (tile().index < 0) return false;
-    steps = Steps<T, kCausal>(tile());
+    steps = Steps<T>(tile(), p);
     await_queries();
     return true;
   };

@@ -58,6 +58,17 @@ __device__ __forceinline__ int key_steps(const Tile& tile) {
   return (keys + T::kKeys - 1) / T::kKeys;
 }
 
+/// The next tile that has queries; called by a whole warp.
+template <class T>
+__device__ __forceinline__ Tile next_query_tile(const BackwardParameters& p) {
+  while (true) {
+    const Tile tile = next_tile(p.schedule);
+    if (tile.index < 0) return tile;
+    const QueryRows rows = query_rows(p.queries, tile, tile.index * T::kRows, T::kRows);
+    if (rows.first < rows.end) return tile;
+  }
+}
+
 template <class T, bool kCausal>
 __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
                                         const BackwardParameters& p) {
@@ -65,7 +76,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
   RingPosition<T::kStages> at;
   RingPosition<T::kQStages> q_at;
   while (true) {
-    const Tile tile = next_tile(p.schedule);
+    const Tile tile = next_query_tile<T>(p);
     if (leader) {
       Mbarrier* full = &shared.q_full[q_at.stage];
       mbarrier_wait(&shared.q_empty[q_at.stage], q_at.parity ^ 1U);
@@ -74,7 +85,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
         mbarrier_arrive(full);
       } else {
         mbarrier_arrive_expect_tx(full, 2 * T::kRowBytes);
-        const int row = tile.first_row + tile.index * T::kRows;
+        const int row = tile.first_row + tile.index * T::kRows - p.queries.first;
         bulk_load_5d(shared.q[q_at.stage], &maps.q, full, 0, row, 0, tile.head, tile.sequence);
         bulk_load_5d(shared.d_o[q_at.stage], &maps.d_o, full, 0, row, 0, tile.head, tile.sequence);
         const int kv_head = tile.head / p.heads_per_kv;
@@ -163,13 +174,14 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     named_barrier_sync(1 + group, 128);
     const float scale[2] = {p.scale, p.scale};
     const int row = group_row + warp * 16;
+    const QueryRows rows = query_rows(p.queries, tile, row, 16);
     unsigned char* staging = q + warp * 16 * 128;
     stage_rows<T::kHeadDim>(staging, T::kRows * 128, dq, scale);
     fence_proxy_async();  // the next Q overwrites it through the other proxy
     __syncwarp();
     store_rows<T::kHeadDim>(
         static_cast<std::uint16_t*>(p.dq) + element(p.dq_strides, tile, row, tile.head),
-        p.dq_strides.row, staging, T::kRows * 128, tile.length - row);
+        p.dq_strides.row, staging, T::kRows * 128, rows.end - row, rows.first - row);
     mbarrier_arrive(&shared.q_empty[q_at.stage]);
     q_at.next();
   }

@@ -16,10 +16,14 @@
 /// kv head, a step is some queries of one head of its group. T: tile sizes, S: shared memory.
 namespace stowage::kernels::attention {
 
-/// The first step of queries that sees any key of the tile.
+/// Gives a tile the queries that its steps take: those of the call that see any of its keys, from
+/// the beginning of a step on.
 template <class T, bool kCausal>
-__device__ __forceinline__ int first_step(const Tile& tile) {
-  return kCausal ? tile.index * T::kKeys / T::kQueries : 0;
+__device__ __forceinline__ void choose_queries(Tile& tile, const BackwardParameters& p) {
+  const int sees = kCausal ? tile.index * T::kKeys : 0;
+  const QueryRows rows = query_rows(p.queries, tile, sees, tile.length - sees);
+  tile.first_query = rows.first / T::kQueries * T::kQueries;
+  tile.end_query = rows.end;
 }
 
 /// Sets the barriers up and fetches the maps; by one thread.
@@ -43,7 +47,7 @@ __device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps)
 
 /// Brings a tile's keys and values, then Q, dO and their statistics for all of its steps, in the
 /// order of Steps; by one thread.
-template <class T, bool kCausal, class S>
+template <class T, class S>
 __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps,
                                              const BackwardParameters& p, const Tile& tile,
                                              int kv_stage, hopper::RingPosition<T::kStages>& at) {
@@ -54,22 +58,21 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   hopper::bulk_load_5d(shared.k[kv_stage], &maps.k, full, 0, key_row, 0, tile.head, sequence);
   hopper::bulk_load_5d(shared.v[kv_stage], &maps.v, full, 0, key_row, 0, tile.head, sequence);
   constexpr int kStatBytes = T::kQueries * 4;
-  const int begin = first_step<T, kCausal>(tile) * T::kQueries;
   const int padded = padded_first(p, tile.document) - tile.first_row;
-  const int end_row = tile.first_row + tile.length;
+  const int end_row = tile.first_row + tile.end_query;
   int head = tile.head * p.heads_per_kv;
   for (int h = p.heads_per_kv; h > 0; --h, ++head) {
-    for (int row = tile.first_row + begin; row < end_row; row += T::kQueries) {
+    for (int row = tile.first_row + tile.first_query; row < end_row; row += T::kQueries) {
       const std::int64_t statistics = head * p.padded_rows + (padded + row);
       hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
       hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0, row, 0, head,
-                           sequence);
+      hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0,
+                           row - p.queries.first, 0, head, sequence);
       hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
                         &shared.q_full[at.stage]);
       hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0, row, 0,
-                           head, sequence);
+      hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0,
+                           row - p.queries.first, 0, head, sequence);
       hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
                         &shared.d_o_full[at.stage]);
       at.next();
@@ -77,20 +80,20 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   }
 }
 
-/// Walks over the steps of a tile: all heads of the group, and of each the queries from the
-/// diagonal on. Registers are short: what the tile says is read again.
-template <class T, bool kCausal>
+/// Walks over the steps of a tile: all heads of the group, and of each the tile's queries.
+/// Registers are short: what the tile says is read again.
+template <class T>
 struct Steps {
   int query, head;
 
   Steps() = default;
-  __device__ __forceinline__ explicit Steps(const Tile& tile)
-      : query(first_step<T, kCausal>(tile) * T::kQueries), head(0) {}
+  __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters& p)
+      : query(tile.first_query), head(tile.first_query < tile.end_query ? 0 : p.heads_per_kv) {}
 
   __device__ __forceinline__ void next(const Tile& tile) {
     query += T::kQueries;
-    if (query >= tile.length) {
-      query = first_step<T, kCausal>(tile) * T::kQueries;
+    if (query >= tile.end_query) {
+      query = tile.first_query;
       ++head;
     }
   }

@@ -51,7 +51,7 @@ bool fast(const AttentionLayout& s, std::initializer_list<HeadStrides> strides,
     return m.row % 8 == 0 && m.head % 8 == 0 && m.batch % 8 == 0;
   };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return machine().wgmma() && has_fast_path(s) && s.queries == s.tokens &&
+  return machine().wgmma() && has_fast_path(s) &&
          std::all_of(strides.begin(), strides.end(), whole) &&
          std::all_of(matrices.begin(), matrices.end(), aligned);
 }
@@ -127,17 +127,16 @@ void order_documents(const AttentionLayout& s, const Room& room, void* workspace
 }
 
 /// A map of columns of a panel, rows, panels of 64 columns, heads and sequences, in boxes of `rows`
-/// rows of one head.
-CUtensorMap head_map(const AttentionLayout& s, const void* base, const HeadStrides& m, int heads,
-                     int rows) {
+/// rows of one head, of a matrix of `tokens` rows.
+CUtensorMap head_map(const AttentionLayout& s, std::int64_t tokens, const void* base,
+                     const HeadStrides& m, int heads, int rows) {
   const auto whole = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-  const std::int64_t length = s.uniform_length > 0 ? s.uniform_length : s.tokens;
+  const std::int64_t length = s.uniform_length > 0 ? s.uniform_length : tokens;
   const std::uint64_t panels = whole(s.head_dim / 64);
-  const std::uint64_t extents[] = {64, whole(length), panels, whole(heads),
-                                   whole(s.tokens / length)};
+  const std::uint64_t extents[] = {64, whole(length), panels, whole(heads), whole(tokens / length)};
   // A single head's or sequence's stride is unread, but has to be one.
   const std::uint64_t strides[] = {whole(m.row) * 2, 128, whole(heads > 1 ? m.head : m.row) * 2,
-                                   whole(s.tokens > length ? m.batch : m.row) * 2};
+                                   whole(tokens > length ? m.batch : m.row) * 2};
   const std::uint32_t box[] = {64, static_cast<std::uint32_t>(rows),
                                static_cast<std::uint32_t>(panels), 1, 1};
   return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
@@ -152,6 +151,17 @@ void* from_head(void* base, const HeadStrides& m, int head) {
   return static_cast<std::uint16_t*>(base) + head * m.head;
 }
 
+QueryRange query_range(const AttentionLayout& s) {
+  return {static_cast<int>(s.first_query), static_cast<int>(s.first_query + s.queries)};
+}
+
+/// Where token 0 would lie in a matrix of the queries.
+template <class T>
+T* from_token(const AttentionLayout& s, T* base, const HeadStrides& m) {
+  const auto offset = static_cast<std::uintptr_t>(s.first_query * m.row) * 2;
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(base) - offset);
+}
+
 /// The maps for `kv_heads` kv heads from `kv`, with query boxes of `query_rows`.
 BackwardMaps backward_maps(const AttentionLayout& s, const AttentionBackwardPointers& a, int kv,
                            int kv_heads, int query_rows) {
@@ -159,18 +169,18 @@ BackwardMaps backward_maps(const AttentionLayout& s, const AttentionBackwardPoin
   const int head = kv * group;
   const int heads = kv_heads * group;
   BackwardMaps maps{};
-  maps.q = head_map(s, from_head(a.q, s.q, head), s.q, heads, query_rows);
-  maps.d_o = head_map(s, from_head(a.d_o, s.d_o, head), s.d_o, heads, query_rows);
-  maps.k = head_map(s, from_head(a.k, s.k, kv), s.k, kv_heads, kBackwardKeys);
-  maps.v = head_map(s, from_head(a.v, s.v, kv), s.v, kv_heads, kBackwardKeys);
+  maps.q = head_map(s, s.queries, from_head(a.q, s.q, head), s.q, heads, query_rows);
+  maps.d_o = head_map(s, s.queries, from_head(a.d_o, s.d_o, head), s.d_o, heads, query_rows);
+  maps.k = head_map(s, s.tokens, from_head(a.k, s.k, kv), s.k, kv_heads, kBackwardKeys);
+  maps.v = head_map(s, s.tokens, from_head(a.v, s.v, kv), s.v, kv_heads, kBackwardKeys);
   return maps;
 }
 
 void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a, const Room& room,
                     cudaStream_t stream) {
   DeltaParameters p{};
-  p.o = a.o;
-  p.d_o = a.d_o;
+  p.o = from_token(s, a.o, s.o);
+  p.d_o = from_token(s, a.d_o, s.d_o);
   p.lse = a.lse;
   p.lse2 = at<float>(a.workspace, room.lse2);
   p.delta = at<float>(a.workspace, room.delta);
@@ -179,7 +189,7 @@ void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a
   p.starts = at<int>(a.workspace, room.starts);
   p.o_strides = s.o;
   p.d_o_strides = s.d_o;
-  p.tokens = s.tokens;
+  p.queries = query_range(s);
   p.padded_rows = room.padded_rows;
   p.heads = s.heads;
   p.documents = all_documents(s);
@@ -191,7 +201,7 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
                                        const Room& room, int kv) {
   const int group = s.heads / s.kv_heads;
   BackwardParameters p{};
-  p.dq = from_head(a.dq, s.dq, kv * group);
+  p.dq = from_token(s, from_head(a.dq, s.dq, kv * group), s.dq);
   p.dk = from_head(a.dk, s.dk, kv);
   p.dv = from_head(a.dv, s.dv, kv);
   p.dq_strides = s.dq;
@@ -199,6 +209,7 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.dv_strides = s.dv;
   p.lse2 = at<float>(a.workspace, room.lse2) + kv * group * room.padded_rows;
   p.delta = at<float>(a.workspace, room.delta) + kv * group * room.padded_rows;
+  p.queries = query_range(s);
   p.padded_rows = room.padded_rows;
   p.stored = room.stored_per_head > 0 ? at<unsigned char>(a.workspace, room.stored) : nullptr;
   p.stored_per_head = room.stored_per_head;
@@ -318,16 +329,18 @@ void attention_forward_cuda(const AttentionLayout& asked, const AttentionForward
   const Room room = make_room(layout, false);
   ForwardParameters p{};
   p.schedule = make_schedule(layout, room, args.workspace, 0, rows, layout.heads, layout.causal);
-  p.o = args.o;
+  p.o = from_token(layout, args.o, layout.o);
   p.lse = args.lse;
   p.o_strides = layout.o;
-  p.tokens = layout.tokens;
+  p.queries = query_range(layout);
   p.heads_per_kv = layout.heads / layout.kv_heads;
   p.scale = layout.scale;
   p.scale_log2 = layout.scale * std::numbers::log2e_v<float>;
-  const CUtensorMap q = head_map(layout, args.q, layout.q, layout.heads, rows);
-  const CUtensorMap k = head_map(layout, args.k, layout.k, layout.kv_heads, kForwardKeys);
-  const CUtensorMap v = head_map(layout, args.v, layout.v, layout.kv_heads, kForwardKeys);
+  const CUtensorMap q = head_map(layout, layout.queries, args.q, layout.q, layout.heads, rows);
+  const CUtensorMap k =
+      head_map(layout, layout.tokens, args.k, layout.k, layout.kv_heads, kForwardKeys);
+  const CUtensorMap v =
+      head_map(layout, layout.tokens, args.v, layout.v, layout.kv_heads, kForwardKeys);
   order_documents(layout, room, args.workspace, args.cu_seqlens, rows, false, stream);
   check_launch(launch_attention_forward_sm90(layout.head_dim, layout.causal, q, k, v, p,
                                              machine().multiprocessors, stream),
@@ -337,7 +350,9 @@ void attention_forward_cuda(const AttentionLayout& asked, const AttentionForward
 void attention_backward_cuda(const AttentionLayout& asked, const AttentionBackwardPointers& args,
                              cudaStream_t stream) {
   check_layout(asked);
-  const AttentionLayout layout = resolved(asked);
+  AttentionLayout layout = resolved(asked);
+  // Places of stored score gradients count all queries of a document.
+  if (layout.queries < layout.tokens) layout.stored_limit_bytes = 0;
   const Room room = make_room(layout, true);
   if (!fast(layout,
             {layout.q, layout.k, layout.v, layout.o, layout.d_o, layout.dq, layout.dk, layout.dv},

@@ -3,8 +3,9 @@
 //
 // Layout: o, d_o (tokens, H, P) bf16; out: lse2 and delta (H, padded rows) fp32. Rows are padded so
 // that each document begins at a multiple of 64 rows: tiles of both then are aligned 16-byte
-// copies. Padding holds lse2 = +inf, which makes the probabilities of rows past a document's end
-// zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly per row and head.
+// copies. Padding, and tokens that are no queries of the call, hold lse2 = +inf, which makes the
+// probabilities of these rows zero. Cost: one read of o and d_o. Deterministic: a fixed butterfly
+// per row and head.
 // Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that a lane
 // has several loads in flight; the butterfly adds up and transposes, so that four lanes store a
 // head's four rows together.
@@ -111,26 +112,31 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
   const int length = equal ? p.uniform_length : p.starts[document + 1] - start;
   const int offset = first - padded_first(p, document);
   const int row = warp * kWarpRows;
-  const int rows = length - offset - row;  // of the document from this one on
-  const std::int64_t in_sequence = start + offset + row;
-  const std::int64_t token = std::int64_t{sequence} * p.uniform_length + in_sequence;
+  const int in_sequence = start + offset + row;
+  // Of the rows from this one on: those of the document that are queries.
+  const int begin = max(0, p.queries.first - in_sequence);
+  const int end = min(min(length - offset - row, p.queries.end - in_sequence), kWarpRows);
+  const std::int64_t query =
+      std::int64_t{sequence} * p.uniform_length + in_sequence - p.queries.first;
+  const std::int64_t queries = p.queries.end - p.queries.first;
   for (int base = 0; base < p.heads; base += kHeads) {
     const int head = min(base + thread % 32 / kLanes, p.heads - 1);
     const bool mine = piece < kWarpRows && base + thread % 32 / kLanes < p.heads;
     float sum[kWarpRows] = {0, 0, 0, 0};
     float lse2 = INFINITY;
-    if (rows > 0) {
+    if (begin < end) {
       const auto* o = first_piece(p.o, p.o_strides, sequence, in_sequence, head) + piece;
       const auto* d_o = first_piece(p.d_o, p.d_o_strides, sequence, in_sequence, head) + piece;
       uint4 x[kWarpRows];
       uint4 y[kWarpRows];
 #pragma unroll
       for (int i = 0; i < kWarpRows; ++i) {
-        const std::int64_t in_document = min(i, rows - 1);
+        const std::int64_t in_document = max(begin, min(i, end - 1));
         x[i] = load_once(o + in_document * (p.o_strides.row / 8));
         y[i] = load_once(d_o + in_document * (p.d_o_strides.row / 8));
       }
-      if (mine && piece < rows) lse2 = __ldg(p.lse + head * p.tokens + token + piece) * kLog2e;
+      if (mine && piece >= begin && piece < end)
+        lse2 = __ldg(p.lse + head * queries + query + piece) * kLog2e;
 #pragma unroll
       for (int i = 0; i < kWarpRows; ++i) sum[i] = dot8(x[i], y[i]);
     }

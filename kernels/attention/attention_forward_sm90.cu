@@ -77,6 +77,17 @@ __device__ __forceinline__ int visible_keys(const Tile& tile, int row, int rows)
   return kCausal ? min(tile.length, row + rows) : tile.length;
 }
 
+/// The next tile that has queries; called by a whole warp.
+template <class T, bool kCausal>
+__device__ __forceinline__ Tile next_query_tile(const ForwardParameters& p) {
+  while (true) {
+    const Tile tile = next_tile(p.schedule);
+    if (tile.index < 0) return tile;
+    const QueryRows rows = query_rows(p.queries, tile, first_query<T, kCausal>(tile), T::kRows);
+    if (rows.first < rows.end) return tile;
+  }
+}
+
 template <class T>
 __device__ __forceinline__ int key_tiles(int keys) {
   return (keys + T::kKeys - 1) / T::kKeys;
@@ -90,7 +101,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
   RingPosition<T::kStages> k_at, v_at;
   RingPosition<2> q_at;
   while (true) {
-    const Tile tile = next_tile(p.schedule);
+    const Tile tile = next_query_tile<T, kCausal>(p);
     if (leader) {
       mbarrier_wait(&shared.q_empty[q_at.stage], q_at.parity ^ 1U);
       shared.tile[q_at.stage] = tile;
@@ -100,7 +111,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
         const int row = first_query<T, kCausal>(tile);
         mbarrier_arrive_expect_tx(&shared.q_full[q_at.stage], T::kQBytes);
         bulk_load_5d(shared.q[q_at.stage], &q_map, &shared.q_full[q_at.stage], 0,
-                     tile.first_row + row, 0, tile.head, tile.sequence);
+                     tile.first_row + row - p.queries.first, 0, tile.head, tile.sequence);
         const int kv_head = tile.head / p.heads_per_kv;
         const auto load_k = [&](int j) {
           mbarrier_wait(&shared.k_empty[k_at.stage], k_at.parity ^ 1U);
@@ -137,22 +148,26 @@ __device__ __forceinline__ void store(float (&o)[T::kHeadDim / 2], RowState& sta
                                       unsigned char* q, const Tile& tile, int row,
                                       const ForwardParameters& p) {
   const int lane = static_cast<int>(threadIdx.x % 32);
+  const QueryRows rows = query_rows(p.queries, tile, row, 16);
   float inverse[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = lanes_sum<4>(state.sum[r]);
     inverse[r] = 1.0F / sum;
     const int my_row = row + lane / 4 + 8 * r;
-    if (lane % 4 == 0 && my_row < tile.length) {
+    if (lane % 4 == 0 && my_row >= rows.first && my_row < rows.end) {
       const int token = tile.sequence * p.schedule.uniform_length + tile.first_row + my_row;
-      p.lse[tile.head * p.tokens + token] = state.reference[r] * p.scale + __logf(sum);
+      const std::int64_t count = p.queries.end - p.queries.first;
+      p.lse[tile.head * count + token - p.queries.first] =
+          state.reference[r] * p.scale + __logf(sum);
     }
   }
   stage_rows<T::kHeadDim>(q, T::kRows * 128, o, inverse);
   fence_proxy_async();  // the next Q overwrites it through the other proxy
   __syncwarp();
   auto* out = static_cast<std::uint16_t*>(p.o) + element(p.o_strides, tile, row, tile.head);
-  store_rows<T::kHeadDim>(out, p.o_strides.row, q, T::kRows * 128, tile.length - row);
+  store_rows<T::kHeadDim>(out, p.o_strides.row, q, T::kRows * 128, rows.end - row,
+                          rows.first - row);
 }
 
 template <class T, bool kCausal>

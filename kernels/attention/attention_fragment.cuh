@@ -30,11 +30,12 @@ __device__ __forceinline__ void stage_rows(unsigned char* staging, int panel_byt
   }
 }
 
-/// Stores the first `rows` of 16 staged rows to `out`, `stride` elements apart, in 16-byte pieces.
+/// Stores rows [first, rows) of 16 staged rows to `out`, `stride` elements apart, in pieces of 16
+/// bytes.
 template <int kColumns>
 __device__ __forceinline__ void store_rows(void* out, std::int64_t stride,
-                                           const unsigned char* staging, int panel_bytes,
-                                           int rows) {
+                                           const unsigned char* staging, int panel_bytes, int rows,
+                                           int first = 0) {
   constexpr int kPieces = kColumns / 8;
   constexpr int kRowsAtOnce = 32 / kPieces;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -45,7 +46,7 @@ __device__ __forceinline__ void store_rows(void* out, std::int64_t stride,
     const int r = i + lane / kPieces;
     const uint4 value = *reinterpret_cast<const uint4*>(staging + piece / 8 * panel_bytes +
                                                         r * 128 + (((piece % 8) ^ (r % 8)) * 16));
-    if (r < rows) *reinterpret_cast<uint4*>(bytes + r * stride * 2) = value;
+    if (r >= first && r < rows) *reinterpret_cast<uint4*>(bytes + r * stride * 2) = value;
   }
 }
 

@@ -31,12 +31,18 @@ struct TileSchedule {
   bool longest_last;      // the last rows of a document are the longest tiles (causal queries)
 };
 
+/// The tokens that are queries: row i of q, o, d_o and dq is token first + i. Addresses of these
+/// are given as if token 0 were there. Maps have the rows alone: what lies outside comes in as 0.
+struct QueryRange {
+  int first, end;
+};
+
 struct ForwardParameters {
   TileSchedule schedule;
   void* o;
-  float* lse;  // (heads, tokens)
+  float* lse;  // (heads, queries)
   HeadStrides o_strides;
-  std::int64_t tokens;
+  QueryRange queries;
   int heads_per_kv;
   float scale_log2;  // scale * log2(e)
   float scale;
@@ -75,14 +81,14 @@ cudaError_t launch_attention_forward_sm90(int head_dim, bool causal, const CUten
 struct DeltaParameters {
   const void* o;
   const void* d_o;
-  const float* lse;
-  float* lse2;   // (heads, padded_rows)
-  float* delta;  // (heads, padded_rows)
-  int* ticket;   // counters of the later parts, cleared here
+  const float* lse;  // (heads, queries)
+  float* lse2;       // (heads, padded_rows), +inf for tokens that are no queries
+  float* delta;      // (heads, padded_rows)
+  int* ticket;       // counters of the later parts, cleared here
   int tickets;
   const int* starts;
   HeadStrides o_strides, d_o_strides;
-  std::int64_t tokens;
+  QueryRange queries;
   std::int64_t padded_rows;
   int heads;
   int documents;
@@ -100,6 +106,7 @@ struct BackwardParameters {
   HeadStrides dq_strides, dk_strides, dv_strides;
   const float* lse2;   // (heads, padded_rows)
   const float* delta;  // (heads, padded_rows)
+  QueryRange queries;
   std::int64_t padded_rows;
   unsigned char* stored;         // dS blocks, or null: part 2 recomputes
   std::int64_t stored_per_head;  // blocks of a head, and of a document if they are equal

@@ -31,7 +31,7 @@ struct AttentionLayout {
   /// because scores computed again are rounded in another order.
   std::int64_t pairs = 0;
   /// The rows of q, o and their gradients, 0: all tokens, and the token that the first of them is.
-  /// A part of the tokens only in packed documents, on the slow path.
+  /// A part of the tokens only in packed documents; the backward then computes scores twice.
   std::int64_t queries = 0, first_query = 0;
   HeadStrides q = {}, k = {}, v = {}, o = {};  ///< what the forward reads
   HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};

@@ -13,7 +13,18 @@ struct Tile {
   int index;  // tile of the document, from its first row; < 0: no tile is left
   int head;
   int stored;  // place of the document's dS in every head's room; < 0: not kept (backward only)
+  int first_query, end_query;  // of the document, that a tile of keys takes (backward only)
 };
+
+/// The rows [first, end) of a document that are queries, of those from `row` on up to `rows` more.
+struct QueryRows {
+  int first, end;
+};
+__device__ __forceinline__ QueryRows query_rows(const QueryRange& queries, const Tile& tile,
+                                                int row, int rows) {
+  return {max(max(row, 0), queries.first - tile.first_row),
+          min(min(row + rows, tile.length), queries.end - tile.first_row)};
+}
 
 __device__ __forceinline__ int tiles_of(const TileSchedule& s, int length) {
   return (length + s.tile_rows - 1) / s.tile_rows;

@@ -10,7 +10,7 @@
 namespace stowage::kernels {
 
 /// rows (3, C) = x of the last three of a segment's tokens, zero where their document ends before
-/// the next segment begins. x: C columns of (m, *), m >= 3; seq_idx (n) int32: the document of every
+/// the next segment begins. x: C columns of (m, *), m >= 3; seq_idx (n) int32: the document of each
 /// token of the sequence; border: the one that the next segment begins with, 3 <= border < n.
 void conv1d_halo_rows(execution::Queue& queue, const Columns& x, const execution::View& seq_idx,
                       std::int64_t border, const execution::View& rows);

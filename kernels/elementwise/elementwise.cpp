@@ -39,6 +39,33 @@ Dtype check_packed(const Operands& operands, const Columns& columns, const View&
   return storage;
 }
 
+// One direction of split_columns.
+template <bool kSplit>
+void move_parts(Queue& queue, std::string_view op, const View& x, const ColumnBlocks& blocks,
+                const View& parts) {
+  const Operands operands(op);
+  const Dtype storage = operands.storage(x, "x");
+  operands.rank(x, "x", 2);
+  operands.rank(parts, "parts", 3);
+  const std::int64_t count = parts.extent(0), rows = x.extent(0), width = blocks.width();
+  operands.check(x, "x", storage, {rows, width});
+  for (const std::int64_t block : blocks.widths)
+    operands.require(count > 0 && block % count == 0, "a block does not divide among the parts");
+  operands.check(parts, "parts", storage, {count, rows, width / count});
+  execution::with_storage_type(storage, [&]<class S>() {
+    const View& from = kSplit ? x : parts;
+    const View& to = kSplit ? parts : x;
+    parallel_for(
+        queue, rows * width,
+        detail::ColumnParts<S, kSplit>{from.as<const S>(),
+                                       to.as<S>(),
+                                       rows,
+                                       width,
+                                       count,
+                                       {blocks.widths[0], blocks.widths[1], blocks.widths[2]}});
+  });
+}
+
 }  // namespace
 
 void add(Queue& queue, const View& a, const View& b, const View& out) {
@@ -120,6 +147,14 @@ void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
                  detail::CopyRows<S>{packed.as<const S>(), to.view.as<S>() + to.first, to.count,
                                      to.count, to.width()});
   });
+}
+
+void split_columns(Queue& queue, const View& x, const ColumnBlocks& blocks, const View& parts) {
+  move_parts<true>(queue, "split_columns", x, blocks, parts);
+}
+
+void join_columns(Queue& queue, const View& parts, const ColumnBlocks& blocks, const View& x) {
+  move_parts<false>(queue, "join_columns", x, blocks, parts);
 }
 
 Cost pack_columns_cost(std::int64_t count, Dtype storage) { return {0, 2 * bytes(count, storage)}; }

@@ -26,12 +26,27 @@ void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_
 /// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
 void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
 
-/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the same
-/// floating dtype, in any shape.
+/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the
+/// same floating dtype, in any shape.
 void pack_columns(execution::Queue& queue, const Columns& from, const execution::View& packed);
 void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& to);
 
 execution::Cost add_cost(std::int64_t count, execution::Dtype storage);
+/// Widths of blocks of columns that lie side by side, each of which ranks share equally; 0: none.
+struct ColumnBlocks {
+  std::int64_t widths[3] = {};
+
+  std::int64_t width() const { return widths[0] + widths[1] + widths[2]; }
+};
+
+/// parts (p, rows, width / p) of x (rows, width): part i has the i-th of p equal shares of every
+/// block, side by side; and back.
+void split_columns(execution::Queue& queue, const execution::View& x, const ColumnBlocks& blocks,
+                   const execution::View& parts);
+void join_columns(execution::Queue& queue, const execution::View& parts, const ColumnBlocks& blocks,
+                  const execution::View& x);
+
+/// Of either.
 execution::Cost pack_columns_cost(std::int64_t count, execution::Dtype storage);
 execution::Cost fill_cost(std::int64_t count, execution::Dtype dtype);
 execution::Cost cast_cost(std::int64_t count, execution::Dtype from, execution::Dtype to);

@@ -146,4 +146,32 @@ struct CopyRows {
   }
 };
 
+/// Element i of the parts of rows (p, rows, width / p), from or to the rows.
+template <class S, bool kSplit>
+struct ColumnParts {
+  const S* from;
+  S* to;
+  std::int64_t rows, width, parts;
+  std::int64_t blocks[3];
+
+  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+    const std::int64_t share = width / parts, row = i / share % rows, part = i / share / rows;
+    std::int64_t column = i % share, begin = 0;
+    for (const std::int64_t block : blocks) {
+      const std::int64_t of_part = block / parts;
+      if (column < of_part) {
+        column += begin + part * of_part;
+        break;
+      }
+      column -= of_part;
+      begin += block;
+    }
+    const std::int64_t at = row * width + column;
+    if (kSplit)
+      to[i] = from[at];
+    else
+      to[at] = from[i];
+  }
+};
+
 }  // namespace stowage::kernels::detail

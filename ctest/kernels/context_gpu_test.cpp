@@ -1,0 +1,319 @@
+// What ranks that share a sequence compute on a GPU: a part of the queries, what a segment of a
+// scan leaves and what enters it, rows of the convolution, positions. Against the whole on the same
+// GPU, bit by bit where that holds, and against the host in fp64 on inputs as rounded to storage.
+#include "ctest/kernels/device_mirror.hpp"
+#include "ctest/kernels/packed.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/conv1d/conv1d.hpp"
+#include "kernels/conv1d/halo.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/ssd/segment.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+Values rows_of(const Values& all, std::int64_t first, std::int64_t rows, std::int64_t width) {
+  return {all.begin() + first * width, all.begin() + (first + rows) * width};
+}
+
+void add(Values& to, const Values& part) {
+  to.resize(part.size(), 0);
+  for (std::size_t i = 0; i < part.size(); ++i) to[i] += part[i];
+}
+
+struct AttentionInputs {
+  AttentionInputs(Random& random, const AttentionShape& s, std::int64_t n, Dtype storage)
+      : q(rounded(random.normal(n * s.heads * s.head_dim), storage)),
+        k(rounded(random.normal(n * s.kv_heads * s.head_dim), storage)),
+        v(rounded(random.normal(n * s.kv_heads * s.head_dim), storage)),
+        d_o(rounded(random.normal(n * s.heads * s.head_dim), storage)) {}
+  Values q, k, v, d_o;
+};
+
+/// Queries [first, first + m) of the tokens, with what they give.
+class AttentionPart {
+ public:
+  AttentionPart(AttentionShape shape, const Packed& packed, const AttentionInputs& in,
+                Dtype storage, std::int64_t first, std::int64_t m)
+      : shape_(shape),
+        width_(shape.heads * shape.head_dim),
+        q_(storage, {m, width_}, rows_of(in.q, first, m, width_)),
+        d_o_(storage, {m, width_}, rows_of(in.d_o, first, m, width_)),
+        k_(storage, {packed.tokens, shape.kv_heads * shape.head_dim}, in.k),
+        v_(storage, {packed.tokens, shape.kv_heads * shape.head_dim}, in.v),
+        starts_(packed.cu_seqlens()),
+        documents_(packed.seq_idx()),
+        order_(room(attention_forward_workspace_bytes(shape, packed.tokens, count(), storage))),
+        room_(room(attention_backward_workspace_bytes(shape, packed.tokens, count(), storage))),
+        o(storage, {m, width_}),
+        lse(execution::accumulation(storage), {shape.heads, m}),
+        dq(storage, {m, width_}),
+        dk(storage, {packed.tokens, shape.kv_heads * shape.head_dim}),
+        dv(storage, {packed.tokens, shape.kv_heads * shape.head_dim}) {
+    shape_.first_query = first;
+  }
+
+  template <class At>
+  void enqueue(Queue& queue, At&& at) const {
+    attention_forward(queue, shape_, all_columns(at(q_)), all_columns(at(k_)), all_columns(at(v_)),
+                      at(starts_), at(documents_), at(o), at(lse), at(order_));
+    attention_backward(queue, shape_,
+                       AttentionBackwardOperands<Columns>{.d_o = all_columns(at(d_o_)),
+                                                          .q = all_columns(at(q_)),
+                                                          .k = all_columns(at(k_)),
+                                                          .v = all_columns(at(v_)),
+                                                          .o = all_columns(at(o)),
+                                                          .lse = at(lse),
+                                                          .cu_seqlens = at(starts_),
+                                                          .seq_idx = at(documents_),
+                                                          .dq = all_columns(at(dq)),
+                                                          .dk = all_columns(at(dk)),
+                                                          .dv = all_columns(at(dv)),
+                                                          .workspace = at(room_)});
+  }
+  /// o, lse, dq, dk, dv.
+  std::vector<Array> on_device() const {
+    return on_gpu([&](Queue& queue, auto& at) { enqueue(queue, at); }, {o, lse, dq, dk, dv});
+  }
+  void on_host() const {
+    on_queue(
+        [&](Queue& queue) { enqueue(queue, [](const Array& array) { return array.view(); }); });
+  }
+
+ private:
+  static Array room(std::size_t bytes) { return workspace(std::max<std::size_t>(bytes, 1)); }
+  std::int64_t count() const { return starts_.view().extent(0) - 1; }
+
+  AttentionShape shape_;
+  std::int64_t width_;
+  Array q_, d_o_, k_, v_, starts_, documents_, order_, room_;
+
+ public:
+  Array o, lse, dq, dk, dv;
+};
+
+void check_attention(Random& random, const AttentionShape& shape, const Packed& packed,
+                     Dtype storage, std::int64_t parts) {
+  SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << " causal " << shape.causal
+                                  << " tokens " << packed.tokens << " in " << parts << " parts, "
+                                  << name(storage));
+  const std::int64_t n = packed.tokens, width = shape.heads * shape.head_dim;
+  const AttentionInputs in(random, shape, n, storage);
+  const AttentionPart reference(shape, packed, in, Dtype::fp64, 0, n);
+  reference.on_host();
+  const std::vector<Array> whole = AttentionPart(shape, packed, in, storage, 0, n).on_device();
+  // As in attention_gpu_test.cpp; each part rounds its share of dk and dv once more.
+  const double bound = storage == Dtype::bf16 ? 2 * 2 * 0x1p-8 / 1.73 : 256 * 0x1p-24;
+  Values dk, dv;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t first = part * n / parts, m = (part + 1) * n / parts - first;
+    const std::vector<Array> own = AttentionPart(shape, packed, in, storage, first, m).on_device();
+    EXPECT_EQ(own[0].values(), rows_of(whole[0].values(), first, m, width));
+    const Values lse = own[1].values(), all = whole[1].values();
+    for (std::int64_t h = 0; h < shape.heads; ++h)
+      for (std::int64_t t = 0; t < m; ++t)
+        ASSERT_EQ(lse[at(h * m + t)], all[at(h * n + first + t)]) << "head " << h << " row " << t;
+    EXPECT_LT(rms_difference(own[2].values(), rows_of(reference.dq.values(), first, m, width)),
+              bound);
+    add(dk, own[3].values());
+    add(dv, own[4].values());
+  }
+  EXPECT_LT(relative_error(dk, reference.dk.values()), bound);
+  EXPECT_LT(relative_error(dv, reference.dv.values()), bound);
+}
+
+AttentionShape shape_of(std::int64_t heads, std::int64_t kv_heads, std::int64_t dim, bool causal) {
+  return {heads, kv_heads, dim, causal, 1 / std::sqrt(static_cast<double>(dim))};
+}
+
+TEST(context_gpu, parts_of_the_queries_make_the_whole) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::vector<Packed> packings = {Packed({1, 5, 0, 127, 128, 129, 300, 64, 65, 0, 0}),
+                                        Packed({640}, 1), Packed({256, 256, 256}, 77)};
+  for (const Packed& packed : packings)
+    for (const bool causal : {true, false})
+      for (const std::int64_t parts : {2, 3, 8}) {
+        for (const std::int64_t dim : {64, 128})
+          check_attention(random, shape_of(3, 1, dim, causal), packed, Dtype::bf16, parts);
+        check_attention(random, shape_of(4, 2, 48, causal), packed, Dtype::bf16, parts);
+        check_attention(random, shape_of(4, 2, 16, causal), packed, Dtype::fp32, parts);
+      }
+}
+
+struct ScanCase {
+  SsdShape shape;
+  Packed packed;
+  std::int64_t inner() const { return shape.heads * shape.head_dim; }
+  std::int64_t shared() const { return shape.groups * shape.state; }
+};
+
+/// A segment of a scan and the rest of its sequence, which leaves the same.
+class Scan {
+ public:
+  struct Inputs {
+    Values x, dt, b, c, dy, a_log, d, dt_bias, all;
+  };
+  static Inputs draw(Random& random, const ScanCase& c, Dtype storage, std::int64_t segments) {
+    const std::int64_t n = c.packed.tokens;
+    const auto normal = [&](std::int64_t count) { return rounded(random.normal(count), storage); };
+    return {normal(n * c.inner()),
+            normal(n * c.shape.heads),
+            normal(n * c.shared()),
+            normal(n * c.shared()),
+            normal(n * c.inner()),
+            rounded(random.uniform(c.shape.heads, -3, 1), storage),
+            normal(c.shape.heads),
+            normal(c.shape.heads),
+            random.uniform(segments * ssd_segment_elements(c.shape), 0, 1)};
+  }
+
+  Scan(const ScanCase& c, Dtype storage, const Inputs& in, std::int64_t segments)
+      : case_(c),
+        segments_(segments),
+        x_(storage, {c.packed.tokens, c.inner()}, in.x),
+        dt_(storage, {c.packed.tokens, c.shape.heads}, in.dt),
+        b_(storage, {c.packed.tokens, c.shared()}, in.b),
+        c_(storage, {c.packed.tokens, c.shared()}, in.c),
+        dy_(storage, {c.packed.tokens, c.inner()}, in.dy),
+        a_log_(storage, {c.shape.heads}, in.a_log),
+        d_(storage, {c.shape.heads}, in.d),
+        dt_bias_(storage, {c.shape.heads}, in.dt_bias),
+        seq_idx_(c.packed.seq_idx()),
+        all_(execution::accumulation(storage), {segments * ssd_segment_elements(c.shape)}, in.all),
+        state(all_.dtype(), {ssd_segment_elements(c.shape)}),
+        adjoint(all_.dtype(), {ssd_segment_elements(c.shape)}),
+        entering(all_.dtype(), {c.shape.heads, c.shape.head_dim, c.shape.state}),
+        leaving(all_.dtype(), {c.shape.heads, c.shape.head_dim, c.shape.state}) {}
+
+  template <class At>
+  void enqueue(Queue& queue, At&& at) const {
+    const SsdInputOperands inputs{.x = all_columns(at(x_)),
+                                  .dt = all_columns(at(dt_)),
+                                  .b = all_columns(at(b_)),
+                                  .c = all_columns(at(c_)),
+                                  .a_log = at(a_log_),
+                                  .d = at(d_),
+                                  .dt_bias = at(dt_bias_),
+                                  .seq_idx = at(seq_idx_)};
+    ssd_segment_state(queue, case_.shape, inputs, at(state));
+    ssd_segment_adjoint(queue, case_.shape, at(dy_), inputs, at(adjoint));
+    ssd_enter_state(queue, case_.shape, at(all_), at(seq_idx_), segments_, segments_ - 1,
+                    at(entering));
+    ssd_enter_adjoint(queue, case_.shape, at(all_), at(seq_idx_), segments_, 0, at(leaving));
+  }
+  std::vector<Array> outputs() const { return {state, adjoint, entering, leaving}; }
+
+ private:
+  ScanCase case_;
+  std::int64_t segments_;
+  Array x_, dt_, b_, c_, dy_, a_log_, d_, dt_bias_, seq_idx_, all_;
+
+ public:
+  Array state, adjoint, entering, leaving;
+};
+
+// All sums are fp32; the state of a head forgets within some hundred tokens, the terms that count.
+TEST(context_gpu, segments_of_a_scan) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::vector<ScanCase> cases = {
+      {{.heads = 4, .head_dim = 64, .groups = 2, .state = 128, .chunk = 64}, Packed({1024})},
+      {{.heads = 3, .head_dim = 20, .groups = 1, .state = 7, .chunk = 64}, Packed({100, 1, 29}, 2)},
+      {{.heads = 2, .head_dim = 64, .groups = 1, .state = 64, .chunk = 64}, Packed({31, 32, 33})},
+      {{.heads = 1, .head_dim = 1, .groups = 1, .state = 1, .chunk = 64}, Packed({4})}};
+  for (const ScanCase& c : cases)
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+      for (const std::int64_t segments : {1, 4}) {
+        SCOPED_TRACE(testing::Message() << c.packed.tokens << " tokens, " << name(storage));
+        const Scan::Inputs in = Scan::draw(random, c, storage, segments);
+        const Scan device(c, storage, in, segments), host(c, Dtype::fp64, in, segments);
+        on_queue([&](Queue& queue) {
+          host.enqueue(queue, [](const Array& array) { return array.view(); });
+        });
+        const std::vector<Array> actual =
+            on_gpu([&](Queue& queue, auto& at) { device.enqueue(queue, at); }, device.outputs());
+        const std::vector<Array> expected = host.outputs();
+        for (std::size_t i = 0; i < actual.size(); ++i) {
+          const Values wanted = expected[i].values();
+          if (dot(wanted, wanted) == 0)
+            EXPECT_EQ(actual[i].values(), wanted) << "output " << i;
+          else
+            EXPECT_LT(relative_error(actual[i].values(), wanted), 256 * 0x1p-24) << "output " << i;
+        }
+      }
+}
+
+TEST(context_gpu, rows_of_the_convolution) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const std::int64_t n = 40, channels = 24, width = 29, cut = 17;
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+    for (const std::vector<std::int64_t>& lengths :
+         {std::vector<std::int64_t>{40}, {17, 23}, {16, 24}, {15, 1, 24}}) {
+      const Packed packed(lengths);
+      const Array x(storage, {cut, width}, rounded(random.normal(cut * width), storage));
+      const Array dx(storage, {cut, width}, rounded(random.normal(cut * width), storage));
+      const Array gradient(storage, {3, channels}, rounded(random.normal(3 * channels), storage));
+      const Array seq_idx = packed.seq_idx(), rows(storage, {3, channels});
+      const auto work = [&](Queue& queue, auto&& at) {
+        conv1d_halo_rows(queue, Columns{at(x), 2, channels}, at(seq_idx), cut, at(rows));
+        conv1d_halo_add(queue, at(gradient), at(seq_idx), cut, Columns{at(dx), 2, channels});
+      };
+      const std::vector<Array> actual = on_gpu(work, {rows, dx});
+      on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
+      EXPECT_EQ(actual[0].values(), rows.values());
+      EXPECT_EQ(actual[1].values(), dx.values());
+      ASSERT_EQ(packed.tokens, n);
+    }
+}
+
+TEST(context_gpu, heads_of_each_rank) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const ColumnBlocks blocks{{96, 24, 24}};
+  const std::int64_t rows = 77, parts = 3, width = blocks.width();
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+    const Array x(storage, {rows, width}, rounded(random.normal(rows * width), storage));
+    const Array split(storage, {parts, rows, width / parts}), back(storage, {rows, width});
+    const auto work = [&](Queue& queue, auto&& at) {
+      split_columns(queue, at(x), blocks, at(split));
+      join_columns(queue, at(split), blocks, at(back));
+    };
+    const std::vector<Array> actual = on_gpu(work, {split, back});
+    on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
+    EXPECT_EQ(actual[0].values(), split.values());
+    EXPECT_EQ(actual[1].values(), x.values());
+  }
+}
+
+TEST(context_gpu, positions_and_columns_of_a_part) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const Packed packed({33, 1, 70}, 2);
+  const std::int64_t dim = 64, width = 8 * dim, first = 20, rows = 60, count = 4 * dim;
+  const Values in = rounded(random.normal(packed.tokens * width), Dtype::bf16);
+  const Array all(Dtype::bf16, {packed.tokens, width}, in);
+  const Array part(Dtype::bf16, {rows, width}, rows_of(in, first, rows, width));
+  const Array turned(Dtype::bf16, {packed.tokens, width}), own(Dtype::bf16, {rows, width});
+  const Array packed_columns(Dtype::bf16, {rows * count});
+  const Array starts = packed.cu_seqlens(), documents = packed.seq_idx();
+  const Array own_documents =
+      int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
+  const std::vector<Array> results = on_gpu(
+      [&](Queue& q, auto& at) {
+        rope_forward(q, at(all), at(starts), at(documents), at(turned), 4, 2, dim, 1e4);
+        rope_forward(q, at(part), at(starts), at(own_documents), at(own), 4, 2, dim, 1e4, first);
+        pack_columns(q, Columns{at(part), width - count, count}, at(packed_columns));
+      },
+      {turned, own, packed_columns});
+  EXPECT_EQ(results[1].values(), rows_of(results[0].values(), first, rows, width));
+  const Values columns = results[2].values();
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < count; ++j)
+      ASSERT_EQ(columns[at(i * count + j)], in[at((first + i) * width + width - count + j)]);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

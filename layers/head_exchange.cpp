@@ -1,0 +1,35 @@
+#include "layers/head_exchange.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+Tensor HeadExchange::to_sequence(Recorder& recorder, const std::string& name, Tensor x,
+                                 kernels::ColumnBlocks blocks, std::string_view module) const {
+  const std::int64_t ranks = group_->size(), tokens = recorder.tokens();
+  const std::int64_t share = blocks.width() / ranks;
+  const Tensor parts = recorder.scratch(name + "_parts", {ranks, tokens, share});
+  recorder.compute(
+      name + "_split", kernels::pack_columns_cost(tokens * blocks.width(), recorder.storage()),
+      {read(x), write(parts)},
+      [blocks](execution::Queue& q, Views v) { kernels::split_columns(q, v[0], blocks, v[1]); });
+  const Tensor result = module.empty() ? recorder.scratch(name, {ranks * tokens, share})
+                                       : recorder.saved(name, {ranks * tokens, share}, module);
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {parts, {}}, {result, {}}));
+  return result;
+}
+
+void HeadExchange::to_rows(Recorder& recorder, const std::string& name, Tensor part,
+                           kernels::ColumnBlocks blocks, Tensor y) const {
+  const std::int64_t ranks = group_->size(), tokens = recorder.tokens();
+  const Tensor parts = recorder.scratch(name + "_parts", {ranks, tokens, blocks.width() / ranks});
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {part, {}}, {parts, {}}));
+  recorder.compute(
+      name + "_join", kernels::pack_columns_cost(tokens * blocks.width(), recorder.storage()),
+      {read(parts), write(y)},
+      [blocks](execution::Queue& q, Views v) { kernels::join_columns(q, v[0], blocks, v[1]); });
+}
+
+}  // namespace stowage::layers
