@@ -34,6 +34,10 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
   if (enabled() && world_.rank() == 0) directory_.require_writable();
   found_ = find();
   if (found_.empty()) return;
+  if (StartWeights::are_at(found_)) {
+    weights_.emplace(deck, found_);
+    return;
+  }
   const results::Checkpoint checkpoint(found_);
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) require_same_numerics(deck, checkpoint);
@@ -82,8 +86,12 @@ std::string Checkpointing::find() const {
 
 void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
   if (found_.empty()) return;
-  const results::Checkpoint checkpoint(found_);
   const WholeTensors tensors(trainer, world_);
+  if (weights_) {
+    weights_->load(tensors);
+    return;
+  }
+  const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorTarget> targets;
   for_each_saved(tensors, [&](const results::TensorSpec& spec) {
     targets.push_back(

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "drivers/train/start_weights.hpp"
 #include "inputs/data/loader.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
@@ -44,6 +46,7 @@ class Checkpointing {
   std::string deck_text_;
   std::int64_t interval_;
   results::CheckpointDirectory directory_;
+  std::optional<StartWeights> weights_;  ///< what was found, if it is weights alone
 };
 
 }  // namespace stowage::drivers
