@@ -2,6 +2,7 @@
 
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/norm/rmsnorm.hpp"
+#include "layers/products.hpp"
 
 namespace stowage::layers {
 
@@ -61,8 +62,14 @@ Tensor Head::forward(Recorder& recorder, Stream stream) const {
   return losses;
 }
 
+void Head::write_logits(Recorder& recorder, Tensor normed) const {
+  const Tensor logits = recorder.program().find(kLogits);
+  if (logits) Product{output_}.forward(recorder, "logits", normed, logits);
+}
+
 Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = norm(recorder, stream);
+  write_logits(recorder, normed);
   const std::int64_t n = recorder.tokens();
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
   const Tensor workspace = recorder.workspace(

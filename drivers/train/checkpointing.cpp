@@ -24,14 +24,14 @@ void for_each_saved(const WholeTensors& tensors, Visit&& visit) {
 
 }  // namespace
 
-Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world)
+Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world, Use use)
     : world_(world),
       directory_name_(deck.get<std::string>("checkpoint.directory")),
       resume_(deck.get<std::string>("checkpoint.resume")),
       deck_text_(deck.text()),
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
       directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
-  if (enabled() && world_.rank() == 0) directory_.require_writable();
+  if (enabled() && use == Use::train && world_.rank() == 0) directory_.require_writable();
   found_ = find();
   if (found_.empty()) return;
   if (StartWeights::are_at(found_)) {
@@ -42,7 +42,7 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) require_same_numerics(deck, checkpoint);
   const std::int64_t last = deck.get<std::int64_t>("run.steps");
-  if (first_step_ >= last)
+  if (use == Use::train && first_step_ >= last)
     execution::throw_usage("{}: checkpoint {} has done {} steps already; nothing is left to do",
                            deck.cite("run.steps"), found_, first_step_);
 }

@@ -17,11 +17,17 @@ namespace stowage::drivers {
 /// from the one before; the loader's position; the step.
 class Checkpointing {
  public:
+  /// What for: a run that only evaluates saves nothing, and may begin where training ends.
+  enum class Use { train, evaluate };
+
   /// Collective. Checks on rank 0 that the directory can be written, and finds what
   /// checkpoint.resume asks for. Throws a usage error (exit 2) if it cannot be written or read, if
   /// every checkpoint is damaged, or if it belongs to a deck with other numerics.
-  Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world);
+  Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
+                Use use = Use::train);
 
+  /// True if the run goes on from something.
+  bool resumed() const { return !found_.empty(); }
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
   std::int64_t first_step() const { return first_step_; }

@@ -205,16 +205,17 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
         static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(device_bytes_))));
   if (machine_.collectives_bytes() > 0)
     add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
-  add("train/skipped_steps",
-      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
-                                        [](const StepReport& r) { return !r.ok; })));
   if (!history.evaluations.empty()) {
     double best = HUGE_VAL;
     for (const auto& e : history.evaluations) best = std::min(best, e.loss);
     add("train/val_loss", history.evaluations.back().loss);
     add("train/best_val_loss", best);
+    add("train/val_perplexity", std::exp(history.evaluations.back().loss));
   }
   if (history.steps.empty()) return;
+  add("train/skipped_steps",
+      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
+                                        [](const StepReport& r) { return !r.ok; })));
   const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
   double sum = 0;
   for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
@@ -264,9 +265,9 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   for (const results::Metric& m : set_->metrics()) log_.write(m);
   set_->finish(verdict);
   const auto& metrics = set_->metrics();
-  const auto rate = std::find_if(metrics.begin(), metrics.end(), [](const results::Metric& m) {
-    return m.tag == "train/tokens_per_s";
-  });
+  const char* tag = history.steps.empty() ? "train/val_loss" : "train/tokens_per_s";
+  const auto rate = std::find_if(metrics.begin(), metrics.end(),
+                                 [&](const results::Metric& m) { return m.tag == tag; });
   const results::Metric headline = rate != metrics.end() ? *rate : metrics.front();
   if (!quiet_)
     fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));

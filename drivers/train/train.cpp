@@ -13,6 +13,7 @@
 #include "drivers/common/read_deck.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
+#include "drivers/train/logits.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
@@ -31,10 +32,11 @@ using parallel::Communicator;
 
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
-                                               const Data& data) {
+                                               const Data& data, bool logits) {
   layers::TrainerOptions options = trainer_options(deck, microbatches);
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
+  options.logits = logits;
   options.sharing.ranks = machine.connect(deck, world);
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
@@ -50,6 +52,22 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
 std::string dump_path(const Deck& deck, const TrainOptions& options) {
   if (!options.dump.empty() || options.dump_step == 0) return options.dump;
   return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
+}
+
+/// What a run that only evaluates needs.
+void check_evaluation(const Deck& deck, const TrainOptions& options, const Data& data,
+                      std::int64_t microbatches) {
+  if (!options.logits.empty() && !options.evaluate_only)
+    execution::throw_usage("--logits {}: needs --evaluate-only", options.logits);
+  if (!options.evaluate_only) return;
+  if (!data.held_out)
+    execution::throw_usage(
+        "--evaluate-only: no whole batch is held out; see {}, and data.validation_path",
+        deck.cite("data.held_out_fraction"));
+  if (!options.logits.empty() && microbatches != 1)
+    execution::throw_usage("--logits {}: a step has {} microbatches on a rank ({}, {}); allowed: 1",
+                           options.logits, microbatches, deck.cite("train.global_batch_size"),
+                           deck.cite("train.micro_batch_size"));
 }
 
 /// The run proper: from a trainer that is ready to its verdict.
@@ -70,6 +88,7 @@ class Run {
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
   bool go() {
+    if (options_.evaluate_only) return evaluate_only();
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     checkpoints_.resume(trainer_, *data_.train);
     recording_.begin(trainer_.plan());
@@ -101,6 +120,18 @@ class Run {
   const History& history() const { return history_; }
 
  private:
+  bool evaluate_only() {
+    checkpoints_.resume(trainer_, *data_.train);
+    recording_.begin(trainer_.plan());
+    if (!checkpoints_.resumed())
+      recording_.note("# no checkpoint: the initial weights are evaluated");
+    evaluate(checkpoints_.first_step());
+    if (options_.logits.empty()) return true;
+    dump_logits(world_, trainer_, data_, options_.logits);
+    recording_.note(fmt::format("# logits are written to {}", options_.logits));
+    return true;
+  }
+
   bool asked() const { return signals_.received() != 0; }
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
@@ -209,13 +240,16 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   require_equal_decks(world, deck);
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
   Data data = open_data(deck, world.rank(), world.size());
-  Checkpointing checkpoints(deck, world);
-  if (deck.get<std::int64_t>("run.steps") == 0)
+  using Use = Checkpointing::Use;
+  Checkpointing checkpoints(deck, world, options.evaluate_only ? Use::evaluate : Use::train);
+  check_evaluation(deck, options, data, microbatches);
+  if (!options.evaluate_only && deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
-  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
+  std::unique_ptr<layers::TrainerPlan> plan =
+      make_plan(deck, world, machine, microbatches, data, !options.logits.empty());
   plan->require_proven();
   parallel::require_joint_proof(
       world, plan->programs(),
@@ -229,7 +263,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go();
-  results::Verdict verdict = judge(deck, run.history(), complete);
+  results::Verdict verdict = options.evaluate_only ? judge_evaluation(deck, run.history())
+                                                   : judge(deck, run.history(), complete);
   if (!complete) verdict.stop();
   recording.finish(verdict, run.history(), trainer.plan());
   const bool lost = !complete && !checkpoints.enabled();

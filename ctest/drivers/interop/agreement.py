@@ -1,4 +1,4 @@
-"""A run of ours against what transformers computed: loss, every gradient, two optimizer steps."""
+"""Runs of ours against what transformers computed: loss, logits, gradients, two optimizer steps."""
 import json
 import os
 import pathlib
@@ -45,13 +45,21 @@ class Programs:
             assert words in message, f"'{words}' is not in: {message}"
 
 
+def write_documents(programs, name, rows):
+    """A Megatron data set with a document for each row."""
+    pathlib.Path(f"{name}.jsonl").write_text(
+        "".join(json.dumps({"text": row.tolist()}) + "\n" for row in rows))
+    programs.run("data", "prepare", f"{name}.jsonl", "--out", name, "--tokenizer", "ids",
+                 "--vocab-size", max(int(row.max()) for row in rows) + 1)
+
+
 def write_tokens(programs, tokens):
-    """One document for each sequence, as a Megatron data set. Returns keys that train on it."""
-    pathlib.Path("tokens.jsonl").write_text(
-        "".join(json.dumps({"text": row.tolist()}) + "\n" for row in tokens))
-    programs.run("data", "prepare", "tokens.jsonl", "--out", "tokens", "--tokenizer", "ids",
-                 "--vocab-size", int(tokens.max()) + 1)
-    return ["data.source=megatron", "data.path=tokens.idx", "data.held_out_fraction=0",
+    """The sequences, to train on; and to evaluate, where a token must follow the last batch.
+    Returns keys."""
+    write_documents(programs, "tokens", tokens)
+    write_documents(programs, "held_out", [*tokens, tokens[0]])
+    return ["data.source=megatron", "data.path=tokens.idx",
+            "data.validation_path=held_out.idx", "eval.steps=1",
             f"train.seq_length={tokens.shape[1]}", f"train.micro_batch_size={len(tokens)}",
             f"train.global_batch_size={len(tokens)}"]
 
@@ -77,6 +85,23 @@ def dumped(programs, deck, keys, step, resume):
     return path
 
 
+def error_of_logits(programs, keys, outputs):
+    """Of a run that only evaluates; its loss is that of the reference, too."""
+    programs.run("train", "it.toml", *keys, "--evaluate-only", "--logits", "logits.h5",
+                 "run.output=evaluation.h5")
+    with h5py.File("evaluation.h5") as file:
+        loss = file["/metrics/train/val_loss"][()]
+        assert abs(loss - outputs["loss"][0]) <= TOLERANCE * loss, (loss, outputs["loss"])
+        perplexity = file["/metrics/train/val_perplexity"][()]
+        assert abs(perplexity - numpy.exp(loss)) <= 1e-12 * perplexity, (perplexity, loss)
+        assert len(file["/series/train/loss"]) == 0
+    with h5py.File("logits.h5") as file:
+        shape = outputs["tokens"].shape
+        tokens, logits = file["tokens"][:].reshape(shape), file["logits"][:].reshape(*shape, -1)
+    assert (tokens == outputs["tokens"]).all()  # held-out data come in their own order
+    return relative_error(logits, outputs["logits"])
+
+
 def compare(family, programs, folder):
     """Runs from FOLDER/model and compares with FOLDER/reference; prints the largest errors."""
     folder = pathlib.Path(folder)
@@ -93,6 +118,7 @@ def compare(family, programs, folder):
         for name, values in ours.items():
             theirs = published.tensor_of(family, name, gradients)
             errors[f"gradient/{name}"] = relative_error(values, theirs)
+    errors["logits"] = error_of_logits(programs, keys, outputs)
     before = published.read_folder(folder / "model")
     after = published.read_safetensors(folder / "reference" / "updated.safetensors")
     steps = {}
