@@ -176,7 +176,7 @@ def bad_folders_are_refused(p):
     refused(folder, "neither", "model.safetensors")
     for keys, says in (({"moe_latent_size": 64}, ["moe_latent_size", "64"]),
                        ({"num_nextn_predict_layers": 1}, ["num_nextn_predict_layers", "MTP"]),
-                       ({"model_type": "qwen3"}, ["qwen3", "nemotron_h", "llama"]),
+                       ({"model_type": "qwen3"}, ["qwen3", "norms of q and k", "llama"]),
                        ({"new_thing": True}, ["new_thing", "not known"]),
                        ({"hidden_size": 24}, ["lm_head.weight", "F32 (32, 16)", "(32, 24)"]),
                        ({"n_routed_experts": 5}, ["experts.4.down_proj"]),

@@ -73,7 +73,8 @@ TEST(huggingface_config, what_cannot_be_is_named) {
          R"("model_type": "nemotron_h", "hidden_size": "wide")");
   refuse(kPattern, {"mlp_hidden_act", "gelu"},
          R"("model_type": "nemotron_h", "mlp_hidden_act": "gelu")");
-  refuse("", {"model_type 'gpt2'", "nemotron_h", "llama"}, R"("model_type": "gpt2")");
+  refuse("", {"model_type 'qwen3'", "norms of q and k"}, R"("model_type": "qwen3")");
+  refuse("", {"model_type 'new'", "nemotron_h", "llama"}, R"("model_type": "new")");
   expect_parts(usage_error([] { (void)parse_config("[1]", "c"); }), {"model_type"});
   expect_parts(usage_error([] { (void)parse_config("{", "c"); }), {"c", "no JSON"});
 }

@@ -13,12 +13,30 @@ std::span<const Family* const> families() {
   return kAll;
 }
 
+namespace {
+
+/// Families that people ask for, and what the layers would need first.
+constexpr std::array<Word, 7> kMissing = {
+    {{"qwen3", "norms of q and k"},
+     {"qwen3_moe", "norms of q and k"},
+     {"bamba", "rotary embedding of a part of a head"},
+     {"granitemoehybrid", "factors on embedding, residual stream, attention and logits"},
+     {"falcon_h1", "attention and Mamba side by side in one layer"},
+     {"zamba2", "attention that layers share"},
+     {"gpt2", "LayerNorm, biases and learned positions"}}};
+
+}  // namespace
+
 const Family& family_of(std::string_view model_type, std::string_view origin) {
   std::string known;
   for (const Family* family : families()) {
     if (family->model_type == model_type) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->model_type);
   }
+  for (const Word& missing : kMissing)
+    if (missing.theirs == model_type)
+      execution::throw_usage("{}: model_type '{}' is not supported: {}; allowed: {}", origin,
+                             model_type, missing.ours, known);
   execution::throw_usage("{}: model_type '{}' is not known; allowed: {}", origin, model_type,
                          known);
 }
