@@ -100,6 +100,32 @@ def same_seed_twice_is_bitwise_equal(r):
 
 
 @case
+def mlperf_lines_say_what_happened(r):
+    r.run("run.mllog=ml.log", "run.log_interval=2", "eval.interval=3")
+    lines = open("ml.log").read().splitlines()
+    assert all(line.startswith(":::MLLOG {") for line in lines), lines
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+    assert all(line.keys() == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+               for line in lines), lines
+    assert [line["time_ms"] for line in lines] == sorted(line["time_ms"] for line in lines)
+    assert [line["key"] for line in lines if line["event_type"] != "POINT_IN_TIME"] == [
+        "init_start", "init_stop", "run_start", "run_stop"]
+    points = {}
+    for line in lines:
+        points.setdefault(line["key"], []).append(line)
+    assert points["global_batch_size"][0]["value"] == 8
+    assert points["gradient_accumulation_steps"][0]["value"] == 8
+    assert [line["value"] for line in points["train_loss"]] == list(losses("tiny.h5")[1::2])
+    assert [line["metadata"]["step_num"] for line in points["train_loss"]] == [2, 4, 6]
+    evaluations = points["eval_accuracy"]
+    assert [line["value"] for line in evaluations] == list(losses("tiny.h5", "val_loss"))
+    assert [line["metadata"]["samples_count"] for line in evaluations] == [24, 48]
+    assert points["run_stop"][0]["metadata"]["status"] == "success"
+    os.remove("tiny.h5")
+    r.refuse("run.mllog=ml.log", says=["run.mllog", "already"])
+
+
+@case
 def evaluation_alone_is_that_of_the_run(r):
     """Of a run that has done all its steps, on other ranks, without a trace in its checkpoints."""
     r.run("checkpoint.directory=ckpt")

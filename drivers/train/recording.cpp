@@ -90,6 +90,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   if (log_path_ == output)
     execution::throw_usage("{}: the result set and the JSON lines need two files", output.string());
   results::require_writable(log_path_, "the log");
+  mllog_ = std::make_unique<MlLog>(deck, first_step > 0);
   train_ = &set_->series("train", "step",
                          {{"loss", "nat", "mean over the counted targets of the step"},
                           {"grad_norm", "1", "global norm of the gradient before clipping"},
@@ -134,6 +135,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
   if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
+  mllog_->run_begins(parameter_count(plan), ranks_);
   log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
 }
 
@@ -142,6 +144,7 @@ void Recording::step(const StepReport& report) {
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
+  mllog_->step(report);
   log_.write("step", {{"step", report.step},
                       {"loss", report.loss},
                       {"grad_norm", report.grad_norm},
@@ -173,6 +176,7 @@ void Recording::note(const std::string& line) {
 void Recording::evaluation(std::int64_t step, double loss) {
   if (!root()) return;
   validation_->append(step, {loss});
+  mllog_->evaluation(step * deck_.get<std::int64_t>("train.global_batch_size"), loss);
   log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
   progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
@@ -261,6 +265,7 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   progress_->close();
   add_metrics(history, plan);
   for (results::Choice& choice : machine_.choices(deck_)) set_->add(std::move(choice));
+  mllog_->run_ends(verdict.exit() == execution::Exit::valid);
   log_.write(verdict);
   for (const results::Metric& m : set_->metrics()) log_.write(m);
   set_->finish(verdict);
