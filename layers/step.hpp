@@ -51,12 +51,14 @@ struct EvaluationProgram {
   Program program{"evaluate"};
   StepShape shape;
   StackedInputs inputs;
-  Tensor loss;  ///< (2) accum
+  Tensor loss;    ///< (2) accum
+  Tensor logits;  ///< (n, V) accum of the last microbatch, if asked for
 };
 
+/// @param logits whether it leaves logits behind
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
                                     const execution::PersistentLayout& layout,
-                                    const Sharing& sharing);
+                                    const Sharing& sharing, bool logits = false);
 
 /// Letters of one stage of a pipeline: those between two cuts '|' of the pattern, or an equal share
 /// of the layers, the first stages one more, if it has no cuts.
