@@ -13,6 +13,7 @@ SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& r
     : experts_(config.moe.experts),
       topk_(config.moe.topk),
       tensor_size_(ranks.group(parallel::Group::tensor).size()),
+      context_(ranks.shared_group(parallel::Group::context)),
       partition_(ranks.group(parallel::Group::experts)),
       rows_(ranks.shared_group(parallel::Group::experts)),
       group_(ranks.shared_group(parallel::Group::experts)) {
@@ -23,28 +24,33 @@ Routed SharedExperts::route(Recorder& recorder, Choices& choices) const {
   if (rows_.size() == 1) {
     const Routed routed = sort(recorder, choices.indices, choices.weights);
     choices.offsets = choices.load = routed.offsets;
+    if (context_->size() > 1) choices.offsets = offsets_of_tokens(recorder, choices.indices);
     return routed;
   }
   const Tensor indices = rows_.gather(recorder, "indices_all", choices.indices);
   const Tensor weights = rows_.gather(recorder, "weights_all", choices.weights);
-  const auto counts = [&](const char* name) {
-    return recorder.saved(name, Dtype::int32, {experts_ + 1}, "");
-  };
-  choices.load = counts("load");
+  choices.load = recorder.saved("load", Dtype::int32, {experts_ + 1}, "");
   count(recorder, "count", choices.indices, {}, choices.load);
   choices.offsets = choices.load;
-  if (tensor_size_ > 1) {  // those of the ranks that have the same sequences
-    choices.offsets = counts("offsets_of_tokens");
-    const std::int64_t tokens = recorder.rows() * tensor_size_ * topk_;
-    const std::int64_t first = group_->rank() / tensor_size_ * tokens;
-    count(recorder, "count_tokens", indices, {first, first + tokens}, choices.offsets);
-  }
+  if (tensor_size_ * context_->size() > 1)  // ranks that have the same sequences
+    choices.offsets = offsets_of_tokens(recorder, indices);
   const std::int64_t own = experts_ / partition_.parts, first = partition_.index * own;
   const Tensor local = recorder.scratch("indices_local", Dtype::int32, {tokens(recorder), topk_});
   recorder.compute(
       "localise", kernels::localise_cost(tokens(recorder) * topk_), {read(indices), write(local)},
       [first, own](execution::Queue& q, Views v) { kernels::localise(q, v[0], first, own, v[1]); });
   return sort(recorder, local, weights);
+}
+
+Tensor SharedExperts::offsets_of_tokens(Recorder& recorder, Tensor indices) const {
+  const Tensor offsets = recorder.saved("offsets_of_tokens", Dtype::int32, {experts_ + 1}, "");
+  const std::int64_t pairs = recorder.rows() * tensor_size_ * topk_;
+  const std::int64_t first = rows_.rank() / tensor_size_ * pairs;
+  count(recorder, "count_tokens", indices, {first, first + pairs}, offsets);
+  if (context_->size() > 1)
+    recorder.append(context_->all_reduce(recorder.program(), recorder.full_name("sum_counts"),
+                                         {offsets, {}}, parallel::Reduction::sum));
+  return offsets;
 }
 
 Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) const {

@@ -38,6 +38,9 @@ class SharedExperts {
 
  private:
   Routed sort(Recorder& recorder, Tensor indices, Tensor weights) const;
+  /// Rows of the experts below each, of all tokens of this rank's sequences.
+  /// @param indices of the ranks that share the experts
+  Tensor offsets_of_tokens(Recorder& recorder, Tensor indices) const;
   /// @param range of `indices` that counts
   void count(Recorder& recorder, const char* name, Tensor indices, execution::Range range,
              Tensor offsets) const;
@@ -45,6 +48,7 @@ class SharedExperts {
   std::int64_t experts_;  ///< of all ranks
   int topk_;
   int tensor_size_;
+  std::shared_ptr<const parallel::RankGroup> context_;
   Partition partition_;
   SharedRows rows_;
   std::shared_ptr<const parallel::RankGroup> group_;

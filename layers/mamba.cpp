@@ -5,6 +5,7 @@
 #include "layers/layer.hpp"
 #include "layers/partition.hpp"
 #include "layers/products.hpp"
+#include "layers/segment_exchange.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -18,14 +19,18 @@ using kernels::Columns;
 /// columns. The fused mixer has conv and scan as one op: the rows between are scratch, made again
 /// in backward, and in_proj's output is what the scan's name stands for. With the fused forward
 /// they are saved, for a backward by two ops.
+///
+/// Ranks that share sequences hand on the convolution's last rows and the scan's state, which the
+/// fused op has no room for: they have conv and scan as two ops.
 class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
         epsilon_(config.norm_epsilon),
         rows_(ranks.shared_group(parallel::Group::tensor)),
-        mamba_(part_of(config.mamba, Partition(ranks.group(parallel::Group::tensor)))),
-        shape_(shape_of(mamba_)) {
+        mamba_(part_of(config.mamba, ranks)),
+        shape_(shape_of(mamba_)),
+        segments_(ranks.shared_group(parallel::Group::context), shape_) {
     const Shape& all = config.mamba;
     const Partition partition(ranks.group(parallel::Group::tensor));
     const std::int64_t inner = all.inner(), group = group_width(all), heads = all.heads;
@@ -109,10 +114,13 @@ class Mamba final : public Mixer {
   using Form = Shape::Form;
   struct Saved {
     Tensor x, zxbcdt, xbc, y, gated;
+    Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
 
-  /// The heads and groups of this rank.
-  static Shape part_of(Shape mamba, const Partition& partition) {
+  /// The heads and groups of this rank, and the form that it computes them in.
+  static Shape part_of(Shape mamba, const parallel::Ranks& ranks) {
+    const Partition partition(ranks.group(parallel::Group::tensor));
+    if (ranks.group(parallel::Group::context).size() > 1) mamba.form = Form::separate;
     mamba.heads = partition.share(mamba.heads, "model.mamba_num_heads");
     mamba.groups = partition.share(mamba.groups, "model.mamba_num_groups");
     return mamba;
@@ -146,37 +154,61 @@ class Mamba final : public Mixer {
     return {xbc, m.inner() + group_width(m), group_width(m)};
   }
 
-  void convolve(Recorder& recorder, const Saved& kept) const {
+  SegmentExchange::Channels channels() const { return {mamba_.inner(), mamba_.conv_channels()}; }
+
+  void convolve(Recorder& recorder, Saved& kept) const {
     const std::int64_t n = recorder.tokens();
+    if (segments_.shared()) kept.halo = segments_.halo(recorder, kept.zxbcdt, channels());
+    std::vector<Use> uses = {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx),
+                             write(kept.xbc)};
+    if (kept.halo) uses.push_back(read(kept.halo));
     recorder.compute(
         "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), write(kept.xbc)},
-        [m = mamba_](execution::Queue& q, Views v) {
-          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4]);
+        std::move(uses), [m = mamba_](execution::Queue& q, Views v) {
+          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4],
+                                       {.rows = optional(v, 5), .gradient = {}});
         });
   }
 
-  void scan(Recorder& recorder, const Saved& kept) const {
+  /// What only some ranks have.
+  static execution::View optional(Views v, std::size_t index) {
+    return index < v.size() ? v[index] : execution::View{};
+  }
+
+  /// What a scan reads, the first of the op's uses.
+  SegmentExchange::ScanInputs scan_inputs(Recorder& recorder, const Saved& kept) const {
+    return {{read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
+             read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
+             read(recorder.batch().seq_idx)},
+            [m = mamba_](Views v) {
+              return kernels::SsdInputOperands{.x = scan_x(m, v[0]),
+                                               .dt = dt(m, v[1]),
+                                               .b = scan_b(m, v[0]),
+                                               .c = scan_c(m, v[0]),
+                                               .a_log = v[2],
+                                               .d = v[3],
+                                               .dt_bias = v[4],
+                                               .seq_idx = v[5]};
+            }};
+  }
+
+  void scan(Recorder& recorder, Saved& kept) const {
     const std::int64_t n = recorder.tokens();
+    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
+    if (segments_.shared()) kept.initial_state = segments_.entering_state(recorder, inputs);
+    std::vector<Use> uses = inputs.uses;
     const Tensor workspace = recorder.workspace(
         "scan_workspace", kernels::ssd_forward_workspace_bytes(shape_, n, recorder.storage()));
+    uses.push_back(write(kept.y));
+    uses.push_back(write(workspace));
+    if (kept.initial_state) uses.push_back(read(kept.initial_state));
     recorder.compute("scan", kernels::ssd_forward_cost(shape_, n, recorder.storage()),
-                     {read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
-                      read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-                      read(recorder.batch().seq_idx), write(kept.y), write(workspace)},
-                     [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
-                       kernels::ssd_forward(q, shape,
-                                            {.inputs = {.x = scan_x(m, v[0]),
-                                                        .dt = dt(m, v[1]),
-                                                        .b = scan_b(m, v[0]),
-                                                        .c = scan_c(m, v[0]),
-                                                        .a_log = v[2],
-                                                        .d = v[3],
-                                                        .dt_bias = v[4],
-                                                        .seq_idx = v[5]},
-                                             .y = v[6],
-                                             .workspace = v[7]});
+                     std::move(uses),
+                     [of = inputs.of, shape = shape_](execution::Queue& q, Views v) {
+                       kernels::ssd_forward(
+                           q, shape, {.inputs = of(v), .y = v[6], .workspace = v[7]},
+                           {.initial_state = optional(v, 8), .final_state = {}, .total_decay = {}});
                      });
   }
 
@@ -242,24 +274,23 @@ class Mamba final : public Mixer {
         recorder.workspace("scan_backward_workspace",
                            kernels::ssd_backward_workspace_bytes(shape_, n, recorder.storage()));
     const bool accumulate = recorder.batch().accumulate;
+    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
+    std::vector<Use> uses = inputs.uses;
+    for (const Use& use :
+         {read(dscan), write(dxbc), update(dzxbcdt), recorder.into(recorder.gradient(a_log_)),
+          recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
+          write(workspace)})
+      uses.push_back(use);
+    if (segments_.shared()) {
+      uses.push_back(read(kept.initial_state));
+      uses.push_back(read(segments_.entering_adjoint(recorder, dscan, inputs)));
+    }
     recorder.compute(
-        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()),
-        {read(dscan), read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
-         read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-         read(recorder.batch().seq_idx), write(dxbc), update(dzxbcdt),
-         recorder.into(recorder.gradient(a_log_)), recorder.into(recorder.gradient(d_)),
-         recorder.into(recorder.gradient(dt_bias_)), write(workspace)},
-        [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
+        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()), std::move(uses),
+        [m = mamba_, of = inputs.of, shape = shape_, accumulate](execution::Queue& q, Views v) {
           kernels::ssd_backward(q, shape,
-                                {.dy = v[0],
-                                 .inputs = {.x = scan_x(m, v[1]),
-                                            .dt = dt(m, v[2]),
-                                            .b = scan_b(m, v[1]),
-                                            .c = scan_c(m, v[1]),
-                                            .a_log = v[3],
-                                            .d = v[4],
-                                            .dt_bias = v[5],
-                                            .seq_idx = v[6]},
+                                {.dy = v[6],
+                                 .inputs = of(v),
                                  .dx = scan_x(m, v[7]),
                                  .ddt = dt(m, v[8]),
                                  .db = scan_b(m, v[7]),
@@ -268,7 +299,10 @@ class Mamba final : public Mixer {
                                  .dd = v[10],
                                  .ddt_bias = v[11],
                                  .workspace = v[12]},
-                                accumulate);
+                                accumulate,
+                                {.initial_state = optional(v, 13),
+                                 .dfinal_state = optional(v, 14),
+                                 .dinitial_state = {}});
         });
     return dxbc;
   }
@@ -280,14 +314,25 @@ class Mamba final : public Mixer {
         recorder.workspace("conv_workspace", kernels::conv1d_silu_backward_workspace_bytes(
                                                  n, mamba_.conv_channels(), recorder.storage()));
     const bool accumulate = recorder.batch().accumulate;
+    std::vector<Use> uses = {read(dxbc),
+                             read(kept.zxbcdt),
+                             read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)),
+                             read(recorder.batch().seq_idx),
+                             update(dzxbcdt),
+                             recorder.into(recorder.gradient(conv_weight_)),
+                             recorder.into(recorder.gradient(conv_bias_)),
+                             write(workspace)};
+    Tensor dhalo;
+    if (kept.halo) {
+      dhalo = recorder.scratch("dhalo", {kernels::kConv1dWidth - 1, mamba_.conv_channels()});
+      uses.push_back(read(kept.halo));
+      uses.push_back(write(dhalo));
+    }
     recorder.compute(
         "conv1d_backward",
         kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        {read(dxbc), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), update(dzxbcdt),
-         recorder.into(recorder.gradient(conv_weight_)),
-         recorder.into(recorder.gradient(conv_bias_)), write(workspace)},
-        [m = mamba_, accumulate](execution::Queue& q, Views v) {
+        std::move(uses), [m = mamba_, accumulate](execution::Queue& q, Views v) {
           kernels::conv1d_silu_backward(q,
                                         {.dy = v[0],
                                          .x = conv_input(m, v[1]),
@@ -298,8 +343,10 @@ class Mamba final : public Mixer {
                                          .dw = v[6],
                                          .db = v[7],
                                          .workspace = v[8]},
-                                        accumulate);
+                                        accumulate,
+                                        {.rows = optional(v, 9), .gradient = optional(v, 10)});
         });
+    if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, dzxbcdt, channels());
   }
 
   /// Writes the xBC and dt columns of din_proj_out.
@@ -348,6 +395,7 @@ class Mamba final : public Mixer {
   SharedRows rows_;
   Shape mamba_;
   kernels::SsdShape shape_;
+  SegmentExchange segments_;
   Product in_proj_;
   Product out_proj_;
   Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_, norm_;

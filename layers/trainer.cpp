@@ -8,7 +8,8 @@ namespace stowage::layers {
 namespace {
 
 double aux_scale(const TrainerOptions& options) {
-  return 1.0 / (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
+  return 1.0 /
+         (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
 }
 
 }  // namespace

@@ -39,8 +39,10 @@ layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   return options;
 }
 
-Outcome run(layers::TrainerOptions options, TinyRun::Part part) {
+Outcome run(layers::TrainerOptions options, TinyRun::Part part,
+            const std::vector<std::int32_t>& documents = {}) {
   TinyRun tiny(std::move(options));
+  if (!documents.empty()) tiny.set_documents(documents);
   Outcome outcome;
   for (int step = 0; step < kSteps; ++step) {
     tiny.train(step, 1e-2, part);
@@ -74,6 +76,10 @@ struct Case {
   int tensor = 1, expert = 1;
   bool zero = false;
   int microbatches = 1;
+  int context = 1;
+  /// Of each microbatch; none: those of a TinyRun, which cross ranks, end at one's border, and have
+  /// one token.
+  std::vector<std::int32_t> documents = {};
 };
 
 class Axes {
@@ -81,7 +87,8 @@ class Axes {
   const parallel::Communicator world = parallel::Communicator::world();
 
   layers::TrainerOptions shared(layers::TrainerOptions options, const Case& c) const {
-    const parallel::GridShape grid = parallel::fit_grid(world.size(), c.tensor, 1, c.expert);
+    const parallel::GridShape grid =
+        parallel::fit_grid(world.size(), c.tensor, c.context, c.expert);
     options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
     options.sharing.zero = c.zero;
     options.step.microbatches = c.microbatches;
@@ -97,10 +104,10 @@ class Axes {
   void compare(const layers::TrainerOptions& given, const Case& c) const {
     const layers::TrainerOptions options = shared(given, c);
     const parallel::Ranks& ranks = options.sharing.ranks;
-    const Outcome ours = run(options, part_of(ranks));
+    const Outcome ours = run(options, part_of(ranks), c.documents);
     layers::TrainerOptions alone = given;
     alone.step.microbatches = c.microbatches * ranks.sequences().parts;
-    const Outcome wanted = run(alone, {0, 1});
+    const Outcome wanted = run(alone, {0, 1}, c.documents);
     for (int step = 0; step < kSteps; ++step) {
       const auto at = static_cast<std::size_t>(step);
       expect_near(ours.losses[at], wanted.losses[at], fmt::format("loss of step {}", step));
@@ -135,11 +142,23 @@ class Axes {
   std::vector<Case> grids() const {
     switch (world.size()) {
       case 2:
-        return {{2, 1}, {1, 2}};
+        return {{2, 1}, {1, 2}, {.context = 2}};
       case 4:
-        return {{4, 1}, {2, 2}, {2, 1}, {1, 4}, {1, 2}};
+        return {{4, 1},
+                {2, 2},
+                {2, 1},
+                {1, 4},
+                {1, 2},
+                {.context = 4},
+                {.context = 2},
+                {.tensor = 2, .context = 2},
+                {.expert = 2, .context = 2}};
       case 8:
-        return {{2, 2}, {4, 2}};
+        return {{2, 2},
+                {4, 2},
+                {.context = 8},
+                {.tensor = 2, .context = 4},
+                {.tensor = 2, .expert = 2, .context = 2}};
       default:
         return {{1, 1}};
     }
@@ -147,8 +166,8 @@ class Axes {
 };
 
 std::string text(const Case& c, const std::string& pattern) {
-  return fmt::format("{} tensor {} expert {} zero {} microbatches {}", pattern, c.tensor, c.expert,
-                     c.zero, c.microbatches);
+  return fmt::format("{} tensor {} context {} expert {} zero {} microbatches {}", pattern, c.tensor,
+                     c.context, c.expert, c.zero, c.microbatches);
 }
 
 TEST(axes, every_letter_equals_one_rank) {
@@ -182,6 +201,26 @@ TEST(axes, variants_equal_one_rank) {
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
     }
+}
+
+// One document over all ranks, those that end where a rank's tokens do, those of one token on
+// either side of it, and a tail that begins inside.
+TEST(axes, documents_of_shared_sequences_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.context == 1) continue;
+    for (const std::vector<std::int32_t>& documents : {std::vector<std::int32_t>{0, 24},
+                                                       {0, 6, 12, 18, 24},
+                                                       {0, 11, 12, 13, 24},
+                                                       {0, 5, 5, 14}}) {
+      c.documents = documents;
+      for (const char* pattern : {"*", "M", "M*-E"}) {
+        SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents", documents.size() - 1));
+        axes.compare(options_of(pattern, Dtype::fp64), c);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
 }
 
 TEST(axes, repeat_to_the_bit) {

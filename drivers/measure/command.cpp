@@ -13,18 +13,6 @@ namespace stowage::drivers {
 int measure_main(int argc, char** argv, const std::string& name, const std::string& summary,
                  MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
                  const std::function<execution::Exit()>& run) {
-  return measure_main_on_ranks(
-      argc, argv, name, summary, options, add_options, [&](const parallel::Communicator& world) {
-        if (world.size() != 1)
-          execution::throw_environment("{} runs on 1 rank, {} were started", name, world.size());
-        return run();
-      });
-}
-
-int measure_main_on_ranks(
-    int argc, char** argv, const std::string& name, const std::string& summary,
-    MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
-    const std::function<execution::Exit(const parallel::Communicator& world)>& run) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     bool help = false, version = false;
     CLI::App app(summary, name);
@@ -54,7 +42,9 @@ int measure_main_on_ranks(
                    version::build_info().git_describe, version::build_info().compiler);
       return execution::Exit::valid;
     }
-    return run(world);
+    if (world.size() != 1)
+      execution::throw_environment("{} runs on 1 rank, {} were started", name, world.size());
+    return run();
   });
 }
 

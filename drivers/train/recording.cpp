@@ -16,13 +16,6 @@
 namespace stowage::drivers {
 namespace {
 
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  STOWAGE_MPI(MPI_Get_library_version(text, &length));
-  return std::string(text, static_cast<std::size_t>(length));
-}
-
 /// Times of all undisturbed steps but the first ones, which warm caches and threads: a tenth, at
 /// most ten.
 std::vector<double> timed(const History& history) {
@@ -54,17 +47,9 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   rank_infos_ = gather_ranks(world, machine);
   run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
   if (world.rank() != 0) return;
-  results::Fields software = {{"mpi", mpi_library()}};
+  results::Fields software = {{"mpi", parallel::mpi_library()}};
   software.insert(software.end(), machine.software().begin(), machine.software().end());
-  results::ResultHeader header{.driver = "train",
-                               .deck_given = deck.given(),
-                               .deck_resolved = deck.text(),
-                               .config = config_fields(deck),
-                               .run = run_,
-                               .ranks = rank_infos_,
-                               .software = results::software(software),
-                               .files = {},
-                               .grid = grid_fields(deck, ranks_)};
+  results::ResultHeader header = result_header("train", deck, run_, rank_infos_, software);
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
   const ResultPaths paths = result_paths(deck, command, first_step);
   set_ = std::make_unique<results::ResultSet>(paths.result, header);

@@ -98,9 +98,10 @@ void check_evaluation(const Deck& deck, const TrainOptions& options, const Data&
     execution::throw_usage(
         "--evaluate-only: no whole batch is held out; see {}, and data.validation_path",
         deck.cite("data.held_out_fraction"));
-  if (!options.logits.empty() && deck.get<std::int64_t>("parallel.tensor") != 1)
-    execution::throw_usage("--logits {}: {}: ranks share the vocabulary; allowed: 1",
-                           options.logits, deck.cite("parallel.tensor"));
+  for (const char* axis : {"parallel.tensor", "parallel.context", "parallel.pipeline"})
+    if (!options.logits.empty() && deck.get<std::int64_t>(axis) != 1)
+      execution::throw_usage("--logits {}: {}: ranks share a sequence's logits; allowed: 1",
+                             options.logits, deck.cite(axis));
   if (!options.logits.empty() && microbatches != 1)
     execution::throw_usage("--logits {}: a step has {} microbatches on a rank ({}, {}); allowed: 1",
                            options.logits, microbatches, deck.cite("train.global_batch_size"),

@@ -25,8 +25,9 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = between(1, kMostCount),
-       .help = "Ranks that share every layer: heads, groups, MLP columns, experts and the vocabulary "
-               "are cut, and the rows between layers are shared out (sequence parallelism)."},
+       .help =
+           "Ranks that share every layer: heads, groups, MLP columns, experts and the vocabulary "
+           "are cut, and the rows between layers are shared out (sequence parallelism)."},
       {.key = "parallel.context",
        .fallback = 1,
        .unit = "ranks",
@@ -36,7 +37,8 @@ std::vector<Parameter> parallel_rows() {
        .fallback = 1,
        .unit = "ranks",
        .range = between(1, kMostCount),
-       .help = "Ranks with other sequences that share the experts of MoE layers, as tensor ranks do."},
+       .help =
+           "Ranks with other sequences that share the experts of MoE layers, as tensor ranks do."},
       {.key = "parallel.pipeline",
        .fallback = 1,
        .unit = "ranks",
