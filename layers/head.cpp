@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/norm/rmsnorm.hpp"
+#include "layers/products.hpp"
 
 namespace stowage::layers {
 
@@ -59,6 +60,8 @@ Tensor Head::forward(Recorder& recorder, Stream stream) const {
 
 Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
+  if (const Tensor logits = recorder.program().find(kLogits))
+    Product{output_}.forward(recorder, "logits", normed, logits);
   return rows_.size() == 1 ? fused(recorder, normed, {}) : sharded(recorder, normed, {});
 }
 

@@ -8,6 +8,9 @@
 
 namespace stowage::layers {
 
+/// Name of the logits (n, V) accum that an evaluation leaves behind, if its program has them.
+inline constexpr const char* kLogits = "logits";
+
 /// Final norm, output projection and cross-entropy. The projection is fused with the loss and its
 /// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
 class Head {
@@ -23,7 +26,7 @@ class Head {
   Tensor forward(Recorder& recorder, Stream stream) const;
   /// @return gradient of the stream's sum
   Tensor backward(Recorder& recorder) const;
-  /// Loss of each token alone.
+  /// Loss of each token alone; and the logits where the program has kLogits.
   Tensor evaluate(Recorder& recorder, Stream stream) const;
 
  private:

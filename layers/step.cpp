@@ -114,7 +114,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
 
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
                                     const execution::PersistentLayout& layout,
-                                    const Sharing& sharing) {
+                                    const Sharing& sharing, bool logits) {
   EvaluationProgram step;
   step.shape = shape;
   step.program = Program("evaluate", &layout);
@@ -123,6 +123,9 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   step.inputs = add_inputs(program, shape, model.stage());
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
+  if (logits)
+    step.logits = program.output(kLogits, model.precision().accumulation(),
+                                 {shape.tokens, model.config().vocabulary});
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");

@@ -52,11 +52,13 @@ struct EvaluationProgram {
   Program program{"evaluate"};
   StepShape shape;
   StackedInputs inputs;
-  Tensor loss;  ///< (2) accum
+  Tensor loss;    ///< (2) accum
+  Tensor logits;  ///< (n, V) accum of the last microbatch, if asked for
 };
 
+/// @param logits whether it leaves logits behind
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
                                     const execution::PersistentLayout& layout,
-                                    const Sharing& sharing);
+                                    const Sharing& sharing, bool logits = false);
 
 }  // namespace stowage::layers

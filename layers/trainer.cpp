@@ -50,7 +50,8 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
     if (options_.evaluation_microbatches == 0) continue;
     shape.microbatches = options_.evaluation_microbatches;
     auto evaluation = std::make_unique<Evaluation>();
-    evaluation->recorded = record_evaluation(model_, shape, layout_, options_.sharing);
+    evaluation->recorded =
+        record_evaluation(model_, shape, layout_, options_.sharing, options_.logits);
     evaluation->plan = offload::make_plan(evaluation->recorded.program, layout_, planner);
     evaluation_.push_back(std::move(evaluation));
   }

@@ -21,6 +21,7 @@ struct TrainerOptions {
   Precision precision;
   StepShape step;                           ///< without capacity
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
+  bool logits = false;                      ///< evaluations leave logits behind
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
   OptimizerConfig optimizer;
   StateOptions state;

@@ -89,6 +89,7 @@ std::int64_t CheckpointDirectory::save(const CheckpointState& state,
   replace_link(path_ / "latest", file.filename());
   if (keep_last_ == 0) return bytes;
   std::vector<std::int64_t> old = steps();
+  std::erase(old, 0);  // what the run started from is no checkpoint of the run
   old.erase(std::upper_bound(old.begin(), old.end(), state.step), old.end());
   const auto kept = std::min(static_cast<std::size_t>(keep_last_), old.size());
   old.resize(old.size() - kept);

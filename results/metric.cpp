@@ -23,6 +23,7 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/loss", "nat", kLower, "training loss, mean of the last 10 % of the steps"},
     {"train/val_loss", "nat", kLower, "last validation loss per token"},
     {"train/best_val_loss", "nat", kLower, "least validation loss per token"},
+    {"train/val_perplexity", "1", kLower, "exp(train/val_loss)"},
     {"train/wall_time", "s", kLower, "start of the program to the end of the last step"},
     {"train/setup_time", "s", kLower, "start of the program to the first step"},
     {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},

@@ -99,6 +99,57 @@ def same_seed_twice_is_bitwise_equal(r):
     assert not (losses("a.h5") == losses("c.h5")).all()
 
 
+@case
+def mlperf_lines_say_what_happened(r):
+    r.run("run.mllog=ml.log", "run.log_interval=2", "eval.interval=3")
+    lines = open("ml.log").read().splitlines()
+    assert all(line.startswith(":::MLLOG {") for line in lines), lines
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+    assert all(line.keys() == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+               for line in lines), lines
+    assert [line["time_ms"] for line in lines] == sorted(line["time_ms"] for line in lines)
+    assert [line["key"] for line in lines if line["event_type"] != "POINT_IN_TIME"] == [
+        "init_start", "init_stop", "run_start", "run_stop"]
+    points = {}
+    for line in lines:
+        points.setdefault(line["key"], []).append(line)
+    assert points["global_batch_size"][0]["value"] == 8
+    assert points["gradient_accumulation_steps"][0]["value"] == 8
+    assert [line["value"] for line in points["train_loss"]] == list(losses("tiny.h5")[1::2])
+    assert [line["metadata"]["step_num"] for line in points["train_loss"]] == [2, 4, 6]
+    evaluations = points["eval_accuracy"]
+    assert [line["value"] for line in evaluations] == list(losses("tiny.h5", "val_loss"))
+    assert [line["metadata"]["samples_count"] for line in evaluations] == [24, 48]
+    assert points["run_stop"][0]["metadata"]["status"] == "success"
+    os.remove("tiny.h5")
+    r.refuse("run.mllog=ml.log", says=["run.mllog", "already"])
+
+
+@case
+def evaluation_alone_is_that_of_the_run(r):
+    """Of a run that has done all its steps, on other ranks, without a trace in its checkpoints."""
+    r.run("checkpoint.directory=ckpt")
+    held = sorted((path.name, path.stat().st_mtime_ns) for path in pathlib.Path("ckpt").iterdir())
+    for ranks in (1, 2):
+        path = f"evaluation{ranks}.h5"
+        said = r.run("checkpoint.directory=ckpt", "--evaluate-only", f"run.output={path}",
+                     ranks=ranks).stdout
+        assert "VALID  train/val_loss=" in said and "train/val_perplexity" in said, said
+        one, other = losses("tiny.h5", "val_loss")[-1], losses(path, "val_loss")
+        assert len(other) == 1 and abs(one - other[0]) <= 1e-6 * one, (ranks, one, other)
+        checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), path],
+                                 capture_output=True, text=True, timeout=60)
+        assert checked.returncode == 0, checked.stdout
+    assert held == sorted((path.name, path.stat().st_mtime_ns)
+                          for path in pathlib.Path("ckpt").iterdir())
+    os.remove("tiny.h5")
+    r.run("checkpoint.directory=ckpt", "--evaluate-only", "validate.val_loss_below=0.1", expect=1)
+    os.remove("tiny.h5")
+    r.refuse("--evaluate-only", "data.held_out_fraction=0", says=["held_out_fraction", "batch"])
+    r.refuse("--logits", "l.h5", says=["--logits l.h5", "--evaluate-only"])
+    r.refuse("--evaluate-only", "--logits", "l.h5", says=["--logits l.h5", "microbatches"])
+
+
 MODULES = ["attn_norm", "mlp_norm", "mamba_norm", "qkv_linear", "mlp_fc1", "mamba_in_proj",
            "core_attn", "attn_proj", "mlp_act", "shared_expert", "group_mlp", "mamba_conv",
            "mamba_ssm", "mamba_out_proj"]

@@ -15,7 +15,7 @@ import sys
 # The levels of the design: a folder includes only lower levels, and no other folder of its level.
 LEVELS = {
     "version": 0, "execution": 0, "inputs/deck": 0,
-    "kernels": 1, "parallel": 1, "offload": 1, "inputs/data": 1,
+    "kernels": 1, "parallel": 1, "offload": 1, "inputs/data": 1, "inputs/huggingface": 1,
     "layers": 2, "results": 2,
     "drivers": 3,
 }

@@ -25,7 +25,7 @@ void for_each_saved(const WholeTensors& tensors, Visit&& visit) {
 }  // namespace
 
 Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
-                             std::string data_digest)
+                             std::string data_digest, Use use)
     : world_(world),
       directory_name_(deck.get<std::string>("checkpoint.directory")),
       resume_(deck.get<std::string>("checkpoint.resume")),
@@ -33,9 +33,13 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       data_digest_(std::move(data_digest)),
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
       directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
-  if (enabled() && world_.rank() == 0) directory_.claim();
+  if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
   found_ = find();
   if (found_.empty()) return;
+  if (StartWeights::are_at(found_)) {
+    weights_.emplace(deck, found_);
+    return;
+  }
   const results::Checkpoint checkpoint(found_);
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) {
@@ -43,7 +47,7 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
     require_same_data(deck, checkpoint);
   }
   const std::int64_t last = deck.get<std::int64_t>("run.steps");
-  if (first_step_ >= last)
+  if (use == Use::train && first_step_ >= last)
     execution::throw_usage("{}: checkpoint {} has done {} steps already; nothing is left to do",
                            deck.cite("run.steps"), found_, first_step_);
 }
@@ -103,8 +107,12 @@ std::string Checkpointing::find() const {
 
 void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
   if (found_.empty()) return;
-  const results::Checkpoint checkpoint(found_);
   const WholeTensors tensors(trainer, world_);
+  if (weights_) {
+    weights_->load(tensors);
+    return;
+  }
+  const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorTarget> targets;
   for_each_saved(tensors, [&](const results::TensorSpec& spec) {
     targets.push_back(

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "drivers/train/start_weights.hpp"
 #include "inputs/data/loader.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
@@ -15,12 +17,17 @@ namespace stowage::drivers {
 /// from the one before; the loader's position; the step.
 class Checkpointing {
  public:
+  /// What for: a run that only evaluates saves nothing, and may begin where training ends.
+  enum class Use { train, evaluate };
+
   /// Collective. Checks on rank 0 that the directory can be written, and finds what
   /// checkpoint.resume asks for. Throws a usage error (exit 2) if it cannot be written or read, if
   /// every checkpoint is damaged, or if it belongs to a deck with other numerics or to other data.
   Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
-                std::string data_digest);
+                std::string data_digest, Use use = Use::train);
 
+  /// True if the run goes on from something.
+  bool resumed() const { return !found_.empty(); }
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
   std::int64_t first_step() const { return first_step_; }
@@ -47,6 +54,7 @@ class Checkpointing {
   std::string data_digest_;
   std::int64_t interval_;
   results::CheckpointDirectory directory_;
+  std::optional<StartWeights> weights_;  ///< what was found, if it is weights alone
 };
 
 }  // namespace stowage::drivers

@@ -22,7 +22,11 @@ int main(int argc, char** argv) {
               &options.time_ops},
              {"--trace", "Draw the last step as a Chrome trace in this file", &options.trace},
              {"--dump-step", "Write loss, gradients and parameters of step N", &options.dump_step},
-             {"--dump", "Where to (HDF5); default: <run.name>.step<N>.h5", &options.dump}}});
+             {"--dump", "Where to (HDF5); default: <run.name>.step<N>.h5", &options.dump},
+             {"--evaluate-only", "Loss and perplexity of held-out data, and no step",
+              &options.evaluate_only},
+             {"--logits", "With it: tokens and logits of its first batch go here (HDF5)",
+              &options.logits}}});
     parallel::require_equal(world, "modes", command.mode());
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);

@@ -55,6 +55,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   set_ = std::make_unique<results::ResultSet>(paths.result, header);
   log_path_ = paths.log;
   results::require_writable(log_path_, results::FileKind::json_lines);
+  mllog_ = std::make_unique<MlLog>(deck, first_step > 0);
   train_ = &set_->series("train", "step",
                          {{"loss", "nat", "mean over the counted targets of the step"},
                           {"grad_norm", "1", "global norm of the gradient before clipping"},
@@ -99,6 +100,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
   if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
+  mllog_->run_begins(parameter_count(plan), ranks_);
   log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
 }
 
@@ -107,6 +109,7 @@ void Recording::step(const StepReport& report) {
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
+  mllog_->step(report);
   log_.write("step", {{"step", report.step},
                       {"loss", report.loss},
                       {"grad_norm", report.grad_norm},
@@ -138,6 +141,7 @@ void Recording::note(const std::string& line) {
 void Recording::evaluation(std::int64_t step, double loss) {
   if (!root()) return;
   validation_->append(step, {loss});
+  mllog_->evaluation(step * deck_.get<std::int64_t>("train.global_batch_size"), loss);
   log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
   progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
@@ -170,16 +174,17 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
                                   plan.layout().bytes() + plan.transient_bytes()))));
   if (machine_.collectives_bytes() > 0)
     add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
-  add("train/skipped_steps",
-      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
-                                        [](const StepReport& r) { return !r.ok; })));
   if (!history.evaluations.empty()) {
     double best = HUGE_VAL;
     for (const auto& e : history.evaluations) best = std::min(best, e.loss);
     add("train/val_loss", history.evaluations.back().loss);
     add("train/best_val_loss", best);
+    add("train/val_perplexity", std::exp(history.evaluations.back().loss));
   }
   if (history.steps.empty()) return;
+  add("train/skipped_steps",
+      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
+                                        [](const StepReport& r) { return !r.ok; })));
   const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
   double sum = 0;
   for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
@@ -225,13 +230,14 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   progress_->close();
   add_metrics(history, plan);
   for (results::Choice& choice : machine_.choices(deck_)) set_->add(std::move(choice));
+  mllog_->run_ends(verdict.exit() == execution::Exit::valid);
   log_.write(verdict);
   for (const results::Metric& m : set_->metrics()) log_.write(m);
   set_->finish(verdict);
   const auto& metrics = set_->metrics();
-  const auto rate = std::find_if(metrics.begin(), metrics.end(), [](const results::Metric& m) {
-    return m.tag == "train/tokens_per_s";
-  });
+  const char* tag = history.steps.empty() ? "train/val_loss" : "train/tokens_per_s";
+  const auto rate = std::find_if(metrics.begin(), metrics.end(),
+                                 [&](const results::Metric& m) { return m.tag == tag; });
   const results::Metric headline = rate != metrics.end() ? *rate : metrics.front();
   if (!quiet_)
     fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));

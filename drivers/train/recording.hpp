@@ -7,6 +7,7 @@
 
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
+#include "drivers/train/mllog.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/command_line.hpp"
@@ -67,6 +68,7 @@ class Recording {
   std::unique_ptr<results::ResultSet> set_;
   std::filesystem::path log_path_;
   results::JsonLog log_;
+  std::unique_ptr<MlLog> mllog_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;
   results::Series* routers_ = nullptr;  ///< if routers have losses

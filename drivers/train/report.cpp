@@ -188,4 +188,14 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
   return verdict;
 }
 
+results::Verdict judge_evaluation(const inputs::Deck& deck, const History& history) {
+  results::Verdict verdict;
+  const double loss = history.evaluations.back().loss;
+  verdict.add(
+      results::at_most("finite_val_loss", std::abs(loss), kLargest, "|last validation loss|"));
+  add_limit(verdict, deck, "val_loss", "validate.val_loss_below", loss,
+            "last validation loss per token");
+  return verdict;
+}
+
 }  // namespace stowage::drivers

@@ -42,5 +42,7 @@ struct History {
 
 /// The checks that every run must pass, and, of a complete run, those that the deck asks for.
 results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete);
+/// Those of a run that only evaluates.
+results::Verdict judge_evaluation(const inputs::Deck& deck, const History& history);
 
 }  // namespace stowage::drivers

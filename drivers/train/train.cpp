@@ -15,6 +15,7 @@
 #include "drivers/common/read_deck.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
+#include "drivers/train/logits.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
@@ -34,11 +35,12 @@ using parallel::Communicator;
 
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
                                                Machine& machine, std::int64_t microbatches,
-                                               const Data& data) {
+                                               const Data& data, bool logits) {
   layers::TrainerOptions options =
       trainer_options(deck, microbatches, machine.connect(deck, world));
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
+  options.logits = logits;
   options.planner.chained_communication = machine.has_gpu();
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
@@ -82,11 +84,34 @@ void check_outputs(const Deck& deck, const inputs::CommandLine& command,
     results::require_free(path, kind);
     outputs.push_back({what, path});
   };
+  if (!options.logits.empty()) also("--logits", options.logits, results::FileKind::dump);
+  if (const auto& path = deck.get<std::string>("run.mllog"); !path.empty())
+    outputs.push_back({"run.mllog", path});
   if (options.dump_step != 0) also("--dump", dump_path(deck, options), results::FileKind::dump);
   if (!options.trace.empty()) also("--trace", options.trace, results::FileKind::trace);
   if (const auto& folder = deck.get<std::string>("checkpoint.directory"); !folder.empty())
     outputs.push_back({"checkpoint.directory", folder});
   results::require_apart(outputs, input_files(deck, command, data));
+}
+
+/// What a run that only evaluates needs.
+void check_evaluation(const Deck& deck, const TrainOptions& options, const Data& data,
+                      std::int64_t microbatches) {
+  if (!options.logits.empty() && !options.evaluate_only)
+    execution::throw_usage("--logits {}: needs --evaluate-only", options.logits);
+  if (!options.evaluate_only) return;
+  if (!data.held_out)
+    execution::throw_usage(
+        "--evaluate-only: no whole batch is held out; see {}, and data.validation_path",
+        deck.cite("data.held_out_fraction"));
+  for (const char* axis : {"parallel.tensor", "parallel.context", "parallel.pipeline"})
+    if (!options.logits.empty() && deck.get<std::int64_t>(axis) != 1)
+      execution::throw_usage("--logits {}: {}: ranks share a sequence's logits; allowed: 1",
+                             options.logits, deck.cite(axis));
+  if (!options.logits.empty() && microbatches != 1)
+    execution::throw_usage("--logits {}: a step has {} microbatches on a rank ({}, {}); allowed: 1",
+                           options.logits, microbatches, deck.cite("train.global_batch_size"),
+                           deck.cite("train.micro_batch_size"));
 }
 
 /// The run proper: from a trainer that is ready to its verdict.
@@ -110,6 +135,7 @@ class Run {
   }
 
   bool go() {
+    if (options_.evaluate_only) return evaluate_only();
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     checkpoints_.resume(trainer_, *data_.train);
     recording_.begin(trainer_.plan());
@@ -141,6 +167,18 @@ class Run {
   const History& history() const { return history_; }
 
  private:
+  bool evaluate_only() {
+    checkpoints_.resume(trainer_, *data_.train);
+    recording_.begin(trainer_.plan());
+    if (!checkpoints_.resumed())
+      recording_.note("# no checkpoint: the initial weights are evaluated");
+    evaluate(checkpoints_.first_step());
+    if (options_.logits.empty()) return true;
+    dump_logits(world_, trainer_, data_, options_.logits);
+    recording_.note(fmt::format("# logits are written to {}", options_.logits));
+    return true;
+  }
+
   bool asked() const { return parallel::stop_signal() != 0; }
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
@@ -255,15 +293,19 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Data data = open_data(deck, sequence_part(deck, world));
   const std::string data_digest = data.digest();
   parallel::require_equal(world, "data", data_digest);
-  Checkpointing checkpoints(deck, world, data_digest);
-  if (deck.get<std::int64_t>("run.steps") == 0)
+  using Use = Checkpointing::Use;
+  Checkpointing checkpoints(deck, world, data_digest,
+                            options.evaluate_only ? Use::evaluate : Use::train);
+  check_evaluation(deck, options, data, microbatches);
+  if (!options.evaluate_only && deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
   check_options(deck, options, checkpoints.first_step());
   if (world.rank() == 0) check_outputs(deck, command, options, data, checkpoints.first_step());
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
-  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
+  std::unique_ptr<layers::TrainerPlan> plan =
+      make_plan(deck, world, machine, microbatches, data, !options.logits.empty());
   plan->require_proven();
   machine.require_memory(*plan);
   const bool on_host = machine.backend().name() == "host";
@@ -281,7 +323,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go();
-  results::Verdict verdict = judge(deck, run.history(), complete);
+  results::Verdict verdict = options.evaluate_only ? judge_evaluation(deck, run.history())
+                                                   : judge(deck, run.history(), complete);
   if (!complete) verdict.stop();
   recording.finish(verdict, run.history(), trainer.plan());
   const bool lost = !complete && !checkpoints.enabled();

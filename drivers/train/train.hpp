@@ -15,6 +15,8 @@ struct TrainOptions {
   std::string trace;           ///< where the last of them is drawn; empty: nowhere
   std::int64_t dump_step = 0;  ///< all values of this step are written; 0: of none
   std::string dump;            ///< where to
+  bool evaluate_only = false;  ///< the loss of held-out data, and no step
+  std::string logits;          ///< with it: where those of its first batch go; empty: nowhere
 };
 
 /// Trains the model of a deck on the ranks of `world`, and writes its result set.

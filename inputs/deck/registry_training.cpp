@@ -207,7 +207,7 @@ std::vector<Parameter> saving_rows() {
       {.key = "checkpoint.resume",
        .fallback = string("auto"),
        .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "
-               "checkpoint."},
+               "checkpoint; or hf: and a Hugging Face folder, whose weights the run starts from."},
       {.key = "checkpoint.allow_changes",
        .fallback = false,
        .help = "Resume although keys that change the numbers differ from the checkpoint's deck."},

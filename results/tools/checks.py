@@ -56,8 +56,10 @@ def training_values(result):
     """Values of a training run's checks by name, from its series."""
     values = {}
 
-    loss, ok, norm, val = (result.series(f"train/{name}")
-                           for name in ("loss", "ok", "grad_norm", "val_loss"))
+    # A run that only evaluates has no steps.
+    loss, ok, norm, val = (found if found is not None and len(found[1]) else None
+                           for found in (result.series(f"train/{name}") for name in
+                                         ("loss", "ok", "grad_norm", "val_loss")))
     if loss is not None:
         values["finite_loss"] = abs(loss[1][-1])
         values["loss"] = loss[1][-1]

@@ -1,0 +1,248 @@
+#!/usr/bin/python3
+"""stowage_convert, and runs that start from published weights: whole processes, files, exit codes.
+
+Usage: convert_test.py CASE --bin FOLDER. Each case runs in a folder of its own. The
+published folders are those that interop/make_reference.py wrote with transformers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import h5py
+import numpy
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "interop"))
+import agreement
+import published
+
+FIXTURES = pathlib.Path(__file__).parent / "interop" / "fixtures"
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def fresh(name, family="nemotron_h"):
+    """A copy of a published folder that a case may spoil."""
+    shutil.copytree(FIXTURES / family / "model", name)
+    return pathlib.Path(name)
+
+
+def set_keys(folder, **keys):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config.update(keys)
+    path.write_text(json.dumps(config))
+
+
+def assert_same_tensors(a, b):
+    a, b = published.read_folder(a), published.read_folder(b)
+    assert a.keys() == b.keys(), a.keys() ^ b.keys()
+    for name, values in a.items():
+        other = b[name]
+        assert values.dtype == other.dtype and values.shape == other.shape, name
+        assert values.tobytes() == other.tobytes(), name
+
+
+@case
+def nemotron_h_is_that_of_transformers(p):
+    agreement.compare("nemotron_h", p, FIXTURES / "nemotron_h")
+
+
+@case
+def llama_is_that_of_transformers(p):
+    agreement.compare("llama", p, FIXTURES / "llama")
+
+
+@case
+def mamba2_is_that_of_transformers(p):
+    agreement.compare("mamba2", p, FIXTURES / "mamba2")
+
+
+@case
+def import_then_export_is_identical(p):
+    for family in published.FAMILIES:
+        model = FIXTURES / family / "model"
+        p.run("convert", "import", model, "--output", f"{family}.ck", "--deck", f"{family}.toml")
+        p.run("convert", "export", f"{family}.ck", "--output", f"{family}.out")
+        assert_same_tensors(model, f"{family}.out")
+        made = pathlib.Path(f"{family}.out")
+        assert (made / "tokenizer.json").read_text() == (model / "tokenizer.json").read_text()
+        one = json.loads((model / "config.json").read_text())
+        other = json.loads((made / "config.json").read_text())
+        # Spelled as every version of the library reads it.
+        for config in (one, other):
+            config.pop("time_step_limit", None)
+            config.pop("num_hidden_layers", None)
+        assert one == other, (one, other)
+        p.run("convert", "import", made, "--output", f"{family}.again", "--deck", "again.toml")
+        p.run("convert", "export", f"{family}.again/step_00000000.h5", "--output", "twice")
+        assert_same_tensors(model, "twice")
+        shutil.rmtree("twice")
+        os.remove("again.toml")
+
+
+@case
+def shards_are_bounded_and_indexed(p):
+    model = FIXTURES / "nemotron_h" / "model"
+    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    p.run("convert", "export", "ck", "--output", "out", "--shard-size", "8 KiB")
+    shards = sorted(pathlib.Path("out").glob("*.safetensors"))
+    assert len(shards) > 3, shards
+    for number, path in enumerate(shards, start=1):
+        assert path.name == f"model-{number:05}-of-{len(shards):05}.safetensors", path
+        tensors = published.read_safetensors(path)
+        size = sum(values.nbytes for values in tensors.values())
+        assert size <= 8192 or len(tensors) == 1, (path, size)
+    index = json.loads(pathlib.Path("out/model.safetensors.index.json").read_text())
+    whole = published.read_folder("out")
+    assert index["metadata"]["total_size"] == sum(v.nbytes for v in whole.values())
+    for name, shard in index["weight_map"].items():
+        assert name in published.read_safetensors(pathlib.Path("out") / shard), name
+    assert index["weight_map"].keys() == whole.keys()
+    assert_same_tensors(model, "out")
+    p.run("convert", "import", "out", "--output", "again", "--deck", "again.toml")
+    p.run("convert", "export", "again", "--output", "one")
+    assert_same_tensors(model, "one")
+
+
+@case
+def bf16_stays_bf16_and_ranks_agree(p):
+    folder = fresh("model")
+    tensors = published.read_folder(folder)
+    halves = {name: (values.view("<u4") >> 16) for name, values in tensors.items()}
+    published.write_safetensors(folder / "model.safetensors", halves, "BF16")
+    set_keys(folder, dtype="bfloat16")
+    p.run("convert", "import", folder, "--output", "ck", "--deck", "it.toml")
+    p.run("convert", "export", "ck", "--output", "out")
+    assert_same_tensors(folder, "out")
+    assert 'dtype = "bf16"' in pathlib.Path("it.toml").read_text()
+    # The masters of a bf16 run are the weights in full, on ranks that share them out as well.
+    keys = ["train.seq_length=16", "train.global_batch_size=2", "run.steps=2", "optim.lr=1e-3",
+            "data.held_out_fraction=0", "checkpoint.directory="]
+    losses = {}
+    for ranks, resume in ((1, "ck/step_00000000.h5"), (2, "hf:model")):
+        p.run("train", "it.toml", *keys, f"checkpoint.resume={resume}", "parallel.zero=1",
+              f"run.output=run{ranks}.h5", ranks=ranks)
+        with h5py.File(f"run{ranks}.h5") as file:
+            losses[ranks] = file["/series/train/loss"][:]
+    error = numpy.abs(losses[1] - losses[2]).max()
+    assert error < 2.0 ** -8, losses  # one unit of bf16: the order of sums
+    p.run("train", "it.toml", *keys, "checkpoint.resume=never", "run.output=random.h5")
+    with h5py.File("random.h5") as file:
+        assert numpy.abs(file["/series/train/loss"][:] - losses[1]).max() > 2.0 ** -8
+
+
+@case
+def a_run_goes_on_from_weights_and_back(p):
+    model = FIXTURES / "nemotron_h" / "model"
+    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    keys = ["train.seq_length=16", "train.global_batch_size=1", "data.held_out_fraction=0",
+            "checkpoint.interval=1", "checkpoint.keep_last=1", "optim.decay_steps=3"]
+    p.run("train", "it.toml", *keys, "run.steps=2", "run.output=a.h5")
+    # What the run started from stays.
+    assert sorted(path.name for path in pathlib.Path("ck").glob("step_*")) == [
+        "step_00000000.h5", "step_00000002.h5"]
+    p.run("train", "it.toml", *keys, "run.steps=3", "run.output=b.h5")
+    with h5py.File("b.h5") as file:
+        assert len(file["/series/train/loss"]) == 1
+    p.run("convert", "export", "ck", "--output", "out")
+    before, after = published.read_folder(model), published.read_folder("out")
+    assert before.keys() == after.keys()
+    moved = sum(not (before[name] == after[name]).all() for name in before)
+    assert moved == len(before), (moved, len(before))
+    with h5py.File("ck/step_00000003.h5") as file:
+        for name, values in agreement.tensors_below(file["tensors"]).items():
+            if "/" not in name:
+                theirs = published.tensor_of("nemotron_h", name, after)
+                assert values.tobytes() == theirs.tobytes(), name
+
+
+@case
+def bad_folders_are_refused(p):
+    def refused(folder, *says):
+        p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", says=says)
+        assert not pathlib.Path("it.toml").exists() and not list(pathlib.Path().glob("ck/step*"))
+
+    refused("nothing", "nothing/config.json")
+    folder = fresh("no_weights")
+    os.remove(folder / "model.safetensors")
+    refused(folder, "neither", "model.safetensors")
+    for keys, says in (({"moe_latent_size": 64}, ["moe_latent_size", "64"]),
+                       ({"num_nextn_predict_layers": 1}, ["num_nextn_predict_layers", "MTP"]),
+                       ({"model_type": "qwen3"}, ["qwen3", "norms of q and k", "llama"]),
+                       ({"new_thing": True}, ["new_thing", "not known"]),
+                       ({"hidden_size": 24}, ["lm_head.weight", "F32 (32, 16)", "(32, 24)"]),
+                       ({"n_routed_experts": 5}, ["experts.4.down_proj"]),
+                       ({"conv_kernel": 3}, ["mamba_conv_width", "4"])):
+        folder = fresh("other_" + next(iter(keys)))
+        set_keys(folder, **keys)
+        refused(folder, *says)
+    for change, says in (("mtp.layers.0.norm.weight", ["mtp.layers.0.norm.weight", "none of"]),
+                         ("-lm_head.weight", ["lm_head.weight", "output.weight"])):
+        folder = fresh("changed" + change)
+        tensors = dict(published.read_folder(folder))
+        if change.startswith("-"):
+            del tensors[change[1:]]
+        else:
+            tensors[change] = numpy.zeros(3, "f4")
+        published.write_safetensors(folder / "model.safetensors", tensors)
+        refused(folder, *says)
+    folder = fresh("cut_off")
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-1])
+    refused(folder, "truncated", "model.safetensors")
+    pathlib.Path("it.toml").write_text("mine")
+    p.refuse("convert", "import", FIXTURES / "llama" / "model", "--output", "ck", "--deck",
+             "it.toml", says=["--deck it.toml", "already"])
+    assert pathlib.Path("it.toml").read_text() == "mine"
+
+
+@case
+def what_cannot_be_exported_or_started_is_refused(p):
+    model = FIXTURES / "nemotron_h" / "model"
+    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", "b.toml", says=["already"])
+    p.refuse("convert", "export", "nothing.h5", "--output", "out", says=["nothing.h5"])
+    pathlib.Path("empty").mkdir()
+    p.refuse("convert", "export", "empty", "--output", "out", says=["empty", "no checkpoint"])
+    p.refuse("convert", "export", "ck", "--output", "empty", says=["--output empty", "already"])
+    p.refuse("convert", "export", "ck", "--output", "out", "--family", "llama",
+             says=["llama", "model.pattern"])
+    p.refuse("convert", "export", "ck", "--output", "out", "--family", "gpt2",
+             says=["gpt2", "nemotron_h"])
+    p.refuse("convert", "export", "ck", "--output", "out", "--shard-size", "none",
+             says=["--shard-size none"])
+    p.refuse("convert", "turn", says=["'turn'", "import, export"])
+    assert not pathlib.Path("out").exists() and not pathlib.Path("out.part").exists()
+    for key, says in (("model.mamba_dt_min=0.1", ["mamba_dt_min", "allow_changes"]),
+                      ("model.pattern=MM*-", ["model.pattern", "ME*-"])):
+        for resume in ("ck/step_00000000.h5", f"hf:{model}"):
+            p.refuse("train", "it.toml", key, f"checkpoint.resume={resume}", "run.steps=1",
+                     "checkpoint.directory=", says=says)
+    p.refuse("train", "it.toml", "checkpoint.resume=hf:nowhere", "run.steps=1",
+             "checkpoint.directory=", says=["nowhere"])
+    p.run("train", "it.toml", "model.mamba_dt_min=0.1", "checkpoint.allow_changes=true",
+          "run.steps=1", "train.seq_length=16", "checkpoint.directory=",
+          f"checkpoint.resume=hf:{model}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--bin", required=True)
+    arguments = parser.parse_args()
+    programs = agreement.Programs(pathlib.Path(arguments.bin).absolute())
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        CASES[arguments.case](programs)
+
+
+if __name__ == "__main__":
+    main()

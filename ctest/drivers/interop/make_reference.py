@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""A small random model of a published family, and what transformers computes with it.
+
+Usage: make_reference.py FAMILY FOLDER [--seed N]. Needs torch, transformers and safetensors, on the
+CPU. Writes FOLDER/model as save_pretrained does, with a tokenizer.json that stands for one, and
+FOLDER/reference: outputs.safetensors (tokens, logits, loss), gradient.safetensors of the mean loss,
+and updated.safetensors, the weights after two steps of AdamW on the same batch. Gradients and
+weights have the names of published files.
+"""
+import argparse
+import pathlib
+import shutil
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+VOCABULARY, SEQUENCES, TOKENS = 32, 2, 24
+# As the runs that are compared say it: ctest/drivers/interop/agreement.py.
+RATE, DECAY, BETAS, EPSILON, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-8, 1.0
+
+
+def nemotron_h():
+    # transformers clamps step sizes to time_step_min, whatever time_step_limit says; here both
+    # say the same.
+    return transformers.NemotronHForCausalLM(transformers.NemotronHConfig(
+        vocab_size=VOCABULARY, hidden_size=16,
+        layers_block_type=["mamba", "moe", "attention", "mlp"],
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, intermediate_size=24,
+        mamba_num_heads=6, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16,
+        n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+        moe_shared_expert_intermediate_size=20, routed_scaling_factor=2.5,
+        time_step_limit=(0.001, float("inf"))))
+
+
+def llama():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, rope_theta=5000.0))
+
+
+def mamba2():
+    return transformers.Mamba2ForCausalLM(transformers.Mamba2Config(
+        vocab_size=VOCABULARY, hidden_size=16, num_heads=4, head_dim=8, n_groups=1, state_size=8,
+        num_hidden_layers=1, chunk_size=16, tie_word_embeddings=True))
+
+
+FAMILIES = {function.__name__: function for function in (nemotron_h, llama, mamba2)}
+
+
+def disturb(model):
+    """No weight keeps a value at which an error would not show, such as 1 or 0."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        for name, buffer in model.named_buffers():
+            if "correction_bias" in name:
+                buffer.add_(torch.randn_like(buffer) * 0.1)
+
+
+def loss_and_gradients(model, tokens):
+    model.zero_grad()
+    logits = model(tokens, use_cache=False).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]),
+                                             tokens[:, 1:].reshape(-1))
+    loss.backward()
+    return loss, logits
+
+
+def save_as_published(model, tensors, path):
+    """Tensors with the names of parameters in memory, under the names that files have."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, state_dict=tensors)
+        shutil.copy(pathlib.Path(folder) / "model.safetensors", path)
+
+
+def two_steps(model, tokens):
+    """AdamW as the suite has it: matrices decay, convolutions and vectors do not."""
+    decays = [p for n, p in model.named_parameters() if p.dim() >= 2 and "conv1d" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "conv1d" in n]
+    optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": DECAY},
+                                   {"params": others, "weight_decay": 0.0}],
+                                  lr=RATE, betas=BETAS, eps=EPSILON)
+    for _ in range(2):
+        loss_and_gradients(model, tokens)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.manual_seed(arguments.seed)
+    torch.set_num_threads(1)
+    model = FAMILIES[arguments.family]().float()
+    disturb(model)
+    published, reference = arguments.folder / "model", arguments.folder / "reference"
+    reference.mkdir(parents=True)
+    model.save_pretrained(published)
+    (published / "tokenizer.json").write_text('{"stands": "for one"}\n')
+    tokens = torch.randint(VOCABULARY, (SEQUENCES, TOKENS))
+    loss, logits = loss_and_gradients(model, tokens)
+    save_file({"tokens": tokens.int(), "loss": loss.detach().reshape(1),
+               "logits": logits.detach().contiguous()}, reference / "outputs.safetensors")
+    gradients = {name: p.grad.detach().clone() for name, p in model.named_parameters()}
+    save_as_published(model, gradients, reference / "gradient.safetensors")
+    two_steps(model, tokens)
+    save_as_published(model, model.state_dict(), reference / "updated.safetensors")
+    print(f"{arguments.family}: {sum(p.numel() for p in model.parameters())} parameters, "
+          f"loss {loss.item():.6f}, transformers {transformers.__version__}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Published tensors as ours, and back, by numpy alone: the tests' own reading of the formats."""
+import json
+import pathlib
+import re
+import struct
+
+import numpy
+
+TYPES = {"F64": "<f8", "F32": "<f4", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
+
+
+def read_safetensors(path):
+    """Name to array; bf16 as its bits."""
+    data = pathlib.Path(path).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: numpy.frombuffer(data[8 + length + entry["data_offsets"][0]:
+                                        8 + length + entry["data_offsets"][1]],
+                                   TYPES[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+def read_folder(folder):
+    """All tensors of a published folder, of one file or of shards."""
+    tensors = {}
+    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        tensors.update(read_safetensors(path))
+    return tensors
+
+
+def write_safetensors(path, tensors, dtype="F32"):
+    header, data = {}, b""
+    for name, values in tensors.items():
+        part = values.astype(TYPES[dtype]).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(values.shape),
+                        "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def nemotron_h(name, get):
+    """Our tensor of this name, of theirs."""
+    outside = {"embedding.weight": "backbone.embeddings.weight",
+               "final_norm.weight": "backbone.norm_f.weight", "output.weight": "lm_head.weight"}
+    if name in outside:
+        return get(outside[name])
+    layer, rest = re.fullmatch(r"layers\.(\d+)\.(.*)", name).groups()
+    here = f"backbone.layers.{layer}."
+    if rest == "norm.weight":
+        return get(here + rest)
+    mixer, kind, what = here + "mixer.", *rest.split(".", 1)
+    matrix = {"fc1.weight": "up_proj.weight", "fc2.weight": "down_proj.weight"}
+    if kind == "mamba":
+        values = get(mixer + what)
+        return values[:, 0] if what == "conv1d.weight" else values
+    if rest == "attn.qkv.weight":
+        return numpy.concatenate([get(f"{mixer}{x}_proj.weight") for x in "qkv"])
+    if rest == "attn.proj.weight":
+        return get(mixer + "o_proj.weight")
+    if kind == "mlp":
+        return get(mixer + matrix[what])
+    if kind == "router":
+        return get(mixer + {"weight": "gate.weight", "bias": "gate.e_score_correction_bias"}[what])
+    if kind == "shared":
+        return get(f"{mixer}shared_experts.{matrix[what]}")
+    assert kind == "experts", name
+    return numpy.stack([get(f"{mixer}experts.{e}.{matrix[what]}") for e in range(4)])
+
+
+def mamba2(name, get):
+    return nemotron_h(name, get)
+
+
+def llama(name, get):
+    outside = {"embedding.weight": "model.embed_tokens.weight",
+               "final_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
+    if name in outside:
+        return get(outside[name])
+    layer, rest = re.fullmatch(r"layers\.(\d+)\.(.*)", name).groups()
+    block, second = divmod(int(layer), 2)
+    here = f"model.layers.{block}."
+    if rest == "norm.weight":
+        return get(here + ("post_attention_layernorm" if second else "input_layernorm") + ".weight")
+    parts = {"attn.qkv.weight": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+             "attn.proj.weight": ["self_attn.o_proj"],
+             "mlp.fc1.weight": ["mlp.gate_proj", "mlp.up_proj"],
+             "mlp.fc2.weight": ["mlp.down_proj"]}[rest]
+    return numpy.concatenate([get(f"{here}{part}.weight") for part in parts])
+
+
+FAMILIES = {function.__name__: function for function in (nemotron_h, llama, mamba2)}
+
+
+def tensor_of(family, name, tensors):
+    return FAMILIES[family](name, tensors.__getitem__)

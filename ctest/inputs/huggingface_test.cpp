@@ -1,0 +1,179 @@
+// config.json and names of tensors: what they are here, and back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "inputs/deck/deck.hpp"
+#include "inputs/huggingface/config.hpp"
+#include "support.hpp"
+
+namespace stowage::inputs::huggingface {
+namespace {
+
+using testing::expect_parts;
+using testing::usage_error;
+
+const std::string kSmall = R"("model_type": "nemotron_h", "vocab_size": 64, "hidden_size": 32,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "mamba_num_heads": 6,
+  "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 8, "n_routed_experts": 4,
+  "num_experts_per_tok": 3, "moe_intermediate_size": 24, "intermediate_size": 48,
+  "moe_shared_expert_intermediate_size": 40, "routed_scaling_factor": 2.5,
+  "mlp_hidden_act": "relu2", "time_step_limit": [0.0, Infinity], "dtype": "bfloat16",
+  "max_position_embeddings": 4096, "layer_norm_epsilon": 1e-6)";
+
+Config config(const std::string& more, const std::string& start = kSmall) {
+  return parse_config("{" + start + (more.empty() ? "" : ", ") + more + "}", "c");
+}
+
+Deck deck_of(const Config& config) {
+  return Deck::parse(config.deck_text() + "[data]\nsource = \"synthetic\"\n", "c");
+}
+
+void refuse(const std::string& more, std::initializer_list<std::string_view> words,
+            const std::string& start = kSmall) {
+  expect_parts(usage_error([&] { (void)config(more, start); }), words);
+}
+
+const std::string kPattern = R"("hybrid_override_pattern": "M*-E")";
+
+TEST(huggingface_config, nemotron_h_is_read) {
+  const Config read = config(kPattern);
+  const Deck deck = deck_of(read);
+  EXPECT_EQ(deck.get<std::string>("model.pattern"), "M*-E");
+  EXPECT_EQ(deck.get<std::int64_t>("model.head_dim"), 16);
+  EXPECT_EQ(deck.get<std::int64_t>("model.num_query_groups"), 2);
+  EXPECT_EQ(deck.get<std::int64_t>("model.mamba_chunk_size"), 128);  // the family's default
+  EXPECT_EQ(deck.get<double>("model.moe_router_topk_scaling_factor"), 2.5);
+  EXPECT_EQ(deck.get<double>("model.norm_epsilon"), 1e-6);
+  EXPECT_EQ(deck.get<double>("model.mamba_dt_max"), kInfinity);
+  EXPECT_EQ(deck.get<std::string>("model.activation"), "squared_relu");
+  EXPECT_TRUE(deck.get<bool>("model.untie_embeddings"));
+  EXPECT_EQ(read.dtype, "bf16");
+  EXPECT_EQ(read.ignored, (std::vector<std::string>{"max_position_embeddings"}));
+  const Config words = config(
+      R"("layers_block_type": ["mamba", "full_attention", "mlp", "moe"], "num_hidden_layers": 4)");
+  EXPECT_EQ(words.keys, read.keys);
+  const Config wrapped =
+      config(kPattern + R"(, "mamba_dt_limit": [0.0, {"__float__": "Infinity"}])");
+  EXPECT_EQ(wrapped.keys, read.keys);
+}
+
+TEST(huggingface_config, what_cannot_be_is_named) {
+  refuse(kPattern + R"(, "moe_latent_size": 128)", {"c", "moe_latent_size", "128", "latent"});
+  refuse(kPattern + R"(, "num_nextn_predict_layers": 1)", {"num_nextn_predict_layers", "MTP"});
+  refuse(kPattern + R"(, "use_bias": true)", {"use_bias", "biases", "allowed: false"});
+  refuse(kPattern + R"(, "tie_word_embeddings": true)", {"tie_word_embeddings"});
+  refuse(kPattern + R"(, "surprise": 1)", {"surprise", "not known"});
+  refuse(kPattern + R"(, "num_hidden_layers": 5)", {"num_hidden_layers", "contradicts", "4"});
+  refuse(kPattern + R"(, "layers_block_type": ["moe"])", {"contradicts", "layers_block_type"});
+  refuse(kPattern + R"(, "rms_norm_eps": 1e-5)", {"contradicts", "layer_norm_epsilon"});
+  refuse(R"("layers_block_type": ["lstm"])", {"lstm", "moe"});
+  refuse("", {"has no layers_block_type"});
+  refuse(kPattern, {"hidden_size", "\"wide\"", "integer"},
+         R"("model_type": "nemotron_h", "hidden_size": "wide")");
+  refuse(kPattern, {"mlp_hidden_act", "gelu"},
+         R"("model_type": "nemotron_h", "mlp_hidden_act": "gelu")");
+  refuse("", {"model_type 'qwen3'", "norms of q and k"}, R"("model_type": "qwen3")");
+  refuse("", {"model_type 'new'", "nemotron_h", "llama"}, R"("model_type": "new")");
+  expect_parts(usage_error([] { (void)parse_config("[1]", "c"); }), {"model_type"});
+  expect_parts(usage_error([] { (void)parse_config("{", "c"); }), {"c", "no JSON"});
+}
+
+TEST(huggingface_config, written_config_says_the_same) {
+  const Config read = config(kPattern);
+  const std::string text = config_text(*read.family, deck_of(read), {});
+  EXPECT_NE(text.find("Infinity\n"), std::string::npos) << text;  // Python's word
+  EXPECT_EQ(parse_config(text, "again").keys, read.keys);
+  // Another file's other keys stay, and its names of keys are used.
+  const std::string like =
+      "{" + kSmall + R"(, "bos_token_id": 7, "rms_norm_eps": 1e-6, "layers_block_type": ["moe"]})";
+  const std::string kept = config_text(*read.family, deck_of(read), like);
+  expect_parts(kept, {"\"bos_token_id\": 7", "linear_attention", "max_position_embeddings"});
+  EXPECT_EQ(kept.find("hybrid_override_pattern"), std::string::npos);
+  EXPECT_EQ(parse_config(kept, "kept").keys, read.keys);
+}
+
+TEST(huggingface_config, a_model_that_a_family_has_not_is_refused) {
+  const Config read = config(kPattern);
+  const auto changed = [&](const std::string& override) {
+    return Deck::parse(read.deck_text() + "[data]\nsource = \"synthetic\"\n", "c",
+                       std::vector<std::string>{override});
+  };
+  const Family& family = *read.family;
+  const auto why = [&](const std::string& override) {
+    return usage_error([&] { (void)config_text(family, changed(override), {}); });
+  };
+  expect_parts(why("model.position_embedding=rope"), {"position_embedding", "nemotron_h", "none"});
+  expect_parts(why("model.untie_embeddings=false"), {"untie_embeddings"});
+  expect_parts(why("model.activation=swiglu"), {"activation", "squared_relu"});
+  expect_parts(why("model.moe_shared_expert_hidden_size=0"), {"moe_shared_expert", "above 0"});
+  EXPECT_EQ(family_of(changed("model.pattern=MM")).model_type, "nemotron_h");
+  const Deck llama = changed("model.pattern=*-*-");
+  expect_parts(usage_error([&] { (void)family_of(changed("model.moe_score_function=softmax")); }),
+               {"moe_score_function", "llama", "mamba2"});
+  expect_parts(usage_error([&] { require_same_model(read, llama, "c"); }),
+               {"model.pattern", "M*-E", "allow_changes"});
+  EXPECT_NO_THROW(require_same_model(read, changed("model.pattern=M*|-E"), "c"));
+}
+
+TEST(huggingface_config, llama_is_two_layers_in_one) {
+  const std::string start = R"("model_type": "llama", "vocab_size": 64, "hidden_size": 32,
+    "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48)";
+  const Deck deck = deck_of(config(R"("rope_theta": 500000.0)", start));
+  EXPECT_EQ(deck.get<std::string>("model.pattern"), "*-*-*-");
+  EXPECT_EQ(deck.get<double>("model.rope_theta"), 500000);
+  EXPECT_EQ(deck.get<std::int64_t>("model.num_query_groups"), 4);
+  EXPECT_EQ(deck.get<std::string>("model.activation"), "swiglu");
+  EXPECT_EQ(family_of(deck).model_type, "llama");
+  refuse(R"("rope_parameters": {"rope_theta": 1.0, "rope_type": "llama3", "factor": 8.0})",
+         {"rope", "llama3"}, start);
+  refuse(R"("rope_scaling": {"type": "linear"})", {"rope_scaling"}, start);
+  refuse(R"("rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0})", {"contradicts"}, start);
+}
+
+std::vector<Piece> pieces_of(const std::string& name, const std::vector<std::int64_t>& shape,
+                             const Family& family, const ModelSizes& sizes) {
+  return pieces(family, sizes, name, shape, family.trunks.front());
+}
+
+TEST(huggingface_names, nemotron_h) {
+  const Config read = config(kPattern);
+  const Family& family = *read.family;
+  const ModelSizes sizes{.pattern = "M|*-E", .query_width = 64, .key_width = 32};
+  const auto qkv = pieces_of("layers.1.attn.qkv.weight", {128, 32}, family, sizes);
+  ASSERT_EQ(qkv.size(), 3U);
+  EXPECT_EQ(qkv[1].name, "backbone.layers.1.mixer.k_proj.weight");
+  EXPECT_EQ(qkv[1].shape, (std::vector<std::int64_t>{32, 32}));
+  EXPECT_EQ(qkv[1].begin, 64 * 32);
+  const auto conv = pieces_of("layers.0.mamba.conv1d.weight", {128, 4}, family, sizes);
+  EXPECT_EQ(conv[0].shape, (std::vector<std::int64_t>{128, 1, 4}));
+  const auto experts = pieces_of("layers.3.experts.fc2.weight", {4, 32, 24}, family, sizes);
+  ASSERT_EQ(experts.size(), 4U);
+  EXPECT_EQ(experts[2].name, "backbone.layers.3.mixer.experts.2.down_proj.weight");
+  EXPECT_EQ(experts[2].begin, 2 * 32 * 24);
+  EXPECT_EQ(pieces_of("output.weight", {64, 32}, family, sizes)[0].name, "lm_head.weight");
+  EXPECT_EQ(pieces(family, sizes, "final_norm.weight", {32}, "model.")[0].name,
+            "model.norm_f.weight");
+  expect_parts(
+      usage_error([&] { (void)pieces_of("layers.0.attn.qkv.weight", {1}, family, sizes); }),
+      {"nemotron_h", "layers.0.attn.qkv.weight"});
+}
+
+TEST(huggingface_names, llama) {
+  const Family& family = family_of("llama", "c");
+  const ModelSizes sizes{.pattern = "*-*-", .query_width = 32, .key_width = 16};
+  const auto fc1 = pieces_of("layers.3.mlp.fc1.weight", {96, 32}, family, sizes);
+  ASSERT_EQ(fc1.size(), 2U);
+  EXPECT_EQ(fc1[0].name, "model.layers.1.mlp.gate_proj.weight");
+  EXPECT_EQ(fc1[1].name, "model.layers.1.mlp.up_proj.weight");
+  EXPECT_EQ(fc1[1].begin, 48 * 32);
+  EXPECT_EQ(pieces_of("layers.2.norm.weight", {32}, family, sizes)[0].name,
+            "model.layers.1.input_layernorm.weight");
+  EXPECT_EQ(pieces_of("layers.3.norm.weight", {32}, family, sizes)[0].name,
+            "model.layers.1.post_attention_layernorm.weight");
+  EXPECT_TRUE(is_left_out(family, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+  expect_parts(usage_error([&] { (void)blocks_of(family, "*-*", "here"); }), {"here", "*-"});
+}
+
+}  // namespace
+}  // namespace stowage::inputs::huggingface

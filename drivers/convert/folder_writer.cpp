@@ -1,0 +1,110 @@
+#include "drivers/convert/folder_writer.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "drivers/convert/side_files.hpp"
+#include "execution/error.hpp"
+#include "inputs/huggingface/model_folder.hpp"
+
+namespace stowage::drivers {
+
+namespace fs = std::filesystem;
+namespace hf = inputs::huggingface;
+using execution::throw_usage;
+
+namespace {
+
+/// Bytes of an entry whose place is not known yet.
+std::int64_t bytes_of(const hf::Entry& entry) {
+  std::int64_t bits = hf::bits_of(entry.dtype);
+  for (const std::int64_t extent : entry.shape) bits *= extent;
+  return bits / 8;
+}
+
+}  // namespace
+
+FolderWriter::FolderWriter(fs::path path, std::vector<hf::Entry> entries, std::int64_t shard_bytes)
+    : path_(std::move(path)), part_(path_.string() + ".part") {
+  if (fs::exists(path_)) throw_usage("--output {}: is there already", path_.string());
+  if (fs::exists(part_))
+    throw_usage(
+        "--output {}: {} is there, of an export that was cut off or is under way; remove it",
+        path_.string(), part_.string());
+  std::error_code error;
+  if (!fs::create_directories(part_, error))
+    throw_usage("--output {}: cannot be made: {}", path_.string(), error.message());
+  owned_ = true;
+  try {
+    divide(std::move(entries), shard_bytes);
+  } catch (...) {
+    fs::remove_all(part_, error);
+    throw;
+  }
+}
+
+FolderWriter::~FolderWriter() {
+  std::error_code ignored;
+  shards_.clear();
+  if (owned_) fs::remove_all(part_, ignored);
+}
+
+void FolderWriter::divide(std::vector<hf::Entry> entries, std::int64_t shard_bytes) {
+  std::vector<std::vector<hf::Entry>> shards;
+  std::int64_t filled = 0;
+  for (hf::Entry& entry : entries) {
+    const std::int64_t bytes = bytes_of(entry);
+    if (shards.empty() || (filled > 0 && filled + bytes > shard_bytes)) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    filled += bytes;
+    bytes_ += bytes;
+    shards.back().push_back(std::move(entry));
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    // Wide elements first: every tensor is aligned to its elements.
+    std::sort(shards[i].begin(), shards[i].end(), [](const hf::Entry& a, const hf::Entry& b) {
+      return std::pair(-hf::bits_of(a.dtype), std::string_view(a.name)) <
+             std::pair(-hf::bits_of(b.dtype), std::string_view(b.name));
+    });
+    for (std::size_t e = 0; e < shards[i].size(); ++e) places_[shards[i][e].name] = {i, e};
+    names_.push_back(shards.size() == 1
+                         ? hf::kSingleFile
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    shards_.push_back(std::make_unique<hf::SafetensorsWriter>(
+        (part_ / names_.back()).string(), std::move(shards[i]),
+        std::map<std::string, std::string>{{"format", "pt"}}));
+  }
+}
+
+void FolderWriter::write(const std::string& tensor, std::int64_t offset,
+                         std::span<const std::byte> from) {
+  const Place& place = places_.at(tensor);
+  shards_[place.shard]->write(place.entry, offset, from);
+}
+
+void FolderWriter::write_index() const {
+  nlohmann::ordered_json index;
+  index["metadata"]["total_size"] = bytes_;
+  for (const auto& [name, place] : places_) index["weight_map"][name] = names_[place.shard];
+  write_text(part_ / hf::kIndexFile, index.dump(2) + "\n");
+}
+
+void FolderWriter::commit() {
+  for (const auto& shard : shards_) shard->finish();
+  shards_.clear();
+  if (names_.size() > 1) write_index();
+  std::error_code error;
+  fs::rename(part_, path_, error);
+  if (error)
+    throw execution::Error(execution::Exit::runtime,
+                           fmt::format("rename of {} to {} failed: {}", part_.string(),
+                                       path_.string(), error.message()));
+  owned_ = false;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "inputs/huggingface/safetensors_file.hpp"
+
+namespace stowage::drivers {
+
+/// A Hugging Face folder under construction: written as `<path>.part`, renamed when it is complete.
+class FolderWriter {
+ public:
+  /// @param entries name, dtype and shape, in the order in which they are divided into shards
+  /// @throws Error (exit 2) if `path` or its part is there, or cannot be made
+  FolderWriter(std::filesystem::path path, std::vector<inputs::huggingface::Entry> entries,
+               std::int64_t shard_bytes);
+  FolderWriter(const FolderWriter&) = delete;
+  FolderWriter& operator=(const FolderWriter&) = delete;
+  /// Removes what is not complete.
+  ~FolderWriter();
+
+  /// Where further files of the folder go.
+  const std::filesystem::path& part() const { return part_; }
+  std::size_t shards() const { return names_.size(); }
+  std::int64_t bytes() const { return bytes_; }
+
+  void write(const std::string& tensor, std::int64_t offset, std::span<const std::byte> from);
+  /// Writes the index, syncs, and gives the folder its name.
+  void commit();
+
+ private:
+  struct Place {
+    std::size_t shard;
+    std::size_t entry;
+  };
+  void divide(std::vector<inputs::huggingface::Entry> entries, std::int64_t shard_bytes);
+  void write_index() const;
+
+  std::filesystem::path path_;
+  std::filesystem::path part_;
+  std::vector<std::unique_ptr<inputs::huggingface::SafetensorsWriter>> shards_;
+  std::vector<std::string> names_;  ///< of the shards' files
+  std::map<std::string, Place> places_;
+  std::int64_t bytes_ = 0;
+  bool owned_ = false;
+};
+
+}  // namespace stowage::drivers

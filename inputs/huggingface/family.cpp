@@ -1,0 +1,73 @@
+#include "inputs/huggingface/family.hpp"
+
+#include <array>
+#include <string>
+
+#include "execution/error.hpp"
+
+namespace stowage::inputs::huggingface {
+
+std::span<const Family* const> families() {
+  static constexpr std::array<const Family*, 3> kAll = {&detail::kNemotronH, &detail::kLlama,
+                                                        &detail::kMamba2};
+  return kAll;
+}
+
+namespace {
+
+/// Families that people ask for, and what the layers would need first.
+constexpr std::array<Word, 7> kMissing = {
+    {{"qwen3", "norms of q and k"},
+     {"qwen3_moe", "norms of q and k"},
+     {"bamba", "rotary embedding of a part of a head"},
+     {"granitemoehybrid", "factors on embedding, residual stream, attention and logits"},
+     {"falcon_h1", "attention and Mamba side by side in one layer"},
+     {"zamba2", "attention that layers share"},
+     {"gpt2", "LayerNorm, biases and learned positions"}}};
+
+}  // namespace
+
+const Family& family_of(std::string_view model_type, std::string_view origin) {
+  std::string known;
+  for (const Family* family : families()) {
+    if (family->model_type == model_type) return *family;
+    known += (known.empty() ? "" : ", ") + std::string(family->model_type);
+  }
+  for (const Word& missing : kMissing)
+    if (missing.theirs == model_type)
+      execution::throw_usage("{}: model_type '{}' is not supported: {}; allowed: {}", origin,
+                             model_type, missing.ours, known);
+  execution::throw_usage("{}: model_type '{}' is not known; allowed: {}", origin, model_type,
+                         known);
+}
+
+std::span<const Word> words() {
+  static constexpr std::array<Word, 2> kWords = {{{"relu2", "squared_relu"}, {"silu", "swiglu"}}};
+  return kWords;
+}
+
+std::span<const std::string_view> common_keys() {
+  static constexpr std::array<std::string_view, 20> kKeys = {"model_type",
+                                                             "architectures",
+                                                             "auto_map",
+                                                             "transformers_version",
+                                                             "_name_or_path",
+                                                             "torch_dtype",
+                                                             "dtype",
+                                                             "use_cache",
+                                                             "bos_token_id",
+                                                             "eos_token_id",
+                                                             "pad_token_id",
+                                                             "output_router_logits",
+                                                             "return_dict",
+                                                             "output_hidden_states",
+                                                             "output_attentions",
+                                                             "chunk_size_feed_forward",
+                                                             "id2label",
+                                                             "label2id",
+                                                             "problem_type",
+                                                             "is_encoder_decoder"};
+  return kKeys;
+}
+
+}  // namespace stowage::inputs::huggingface

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// What a family of published models calls the tensors and sizes of ours: tables, one family a
+/// file (`<model_type>.cpp`), read in both directions by names.hpp and config.hpp.
+namespace stowage::inputs::huggingface {
+
+/// How a tensor of ours is made of theirs: bytes are copied, never computed.
+enum class Form : unsigned char {
+  stacked,          ///< equal parts, one behind the other (one part: the same tensor)
+  convolution,      ///< the same bytes; theirs has (C, 1, W) for (C, W)
+  query_key_value,  ///< three parts, as many rows as query, key and value have
+  absent            ///< not in their files: zero here
+};
+
+/// Tensors of ours and theirs.
+struct NameRow {
+  std::string_view letters;  ///< of the layers that have it; empty: outside of layers
+  std::string_view ours;     ///< of a layer: what follows "layers.<i>."
+  std::vector<std::string_view>
+      theirs;  ///< of a layer: what follows "<trunk>layers.<block>."; with
+               ///< "{e}" one for every expert; "{trunk}" outside of layers
+  Form form = Form::stacked;
+};
+
+/// How a key of config.json says what a key of a deck says.
+enum class Meaning : unsigned char {
+  same,        ///< a number, a flag, or a word that `words` translates
+  positive,    ///< the same, of a number that must be above 0
+  opposite,    ///< a flag that is true where ours is false
+  fixed,       ///< must have the value of `fallback`: anything else is refused, and `help` says why
+  ignored,     ///< decides nothing that is computed here or there
+  ours_fixed,  ///< no key of theirs: the deck's key must have the value of `fallback`
+  pattern,     ///< one letter a layer, as a string or a list of words
+  layers,      ///< number of blocks: the deck's pattern repeats the family's
+  limits,      ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
+  rope         ///< {"rope_theta": number, "rope_type": "default"}, or the older rope_theta
+};
+
+/// Keys of config.json and of a deck.
+struct ConfigRow {
+  Meaning meaning = Meaning::same;
+  std::vector<std::string_view> theirs;  ///< their key, then older names of it
+  std::string_view ours = {};            ///< key of the deck
+  std::string_view fallback = {};        ///< as JSON: what counts where the key is missing or null;
+                                         ///< empty: it must be there
+  std::string_view letters = {};         ///< layers that it matters to; empty: all models
+  std::string_view help = {};            ///< of a fixed key: what another value would need
+};
+
+/// A word of theirs and ours.
+struct Word {
+  std::string_view theirs;
+  std::string_view ours;
+};
+
+/// A family: what config.json calls `model_type`.
+struct Family {
+  std::string_view model_type;
+  std::string_view architecture;         ///< the class that config.json names
+  std::vector<std::string_view> trunks;  ///< beginnings of names; the first one is written
+  std::string_view block;                ///< letters of one of their layers: "M", "*-"; "":
+                                         ///< each of ours is one of theirs
+  std::vector<NameRow> names;
+  std::vector<ConfigRow> config;
+  std::vector<std::string_view> left_out;  ///< tensors that hold no weight: ends of names
+};
+
+/// All families, the one that can say most first.
+std::span<const Family* const> families();
+
+/// @throws Error (exit 2) that names `origin` and the families that are known
+const Family& family_of(std::string_view model_type, std::string_view origin);
+
+/// Words of activations and layers, for all families.
+std::span<const Word> words();
+
+/// Keys that every family may have and that decide nothing: how a model is stored and used.
+std::span<const std::string_view> common_keys();
+
+namespace detail {
+extern const Family kNemotronH;
+extern const Family kLlama;
+extern const Family kMamba2;
+}  // namespace detail
+
+}  // namespace stowage::inputs::huggingface
