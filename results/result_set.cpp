@@ -79,6 +79,17 @@ void write_choices(h5::Group& root, const std::vector<Choice>& choices) {
       {{"library", libraries}, {"what", what}, {"chosen", chosen}, {"source", sources}});
 }
 
+void write_states(h5::Group& root, const std::vector<StateAt>& states) {
+  std::vector<std::int64_t> steps;
+  std::vector<std::string> digests;
+  for (const StateAt& state : states) {
+    steps.push_back(state.step);
+    digests.push_back(state.digest);
+  }
+  if (!states.empty())
+    root.write_table("validation/state_digest", {{"step", steps}, {"digest", digests}});
+}
+
 void write_header(h5::Group& root, const ResultHeader& header) {
   const auto& build = version::build_info();
   root.set_attributes({{"schema", std::string(kResultSchema)},
@@ -95,6 +106,7 @@ void write_header(h5::Group& root, const ResultHeader& header) {
   config.set_attributes(header.config);
   config.write_text("deck_given", header.deck_given);
   config.write_text("deck_resolved", header.deck_resolved);
+  if (!header.numerics_sha256.empty()) config.write_text("numerics_sha256", header.numerics_sha256);
   write_run(root, header.run);
   root.make_group("provenance/software").set_attributes(header.software);
   root.write_lines("provenance/software/libraries", loaded_libraries());
@@ -175,6 +187,7 @@ struct ResultSet::State {
   std::vector<Samples> samples;
   std::vector<Ceiling> ceilings;
   std::vector<Choice> choices;
+  std::vector<StateAt> states;
   bool finished = false;
 };
 
@@ -212,6 +225,7 @@ void ResultSet::State::write_body() {
   for (const auto& one : ceilings) write_ceiling(file, one);
   write_files(file, files);
   write_choices(file, choices);
+  write_states(file, states);
   file.group("provenance/run").set_attribute("stop", utc_now());
 }
 
@@ -283,6 +297,7 @@ void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(sampl
 void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
 void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
+void ResultSet::add(StateAt state) { state_->states.push_back(std::move(state)); }
 void ResultSet::refer(const CeilingsReference& ceilings) {
   state_->file.make_group("provenance/ceilings")
       .set_attributes({{"uuid", ceilings.uuid},

@@ -77,6 +77,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                                .deck_given = deck.given(),
                                .deck_resolved = deck.text(),
                                .config = config_fields(deck),
+                               .numerics_sha256 = deck.numerics_sha256(),
                                .run = run_,
                                .ranks = rank_infos_,
                                .software = results::software(software),
@@ -175,6 +176,13 @@ void Recording::evaluation(std::int64_t step, double loss) {
   validation_->append(step, {loss});
   log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
   progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void Recording::state(std::int64_t step, const std::string& digest) {
+  if (!root()) return;
+  set_->add(results::StateAt{step, digest});
+  log_.write("state_digest", {{"step", step}, {"digest", digest}});
+  progress_->note(fmt::format("# step {}: state digest {}", step, digest));
 }
 
 void Recording::checkpoint(std::int64_t step, std::int64_t bytes, double time_s) {

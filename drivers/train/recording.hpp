@@ -34,6 +34,8 @@ class Recording {
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
   void evaluation(std::int64_t step, double loss);
+  /// Keeps the digest of the state after a step.
+  void state(std::int64_t step, const std::string& digest);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
   /// Keeps where the data stands after a step: what a restart would go on from.
   void position(std::int64_t step, const inputs::LoaderPosition& position);

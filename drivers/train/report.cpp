@@ -147,6 +147,9 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
                                  [](const StepReport& r) { return !r.ok; });
   verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
                              "steps whose gradient was not finite"));
+  if (history.copies)
+    verdict.add(results::equal("copies_that_differ", history.differing, 0,
+                               "tensors of the state that ranks share and hold other bits of"));
   const double loss = history.steps.empty() ? none : history.steps.back().loss;
   verdict.add(results::at_most("finite_loss", std::abs(loss), kLargest, "|last training loss|"));
   double norm = history.steps.empty() ? none : 0;

@@ -11,6 +11,7 @@
 #include "drivers/common/options.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/read_deck.hpp"
+#include "drivers/common/state_digest.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
 #include "drivers/train/profile.hpp"
@@ -67,6 +68,7 @@ class Run {
         machine_(machine),
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
+        digest_(trainer.device(), trainer.plan(), world),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
   bool go() {
@@ -89,6 +91,7 @@ class Run {
     history_.energy_j = world_.sum(machine_.energy_j() - energy_j);
     finish_looks();
     recording_.position(step, data_.train->position());
+    if (digest_at_ != step) keep_digest(step);
     count_pairs();
     if (stopped_ || checkpoint_at_ != step) save(step);
     if (stopped_ && !checkpoints_.enabled())
@@ -105,13 +108,20 @@ class Run {
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
-    return checkpoints_.due(done) || (interval > 0 && done % interval == 0 && done < last);
+    return checkpoints_.due(done) || digest_due(done) ||
+           (interval > 0 && done % interval == 0 && done < last);
+  }
+
+  bool digest_due(std::int64_t done) const {
+    const std::int64_t interval = deck_.get<std::int64_t>("validate.state_digest_interval");
+    return interval > 0 && done % interval == 0;
   }
 
   void pause(std::int64_t done) {
     note(loop_.drain());
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
     if (interval > 0 && done % interval == 0) evaluate(done);
+    if (digest_due(done)) keep_digest(done);
     if (checkpoints_.due(done)) save(done);
   }
 
@@ -165,6 +175,18 @@ class Run {
     recording_.evaluation(step, loss);
   }
 
+  void keep_digest(std::int64_t step) {
+    const StateDigest::Value value = digest_.make();
+    digest_at_ = step;
+    history_.copies = world_.size() > 1;
+    history_.differing += static_cast<double>(value.differing.size());
+    if (!value.differing.empty())
+      recording_.note(
+          fmt::format("# step {}: not the same bits: {}", step, value.differing.front()));
+    recording_.state(step, value.text);
+    loop_.restart_clock();
+  }
+
   void save(std::int64_t step) {
     if (!checkpoints_.enabled()) return;
     const double start_s = results::steady_seconds();
@@ -184,10 +206,12 @@ class Run {
   const Machine& machine_;
   Profile profile_;
   Dump dump_;
+  StateDigest digest_;
   Loop loop_;
   parallel::StopSignals signals_;
   History history_;
   std::int64_t checkpoint_at_ = -1;
+  std::int64_t digest_at_ = -1;
   bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
   bool stopped_ = false;
 };

@@ -83,6 +83,12 @@ std::vector<Parameter> machine_parameters() {
        .fallback = kInfinity,
        .help = "Every gradient norm after warm-up, before clipping, must be smaller. inf: not "
                "checked."},
+      {.key = "validate.state_digest_interval",
+       .fallback = std::int64_t{0},
+       .unit = "steps",
+       .range = at_least(0),
+       .help = "Steps between digests of all that a run keeps from step to step, which the result "
+               "set holds. 0: of the last step only."},
   };
 }
 

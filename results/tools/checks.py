@@ -3,10 +3,18 @@
 import math
 import re
 
+import h5py
 import numpy as np
 
 from recompute import same
 from result_files import text
+from states import DIGEST, STATES_SINCE, digests
+
+
+def stored_checks(result):
+    """The checks of a set by name: all groups, whatever else lies beside them."""
+    return {name: node.attrs for name, node in result.file["validation"].items()
+            if isinstance(node, h5py.Group)}
 
 
 def passed(check):
@@ -15,7 +23,7 @@ def passed(check):
 
 def expected_verdict(result):
     """The verdict that the stored numbers give: nobody edits one by hand."""
-    checks = [node.attrs for node in result.file["validation"].values()]
+    checks = stored_checks(result).values()
     if any(not passed(check) for check in checks):
         return "INVALID"
     if result.verdict == "STOPPED":
@@ -98,9 +106,9 @@ def check_values(result):
     else:
         return []
     problems = []
-    stored = result.file["validation"]
+    stored = stored_checks(result)
     for name, check in stored.items():
-        value = float(check.attrs["value"])
+        value = float(check["value"])
         if name in expected and not same(value, float(expected[name])):
             problems.append(f"/validation/{name}: value is {value:.9g}, the samples and series say "
                             f"{expected[name]:.9g}")
@@ -111,10 +119,24 @@ def check_values(result):
     return problems
 
 
+def check_states(result):
+    """A training run says what state it ended with, at steps that it did."""
+    if text(result.file.attrs["driver"]) != "train" or result.minor_version < STATES_SINCE:
+        return []
+    where, loss = "/validation/state_digest", result.series("train/loss")
+    states = digests(result)
+    if not states:
+        return [f"{where}: is missing"]
+    problems = [f"{where}: {digest} of step {step} is no digest"
+                for step, digest in states.items() if not DIGEST.fullmatch(digest)]
+    if loss is not None and max(states) != loss[0][-1]:
+        problems.append(f"{where}: ends at step {max(states)}, the losses at {loss[0][-1]}")
+    return problems
+
+
 def check_validation(result):
     problems = []
-    for name, node in result.file["validation"].items():
-        check = node.attrs
+    for name, check in stored_checks(result).items():
         if text(check["result"]) != ("PASSED" if passed(check) else "FAILED"):
             problems.append(f"/validation/{name}: result contradicts its value")
         if bounds_of(text(check["threshold"])) != (check["low"], check["high"]):
@@ -123,4 +145,4 @@ def check_validation(result):
     expected = expected_verdict(result)
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
-    return problems + check_values(result)
+    return problems + check_values(result) + check_states(result)
