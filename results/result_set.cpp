@@ -79,6 +79,24 @@ void write_choices(h5::Group& root, const std::vector<Choice>& choices) {
       {{"library", libraries}, {"what", what}, {"chosen", chosen}, {"source", sources}});
 }
 
+void write_modules(h5::Group& root, const std::vector<ModuleCopies>& rows) {
+  if (rows.empty()) return;
+  const auto column = [&](const char* name, auto member) {
+    std::vector<std::decay_t<decltype(ModuleCopies{}.*member)>> values;
+    for (const ModuleCopies& row : rows) values.push_back(row.*member);
+    return h5::Column{name, std::move(values)};
+  };
+  root.write_table("offload/modules",
+                   {column("plan", &ModuleCopies::plan), column("module", &ModuleCopies::module),
+                    column("bytes", &ModuleCopies::bytes),
+                    column("offloaded_bytes", &ModuleCopies::offloaded_bytes),
+                    column("recomputed_bytes", &ModuleCopies::recomputed_bytes),
+                    column("copies", &ModuleCopies::copies),
+                    column("d2h_bytes_per_s", &ModuleCopies::d2h_bytes_per_s),
+                    column("h2d_bytes_per_s", &ModuleCopies::h2d_bytes_per_s),
+                    column("exposed_s", &ModuleCopies::exposed_s)});
+}
+
 void write_states(h5::Group& root, const std::vector<StateAt>& states) {
   std::vector<std::int64_t> steps;
   std::vector<std::string> digests;
@@ -187,6 +205,7 @@ struct ResultSet::State {
   std::vector<Samples> samples;
   std::vector<Ceiling> ceilings;
   std::vector<Choice> choices;
+  std::vector<ModuleCopies> modules;
   std::vector<StateAt> states;
   bool finished = false;
 };
@@ -225,6 +244,7 @@ void ResultSet::State::write_body() {
   for (const auto& one : ceilings) write_ceiling(file, one);
   write_files(file, files);
   write_choices(file, choices);
+  write_modules(file, modules);
   write_states(file, states);
   file.group("provenance/run").set_attribute("stop", utc_now());
 }
@@ -297,6 +317,7 @@ void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(sampl
 void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
 void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
+void ResultSet::add(ModuleCopies row) { state_->modules.push_back(std::move(row)); }
 void ResultSet::add(StateAt state) { state_->states.push_back(std::move(state)); }
 void ResultSet::refer(const CeilingsReference& ceilings) {
   state_->file.make_group("provenance/ceilings")

@@ -94,6 +94,19 @@ struct Choice {
   std::string source;   ///< who chose: "table", "heuristics", "deck", "environment"
 };
 
+/// What a plan does with the saved tensors of one module name in a step, on rank 0.
+struct ModuleCopies {
+  std::string plan;    ///< "auto_55/off"; "deck": of the run
+  std::string module;  ///< "mamba_in_proj"
+  std::int64_t bytes = 0;
+  std::int64_t offloaded_bytes = 0;
+  std::int64_t recomputed_bytes = 0;
+  std::int64_t copies = 0;     ///< to the host; as many come back
+  double d2h_bytes_per_s = 0;  ///< while they run; NaN if they were not timed, or there are none
+  double h2d_bytes_per_s = 0;
+  double exposed_s = 0;  ///< compute waits for them, both ways; NaN if that was not timed
+};
+
 /// All that a run keeps from step to step as one number: equal digests, equal bits.
 struct StateAt {
   std::int64_t step = 0;  ///< after it
@@ -118,6 +131,7 @@ class ResultSet {
   void add(Ceiling ceiling);
   void add(FileRecord file);
   void add(Choice choice);
+  void add(ModuleCopies row);
   void add(StateAt state);                        ///< in the order of steps
   void refer(const CeilingsReference& ceilings);  ///< the limits that shares in it are of
 

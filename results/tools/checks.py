@@ -82,6 +82,17 @@ def training_values(result):
     return values
 
 
+def sweep_values(result):
+    """Values of a sweep's checks by name, from what each plan left."""
+    if result.minor_version < STATES_SINCE:
+        return {}
+    plans = result.datasets("samples/offload")
+    states = [text(result.attribute(f"samples/offload/{plan}", "state_digest")) for plan in plans]
+    first = next(iter(digests(result).values()), "")
+    return {"other_states": float(sum(state != first for state in states)),
+            "plans": float(len(plans))}
+
+
 # Checks that a deck asks for, by its key; those of the end of a run are not made of a stopped one.
 DECK_CHECKS = {"grad_norm": "validate.grad_norm_below", "loss": "validate.loss_below",
                "val_loss": "validate.val_loss_below"}
@@ -103,6 +114,8 @@ def check_values(result):
         expected = kernel_errors(result)
     elif driver == "train":
         expected = training_values(result)
+    elif driver == "bench_offload":
+        expected = sweep_values(result)
     else:
         return []
     problems = []
@@ -114,7 +127,7 @@ def check_values(result):
                             f"{expected[name]:.9g}")
         elif name not in expected and driver == "bench_kernels":
             problems.append(f"/validation/{name}: belongs to no samples")
-    wanted = expected if driver == "bench_kernels" else training_checks(result) & expected.keys()
+    wanted = training_checks(result) & expected.keys() if driver == "train" else expected
     problems += [f"/validation/{name}: is missing" for name in wanted if name not in stored]
     return problems
 
@@ -134,6 +147,23 @@ def check_states(result):
     return problems
 
 
+def check_modules(result):
+    """The rows of modules add up to what each plan of a sweep says of itself."""
+    rows = result.array("offload/modules")
+    problems = []
+    for plan in result.datasets("samples/offload") if rows is not None else []:
+        attributes = result.file[f"samples/offload/{plan}"].attrs
+        mine = rows[np.array([text(name) == plan for name in rows["plan"]], dtype=bool)]
+        sums = {"bytes_out": float(mine["offloaded_bytes"].sum()),
+                "copies_out": float(mine["copies"].sum())}
+        if np.all(np.isfinite(mine["exposed_s"])):
+            sums["exposed_s"] = float(mine["exposed_s"].sum())
+        problems += [f"/offload/modules: {name} of {plan} add up to {value:.9g}, not "
+                     f"{float(attributes[name]):.9g}"
+                     for name, value in sums.items() if not same(value, float(attributes[name]))]
+    return problems
+
+
 def check_validation(result):
     problems = []
     for name, check in stored_checks(result).items():
@@ -145,4 +175,4 @@ def check_validation(result):
     expected = expected_verdict(result)
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
-    return problems + check_values(result) + check_states(result)
+    return problems + check_values(result) + check_states(result) + check_modules(result)

@@ -12,7 +12,8 @@ Only what did the same work is compared: one driver, one model, sequence length 
 The state that both ended with is compared by its digests, at every step that both digested.
 
 Exit codes: 0 same or faster, 1 slower (or, with --equal-loss or --equal-state, another loss or
-state), 2 the files cannot be compared: not ours, truncated, other work, a time or loss that is not a number, nothing in common.
+state), 2 the files cannot be compared: not ours, truncated, other work, a time or loss that is not
+a number, nothing in common.
 """
 
 import argparse

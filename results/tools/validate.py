@@ -3,10 +3,11 @@
 
 Every metric is computed again from the samples and series of its file, every check from its numbers
 and from what was measured. Sets that computed the same must have ended with the same bits: those
-whose digests differ are named. The ceilings that a set of kernels refers to, and the runs with other
-seeds behind a loss, are looked for among the files given.
+whose digests differ are named. The ceilings that a set of kernels refers to, and the runs with
+other seeds behind a loss, are looked for among the files given.
 
-Exit codes: 0 all files conform, 1 one does not, or two contradict each other, 2 a file is not ours, truncated or damaged.
+Exit codes: 0 all files conform, 1 one does not, or two contradict each other, 2 a file is not ours,
+truncated or damaged.
 """
 
 import argparse
