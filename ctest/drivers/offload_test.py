@@ -127,6 +127,40 @@ def what_each_module_does_is_kept(r):
     assert "/offload/modules: bytes_out of deck/off add up to" in said, said
 
 
+# The decks of the published sweeps with layers of a few numbers each.
+TINY = ("execution.backend=host offload.min_tensor_bytes=0 model.hidden_size=32 "
+        "model.vocab_size=64 model.num_attention_heads=2 model.num_query_groups=1 "
+        "model.head_dim=16 model.ffn_hidden_size=32 model.mamba_num_heads=2 "
+        "model.mamba_head_dim=16 model.mamba_num_groups=1 model.mamba_state_dim=8 "
+        "model.mamba_chunk_size=16 model.moe_ffn_hidden_size=16 "
+        "model.moe_shared_expert_hidden_size=16 train.seq_length=32 data.synthetic_tokens=5000 ")
+
+
+@case
+def published_sweeps_do_what_they_say(r):
+    script = os.path.join(r.given.source, "scripts/publish_gpu.sh")
+    made = set()
+    for only, ranks, pattern in (("^(forced_mamba|fractions|inflight)", 1, "M-M*-"),
+                                 ("^(forced_group_mlp|accumulate)", 1, "ME*E"),
+                                 ("^fractions", 2, "M-")):
+        said = r.run("bash", script, "sets", "--bin", os.path.dirname(r.given.bench), "--only",
+                     only, "--ranks", str(ranks), "--with", f"{TINY} model.pattern={pattern}")
+        assert "0 failed, 0 left out" in said, said
+        made |= {line.split(":")[0] for line in said.splitlines() if ": code 0" in line}
+    assert len(made) == 13, made
+    modules = {}
+    for name in made:
+        path = os.path.join(r.folder, "sets", f"{name}.h5")
+        with h5py.File(path) as file:
+            for row in file["offload/modules"]:
+                if row["plan"].startswith(b"deck/") and row["copies"] > 0:
+                    modules.setdefault(name, set()).add(row["module"].decode())
+    mamba = {"mamba_norm", "mamba_in_proj", "mamba_conv", "mamba_ssm"}
+    assert modules.pop("forced_mamba_inside") == modules.pop("forced_mamba_beside") == mamba
+    assert modules.pop("forced_group_mlp_moe_2b") == {"expert_fc1", "moe_act"}
+    assert len(modules) == 5 and all(name.startswith("inflight_") for name in modules), modules
+
+
 @case
 def ranks_sweep_together(r):
     for zero in (0, 1):
