@@ -40,6 +40,10 @@ class Matrix {
     execution::Dtype dtype = execution::Dtype::bf16;
     std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                              ///< each has data of its own
+    /// Where documents start and end, step after step in turn; none: always the same ones.
+    std::vector<std::vector<std::int32_t>> documents = {};
+    double lr = 1e-2;
+    bool digest = false;  ///< states are compared by their digests
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}
