@@ -262,7 +262,7 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
     policy.berths = cell.offload == "berths";
     const std::size_t movable = kept.transient_bytes - kept.reduction_bytes;
     policy.device_budget_bytes = static_cast<std::int64_t>(
-        kept.persistent_bytes + kept.reduction_bytes + movable * 60 / 100);
+        kept.persistent_bytes + kept.reduction_bytes + movable * setup_.budget_percent / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
     policy.offload = listed(kModules);
     if (cell.offload == "half") policy.fraction = 0.5;

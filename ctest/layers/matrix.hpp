@@ -43,7 +43,8 @@ class Matrix {
     /// Where documents start and end, step after step in turn; none: always the same ones.
     std::vector<std::vector<std::int32_t>> documents = {};
     double lr = 1e-2;
-    bool digest = false;  ///< states are compared by their digests
+    std::size_t budget_percent = 60;  ///< of what the plain plan moves, for automatic plans
+    bool digest = false;              ///< states are compared by their digests
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}

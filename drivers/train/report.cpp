@@ -147,6 +147,13 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
                                  [](const StepReport& r) { return !r.ok; });
   verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
                              "steps whose gradient was not finite"));
+  if (history.gradients)
+    verdict.add(results::at_most(
+        "gradients", history.gradients->error, 1,
+        fmt::format("largest distance of a gradient from finite differences, over what it may be: "
+                    "{} parameters of {}; {}",
+                    history.gradients->parameters, history.gradients->how,
+                    history.gradients->parameter)));
   if (history.copies)
     verdict.add(results::equal("copies_that_differ", history.differing, 0,
                                "tensors of the state that ranks share and hold other bits of"));

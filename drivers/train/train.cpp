@@ -53,6 +53,24 @@ std::string dump_path(const Deck& deck, const TrainOptions& options) {
   return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
 }
 
+/// What finite differences say of the gradients, on every rank; nothing if they are not asked for,
+/// or would take long.
+std::optional<GradientSlice::Finding> compare_gradients(const Deck& deck, const Communicator& world,
+                                                        Machine& machine) {
+  constexpr double kHostFlops = 1e11, kGpuFlops = 1e13;  // of seconds
+  const std::string& word = deck.get<std::string>("validate.finite_differences");
+  const bool quick = GradientSlice::flops(deck) <= (machine.has_gpu() ? kGpuFlops : kHostFlops);
+  if (word == "off" || (word == "auto" && !quick)) return std::nullopt;
+  GradientSlice::Finding finding;
+  if (world.rank() == 0) {
+    GradientSlice slice(deck, machine.backend(), GradientSlice::storage(machine.backend()));
+    slice.backward();
+    finding = slice.compare();
+  }
+  finding.error = world.sum(finding.error);  // the others have 0
+  return finding;
+}
+
 /// The run proper: from a trainer that is ready to its verdict.
 class Run {
  public:
@@ -71,7 +89,8 @@ class Run {
         digest_(trainer.device(), trainer.plan(), world),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
 
-  bool go() {
+  bool go(const std::optional<GradientSlice::Finding>& gradients) {
+    history_.gradients = gradients;
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     checkpoints_.resume(trainer_, *data_.train);
     recording_.begin(trainer_.plan());
@@ -239,6 +258,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
+  const auto gradients = compare_gradients(deck, world, machine);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   plan->require_proven();
   parallel::require_joint_proof(
@@ -252,7 +272,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
-  const bool complete = run.go();
+  const bool complete = run.go(gradients);
   results::Verdict verdict = judge(deck, run.history(), complete);
   if (!complete) verdict.stop();
   recording.finish(verdict, run.history(), trainer.plan());
