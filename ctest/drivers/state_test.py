@@ -3,6 +3,8 @@
 
 Usage: state_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
+import os
+import subprocess
 import sys
 
 import h5py
@@ -79,6 +81,61 @@ def the_digest_does_not_depend_on_shards(r):
         with h5py.File(f"{dtype}0.h5") as file:
             assert file["/validation/copies_that_differ"].attrs["value"] == 0
     assert states("fp320.h5") != states("bf160.h5")
+
+
+def checks(path):
+    with h5py.File(path) as file:
+        return {name: float(node.attrs["value"]) for name, node in file["validation"].items()
+                if isinstance(node, h5py.Group)}
+
+
+@case
+def the_first_step_repeats_itself(r):
+    for ranks, more in ((1, ()), (2, ("parallel.zero=1", "graphs.mode=step"))):
+        r.run(*more, "run.output=twice.h5", ranks=ranks)
+        r.run(*more, "run.output=once.h5", "validate.replayed_step=false", ranks=ranks)
+        assert_equal("twice.h5", "once.h5")  # and the run is none the wiser
+        assert checks("twice.h5")["replayed_step"] == 0
+        assert "replayed_step" not in checks("once.h5")
+    r.run("run.output=first.h5", "run.steps=3", "checkpoint.directory=ckpt", "optim.decay_steps=6")
+    r.run("run.output=more.h5", "checkpoint.directory=ckpt", "optim.decay_steps=6")
+    assert "replayed_step" not in checks("more.h5")  # it has no first step
+
+
+@case
+def gradients_are_compared_with_differences(r):
+    r.run("run.output=auto.h5")
+    assert 0 < checks("auto.h5")["gradients"] < 1
+    r.run("run.output=off.h5", "validate.finite_differences=off")
+    assert "gradients" not in checks("off.h5")
+    assert_equal("auto.h5", "off.h5")
+
+
+@case
+def bands_of_a_deck_are_checked(r):
+    text = open(r.deck, encoding="utf-8").read()
+    losses = train_test.losses
+    r.run("run.output=plain.h5")
+    third = losses("plain.h5")[2]
+    r.deck = "banded.toml"
+    for name, low, high, expect in (("good", third - 1e-6, third + 1e-6, 0),
+                                    ("bad", third + 0.01, third + 0.02, 1)):
+        with open(r.deck, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n[expects]\nloss_at_3 = [{low}, {high}]\n")
+        r.run(f"run.output={name}.h5", expect=expect)
+        assert checks(f"{name}.h5")["loss_at_3"] == third
+    with h5py.File("bad.h5") as file:
+        assert file.attrs["verdict"] in ("INVALID", b"INVALID")
+    r.run("run.output=other.h5", "optim.lr=2e-2")  # another computation: no band holds for it
+    assert "loss_at_3" not in checks("other.h5")
+    done = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), "good.h5"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    with h5py.File("good.h5", "r+") as file:
+        file["series/train/loss"][2] += 1e-7
+    done = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), "good.h5"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "/validation/loss_at_3: value is" in done.stdout, done.stdout
 
 
 if __name__ == "__main__":

@@ -37,10 +37,11 @@ struct History {
   };
   std::vector<Evaluation> evaluations;
   std::optional<GradientSlice::Finding> gradients;  ///< if they were compared with differences
-  bool copies = false;   ///< several ranks hold the same tensors, which the digest compares
-  double differing = 0;  ///< of these, not the same to the bit
-  double pairs = 0;      ///< (query, key) pairs within documents of a step, all ranks, on average
-  double energy_j = 0;   ///< of all ranks' GPUs, over these steps; NaN if nobody says
+  std::optional<bool> replayed;  ///< the first step done twice left the same bits; if it was
+  bool copies = false;           ///< several ranks hold the same tensors, which the digest compares
+  double differing = 0;          ///< of these, not the same to the bit
+  double pairs = 0;     ///< (query, key) pairs within documents of a step, all ranks, on average
+  double energy_j = 0;  ///< of all ranks' GPUs, over these steps; NaN if nobody says
 };
 
 /// The checks that every run must pass, and, of a complete run, those that the deck asks for.

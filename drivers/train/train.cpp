@@ -93,6 +93,7 @@ class Run {
     history_.gradients = gradients;
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     checkpoints_.resume(trainer_, *data_.train);
+    rehearse();
     recording_.begin(trainer_.plan());
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
@@ -125,9 +126,26 @@ class Run {
  private:
   bool asked() const { return signals_.received() != 0; }
 
+  /// Does the first step, keeps its digest, and goes back to the start.
+  void rehearse() {
+    if (checkpoints_.first_step() > 0 || !deck_.get<bool>("validate.replayed_step")) return;
+    const inputs::LoaderPosition start = data_.train->position();
+    (void)loop_.issue(0, false);
+    (void)loop_.drain();
+    rehearsed_ = digest_.make().text;
+    trainer_.set_initial_state();
+    data_.train->seek(start);
+    loop_.restart_clock();
+  }
+
+  void compare_with_rehearsal() {
+    history_.replayed = digest_.make().text == rehearsed_;
+    loop_.restart_clock();
+  }
+
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
-    return checkpoints_.due(done) || digest_due(done) ||
+    return checkpoints_.due(done) || digest_due(done) || (done == 1 && !rehearsed_.empty()) ||
            (interval > 0 && done % interval == 0 && done < last);
   }
 
@@ -140,6 +158,7 @@ class Run {
     note(loop_.drain());
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
     if (interval > 0 && done % interval == 0) evaluate(done);
+    if (done == 1 && !rehearsed_.empty()) compare_with_rehearsal();
     if (digest_due(done)) keep_digest(done);
     if (checkpoints_.due(done)) save(done);
   }
@@ -231,6 +250,7 @@ class Run {
   History history_;
   std::int64_t checkpoint_at_ = -1;
   std::int64_t digest_at_ = -1;
+  std::string rehearsed_;    ///< digest after the first step, the first time
   bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
   bool stopped_ = false;
 };

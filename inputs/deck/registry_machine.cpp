@@ -89,6 +89,10 @@ std::vector<Parameter> machine_parameters() {
        .help = "Before the first step, compare the gradients of a slice of the model (one layer of "
                "each kind, few tokens, fp64 on the host, fp32 on a GPU) with finite differences of "
                "the loss. auto: if that takes a few seconds at most."},
+      {.key = "validate.replayed_step",
+       .fallback = true,
+       .help = "Do the first step twice from the same start: all that it leaves must be the same "
+               "to the bit. A run that goes on from a checkpoint has no first step."},
       {.key = "validate.state_digest_interval",
        .fallback = std::int64_t{0},
        .unit = "steps",

@@ -79,7 +79,20 @@ def training_values(result):
         values["val_loss"] = val[1][-1]
         if len(val[1]) > 1:
             values["val_loss_falling"] = val[1][-2] - val[1][-1]
+    for name in result.file["validation"]:
+        values.update(value_in_band(name, {"loss": loss, "val_loss": val, "grad_norm": norm}))
     return values
+
+
+def value_in_band(name, series):
+    """{name: value} of a check such as loss_at_100 or final_loss; {} of any other."""
+    band = re.fullmatch(r"(loss|val_loss|grad_norm)_at_(\d+)|final_(loss|val_loss|grad_norm)", name)
+    found = band and series[band[1] or band[3]]
+    if not found:
+        return {}
+    steps, numbers = found
+    at = np.flatnonzero(steps == int(band[2])) if band[1] else np.array([len(steps) - 1])
+    return {name: float(numbers[at[0]]) if len(at) else math.nan}
 
 
 def sweep_values(result):
