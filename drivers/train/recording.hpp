@@ -70,6 +70,7 @@ class Recording {
   results::JsonLog log_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;
+  results::Series* board_ = nullptr;    ///< on a GPU
   results::Series* routers_ = nullptr;  ///< if routers have losses
   results::Series* validation_ = nullptr;
 };
