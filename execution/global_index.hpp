@@ -36,6 +36,23 @@ struct GlobalIndex {
     return dimensions == 0 ? rest : global;
   }
 
+  /// Elements from `index` on that lie one behind the other in the whole as in the part; one that
+  /// has no end in sight counts up to the end of the part.
+  std::int64_t run(std::int64_t index) const {
+    std::int64_t stride = 1;
+    for (int d = dimensions; d-- > 0;) {
+      const Dimension& at = dimension[d];
+      if (at.ranges > 0) {
+        std::int64_t local = (index + first) / stride % at.local;
+        int r = 0;
+        while (r + 1 < at.ranges && local >= at.length[r]) local -= at.length[r++];
+        return (at.length[r] - local) * stride - (index + first) % stride;
+      }
+      stride *= at.local;
+    }
+    return stride - (index + first) % stride;
+  }
+
  private:
   STOWAGE_PORTABLE static std::int64_t global_coordinate(const Dimension& at, std::int64_t local) {
     for (int r = 0; r < at.ranges; ++r) {

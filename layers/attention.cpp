@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/rope/rope.hpp"
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 #include "layers/products.hpp"
 
 namespace stowage::layers {
@@ -13,18 +15,31 @@ using Views = std::span<const execution::View>;
 using kernels::Columns;
 
 /// Causal grouped-query attention inside documents. q, k and v are columns of one projection.
+///
+/// Ranks that share sequences have the queries of their own tokens; keys and values are gathered,
+/// again for the backward, whose shares of their gradients are summed in the order of ranks.
 class Attention final : public Mixer {
  public:
-  Attention(const ModelConfig& config, const std::string& prefix)
+  Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
+        rows_(ranks.shared_group(parallel::Group::tensor)),
+        context_(ranks.shared_group(parallel::Group::context)),
+        partition_(ranks.group(parallel::Group::tensor)),
         rope_(config.attention.rope),
         rope_theta_(config.attention.rope_theta),
-        shape_(shape_of(config.attention)),
+        shape_(shape_of(config.attention, partition_)),
         qkv_{{prefix + ".attn.qkv.weight",
-              {(shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim, width_},
+              {query_width(config) + 2 * kv_width(config), width_},
               Init::normal,
-              true}},
-        proj_{{prefix + ".attn.proj.weight", {width_, query_width()}, Init::residual_normal, true}},
+              true,
+              "dense",
+              partition_.cut(0, {query_width(config), kv_width(config), kv_width(config)})}},
+        proj_{{prefix + ".attn.proj.weight",
+               {width_, query_width(config)},
+               Init::residual_normal,
+               true,
+               "dense",
+               partition_.cut(1, {query_width(config)})}},
         parameters_{proj_.weight, qkv_.weight} {}
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -32,11 +47,12 @@ class Attention final : public Mixer {
   std::string_view norm_module() const override { return "attn_norm"; }
   std::string_view input_module() const override { return "qkv_linear"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) const override {
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     Saved& kept = recorder.kept<Saved>(*this);
-    kept.x = x;
+    kept.x = mine;
+    const Tensor x = rows_.gather(recorder, "x", mine);
     kept.qkv = recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
     if (rope_) {
       const Tensor raw = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
@@ -47,66 +63,45 @@ class Attention final : public Mixer {
     }
     kept.lse = recorder.saved("lse", recorder.accumulation(), {shape_.heads, n}, "core_attn");
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
+    const Tensor kv = all_keys(recorder, "kv", kept.qkv);
     const Tensor workspace = recorder.workspace(
-        "forward_workspace", kernels::attention_forward_workspace_bytes(
-                                 shape, n, documents(recorder), recorder.storage()));
+        "forward_workspace",
+        kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
+                                                   documents(recorder), recorder.storage()));
     recorder.compute(
-        "core",
-        kernels::attention_forward_cost(shape_, n, recorder.batch().attention_pairs,
-                                        recorder.storage()),
-        {read(kept.qkv), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
-         write(kept.out), write(kept.lse), write(workspace)},
+        "core", kernels::attention_forward_cost(shape_, n, pairs(recorder), recorder.storage()),
+        {read(kept.qkv), read(kv), read(recorder.batch().cu_seqlens),
+         read(recorder.batch().sequence_seq_idx), write(kept.out), write(kept.lse),
+         write(workspace)},
         [shape](execution::Queue& q, Views v) {
-          kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[0]),
-                                     value(shape, v[0]), v[1], v[2], v[3], v[4], v[5]);
+          kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
+                                     value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
         });
     const Tensor y = recorder.scratch("out", {n, width_});
     proj_.forward(recorder, "proj", kept.out, y);
-    return y;
+    return rows_.reduce(recorder, "delta", y);
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) const override {
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     const Saved& kept = recorder.kept<Saved>(*this);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
-    Tensor dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
-    const Tensor workspace =
-        recorder.workspace("workspace", kernels::attention_backward_workspace_bytes(
-                                            shape, n, documents(recorder), recorder.storage()));
-    recorder.compute("core_backward",
-                     kernels::attention_backward_cost(shape_, n, recorder.batch().attention_pairs,
-                                                      recorder.storage()),
-                     {read(dout), read(kept.qkv), read(kept.out), read(kept.lse),
-                      read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx),
-                      write(dqkv), write(workspace)},
-                     [shape](execution::Queue& q, Views v) {
-                       kernels::attention_backward(q, shape,
-                                                   kernels::AttentionBackwardOperands<Columns>{
-                                                       .d_o = kernels::all_columns(v[0]),
-                                                       .q = query(shape, v[1]),
-                                                       .k = key(shape, v[1]),
-                                                       .v = value(shape, v[1]),
-                                                       .o = kernels::all_columns(v[2]),
-                                                       .lse = v[3],
-                                                       .cu_seqlens = v[4],
-                                                       .seq_idx = v[5],
-                                                       .dq = query(shape, v[6]),
-                                                       .dk = key(shape, v[6]),
-                                                       .dv = value(shape, v[6]),
-                                                       .workspace = v[7]});
-                     });
+    Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
       rotate(recorder, dqkv, draw, true);
       dqkv = draw;
     }
-    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, kept.x);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
-    return dx;
+    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
+    return mine;
   }
 
  private:
@@ -114,10 +109,73 @@ class Attention final : public Mixer {
     Tensor x, qkv, lse, out;
   };
 
-  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention) {
+  /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
+  Tensor all_keys(Recorder& recorder, const std::string& name, Tensor qkv) const {
+    if (context_.size() == 1) return qkv;
+    const std::int64_t n = recorder.tokens();
+    const Tensor own = recorder.scratch(name + "_own", {n, 2 * kv_width()});
+    recorder.compute(name, kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
+                     {read(qkv), write(own)}, [shape = shape_](execution::Queue& q, Views v) {
+                       kernels::pack_columns(q, key_and_value(shape, v[0]), v[1]);
+                     });
+    return context_.gather(recorder, name, own);
+  }
+
+  /// @return gradient of qkv
+  Tensor core_backward(Recorder& recorder, const kernels::AttentionShape& shape, const Saved& kept,
+                       Tensor dout) const {
+    const std::int64_t n = recorder.tokens(), all = recorder.batch().sequence_tokens;
+    const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
+    const Tensor dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
+    const bool shared = context_.size() > 1;
+    const Tensor dkv = shared ? recorder.scratch("dkv_all", {all, 2 * kv_width()}) : dqkv;
+    const Tensor workspace =
+        recorder.workspace("workspace", kernels::attention_backward_workspace_bytes(
+                                            shape, all, documents(recorder), recorder.storage()));
+    std::vector<Use> uses = {read(dout),
+                             read(kept.qkv),
+                             read(kv),
+                             read(kept.out),
+                             read(kept.lse),
+                             read(recorder.batch().cu_seqlens),
+                             read(recorder.batch().sequence_seq_idx),
+                             write(workspace),
+                             write(dqkv)};
+    if (shared) uses.push_back(write(dkv));
+    recorder.compute(
+        "core_backward",
+        kernels::attention_backward_cost(shape_, n, pairs(recorder), recorder.storage()),
+        std::move(uses), [shape](execution::Queue& q, Views v) {
+          kernels::attention_backward(
+              q, shape,
+              kernels::AttentionBackwardOperands<Columns>{.d_o = kernels::all_columns(v[0]),
+                                                          .q = query(shape, v[1]),
+                                                          .k = key(shape, v[2]),
+                                                          .v = value(shape, v[2]),
+                                                          .o = kernels::all_columns(v[3]),
+                                                          .lse = v[4],
+                                                          .cu_seqlens = v[5],
+                                                          .seq_idx = v[6],
+                                                          .dq = query(shape, v[8]),
+                                                          .dk = key(shape, v.back()),
+                                                          .dv = value(shape, v.back()),
+                                                          .workspace = v[7]});
+        });
+    if (!shared) return dqkv;
+    const Tensor own = context_.reduce(recorder, "dkv", dkv);
+    recorder.compute("dkv_own", kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
+                     {read(own), update(dqkv)}, [shape](execution::Queue& q, Views v) {
+                       kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));
+                     });
+    return dqkv;
+  }
+
+  /// The heads of this rank.
+  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention,
+                                          const Partition& partition) {
     kernels::AttentionShape shape;
-    shape.heads = attention.heads;
-    shape.kv_heads = attention.kv_heads;
+    shape.heads = partition.share(attention.heads, "model.num_attention_heads");
+    shape.kv_heads = partition.share(attention.kv_heads, "model.num_query_groups");
     shape.head_dim = attention.head_dim;
     shape.causal = true;
     shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
@@ -128,7 +186,12 @@ class Attention final : public Mixer {
   kernels::AttentionShape batch_shape(const Recorder& recorder) const {
     kernels::AttentionShape shape = shape_;
     shape.pairs = recorder.batch().attention_pairs;
+    shape.first_query = recorder.batch().first_token;
     return shape;
+  }
+  /// Of this rank's queries, if the work is shared evenly.
+  std::int64_t pairs(const Recorder& recorder) const {
+    return recorder.batch().attention_pairs / context_.size();
   }
   /// C, the capacity of cu_seqlens.
   static std::int64_t documents(Recorder& recorder) {
@@ -136,15 +199,28 @@ class Attention final : public Mixer {
   }
 
   std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
+  std::int64_t kv_width() const { return shape_.kv_heads * shape_.head_dim; }
+  /// Of all ranks.
+  static std::int64_t query_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.heads} * config.attention.head_dim;
+  }
+  static std::int64_t kv_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.kv_heads} * config.attention.head_dim;
+  }
 
   static Columns query(const kernels::AttentionShape& s, const execution::View& qkv) {
     return {qkv, 0, s.heads * s.head_dim};
   }
+  /// The last columns of [q | k | v] and of [k | v].
+  static Columns key_and_value(const kernels::AttentionShape& s, const execution::View& qkv) {
+    const std::int64_t count = 2 * s.kv_heads * s.head_dim;
+    return {qkv, qkv.extent(1) - count, count};
+  }
   static Columns key(const kernels::AttentionShape& s, const execution::View& qkv) {
-    return {qkv, s.heads * s.head_dim, s.kv_heads * s.head_dim};
+    return {qkv, qkv.extent(1) - 2 * s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
   }
   static Columns value(const kernels::AttentionShape& s, const execution::View& qkv) {
-    return {qkv, (s.heads + s.kv_heads) * s.head_dim, s.kv_heads * s.head_dim};
+    return {qkv, qkv.extent(1) - s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
   }
 
   void rotate(Recorder& recorder, Tensor from, Tensor to, bool backward) const {
@@ -153,13 +229,18 @@ class Attention final : public Mixer {
         kernels::rope_cost(recorder.tokens(), shape_.heads, shape_.kv_heads, shape_.head_dim,
                            recorder.storage()),
         {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
-        [shape = shape_, theta = rope_theta_, backward](execution::Queue& q, Views v) {
+        [shape = shape_, theta = rope_theta_, backward, first = recorder.batch().first_token](
+            execution::Queue& q, Views v) {
           const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
-          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta);
+          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta,
+               first);
         });
   }
 
   std::int64_t width_;
+  SharedRows rows_;
+  SharedRows context_;
+  Partition partition_;
   bool rope_;
   double rope_theta_;
   kernels::AttentionShape shape_;
@@ -170,8 +251,9 @@ class Attention final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::string& prefix) {
-  return std::make_unique<Attention>(config, prefix);
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
+                                      const std::string& prefix) {
+  return std::make_unique<Attention>(config, ranks, prefix);
 }
 
 }  // namespace stowage::layers

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "layers/config.hpp"
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 #include "layers/products.hpp"
 
 namespace stowage::layers {
@@ -15,17 +17,20 @@ namespace stowage::layers {
 /// than its bytes.
 class FeedForward {
  public:
+  /// @param tensor ranks that share its columns and rows  @param key the deck's name of ffn
   /// @param prefix of the parameters' names  @param module of the saved fc1 output
-  FeedForward(const ModelConfig& config, std::int64_t ffn, const std::string& prefix,
+  FeedForward(const ModelConfig& config, std::int64_t ffn, const char* key,
+              std::shared_ptr<const parallel::RankGroup> tensor, const std::string& prefix,
               std::string module);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  /// @param name starts the names of its ops  @return (n, D)
+  /// @param name starts the names of its ops  @param x (rows, D)  @return (rows, D)
   Tensor forward(Recorder& recorder, const std::string& name, Tensor x) const;
-  /// @param x the input of forward  @param dx stored, or added when `accumulate`
-  void backward(Recorder& recorder, const std::string& name, Tensor dy, Tensor x, Tensor dx,
-                bool accumulate) const;
+  /// @param x the input of forward  @param onto what the gradient is added to, or none
+  /// @return gradient of x
+  Tensor backward(Recorder& recorder, const std::string& name, Tensor dy, Tensor x,
+                  Tensor onto = {}) const;
 
  private:
   struct Hidden {
@@ -33,7 +38,8 @@ class FeedForward {
   };
 
   std::int64_t width_;
-  std::int64_t ffn_;
+  SharedRows rows_;
+  std::int64_t ffn_;  ///< of this rank
   kernels::Activation activation_;
   std::string module_;
   Product fc1_;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 
 namespace stowage::layers {
 
@@ -10,12 +12,14 @@ namespace stowage::layers {
 /// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
 class Head {
  public:
-  explicit Head(const ModelConfig& config, const Parameter& embedding);
+  /// @param embedding whose weight is the projection's too if they are tied
+  Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding);
 
   /// In backward order. Without the output weight if it is the embedding.
   std::vector<Parameter> parameters() const;
 
-  /// Loss of each token (n) accum, and its gradients for backward().
+  /// Loss of each token (n) accum, and its gradients for backward(). Where ranks share the
+  /// vocabulary each knows the losses of all tokens.
   Tensor forward(Recorder& recorder, Stream stream) const;
   /// @return gradient of the stream's sum
   Tensor backward(Recorder& recorder) const;
@@ -28,9 +32,15 @@ class Head {
   };
 
   Tensor norm(Recorder& recorder, Stream stream) const;
+  /// The fused head on all tokens. @param dnormed none: the losses alone
+  Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed) const;
+  /// The same where ranks share the vocabulary.
+  Tensor sharded(Recorder& recorder, Tensor normed, Tensor dnormed) const;
 
   std::int64_t width_;
-  std::int64_t vocabulary_;
+  SharedRows rows_;
+  std::shared_ptr<const parallel::RankGroup> group_;
+  std::int64_t vocabulary_;  ///< of this rank
   double epsilon_;
   bool tied_;
   Parameter norm_;

@@ -3,17 +3,23 @@
 #include <fmt/core.h>
 
 #include "kernels/norm/rmsnorm.hpp"
+#include "layers/partition.hpp"
 
 namespace stowage::layers {
 
 using Views = std::span<const execution::View>;
 
-Layer::Layer(const ModelConfig& config, int index, std::unique_ptr<Mixer> mixer)
+Layer::Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
+             std::unique_ptr<Mixer> mixer)
     : width_(config.width),
       epsilon_(config.norm_epsilon),
       index_(index),
       mixer_(std::move(mixer)),
-      norm_{fmt::format("layers.{}.norm.weight", index), {config.width}, Init::ones} {}
+      norm_{fmt::format("layers.{}.norm.weight", index),
+            {config.width},
+            Init::ones,
+            false,
+            Partition(ranks.group(parallel::Group::tensor)).replicated()} {}
 
 std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, mixer_->scope()); }
 

@@ -6,6 +6,7 @@
 
 #include "layers/config.hpp"
 #include "layers/recorder.hpp"
+#include "parallel/ranks.hpp"
 
 namespace stowage::layers {
 
@@ -26,7 +27,8 @@ class Mixer {
   virtual std::string_view norm_module() const = 0;
   virtual std::string_view input_module() const = 0;
 
-  /// @param x (rows, D) normed input  @return (rows, D), to be added to the residual stream
+  /// @param x (rows, D) normed input of this rank's rows  @return (rows, D), to be added to the
+  /// residual stream
   virtual Tensor forward(Recorder& recorder, Tensor x) const = 0;
   /// @param dy gradient of forward's result  @return gradient of x
   virtual Tensor backward(Recorder& recorder, Tensor dy) const = 0;
@@ -47,7 +49,8 @@ struct Stream {
 /// A pre-norm residual block: x + mixer(rmsnorm(x)).
 class Layer {
  public:
-  Layer(const ModelConfig& config, int index, std::unique_ptr<Mixer> mixer);
+  Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
+        std::unique_ptr<Mixer> mixer);
 
   const Mixer& mixer() const { return *mixer_; }
   const Parameter& norm() const { return norm_; }
@@ -74,11 +77,15 @@ class Layer {
   Parameter norm_;
 };
 
-/// The mixers, by letter.
-std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const std::string& prefix);
-std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix);
-std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const std::string& prefix);
-std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
-                                double aux_scale);
+/// The mixers, by letter. Each has this rank's part of its weights, and exchanges rows for it.
+/// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
+                                      const std::string& prefix);
+std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ranks& ranks,
+                                  const std::string& prefix);
+std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const parallel::Ranks& ranks,
+                                const std::string& prefix);
+std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
+                                const std::string& prefix, double aux_scale);
 
 }  // namespace stowage::layers

@@ -3,7 +3,9 @@
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/layer.hpp"
+#include "layers/partition.hpp"
 #include "layers/products.hpp"
+#include "layers/segment_exchange.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -17,39 +19,53 @@ using kernels::Columns;
 /// columns. The fused mixer has conv and scan as one op: the rows between are scratch, made again
 /// in backward, and in_proj's output is what the scan's name stands for. With the fused forward
 /// they are saved, for a backward by two ops.
+///
+/// Ranks that share sequences hand on the convolution's last rows and the scan's state, which the
+/// fused op has no room for: they have conv and scan as two ops.
 class Mamba final : public Mixer {
  public:
-  Mamba(const ModelConfig& config, const std::string& prefix)
+  Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
         epsilon_(config.norm_epsilon),
-        mamba_(config.mamba),
-        shape_(shape_of(config.mamba)),
-        in_proj_{
-            {prefix + ".mamba.in_proj.weight", {mamba_.projection(), width_}, Init::normal, true}},
-        out_proj_{{prefix + ".mamba.out_proj.weight",
-                   {width_, mamba_.inner()},
-                   Init::residual_normal,
-                   true}},
-        conv_weight_{prefix + ".mamba.conv1d.weight",
-                     {mamba_.conv_channels(), mamba_.conv_width},
-                     Init::uniform_half},
-        conv_bias_{prefix + ".mamba.conv1d.bias", {mamba_.conv_channels()}, Init::zeros},
-        a_log_{prefix + ".mamba.A_log", {mamba_.heads}, Init::a_log},
-        d_{prefix + ".mamba.D", {mamba_.heads}, Init::ones},
-        dt_bias_{prefix + ".mamba.dt_bias", {mamba_.heads}, Init::dt_bias},
-        norm_{prefix + ".mamba.norm.weight", {mamba_.inner()}, Init::ones},
-        parameters_{out_proj_.weight, norm_,        a_log_,     d_,
-                    dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight} {}
+        rows_(ranks.shared_group(parallel::Group::tensor)),
+        mamba_(part_of(config.mamba, ranks)),
+        shape_(shape_of(mamba_)),
+        segments_(ranks.shared_group(parallel::Group::context), shape_) {
+    const Shape& all = config.mamba;
+    const Partition partition(ranks.group(parallel::Group::tensor));
+    const std::int64_t inner = all.inner(), group = group_width(all), heads = all.heads;
+    const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
+                               bool decay, std::vector<Cut> cuts) {
+      return Parameter{
+          prefix + ".mamba." + name, std::move(shape), init, decay, "dense", std::move(cuts)};
+    };
+    const std::vector<Cut> by_head = partition.cut(0, {heads});
+    const std::vector<Cut> by_channel = partition.cut(0, {inner, group, group});
+    in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
+                          partition.cut(0, {inner, inner, group, group, heads}))};
+    out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
+                           partition.cut(1, {inner}))};
+    conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
+                             Init::uniform_half, false, by_channel);
+    conv_bias_ = parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel);
+    a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
+    d_ = parameter("D", {heads}, Init::ones, false, by_head);
+    dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
+    norm_ = parameter("norm.weight", {inner}, Init::ones, false, partition.cut(0, {inner}));
+    parameters_ = {out_proj_.weight, norm_,        a_log_,     d_,
+                   dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight};
+  }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   std::string_view scope() const override { return "mamba"; }
   std::string_view norm_module() const override { return "mamba_norm"; }
   std::string_view input_module() const override { return "mamba_in_proj"; }
 
-  Tensor forward(Recorder& recorder, Tensor x) const override {
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
-    kept.x = x;
+    kept.x = mine;
+    const Tensor x = rows_.gather(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
@@ -67,12 +83,14 @@ class Mamba final : public Mixer {
         });
     const Tensor out = recorder.scratch("out", {n, width_});
     out_proj_.forward(recorder, "out_proj", kept.gated, out);
-    return out;
+    return rows_.reduce(recorder, "delta", out);
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) const override {
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
@@ -84,10 +102,11 @@ class Mamba final : public Mixer {
       const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
       convolve_backward(recorder, kept, dxbc, dzxbcdt);
     }
-    in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, kept.x);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
-    return dx;
+    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, x);
+    return mine;
   }
 
  private:
@@ -95,7 +114,17 @@ class Mamba final : public Mixer {
   using Form = Shape::Form;
   struct Saved {
     Tensor x, zxbcdt, xbc, y, gated;
+    Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
+
+  /// The heads and groups of this rank, and the form that it computes them in.
+  static Shape part_of(Shape mamba, const parallel::Ranks& ranks) {
+    const Partition partition(ranks.group(parallel::Group::tensor));
+    if (ranks.group(parallel::Group::context).size() > 1) mamba.form = Form::separate;
+    mamba.heads = partition.share(mamba.heads, "model.mamba_num_heads");
+    mamba.groups = partition.share(mamba.groups, "model.mamba_num_groups");
+    return mamba;
+  }
 
   static kernels::SsdShape shape_of(const Shape& mamba) {
     kernels::SsdShape shape;
@@ -125,37 +154,61 @@ class Mamba final : public Mixer {
     return {xbc, m.inner() + group_width(m), group_width(m)};
   }
 
-  void convolve(Recorder& recorder, const Saved& kept) const {
+  SegmentExchange::Channels channels() const { return {mamba_.inner(), mamba_.conv_channels()}; }
+
+  void convolve(Recorder& recorder, Saved& kept) const {
     const std::int64_t n = recorder.tokens();
+    if (segments_.shared()) kept.halo = segments_.halo(recorder, kept.zxbcdt, channels());
+    std::vector<Use> uses = {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx),
+                             write(kept.xbc)};
+    if (kept.halo) uses.push_back(read(kept.halo));
     recorder.compute(
         "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), write(kept.xbc)},
-        [m = mamba_](execution::Queue& q, Views v) {
-          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4]);
+        std::move(uses), [m = mamba_](execution::Queue& q, Views v) {
+          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4],
+                                       {.rows = optional(v, 5), .gradient = {}});
         });
   }
 
-  void scan(Recorder& recorder, const Saved& kept) const {
+  /// What only some ranks have.
+  static execution::View optional(Views v, std::size_t index) {
+    return index < v.size() ? v[index] : execution::View{};
+  }
+
+  /// What a scan reads, the first of the op's uses.
+  SegmentExchange::ScanInputs scan_inputs(Recorder& recorder, const Saved& kept) const {
+    return {{read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
+             read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
+             read(recorder.batch().seq_idx)},
+            [m = mamba_](Views v) {
+              return kernels::SsdInputOperands{.x = scan_x(m, v[0]),
+                                               .dt = dt(m, v[1]),
+                                               .b = scan_b(m, v[0]),
+                                               .c = scan_c(m, v[0]),
+                                               .a_log = v[2],
+                                               .d = v[3],
+                                               .dt_bias = v[4],
+                                               .seq_idx = v[5]};
+            }};
+  }
+
+  void scan(Recorder& recorder, Saved& kept) const {
     const std::int64_t n = recorder.tokens();
+    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
+    if (segments_.shared()) kept.initial_state = segments_.entering_state(recorder, inputs);
+    std::vector<Use> uses = inputs.uses;
     const Tensor workspace = recorder.workspace(
         "scan_workspace", kernels::ssd_forward_workspace_bytes(shape_, n, recorder.storage()));
+    uses.push_back(write(kept.y));
+    uses.push_back(write(workspace));
+    if (kept.initial_state) uses.push_back(read(kept.initial_state));
     recorder.compute("scan", kernels::ssd_forward_cost(shape_, n, recorder.storage()),
-                     {read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
-                      read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-                      read(recorder.batch().seq_idx), write(kept.y), write(workspace)},
-                     [m = mamba_, shape = shape_](execution::Queue& q, Views v) {
-                       kernels::ssd_forward(q, shape,
-                                            {.inputs = {.x = scan_x(m, v[0]),
-                                                        .dt = dt(m, v[1]),
-                                                        .b = scan_b(m, v[0]),
-                                                        .c = scan_c(m, v[0]),
-                                                        .a_log = v[2],
-                                                        .d = v[3],
-                                                        .dt_bias = v[4],
-                                                        .seq_idx = v[5]},
-                                             .y = v[6],
-                                             .workspace = v[7]});
+                     std::move(uses),
+                     [of = inputs.of, shape = shape_](execution::Queue& q, Views v) {
+                       kernels::ssd_forward(
+                           q, shape, {.inputs = of(v), .y = v[6], .workspace = v[7]},
+                           {.initial_state = optional(v, 8), .final_state = {}, .total_decay = {}});
                      });
   }
 
@@ -221,24 +274,23 @@ class Mamba final : public Mixer {
         recorder.workspace("scan_backward_workspace",
                            kernels::ssd_backward_workspace_bytes(shape_, n, recorder.storage()));
     const bool accumulate = recorder.batch().accumulate;
+    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
+    std::vector<Use> uses = inputs.uses;
+    for (const Use& use :
+         {read(dscan), write(dxbc), update(dzxbcdt), recorder.into(recorder.gradient(a_log_)),
+          recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
+          write(workspace)})
+      uses.push_back(use);
+    if (segments_.shared()) {
+      uses.push_back(read(kept.initial_state));
+      uses.push_back(read(segments_.entering_adjoint(recorder, dscan, inputs)));
+    }
     recorder.compute(
-        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()),
-        {read(dscan), read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
-         read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-         read(recorder.batch().seq_idx), write(dxbc), update(dzxbcdt),
-         recorder.into(recorder.gradient(a_log_)), recorder.into(recorder.gradient(d_)),
-         recorder.into(recorder.gradient(dt_bias_)), write(workspace)},
-        [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
+        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()), std::move(uses),
+        [m = mamba_, of = inputs.of, shape = shape_, accumulate](execution::Queue& q, Views v) {
           kernels::ssd_backward(q, shape,
-                                {.dy = v[0],
-                                 .inputs = {.x = scan_x(m, v[1]),
-                                            .dt = dt(m, v[2]),
-                                            .b = scan_b(m, v[1]),
-                                            .c = scan_c(m, v[1]),
-                                            .a_log = v[3],
-                                            .d = v[4],
-                                            .dt_bias = v[5],
-                                            .seq_idx = v[6]},
+                                {.dy = v[6],
+                                 .inputs = of(v),
                                  .dx = scan_x(m, v[7]),
                                  .ddt = dt(m, v[8]),
                                  .db = scan_b(m, v[7]),
@@ -247,7 +299,10 @@ class Mamba final : public Mixer {
                                  .dd = v[10],
                                  .ddt_bias = v[11],
                                  .workspace = v[12]},
-                                accumulate);
+                                accumulate,
+                                {.initial_state = optional(v, 13),
+                                 .dfinal_state = optional(v, 14),
+                                 .dinitial_state = {}});
         });
     return dxbc;
   }
@@ -259,14 +314,25 @@ class Mamba final : public Mixer {
         recorder.workspace("conv_workspace", kernels::conv1d_silu_backward_workspace_bytes(
                                                  n, mamba_.conv_channels(), recorder.storage()));
     const bool accumulate = recorder.batch().accumulate;
+    std::vector<Use> uses = {read(dxbc),
+                             read(kept.zxbcdt),
+                             read(recorder.parameter(conv_weight_)),
+                             read(recorder.parameter(conv_bias_)),
+                             read(recorder.batch().seq_idx),
+                             update(dzxbcdt),
+                             recorder.into(recorder.gradient(conv_weight_)),
+                             recorder.into(recorder.gradient(conv_bias_)),
+                             write(workspace)};
+    Tensor dhalo;
+    if (kept.halo) {
+      dhalo = recorder.scratch("dhalo", {kernels::kConv1dWidth - 1, mamba_.conv_channels()});
+      uses.push_back(read(kept.halo));
+      uses.push_back(write(dhalo));
+    }
     recorder.compute(
         "conv1d_backward",
         kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        {read(dxbc), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-         read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx), update(dzxbcdt),
-         recorder.into(recorder.gradient(conv_weight_)),
-         recorder.into(recorder.gradient(conv_bias_)), write(workspace)},
-        [m = mamba_, accumulate](execution::Queue& q, Views v) {
+        std::move(uses), [m = mamba_, accumulate](execution::Queue& q, Views v) {
           kernels::conv1d_silu_backward(q,
                                         {.dy = v[0],
                                          .x = conv_input(m, v[1]),
@@ -277,8 +343,10 @@ class Mamba final : public Mixer {
                                          .dw = v[6],
                                          .db = v[7],
                                          .workspace = v[8]},
-                                        accumulate);
+                                        accumulate,
+                                        {.rows = optional(v, 9), .gradient = optional(v, 10)});
         });
+    if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, dzxbcdt, channels());
   }
 
   /// Writes the xBC and dt columns of din_proj_out.
@@ -324,8 +392,10 @@ class Mamba final : public Mixer {
 
   std::int64_t width_;
   double epsilon_;
+  SharedRows rows_;
   Shape mamba_;
   kernels::SsdShape shape_;
+  SegmentExchange segments_;
   Product in_proj_;
   Product out_proj_;
   Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_, norm_;
@@ -334,8 +404,9 @@ class Mamba final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const std::string& prefix) {
-  return std::make_unique<Mamba>(config, prefix);
+std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ranks& ranks,
+                                  const std::string& prefix) {
+  return std::make_unique<Mamba>(config, ranks, prefix);
 }
 
 }  // namespace stowage::layers

@@ -6,8 +6,9 @@ namespace {
 /// The dense MLP layer.
 class Mlp final : public Mixer {
  public:
-  Mlp(const ModelConfig& config, const std::string& prefix)
-      : width_(config.width), body_(config, config.mlp.ffn, prefix + ".mlp", "mlp_act") {}
+  Mlp(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
+      : body_(config, config.mlp.ffn, "model.ffn_hidden_size",
+              ranks.shared_group(parallel::Group::tensor), prefix + ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
   std::string_view scope() const override { return "mlp"; }
@@ -20,9 +21,7 @@ class Mlp final : public Mixer {
   }
 
   Tensor backward(Recorder& recorder, Tensor dy) const override {
-    const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
-    body_.backward(recorder, "", dy, recorder.kept<Input>(*this).x, dx, false);
-    return dx;
+    return body_.backward(recorder, "", dy, recorder.kept<Input>(*this).x);
   }
 
  private:
@@ -30,14 +29,14 @@ class Mlp final : public Mixer {
     Tensor x;
   };
 
-  std::int64_t width_;
   FeedForward body_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const std::string& prefix) {
-  return std::make_unique<Mlp>(config, prefix);
+std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const parallel::Ranks& ranks,
+                                const std::string& prefix) {
+  return std::make_unique<Mlp>(config, ranks, prefix);
 }
 
 }  // namespace stowage::layers

@@ -4,6 +4,7 @@
 
 #include "execution/error.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/shards/shards.hpp"
 
 namespace stowage::layers {
 
@@ -11,18 +12,18 @@ using Views = std::span<const execution::View>;
 
 namespace {
 
-std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int index,
-                                  double aux_scale) {
+std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const parallel::Ranks& ranks,
+                                  char letter, int index, double aux_scale) {
   const std::string prefix = fmt::format("layers.{}", index);
   switch (letter) {
     case 'M':
-      return make_mamba(config, prefix);
+      return make_mamba(config, ranks, prefix);
     case '*':
-      return make_attention(config, prefix);
+      return make_attention(config, ranks, prefix);
     case '-':
-      return make_mlp(config, prefix);
+      return make_mlp(config, ranks, prefix);
     case 'E':
-      return make_moe(config, prefix, aux_scale);
+      return make_moe(config, ranks, prefix, aux_scale);
     default:
       execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
                              config.pattern, letter);
@@ -31,15 +32,24 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, char letter, int in
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, Precision precision, double aux_scale)
+Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
+             const parallel::Ranks& ranks)
     : config_(config),
       precision_(precision),
-      embedding_{"embedding.weight", {config.vocabulary, config.width}, Init::normal, true},
-      head_(config, embedding_) {
+      ranks_(ranks),
+      rows_(ranks.shared_group(parallel::Group::tensor)),
+      embedding_{"embedding.weight",
+                 {config.vocabulary, config.width},
+                 Init::normal,
+                 true,
+                 "dense",
+                 Partition(ranks.group(parallel::Group::tensor)).cut(0, {config.vocabulary})},
+      head_(config, ranks, embedding_) {
   for (const char letter : config.pattern)
     if (letter != '|') {
       const int index = static_cast<int>(layers_.size());
-      layers_.emplace_back(config, index, make_mixer(config, letter, index, aux_scale));
+      layers_.emplace_back(config, ranks, index,
+                           make_mixer(config, ranks, letter, index, aux_scale));
     }
 }
 
@@ -59,17 +69,40 @@ std::vector<execution::TensorInfo> Model::states() const {
   return all;
 }
 
-Stream Model::trunk(Recorder& recorder) const {
+Tensor Model::local_tokens(Recorder& recorder, const char* name) const {
+  const Tensor tokens = recorder.batch().tokens;
+  if (rows_.size() == 1) return tokens;
+  const std::int64_t rows = embedding_.local(0), first = rows_.rank() * rows;
+  const Tensor local = recorder.scratch(name, execution::Dtype::int32, {recorder.tokens()});
+  recorder.compute(name, kernels::localise_cost(recorder.tokens()), {read(tokens), write(local)},
+                   [first, rows](execution::Queue& q, Views v) {
+                     kernels::localise(q, v[0], first, rows, v[1]);
+                   });
+  return local;
+}
+
+/// A rank that has a token's row of the table gives it, the others give zeros.
+Tensor Model::embed(Recorder& recorder) const {
   recorder.set_prefix("embedding");
   const std::int64_t n = recorder.tokens();
   const std::string_view module =
       layers_.empty() ? std::string_view("") : layers_.front().mixer().norm_module();
-  const Tensor x = recorder.saved("out", {n, config_.width}, module);
+  const bool shared = rows_.size() > 1;
+  const Tensor x = shared ? recorder.scratch("rows", {n, config_.width})
+                          : recorder.saved("out", {n, config_.width}, module);
   recorder.compute(
       "forward", kernels::embedding_forward_cost(n, config_.width, recorder.storage()),
-      {read(recorder.batch().tokens), read(recorder.parameter(embedding_)), write(x)},
+      {read(local_tokens(recorder, "local_tokens")), read(recorder.parameter(embedding_)),
+       write(x)},
       [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
-  Stream stream{x, {}};
+  if (!shared) return x;
+  const Tensor mine = recorder.saved("out", {recorder.rows(), config_.width}, module);
+  rows_.reduce_to(recorder, "out", x, mine);
+  return mine;
+}
+
+Stream Model::trunk(Recorder& recorder) const {
+  Stream stream{embed(recorder), {}};
   for (const Layer& layer : layers_) stream = layer.forward(recorder, stream);
   return stream;
 }
@@ -88,15 +121,16 @@ void Model::backward(Recorder& recorder, const Finished& finished) const {
     finished(layers_[i].parameters());
   }
   recorder.set_prefix("embedding");
-  const std::int64_t n = recorder.tokens();
-  const Tensor workspace = recorder.workspace(
-      "workspace", kernels::embedding_backward_workspace_bytes(n, config_.vocabulary));
+  const std::int64_t n = recorder.tokens(), vocabulary = embedding_.local(0);
+  const Tensor dx = rows_.gather(recorder, "dsum", dsum);
+  const Tensor workspace =
+      recorder.workspace("workspace", kernels::embedding_backward_workspace_bytes(n, vocabulary));
   const Tensor gradient = recorder.gradient(embedding_);
   const bool accumulate = recorder.batch().accumulate || config_.tied_embeddings;
   recorder.compute("backward",
-                   kernels::embedding_backward_cost(n, config_.vocabulary, config_.width,
+                   kernels::embedding_backward_cost(n, vocabulary, config_.width,
                                                     recorder.storage(), accumulate),
-                   {read(recorder.batch().tokens), read(dsum),
+                   {read(local_tokens(recorder, "local_tokens_again")), read(dx),
                     accumulate ? update(gradient) : write(gradient), write(workspace)},
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);

@@ -14,11 +14,14 @@ namespace stowage::layers {
 /// changes: what a recording keeps belongs to its recorder.
 class Model {
  public:
-  /// @param aux_scale 1 / (microbatches * ranks), for the auxiliary losses of routers
-  /// @throws Error (exit 2) for a letter that is not in "M*-E|"
-  Model(const ModelConfig& config, Precision precision, double aux_scale);
+  /// @param aux_scale 1 / (microbatches * ranks with other sequences), for the auxiliary losses of
+  /// routers  @param ranks that share it; the model has this one's part
+  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or what does not divide
+  Model(const ModelConfig& config, Precision precision, double aux_scale,
+        const parallel::Ranks& ranks = parallel::planned_ranks({}, 0));
 
   const ModelConfig& config() const { return config_; }
+  const parallel::Ranks& ranks() const { return ranks_; }
   Precision precision() const { return precision_; }
   /// All parameters, in the order in which backward finishes their gradients.
   std::vector<Parameter> parameters() const;
@@ -43,9 +46,14 @@ class Model {
 
  private:
   Stream trunk(Recorder& recorder) const;
+  Tensor embed(Recorder& recorder) const;
+  /// Tokens as rows of the part of the table that this rank has; -1: another rank's.
+  Tensor local_tokens(Recorder& recorder, const char* name) const;
 
   ModelConfig config_;
   Precision precision_;
+  parallel::Ranks ranks_;
+  SharedRows rows_;
   Parameter embedding_;
   std::vector<Layer> layers_;
   Head head_;

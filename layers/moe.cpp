@@ -3,8 +3,8 @@
 #include "kernels/grouped_mlp/grouped_linear.hpp"
 #include "kernels/grouped_mlp/grouped_mlp.hpp"
 #include "kernels/moe/permute.hpp"
+#include "layers/experts.hpp"
 #include "layers/feed_forward.hpp"
-#include "layers/router.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -59,24 +59,31 @@ struct GroupedProduct {
 /// the activation, so the combine is a plain sum over a token's rows.
 class Moe final : public Mixer {
  public:
-  Moe(const ModelConfig& config, const std::string& prefix, double aux_scale)
+  Moe(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix,
+      double aux_scale)
       : width_(config.width),
         ffn_(config.moe.ffn),
+        topk_(config.moe.topk),
         activation_(config.mlp.activation),
-        router_(config, prefix, aux_scale),
+        experts_(config, ranks),
+        router_(config, Partition(ranks.group(parallel::Group::tensor)), prefix, aux_scale),
         fc1_{{prefix + ".experts.fc1.weight",
               {config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
               Init::normal,
               true,
-              "expert"}},
+              "expert",
+              experts_.partition().cut(0, {config.moe.experts})}},
         fc2_{{prefix + ".experts.fc2.weight",
               {config.moe.experts, width_, ffn_},
               Init::residual_normal,
               true,
-              "expert"}} {
+              "expert",
+              experts_.partition().cut(0, {config.moe.experts})}} {
     parameters_ = {fc2_.weight, fc1_.weight};
     if (config.moe.shared_ffn > 0) {
-      shared_.emplace(config, config.moe.shared_ffn, prefix + ".shared", "shared_expert");
+      shared_.emplace(config, config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
+                      ranks.shared_group(parallel::Group::tensor), prefix + ".shared",
+                      "shared_expert");
       for (const Parameter& p : shared_->parameters()) parameters_.push_back(p);
     }
     parameters_.push_back(router_.parameter());
@@ -99,95 +106,126 @@ class Moe final : public Mixer {
   Tensor forward(Recorder& recorder, Tensor x) const override {
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
-    kept.routing = router_.forward(recorder, x);
-    const Routing& r = kept.routing;
-    const std::int64_t rows = row_count(recorder);
-    const Tensor sorted = gather(recorder, "gather", x, r);
-    kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act");
-    const Tensor active = recorder.scratch("act_out", {rows, ffn_});
-    recorder.compute("fc1",
-                     kernels::grouped_fc1_forward_cost(activation_, rows, fc1_.experts(), ffn_,
-                                                       width_, recorder.storage()),
-                     {read(sorted), read(recorder.parameter(fc1_.weight)), read(r.offsets),
-                      read(r.row_weight), write(kept.hidden), write(active)},
-                     [kind = activation_](execution::Queue& q, Views v) {
-                       kernels::grouped_fc1_forward(q, kind, v[0], v[1], v[2], v[3], v[4], v[5]);
-                     });
-    const Tensor out = recorder.scratch("rows_out", {rows, width_});
-    fc2_.forward(recorder, "fc2", rows, active, r.offsets, out);
-    const Tensor y = shared_ ? shared_->forward(recorder, "shared_", x)
-                             : recorder.scratch("out", {recorder.tokens(), width_});
-    combine(recorder, "combine", out, r, y, shared_.has_value());
-    return y;
+    const Tensor all = experts_.rows().gather(recorder, "x", x);
+    {
+      const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot);
+      kept.choices = router_.forward(recorder, x);
+      kept.routed = experts_.route(recorder, kept.choices);
+    }
+    // Beside the exchange of rows; alone on one rank, it comes last, where its result is added to.
+    const bool shared_first = shared_ && experts_.rows().size() > 1;
+    const Tensor shared = shared_first ? shared_->forward(recorder, "shared_", x) : Tensor{};
+    const Tensor out = experts_forward(recorder, kept, all);
+    if (!shared_first) {
+      const Tensor y = shared_ ? shared_->forward(recorder, "shared_", x)
+                               : recorder.scratch("out", {experts_.tokens(recorder), width_});
+      combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
+      return experts_.rows().reduce(recorder, "delta", y);
+    }
+    const Tensor y = recorder.scratch("out", {experts_.tokens(recorder), width_});
+    combine(recorder, "combine", out, kept.routed, y, false);
+    const Tensor delta = experts_.rows().reduce(recorder, "delta", y);
+    recorder.add("add_shared", shared, delta);
+    return delta;
   }
 
   Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Saved& kept = recorder.kept<Saved>(*this);
-    const Routing& r = kept.routing;
+    const Routed& r = kept.routed;
     const std::int64_t rows = row_count(recorder);
-    router_.count(recorder, r);
-    const Tensor drows = gather(recorder, "gather_dy", dy, r);
+    const Tensor x = experts_.rows().gather(recorder, "x_again", kept.x);
+    const Tensor dy_all = experts_.rows().gather(recorder, "dy", dy);
+    router_.count(recorder, kept.choices);
+    const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});
     const Tensor dhidden = recorder.scratch("dfc1", {rows, fc1_.outputs()});
     const Tensor drow_weight = recorder.scratch("drow_weight", recorder.accumulation(), {rows});
     backward_to_hidden(recorder, kept, drows, dhidden, active, drow_weight);
-    fc2_.backward_weight(recorder, "fc2_weight_backward", rows, drows, active, r.offsets);
-    const Tensor sorted = gather(recorder, "gather_again", kept.x, r);
-    fc1_.backward_weight(recorder, "fc1_weight_backward", rows, dhidden, sorted, r.offsets);
+    const SharedExperts::WeightGradient dweights =
+        experts_.weight_gradient(recorder, kept.choices, r, drow_weight);
+    fc2_.backward_weight(recorder, "fc2_weight_backward", expected(recorder), drows, active,
+                         r.offsets);
     const Tensor dsorted = recorder.scratch("drows", {rows, width_});
-    fc1_.backward_input(recorder, "fc1_backward", rows, dhidden, r.offsets, dsorted);
-    const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
-    combine(recorder, "combine_dx", dsorted, r, dx, false);
-    if (shared_) shared_->backward(recorder, "shared_", dy, kept.x, dx, true);
-    router_.backward(recorder, r, kept.x, drow_weight, dx);
+    fc1_.backward_input(recorder, "fc1_backward", expected(recorder), dhidden, r.offsets, dsorted);
+    const Tensor dx_all = recorder.scratch("dx", {experts_.tokens(recorder), width_});
+    combine(recorder, "combine_dx", dsorted, r, dx_all, false);
+    const Tensor dx = experts_.rows().reduce(recorder, "dx_mine", dx_all);
+    const Tensor sorted = gather(recorder, "gather_again", x, r);
+    fc1_.backward_weight(recorder, "fc1_weight_backward", expected(recorder), dhidden, sorted,
+                         r.offsets);
+    if (shared_) shared_->backward(recorder, "shared_", dy, kept.x, dx);
+    router_.backward(recorder, kept.choices, kept.x, dweights.values, dweights.token_row, dx);
     return dx;
   }
 
  private:
   struct Saved {
     Tensor x, hidden;
-    Routing routing;
+    Choices choices;
+    Routed routed;
   };
 
+  /// Rows that this rank's experts have room for: all choices may fall on them.
   std::int64_t row_count(const Recorder& recorder) const {
-    return recorder.tokens() * router_.options().topk;
+    return experts_.tokens(recorder) * topk_;
+  }
+  /// Rows that they have if the load is balanced: what costs are counted with.
+  std::int64_t expected(const Recorder& recorder) const { return recorder.rows() * topk_; }
+
+  /// @param x of all rows  @return the experts' outputs by row
+  Tensor experts_forward(Recorder& recorder, Saved& kept, Tensor x) const {
+    const Routed& r = kept.routed;
+    const std::int64_t rows = row_count(recorder);
+    const Tensor sorted = gather(recorder, "gather", x, r);
+    kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act");
+    const Tensor active = recorder.scratch("act_out", {rows, ffn_});
+    recorder.compute(
+        "fc1",
+        kernels::grouped_fc1_forward_cost(activation_, expected(recorder), fc1_.experts(), ffn_,
+                                          width_, recorder.storage()),
+        {read(sorted), read(recorder.parameter(fc1_.weight)), read(r.offsets), read(r.row_weight),
+         write(kept.hidden), write(active)},
+        [kind = activation_](execution::Queue& q, Views v) {
+          kernels::grouped_fc1_forward(q, kind, v[0], v[1], v[2], v[3], v[4], v[5]);
+        });
+    const Tensor out = recorder.scratch("rows_out", {rows, width_});
+    fc2_.forward(recorder, "fc2", expected(recorder), active, r.offsets, out);
+    return out;
   }
 
-  Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routing& r) const {
+  Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
         recorder.scratch(std::string(name) + "_rows", {row_count(recorder), width_});
-    recorder.compute(name,
-                     kernels::gather_rows_cost(recorder.tokens(), router_.options().topk, width_,
-                                               recorder.storage()),
-                     {read(x), read(r.token_row), write(rows)}, [](execution::Queue& q, Views v) {
-                       kernels::gather_rows(q, v[0], v[1], v[2]);
-                     });
+    recorder.compute(
+        name, kernels::gather_rows_cost(recorder.rows(), topk_, width_, recorder.storage()),
+        {read(x), read(r.token_row), write(rows)},
+        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
     return rows;
   }
 
-  void combine(Recorder& recorder, const char* name, Tensor rows, const Routing& r, Tensor y,
+  void combine(Recorder& recorder, const char* name, Tensor rows, const Routed& r, Tensor y,
                bool accumulate) const {
-    recorder.compute(name,
-                     kernels::combine_rows_cost(recorder.tokens(), router_.options().topk, width_,
-                                                recorder.storage(), accumulate),
-                     {read(rows), read(r.token_row), accumulate ? update(y) : write(y)},
-                     [accumulate](execution::Queue& q, Views v) {
-                       kernels::combine_rows(q, v[0], v[1], v[2], accumulate);
-                     });
+    recorder.compute(
+        name,
+        kernels::combine_rows_cost(recorder.rows(), topk_, width_, recorder.storage(), accumulate),
+        {read(rows), read(r.token_row), accumulate ? update(y) : write(y)},
+        [accumulate](execution::Queue& q, Views v) {
+          kernels::combine_rows(q, v[0], v[1], v[2], accumulate);
+        });
   }
 
   /// Through fc2 and the activation, which is applied once more for the gradient of fc2.
   void backward_to_hidden(Recorder& recorder, const Saved& kept, Tensor drows, Tensor dhidden,
                           Tensor active, Tensor drow_weight) const {
     const std::int64_t rows = row_count(recorder);
-    const Routing& r = kept.routing;
+    const Routed& r = kept.routed;
     const Tensor workspace = recorder.workspace(
         "fc2_workspace",
         kernels::grouped_fc2_backward_input_workspace_bytes(rows, ffn_, recorder.storage()));
     recorder.compute(
         "fc2_backward",
-        kernels::grouped_fc2_backward_input_cost(activation_, rows, fc2_.experts(), ffn_, width_,
-                                                 recorder.storage()),
+        kernels::grouped_fc2_backward_input_cost(activation_, expected(recorder), fc2_.experts(),
+                                                 ffn_, width_, recorder.storage()),
         {read(drows), read(recorder.parameter(fc2_.weight)), read(r.offsets), read(r.row_weight),
          read(kept.hidden), write(dhidden), write(active), write(drow_weight), write(workspace)},
         [kind = activation_](execution::Queue& q, Views v) {
@@ -206,7 +244,9 @@ class Moe final : public Mixer {
 
   std::int64_t width_;
   std::int64_t ffn_;
+  int topk_;
   kernels::Activation activation_;
+  SharedExperts experts_;
   Router router_;
   GroupedProduct fc1_;
   GroupedProduct fc2_;
@@ -216,9 +256,9 @@ class Moe final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const std::string& prefix,
-                                double aux_scale) {
-  return std::make_unique<Moe>(config, prefix, aux_scale);
+std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
+                                const std::string& prefix, double aux_scale) {
+  return std::make_unique<Moe>(config, ranks, prefix, aux_scale);
 }
 
 }  // namespace stowage::layers

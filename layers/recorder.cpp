@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "kernels/elementwise/elementwise.hpp"
+
 namespace stowage::layers {
 
 std::string Recorder::full_name(std::string_view name) const {
@@ -45,6 +47,13 @@ Tensor Recorder::gradient(const Parameter& parameter) {
 
 void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
   append(name, cost, std::move(uses), std::move(launch), false);
+}
+
+void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
+  compute(name, kernels::add_cost(program_.info(x).buffers.front().elements(), storage()),
+          {read(x), update(onto)}, [](execution::Queue& q, std::span<const execution::View> v) {
+            kernels::add(q, v[1], v[0], v[1]);
+          });
 }
 
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {

@@ -27,13 +27,17 @@ inline Use update(Tensor tensor) { return {tensor, Access::update}; }
 
 /// The tensors that all layers of one microbatch read.
 struct Batch {
-  std::int64_t tokens_count = 0;     ///< n = B * T, of which mixers compute
-  std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream
+  std::int64_t sequence_tokens = 0;  ///< n = B * T, of all ranks that share the sequences
+  std::int64_t tokens_count = 0;     ///< of them, those of which this rank's mixers compute …
+  std::int64_t first_token = 0;      ///< … which begin at this one
+  std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream …
+  std::int64_t first_row = 0;        ///< … which begin at this one
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
-  Tensor tokens;                     ///< (n) int32
-  Tensor targets;                    ///< (n) int32, -1: counts in no loss
-  Tensor cu_seqlens;                 ///< (C + 1) int32
-  Tensor seq_idx;                    ///< (n) int32
+  Tensor tokens;                     ///< (tokens) int32
+  Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
+  Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens
+  Tensor seq_idx;                    ///< (tokens) int32
+  Tensor sequence_seq_idx;           ///< (n) int32
   Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
   int slot = 0;                      ///< which microbatch of the program: first, body or last
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
@@ -64,10 +68,14 @@ class Recorder {
 
   Program& program() { return program_; }
   const Batch& batch() const { return batch_; }
-  /// Tokens that mixers work on, and rows of the residual stream between them: ranks that share the
+  /// Tokens that mixers of this rank work on, and rows of the residual stream between them: ranks that share the
   /// products of a layer also share its rows out.
   std::int64_t tokens() const { return batch_.tokens_count; }
   std::int64_t rows() const { return batch_.rows_count; }
+  /// This rank's rows among the tokens: elements of a tensor with so many for each token.
+  execution::Range own_rows(std::int64_t each = 1) const {
+    return {batch_.first_row * each, (batch_.first_row + batch_.rows_count) * each};
+  }
   /// The handles that a layer keeps of this microbatch, empty at first.
   template <class Kept, class Owner>
   Kept& kept(const Owner& owner) {
@@ -102,12 +110,16 @@ class Recorder {
   }
 
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// onto += x, of the storage dtype.
+  void add(std::string_view name, Tensor x, Tensor onto);
+  /// An exchange, under its full name.
+  void append(execution::Op op) { program_.append(std::move(op)); }
+  std::string full_name(std::string_view name) const;
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
   /// what is kept for backward.
   void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
 
  private:
-  std::string full_name(std::string_view name) const;
   void append(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
               bool only_rerun);
 

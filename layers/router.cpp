@@ -1,7 +1,6 @@
 #include "layers/router.hpp"
 
 #include "kernels/moe/balance.hpp"
-#include "kernels/moe/permute.hpp"
 
 namespace stowage::layers {
 
@@ -27,12 +26,23 @@ kernels::RouterOptions options_of(const ModelConfig::Moe& moe, double aux_scale)
 
 }  // namespace
 
-Router::Router(const ModelConfig& config, const std::string& prefix, double aux_scale)
+Router::Router(const ModelConfig& config, const Partition& tensor, const std::string& prefix,
+               double aux_scale)
     : options_(options_of(config.moe, aux_scale)),
       bias_rate_(config.moe.bias_rate),
       frozen_tokens_(config.moe.frozen_tokens),
       prefix_(prefix),
-      gate_{{prefix + ".router.weight", {config.moe.experts, config.width}, Init::normal, true}} {}
+      gate_{{prefix + ".router.weight",
+             {config.moe.experts, config.width},
+             Init::normal,
+             true,
+             tensor.replicated()}} {}
+
+kernels::RouterOptions Router::options(const Recorder& recorder) const {
+  kernels::RouterOptions options = options_;
+  options.first_row = recorder.batch().first_token + recorder.batch().first_row;
+  return options;
+}
 
 execution::TensorInfo Router::bias_info(Precision precision) const {
   return execution::one_buffer(prefix_ + ".router.bias", precision.accumulation(),
@@ -54,88 +64,78 @@ Tensor Router::bias(Recorder& recorder) const {
   return recorder.program().add(bias_info({recorder.storage()}));
 }
 
-Routing Router::forward(Recorder& recorder, Tensor x) const {
-  const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot);
+Choices Router::forward(Recorder& recorder, Tensor x) const {
   const std::int64_t n = recorder.rows();
-  const std::int64_t rows = n * options_.topk;
   const Dtype accum = recorder.accumulation();
-  Routing r;
-  r.logits = recorder.saved("router_logits", accum, {n, options_.experts}, "");
-  gate_.forward(recorder, "router", x, r.logits);
+  Choices choices;
+  choices.logits = recorder.saved("router_logits", accum, {n, options_.experts}, "");
+  gate_.forward(recorder, "router", x, choices.logits);
   if (frozen_tokens_ > 0)
-    r.indices = recorder.program().add(frozen_info());
+    choices.indices = recorder.program().add(frozen_info());
   else
-    r.indices = recorder.saved("indices", Dtype::int32, {n, options_.topk}, "");
-  r.weights = recorder.saved("weights", accum, {n, options_.topk}, "");
-  r.offsets = recorder.saved("offsets", Dtype::int32, {options_.experts + 1}, "");
-  r.token_row = recorder.saved("token_row", Dtype::int32, {n, options_.topk}, "");
-  r.row_weight = recorder.saved("row_weight", accum, {rows}, "");
-  choose(recorder, r);
-  return r;
+    choices.indices = recorder.saved("indices", Dtype::int32, {n, options_.topk}, "");
+  choices.weights = recorder.saved("weights", accum, {n, options_.topk}, "");
+  choose(recorder, choices);
+  return choices;
 }
 
-void Router::choose(Recorder& recorder, const Routing& r) const {
+void Router::choose(Recorder& recorder, const Choices& choices) const {
   const std::int64_t n = recorder.rows();
   const Dtype accum = recorder.accumulation();
-  const kernels::RouterOptions options = options_;
+  const kernels::RouterOptions options = this->options(recorder);
   if (frozen_tokens_ > 0)
     recorder.compute("weights", kernels::router_weights_cost(n, options, accum),
-                     {read(r.logits), read(r.indices), write(r.weights)},
+                     {read(choices.logits), read(choices.indices), write(choices.weights)},
                      [options](execution::Queue& q, Views v) {
                        kernels::router_weights(q, options, v[0], v[1], v[2]);
                      });
   else
     recorder.compute("select", kernels::router_select_cost(n, options, accum, true),
-                     {read(r.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens),
-                      write(r.indices), write(r.weights)},
+                     {read(choices.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens),
+                      write(choices.indices), write(choices.weights)},
                      [options](execution::Queue& q, Views v) {
                        kernels::router_select(q, options, v[0], v[1], v[2], v[3], v[4]);
                      });
-  recorder.compute(
-      "permute_index", kernels::permute_index_cost(n, options.topk, options.experts, accum),
-      {read(r.indices), write(r.offsets), write(r.token_row), write(r.row_weight), read(r.weights)},
-      [](execution::Queue& q, Views v) {
-        kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
-      });
 }
 
-void Router::count(Recorder& recorder, const Routing& routing) const {
+void Router::count(Recorder& recorder, const Choices& choices) const {
   const Dtype accum = recorder.accumulation();
   const bool accumulate = recorder.batch().accumulate;
   Tensor& load = recorder.kept_of_step<Load>(*this).rows;
   if (!accumulate)
     load = recorder.program().scratch(prefix_ + ".router.load", accum, {options_.experts});
   recorder.compute("expert_load", kernels::expert_load_cost(options_.experts, accum),
-                   {read(routing.offsets), recorder.into(load)},
+                   {read(choices.load), recorder.into(load)},
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::expert_load(q, v[0], v[1], accumulate);
                    });
-  add_losses(recorder, routing);
+  add_losses(recorder, choices);
 }
 
-void Router::add_losses(Recorder& recorder, const Routing& routing) const {
+void Router::add_losses(Recorder& recorder, const Choices& choices) const {
   const Tensor losses = recorder.program().find(kRouterLosses);
   if (!losses) return;
-  const kernels::RouterOptions options = options_;
+  const kernels::RouterOptions options = this->options(recorder);
   recorder.compute("router_losses",
                    kernels::router_losses_cost(recorder.rows(), options, recorder.accumulation()),
-                   {read(routing.logits), read(routing.offsets), read(recorder.batch().cu_seqlens),
+                   {read(choices.logits), read(choices.offsets), read(recorder.batch().cu_seqlens),
                     update(losses)},
                    [options](execution::Queue& q, Views v) {
                      kernels::router_losses(q, options, v[0], v[1], v[2], v[3], true);
                    });
 }
 
-void Router::backward(Recorder& recorder, const Routing& r, Tensor x, Tensor drow_weight,
-                      Tensor dx) const {
+void Router::backward(Recorder& recorder, const Choices& choices, Tensor x, Tensor dweights,
+                      Tensor token_row, Tensor dx) const {
   const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot, true);
-  const kernels::RouterOptions options = options_;
+  const kernels::RouterOptions options = this->options(recorder);
   const Dtype accum = recorder.accumulation();
   const Tensor dlogits = recorder.scratch("drouter", accum, {recorder.rows(), options.experts});
   recorder.compute(
       "router_backward", kernels::router_backward_cost(recorder.rows(), options, accum),
-      {read(drow_weight), read(r.token_row), read(r.logits), read(r.indices), read(r.weights),
-       read(r.offsets), read(recorder.batch().cu_seqlens), write(dlogits)},
+      {read(dweights), read(token_row), read(choices.logits), read(choices.indices),
+       read(choices.weights), read(choices.offsets), read(recorder.batch().cu_seqlens),
+       write(dlogits)},
       [options](execution::Queue& q, Views v) {
         kernels::router_backward(q, options, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
       });

@@ -8,14 +8,15 @@ namespace stowage::layers {
 namespace {
 
 double aux_scale(const TrainerOptions& options) {
-  return 1.0 / (static_cast<double>(options.step.microbatches) * options.sharing.ranks.size());
+  return 1.0 /
+         (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
 }
 
 }  // namespace
 
 TrainerPlan::TrainerPlan(TrainerOptions options)
     : options_(std::move(options)),
-      model_(options_.model, options_.precision, aux_scale(options_)),
+      model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)) {
   for (const std::int64_t capacity : options_.capacities) {

@@ -1,5 +1,6 @@
 #include "layers/turns.hpp"
 
+#include "execution/error.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/documents/document_index.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -64,6 +65,12 @@ StackedInputs add_inputs(Program& program, const StepShape& shape) {
 
 TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handles, Options options)
     : program_(program), model_(model), handles_(handles), options_(options) {
+  const parallel::Ranks& ranks = model_.ranks();
+  const int shared_by =
+      ranks.group(parallel::Group::tensor).size() * ranks.group(parallel::Group::context).size();
+  if (options_.shape.tokens % shared_by != 0)
+    execution::throw_usage("{} tokens of a microbatch do not divide among {} ranks that share rows",
+                           options_.shape.tokens, shared_by);
   if (options_.shape.microbatches == 1) return;
   Recorder recorder(program_, model_.precision(), {}, handles_);
   recorder.set_prefix("inputs");
@@ -98,7 +105,13 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
 Batch TurnRecorder::next_batch(const Turn& turn) {
   const StepShape& shape = options_.shape;
   Batch batch;
-  batch.tokens_count = batch.rows_count = shape.tokens;
+  const parallel::RankGroup& tensor = model_.ranks().group(parallel::Group::tensor);
+  const parallel::RankGroup& context = model_.ranks().group(parallel::Group::context);
+  batch.sequence_tokens = shape.tokens;
+  batch.tokens_count = shape.tokens / context.size();
+  batch.first_token = batch.tokens_count * context.rank();
+  batch.rows_count = batch.tokens_count / tensor.size();
+  batch.first_row = batch.rows_count * tensor.rank();
   batch.attention_pairs = shape.attention_pairs();
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;
@@ -111,11 +124,28 @@ Batch TurnRecorder::next_batch(const Turn& turn) {
   if (index_)
     recorder.compute("advance", {}, {update(index_)},
                      [](execution::Queue& q, Views v) { kernels::advance_index(q, v[0]); });
-  batch.seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
+  batch.sequence_seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
   recorder.compute("document_index", kernels::document_index_cost(shape.tokens, shape.capacity),
-                   {read(batch.cu_seqlens), write(batch.seq_idx)},
+                   {read(batch.cu_seqlens), write(batch.sequence_seq_idx)},
                    [](execution::Queue& q, Views v) { kernels::document_index(q, v[0], v[1]); });
+  batch.seq_idx = own(recorder, "own_seq_idx", batch.sequence_seq_idx);
+  batch.tokens = own(recorder, "own_tokens", batch.tokens);
+  batch.targets = own(recorder, "own_targets", batch.targets);
   return batch;
+}
+
+/// This rank's part of what all tokens of the sequences have.
+Tensor TurnRecorder::own(Recorder& recorder, const char* name, Tensor all) const {
+  const Batch& batch = recorder.batch();
+  if (batch.tokens_count == batch.sequence_tokens) return all;
+  const Tensor part = recorder.scratch(name, Dtype::int32, {batch.tokens_count});
+  const auto bytes = static_cast<double>(batch.tokens_count) * sizeof(std::int32_t);
+  const execution::Range range{batch.first_token, batch.first_token + batch.tokens_count};
+  recorder.compute(name, {0, 2 * bytes}, {{all, Access::read, range}, write(part)},
+                   [](execution::Queue& q, Views v) {
+                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                   });
+  return part;
 }
 
 /// The row of a stacked input that belongs to the microbatch at work.
@@ -131,8 +161,10 @@ Tensor TurnRecorder::take(Recorder& recorder, const char* name, Tensor stack,
 void TurnRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   recorder.set_prefix("loss");
   const bool accumulate = recorder.batch().accumulate;
-  recorder.compute("sum", kernels::loss_sum_cost(recorder.tokens(), recorder.accumulation()),
-                   {read(losses), read(recorder.batch().targets), recorder.into(options_.loss)},
+  recorder.compute("sum", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
+                   {{losses, Access::read, recorder.own_rows()},
+                    {recorder.batch().targets, Access::read, recorder.own_rows()},
+                    recorder.into(options_.loss)},
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
                    });

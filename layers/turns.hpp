@@ -12,7 +12,7 @@ namespace stowage::layers {
 
 /// Sizes of one kind of step on one rank.
 struct StepShape {
-  std::int64_t tokens = 0;    ///< n = B * T of a microbatch
+  std::int64_t tokens = 0;    ///< n = B * T of a microbatch, shared by the ranks of a context group
   std::int64_t sequence = 0;  ///< T; attention's cost is counted for whole sequences
   std::int64_t capacity = 1;  ///< C, documents of a microbatch
   int microbatches = 1;       ///< of a step
@@ -80,6 +80,7 @@ class TurnRecorder {
   void record(const Turn& turn, const Model::Finished& finished);
   Batch next_batch(const Turn& turn);
   Tensor take(Recorder& recorder, const char* name, Tensor stack, std::int64_t width) const;
+  Tensor own(Recorder& recorder, const char* name, Tensor all) const;
   void sum_losses(Recorder& recorder, Tensor losses) const;
 
   Program& program_;

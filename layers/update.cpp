@@ -19,7 +19,8 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
-      has_master_(model.precision().has_master()) {
+      has_master_(model.precision().has_master()),
+      shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
   for (Parameter& parameter : model.parameters()) {
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
@@ -45,15 +46,21 @@ std::int64_t Update::held_elements() const {
   return sum;
 }
 
+/// Of the ranks that have the same elements one counts them.
+bool Update::counts(const Piece& piece) const {
+  return sharing_.zero || !shares_squares_ || sharing_.holders(piece.parameter.group).rank() == 0;
+}
+
 void Update::record_squares() {
   const Range squares{0, blocks_};
-  if (sharing_.zero)  // the blocks of other ranks
+  if (shares_squares_)  // what other ranks add
     recorder_.compute("clear_squares", kernels::fill_cost(blocks_, Dtype::fp64),
                       {{sums_, Access::write, squares}},
                       [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
-  std::vector<Use> uses = {{sums_, sharing_.zero ? Access::update : Access::write, squares}};
+  std::vector<Use> uses = {{sums_, shares_squares_ ? Access::update : Access::write, squares}};
   std::vector<kernels::NormPiece> pieces;
   for (const Piece& piece : pieces_) {
+    if (!counts(piece)) continue;
     uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.held});
     pieces.push_back({.gradient = {},
                       .first = piece.held.begin,
@@ -86,7 +93,7 @@ void Update::record_sums(Tensor step_ok) {
   const parallel::RankGroup& world = sharing_.ranks.group(parallel::Group::world);
   Program& program = recorder_.program();
   program.append(world.all_reduce(program, "all_reduce/sums",
-                                  {sums_, sharing_.zero ? Range{} : values},
+                                  {sums_, shares_squares_ ? Range{} : values},
                                   parallel::Reduction::sum));
   recorder_.compute("spread_sums", cost, std::move(to), [count](execution::Queue& q, Views v) {
     kernels::spread_sums(q, v[1], count, v.subspan(2), v[0]);

@@ -34,6 +34,7 @@ class Update {
     std::int64_t first_block = 0;
   };
 
+  bool counts(const Piece& piece) const;
   Tensor state(const std::string& name) const;
   std::int64_t held_elements() const;
 
@@ -42,6 +43,7 @@ class Update {
   const Sharing& sharing_;
   std::vector<Tensor> values_;
   bool has_master_;
+  bool shares_squares_;        ///< no rank has all gradients
   std::vector<Piece> pieces_;  ///< of all parameters of which something is held, in backward order
   std::int64_t blocks_ = 0;    ///< of all parameters
   std::int64_t values_count_ = 0;  ///< of the values and flags, if there are several ranks

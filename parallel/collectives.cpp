@@ -81,6 +81,7 @@ struct Collectives::Buffer {
   Dtype dtype, wire;
   std::byte* workspace;
   int rank, ranks;
+  std::byte* sums = nullptr;  ///< where this rank's share goes; null: where its summand lies
   std::int64_t share = share_of(count, ranks);
   /// Elements of a row of the workspace: those of all ranks that are on their way at once.
   std::int64_t row_length = row_of(count, dtype, wire, ranks);
@@ -90,6 +91,11 @@ struct Collectives::Buffer {
   bool rounds() const { return wire != dtype; }
   std::byte* at(std::int64_t element) const {
     return data + static_cast<std::size_t>(element) * size_bytes(dtype);
+  }
+  /// Where the sums of this rank's share from element `done` of it on go.
+  std::byte* result(std::int64_t done) const {
+    return sums == nullptr ? at(begin(rank) + done)
+                           : sums + static_cast<std::size_t>(done) * size_bytes(dtype);
   }
   std::size_t wire_bytes(std::int64_t some) const {
     return static_cast<std::size_t>(some) * size_bytes(wire);
@@ -142,6 +148,20 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
   transport_->end(queue);
 }
 
+void Collectives::reduce_scatter(Queue& queue, int index, const void* data, void* sums,
+                                 std::int64_t count, Dtype dtype, void* workspace) const {
+  STOWAGE_ASSERT(count % transport_->size() == 0, "{} elements do not divide among {} ranks", count,
+                 transport_->size());
+  transport_->begin(queue, index);
+  // Only `sums` and the workspace are written: transfers know one kind of address.
+  sum_shares(queue,
+             {const_cast<std::byte*>(static_cast<const std::byte*>(data)), count, dtype, dtype,
+              static_cast<std::byte*>(workspace), transport_->rank(), transport_->size(),
+              static_cast<std::byte*>(sums)},
+             Reduction::sum);
+  transport_->end(queue);
+}
+
 /// Share r goes to rank r, which combines what it has of all ranks: a row of the workspace at a
 /// time.
 void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction) const {
@@ -164,12 +184,11 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
     }
     transport_->move(queue, transfers);
     with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
-      execution::parallel_for(
-          queue, left(me),
-          detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0)), b.row_length,
-                                     reinterpret_cast<const Wire*>(sent(me)),
-                                     reinterpret_cast<Out*>(b.at(b.begin(me) + done)), me, b.ranks,
-                                     reduction});
+      execution::parallel_for(queue, left(me),
+                              detail::Fold<Out, Wire, A>{
+                                  reinterpret_cast<const Wire*>(b.row(0)), b.row_length,
+                                  reinterpret_cast<const Wire*>(sent(me)),
+                                  reinterpret_cast<Out*>(b.result(done)), me, b.ranks, reduction});
     });
   }
 }
@@ -208,14 +227,26 @@ void Collectives::fold_all(Queue& queue, const Buffer& b, Reduction reduction) c
 }
 
 void Collectives::all_gather(Queue& queue, int index, void* data, std::size_t share_bytes) const {
-  const auto share = [&](int r) {
-    return static_cast<std::byte*>(data) + static_cast<std::size_t>(r) * share_bytes;
-  };
+  const auto own = static_cast<std::size_t>(transport_->rank()) * share_bytes;
+  gather_around(queue, index, static_cast<std::byte*>(data) + own, data, share_bytes);
+}
+
+void Collectives::all_gather(Queue& queue, int index, const void* share, void* data,
+                             std::size_t share_bytes) const {
+  gather_around(queue, index, share, data, share_bytes);
+  const auto own = static_cast<std::size_t>(transport_->rank()) * share_bytes;
+  queue.copy(static_cast<std::byte*>(data) + own, share, share_bytes);
+}
+
+/// Everything but this rank's own part of `data`.
+void Collectives::gather_around(Queue& queue, int index, const void* own, void* data,
+                                std::size_t share_bytes) const {
   std::vector<Transfer> transfers;
   for (int r = 0; r < transport_->size(); ++r) {
     if (r == transport_->rank()) continue;
-    transfers.push_back({r, true, share(transport_->rank()), share_bytes});
-    transfers.push_back({r, false, share(r), share_bytes});
+    void* const part = static_cast<std::byte*>(data) + static_cast<std::size_t>(r) * share_bytes;
+    transfers.push_back({r, true, const_cast<void*>(own), share_bytes});
+    transfers.push_back({r, false, part, share_bytes});
   }
   exchange(queue, index, transfers);
 }

@@ -45,8 +45,14 @@ class Collectives {
   /// the others are unchanged.
   void reduce_scatter(execution::Queue& queue, int index, void* data, std::int64_t count,
                       execution::Dtype dtype, execution::Dtype wire, void* workspace) const;
+  /// The same into `sums`, count / size() elements that are not part of `data`, which stays.
+  void reduce_scatter(execution::Queue& queue, int index, const void* data, void* sums,
+                      std::int64_t count, execution::Dtype dtype, void* workspace) const;
   /// data: size() equal shares, of which this rank's own is given.
   void all_gather(execution::Queue& queue, int index, void* data, std::size_t share_bytes) const;
+  /// The same with this rank's share given elsewhere.
+  void all_gather(execution::Queue& queue, int index, const void* share, void* data,
+                  std::size_t share_bytes) const;
   /// Part r of `from` goes to rank r and comes from it into part r of `to`.
   void all_to_all(execution::Queue& queue, int index, void* from, void* to,
                   std::size_t part_bytes) const;
@@ -59,6 +65,8 @@ class Collectives {
   void sum_shares(execution::Queue& queue, const Buffer& buffer, Reduction reduction) const;
   void fold_all(execution::Queue& queue, const Buffer& buffer, Reduction reduction) const;
   void gather_shares(execution::Queue& queue, const Buffer& buffer) const;
+  void gather_around(execution::Queue& queue, int index, const void* own, void* data,
+                     std::size_t share_bytes) const;
 
   std::shared_ptr<Transport> transport_;
 };

@@ -21,8 +21,10 @@ constexpr std::array<GroupInfo, kGroups> kGroupInfos = {{
     {"expert", {Axis::expert}},
     {"pipeline", {Axis::pipeline}},
     {"data", {Axis::data}},
+    {"experts", {Axis::tensor, Axis::expert}},
     {"dense_gradients", {Axis::context, Axis::expert, Axis::data}},
     {"expert_gradients", {Axis::context, Axis::data}},
+    {"replicated_gradients", {Axis::tensor, Axis::context, Axis::expert, Axis::data}},
     {"model", {Axis::tensor, Axis::expert, Axis::pipeline}},
 }};
 
@@ -80,6 +82,12 @@ int rank_at(const GridShape& shape, const PerAxis& coordinates) {
   return rank;
 }
 
+SequencePart sequence_part(const GridShape& shape, int rank) {
+  const PerAxis at = coordinates(shape, rank);
+  return {at[Axis::expert] + shape[Axis::expert] * at[Axis::data],
+          shape[Axis::expert] * shape[Axis::data]};
+}
+
 std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
   const PerAxis mine = coordinates(shape, rank);
   std::vector<int> result;
@@ -100,6 +108,7 @@ AxisSet axes(Group group) { return info(group).axes; }
 Group gradient_group(std::string_view bucket_group) {
   if (bucket_group == "dense") return Group::dense_gradients;
   if (bucket_group == "expert") return Group::expert_gradients;
+  if (bucket_group == "replicated") return Group::replicated_gradients;
   throw execution::Error(execution::Exit::runtime,
                          fmt::format("no reduction group is called '{}'", bucket_group));
 }

@@ -46,6 +46,13 @@ GridShape fit_grid(int ranks, int tensor = 1, int context = 1, int expert = 1, i
 PerAxis coordinates(const GridShape& shape, int rank);
 int rank_at(const GridShape& shape, const PerAxis& coordinates);
 
+/// The sequences of a step that a rank has: part `index` of `parts` equal ones.
+struct SequencePart {
+  int index = 0;
+  int parts = 1;
+};
+SequencePart sequence_part(const GridShape& shape, int rank);
+
 /// A set of axes.
 class AxisSet {
  public:
@@ -69,18 +76,20 @@ enum class Group : unsigned char {
   expert,
   pipeline,
   data,
-  dense_gradients,   ///< hold the same dense parameters: context x expert x data
-  expert_gradients,  ///< hold the same experts: context x data
-  model              ///< hold one replica of the model between them: tensor x expert x pipeline
+  experts,               ///< hold all experts of a layer between them: tensor x expert
+  dense_gradients,       ///< hold the same cut dense parameters: context x expert x data
+  expert_gradients,      ///< hold the same experts: context x data
+  replicated_gradients,  ///< hold the same whole parameters: tensor x context x expert x data
+  model                  ///< hold one replica of the model between them: tensor x expert x pipeline
 };
-inline constexpr std::size_t kGroups = 9;
+inline constexpr std::size_t kGroups = 11;
 
 /// "world", "tensor", …: what execution::Communication::group and messages say.
 std::string_view name(Group group);
 AxisSet axes(Group group);
 
 /// The group over which a persistent bucket's gradients are summed.
-/// @param bucket_group execution::Bucket::group, "dense" or "expert"
+/// @param bucket_group execution::Bucket::group, "dense", "expert" or "replicated"
 /// @throws Error for any other
 Group gradient_group(std::string_view bucket_group);
 

@@ -37,6 +37,13 @@ void wait(MPI_Request& request) {
   }
 }
 
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  STOWAGE_MPI(MPI_Get_library_version(text, &length));
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);

@@ -99,5 +99,7 @@ void wait(MPI_Request& request);
 
 /// This machine's name.
 std::string host_name();
+/// "Open MPI v4.1.4, package: …": what the library says of itself.
+std::string mpi_library();
 
 }  // namespace stowage::parallel

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "execution/error.hpp"
@@ -25,11 +27,26 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+namespace {
+
+/// Sets a variable, or with no value takes it away, unless it is the user's.
+void choose(const char* variable, const std::string& value) {
+  static std::map<std::string, std::string> ours;
+  const char* const now = std::getenv(variable);
+  if (now != nullptr && ours[variable] != now) return;
+  ours[variable] = value;
+  if (value.empty())
+    (void)unsetenv(variable);
+  else
+    (void)setenv(variable, value.c_str(), 1);
+}
+
+}  // namespace
+
 void pin_nccl(const NcclOptions& options) {
-  constexpr int kKeep = 0;
-  (void)setenv("NCCL_ALGO", options.algorithm.c_str(), kKeep);
-  (void)setenv("NCCL_PROTO", options.protocol.c_str(), kKeep);
-  (void)setenv("NCCL_GRAPH_REGISTER", "0", kKeep);  // what a graph does must not differ from eager
+  choose("NCCL_ALGO", options.algorithm);
+  choose("NCCL_PROTO", options.protocol);
+  choose("NCCL_GRAPH_REGISTER", "0");  // what a graph does must not differ from eager
 }
 
 NcclCommunicator::NcclCommunicator(const Communicator& ranks, const NcclOptions& options)

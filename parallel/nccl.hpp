@@ -31,15 +31,17 @@ namespace stowage::parallel {
 /// "2.28.9", of the library that is loaded.
 std::string nccl_version();
 
-/// Sets the variables that pin NCCL's choices; one that the user has set stays as it is. NCCL reads
-/// them once: call this before its first communicator, and before the environment is recorded.
+/// Sets the variables that pin NCCL's choices, or takes back what was set here where the choice is
+/// NCCL's; one that the user has set stays as it is. NCCL reads algorithm and protocol when a
+/// communicator is made, and what graphs do once: call this before the first, and before the
+/// environment is recorded.
 void pin_nccl(const NcclOptions& options);
 
 /// An NCCL communicator beside MPI's: same ranks, on each rank's current GPU. Non-blocking: a call
 /// that cannot go on is given up after a while instead of holding the rank for ever.
 class NcclCommunicator {
  public:
-  /// Collective over `ranks`.
+  /// Collective over `ranks`. Pins what it is made with, until the next one is made.
   NcclCommunicator(const Communicator& ranks, const NcclOptions& options);
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;

@@ -45,9 +45,17 @@ std::string text(std::string_view what, Dtype dtype, Dtype wire) {
 
 /// The groups by their names, those of one axis first: of groups with the same members the first
 /// names them all.
-constexpr Group kByName[kGroups] = {Group::tensor,           Group::context, Group::expert,
-                                    Group::pipeline,         Group::data,    Group::dense_gradients,
-                                    Group::expert_gradients, Group::model,   Group::world};
+constexpr Group kByName[kGroups] = {Group::tensor,
+                                    Group::context,
+                                    Group::expert,
+                                    Group::pipeline,
+                                    Group::data,
+                                    Group::experts,
+                                    Group::dense_gradients,
+                                    Group::expert_gradients,
+                                    Group::replicated_gradients,
+                                    Group::model,
+                                    Group::world};
 
 }  // namespace
 
@@ -155,6 +163,39 @@ Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const 
   const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->all_gather(q, call.index, v[0].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::reduce_scatter_to(Program& program, std::string name, Piece piece, Piece sums,
+                                Tensor workspace) const {
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  Op op =
+      begin(program, std::move(name), "reduce_scatter", piece, 1.0 * (size() - 1) / size(), dtype);
+  op.communication->detail = text("sum", dtype, dtype);
+  STOWAGE_ASSERT(count_of(program, sums) * size() == count, "{} has {} elements for {} sums",
+                 op.name, count, count_of(program, sums));
+  op.uses = {{piece.tensor, Access::read, piece.range}, {sums.tensor, Access::write, sums.range}};
+  const std::size_t room = use_workspace(op, program, piece, dtype, workspace);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->reduce_scatter(q, call.index, v[0].as<void>(), v[1].as<void>(), count, dtype,
+                         v[room].as<void>());
+  };
+  return op;
+}
+
+Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, Piece piece) const {
+  Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
+                dtype_of(program, piece));
+  STOWAGE_ASSERT(
+      bytes_of(program, share) * static_cast<std::size_t>(size()) == bytes_of(program, piece),
+      "{} gathers {} bytes from shares of {}", op.name, bytes_of(program, piece),
+      bytes_of(program, share));
+  op.uses = {{share.tensor, Access::read, share.range}, {piece.tensor, Access::write, piece.range}};
+  const std::size_t bytes = bytes_of(program, share);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_gather(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
   };
   return op;
 }

@@ -69,8 +69,14 @@ class RankGroup {
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
                                execution::Dtype wire, execution::Tensor workspace = {}) const;
+  /// The same into `sums`, a piece of one share elsewhere; `piece` is read.
+  execution::Op reduce_scatter_to(execution::Program& program, std::string name, Piece piece,
+                                  Piece sums, execution::Tensor workspace = {}) const;
   /// Fills the other ranks' equal shares of a piece from them; its own is read.
   execution::Op all_gather(execution::Program& program, std::string name, Piece piece) const;
+  /// The same with this rank's share given elsewhere: all of `piece` is written.
+  execution::Op all_gather_from(execution::Program& program, std::string name, Piece share,
+                                Piece piece) const;
   /// Equal part r of `from` goes to rank r, and comes from rank r into part r of `to`.
   execution::Op all_to_all(execution::Program& program, std::string name, Piece from,
                            Piece to) const;
@@ -111,7 +117,14 @@ struct Ranks {
   std::array<std::shared_ptr<const RankGroup>, kGroups> groups;
 
   const RankGroup& group(Group which) const { return *groups[static_cast<std::size_t>(which)]; }
+  const std::shared_ptr<const RankGroup>& shared_group(Group which) const {
+    return groups[static_cast<std::size_t>(which)];
+  }
   int size() const { return shape.ranks(); }
+  /// The sequences of a step that this rank has.
+  SequencePart sequences() const { return sequence_part(shape, rank_at(shape, coordinates)); }
+  /// True if every rank holds all of the model.
+  bool whole_model() const { return group(Group::model).size() == 1; }
 };
 
 /// Makes what runs the ops of a group; null: they are only planned.

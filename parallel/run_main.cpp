@@ -1,10 +1,20 @@
 #include "parallel/run_main.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <thread>
+
+#include "parallel/agreement.hpp"
+#include "parallel/signals.hpp"
+#include "version/version.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -69,26 +79,53 @@ std::optional<Failure> failure_of(F&& f) {
     return {};
   } catch (const execution::Error& error) {
     return Failure{error.exit(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return Failure{Exit::environment, "this host has too little memory for what was asked"};
+  } catch (const std::length_error& error) {  // of a container: more than any host has
+    return Failure{Exit::environment,
+                   fmt::format("no host has memory for what was asked ({})", error.what())};
   } catch (const std::exception& error) {
     return Failure{Exit::runtime, error.what()};
   }
 }
 
+/// "stowage_train 0.2 (v0.2-3-gabcdef, gcc 12)": what must be one on all ranks.
+std::string program_of(const char* path) {
+  const version::BuildInfo& build = version::build_info();
+  return fmt::format("{} {} ({}, {})", std::filesystem::path(path).filename().string(),
+                     build.release, build.git_describe, build.compiler);
+}
+
+/// A full disk under standard output is told here, since writes before only fill a buffer.
+void require_printed() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw execution::Error(Exit::runtime,
+                         fmt::format("standard output is not complete: {}", std::strerror(errno)));
+}
+
 }  // namespace
 
-int run_main(int argc, char** argv, const MainProgram& program) {
+int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
+  std::optional<StopSignals> signals;
+  if (stops == Stops::between_steps) signals.emplace();
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails as on a full disk, and is told
   std::optional<Environment> environment;
   std::optional<Communicator> world, failing;
   if (const auto failure = failure_of([&] {
         environment.emplace(argc, argv);
         world = Communicator::world();
         failing = world->duplicate();
+        if (signals) signals->renew();
       })) {
     print(*failure, execution::error_prefix());
     return static_cast<int>(failure->exit);
   }
   Exit exit = Exit::valid;
-  if (const auto failure = failure_of([&] { exit = program(*world); }))
+  if (const auto failure = failure_of([&] {
+        require_equal(*world, "programs", program_of(argv[0]));
+        exit = program(*world);
+        require_printed();
+      }))
     return end(*failure, *failing);
   return static_cast<int>(exit);
 }

@@ -5,9 +5,13 @@
 
 namespace stowage::parallel {
 
-/// Catches SIGTERM and SIGUSR1 as long as it exists: batch systems send them before they end a job.
-/// The handler only notes the signal; the run looks between steps, and all ranks agree (a launcher
-/// may signal only some), by what each adds to the step's last reduction.
+/// Notes SIGTERM, SIGINT, SIGHUP and SIGUSR1 as long as it exists: batch systems and people send
+/// them to end a job. The handler only notes the signal; the run looks between steps, and all ranks
+/// agree (a launcher may signal only some), by what each adds to the step's last reduction.
+///
+/// A signal that the process was started to ignore (nohup) stays ignored. A second SIGTERM, SIGINT
+/// or SIGHUP ends the process at once; within kSameEventSeconds of the first it is the same event,
+/// which reaches a rank by its terminal and by its launcher. SIGUSR1 never ends it.
 class StopSignals {
  public:
   StopSignals();
@@ -16,8 +20,10 @@ class StopSignals {
   /// Puts the previous handlers back.
   ~StopSignals();
 
-  /// The number of the last stop signal, or 0.
-  int received() const;
+  /// Takes the signals again from libraries that set handlers of their own as they start.
+  void renew() const;
+
+  static constexpr double kSameEventSeconds = 1;
 
  private:
   struct Previous {
@@ -26,5 +32,8 @@ class StopSignals {
   };
   std::vector<Previous> previous_;
 };
+
+/// The number of the last stop signal since the last StopSignals was made, or 0.
+int stop_signal();
 
 }  // namespace stowage::parallel

@@ -17,8 +17,9 @@
 /// Checkpoints: every persistent tensor by name, whole, with its global shape. Nothing in the file
 /// depends on the layout of ranks, on a plan or on buckets, so any of these may differ on restart.
 ///
-/// The file is HDF5: tensors under /tensors (a Fletcher-32 checksum per 4 MiB chunk; bf16 as uint16
-/// with the attribute dtype), the state as attributes of /state, the deck as text.
+/// The file is HDF5 behind a seal (seal.hpp), which has a digest of every byte: tensors under
+/// /tensors (contiguous; bf16 as uint16 with the attribute dtype), the state as attributes of
+/// /state, the deck as text.
 namespace stowage::results {
 
 inline constexpr std::string_view kCheckpointSchema = "stowage-checkpoint";
@@ -47,6 +48,9 @@ struct TensorTarget {
   std::function<void(std::size_t offset, std::span<const std::byte> from)> write;
 };
 
+/// Rows of so many bytes that are read or written at once.
+std::int64_t rows_of_piece(std::size_t row_bytes);
+
 /// The same for bytes that lie in host memory and outlive the call.
 TensorSource from_memory(TensorSpec spec, const void* data);
 TensorTarget to_memory(TensorSpec spec, void* data);
@@ -62,6 +66,7 @@ struct CheckpointState {
 /// type: then the file is not from this program.
 std::int64_t integer_value(const CheckpointState& state, std::string_view name);
 double real_value(const CheckpointState& state, std::string_view name);
+std::string text_value(const CheckpointState& state, std::string_view name);
 
 /// Writes `path` by way of `path.part`: complete and synced, or not there. Call on one rank.
 /// Returns the bytes of the file.
@@ -71,7 +76,8 @@ std::int64_t save_checkpoint(const std::filesystem::path& path, const Checkpoint
 /// An open checkpoint. Every error is an Error(Exit::usage) that names the file, and the tensor.
 class Checkpoint {
  public:
-  /// Throws if the file is missing, is truncated, or is not a checkpoint of ours.
+  /// Throws if the file is missing, is truncated, is not a checkpoint of ours or of this format,
+  /// or is damaged anywhere but in the tensors. Nothing of it is parsed before that is known.
   explicit Checkpoint(std::filesystem::path path);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -81,10 +87,11 @@ class Checkpoint {
   const std::vector<TensorSpec>& tensors() const;  ///< sorted by name
 
   /// Loads all targets. First checks that file and targets are the same set of tensors, with equal
-  /// shapes and dtypes (`allow_more`: the file may hold more): nothing is written before that.
+  /// shapes and dtypes (`allow_more`: the file may hold more): nothing is written before that. A
+  /// tensor that is damaged is found when all of it was read.
   void load(std::span<const TensorTarget> targets, bool allow_more = false) const;
 
-  /// Reads every byte of every tensor against its checksum.
+  /// Reads every byte of every tensor against its digest.
   void verify() const;
 
  private:

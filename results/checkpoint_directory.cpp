@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <system_error>
 
 #include "execution/error.hpp"
 #include "results/part_file.hpp"
@@ -13,6 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kSuffix = ".h5";
+constexpr std::string_view kPart = ".part";
+constexpr const char* kLock = "lock";
 
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
@@ -32,8 +35,32 @@ fs::path CheckpointDirectory::file_of(std::int64_t step) const {
   return path_ / fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
 }
 
-void CheckpointDirectory::require_writable() const {
-  results::require_writable(path_ / "writable", "a checkpoint");
+void CheckpointDirectory::claim() {
+  require_writable(path_ / "writable", FileKind::checkpoint);
+  try {
+    lock_ = LockedFile::try_open(path_ / kLock);
+  } catch (const std::system_error& error) {
+    execution::throw_usage("checkpoint directory {}: its file {} cannot be opened: {}",
+                           path_.string(), kLock, error.code().message());
+  }
+  if (!lock_)
+    execution::throw_usage("checkpoint directory {}: another run saves here", path_.string());
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(kPart) || !step_of(name.substr(0, name.size() - kPart.size()))) continue;
+    fmt::print(stderr, "# warning: {} was left by a run that did not end: it is removed\n",
+               entry.path().string());
+    fs::remove(entry.path(), error);
+  }
+}
+
+void CheckpointDirectory::require_claimed() const {
+  if (!lock_ || lock_->is_at(path_ / kLock)) return;
+  throw execution::Error(
+      execution::Exit::runtime,
+      fmt::format("checkpoint directory {} was removed or replaced during the run",
+                  path_.string()));
 }
 
 std::vector<std::int64_t> CheckpointDirectory::steps() const {
@@ -41,6 +68,8 @@ std::vector<std::int64_t> CheckpointDirectory::steps() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
     if (const auto step = step_of(entry.path().filename().string())) found.push_back(*step);
+  if (error && error != std::errc::no_such_file_or_directory)
+    execution::throw_usage("checkpoint directory {}: {}", path_.string(), error.message());
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -48,7 +77,15 @@ std::vector<std::int64_t> CheckpointDirectory::steps() const {
 std::int64_t CheckpointDirectory::save(const CheckpointState& state,
                                        std::span<const TensorSource> tensors) const {
   const fs::path file = file_of(state.step);
-  const std::int64_t bytes = save_checkpoint(file, state, tensors);
+  require_claimed();
+  std::int64_t bytes = 0;
+  try {
+    bytes = save_checkpoint(file, state, tensors);
+  } catch (const execution::Error& error) {  // the user's choice of folder was right at the start
+    throw execution::Error(execution::Exit::runtime,
+                           fmt::format("checkpoint {} is not written, the ones before it stay: {}",
+                                       file.string(), error.what()));
+  }
   replace_link(path_ / "latest", file.filename());
   if (keep_last_ == 0) return bytes;
   std::vector<std::int64_t> old = steps();
@@ -62,16 +99,27 @@ std::int64_t CheckpointDirectory::save(const CheckpointState& state,
 
 CheckpointDirectory::Found CheckpointDirectory::latest() const {
   std::vector<std::int64_t> candidates = steps();
-  std::error_code error;
-  const fs::path target = fs::read_symlink(path_ / "latest", error);
-  if (const auto step = error ? std::nullopt : step_of(target.filename().string()))
-    candidates.erase(std::upper_bound(candidates.begin(), candidates.end(), *step),
-                     candidates.end());
+  std::ranges::reverse(candidates);  // the newest first
   Found found;
-  for (auto step = candidates.rbegin(); step != candidates.rend(); ++step) {
+  std::error_code error;
+  const fs::path link = path_ / "latest";
+  if (fs::exists(fs::symlink_status(link, error))) {
+    const std::string target = fs::read_symlink(link, error).filename().string();
+    const auto step = step_of(target);
+    if (!step || std::ranges::find(candidates, *step) == candidates.end())
+      found.skipped.push_back(
+          fmt::format("{} leads to '{}', which is no checkpoint here", link.string(), target));
+    if (step)
+      std::ranges::stable_partition(candidates, [&](auto candidate) { return candidate <= *step; });
+  }
+  for (const std::int64_t step : candidates) {
+    const fs::path file = file_of(step);
     try {
-      Checkpoint(file_of(*step)).verify();
-      found.path = file_of(*step);
+      const Checkpoint checkpoint(file);
+      checkpoint.verify();
+      if (checkpoint.state().step != step)
+        execution::throw_usage("{}: holds step {}", file.string(), checkpoint.state().step);
+      found.path = file;
       return found;
     } catch (const execution::Error& problem) {
       found.skipped.emplace_back(problem.what());

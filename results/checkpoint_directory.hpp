@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "results/checkpoint.hpp"
+#include "results/file_lock.hpp"
 
 namespace stowage::results {
 
@@ -17,16 +18,20 @@ class CheckpointDirectory {
   /// `keep_last` >= 1 newest files are kept, older ones removed after each save; 0 keeps all.
   explicit CheckpointDirectory(std::filesystem::path path, std::int64_t keep_last = 0);
 
-  /// Throws Error(Exit::usage) if no checkpoint could be written here; asked before step 1.
-  void require_writable() const;
+  /// Takes the folder for this process, before step 1: makes it if needed, tries to write, and
+  /// locks it, so that no other run saves here. Throws Error(Exit::usage) if that cannot be done.
+  /// Unfinished checkpoints of dead runs are named on stderr and removed.
+  void claim();
 
   /// Saves the file of `state.step`, then moves `latest`, then removes what is too old. Files of
-  /// later steps (the run was resumed from before them) are left alone.
+  /// later steps (the run was resumed from before them) are left alone. Throws Error(Exit::runtime)
+  /// if that fails or the folder is no longer the one that was claimed; what was whole stays.
   std::int64_t save(const CheckpointState& state, std::span<const TensorSource> tensors) const;
 
   std::filesystem::path file_of(std::int64_t step) const;
 
-  /// Steps of which there is a file, rising.
+  /// Steps of which there is a file, rising. Throws Error(Exit::usage) if the folder is there but
+  /// cannot be read.
   std::vector<std::int64_t> steps() const;
 
   struct Found {
@@ -35,12 +40,16 @@ class CheckpointDirectory {
   };
 
   /// The checkpoint to resume from: the target of `latest`, or else the newest before it that is
-  /// whole (every byte is checked). Without `latest`, the newest of all. Call on one rank.
+  /// whole (every byte is checked), or else the newest after it. Without `latest`, the newest of
+  /// all. A `latest` that leads nowhere is among what was skipped. Call on one rank.
   Found latest() const;
 
  private:
+  void require_claimed() const;
+
   std::filesystem::path path_;
   std::int64_t keep_last_;
+  std::optional<LockedFile> lock_;
 };
 
 }  // namespace stowage::results

@@ -2,8 +2,10 @@
 #include <map>
 
 #include "execution/error.hpp"
+#include "inputs/deck/xxh64.hpp"
 #include "results/checkpoint.hpp"
 #include "results/h5.hpp"
+#include "results/seal.hpp"
 
 namespace stowage::results {
 
@@ -11,13 +13,16 @@ using execution::throw_usage;
 
 struct Checkpoint::State {
   explicit State(std::filesystem::path from)
-      : path(std::move(from)), file(h5::File::open(path, kCheckpointSchema)) {}
+      : path(std::move(from)),
+        seal(read_seal(path)),
+        file(h5::File::open(path, kCheckpointSchema)) {}
 
-  // Reads one tensor piece by piece into `piece`; the checksum of every chunk is tested by HDF5.
+  // Reads one tensor piece by piece into `piece`, and checks its digest at the end.
   template <class F>
   void read(const TensorSpec& spec, F&& piece) const;
 
   std::filesystem::path path;
+  Seal seal;  // read first: HDF5 is to see no damaged file
   h5::File file;
   CheckpointState state;
   std::vector<TensorSpec> tensors;
@@ -56,6 +61,10 @@ double real_value(const CheckpointState& state, std::string_view name) {
   return typed_value<double>(state, name, "a real number");
 }
 
+std::string text_value(const CheckpointState& state, std::string_view name) {
+  return typed_value<std::string>(state, name, "text");
+}
+
 Checkpoint::Checkpoint(std::filesystem::path path)
     : state_(std::make_unique<State>(std::move(path))) {
   const h5::File& file = state_->file;
@@ -87,10 +96,12 @@ template <class F>
 void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
   if (spec.bytes() == 0) return;
   const h5::Dataset dataset = file.dataset("tensors/" + spec.name);
+  const auto sealed = std::ranges::find(seal.tensors, spec.name, &SealedTensor::name);
   const std::int64_t rows = spec.shape.empty() ? 1 : spec.shape[0];
   const std::size_t row_bytes = spec.bytes() / static_cast<std::size_t>(rows);
-  const std::int64_t step = dataset.rows_per_chunk();
+  const std::int64_t step = rows_of_piece(row_bytes);
   std::vector<std::byte> buffer;
+  inputs::Xxh64 hash;
   for (std::int64_t first = 0; first < rows; first += step) {
     const std::int64_t count = std::min(step, rows - first);
     buffer.resize(static_cast<std::size_t>(count) * row_bytes);
@@ -99,8 +110,13 @@ void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
     } catch (const execution::Error& error) {
       throw_usage("{}: tensor '{}' is damaged: {}", path.string(), spec.name, error.what());
     }
+    hash.update(buffer);
     piece(static_cast<std::size_t>(first) * row_bytes, std::span<const std::byte>(buffer));
   }
+  if (sealed == seal.tensors.end() || sealed->digest != hash.hex())
+    throw_usage("{}: tensor '{}' is damaged: its bytes have the digest {}, sealed was {}",
+                path.string(), spec.name, hash.hex(),
+                sealed == seal.tensors.end() ? "none" : sealed->digest);
 }
 
 void Checkpoint::load(std::span<const TensorTarget> targets, bool allow_more) const {

@@ -83,6 +83,9 @@ class Dataset : public Node {
   Shape shape() const;
   execution::Dtype dtype() const;
 
+  /// Where in the file the bytes of a `plain` dataset are; only after they are written.
+  std::int64_t file_offset() const;
+
   /// Rows that make one chunk, hence a good unit of reading and writing; never 0.
   std::int64_t rows_per_chunk() const;
 
@@ -126,7 +129,8 @@ class Group : public Node {
 class File : public Group {
  public:
   /// Makes or replaces a file. The file must be named by the caller as one that may be overwritten.
-  static File create(const std::filesystem::path& path);
+  /// @param user_block bytes in front that HDF5 leaves to us: 0, or a power of two from 512 on
+  static File create(const std::filesystem::path& path, std::int64_t user_block = 0);
 
   /// Opens for reading. Throws Error(Exit::usage) if the file is missing, is no HDF5 file, is
   /// truncated, or its root attribute `schema` is not `schema`.

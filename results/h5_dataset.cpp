@@ -152,6 +152,12 @@ Dtype Dataset::dtype() const {
   throw execution::Error(execution::Exit::usage, "a dataset holds a type that is not ours");
 }
 
+std::int64_t Dataset::file_offset() const {
+  const haddr_t offset = H5Dget_offset(id());
+  STOWAGE_ASSERT(offset != HADDR_UNDEF, "an HDF5 dataset has no bytes of its own in the file");
+  return static_cast<std::int64_t>(offset);
+}
+
 std::int64_t Dataset::rows_per_chunk() const {
   const Handle list = properties(STOWAGE_HDF5(H5Dget_create_plist(id())));
   const Shape extent = shape();

@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "execution/error.hpp"
@@ -16,20 +17,25 @@ namespace {
 Handle access_list() {
   Handle list = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_ACCESS)));
   STOWAGE_HDF5(H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V18));
+  // Outputs are locked by us for as long as they grow (part_file.hpp): HDF5's own lock of the same
+  // file would find ours.
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
-  // Parallel file systems are often mounted without locks: the rename at the end is our protection.
-  STOWAGE_HDF5(H5Pset_file_locking(list.get(), 1, 1));
+  STOWAGE_HDF5(H5Pset_file_locking(list.get(), 0, 1));
+#else
+  ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 #endif
   return list;
 }
 
 }  // namespace
 
-File File::create(const std::filesystem::path& path) {
+File File::create(const std::filesystem::path& path, std::int64_t user_block) {
   quiet();
   const Handle list = access_list();
+  const Handle layout = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_CREATE)));
+  STOWAGE_HDF5(H5Pset_userblock(layout.get(), static_cast<hsize_t>(user_block)));
   return File(
-      detail::file(STOWAGE_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, list.get()))));
+      detail::file(STOWAGE_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.get(), list.get()))));
 }
 
 File File::open(const std::filesystem::path& path, std::string_view schema) {

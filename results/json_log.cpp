@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "execution/error.hpp"
 #include "results/format.hpp"
+#include "results/output_path.hpp"
 
 namespace stowage::results {
 namespace {
@@ -26,13 +28,22 @@ Json begin(std::string_view event) { return {{"event", std::string(event)}, {"ti
 
 }  // namespace
 
-JsonLog::JsonLog(const std::filesystem::path& path, bool append) : path_(path.string()) {
+JsonLog::JsonLog(const std::filesystem::path& path, bool append) : path_(path) {
+  require_free(path, FileKind::json_lines);
+  const auto refuse = [&](std::string_view why) {
+    execution::throw_usage("the JSON lines cannot be written to {}: {}", path.string(), why);
+  };
   std::error_code ignored;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-  file_.reset(std::fopen(path.c_str(), append ? "ae" : "we"));
-  if (!file_)
-    execution::throw_usage("the JSON lines cannot be written to {}: {}", path_,
-                           std::strerror(errno));
+  try {
+    lock_ = LockedFile::try_open(path);
+    if (lock_ && !append && !keep_older(path).empty()) lock_ = LockedFile::try_open(path);
+  } catch (const std::system_error& error) {
+    refuse(error.code().message());
+  }
+  if (!lock_) refuse("another run is writing it");
+  file_.reset(std::fopen(path.c_str(), "ae"));
+  if (!file_) refuse(std::strerror(errno));
 }
 
 void JsonLog::write(std::string_view event, const Fields& fields) {
@@ -73,7 +84,8 @@ void JsonLog::write_line(const std::string& line) {
                        std::fflush(file_.get()) == 0;
   if (written || warned_) return;
   warned_ = true;
-  fmt::print(stderr, "warning: {} cannot be written any more: {}\n", path_, std::strerror(errno));
+  fmt::print(stderr, "# warning: {} cannot be written any more: {}\n", path_.string(),
+             std::strerror(errno));
 }
 
 }  // namespace stowage::results

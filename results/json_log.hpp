@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string_view>
 
+#include "results/file_lock.hpp"
 #include "results/metric.hpp"
 #include "results/value.hpp"
 #include "results/verdict.hpp"
@@ -18,13 +20,18 @@ class JsonLog {
  public:
   JsonLog() = default;
 
-  /// Starts a log, or continues one (`append`) after a restart. Throws Error(Exit::usage) if the
-  /// file cannot be written.
+  /// Starts a log, an older one being kept aside, or continues one (`append`) after a restart.
+  /// Throws Error(Exit::usage) if the file cannot be written, is not free (output_path.hpp), or is
+  /// being written by another run.
   explicit JsonLog(const std::filesystem::path& path, bool append = false);
 
   void write(std::string_view event, const Fields& fields);
   void write(const Metric& metric);
   void write(const Verdict& verdict);
+
+  /// False once a line could not be written, as on a full disk.
+  bool complete() const { return !warned_; }
+  const std::filesystem::path& path() const { return path_; }
 
  private:
   void write_line(const std::string& line);
@@ -32,8 +39,9 @@ class JsonLog {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  std::optional<LockedFile> lock_;
   std::unique_ptr<std::FILE, Close> file_;
-  std::string path_;
+  std::filesystem::path path_;
   bool warned_ = false;
 };
 

@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "execution/error.hpp"
+#include "results/output_path.hpp"
 
 namespace stowage::results {
 namespace {
@@ -31,41 +33,70 @@ void sync(const fs::path& path, int flags) {
   if (failed != 0 && failed != EINVAL) throw_system("fsync", path, failed);
 }
 
-void create_empty(const fs::path& path, const fs::path& shown, std::string_view what) {
+[[noreturn]] void refuse(FileKind kind, const fs::path& shown, std::string_view why) {
+  execution::throw_usage("{} cannot be written to {}: {}", name(kind), shown.string(), why);
+}
+
+void make_folder(const fs::path& shown, FileKind kind) {
   std::error_code error;
-  if (fs::is_directory(shown, error))
-    execution::throw_usage("{} cannot be written to {}: it is a folder", what, shown.string());
-  fs::create_directories(folder_of(path), error);
+  fs::create_directories(folder_of(shown), error);
   if (error)
-    execution::throw_usage("{} cannot be written to {}: folder {}: {}", what, shown.string(),
-                           folder_of(path).string(), error.message());
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0)
-    execution::throw_usage("{} cannot be written to {}: {}", what, shown.string(),
-                           std::strerror(errno));
-  ::close(descriptor);
+    refuse(kind, shown, fmt::format("folder {}: {}", folder_of(shown).string(), error.message()));
 }
 
 }  // namespace
 
-PartFile::PartFile(fs::path final_path, std::string_view what)
-    : final_(std::move(final_path)), part_(final_.string() + ".part") {
-  create_empty(part_, final_, what);
+PartFile::PartFile(fs::path final_path, FileKind kind)
+    : final_(std::move(final_path)), part_(final_.string() + ".part"), kind_(kind) {
+  require_free(final_, kind_);
+  make_folder(final_, kind_);
+  take();
+  clear_left_over();
+}
+
+void PartFile::take() {
+  try {
+    lock_ = LockedFile::try_open(part_);
+  } catch (const std::system_error& error) {
+    refuse(kind_, final_, error.code().message());
+  }
+  if (!lock_) refuse(kind_, final_, fmt::format("another run is writing {}", part_.string()));
+}
+
+void PartFile::clear_left_over() {
+  std::error_code error;
+  if (!fs::is_regular_file(part_, error))
+    refuse(kind_, final_, fmt::format("{} is not a file", part_.string()));
+  if (fs::file_size(part_, error) == 0) return;
+  if (!may_be_unfinished(part_, kind_))
+    refuse(kind_, final_, fmt::format("{} exists and is not of ours", part_.string()));
+  // The series of a run that failed are worth something; half a checkpoint is not.
+  if (kind_ == FileKind::result_set && kind_of(part_) == kind_) {
+    const fs::path older = keep_older(part_);
+    fmt::print(stderr, "# warning: {} was left by a run that did not end: kept as {}\n",
+               part_.string(), older.string());
+    lock_.reset();
+    return take();
+  }
+  fmt::print(stderr, "# warning: {} was left by a run that did not end: it is replaced\n",
+             part_.string());
+  if (::ftruncate(lock_->descriptor(), 0) != 0) throw_system("ftruncate", part_, errno);
 }
 
 PartFile::~PartFile() {
   std::error_code ignored;
-  if (owned_) fs::remove(part_, ignored);
+  if (lock_ && owned_) fs::remove(part_, ignored);
 }
 
 void PartFile::commit() {
   sync(part_, O_RDONLY);
+  if (kind_ != FileKind::checkpoint) keep_older(final_);
   if (::rename(part_.c_str(), final_.c_str()) != 0) throw_system("rename", part_, errno);
   owned_ = false;
   sync(folder_of(final_), O_RDONLY | O_DIRECTORY);
 }
 
-void require_writable(const fs::path& path, std::string_view what) { PartFile probe(path, what); }
+void require_writable(const fs::path& path, FileKind kind) { PartFile probe(path, kind); }
 
 void replace_link(const fs::path& link, const fs::path& target) {
   const fs::path fresh = link.string() + ".part";

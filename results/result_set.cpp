@@ -184,7 +184,7 @@ void write_checks(h5::Group& root, const Verdict& verdict) {
 
 struct ResultSet::State {
   State(std::filesystem::path path, const ResultHeader& header)
-      : part(std::move(path), "the result set"),
+      : part(std::move(path), FileKind::result_set),
         file(h5::File::create(part.part())),
         uuid(header.run.uuid),
         files(header.files) {
@@ -337,12 +337,17 @@ const std::string& ResultSet::uuid() const { return state_->uuid; }
 void ResultSet::finish(const Verdict& verdict) {
   STOWAGE_ASSERT(!state_->finished, "result set {} is finished twice", path().string());
   state_->finished = true;
-  state_->write_body();
-  write_checks(state_->file, verdict);
-  state_->file.set_attribute("verdict", std::string(name(verdict.outcome())));
-  state_->file.set_attribute("remark", verdict.remark());
-  state_->file.close();
-  state_->part.commit();
+  try {
+    state_->write_body();
+    write_checks(state_->file, verdict);
+    state_->file.set_attribute("verdict", std::string(name(verdict.outcome())));
+    state_->file.set_attribute("remark", verdict.remark());
+    state_->file.close();
+    state_->part.commit();
+  } catch (const execution::Error& error) {
+    throw execution::Error(error.exit(), fmt::format("the result set {} is not written: {}",
+                                                     path().string(), error.what()));
+  }
 }
 
 std::string read_config(const std::filesystem::path& path) {

@@ -350,8 +350,9 @@ def start(r, name, *arguments, ranks=1):
 
 @case
 def signal_saves_and_exits_75(r):
-    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2)):
-        folder = f"ckpt{ranks}"
+    for number, ranks in ((signal.SIGTERM, 1), (signal.SIGUSR1, 2), (signal.SIGINT, 1),
+                          (signal.SIGHUP, 4)):
+        folder = f"ckpt{int(number)}"
         process, pids = start(r, folder, f"checkpoint.directory={folder}", ranks=ranks)
         assert len(pids) == ranks, pids
         os.kill(pids[-1], number)  # one rank hears it: mpirun may pass it on to all, or to none
@@ -360,9 +361,9 @@ def signal_saves_and_exits_75(r):
         with h5py.File(f"{folder}.h5") as file:
             assert file.attrs["verdict"] in ("STOPPED", b"STOPPED")
             stopped_at = len(file["/series/train/loss"])
-        r.run(f"run.steps={stopped_at + 2}", f"run.output=more{ranks}.h5",
+        r.run(f"run.steps={stopped_at + 2}", f"run.output=more_{folder}.h5",
               "optim.decay_steps=100000", f"checkpoint.directory={folder}", ranks=ranks)
-        assert len(losses(f"more{ranks}.h5")) == 2
+        assert len(losses(f"more_{folder}.h5")) == 2
 
 
 @case
@@ -398,6 +399,10 @@ def resume_refuses_what_does_not_fit(r):
     for file in pathlib.Path("ckpt").glob("step_*.h5"):
         file.write_bytes(file.read_bytes()[:1000])
     r.refuse(*again, says=["ckpt", "checkpoint.resume=never"])
+    for file in pathlib.Path("ckpt").glob("step_*.h5"):
+        file.unlink()  # `latest` leads nowhere: that is no beginning
+    for ranks in (1, 2):
+        r.refuse(*again, says=["latest", "leads to", "checkpoint.resume=never"], ranks=ranks)
 
 
 @case

@@ -29,6 +29,31 @@ TEST(check, patterns) {
   for (const char* cut : {"|M", "M|", "M||*"}) expect_parts(error_of(cut), {"between two layers"});
 }
 
+TEST(check, sizes_that_no_machine_has) {
+  using Case = std::pair<const char*, Overrides>;
+  for (const auto& [pattern, overrides] :
+       {Case{"-", {"model.vocab_size=2147483647", "model.hidden_size=1048576"}},
+        {"-", {"train.global_batch_size=2147483647", "train.seq_length=16777216"}},
+        {"-",
+         {"train.micro_batch_size=65536", "train.global_batch_size=65536", "train.seq_length=32767",
+          "model.hidden_size=65536"}},
+        {"*", {"model.num_attention_heads=65536", "model.head_dim=65536"}},
+        {"M", {"model.mamba_num_heads=65536", "model.mamba_head_dim=65536"}},
+        {"M",
+         {"model.mamba_num_heads=65536", "model.mamba_num_groups=65536", "model.mamba_head_dim=8",
+          "model.mamba_state_dim=1048576"}},
+        {"-", {"model.hidden_size=1048576", "model.ffn_hidden_size=16777216"}},
+        {"E",
+         {"model.num_moe_experts=65536", "model.hidden_size=65536",
+          "model.moe_ffn_hidden_size=65536"}}})
+    expect_parts(error_of(pattern, overrides),
+                 {"no machine has more", "(command line)", " times "});
+  expect_parts(error_of(std::string(5000, 'M')), {"5000 letters", "at most 4096"});
+  expect_parts(
+      error_of("M", {"data.synthetic_tokens=1099511627776", "data.synthetic_document_length=1"}),
+      {"documents", "data.synthetic_tokens"});
+}
+
 TEST(check, attention_heads) {
   expect_parts(error_of("*", {"model.num_attention_heads=6", "model.num_query_groups=4",
                               "model.head_dim=32"}),
@@ -93,8 +118,14 @@ TEST(check, ranks) {
                {"train.global_batch_size = 12", "4 * 2 = 8"});
   const Deck fixed = deck_of("-", {"parallel.data=2", "train.global_batch_size=4"});
   EXPECT_EQ(check_ranks(fixed, 2), 2);
-  expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "ranks, 4"});
-  for (const char* axis : {"tensor", "context", "expert", "pipeline"}) {
+  expect_parts(usage_error([&] { check_ranks(fixed, 4); }), {"parallel.data = 2", "leave, 4"});
+  const Deck shared =
+      deck_of("-", {"parallel.tensor=2", "parallel.expert=3", "train.global_batch_size=12"});
+  EXPECT_EQ(check_ranks(shared, 6), 4);
+  EXPECT_EQ(check_ranks(shared, 12), 2);
+  expect_parts(usage_error([&] { check_ranks(shared, 8); }),
+               {"parallel.tensor = 2", "parallel.expert = 3", "multiple of 6", "8 were started"});
+  for (const char* axis : {"context", "pipeline"}) {
     const Deck other = deck_of("-", {std::string("parallel.") + axis + "=2"});
     expect_parts(usage_error([&] { check_ranks(other, 2); }), {axis, "not supported", "must be 1"});
   }

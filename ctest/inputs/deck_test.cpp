@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <set>
 
 #include "ctest/inputs/support.hpp"
@@ -208,14 +210,64 @@ TEST(deck_errors, wrong_types) {
 
 TEST(deck_errors, out_of_range) {
   expect_parts(error_of("[run]\nsteps = -1\n"),
-               {"small.toml:6", "run.steps = -1 is out of range", "[0, inf)"});
+               {"small.toml:6", "run.steps = -1 is out of range", "[0, 1000000000000]"});
   expect_parts(error_of_override("data.held_out_fraction=1"), {"[0, 1)"});
   expect_parts(error_of_override("offload.fraction=1.01"), {"[0, 1]"});
   expect_parts(error_of_override("optim.adam_eps=0"), {"(0, inf)"});
   expect_parts(error_of_override("optim.lr=nan"), {"optim.lr = nan"});
-  expect_parts(error_of_override("graphs.max_packed_seqs=[4, 0]"), {"[1, inf)"});
+  expect_parts(error_of_override("graphs.max_packed_seqs=[4, 0]"), {"[1, 2147483647]"});
   expect_parts(error_of_override("offload.min_tensor_bytes=-1"), {"out of range"});
   expect_parts(error_of_override("model.hidden_size=0"), {"model.hidden_size = 0"});
+}
+
+// What a layer holds as an int must not become another number on the way there.
+TEST(deck_errors, integers_beyond_an_int) {
+  for (const char* key :
+       {"model.num_attention_heads", "model.num_query_groups", "model.head_dim",
+        "model.hidden_size", "model.mamba_num_heads", "model.mamba_head_dim",
+        "model.mamba_num_groups", "model.mamba_state_dim", "model.mamba_chunk_size",
+        "model.num_moe_experts", "model.moe_router_topk", "model.moe_num_groups",
+        "train.global_batch_size", "train.micro_batch_size", "train.seq_length",
+        "offload.max_inflight", "graphs.warmup_steps", "execution.ring_slots", "parallel.data"})
+    for (const char* value : {"2147483648", "4294967300", "9223372036854775807", "-2147483649"})
+      expect_parts(error_of_override(std::string(key) + "=" + value),
+                   {key, value, "out of range", "2"});
+}
+
+TEST(registry, every_integer_has_an_end) {
+  for (const Parameter& row : registry()) {
+    const bool integer = std::holds_alternative<std::int64_t>(row.fallback) ||
+                         std::holds_alternative<std::vector<std::int64_t>>(row.fallback);
+    const bool seed = row.key == "run.seed" || row.key == "execution.delay_seed";
+    if (!integer || seed) continue;
+    EXPECT_LT(row.range.high, 0x1p53) << row.key;  // what a double holds exactly
+    EXPECT_GE(row.range.low, -1) << row.key;
+  }
+}
+
+TEST(registry, infinity_is_meant_in_few_places) {
+  int meant = 0;
+  for (const Parameter& row : registry()) {
+    const auto* real = std::get_if<double>(&row.fallback);
+    if (real == nullptr) continue;
+    EXPECT_FALSE(row.range.contains(std::nan(""))) << row.key;
+    if (row.range.contains(kInfinity)) {
+      ++meant;
+      EXPECT_EQ(*real, kInfinity) << row.key;  // its default says what it means
+    }
+  }
+  EXPECT_EQ(meant, 4);
+  for (const char* text : {"optim.lr=inf", "optim.weight_decay=inf", "model.rope_theta=inf",
+                           "model.moe_aux_loss_coeff=inf", "machine.h2d_bytes_per_s=inf",
+                           "parallel.collective_patience_s=inf", "machine.d2h_slowdown_memory=inf"})
+    expect_parts(error_of_override(text), {"inf", "out of range"});
+  expect_parts(error_of("[expects]\nfinal_loss = [0, inf]\n"), {"finite"});
+}
+
+TEST(deck_errors, texts_that_are_no_text) {
+  expect_parts(error_of("[run]\nname = \"a\\u0000b\"\n"), {"run.name", "value 0"});
+  for (const char* name : {"\xff", "\xc3", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80"})
+    expect_parts(error_of_override(std::string("run.name=") + name), {"run.name", "not UTF-8"});
 }
 
 TEST(deck_errors, unknown_words) {

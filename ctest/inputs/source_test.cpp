@@ -50,5 +50,24 @@ TEST(source, unknown_magic) {
                {path, "wrong magic at byte offset 0", "20240520", "tokens.idx"});
 }
 
+TEST(source, a_file_that_becomes_shorter_is_an_error) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("text.txt", std::string(100000, 'a'));
+  const auto source = open_source({.kind = SourceKind::text, .path = path});
+  std::vector<std::int32_t> tokens(1000);
+  source->read(99000, tokens);
+  std::filesystem::resize_file(path, 50000);
+  source->read(0, tokens);
+  for (const std::int64_t first : {49500, 50000, 99000}) {
+    try {
+      source->read(first, tokens);
+      ADD_FAILURE() << "no error at " << first;
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::runtime);
+      expect_parts(error.what(), {"text.txt", "byte offset", "has become shorter"});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stowage::inputs

@@ -48,6 +48,13 @@ TEST(value, toml_round_trip) {
   }
 }
 
+TEST(value, utf8) {
+  for (const char* text : {"", "abc", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x9a\xa2"})
+    EXPECT_TRUE(is_utf8(text)) << text;
+  for (const char* text : {"\x80", "\xc3", "\xc3(", "\xe2\x82", "\xc1\x81", "\xe0\x80\x80"})
+    EXPECT_FALSE(is_utf8(text)) << text;
+}
+
 TEST(value, coercion_loses_nothing) {
   const auto fits = [](Value value, const Value& like, bool bytes = false) {
     return detail::coerce(value, like, bytes) && value.index() == like.index();

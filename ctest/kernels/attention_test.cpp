@@ -94,6 +94,11 @@ struct Results {
   Gradients gradients;
 };
 
+// The rows [first, first + count) of (n, width).
+Values rows_of(const Values& all, std::int64_t first, std::int64_t count, std::int64_t width) {
+  return {all.begin() + first * width, all.begin() + (first + count) * width};
+}
+
 // Forward, then backward from the stored results.
 Results run(const Case& c, Dtype storage, const Inputs& in) {
   const std::int64_t n = c.packed.tokens, q = c.q_width(), kv = c.kv_width();
@@ -124,6 +129,51 @@ Results run(const Case& c, Dtype storage, const Inputs& in) {
                                                           .workspace = room});
   });
   return {{o.values(), lse.values()}, {columns_of(dq, 1, q), dk.values(), columns_of(dv, 0, kv)}};
+}
+
+// The same for queries [first, first + m) against the keys and values of all tokens; o in a column
+// of its own, as run() has it.
+Results run_part(Case c, Dtype storage, const Inputs& in, std::int64_t first, std::int64_t m) {
+  const std::int64_t n = c.packed.tokens, width = c.q_width(), kv_width = c.kv_width();
+  c.shape.first_query = first;
+  const Dtype sums = execution::accumulation(storage);
+  const Array q(storage, {m, width}, rows_of(in.q, first, m, width));
+  const Array d_o(storage, {m, width}, rows_of(in.d_o, first, m, width));
+  const Array k(storage, {n, kv_width}, in.k), v(storage, {n, kv_width}, in.v);
+  const Array cu_seqlens = c.packed.cu_seqlens(), seq_idx = c.packed.seq_idx();
+  const Array o(storage, {m, width}), lse(sums, {c.shape.heads, m}), dq(storage, {m, width});
+  const Array dk(storage, {n, kv_width}), dv(storage, {n, kv_width});
+  const auto documents = static_cast<std::int64_t>(c.packed.starts.size()) - 1;
+  const Array ordering =
+      workspace(attention_forward_workspace_bytes(c.shape, n, documents, storage));
+  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, documents, storage));
+  on_queue([&](Queue& queue) {
+    attention_forward(queue, c.shape, all_columns(q), all_columns(k), all_columns(v), cu_seqlens,
+                      seq_idx, o, lse, ordering);
+    attention_backward(queue, c.shape,
+                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
+                                                          .q = all_columns(q),
+                                                          .k = all_columns(k),
+                                                          .v = all_columns(v),
+                                                          .o = all_columns(o),
+                                                          .lse = lse,
+                                                          .cu_seqlens = cu_seqlens,
+                                                          .seq_idx = seq_idx,
+                                                          .dq = all_columns(dq),
+                                                          .dk = all_columns(dk),
+                                                          .dv = all_columns(dv),
+                                                          .workspace = room});
+  });
+  return {{o.values(), lse.values()}, {dq.values(), dk.values(), dv.values()}};
+}
+
+// Of (H, n): the columns [first, first + count).
+Values lse_of(const Case& c, const Values& all, std::int64_t first, std::int64_t count) {
+  Values part;
+  for (std::int64_t h = 0; h < c.shape.heads; ++h)
+    for (std::int64_t t = first; t < first + count; ++t)
+      part.push_back(all[at(h * c.packed.tokens + t)]);
+  return part;
 }
 
 // Terms of the longest sums: keys of a query, or queries of a key and its heads.
@@ -220,6 +270,53 @@ TEST(attention, large_scores_are_finite) {
   const Results results = run(c, Dtype::fp32, in);
   for (const Values* values : {&results.output.o, &results.output.lse, &results.gradients.dq})
     for (const double value : *values) ASSERT_TRUE(std::isfinite(value));
+}
+
+// What ranks compute that share the rows of a sequence: outputs and dq are those of all queries, dk
+// and dv sum to theirs.
+TEST(attention, parts_of_the_queries_make_the_whole) {
+  Random random;
+  std::vector<Case> all = cases();
+  all.push_back(large_case());
+  for (const Case& c : all)
+    for (const int parts : {2, 3}) {
+      const std::int64_t n = c.packed.tokens, width = c.q_width();
+      if (n < parts) continue;
+      const Inputs in(random, c, Dtype::fp64);
+      const Results whole = run(c, Dtype::fp64, in);
+      Values dk(in.k.size(), 0), dv(in.v.size(), 0);
+      for (int part = 0; part < parts; ++part) {
+        const std::int64_t first = part * n / parts, m = (part + 1) * n / parts - first;
+        const Results own = run_part(c, Dtype::fp64, in, first, m);
+        EXPECT_LT(relative_error(own.output.o, rows_of(whole.output.o, first, m, width)), 1e-13);
+        EXPECT_LT(rms_difference(own.output.lse, lse_of(c, whole.output.lse, first, m)), 1e-13);
+        EXPECT_LT(rms_difference(own.gradients.dq, rows_of(whole.gradients.dq, first, m, width)),
+                  1e-13);
+        for (std::size_t i = 0; i < dk.size(); ++i) dk[i] += own.gradients.dk[i];
+        for (std::size_t i = 0; i < dv.size(); ++i) dv[i] += own.gradients.dv[i];
+      }
+      EXPECT_LT(rms_difference(dk, whole.gradients.dk), 1e-13) << "tokens " << n;
+      EXPECT_LT(relative_error(dv, whole.gradients.dv), 1e-13) << "tokens " << n;
+    }
+}
+
+// Rows are summed in the order of the whole call, so what a rank adds to a loss is bit for bit that
+// of one rank.
+TEST(attention, aligned_parts_have_the_bits_of_the_whole) {
+  Random random;
+  const Case c = {{4, 2, 32, true, 0.1767}, Packed({7, 250, 3, 107, 1}, 16)};
+  for (const Dtype storage : kFloatingTypes) {
+    const Inputs in(random, c, storage);
+    const Results whole = run(c, storage, in);
+    for (const std::int64_t first : {0, 128, 256}) {
+      const std::int64_t m = 128;
+      const Results own = run_part(c, storage, in, first, m);
+      EXPECT_EQ(own.output.o, rows_of(whole.output.o, first, m, c.q_width()));
+      EXPECT_EQ(own.output.lse, lse_of(c, whole.output.lse, first, m));
+      EXPECT_EQ(own.gradients.dq, rows_of(whole.gradients.dq, first, m, c.q_width()));
+      EXPECT_EQ(run_part(c, storage, in, first, m).gradients.dk, own.gradients.dk);
+    }
+  }
 }
 
 TEST(attention, two_runs_give_the_same_bits) {

@@ -1,4 +1,5 @@
 #include "kernels/conv1d/conv1d.hpp"
+#include "kernels/conv1d/halo.hpp"
 
 #include <gtest/gtest.h>
 
@@ -187,10 +188,11 @@ TEST(conv1d, segments_hand_a_halo_on) {
     const auto rows = [&](const Values& values, std::int64_t begin, std::int64_t end) {
       return Values(values.begin() + begin * channels, values.begin() + end * channels);
     };
-    Values halo = rows(in.x, cut - 3, cut);
-    for (std::int64_t i = 0; i < 3 * channels; ++i)
-      if (!whole.packed.same(cut - 3 + i / channels, cut)) halo[at(i)] = 0;
-    Values y, dx, dhalo, dw(at(4 * channels));
+    const Array all = whole.packed.seq_idx(), halo(Dtype::fp64, {3, channels});
+    const Array dhalo(Dtype::fp64, {3, channels});
+    const Array first_x(Dtype::fp64, {cut, channels}, rows(in.x, 0, cut));
+    on_queue([&](Queue& q) { conv1d_halo_rows(q, first_x.columns(0, channels), all, cut, halo); });
+    Values y, dx, dw(at(4 * channels));
     for (const bool second : {true, false}) {
       const std::int64_t begin = second ? cut : 0, end = second ? n : cut;
       const std::int64_t tokens = end - begin;
@@ -199,12 +201,10 @@ TEST(conv1d, segments_hand_a_halo_on) {
       };
       const Array x = array(in.x), dy = array(in.dy), out(Dtype::fp64, {tokens, channels});
       const Array dout(Dtype::fp64, {tokens, channels}), dsum(Dtype::fp64, {channels, 4});
-      const Array db(Dtype::fp64, {channels}), before(Dtype::fp64, {3, channels}, halo);
-      const Array dbefore(Dtype::fp64, {3, channels});
+      const Array db(Dtype::fp64, {channels});
       const Array seq_idx =
           int32_array({whole.packed.document.begin() + begin, whole.packed.document.begin() + end});
-      const bool continued = second && whole.packed.same(cut - 1, cut);
-      const Conv1dHalo ends = continued ? Conv1dHalo{before, dbefore} : Conv1dHalo{};
+      const Conv1dHalo ends = second ? Conv1dHalo{halo, dhalo} : Conv1dHalo{};
       const Array room =
           workspace(conv1d_silu_backward_workspace_bytes(tokens, channels, Dtype::fp64));
       on_queue([&](Queue& q) {
@@ -220,16 +220,9 @@ TEST(conv1d, segments_hand_a_halo_on) {
                               .db = db,
                               .workspace = room},
                              false, ends);
+        if (!second) conv1d_halo_add(q, dhalo, all, cut, dout.columns(0, channels));
       });
-      const Values part = out.values();
-      Values dpart = dout.values();
-      if (continued) {
-        dhalo = dbefore.values();
-      } else if (!second && !dhalo.empty()) {
-        for (std::int64_t i = 0; i < 3 * channels; ++i)
-          if (whole.packed.same(cut - 3 + i / channels, cut))
-            dpart[dpart.size() - at(3 * channels) + at(i)] += dhalo[at(i)];
-      }
+      const Values part = out.values(), dpart = dout.values();
       y.insert(y.begin(), part.begin(), part.end());
       dx.insert(dx.begin(), dpart.begin(), dpart.end());
       const Values sums = dsum.values();

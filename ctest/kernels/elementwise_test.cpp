@@ -28,6 +28,31 @@ TEST(elementwise, add_rounds_once) {
   }
 }
 
+TEST(elementwise, columns_are_packed_and_put_back) {
+  Random random;
+  const std::int64_t rows = 700, width = 11, first = 3, count = 5;
+  for (const Dtype storage : kFloatingTypes) {
+    const Values values = rounded(random.normal(rows * width), storage);
+    const Array wide(storage, {rows, width}, values), packed(storage, {rows * count});
+    const Array back(storage, {rows, width});
+    on_queue([&](Queue& q) {
+      fill(q, back, 0);
+      pack_columns(q, wide.columns(first, count), packed);
+      unpack_columns(q, packed, back.columns(first + 1, count));
+    });
+    const Values of_columns = packed.values(), returned = back.values();
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < width; ++j) {
+        const auto at = static_cast<std::size_t>(i * width + j);
+        const bool chosen = j > first && j <= first + count;
+        EXPECT_EQ(returned[at], chosen ? values[at - 1] : 0);
+        if (j >= count) continue;
+        EXPECT_EQ(of_columns[static_cast<std::size_t>(i * count + j)],
+                  values[static_cast<std::size_t>(i * width + first + j)]);
+      }
+  }
+}
+
 TEST(elementwise, fill_every_dtype) {
   for (const Dtype dtype :
        {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64, Dtype::uint8}) {

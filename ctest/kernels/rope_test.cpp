@@ -17,13 +17,14 @@ constexpr double kTheta = 100;
 Packed documents() { return Packed({1, 40, 0, 5, 20}, 4); }
 
 using Operator = void (*)(Queue&, const View&, const View&, const View&, const View&, std::int64_t,
-                          std::int64_t, std::int64_t, double);
+                          std::int64_t, std::int64_t, double, std::int64_t);
 
 Values run(Operator op, Dtype storage, const Packed& packed, const Values& in) {
   const Array from(storage, {packed.tokens, kWidth}, in), to(storage, {packed.tokens, kWidth});
   const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
-  on_queue(
-      [&](Queue& q) { op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta); });
+  on_queue([&](Queue& q) {
+    op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta, 0);
+  });
   return to.values();
 }
 
@@ -77,6 +78,31 @@ TEST(rope, gradient_by_finite_differences) {
   const Values expected =
       numeric_gradient(x, [&](const Values& v) { return dot(plain_forward(packed, v), dy); });
   EXPECT_LT(relative_error(run(rope_backward, Dtype::fp64, packed, dy), expected), 1e-8);
+}
+
+// A part of the tokens turns as it does among all of them, whatever document it begins in.
+TEST(rope, part_of_the_tokens) {
+  Random random;
+  const Packed packed = documents();
+  const Values in = random.normal(packed.tokens * kWidth);
+  for (const Operator op : {Operator(rope_forward), Operator(rope_backward)}) {
+    const Values whole = run(op, Dtype::fp64, packed, in);
+    const Array cu_seqlens = packed.cu_seqlens();
+    const std::int64_t cuts[] = {0, 1, 23, 46, 63, packed.tokens};
+    for (std::size_t part = 0; part + 1 < std::size(cuts); ++part) {
+      const std::int64_t first = cuts[part], rows = cuts[part + 1] - first;
+      const auto cut = [&](const Values& all) {
+        return Values(all.begin() + first * kWidth, all.begin() + (first + rows) * kWidth);
+      };
+      const Array from(Dtype::fp64, {rows, kWidth}, cut(in)), to(Dtype::fp64, {rows, kWidth});
+      const Array seq_idx =
+          int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
+      on_queue([&](Queue& q) {
+        op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta, first);
+      });
+      EXPECT_EQ(to.values(), cut(whole)) << "from " << first;
+    }
+  }
 }
 
 TEST(rope, works_in_place) {

@@ -75,15 +75,17 @@ TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Back
       sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
       sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 
-TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) const {
+TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape,
+                                   int first_microbatch) const {
   Batch batch;
+  const std::int64_t vocabulary = trainer_->plan().options().model.vocabulary;
   const auto capacity = static_cast<int>(shape.capacity);
-  const auto vocabulary = static_cast<std::uint64_t>(trainer_->plan().options().model.vocabulary);
   for (int m = 0; m < shape.microbatches; ++m) {
-    const auto stream = static_cast<std::uint64_t>(index * 100 + m);
+    const auto stream = static_cast<std::uint64_t>(index * 100 + first_microbatch + m);
     const auto draw = [&](std::int64_t i) {
       return static_cast<std::int32_t>(
-          execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) % vocabulary);
+          execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) %
+          static_cast<std::uint64_t>(vocabulary));
     };
     for (std::int64_t i = 0; i < shape.tokens; ++i) {
       batch.tokens.push_back(draw(i));
@@ -97,15 +99,15 @@ TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape) co
   return batch;
 }
 
-void TinyRun::train(int index, double lr) {
+void TinyRun::train(int index, double lr, Part part) {
   const auto [recorded, executor] = trainer_->training(documents());
-  const Batch batch = make_batch(index, recorded.shape);
+  const Batch batch = make_batch(index, recorded.shape, part.index * recorded.shape.microbatches);
   executor_ = &executor;
   recorded_ = &recorded;
   stage(executor, recorded.inputs.tokens, batch.tokens);
   stage(executor, recorded.inputs.targets, batch.targets);
   stage(executor, recorded.inputs.cu_seqlens, batch.cu_seqlens);
-  stage_real(executor, recorded.loss_scale, {1.0 / batch.counted});
+  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * part.parts)});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   executor.step();

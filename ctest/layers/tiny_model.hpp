@@ -19,8 +19,13 @@ class TinyRun {
   explicit TinyRun(layers::TrainerOptions options, execution::HostOptions host = {});
   TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
 
-  /// Stages batch `index` and issues a training step.
-  void train(int index, double lr);
+  /// A step's microbatches that are this rank's: part `index` of `parts`.
+  struct Part {
+    int index = 0;
+    int parts = 1;
+  };
+  /// Stages batch `index`, or a part of it, and issues a training step.
+  void train(int index, double lr, Part part = {0, 1});
   /// Where the documents of every microbatch start and end from the next step on, up to the tail:
   /// the last two tokens. The program of the smallest capacity that holds them is used.
   void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
@@ -48,7 +53,7 @@ class TinyRun {
     std::vector<std::int32_t> tokens, targets, cu_seqlens;
     int counted = 0;
   };
-  Batch make_batch(int index, const layers::StepShape& shape) const;
+  Batch make_batch(int index, const layers::StepShape& shape, int first_microbatch = 0) const;
   std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }
 
   std::unique_ptr<execution::Backend> backend_;

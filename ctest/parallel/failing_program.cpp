@@ -3,8 +3,10 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "execution/backend.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/host_transport.hpp"
 #include "parallel/run_main.hpp"
@@ -59,6 +61,9 @@ Exit fail(const parallel::Communicator& world, const std::string& how) {
     int value = 0;
     STOWAGE_MPI(MPI_Send(&value, 1, MPI_INT, 99, 0, world.handle()));
   }
+  if (how == "memory") (void)std::vector<char>(std::size_t{1} << 60);
+  if (how == "more_than_any") (void)std::vector<char>(~std::size_t{0});
+  if (how == "decks") parallel::require_equal(world, "decks", second ? "b.toml" : "a.toml");
   if (how == "stopped") return Exit::stopped;
   if (how == "invalid") return Exit::invalid;
   world.barrier();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -57,6 +58,34 @@ TEST(run_main, environment_error_on_all_ranks_is_one_message) {
   const Outcome outcome = run("environment", 2);
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.count("stowage: error: no GPU was found\n"), 1) << outcome.output;
+}
+
+TEST(run_main, too_little_memory_is_the_machines) {
+  for (const char* how : {"memory", "more_than_any"}) {
+    const Outcome outcome = run(how, 2);
+    EXPECT_EQ(outcome.code, 3);
+    EXPECT_EQ(outcome.count("memory for what was asked"), 1) << outcome.output;
+  }
+}
+
+TEST(run_main, texts_that_differ_name_the_rank) {
+  for (const int ranks : {2, 4}) {
+    const Outcome outcome = run("decks", ranks);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.count("different decks: rank 0 has a.toml, rank 1 has b.toml"), 1)
+        << outcome.output;
+  }
+  EXPECT_EQ(run("decks", 1).code, 0);
+}
+
+TEST(run_main, another_program_on_one_rank_is_refused) {
+  const std::string other = testing::TempDir() + "/another_program";
+  ::unlink(other.c_str());
+  ASSERT_EQ(::symlink(STOWAGE_TEST_PROGRAM, other.c_str()), 0);
+  const Outcome outcome = run(": -np 1 " + other, 1);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.count("different programs"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("another_program"), 1) << outcome.output;
 }
 
 TEST(run_main, usage_error_on_one_rank_ends_all) {

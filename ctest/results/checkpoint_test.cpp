@@ -1,5 +1,6 @@
 #include "results/checkpoint.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 
 #include "results/checkpoint_directory.hpp"
 #include "results/h5.hpp"
+#include "results/part_file.hpp"
+#include "results/seal.hpp"
 #include "scratch_folder.hpp"
 
 namespace stowage::results {
@@ -158,8 +161,8 @@ TEST(checkpoint, files_that_are_not_ours_or_cut_are_refused) {
   h5::File::create(folder / "other.h5").close();
   save_checkpoint(folder / "cut.h5", state_at(1), model.sources());
   test::truncate_to_half(folder / "cut.h5");
-  for (const auto& [name, word] : {std::pair{"text", "not an HDF5 file"},
-                                   {"other.h5", "not a stowage-checkpoint file"},
+  for (const auto& [name, word] : {std::pair{"text", "not a stowage-checkpoint file"},
+                                   {"other.h5", "format 1, which this version does not read"},
                                    {"cut.h5", "truncated"},
                                    {"none.h5", "no such file"}})
     expect_error(Exit::usage, {name, word}, [&, n = name] { Checkpoint(folder / n); });
@@ -183,6 +186,99 @@ TEST(checkpoint, one_flipped_bit_is_found_and_its_tensor_named) {
   const Checkpoint file(folder / "a.h5");
   expect_error(Exit::usage, {"a.h5", "tensor 'mask' is damaged"}, [&] { file.verify(); });
   expect_error(Exit::usage, {"tensor 'mask' is damaged"}, [&] { file.load(model.targets()); });
+}
+
+/// A file small enough to be damaged everywhere; returns its bytes.
+std::string save_small(const fs::path& path) {
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  const std::int64_t tokens = 77;
+  const TensorSource sources[] = {from_memory({"weight", Dtype::fp32, {2, 3}}, weight.data()),
+                                  from_memory({"tokens", Dtype::int64, {}}, &tokens)};
+  save_checkpoint(path, state_at(5), sources);
+  return test::read_all(path);
+}
+
+/// Opens and reads all of a checkpoint; returns the message of the usage error, or "whole".
+std::string verdict_of(const fs::path& path) {
+  try {
+    Checkpoint(path).verify();
+    return "whole";
+  } catch (const execution::Error& error) {
+    EXPECT_EQ(static_cast<int>(error.exit()), static_cast<int>(Exit::usage)) << error.what();
+    return error.what();
+  }
+}
+
+TEST(checkpoint, a_bit_flipped_anywhere_is_found) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a.h5";
+  const std::string whole = save_small(path);
+  EXPECT_EQ(verdict_of(path), "whole");
+  int tensors = 0, records = 0;
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
+    test::write_all(path, bytes);
+    const std::string found = verdict_of(path);
+    ASSERT_NE(found.find("a.h5"), std::string::npos) << "byte " << at << ": " << found;
+    tensors += found.find("tensor '") != std::string::npos ? 1 : 0;
+    records += found.find("step, state, deck") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(tensors, 24 + 8);  // one for each byte of the two tensors, named
+  EXPECT_GT(records, 1000);
+}
+
+TEST(checkpoint, any_other_length_is_found) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a.h5";
+  const std::string whole = save_small(path);
+  for (std::size_t bytes = 0; bytes < whole.size(); bytes += 1 + bytes / 50) {
+    test::write_all(path, whole.substr(0, bytes));
+    ASSERT_NE(verdict_of(path), "whole") << bytes;
+  }
+  test::write_all(path, whole + '\0');
+  EXPECT_NE(verdict_of(path).find("damaged"), std::string::npos);
+}
+
+TEST(checkpoint, another_format_is_refused_by_its_version) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a.h5";
+  std::string bytes = save_small(path);
+  bytes.replace(bytes.find(" 2.0"), 4, " 3.1");
+  test::write_all(path, bytes);
+  EXPECT_NE(verdict_of(path).find("format '3.1'; this version reads 2.0"), std::string::npos);
+}
+
+TEST(checkpoint, what_a_program_edits_in_place_is_named) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a.h5";
+  const std::string whole = save_small(path);
+  const Seal seal = read_seal(path);
+  for (const SealedTensor& tensor : seal.tensors) {
+    std::string bytes = whole;
+    bytes.replace(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.bytes),
+                  static_cast<std::size_t>(tensor.bytes), '\0');
+    test::write_all(path, bytes);
+    EXPECT_NE(verdict_of(path).find("tensor '" + tensor.name + "' is damaged"), std::string::npos);
+  }
+}
+
+TEST(checkpoint, random_bytes_are_refused) {
+  const ScratchFolder folder;
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const fs::path path = folder / "a.h5";
+  const std::string whole = save_small(path);
+  for (int round = 0; round < 500; ++round) {
+    std::string bytes = whole;
+    const std::size_t at = random() % bytes.size();
+    const std::size_t length = std::min<std::size_t>(1 + random() % 300, bytes.size() - at);
+    for (std::size_t i = 0; i < length; ++i) bytes[at + i] = static_cast<char>(random());
+    if (bytes == whole) continue;
+    test::write_all(path, bytes);
+    ASSERT_NE(verdict_of(path), "whole") << at << " " << length;
+  }
 }
 
 TEST(checkpoint, state_of_the_wrong_kind_is_refused) {
@@ -225,8 +321,8 @@ TEST(checkpoint, a_source_that_throws_leaves_nothing) {
 TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {
   const ScratchFolder folder;
   const Model model(1);
-  const CheckpointDirectory directory(folder / "ckpt", 2);
-  directory.require_writable();
+  CheckpointDirectory directory(folder / "ckpt", 2);
+  directory.claim();
   EXPECT_FALSE(directory.latest().path);
   for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 30}));
@@ -259,11 +355,112 @@ TEST(checkpoint_directory, the_link_decides_after_going_back) {
   EXPECT_EQ(directory.latest().path, directory.file_of(30));
 }
 
+TEST(checkpoint_directory, a_link_that_leads_nowhere_is_told) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt");
+  for (const std::int64_t step : {10, 20, 30, 40}) directory.save(state_at(step), model.sources());
+  const auto expect = [&](const std::string& target, std::optional<std::int64_t> step) {
+    replace_link(folder / "ckpt/latest", target);
+    const auto found = directory.latest();
+    if (step) {
+      EXPECT_EQ(found.path, directory.file_of(*step));
+    } else {
+      EXPECT_FALSE(found.path);
+    }
+    ASSERT_FALSE(found.skipped.empty());
+    EXPECT_NE(found.skipped[0].find("leads to '" + target + "'"), std::string::npos);
+  };
+  fs::remove(directory.file_of(30));
+  expect("step_00000030.h5", 20);  // the newest before it
+  expect("step_00000005.h5", 40);  // none before it: the newest
+  expect("elsewhere", 40);
+  for (const std::int64_t step : directory.steps()) fs::remove(directory.file_of(step));
+  expect("step_00000030.h5", std::nullopt);
+}
+
+TEST(checkpoint_directory, a_file_under_another_step_is_passed_over) {
+  const ScratchFolder folder;
+  const Model model(1);
+  const CheckpointDirectory directory(folder / "ckpt");
+  for (const std::int64_t step : {10, 20}) directory.save(state_at(step), model.sources());
+  fs::copy_file(directory.file_of(10), directory.file_of(20), fs::copy_options::overwrite_existing);
+  const auto found = directory.latest();
+  EXPECT_EQ(found.path, directory.file_of(10));
+  ASSERT_EQ(found.skipped.size(), 1U);
+  EXPECT_NE(found.skipped[0].find("holds step 10"), std::string::npos);
+}
+
 TEST(checkpoint_directory, unwritable_folder_is_told_before_the_run) {
   const ScratchFolder folder;
   test::write_all(folder / "file", "");
-  expect_error(Exit::usage, {"a checkpoint", "file"},
-               [&] { CheckpointDirectory(folder / "file").require_writable(); });
+  expect_error(Exit::usage, {"the checkpoint", "file"},
+               [&] { CheckpointDirectory(folder / "file").claim(); });
+}
+
+TEST(checkpoint_directory, a_second_run_is_refused_until_the_first_has_ended) {
+  const ScratchFolder folder;
+  {
+    CheckpointDirectory first(folder / "ckpt");
+    first.claim();
+    expect_error(Exit::usage, {"ckpt", "another run saves here"},
+                 [&] { CheckpointDirectory(folder / "ckpt").claim(); });
+  }
+  CheckpointDirectory(folder / "ckpt").claim();
+}
+
+TEST(checkpoint_directory, half_checkpoints_of_dead_runs_are_named_and_removed) {
+  const ScratchFolder folder;
+  fs::create_directory(folder / "ckpt");
+  test::write_all(folder / "ckpt/step_00000007.h5.part", "half");
+  test::write_all(folder / "ckpt/notes.part", "mine");
+  CheckpointDirectory directory(folder / "ckpt");
+  testing::internal::CaptureStderr();
+  directory.claim();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("step_00000007.h5.part"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(folder / "ckpt/step_00000007.h5.part"));
+  EXPECT_TRUE(fs::exists(folder / "ckpt/notes.part"));
+}
+
+TEST(checkpoint_directory, a_folder_that_vanished_is_a_failure_of_the_run) {
+  const ScratchFolder folder;
+  const Model model(1);
+  CheckpointDirectory directory(folder / "ckpt");
+  directory.claim();
+  fs::remove_all(folder / "ckpt");
+  expect_error(Exit::runtime, {"ckpt", "removed or replaced"},
+               [&] { directory.save(state_at(1), model.sources()); });
+  EXPECT_FALSE(fs::exists(folder / "ckpt"));
+}
+
+TEST(checkpoint_directory, a_full_disk_leaves_the_last_checkpoint_and_no_half_one) {
+  const ScratchFolder folder;
+  const Model model(1);
+  CheckpointDirectory directory(folder / "ckpt");
+  directory.claim();
+  directory.save(state_at(1), model.sources());
+  const auto limited = [&](rlim_t bytes) {
+    struct rlimit limit = {bytes, bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);  // a write beyond it fails, as on a full disk
+    std::signal(SIGXFSZ, SIG_IGN);
+    try {
+      directory.save(state_at(2), model.sources());
+    } catch (const execution::Error& error) {
+      _exit(static_cast<int>(error.exit()));
+    }
+    _exit(0);
+  };
+  for (const rlim_t bytes : {0, 1000, 100000, 4 << 20}) {
+    const pid_t child = fork();
+    if (child == 0) limited(bytes);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << bytes;
+    EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Exit::runtime)) << bytes;
+    EXPECT_FALSE(fs::exists(directory.file_of(2).string() + ".part")) << bytes;
+    EXPECT_EQ(directory.latest().path, directory.file_of(1)) << bytes;
+  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "inputs/deck/sha256.hpp"
 #include "results/json_log.hpp"
+#include "results/output_path.hpp"
 #include "results/part_file.hpp"
 #include "scratch_folder.hpp"
 
@@ -16,16 +18,19 @@ namespace stowage::results {
 namespace {
 
 namespace fs = std::filesystem;
+using execution::Exit;
 using test::expect_error;
 using test::read_all;
 using test::ScratchFolder;
 using test::write_all;
 
+const std::string kOlderTrace = std::string(kTraceHead) + "]}";
+
 TEST(part_file, takes_its_name_only_when_committed) {
   const ScratchFolder folder;
   const fs::path path = folder / "new/deep/a.txt";
   {
-    PartFile file(path, "the file");
+    PartFile file(path, FileKind::trace);
     EXPECT_FALSE(fs::exists(path));
     write_all(file.part(), "whole");
     file.commit();
@@ -36,12 +41,12 @@ TEST(part_file, takes_its_name_only_when_committed) {
 
 TEST(part_file, leaves_the_old_file_when_given_up) {
   const ScratchFolder folder;
-  write_all(folder / "a", "old");
+  write_all(folder / "a", kOlderTrace);
   {
-    PartFile file(folder / "a", "the file");
+    PartFile file(folder / "a", FileKind::trace);
     write_all(file.part(), "half");
   }
-  EXPECT_EQ(read_all(folder / "a"), "old");
+  EXPECT_EQ(read_all(folder / "a"), kOlderTrace);
   EXPECT_FALSE(fs::exists(folder / "a.part"));
 }
 
@@ -49,7 +54,7 @@ TEST(part_file, a_killed_writer_leaves_no_final_file) {
   const ScratchFolder folder;
   const pid_t child = fork();
   if (child == 0) {
-    PartFile file(folder / "a", "the file");
+    PartFile file(folder / "a", FileKind::trace);
     write_all(file.part(), "half");
     raise(SIGKILL);
   }
@@ -64,13 +69,96 @@ TEST(part_file, unwritable_places_are_usage_errors) {
   const ScratchFolder folder;
   write_all(folder / "file", "");
   fs::create_directory(folder / "folder");
-  expect_error(execution::Exit::usage, {"the result", "file/a.h5"},
-               [&] { require_writable(folder / "file/a.h5", "the result"); });
-  expect_error(execution::Exit::usage, {"it is a folder"},
-               [&] { require_writable(folder / "folder", "the result"); });
-  require_writable(folder / "good.h5", "the result");
+  const auto refused = [&](const std::string& name, const std::string& why) {
+    expect_error(Exit::usage, {"the result set", name, why},
+                 [&] { require_writable(folder / name, FileKind::result_set); });
+  };
+  refused("file/a.h5", "folder");
+  refused("folder", "it is a folder");
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  refused("fifo", "a FIFO");
+  expect_error(Exit::usage, {"/dev/full", "a device"},
+               [] { require_writable("/dev/full", FileKind::json_lines); });
+  require_writable(folder / "good.h5", FileKind::result_set);
   EXPECT_FALSE(fs::exists(folder / "good.h5"));
   EXPECT_FALSE(fs::exists(folder / "good.h5.part"));
+}
+
+TEST(part_file, a_file_of_somebody_else_is_refused_and_stays) {
+  const ScratchFolder folder;
+  for (const char* name : {"a.h5", "b.h5.part"}) {
+    write_all(folder / name, "my thesis");
+    for (const FileKind kind : {FileKind::result_set, FileKind::checkpoint, FileKind::dump,
+                                FileKind::json_lines, FileKind::trace})
+      expect_error(Exit::usage, {name, "no"},
+                   [&, stem = std::string(name).substr(0, 4)] { PartFile(folder / stem, kind); });
+    EXPECT_EQ(read_all(folder / name), "my thesis");
+  }
+  write_all(folder / "c.h5", kOlderTrace);  // ours, but of another kind
+  expect_error(Exit::usage, {"c.h5", "no older file of this kind"},
+               [&] { PartFile(folder / "c.h5", FileKind::result_set); });
+  fs::create_symlink(folder / "a.h5", folder / "d.h5.part");
+  expect_error(Exit::usage, {"d.h5"}, [&] { PartFile(folder / "d.h5", FileKind::trace); });
+  EXPECT_EQ(read_all(folder / "a.h5"), "my thesis");
+}
+
+TEST(part_file, an_older_file_of_ours_is_kept_aside) {
+  const ScratchFolder folder;
+  for (int run = 0; run < 3; ++run) {
+    PartFile file(folder / "a.json", FileKind::trace);
+    write_all(file.part(), kOlderTrace + std::to_string(run));
+    file.commit();
+  }
+  EXPECT_EQ(read_all(folder / "a.json"), kOlderTrace + "2");
+  EXPECT_EQ(read_all(folder / "a.older_1.json"), kOlderTrace + "0");
+  EXPECT_EQ(read_all(folder / "a.older_2.json"), kOlderTrace + "1");
+}
+
+TEST(part_file, a_second_writer_is_refused_while_the_first_lives) {
+  const ScratchFolder folder;
+  int ready[2] = {};
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    PartFile file(folder / "a", FileKind::trace);
+    write_all(file.part(), kOlderTrace);
+    (void)!write(ready[1], "x", 1);
+    pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  expect_error(Exit::usage, {"another run is writing", "a.part"},
+               [&] { PartFile(folder / "a", FileKind::trace); });
+  EXPECT_EQ(read_all(folder / "a.part"), kOlderTrace);  // the first one's bytes are untouched
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  testing::internal::CaptureStderr();
+  PartFile file(folder / "a", FileKind::trace);  // the lock has died with its owner
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("a.part was left by a run"),
+            std::string::npos);
+  EXPECT_EQ(read_all(folder / "a.part"), "");
+}
+
+TEST(output_path, one_file_in_other_words_is_one_file) {
+  const ScratchFolder folder;
+  write_all(folder / "deck", "[run]");
+  fs::create_symlink(folder / "deck", folder / "symbolic");
+  fs::create_hard_link(folder / "deck", folder / "hard");
+  fs::create_directory(folder / "sub");
+  const std::vector<NamedPath> inputs = {{"the deck", folder / "deck"}};
+  for (const char* name : {"deck", "./deck", "sub/../deck", "symbolic", "hard"})
+    expect_error(Exit::usage, {"--trace", "would replace the deck"}, [&] {
+      require_apart({{{"--trace", folder / name}}}, inputs);
+    });
+  const std::vector<NamedPath> parts = {{"the data", folder / "new.h5.part"}};
+  expect_error(Exit::usage, {"--out", "would replace the data"}, [&] {
+    require_apart({{{"--out", folder / "new.h5"}}}, parts);
+  });
+  for (const char* name : {"new.h5", "./new.h5", "new.h5.part", "sub/../new.h5"})
+    expect_error(Exit::usage, {"--out", "--json", "two outputs need two files"}, [&] {
+      require_apart({{{"--out", folder / "new.h5"}, {"--json", folder / name}}}, inputs);
+    });
+  require_apart({{{"--out", folder / "new.h5"}, {"--json", folder / "new.jsonl"}}}, inputs);
 }
 
 TEST(part_file, link_is_replaced) {
@@ -137,6 +225,7 @@ TEST(json_log, continues_after_a_restart) {
   JsonLog(folder / "a.jsonl", true).write("start", {});
   EXPECT_EQ(lines_of(folder / "a.jsonl").size(), 2U);
   JsonLog(folder / "a.jsonl").write(metric("train/val_loss", 2));
+  EXPECT_EQ(lines_of(folder / "a.older_1.jsonl").size(), 2U);
   const auto lines = lines_of(folder / "a.jsonl");
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0]["tag"], "train/val_loss");
@@ -155,7 +244,13 @@ TEST(json_log, verdict_lists_its_checks) {
 TEST(json_log, unwritable_path_is_a_usage_error_and_no_path_is_silent) {
   const ScratchFolder folder;
   write_all(folder / "file", "");
-  expect_error(execution::Exit::usage, {"a.jsonl"}, [&] { JsonLog(folder / "file/a.jsonl"); });
+  expect_error(Exit::usage, {"a.jsonl"}, [&] { JsonLog(folder / "file/a.jsonl"); });
+  write_all(folder / "notes", "mine\n");
+  for (const bool append : {false, true})
+    expect_error(Exit::usage, {"notes"}, [&] { JsonLog(folder / "notes", append); });
+  EXPECT_EQ(read_all(folder / "notes"), "mine\n");
+  const JsonLog first(folder / "live.jsonl");
+  expect_error(Exit::usage, {"another run"}, [&] { JsonLog(folder / "live.jsonl"); });
   JsonLog().write("step", {});
 }
 

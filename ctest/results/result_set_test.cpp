@@ -100,7 +100,8 @@ TEST(result_set, a_run_without_a_step_leaves_nothing) {
 
 TEST(result_set, a_killed_run_leaves_the_older_result) {
   const ScratchFolder folder;
-  test::write_all(folder / "run.h5", "an older result");
+  write_sample(folder / "run.h5", {.steps = 3}, good_verdict());
+  const std::string older = test::read_all(folder / "run.h5");
   const pid_t child = fork();
   if (child == 0) {
     ResultSet set(folder / "run.h5", sample_header());
@@ -110,7 +111,20 @@ TEST(result_set, a_killed_run_leaves_the_older_result) {
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(test::read_all(folder / "run.h5"), "an older result");
+  EXPECT_EQ(test::read_all(folder / "run.h5"), older);
+}
+
+TEST(result_set, the_series_of_a_run_that_failed_are_kept_from_the_next) {
+  const ScratchFolder folder;
+  {
+    ResultSet set(folder / "run.h5", sample_header());
+    test::fill(set, {});
+  }
+  ASSERT_TRUE(fs::exists(folder / "run.h5.part"));
+  write_sample(folder / "run.h5", {.steps = 3}, good_verdict());
+  EXPECT_FALSE(fs::exists(folder / "run.h5.part"));
+  const h5::File file = h5::File::open(folder / "run.h5.older_1.part", kResultSchema);
+  EXPECT_EQ(file.text_attribute("verdict"), "UNFINISHED");
 }
 
 TEST(result_set, verdicts_other_than_valid_are_stored) {

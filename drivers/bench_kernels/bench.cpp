@@ -48,8 +48,11 @@ Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOpt
     limits_ = results::read_ceilings(options.ceilings, gpu.rank_info().gpu_uuid);
     record_.refer(*limits_);
   }
-  if (!options.dump.empty())
-    dump_ = std::make_unique<results::h5::File>(results::h5::File::create(options.dump));
+  if (!options.dump.empty()) {
+    dump_part_.emplace(options.dump, results::FileKind::dump);
+    dump_ = std::make_unique<results::h5::File>(results::h5::File::create(dump_part_->part()));
+    dump_->set_attribute("schema", std::string(results::kDumpSchema));
+  }
   fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>11} {:>6} {:>5}\n",
              "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
              "limit", "copy", "error", "MHz", "W");
@@ -97,6 +100,13 @@ void Bench::dump(const Case& one, const std::string& label, const std::string& i
                                    results::h5::Storage::checked);
     set.write(operand->download().data());
   }
+}
+
+void Bench::finish() {
+  if (!dump_) return;
+  dump_->close();
+  dump_.reset();
+  dump_part_->commit();
 }
 
 void Bench::report(const execution::Cost& cost, const std::string& tag,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "drivers/measure/record.hpp"
 #include "drivers/measure/timer.hpp"
 #include "results/h5.hpp"
+#include "results/part_file.hpp"
 #include "results/verdict.hpp"
 
 namespace stowage::drivers::bench {
@@ -39,6 +41,9 @@ class Bench {
   /// Returns the tag of a metric of it, for the verdict line.
   std::string run(const Entry& entry, const Shape& shape);
 
+  /// Completes the dump, once all that was asked for has run.
+  void finish();
+
  private:
   std::vector<Implementation> chosen(const Entry& entry) const;
   std::vector<Agreement> check(Case& one, const std::string& label,
@@ -55,6 +60,7 @@ class Bench {
   const BenchOptions& options_;
   Timer timer_;
   std::optional<results::CeilingsReference> limits_;
+  std::optional<results::PartFile> dump_part_;
   std::unique_ptr<results::h5::File> dump_;
 };
 

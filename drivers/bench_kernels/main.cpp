@@ -8,6 +8,7 @@
 #include "drivers/measure/gemm.hpp"
 #include "execution/error.hpp"
 #include "kernels/machine.hpp"
+#include "results/output_path.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -38,7 +39,17 @@ bool runs(const Entry& entry) {
   return false;
 }
 
+/// Neither output is the other one, or what is read.
+void check_outputs(const BenchOptions& options) {
+  std::vector<results::NamedPath> outputs, inputs;
+  if (!options.measure.output.empty()) outputs.push_back({"--out", options.measure.output});
+  if (!options.dump.empty()) outputs.push_back({"--dump", options.dump});
+  if (!options.ceilings.empty()) inputs.push_back({"--ceilings", options.ceilings});
+  results::require_apart(outputs, inputs);
+}
+
 execution::Exit bench(const BenchOptions& options) {
+  check_outputs(options);
   const std::vector<Entry> entries = registry();
   if (options.list) {
     fmt::print("{}", list_text(entries));
@@ -75,6 +86,7 @@ execution::Exit bench(const BenchOptions& options) {
   }
   if (headline.empty())
     execution::throw_environment("nothing to measure: {}", kernels::machine().no_wgmma());
+  runner.finish();
   return record.finish(verdict, headline);
 }
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "drivers/bench_offload/agreement.hpp"
+#include "drivers/common/agreement.hpp"
 #include "drivers/common/copies.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/policies.hpp"

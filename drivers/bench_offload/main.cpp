@@ -7,11 +7,13 @@
 #include "drivers/bench_offload/report.hpp"
 #include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
 #include "inputs/deck/command_line.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -74,9 +76,11 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    drivers::require_equal_decks(world, deck);
+    parallel::require_equal(world, "decks", deck.sha256());
     (void)inputs::check_ranks(deck, world.size());
-    drivers::Data data = drivers::open_data(deck, world.rank(), world.size());
+    drivers::Data data = drivers::open_data(deck, drivers::sequence_part(deck, world));
+    results::require_apart({{{"run.output", drivers::result_paths(deck, command, 0).result}}},
+                           drivers::input_files(deck, command, data));
     drivers::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);
     drivers::OffloadReport report(world, deck, machine, argc, argv);

@@ -87,16 +87,8 @@ OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::
   if (world.rank() != 0) return;
   const results::RunInfo run =
       results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
-  const results::ResultHeader header{.driver = "bench_offload",
-                                     .deck_given = deck.given(),
-                                     .deck_resolved = deck.text(),
-                                     .config = config_fields(deck),
-                                     .numerics_sha256 = deck.numerics_sha256(),
-                                     .run = run,
-                                     .ranks = ranks,
-                                     .software = results::software(machine.software()),
-                                     .files = {},
-                                     .grid = grid_fields(deck, world.size())};
+  const results::ResultHeader header =
+      result_header("bench_offload", deck, run, ranks, machine.software());
   const std::string& given = deck.get<std::string>("run.output");
   set_ = std::make_unique<results::ResultSet>(
       given.empty() ? deck.get<std::string>("run.name") + ".offload.h5" : given, header);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "inputs/data/digest.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -50,12 +51,12 @@ inputs::SequenceOptions sequence_options(const Deck& deck) {
           .max_documents = deck.get<std::int64_t>("data.max_documents") / sequences};
 }
 
-inputs::LoaderOptions loader_options(const Deck& deck, int rank, int ranks) {
+inputs::LoaderOptions loader_options(const Deck& deck, parallel::SequencePart part) {
   return {.sequences = sequence_options(deck),
           .micro_batch_size = deck.get<std::int64_t>("train.micro_batch_size"),
           .global_batch_size = deck.get<std::int64_t>("train.global_batch_size"),
-          .rank = rank,
-          .ranks = ranks,
+          .rank = part.index,
+          .ranks = part.parts,
           .shuffle = true,
           .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed"))};
 }
@@ -69,11 +70,16 @@ std::vector<std::string> Data::files() const {
   return all;
 }
 
+std::string Data::digest() const {
+  const std::string own = inputs::digest(*source);
+  return validation_source ? own + "+" + inputs::digest(*validation_source) : own;
+}
+
 std::int64_t Data::max_documents() const {
   return std::max(train->max_documents(), held_out ? held_out->max_documents() : 0);
 }
 
-Data open_data(const Deck& deck, int rank, int ranks) {
+Data open_data(const Deck& deck, parallel::SequencePart part) {
   Data data;
   data.source = open(deck, deck.get<std::string>("data.path"));
   const std::string& validation_path = deck.get<std::string>("data.validation_path");
@@ -88,7 +94,7 @@ Data open_data(const Deck& deck, int rank, int ranks) {
   }
   require_boundaries(deck, *data.source);
   if (data.validation_source) require_boundaries(deck, *data.validation_source);
-  inputs::LoaderOptions options = loader_options(deck, rank, ranks);
+  inputs::LoaderOptions options = loader_options(deck, part);
   data.train = std::make_unique<inputs::Loader>(*data.source, parts.train, options);
   data.global_batch = options.global_batch_size;
   options.shuffle = false;

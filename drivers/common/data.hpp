@@ -7,6 +7,7 @@
 #include "inputs/data/loader.hpp"
 #include "inputs/data/token_source.hpp"
 #include "inputs/deck/deck.hpp"
+#include "parallel/grid.hpp"
 
 namespace stowage::drivers {
 
@@ -19,12 +20,15 @@ struct Data {
   std::int64_t global_batch = 1;             ///< sequences of a step, over all ranks
 
   std::vector<std::string> files() const;
+  /// What tells these tokens from others (inputs/data/digest.hpp).
+  std::string digest() const;
   /// Documents that a microbatch of either part can have at most.
   std::int64_t max_documents() const;
 };
 
-/// Opens and checks the data that a deck names. Throws usage errors (exit 2).
-Data open_data(const inputs::Deck& deck, int rank, int ranks);
+/// Opens and checks the data that a deck names, for a rank that has a part of each step's
+/// sequences. Throws usage errors (exit 2).
+Data open_data(const inputs::Deck& deck, parallel::SequencePart part);
 
 /// Capacities of the programs of a run: those that the deck names, and one that always fits.
 std::vector<std::int64_t> capacities(const inputs::Deck& deck, std::int64_t max_documents);

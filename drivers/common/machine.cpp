@@ -46,14 +46,6 @@ parallel::MakeTransport host_transports(const Deck& deck) {
 }
 
 #if STOWAGE_HAVE_CUDA
-parallel::NcclOptions nccl_options(const Deck& deck) {
-  return {.algorithm = deck.get<std::string>("parallel.nccl_algorithm"),
-          .protocol = deck.get<std::string>("parallel.nccl_protocol"),
-          .channels = static_cast<int>(deck.get<std::int64_t>("parallel.nccl_channels")),
-          .copies = deck.get<std::string>("parallel.transport") == "auto",
-          .patience_s = deck.get<double>("parallel.collective_patience_s")};
-}
-
 /// GPUs of their own that the ranks of a host have: distinct names, empty ones left out.
 std::int64_t count_gpus(const Communicator& host, const std::string& uuid) {
   const std::vector<std::string> all = host.gather(uuid);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,34 @@ offload::Policy offload_policy(const Deck& deck, std::int64_t pipeline_rank) {
   return policy;
 }
 
+namespace {
+
+/// Adds the link of a group as machine.links has it: "data 1.2e-5 3.4e11".
+void add_link(offload::Rates& rates, const Deck& deck, const std::string& given) {
+  std::istringstream words(given);
+  std::string group, more;
+  offload::Link link{0, 0};
+  const bool three = static_cast<bool>(words >> group >> link.latency_s >> link.bytes_per_s);
+  if (!three || words >> more || !(link.latency_s >= 0 && link.bytes_per_s > 0))
+    execution::throw_usage(
+        "{}: '{}' is no link; allowed: a group, seconds >= 0 and bytes per "
+        "second > 0, as \"data 1.2e-5 3.4e11\"",
+        deck.cite("machine.links"), given);
+  std::string names;
+  for (std::size_t which = 0; which < parallel::kGroups; ++which) {
+    const std::string_view known = parallel::name(static_cast<parallel::Group>(which));
+    if (known == group) {
+      rates.links[group] = link;
+      return;
+    }
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
+  }
+  execution::throw_usage("{}: '{}' names no group; there are {}", deck.cite("machine.links"), given,
+                         names);
+}
+
+}  // namespace
+
 offload::Rates machine_rates(const Deck& deck) {
   offload::Rates rates;
   const auto set = [&](double& rate, const char* key) {
@@ -150,6 +179,8 @@ offload::Rates machine_rates(const Deck& deck) {
   set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link.bytes_per_s, "machine.allreduce_bytes_per_s");
+  for (const std::string& link : deck.get<std::vector<std::string>>("machine.links"))
+    add_link(rates, deck, link);
   if (!text(deck, "machine.name").empty())
     rates.copy_latency_s = real(deck, "machine.copy_latency_s");
   set(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");
@@ -186,6 +217,18 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
 parallel::GridShape grid_shape(const Deck& deck, int ranks) {
   return parallel::fit_grid(ranks, small(deck, "parallel.tensor"), small(deck, "parallel.context"),
                             small(deck, "parallel.expert"), small(deck, "parallel.pipeline"));
+}
+
+parallel::SequencePart sequence_part(const Deck& deck, const parallel::Communicator& world) {
+  return parallel::sequence_part(grid_shape(deck, world.size()), world.rank());
+}
+
+parallel::NcclOptions nccl_options(const Deck& deck) {
+  return {.algorithm = text(deck, "parallel.nccl_algorithm"),
+          .protocol = text(deck, "parallel.nccl_protocol"),
+          .channels = small(deck, "parallel.nccl_channels"),
+          .copies = text(deck, "parallel.transport") == "auto",
+          .patience_s = real(deck, "parallel.collective_patience_s")};
 }
 
 void refuse_unsupported(const Deck& deck) {

@@ -4,6 +4,8 @@
 #include "inputs/deck/deck.hpp"
 #include "layers/schedule.hpp"
 #include "layers/trainer.hpp"
+#include "parallel/mpi.hpp"
+#include "parallel/nccl_options.hpp"
 
 namespace stowage::drivers {
 
@@ -21,6 +23,12 @@ offload::GraphOptions graph_options(const inputs::Deck& deck);
 
 /// The process grid that the deck asks for on so many ranks.
 parallel::GridShape grid_shape(const inputs::Deck& deck, int ranks);
+
+/// The sequences of a step that this rank trains on.
+parallel::SequencePart sequence_part(const inputs::Deck& deck, const parallel::Communicator& world);
+
+/// How NCCL is pinned, and whether copy engines move bytes in its stead.
+parallel::NcclOptions nccl_options(const inputs::Deck& deck);
 
 /// All but capacities, ranks and the number of evaluation microbatches.
 /// @param microbatches of a step on one rank

@@ -20,9 +20,4 @@ inputs::Deck read_deck(const inputs::CommandLine& command, bool speaks) {
   return deck;
 }
 
-void require_equal_decks(const parallel::Communicator& world, const inputs::Deck& deck) {
-  if (world.max(world.broadcast(deck.text()) != deck.text()) != 0)
-    execution::throw_usage("the ranks were given different decks");
-}
-
 }  // namespace stowage::drivers

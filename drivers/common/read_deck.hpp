@@ -11,8 +11,4 @@ namespace stowage::drivers {
 /// @param speaks whether it says on stderr what it leaves out of an earlier deck
 inputs::Deck read_deck(const inputs::CommandLine& command, bool speaks = true);
 
-/// Collective. A stale deck or include on one node would leave ranks waiting for each other.
-/// @throws Error (exit 2) if the ranks were given different decks
-void require_equal_decks(const parallel::Communicator& world, const inputs::Deck& deck);
-
 }  // namespace stowage::drivers

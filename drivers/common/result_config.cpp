@@ -1,6 +1,7 @@
 #include "drivers/common/result_config.hpp"
 
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "drivers/common/options.hpp"
@@ -37,6 +38,23 @@ results::Fields grid_fields(const inputs::Deck& deck, int ranks) {
     fields.push_back({std::string(parallel::name(axis)), std::int64_t{shape[axis]}});
   fields.push_back({"zero", deck.get<std::int64_t>("parallel.zero")});
   return fields;
+}
+
+results::ResultHeader result_header(std::string driver, const inputs::Deck& deck,
+                                    const results::RunInfo& run,
+                                    std::vector<results::RankInfo> ranks,
+                                    const results::Fields& software) {
+  const auto size = static_cast<int>(ranks.size());
+  return {.driver = std::move(driver),
+          .deck_given = deck.given(),
+          .deck_resolved = deck.text(),
+          .config = config_fields(deck),
+          .numerics_sha256 = deck.numerics_sha256(),
+          .run = run,
+          .ranks = std::move(ranks),
+          .software = results::software(software),
+          .files = {},
+          .grid = grid_fields(deck, size)};
 }
 
 std::string grid_text(const inputs::Deck& deck, int ranks) {

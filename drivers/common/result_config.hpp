@@ -1,9 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "inputs/deck/deck.hpp"
-#include "results/value.hpp"
+#include "results/result_set.hpp"
 
 namespace stowage::drivers {
 
@@ -15,5 +16,12 @@ results::Fields grid_fields(const inputs::Deck& deck, int ranks);
 
 /// The same for people: "data 2, optimizer states sharded (ZeRO-1)".
 std::string grid_text(const inputs::Deck& deck, int ranks);
+
+/// What is known before anything is measured, of a run that a deck describes.
+/// @param software versions of libraries that the drivers know
+results::ResultHeader result_header(std::string driver, const inputs::Deck& deck,
+                                    const results::RunInfo& run,
+                                    std::vector<results::RankInfo> ranks,
+                                    const results::Fields& software);
 
 }  // namespace stowage::drivers

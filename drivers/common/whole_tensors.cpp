@@ -1,13 +1,55 @@
 #include "drivers/common/whole_tensors.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace stowage::drivers {
 
+using execution::GlobalIndex;
 using execution::Range;
 
+namespace {
+
+/// Calls body(local, global, count) for the runs of the first `elements` elements of a part that
+/// are contiguous in the whole.
+template <class Body>
+void for_each_run(const GlobalIndex& index, std::int64_t elements, Body&& body) {
+  for (std::int64_t at = 0; at < elements;) {
+    const std::int64_t left = elements - at;
+    const std::int64_t count = index.dimensions == 0 ? left : std::min(index.run(at), left);
+    body(at, index(at), count);
+    at += count;
+  }
+}
+
+/// First element of [0, elements) whose place in the whole is not below `global`; parts keep the
+/// order of the whole.
+std::int64_t lower_bound(const GlobalIndex& index, std::int64_t elements, std::int64_t global) {
+  std::int64_t begin = 0, end = elements;
+  while (begin < end) {
+    const std::int64_t middle = begin + (end - begin) / 2;
+    if (index(middle) < global)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
+
+}  // namespace
+
 WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicator& world)
-    : trainer_(trainer), world_(world) {}
+    : trainer_(trainer), world_(world) {
+  for (const layers::Parameter& p : trainer_.plan().model().parameters())
+    for (const std::string& name :
+         {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
+          layers::first_moment_name(p.name), layers::second_moment_name(p.name)}) {
+      if (!layout().is_part(name)) continue;
+      Whole whole{layout().whole(name), p.index()};
+      whole.info.buffers.front().shape = p.shape;
+      wholes_.emplace(name, std::move(whole));
+    }
+}
 
 const execution::PersistentLayout& WholeTensors::layout() const { return trainer_.plan().layout(); }
 
@@ -19,13 +61,22 @@ std::vector<std::string> WholeTensors::names() const {
 }
 
 const execution::TensorInfo& WholeTensors::info(const std::string& name) const {
-  return layout().whole(name);
+  const auto found = wholes_.find(name);
+  return found == wholes_.end() ? layout().whole(name) : found->second.info;
 }
 
-Range WholeTensors::spoken_for(const std::string& name, int shard) const {
-  if (layout().bucket_of(name).shards.parts == 1)
-    return shard == 0 ? layout().held(name, -1) : Range{0, 0};
-  return layout().held(name, shard);
+GlobalIndex WholeTensors::index(const std::string& name) const {
+  const auto found = wholes_.find(name);
+  return found == wholes_.end() ? GlobalIndex{} : found->second.index;
+}
+
+Range WholeTensors::spoken_for(const std::string& name) const {
+  const execution::Bucket& bucket = layout().bucket_of(name);
+  if (bucket.group.empty())  // not a parameter's: every rank has the same
+    return world_.rank() == 0 ? layout().held(name) : Range{0, 0};
+  const parallel::RankGroup& holders = trainer_.plan().options().sharing.holders(bucket.group);
+  if (bucket.shards.parts > 1) return layout().held(name, holders.rank());
+  return holders.rank() == 0 ? layout().held(name) : Range{0, 0};
 }
 
 std::vector<std::byte> WholeTensors::read(const std::string& name, Range range) const {
@@ -37,43 +88,59 @@ std::vector<std::byte> WholeTensors::read(const std::string& name, Range range) 
 }
 
 std::vector<std::byte> WholeTensors::gather(const std::string& name) const {
-  const execution::Bucket& bucket = layout().bucket_of(name);
-  if (bucket.shards.parts == 1)
-    return world_.rank() == 0 ? read(name, spoken_for(name, 0)) : std::vector<std::byte>();
-  const parallel::RankGroup& group = trainer_.plan().options().sharing.holders(bucket.group);
-  std::vector<std::byte> whole(world_.rank() == 0 ? info(name).bytes() : 0);
-  const std::size_t size = execution::size_bytes(bucket.dtype);
-  for (int shard = 0; shard < group.size(); ++shard) {
-    const int owner = group.members()[static_cast<std::size_t>(shard)];
-    const Range range = spoken_for(name, shard);
-    if (range.begin == range.end) continue;
-    const std::span<std::byte> part =
-        world_.rank() == 0
-            ? std::span(whole).subspan(static_cast<std::size_t>(range.begin) * size,
-                                       static_cast<std::size_t>(range.end - range.begin) * size)
-            : std::span<std::byte>();
-    if (owner == world_.rank()) {
-      const std::vector<std::byte> mine = read(name, range);
-      if (owner == 0)
-        std::copy(mine.begin(), mine.end(), part.begin());
-      else
-        world_.send(mine, 0);
-    } else if (world_.rank() == 0) {
-      world_.receive(part, owner);
+  const Range range = spoken_for(name);
+  Portion mine{index(name), range.end - range.begin};
+  mine.index.first = range.begin;
+  const std::vector<std::byte> bytes = read(name, range);
+  const std::vector<std::string> portions =
+      world_.gather({reinterpret_cast<const char*>(&mine), sizeof(mine)});
+  if (world_.rank() != 0) {
+    if (!bytes.empty()) world_.send(bytes, 0);
+    return {};
+  }
+  std::vector<std::byte> whole(info(name).bytes());
+  const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
+  std::vector<std::byte> received;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    Portion portion;
+    std::memcpy(&portion, portions[static_cast<std::size_t>(rank)].data(), sizeof(portion));
+    if (portion.elements == 0) continue;
+    std::span<const std::byte> from = bytes;
+    if (rank != 0) {
+      received.resize(static_cast<std::size_t>(portion.elements) * size);
+      world_.receive(received, rank);
+      from = received;
     }
+    for_each_run(portion.index, portion.elements,
+                 [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+                   std::memcpy(whole.data() + static_cast<std::size_t>(global) * size,
+                               from.data() + static_cast<std::size_t>(local) * size,
+                               static_cast<std::size_t>(count) * size);
+                 });
   }
   return whole;
 }
 
 void WholeTensors::write(const std::string& name, std::size_t offset,
                          std::span<const std::byte> from) const {
-  const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
+  const auto size =
+      static_cast<std::int64_t>(execution::size_bytes(info(name).buffers.front().dtype));
   const Range held = layout().held(name);
-  const std::size_t begin = std::max(offset, static_cast<std::size_t>(held.begin) * size);
-  const std::size_t end = std::min(offset + from.size(), static_cast<std::size_t>(held.end) * size);
-  if (begin < end)
-    trainer_.device().write(name, from.subspan(begin - offset, end - begin),
-                            begin - static_cast<std::size_t>(held.begin) * size);
+  GlobalIndex part = index(name);
+  part.first = held.begin;
+  const std::int64_t first = static_cast<std::int64_t>(offset) / size;
+  const std::int64_t last = first + static_cast<std::int64_t>(from.size()) / size;
+  const std::int64_t elements = held.end - held.begin;
+  const std::int64_t begin = lower_bound(part, elements, first);
+  const std::int64_t end = lower_bound(part, elements, last);
+  if (begin >= end) return;
+  part.first += begin;
+  std::vector<std::byte> staged(static_cast<std::size_t>((end - begin) * size));
+  for_each_run(part, end - begin, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+    std::memcpy(staged.data() + local * size, from.data() + (global - first) * size,
+                static_cast<std::size_t>(count * size));
+  });
+  trainer_.device().write(name, staged, static_cast<std::size_t>(begin * size));
 }
 
 }  // namespace stowage::drivers

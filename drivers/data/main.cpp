@@ -80,7 +80,7 @@ void run_check(int argc, const char* const* argv) {
 }
 
 void write(const std::string& path, const std::string& text) {
-  results::PartFile part(path, "the statistics");
+  results::PartFile part(path, results::FileKind::statistics);
   std::ofstream file(part.part(), std::ios::binary);
   file << text;
   file.close();

@@ -86,16 +86,17 @@ class Outputs {
  public:
   explicit Outputs(const std::string& prefix) : prefix_(prefix) {
     for (const char* suffix : {".bin", ".idx", ".mask"})
-      if (std::filesystem::exists(prefix + suffix))
-        throw_usage("--out {}: {}{} exists already; remove it or give another name", prefix, prefix,
-                    suffix);
+      for (const char* state : {"", ".part"})
+        if (const std::string path = prefix + suffix + state; std::filesystem::exists(path))
+          throw_usage("--out {}: {} exists already; remove it or give another name", prefix, path);
   }
 
   inputs::MegatronWriter& writer(bool mask, std::int64_t vocab_size) {
     if (writer_) return *writer_;
     for (const char* suffix : {".bin", ".mask", ".idx"})
       if (mask || suffix != std::string_view(".mask"))
-        parts_.push_back(std::make_unique<results::PartFile>(prefix_ + suffix, "the token files"));
+        parts_.push_back(
+            std::make_unique<results::PartFile>(prefix_ + suffix, results::FileKind::token_data));
     writer_.emplace(parts_.front()->part().string(), parts_.back()->part().string(),
                     mask ? parts_[1]->part().string() : "", vocab_size);
     return *writer_;

@@ -103,7 +103,7 @@ Distribution::Distribution(std::vector<std::int64_t> values) {
 
 DataStats data_stats(const inputs::CommandLine& command) {
   const Deck deck = read_deck(command);
-  const Data own = open_data(deck, 0, 1);
+  const Data own = open_data(deck, {});
   DataStats stats;
   stats.chosen = deck.get<std::string>("data.packing");
   stats.source = own.source->description();
@@ -121,7 +121,7 @@ DataStats data_stats(const inputs::CommandLine& command) {
     }
     try {
       const Deck other = with_packing(command, packing);
-      const Data data = open_data(other, 0, 1);
+      const Data data = open_data(other, {});
       stats.packings.push_back(stats_of(other, *data.train));
     } catch (const execution::Error& error) {
       if (error.exit() != execution::Exit::usage) throw;

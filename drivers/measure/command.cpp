@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -12,20 +13,8 @@ namespace stowage::drivers {
 int measure_main(int argc, char** argv, const std::string& name, const std::string& summary,
                  MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
                  const std::function<execution::Exit()>& run) {
-  return measure_main_on_ranks(
-      argc, argv, name, summary, options, add_options, [&](const parallel::Communicator& world) {
-        if (world.size() != 1)
-          execution::throw_environment("{} runs on 1 rank, {} were started", name, world.size());
-        return run();
-      });
-}
-
-int measure_main_on_ranks(
-    int argc, char** argv, const std::string& name, const std::string& summary,
-    MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
-    const std::function<execution::Exit(const parallel::Communicator& world)>& run) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
-    bool version = false;
+    bool help = false, version = false;
     CLI::App app(summary, name);
     app.add_option("--out", options.output, "Path of the result set (HDF5)");
     app.add_option("--device", options.device, "Index of the GPU")->check(CLI::NonNegativeNumber);
@@ -38,10 +27,14 @@ int measure_main_on_ranks(
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      if (world.rank() == 0) fmt::print("{}", app.help());
-      return execution::Exit::valid;
+      help = true;
     } catch (const CLI::ParseError& error) {
       execution::throw_usage("command line: {} (--help lists the options)", error.what());
+    }
+    parallel::require_equal(world, "modes", help || version ? "--help" : "a run");
+    if (help) {
+      if (world.rank() == 0) fmt::print("{}", app.help());
+      return execution::Exit::valid;
     }
     if (version) {
       if (world.rank() == 0)
@@ -49,7 +42,9 @@ int measure_main_on_ranks(
                    version::build_info().git_describe, version::build_info().compiler);
       return execution::Exit::valid;
     }
-    return run(world);
+    if (world.size() != 1)
+      execution::throw_environment("{} runs on 1 rank, {} were started", name, world.size());
+    return run();
   });
 }
 

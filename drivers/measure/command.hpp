@@ -5,7 +5,6 @@
 #include <string>
 
 #include "execution/error.hpp"
-#include "parallel/mpi.hpp"
 
 namespace CLI {
 class App;
@@ -27,11 +26,5 @@ struct MeasureOptions {
 int measure_main(int argc, char** argv, const std::string& name, const std::string& summary,
                  MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
                  const std::function<execution::Exit()>& run);
-
-/// The same for a driver that runs on any number of ranks, with a GPU each.
-int measure_main_on_ranks(
-    int argc, char** argv, const std::string& name, const std::string& summary,
-    MeasureOptions& options, const std::function<void(CLI::App&)>& add_options,
-    const std::function<execution::Exit(const parallel::Communicator& world)>& run);
 
 }  // namespace stowage::drivers

@@ -20,8 +20,8 @@ std::unique_ptr<execution::Arena> Gpu::host_memory(std::size_t bytes) {
   return backend_->allocate(MemoryKind::host, bytes);
 }
 
-results::RankInfo Gpu::rank_info(int rank) const {
-  results::RankInfo info = results::this_rank(rank, 1);
+results::RankInfo Gpu::rank_info() const {
+  results::RankInfo info = results::this_rank(0, 1);
   describe(device_, monitor_, info);
   return info;
 }

@@ -30,7 +30,7 @@ class Gpu {
   std::unique_ptr<execution::Arena> host_memory(std::size_t bytes);
 
   /// This process, its host and the GPU, for the result set.
-  results::RankInfo rank_info(int rank = 0) const;
+  results::RankInfo rank_info() const;
 
  private:
   execution::CudaDevice device_;

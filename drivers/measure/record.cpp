@@ -39,12 +39,7 @@ std::vector<std::string> process_arguments() {
 }
 
 Record::Record(const std::string& driver, const MeasureOptions& options, const Gpu& gpu,
-               results::Fields config, results::Fields software)
-    : Record(driver, options, {gpu.rank_info()}, std::move(config), std::move(software)) {}
-
-Record::Record(const std::string& driver, const MeasureOptions& options,
-               std::vector<results::RankInfo> ranks, results::Fields config,
-               results::Fields software) {
+               results::Fields config, results::Fields software) {
   const std::vector<std::string> words = process_arguments();
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -53,9 +48,8 @@ Record::Record(const std::string& driver, const MeasureOptions& options,
       .deck_given = {},
       .deck_resolved = toml(config),
       .config = std::move(config),
-      .run = results::begin_run(static_cast<int>(argv.size()), argv.data(),
-                                static_cast<std::int64_t>(ranks.size()), options.seed),
-      .ranks = std::move(ranks),
+      .run = results::begin_run(static_cast<int>(argv.size()), argv.data(), 1, options.seed),
+      .ranks = {gpu.rank_info()},
       .software = results::software(software),
       .files = {}};
   uuid_ = header.run.uuid;

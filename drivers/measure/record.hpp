@@ -19,9 +19,6 @@ class Record {
   /// deck
   Record(const std::string& driver, const MeasureOptions& options, const Gpu& gpu,
          results::Fields config, results::Fields software);
-  /// The same of a benchmark on several ranks, made by rank 0.
-  Record(const std::string& driver, const MeasureOptions& options,
-         std::vector<results::RankInfo> ranks, results::Fields config, results::Fields software);
 
   void add(results::Metric metric);
   void add(results::Samples samples);

@@ -71,4 +71,25 @@ std::vector<std::string> machine_overrides(const std::string& path) {
   return overrides;
 }
 
+std::string link_override(const std::string& path) {
+  const auto file = results::h5::File::open(path, results::kResultSchema);
+  std::string links;
+  if (file.exists("metrics/comm"))
+    for (const std::string& group : file.group("metrics/comm").children()) {
+      const std::string link = fmt::format("metrics/comm/{}/link", group);
+      if (!file.exists(link)) continue;
+      double latency_s = 0, bytes_per_s = 0;
+      file.dataset(link + "/latency").read(&latency_s);
+      file.dataset(link + "/bandwidth").read(&bytes_per_s);
+      links += fmt::format("{}\"{} {:.4e} {:.4e}\"", links.empty() ? "" : ", ", group, latency_s,
+                           bytes_per_s);
+    }
+  if (links.empty())
+    execution::throw_usage(
+        "--links {}: no link of a group in it: not a result of "
+        "stowage_bench_comm, or of fewer than three sizes",
+        path);
+  return fmt::format("machine.links=[{}]", links);
+}
+
 }  // namespace stowage::drivers

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false;
-    std::string ceilings;
+    std::string ceilings, links;
     inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &options.stage},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
+                     {"--links", "Links from this result set of stowage_bench_comm", &links},
                      {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}},
          .without = {"--out", "--json", "--dry-run", "--quiet"}});
@@ -40,7 +41,10 @@ int main(int argc, char** argv) {
     }
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
-    if (!ceilings.empty()) {  // what the command line says of the machine still counts
+    // What the command line says of the machine still counts.
+    if (!links.empty())
+      command.overrides.insert(command.overrides.begin(), drivers::link_override(links));
+    if (!ceilings.empty()) {
       const std::vector<std::string> rates = drivers::machine_overrides(ceilings);
       command.overrides.insert(command.overrides.begin(), rates.begin(), rates.end());
     }

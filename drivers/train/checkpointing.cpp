@@ -24,19 +24,24 @@ void for_each_saved(const WholeTensors& tensors, Visit&& visit) {
 
 }  // namespace
 
-Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world)
+Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
+                             std::string data_digest)
     : world_(world),
       directory_name_(deck.get<std::string>("checkpoint.directory")),
       resume_(deck.get<std::string>("checkpoint.resume")),
       deck_text_(deck.text()),
+      data_digest_(std::move(data_digest)),
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
       directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
-  if (enabled() && world_.rank() == 0) directory_.require_writable();
+  if (enabled() && world_.rank() == 0) directory_.claim();
   found_ = find();
   if (found_.empty()) return;
   const results::Checkpoint checkpoint(found_);
   first_step_ = checkpoint.state().step;
-  if (!deck.get<bool>("checkpoint.allow_changes")) require_same_numerics(deck, checkpoint);
+  if (!deck.get<bool>("checkpoint.allow_changes")) {
+    require_same_numerics(deck, checkpoint);
+    require_same_data(deck, checkpoint);
+  }
   const std::int64_t last = deck.get<std::int64_t>("run.steps");
   if (first_step_ >= last)
     execution::throw_usage("{}: checkpoint {} has done {} steps already; nothing is left to do",
@@ -59,6 +64,20 @@ void Checkpointing::require_same_numerics(const inputs::Deck& deck,
       found.path().string(), keys);
 }
 
+void Checkpointing::require_same_data(const inputs::Deck& deck,
+                                      const results::Checkpoint& found) const {
+  const std::string saved = results::text_value(found.state(), "data.digest");
+  if (saved != data_digest_)
+    execution::throw_usage(
+        "checkpoint {} belongs to other data (digest {}) than {} (digest {}); give that data, or "
+        "say checkpoint.allow_changes=true",
+        found.path().string(), saved, deck.cite("data.path"), data_digest_);
+  const std::int64_t seed = results::integer_value(found.state(), "loader.seed");
+  if (seed != deck.get<std::int64_t>("run.seed"))
+    execution::throw_usage("checkpoint {} has another order of samples (loader.seed {}) than {}",
+                           found.path().string(), seed, deck.cite("run.seed"));
+}
+
 bool Checkpointing::due(std::int64_t step) const {
   return enabled() && interval_ > 0 && step % interval_ == 0;
 }
@@ -75,6 +94,8 @@ std::string Checkpointing::find() const {
           "checkpoint.resume=never",
           directory_name_, fmt::join(found.skipped, "; "));
     for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
+    if (!found.skipped.empty())
+      fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
     if (found.path) path = found.path->string();
   }
   return world_.broadcast(path);
@@ -116,7 +137,8 @@ std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader&
     bytes = directory_.save({.step = step,
                              .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
                                         {"loader.epoch", position.epoch},
-                                        {"loader.sample", position.sample}},
+                                        {"loader.sample", position.sample},
+                                        {"data.digest", data_digest_}},
                              .deck = deck_text_},
                             sources);
   } else {

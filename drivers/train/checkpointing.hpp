@@ -17,8 +17,9 @@ class Checkpointing {
  public:
   /// Collective. Checks on rank 0 that the directory can be written, and finds what
   /// checkpoint.resume asks for. Throws a usage error (exit 2) if it cannot be written or read, if
-  /// every checkpoint is damaged, or if it belongs to a deck with other numerics.
-  Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world);
+  /// every checkpoint is damaged, or if it belongs to a deck with other numerics or to other data.
+  Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
+                std::string data_digest);
 
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
@@ -34,6 +35,7 @@ class Checkpointing {
 
  private:
   std::string find() const;
+  void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
 
   const parallel::Communicator& world_;
@@ -42,6 +44,7 @@ class Checkpointing {
   std::string found_;  ///< path of the checkpoint to resume from, or empty
   std::int64_t first_step_ = 0;
   std::string deck_text_;
+  std::string data_digest_;
   std::int64_t interval_;
   results::CheckpointDirectory directory_;
 };

@@ -4,7 +4,6 @@
 
 #include "drivers/common/whole_tensors.hpp"
 #include "execution/error.hpp"
-#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
@@ -14,13 +13,13 @@ using results::h5::Storage;
 
 Dump::Dump(const parallel::Communicator& world, std::int64_t step, std::string path)
     : world_(world), step_(step), path_(std::move(path)), root_(world.rank() == 0) {
-  if (step_ > 0 && root_) results::require_writable(path_, "the dump of a step");
+  if (step_ > 0 && root_) part_.emplace(path_, results::FileKind::dump);
 }
 
 void Dump::before(layers::Trainer& trainer, const Data& data) {
   if (root_) {
-    file_ = std::make_unique<results::h5::File>(results::h5::File::create(path_));
-    file_->set_attribute("schema", std::string("stowage-dump"));
+    file_ = std::make_unique<results::h5::File>(results::h5::File::create(part_->part()));
+    file_->set_attribute("schema", std::string(results::kDumpSchema));
     write_inputs(trainer, data);
   }
   write_tensors(trainer, Lifetime::parameter, "parameter/");
@@ -38,6 +37,7 @@ void Dump::after(layers::Trainer& trainer, const StepReport& report, double weig
                          {"ranks", static_cast<std::int64_t>(world_.size())}});
   file_->close();
   file_.reset();
+  part_->commit();
 }
 
 void Dump::write_tensors(layers::Trainer& trainer, Lifetime lifetime, const std::string& group) {

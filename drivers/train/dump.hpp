@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "drivers/common/data.hpp"
@@ -9,6 +10,7 @@
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/h5.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
@@ -22,7 +24,7 @@ namespace stowage::drivers {
 class Dump {
  public:
   /// @param world outlives this  @param step counted from 1; 0: no dump  @param path where rank 0
-  /// writes
+  /// writes; tried here, so that a run does not end with what it cannot store
   Dump(const parallel::Communicator& world, std::int64_t step, std::string path);
 
   /// True if the step after `done` steps is the one.
@@ -43,6 +45,7 @@ class Dump {
   std::int64_t step_;
   std::string path_;
   bool root_;
+  std::optional<results::PartFile> part_;  ///< on rank 0 of a run that dumps
   std::unique_ptr<results::h5::File> file_;
 };
 

@@ -3,12 +3,13 @@
 #include <fmt/core.h>
 
 #include "drivers/train/train.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
 int main(int argc, char** argv) {
   using namespace stowage;
-  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
+  const auto program = [&](const parallel::Communicator& world) {
     drivers::TrainOptions options;
     const inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
@@ -22,10 +23,12 @@ int main(int argc, char** argv) {
              {"--trace", "Draw the last step as a Chrome trace in this file", &options.trace},
              {"--dump-step", "Write loss, gradients and parameters of step N", &options.dump_step},
              {"--dump", "Where to (HDF5); default: <run.name>.step<N>.h5", &options.dump}}});
+    parallel::require_equal(world, "modes", command.mode());
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
     return drivers::train(world, command, options, argc, argv);
-  });
+  };
+  return parallel::run_main(argc, argv, program, parallel::Stops::between_steps);
 }

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -156,7 +158,7 @@ std::vector<offload::ModuleSummary> Profile::modules() const {
   return timed_modules(executor_->program(), executor_->plan(), last_);
 }
 
-void Profile::write_trace(const std::string& path) const {
+void Profile::write_trace(results::PartFile& part) const {
   using nlohmann::json;
   const execution::Program& program = executor_->program();
   const execution::Plan& plan = executor_->plan();
@@ -178,10 +180,14 @@ void Profile::write_trace(const std::string& path) const {
                       {"ts", 1e6 * (i.begin_s - start_s)},
                       {"dur", 1e6 * i.time_s()}});
   }
-  std::ofstream file(path);
+  std::ofstream file(part.part());
   file << json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() << "\n";
   file.close();
-  if (!file) execution::throw_usage("--trace {}: cannot be written", path);
+  if (!file)
+    throw execution::Error(execution::Exit::runtime,
+                           fmt::format("--trace {}: cannot be written: {}",
+                                       part.final_path().string(), std::strerror(errno)));
+  part.commit();
 }
 
 }  // namespace stowage::drivers

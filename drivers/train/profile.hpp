@@ -9,6 +9,7 @@
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
 #include "offload/summary.hpp"
+#include "results/part_file.hpp"
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
@@ -42,7 +43,8 @@ class Profile {
   /// timed step did as metrics.
   void add_to(results::ResultSet& set) const;
   /// The last timed step as JSON that chrome://tracing and Perfetto show, one row for each queue.
-  void write_trace(const std::string& path) const;
+  /// Throws Error(Exit::runtime) if it cannot be written.
+  void write_trace(results::PartFile& part) const;
 
  private:
   double span_s() const;

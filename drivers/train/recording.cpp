@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "execution/error.hpp"
 #include "offload/lifetimes.hpp"
@@ -14,31 +15,6 @@
 
 namespace stowage::drivers {
 namespace {
-
-/// Where the result goes. A run that continues another keeps that one's file: it adds its first
-/// step to the name if the name is taken.
-std::filesystem::path output_path(const inputs::Deck& deck, const std::string& from,
-                                  std::int64_t first_step) {
-  const std::string& given = deck.get<std::string>("run.output");
-  std::filesystem::path path = given.empty() ? deck.get<std::string>("run.name") + ".h5" : given;
-  if (!path.has_filename())
-    execution::throw_usage("{}: names a folder, not a file", deck.cite("run.output"));
-  std::error_code none;
-  if (!from.empty() && std::filesystem::equivalent(path, from, none))
-    execution::throw_usage("{}: is the result that --from reads; name another run.output",
-                           path.string());
-  if (first_step > 0 && std::filesystem::exists(path))
-    path.replace_filename(
-        fmt::format("{}.from_{}{}", path.stem().string(), first_step, path.extension().string()));
-  return path;
-}
-
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  STOWAGE_MPI(MPI_Get_library_version(text, &length));
-  return std::string(text, static_cast<std::size_t>(length));
-}
 
 /// Times of all undisturbed steps but the first ones, which warm caches and threads: a tenth, at
 /// most ten.
@@ -71,26 +47,14 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   rank_infos_ = gather_ranks(world, machine);
   run_ = results::begin_run(argc, argv, ranks_, deck.get<std::int64_t>("run.seed"));
   if (world.rank() != 0) return;
-  results::Fields software = {{"mpi", mpi_library()}};
+  results::Fields software = {{"mpi", parallel::mpi_library()}};
   software.insert(software.end(), machine.software().begin(), machine.software().end());
-  results::ResultHeader header{.driver = "train",
-                               .deck_given = deck.given(),
-                               .deck_resolved = deck.text(),
-                               .config = config_fields(deck),
-                               .numerics_sha256 = deck.numerics_sha256(),
-                               .run = run_,
-                               .ranks = rank_infos_,
-                               .software = results::software(software),
-                               .files = {},
-                               .grid = grid_fields(deck, ranks_)};
+  results::ResultHeader header = result_header("train", deck, run_, rank_infos_, software);
   for (const std::string& file : data.files()) header.files.push_back(results::record_file(file));
-  const std::filesystem::path output = output_path(deck, command.from, first_step);
-  set_ = std::make_unique<results::ResultSet>(output, header);
-  log_path_ = command.json;
-  if (log_path_.empty()) log_path_ = std::filesystem::path(output).replace_extension(".jsonl");
-  if (log_path_ == output)
-    execution::throw_usage("{}: the result set and the JSON lines need two files", output.string());
-  results::require_writable(log_path_, "the log");
+  const ResultPaths paths = result_paths(deck, command, first_step);
+  set_ = std::make_unique<results::ResultSet>(paths.result, header);
+  log_path_ = paths.log;
+  results::require_writable(log_path_, results::FileKind::json_lines);
   train_ = &set_->series("train", "step",
                          {{"loss", "nat", "mean over the counted targets of the step"},
                           {"grad_norm", "1", "global norm of the gradient before clipping"},
@@ -288,6 +252,10 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   if (!quiet_)
     fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));
   fmt::print("{}", results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
+  if (!log_.complete())
+    throw execution::Error(execution::Exit::runtime,
+                           fmt::format("{} is whole, but {} lacks lines that could not be written",
+                                       set_->path().string(), log_path_.string()));
 }
 
 }  // namespace stowage::drivers

@@ -7,8 +7,10 @@
 #include <optional>
 
 #include "drivers/common/data.hpp"
+#include "drivers/common/host_memory.hpp"
 #include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/common/state_digest.hpp"
@@ -19,6 +21,7 @@
 #include "drivers/train/recording.hpp"
 #include "drivers/train/report.hpp"
 #include "inputs/deck/check.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/require_joint_proof.hpp"
 #include "parallel/signals.hpp"
 #include "results/result_set.hpp"
@@ -49,7 +52,7 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
 }
 
 std::string dump_path(const Deck& deck, const TrainOptions& options) {
-  if (!options.dump.empty() || options.dump_step == 0) return options.dump;
+  if (options.dump_step == 0 || !options.dump.empty()) return options.dump;
   return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
 }
 
@@ -71,6 +74,34 @@ std::optional<GradientSlice::Finding> compare_gradients(const Deck& deck, const 
   return finding;
 }
 
+/// What the options ask for lies within the run, so that no run ends with a file missing.
+void check_options(const Deck& deck, const TrainOptions& options, std::int64_t first_step) {
+  const std::int64_t last = deck.get<std::int64_t>("run.steps");
+  if (options.time_ops < 0) execution::throw_usage("--time-ops {}: must be >= 0", options.time_ops);
+  if (options.dump_step == 0 && !options.dump.empty())
+    execution::throw_usage("--dump {}: needs --dump-step", options.dump);
+  const bool within = options.dump_step > first_step && options.dump_step <= last;
+  if (options.dump_step != 0 && !within)
+    execution::throw_usage("--dump-step {}: this run does steps {} to {}", options.dump_step,
+                           first_step + 1, last);
+}
+
+/// All files that rank 0 will write, none of which may be another one, or what the run reads.
+void check_outputs(const Deck& deck, const inputs::CommandLine& command,
+                   const TrainOptions& options, const Data& data, std::int64_t first_step) {
+  const ResultPaths paths = result_paths(deck, command, first_step);
+  std::vector<results::NamedPath> outputs = {{"run.output", paths.result}, {"--json", paths.log}};
+  const auto also = [&](const char* what, const std::string& path, results::FileKind kind) {
+    results::require_free(path, kind);
+    outputs.push_back({what, path});
+  };
+  if (options.dump_step != 0) also("--dump", dump_path(deck, options), results::FileKind::dump);
+  if (!options.trace.empty()) also("--trace", options.trace, results::FileKind::trace);
+  if (const auto& folder = deck.get<std::string>("checkpoint.directory"); !folder.empty())
+    outputs.push_back({"checkpoint.directory", folder});
+  results::require_apart(outputs, input_files(deck, command, data));
+}
+
 /// The run proper: from a trainer that is ready to its verdict.
 class Run {
  public:
@@ -87,7 +118,10 @@ class Run {
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
         digest_(trainer.device(), trainer.plan(), world),
-        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {}
+        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {
+    if (!options.trace.empty() && world.rank() == 0)
+      trace_.emplace(options.trace, results::FileKind::trace);
+  }
 
   bool go(const std::optional<GradientSlice::Finding>& gradients) {
     history_.gradients = gradients;
@@ -124,7 +158,7 @@ class Run {
   const History& history() const { return history_; }
 
  private:
-  bool asked() const { return signals_.received() != 0; }
+  bool asked() const { return parallel::stop_signal() != 0; }
 
   /// Does the first step, keeps its digest, and goes back to the start.
   void rehearse() {
@@ -196,7 +230,7 @@ class Run {
   void finish_looks() {
     if (profile_.empty()) return;
     recording_.profile(profile_);
-    if (!options_.trace.empty() && world_.rank() == 0) profile_.write_trace(options_.trace);
+    if (trace_) profile_.write_trace(*trace_);
   }
 
   void note(const std::optional<StepReport>& report) {
@@ -244,9 +278,9 @@ class Run {
   const Machine& machine_;
   Profile profile_;
   Dump dump_;
+  std::optional<results::PartFile> trace_;  ///< on rank 0 of a run that is drawn
   StateDigest digest_;
   Loop loop_;
-  parallel::StopSignals signals_;
   History history_;
   std::int64_t checkpoint_at_ = -1;
   std::int64_t digest_at_ = -1;
@@ -269,25 +303,32 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   TrainOptions options = given;
   if (!options.trace.empty()) options.time_ops = std::max<std::int64_t>(options.time_ops, 1);
   if (command.dry_run) return dry_run(deck, world);
-  require_equal_decks(world, deck);
+  parallel::require_equal(world, "decks", deck.sha256());  // one node may have a stale include
   const std::int64_t microbatches = inputs::check_ranks(deck, world.size());
-  Data data = open_data(deck, world.rank(), world.size());
-  Checkpointing checkpoints(deck, world);
+  Data data = open_data(deck, sequence_part(deck, world));
+  const std::string data_digest = data.digest();
+  parallel::require_equal(world, "data", data_digest);
+  Checkpointing checkpoints(deck, world, data_digest);
   if (deck.get<std::int64_t>("run.steps") == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run", deck.cite("run.steps"));
+  check_options(deck, options, checkpoints.first_step());
+  if (world.rank() == 0) check_outputs(deck, command, options, data, checkpoints.first_step());
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
   const auto gradients = compare_gradients(deck, world, machine);
   std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, world, machine, microbatches, data);
   plan->require_proven();
+  machine.require_memory(*plan);
+  const bool on_host = machine.backend().name() == "host";
+  require_host_memory(plan->host_bytes() +
+                      (on_host ? plan->layout().bytes() + plan->transient_bytes() : 0));
   parallel::require_joint_proof(
       world, plan->programs(),
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan);
   about.push_back({"packing", inputs::text(data.train->packing())});
   recording.planned(about, *plan);
-  machine.require_memory(*plan);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);

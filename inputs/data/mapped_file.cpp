@@ -23,36 +23,49 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   const auto fail = [this](int code) {
     throw_usage("data file '{}': {}", path_, std::generic_category().message(code));
   };
-  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(errno);
-  struct stat status = {};
-  const int failed = ::fstat(file, &status) != 0 ? errno : 0;
-  const bool plain = failed == 0 && S_ISREG(status.st_mode);
-  void* mapped = MAP_FAILED;
-  int map_error = 0;
-  if (plain && status.st_size > 0) {
-    mapped =
-        ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-    map_error = errno;
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  if (file_ < 0) fail(errno);
+  try {
+    struct stat status = {};
+    if (::fstat(file_, &status) != 0) fail(errno);
+    if (!S_ISREG(status.st_mode)) throw_usage("data file '{}': not a plain file", path_);
+    if (status.st_size == 0) throw_usage("data file '{}': empty", path_);
+    void* mapped =
+        ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file_, 0);
+    if (mapped == MAP_FAILED) fail(errno);
+    data_ = static_cast<const std::byte*>(mapped);
+    size_ = status.st_size;
+  } catch (...) {
+    ::close(file_);
+    throw;
   }
-  ::close(file);
-  if (failed != 0) fail(failed);
-  if (!plain) throw_usage("data file '{}': not a plain file", path_);
-  if (status.st_size == 0) throw_usage("data file '{}': empty", path_);
-  if (mapped == MAP_FAILED) fail(map_error);
-  data_ = static_cast<const std::byte*>(mapped);
-  size_ = status.st_size;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ == nullptr) return;
-  ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
+  if (file_ >= 0) ::close(file_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
+
+void MappedFile::read_into(std::int64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(file_, to.data(), to.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      throw execution::Error(
+          execution::Exit::runtime,
+          fmt::format("data file '{}': cannot be read at byte offset {}: {}", path_, offset,
+                      got < 0 ? std::generic_category().message(errno)
+                              : fmt::format("it had {} bytes and has become shorter", size_)));
+    offset += got;
+    to = to.subspan(static_cast<std::size_t>(got));
+  }
+}
 
 void MappedFile::require(std::int64_t bytes) const {
   if (size_ >= bytes) return;

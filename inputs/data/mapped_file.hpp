@@ -2,11 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace stowage::inputs {
 
 /// A file's bytes, mapped for reading. Move-only.
+///
+/// A mapping whose file is made shorter kills the process that touches it (SIGBUS). So what is read
+/// long after opening goes through `read_into`, which finds that out and says it.
 class MappedFile {
  public:
   /// Throws a usage error (exit code 2) if the file is missing, unreadable, no plain file or empty.
@@ -28,6 +32,10 @@ class MappedFile {
     return value;
   }
 
+  /// Copies the bytes at a byte offset. Throws Error(Exit::runtime) if the file has become shorter
+  /// since it was opened, or cannot be read any more. May be called from several threads.
+  void read_into(std::int64_t offset, std::span<std::byte> to) const;
+
   /// Throws a usage error "truncated: needs … bytes, has …" if the file is shorter than `bytes`.
   void require(std::int64_t bytes) const;
 
@@ -35,6 +43,7 @@ class MappedFile {
   void copy(std::int64_t offset, std::size_t bytes, void* to) const;
 
   std::string path_;
+  int file_ = -1;
   const std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
 };

@@ -1,7 +1,6 @@
 #include "inputs/data/token_file.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "execution/error.hpp"
@@ -11,15 +10,14 @@ namespace stowage::inputs::detail {
 namespace {
 
 /// Widens `out.size()` tokens and returns the largest as unsigned, so that -1 is above all others.
-/// Element by element through memcpy: a file's tokens need not be aligned.
 template <class T>
-std::uint32_t widen(const std::byte* from, std::span<std::int32_t> out) {
+std::uint32_t widen(const MappedFile& file, std::int64_t offset, std::span<std::int32_t> out) {
+  std::vector<T> tokens(out.size());
+  file.read_into(offset, std::as_writable_bytes(std::span(tokens)));
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    T token;
-    std::memcpy(&token, from + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<std::int32_t>(token);
-    largest = std::max(largest, static_cast<std::uint32_t>(token));
+    out[i] = static_cast<std::int32_t>(tokens[i]);
+    largest = std::max(largest, static_cast<std::uint32_t>(tokens[i]));
   }
   return largest;
 }
@@ -32,17 +30,16 @@ TokenArray::TokenArray(const MappedFile& file, std::int64_t offset, TokenWidth w
 
 void TokenArray::read(std::int64_t first, std::span<std::int32_t> out) const {
   const std::int64_t begin = offset_ + first * static_cast<std::int64_t>(width_);
-  const std::byte* from = file_->data() + begin;
   std::uint32_t largest = 0;
   switch (width_) {
     case TokenWidth::byte:
-      largest = widen<std::uint8_t>(from, out);
+      largest = widen<std::uint8_t>(*file_, begin, out);
       break;
     case TokenWidth::uint16:
-      largest = widen<std::uint16_t>(from, out);
+      largest = widen<std::uint16_t>(*file_, begin, out);
       break;
     case TokenWidth::int32:
-      largest = widen<std::int32_t>(from, out);
+      largest = widen<std::int32_t>(*file_, begin, out);
       break;
   }
   if (largest >= vocab_size_) throw_bad_token(first, out);

@@ -46,6 +46,14 @@ void check_number(const Parameter& row, double number, const Value& value,
               accepts(row));
 }
 
+/// Texts become paths and names: UTF-8, and no character that ends a C string.
+void check_text(const std::string& key, const std::string& text, const std::string& where) {
+  if (text.find('\0') != std::string::npos) {
+    throw_usage("{}: {} has a character of value 0", where, key);
+  }
+  if (!is_utf8(text)) throw_usage("{}: {} is not UTF-8", where, key);
+}
+
 /// Checks one value, of the right type, against its row.
 void check_value(const Parameter& row, const Value& value, const std::string& where) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -53,6 +61,7 @@ void check_value(const Parameter& row, const Value& value, const std::string& wh
   } else if (const auto* real = std::get_if<double>(&value)) {
     check_number(row, *real, value, where);
   } else if (const auto* word = std::get_if<std::string>(&value)) {
+    check_text(std::string(row.key), *word, where);
     check_word(row, *word, where);
   } else if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
     for (const std::string& item : *words) check_word(row, item, where);
@@ -63,11 +72,21 @@ void check_value(const Parameter& row, const Value& value, const std::string& wh
   }
 }
 
+constexpr std::size_t kMostFiles = 64;          // includes that double would never end
+constexpr std::uintmax_t kMostBytes = 1 << 20;  // no deck is as long: it is another file
+
+/// The text of a deck. A FIFO or a device would be waited for, or never end.
 std::string read_text(const std::string& path, const std::string& included_at) {
-  std::error_code ignored;
+  const std::string at = included_at.empty() ? "" : included_at + ": ";
+  std::error_code error;
+  const bool is_there = fs::exists(path, error);
+  if (is_there && !fs::is_regular_file(path, error)) {
+    throw_usage("{}cannot read deck '{}': not a plain file", at, path);
+  }
   std::ifstream file(path, std::ios::binary);
-  if (!file || fs::is_directory(path, ignored)) {
-    throw_usage("{}cannot read deck '{}'", included_at.empty() ? "" : included_at + ": ", path);
+  if (!file) throw_usage("{}cannot read deck '{}'", at, path);
+  if (const std::uintmax_t bytes = fs::file_size(path, error); bytes > kMostBytes) {
+    throw_usage("{}deck '{}' has {} bytes: no deck has more than {}", at, path, bytes, kMostBytes);
   }
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -77,12 +96,18 @@ class Reader {
  public:
   std::vector<detail::Assignment> assignments;
   std::string given;
+  std::vector<std::string> files;
 
   void read_file(const fs::path& path, const std::string& included_at) {
     const fs::path same = fs::weakly_canonical(path);
     if (std::ranges::find(open_, same) != open_.end()) {
       throw_usage("{}: include of '{}', which is being read already", included_at, path.string());
     }
+    if (files.size() >= kMostFiles) {
+      throw_usage("{}: a deck reads at most {} files, counted with repeats", included_at,
+                  kMostFiles);
+    }
+    files.push_back(path.string());
     open_.push_back(same);
     read_text_of(read_text(path.string(), included_at), path.string(), path.parent_path());
     open_.pop_back();
@@ -171,7 +196,9 @@ Deck Deck::resolve(std::vector<detail::Assignment> assignments, std::string give
 Deck Deck::load(const std::string& path, std::span<const std::string> overrides) {
   Reader reader;
   reader.read_file(path, "");
-  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+  Deck deck = resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+  deck.files_ = std::move(reader.files);
+  return deck;
 }
 
 Deck Deck::parse(std::string_view text, std::string_view origin,

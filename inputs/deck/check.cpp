@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 
 #include "execution/error.hpp"
@@ -18,6 +19,11 @@ std::int64_t number(const Deck& deck, std::string_view key) { return deck.get<st
 void check_pattern(const Deck& deck) {
   const auto& pattern = deck.get<std::string>("model.pattern");
   if (pattern.empty()) throw_usage("model.pattern is empty: a model needs a letter for each layer");
+  constexpr std::size_t kMostLayers = 4096;
+  if (pattern.size() > kMostLayers) {
+    throw_usage("model.pattern ({}) has {} letters; at most {}", deck.where("model.pattern"),
+                pattern.size(), kMostLayers);
+  }
   const std::size_t bad = pattern.find_first_not_of("M*-E|");
   if (bad != std::string::npos) {
     throw_usage(
@@ -112,6 +118,13 @@ void check_data(const Deck& deck) {
     throw_usage("{} must be below {}", deck.cite("data.document_token"),
                 deck.cite("model.vocab_size"));
   }
+  constexpr std::int64_t kMostDocuments = 1 << 28;  // their starts are held in memory
+  const std::int64_t mean = number(deck, "data.synthetic_document_length");
+  if (source == "synthetic" && mean > 0 &&
+      number(deck, "data.synthetic_tokens") / mean > kMostDocuments) {
+    throw_usage("{} with {}: more than {} documents", deck.cite("data.synthetic_tokens"),
+                deck.cite("data.synthetic_document_length"), kMostDocuments);
+  }
   if (number(deck, "checkpoint.interval") > 0 &&
       deck.get<std::string>("checkpoint.directory").empty()) {
     throw_usage("{} needs a checkpoint.directory", deck.cite("checkpoint.interval"));
@@ -163,6 +176,49 @@ void check_memory(const Deck& deck) {
   }
 }
 
+/// The elements of something are a product of sizes: refused where no machine has as much. The
+/// product is made in double, which cannot overflow.
+void check_product(const Deck& deck, std::string_view what,
+                   std::initializer_list<std::string_view> keys, double most = 0x1p42) {
+  double product = 1;
+  for (const std::string_view key : keys) product *= static_cast<double>(number(deck, key));
+  if (product <= most) return;
+  std::string sizes;
+  for (const std::string_view key : keys)
+    sizes += (sizes.empty() ? "" : " times ") + deck.cite(key);
+  throw_usage("{}: {:.4g} {}, no machine has more than {:.4g}", sizes, product, what, most);
+}
+
+/// Sizes of weights, and of the largest activations, by the letters of the pattern.
+void check_sizes(const Deck& deck, const std::string& pattern) {
+  constexpr double kMostInner = 1 << 24;  // of a mixer: layers hold it as an int
+  const std::string_view hidden = "model.hidden_size";
+  const std::string_view batch = "train.micro_batch_size", length = "train.seq_length";
+  const auto has = [&](char letter) { return pattern.find(letter) != std::string::npos; };
+  check_product(deck, "elements of the embedding", {"model.vocab_size", hidden});
+  check_product(deck, "tokens of a step", {"train.global_batch_size", length}, 0x1p36);
+  check_product(deck, "elements of the residual stream", {batch, length, hidden});
+  if (has('*')) {
+    const std::string_view heads = "model.num_attention_heads", width = "model.head_dim";
+    check_product(deck, "columns of queries", {heads, width}, kMostInner);
+    check_product(deck, "elements of queries", {batch, length, heads, width});
+  }
+  if (has('M')) {
+    const std::string_view heads = "model.mamba_num_heads", width = "model.mamba_head_dim";
+    const std::string_view state = "model.mamba_state_dim";
+    check_product(deck, "inner columns", {heads, width}, kMostInner);
+    check_product(deck, "columns of B", {"model.mamba_num_groups", state}, kMostInner);
+    check_product(deck, "elements of inner activations", {batch, length, heads, width});
+    check_product(deck, "elements of the states", {batch, heads, width, state});
+  }
+  if (has('-')) check_product(deck, "elements of a weight", {hidden, "model.ffn_hidden_size"});
+  if (has('E')) {
+    check_product(deck, "elements of the experts",
+                  {"model.num_moe_experts", hidden, "model.moe_ffn_hidden_size"});
+    check_product(deck, "routed rows", {batch, length, "model.moe_router_topk"}, 0x1p31 - 1);
+  }
+}
+
 }  // namespace
 
 void check(const Deck& deck) {
@@ -172,29 +228,32 @@ void check(const Deck& deck) {
   if (pattern.find('M') != std::string::npos) check_mamba(deck);
   if (pattern.find('E') != std::string::npos) check_experts(deck);
   check_training(deck);
+  check_sizes(deck, pattern);
   check_data(deck);
   check_packing(deck);
   check_memory(deck);
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
-  static constexpr std::array<std::string_view, 4> kAxes = {"parallel.tensor", "parallel.context",
-                                                            "parallel.expert", "parallel.pipeline"};
-  for (const std::string_view axis : kAxes) {
-    if (number(deck, axis) == 1) continue;
-    throw_usage("{} is not supported by this version: only data parallelism is, so it must be 1",
-                deck.cite(axis));
-  }
+  for (const std::string_view axis : {"parallel.context", "parallel.pipeline"})
+    if (number(deck, axis) != 1)
+      throw_usage("{} is not supported by this version: it must be 1", deck.cite(axis));
+  const std::int64_t tensor = number(deck, "parallel.tensor");
+  const std::int64_t expert = number(deck, "parallel.expert");
+  if (ranks % (tensor * expert) != 0)
+    throw_usage("{} and {} need a multiple of {} ranks, {} were started",
+                deck.cite("parallel.tensor"), deck.cite("parallel.expert"), tensor * expert, ranks);
   const std::int64_t data = number(deck, "parallel.data");
-  if (data != 0 && data != ranks) {
-    throw_usage("{} must be 0 or the number of ranks, {}", deck.cite("parallel.data"), ranks);
-  }
-  const std::int64_t share = ranks * number(deck, "train.micro_batch_size");
-  if (number(deck, "train.global_batch_size") % share != 0) {
-    throw_usage("{} must be a multiple of ranks * micro_batch_size = {} * {} = {}",
-                deck.cite("train.global_batch_size"), ranks, number(deck, "train.micro_batch_size"),
-                share);
-  }
+  if (data != 0 && data != ranks / (tensor * expert))
+    throw_usage("{} must be 0 or the number of ranks that the other axes leave, {}",
+                deck.cite("parallel.data"), ranks / (tensor * expert));
+  const std::int64_t parts = ranks / tensor;  // ranks with other sequences
+  const std::int64_t share = parts * number(deck, "train.micro_batch_size");
+  if (number(deck, "train.global_batch_size") % share != 0)
+    throw_usage(
+        "{} must be a multiple of ranks with other sequences * micro_batch_size = {} * {} "
+        "= {}",
+        deck.cite("train.global_batch_size"), parts, number(deck, "train.micro_batch_size"), share);
   return number(deck, "train.global_batch_size") / share;
 }
 

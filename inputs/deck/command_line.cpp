@@ -49,6 +49,12 @@ std::string whole_help(const CLI::App& app) { return app.help() + "\n" + help_ke
 
 }  // namespace
 
+std::string CommandLine::mode() const {
+  if (!print_and_exit.empty()) return "--help";
+  if (print_config) return "--print-config";
+  return dry_run ? "--dry-run" : "a run";
+}
+
 CommandLine parse_command_line(int argc, const char* const* argv, const DriverInfo& driver) {
   CommandLine line;
   std::vector<std::string> words;

@@ -40,6 +40,9 @@ struct CommandLine {
 
   /// Text of --help, --help-key or --version: if not empty, print it on rank 0 and exit with 0.
   std::string print_and_exit;
+
+  /// "a run", "--help", "--dry-run" or "--print-config": all ranks of a job are in one.
+  std::string mode() const;
 };
 
 /// Parses the command line. Throws a usage error (exit code 2) for anything unknown.

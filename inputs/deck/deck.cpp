@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 
 #include "inputs/deck/sha256.hpp"
 
@@ -111,8 +112,10 @@ void Deck::assign_expectation(const std::string& key, Value value, const std::st
     value = std::vector<double>(integers->begin(), integers->end());
   }
   const auto* band = std::get_if<std::vector<double>>(&value);
-  if (band == nullptr || band->size() != 2 || !((*band)[0] <= (*band)[1])) {
-    throw_usage("{}: {} = {} must be a band [low, high] with low <= high", where, key,
+  const bool finite =
+      band != nullptr && std::ranges::all_of(*band, [](double end) { return std::isfinite(end); });
+  if (!finite || band->size() != 2 || !((*band)[0] <= (*band)[1])) {
+    throw_usage("{}: {} = {} must be a band [low, high] of finite numbers, low <= high", where, key,
                 to_toml(value));
   }
   expects_[name] = {*band, where};

@@ -93,6 +93,9 @@ class Deck {
   /// What was given: the files' texts and the overrides, as comments and TOML.
   const std::string& given() const { return given_; }
 
+  /// The files that were read, in that order: a deck before its includes.
+  const std::vector<std::string>& files() const { return files_; }
+
   /// SHA-256 of text(), in hex: the identity of a run.
   std::string sha256() const;
 
@@ -118,6 +121,7 @@ class Deck {
   std::vector<Entry> entries_;  // parallel to registry()
   std::map<std::string, std::pair<std::vector<double>, std::string>> expects_;  // band, where
   std::string given_;
+  std::vector<std::string> files_;
 };
 
 }  // namespace stowage::inputs

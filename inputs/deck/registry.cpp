@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 
 #include "inputs/deck/nearest.hpp"
@@ -18,8 +19,12 @@ bool Range::contains(double value) const {
 
 std::string Range::text() const {
   if (low == -kInfinity && high == kInfinity) return {};
-  return fmt::format("{}{}{}, {}{}", or_zero ? "{0} or " : "", open_low ? '(' : '[', low, high,
-                     open_high || high == kInfinity ? ')' : ']');
+  const auto number = [](double value) {  // 2147483647, not 2.147483647e+09
+    return std::abs(value) < 0x1p53 && value == std::floor(value) ? fmt::format("{:.0f}", value)
+                                                                  : fmt::format("{}", value);
+  };
+  return fmt::format("{}{}{}, {}{}", or_zero ? "{0} or " : "", open_low ? '(' : '[', number(low),
+                     number(high), open_high ? ')' : ']');
 }
 
 std::span<const Parameter> registry() {

@@ -25,13 +25,26 @@ struct Range {
   std::string text() const;  ///< "[0, 1)", "{0} or [1, inf)"; empty if anything goes
 };
 
-constexpr Range at_least(double low) { return {.low = low}; }
-constexpr Range above(double low) { return {.low = low, .open_low = true}; }
-constexpr Range zero_or_at_least(double low) { return {.low = low, .or_zero = true}; }
+// Infinity lies in none of these but the one that says so.
+constexpr Range at_least(double low) { return {.low = low, .open_high = true}; }
+constexpr Range above(double low) { return {.low = low, .open_low = true, .open_high = true}; }
+constexpr Range above_or_infinite(double low) { return {.low = low, .open_low = true}; }
+constexpr Range zero_or_at_least(double low) {
+  return {.low = low, .open_high = true, .or_zero = true};
+}
 constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
 constexpr Range from_to_below(double low, double high) {
   return {.low = low, .high = high, .open_high = true};
 }
+
+// Upper ends of ranges: an integer that layers hold as an int, or more than any machine has. Each
+// is below 2^53, so that a double holds it exactly.
+inline constexpr double kMostInt = 2147483647;
+inline constexpr double kMostWidth = 1 << 20;  // of a layer, a head, a state
+inline constexpr double kMostCount = 1 << 16;  // of heads, groups, experts, ranks on one axis
+inline constexpr double kMostSteps = 1e12;
+inline constexpr double kMostTokens = 0x1p40;
+inline constexpr double kMostBytes = 0x1p52;
 
 /// One parameter: the row that makes the TOML key, the override, the help, the page of
 /// docs/deck.md and the HDF5 attribute.

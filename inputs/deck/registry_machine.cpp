@@ -11,7 +11,7 @@ std::vector<Parameter> machine_parameters() {
       {.key = "machine.device_memory_bytes",
        .fallback = 0,
        .unit = "B",
-       .range = at_least(0),
+       .range = between(0, kMostBytes),
        .help = "Memory of one device. 0: not known."},
       {.key = "machine.matmul_flops_per_s",
        .fallback = 0.0,
@@ -43,6 +43,11 @@ std::vector<Parameter> machine_parameters() {
        .unit = "B/s",
        .range = at_least(0),
        .help = "Measured bus bandwidth of a large all-reduce. 0: not known."},
+      {.key = "machine.links",
+       .fallback = std::vector<string>{},
+       .help = "Measured ways between the ranks of groups, as \"data 1.2e-5 3.4e11\": the group's "
+               "name, seconds of a message beside its bytes, bytes per second. stowage_bench_comm "
+               "measures them."},
       {.key = "machine.copy_latency_s",
        .fallback = 0.0,
        .unit = "s",

@@ -16,7 +16,7 @@ std::vector<Parameter> run_parameters() {
       {.key = "run.steps",
        .fallback = 100,
        .unit = "steps",
-       .range = at_least(0),
+       .range = between(0, kMostSteps),
        .help =
            "Optimizer steps. The learning-rate schedule ends here unless optim.decay_steps says "
            "otherwise."},
@@ -26,7 +26,7 @@ std::vector<Parameter> run_parameters() {
       {.key = "run.log_interval",
        .fallback = 10,
        .unit = "steps",
-       .range = at_least(1),
+       .range = between(1, kMostSteps),
        .help = "A progress line every so many steps."},
   };
 }

@@ -78,4 +78,23 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   return static_cast<std::int64_t>(number);
 }
 
+bool is_utf8(std::string_view text) {
+  static constexpr std::array<std::uint32_t, 4> kLeast = {0, 0x80, 0x800, 0x10000};
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at++]);
+    if (first < 0x80) continue;
+    const std::size_t more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+    if (first < 0xC2 || first > 0xF4 || text.size() - at < more) return false;
+    std::uint32_t code = first & (0x3FU >> more);
+    for (std::size_t i = 0; i < more; ++i) {
+      const auto next = static_cast<unsigned char>(text[at++]);
+      if ((next & 0xC0U) != 0x80) return false;
+      code = code << 6U | (next & 0x3FU);
+    }
+    const bool surrogate = code >= 0xD800 && code < 0xE000;
+    if (code < kLeast[more] || code > 0x10FFFF || surrogate) return false;
+  }
+  return true;
+}
+
 }  // namespace stowage::inputs

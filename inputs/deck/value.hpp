@@ -23,4 +23,7 @@ std::string to_toml(const Value& value);
 /// "iB" or "B". Empty if it is no size, or above 2^63 - 1.
 std::optional<std::int64_t> parse_bytes(std::string_view text);
 
+/// Is a text well-formed UTF-8 (RFC 3629)?
+bool is_utf8(std::string_view text);
+
 }  // namespace stowage::inputs

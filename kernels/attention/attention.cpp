@@ -19,63 +19,75 @@ using execution::View;
 
 namespace {
 
-// The checks that both directions share; gives the tokens, which are columns of lse.
+// The checks that both directions share; gives the queries, which are columns of lse, and the
+// tokens, which have documents.
 class Checks {
  public:
-  Checks(const Operands& operands, const AttentionShape& shape, Dtype storage, const View& lse)
+  Checks(const Operands& operands, const AttentionShape& shape, Dtype storage, const View& lse,
+         const View& seq_idx)
       : operands_(operands), shape_(shape), storage_(storage) {
     operands.require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
                      "heads is not a multiple of kv_heads");
     operands.require(shape.heads > 0 && shape.head_dim > 0, "no heads, or none of their columns");
     operands.require(shape.scale > 0, "scale is not positive");
     operands.rank(lse, "lse", 2);
-    tokens_ = lse.extent(1);
-    operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, tokens_});
-    operands.require(shape.length <= 0 || tokens_ % shape.length == 0,
-                     "the tokens are no whole sequences");
+    queries_ = tokens_ = lse.extent(1);
+    operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, queries_});
+    if (shape.length > 0) {
+      operands.require(tokens_ % shape.length == 0, "the tokens are no whole sequences");
+      operands.require(shape.first_query == 0, "a part of the queries of sequences of one length");
+      return;
+    }
+    operands.rank(seq_idx, "seq_idx", 1);
+    tokens_ = seq_idx.extent(0);
+    operands.check(seq_idx, "seq_idx", Dtype::int32, {tokens_});
+    operands.require(queries_ > 0 || tokens_ == 0, "no queries");
+    operands.require(shape.first_query >= 0 && shape.first_query + queries_ <= tokens_,
+                     "the queries reach beyond the tokens");
   }
 
   std::int64_t tokens() const { return tokens_; }
 
-  HeadExtents extents(std::int64_t heads) const {
-    const bool equal = shape_.length > 0;
-    return {equal ? tokens_ / shape_.length : 1, equal ? shape_.length : tokens_, heads,
-            shape_.head_dim};
-  }
+  HeadExtents query_extents() const { return extents(queries_, shape_.heads); }
+  HeadExtents key_extents() const { return extents(tokens_, shape_.kv_heads); }
 
   /// What both directions read. Gives the documents, where their number is not that of sequences.
   std::int64_t inputs(const AttentionHeads& q, const AttentionHeads& k, const AttentionHeads& v,
-                      const View& cu_seqlens, const View& seq_idx) const {
-    read(q, "q", shape_.heads);
-    read(k, "k", shape_.kv_heads);
-    read(v, "v", shape_.kv_heads);
+                      const View& cu_seqlens) const {
+    read(q, "q", query_extents());
+    read(k, "k", key_extents());
+    read(v, "v", key_extents());
     if (shape_.length > 0) return 0;
     operands_.rank(cu_seqlens, "cu_seqlens", 1);
     operands_.check(cu_seqlens, "cu_seqlens", Dtype::int32, {cu_seqlens.extent(0)});
-    operands_.check(seq_idx, "seq_idx", Dtype::int32, {tokens_});
     return cu_seqlens.extent(0) - 1;
   }
 
-  void read(const AttentionHeads& m, std::string_view name, std::int64_t heads) const {
+  void read(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
     operands_.require(operands_.storage(m.view, name) == storage_,
                       fmt::format("{} has another dtype than o", name));
     const HeadStrides& s = m.strides;
     operands_.require(m.first >= 0 && s.row >= 0 && s.head >= 0 && s.batch >= 0 &&
-                          m.first + head_span(extents(heads), s) <= m.view.buffer().elements(),
+                          m.first + head_span(extents, s) <= m.view.buffer().elements(),
                       fmt::format("the heads of {} reach beyond its tensor", name));
   }
 
-  void written(const AttentionHeads& m, std::string_view name, std::int64_t heads) const {
-    read(m, name, heads);
-    operands_.require(heads_are_disjoint(extents(heads), m.strides),
+  void written(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
+    read(m, name, extents);
+    operands_.require(heads_are_disjoint(extents, m.strides),
                       fmt::format("rows of heads of {} overlap", name));
   }
 
  private:
+  HeadExtents extents(std::int64_t rows, std::int64_t heads) const {
+    const bool equal = shape_.length > 0;
+    return {equal ? rows / shape_.length : 1, equal ? shape_.length : rows, heads, shape_.head_dim};
+  }
+
   const Operands& operands_;
   const AttentionShape& shape_;
   Dtype storage_;
-  std::int64_t tokens_ = 0;
+  std::int64_t queries_ = 0, tokens_ = 0;
 };
 
 // The same heads on the host, by addresses: a view may not outlive the call.
@@ -109,6 +121,7 @@ AttentionLayout layout_of(const AttentionShape& shape, std::int64_t tokens, std:
   layout.documents = static_cast<int>(shape.length > 0 ? tokens / shape.length : documents);
   layout.uniform_length = shape.length;
   layout.pairs = shape.pairs;
+  layout.first_query = shape.first_query;
   return layout;
 }
 
@@ -125,6 +138,7 @@ const int* starts(const View& cu_seqlens) {
 void launch_forward(AttentionLayout layout, const AttentionHeads& q, const AttentionHeads& k,
                     const AttentionHeads& v, const View& cu_seqlens, const AttentionHeads& o,
                     const View& lse, const View& workspace, void* stream) {
+  layout.queries = lse.extent(1);
   if (layout.tokens == 0) return;
   layout.q = q.strides;
   layout.k = k.strides;
@@ -143,6 +157,7 @@ void launch_forward(AttentionLayout layout, const AttentionHeads& q, const Atten
 
 void launch_backward(AttentionLayout layout, const AttentionBackwardOperands<AttentionHeads>& views,
                      void* stream) {
+  layout.queries = views.lse.extent(1);
   if (layout.tokens == 0) return;
   layout.q = views.q.strides;
   layout.k = views.k.strides;
@@ -177,18 +192,19 @@ void launch_backward(const Operand&...) {
 }
 #endif
 
-// What the form with columns promises beyond the general one: as many rows as tokens, in columns
-// that exist. Gives the dtype of all of them.
+// What the form with columns promises beyond the general one: as many rows as queries or tokens,
+// in columns that exist. Gives the dtype of all of them.
 Dtype check_columns(const Operands& operands, const AttentionShape& shape, const Columns& q,
-                    const Columns& k, const Columns& v, const Columns& o, const View& lse) {
+                    const Columns& k, const Columns& v, const Columns& o, const View& lse,
+                    const View& seq_idx) {
   const Dtype storage = operands.storage(o.view, "o");
   operands.rank(q.view, "q", 2);
-  const std::int64_t n = q.rows();
-  operands.check(q, "q", storage, n, shape.heads * shape.head_dim);
+  const std::int64_t m = q.rows(), n = shape.length > 0 ? m : seq_idx.extent(0);
+  operands.check(q, "q", storage, m, shape.heads * shape.head_dim);
   operands.check(k, "k", storage, n, shape.kv_heads * shape.head_dim);
   operands.check(v, "v", storage, n, shape.kv_heads * shape.head_dim);
-  operands.check(o, "o", storage, n, shape.heads * shape.head_dim);
-  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, n});
+  operands.check(o, "o", storage, m, shape.heads * shape.head_dim);
+  operands.check(lse, "lse", execution::accumulation(storage), {shape.heads, m});
   return storage;
 }
 
@@ -200,18 +216,16 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Attentio
                        const View& workspace) {
   const Operands operands("attention_forward");
   const Dtype storage = operands.storage(o.view, "o");
-  const Checks checks(operands, shape, storage, lse);
-  const std::int64_t documents = checks.inputs(q, k, v, cu_seqlens, seq_idx);
-  checks.written(o, "o", shape.heads);
+  const Checks checks(operands, shape, storage, lse, seq_idx);
+  const std::int64_t documents = checks.inputs(q, k, v, cu_seqlens);
+  const HeadExtents queries = checks.query_extents(), keys = checks.key_extents();
+  checks.written(o, "o", queries);
   const std::int64_t n = checks.tokens();
   operands.workspace(workspace, attention_forward_workspace_bytes(shape, n, documents, storage));
-  const auto heads = [&](const AttentionHeads& m, std::int64_t count) {
-    return HeadsAddress(m, checks.extents(count));
-  };
   run(
       queue, storage,
-      [shape, q = heads(q, shape.heads), k = heads(k, shape.kv_heads), v = heads(v, shape.kv_heads),
-       seq_idx = Address(shape.length > 0 ? View() : seq_idx), o = heads(o, shape.heads),
+      [shape, q = HeadsAddress(q, queries), k = HeadsAddress(k, keys), v = HeadsAddress(v, keys),
+       seq_idx = Address(shape.length > 0 ? View() : seq_idx), o = HeadsAddress(o, queries),
        lse = Address(lse)]<class S>() {
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
@@ -228,7 +242,7 @@ void attention_forward(Queue& queue, const AttentionShape& shape, const Columns&
                        const View& seq_idx, const View& o, const View& lse, const View& workspace) {
   const Operands operands("attention_forward");
   operands.rank(o, "o", 2);
-  check_columns(operands, shape, q, k, v, all_columns(o), lse);
+  check_columns(operands, shape, q, k, v, all_columns(o), lse, seq_idx);
   const auto of = [&](const Columns& columns) {
     return AttentionHeads::of(columns, shape.head_dim);
   };
@@ -240,23 +254,19 @@ void attention_backward(Queue& queue, const AttentionShape& shape,
                         const AttentionBackwardOperands<AttentionHeads>& views) {
   const Operands operands("attention_backward");
   const Dtype storage = operands.storage(views.o.view, "o");
-  const Checks checks(operands, shape, storage, views.lse);
-  const std::int64_t documents =
-      checks.inputs(views.q, views.k, views.v, views.cu_seqlens, views.seq_idx);
-  checks.read(views.d_o, "d_o", shape.heads);
-  checks.read(views.o, "o", shape.heads);
-  checks.written(views.dq, "dq", shape.heads);
-  checks.written(views.dk, "dk", shape.kv_heads);
-  checks.written(views.dv, "dv", shape.kv_heads);
+  const Checks checks(operands, shape, storage, views.lse, views.seq_idx);
+  const std::int64_t documents = checks.inputs(views.q, views.k, views.v, views.cu_seqlens);
+  const HeadExtents queries = checks.query_extents(), keys = checks.key_extents();
+  checks.read(views.d_o, "d_o", queries);
+  checks.read(views.o, "o", queries);
+  checks.written(views.dq, "dq", queries);
+  checks.written(views.dk, "dk", keys);
+  checks.written(views.dv, "dv", keys);
   const std::int64_t n = checks.tokens();
   operands.workspace(views.workspace,
                      attention_backward_workspace_bytes(shape, n, documents, storage));
-  const auto heads = [&](const AttentionHeads& m) {
-    return HeadsAddress(m, checks.extents(shape.heads));
-  };
-  const auto kv_heads = [&](const AttentionHeads& m) {
-    return HeadsAddress(m, checks.extents(shape.kv_heads));
-  };
+  const auto heads = [&](const AttentionHeads& m) { return HeadsAddress(m, queries); };
+  const auto kv_heads = [&](const AttentionHeads& m) { return HeadsAddress(m, keys); };
   run(
       queue, storage,
       [shape, d_o = heads(views.d_o), q = heads(views.q), k = kv_heads(views.k),
@@ -279,10 +289,10 @@ void attention_backward(Queue& queue, const AttentionShape& shape,
                         const AttentionBackwardOperands<Columns>& views) {
   const Operands operands("attention_backward");
   const Dtype storage =
-      check_columns(operands, shape, views.q, views.k, views.v, views.o, views.lse);
-  const std::int64_t n = views.q.rows();
-  operands.check(views.d_o, "d_o", storage, n, views.o.count);
-  operands.check(views.dq, "dq", storage, n, views.q.count);
+      check_columns(operands, shape, views.q, views.k, views.v, views.o, views.lse, views.seq_idx);
+  const std::int64_t m = views.q.rows(), n = views.k.rows();
+  operands.check(views.d_o, "d_o", storage, m, views.o.count);
+  operands.check(views.dq, "dq", storage, m, views.q.count);
   operands.check(views.dk, "dk", storage, n, views.k.count);
   operands.check(views.dv, "dv", storage, n, views.v.count);
   const auto of = [&](const Columns& columns) {

@@ -23,6 +23,9 @@ struct AttentionShape {
   /// > 0: all tokens are sequences of this length, each one document, which may lie apart (batch
   /// strides); cu_seqlens and seq_idx are unread and may be absent.
   std::int64_t length = 0;
+  /// The queries are m rows from this one on of the n tokens that k, v and seq_idx have: q, o, d_o
+  /// and dq have m rows, lse (H, m). dk and dv, of n rows, then have these queries' share.
+  std::int64_t first_query = 0;
 };
 
 /// The heads of one matrix inside a tensor, read or written in place: element p of head h of token
@@ -42,7 +45,9 @@ struct AttentionHeads {
 /// Attention within documents: o = softmax(scale q k^T + mask) v for each head.
 ///
 /// q (H*P), k and v (K*P): columns of wider tensors (n, *), usually of one (n, (H + 2K) P); o (n,
-/// H*P); all of one storage dtype. lse (H, n) in the accumulation dtype: natural logarithm of each
+/// H*P); all of one storage dtype. With fewer queries than tokens (AttentionShape::first_query) a
+/// row has the bits that a call with all of them gives it, on the host if the first row and the
+/// number of rows are multiples of 64. lse (H, n) in the accumulation dtype: natural logarithm of each
 /// row's sum of exp(scale q k^T). cu_seqlens (C + 1) int32: document starts; seq_idx (n) int32: the
 /// document of each token, non-decreasing, C for the tail, which is a document of its own.
 /// Scores and softmax in the accumulation dtype. On a GPU: bf16 or fp32, P up to 256; bf16 with P =
@@ -61,6 +66,7 @@ void attention_forward(execution::Queue& queue, const AttentionShape& shape,
                        const execution::View& workspace);
 
 /// Room for the order in which a GPU takes the documents, of which there are up to `documents` = C.
+/// @param tokens n, here and for the backward, whatever the number of queries
 std::size_t attention_forward_workspace_bytes(const AttentionShape& shape, std::int64_t tokens,
                                               std::int64_t documents, execution::Dtype storage);
 

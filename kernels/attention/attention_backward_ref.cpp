@@ -16,13 +16,18 @@ using execution::Bf16;
 
 namespace {
 
-// What the gradients are made from; n: all tokens.
+// What the gradients are made from; n: the call's queries.
 template <class S>
 struct BackwardInputs : AttentionInputs<S> {
   HeadMatrix<const S> o, d_o;
   const Accumulation<S>* lse = nullptr;    // (H, n)
   const Accumulation<S>* delta = nullptr;  // (H, n): rowsum(d_o * o)
 };
+
+// Where queries lie among the rows of a call.
+TokenRange rows_of(const AttentionShape& shape, TokenRange queries) {
+  return {queries.begin - shape.first_query, queries.end - shape.first_query};
+}
 
 // One tile of scores, in two passes over the whole: dq needs all keys of a query, dk and dv all
 // queries of a key. The scores are computed in both, so no sum is shared between threads.
@@ -44,11 +49,12 @@ class ScoreTile {
         visibility_(visibility) {}
 
   void load_queries(std::int64_t sequence, TokenRange queries, std::int64_t head) {
-    q.load(detail::head_block(inputs_.q, sequence, queries, head));
-    d_o.load(detail::head_block(inputs_.d_o, sequence, queries, head));
+    const TokenRange rows = rows_of(shape_, queries);
+    q.load(detail::head_block(inputs_.q, sequence, rows, head));
+    d_o.load(detail::head_block(inputs_.d_o, sequence, rows, head));
     queries_ = queries;
     const HeadExtents& extents = inputs_.q.extents;
-    const std::int64_t first = head * extents.tokens() + sequence * extents.length;
+    const std::int64_t first = head * extents.tokens() + sequence * extents.length + rows.begin;
     lse_ = inputs_.lse + first;
     delta_ = inputs_.delta + first;
   }
@@ -69,7 +75,7 @@ class ScoreTile {
       const TokenRange visible = detail::visible_columns(visibility_, query, keys_);
       A* pi = p.row(i);
       A* dsi = ds.row(i);
-      const A lse = lse_[query], delta = delta_[query];
+      const A lse = lse_[i], delta = delta_[i];
       for (std::int64_t j = visible.begin; j < visible.end; ++j) {
         pi[j] = exponential(pi[j] * scale - lse);
         dsi[j] = pi[j] * (dsi[j] - delta) * scale;
@@ -114,29 +120,33 @@ void compute_delta(const AttentionShape& shape, const BackwardInputs<S>& inputs,
 template <class S>
 void query_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
                      const Visibility& visibility, const HeadMatrix<S>& dq) {
-  const std::int64_t n = inputs.q.extents.length, tiles = (n + kQueryTile - 1) / kQueryTile;
+  const detail::QueryGrid grid(detail::query_range(shape, inputs.q.extents.length),
+                               inputs.k.extents.length);
+  const std::int64_t tiles = grid.tiles();
   const std::int64_t items = inputs.q.extents.sequences * shape.heads * tiles;
   execution::host_for_each(items, [&](std::int64_t index) {
     const std::int64_t sequence = index / (shape.heads * tiles);
-    const std::int64_t head = index / tiles % shape.heads, first = index % tiles * kQueryTile;
-    const TokenRange queries{first, std::min(first + kQueryTile, n)};
+    const std::int64_t head = index / tiles % shape.heads;
+    const TokenRange queries = grid.queries(index % tiles);
     ScoreTile<S> tile(shape, inputs, visibility);
     Tile<Accumulation<S>> sum(kQueryTile, shape.head_dim);
     sum.set_zero(queries.size(), shape.head_dim);
     tile.load_queries(sequence, queries, head);
-    detail::for_each_tile(visibility.keys(queries), kKeyTile, [&](TokenRange keys) {
+    const TokenRange seen = visibility.keys(grid.whole(index % tiles));
+    detail::for_each_tile(seen, kKeyTile, [&](TokenRange keys) {
       tile.load_keys(sequence, keys, head / (shape.heads / shape.kv_heads));
       tile.compute();
       multiply(Transpose::no, tile.ds, Transpose::no, tile.k, sum, true);
     });
-    sum.store(detail::head_block(dq, sequence, queries, head));
+    sum.store(detail::head_block(dq, sequence, rows_of(shape, queries), head));
   });
 }
 
 template <class S>
 void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
                    const Visibility& visibility, const HeadMatrix<S>& dk, const HeadMatrix<S>& dv) {
-  const std::int64_t n = inputs.q.extents.length, tiles = (n + kKeyTile - 1) / kKeyTile;
+  const std::int64_t n = inputs.k.extents.length, tiles = (n + kKeyTile - 1) / kKeyTile;
+  const TokenRange all = detail::query_range(shape, inputs.q.extents.length);
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t items = inputs.q.extents.sequences * shape.kv_heads * tiles;
   execution::host_for_each(items, [&](std::int64_t index) {
@@ -149,12 +159,13 @@ void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
     dv_sum.set_zero(keys.size(), shape.head_dim);
     tile.load_keys(sequence, keys, kv_head);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-      detail::for_each_tile(visibility.queries(keys), kQueryTile, [&](TokenRange queries) {
-        tile.load_queries(sequence, queries, head);
-        tile.compute();
-        multiply(Transpose::yes, tile.p, Transpose::no, tile.d_o, dv_sum, true);
-        multiply(Transpose::yes, tile.ds, Transpose::no, tile.q, dk_sum, true);
-      });
+      detail::for_each_tile(
+          visibility.queries(keys).within(all), kQueryTile, [&](TokenRange queries) {
+            tile.load_queries(sequence, queries, head);
+            tile.compute();
+            multiply(Transpose::yes, tile.p, Transpose::no, tile.d_o, dv_sum, true);
+            multiply(Transpose::yes, tile.ds, Transpose::no, tile.q, dk_sum, true);
+          });
     dk_sum.store(detail::head_block(dk, sequence, keys, kv_head));
     dv_sum.store(detail::head_block(dv, sequence, keys, kv_head));
   });
@@ -169,7 +180,7 @@ void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S
                             const HeadMatrix<S>& dk, const HeadMatrix<S>& dv,
                             Accumulation<S>* workspace) {
   const BackwardInputs<S> all{inputs, o, d_o, lse, workspace};
-  const Visibility visibility(inputs.seq_idx, inputs.q.extents.length, shape.causal);
+  const Visibility visibility(inputs.seq_idx, inputs.k.extents.length, shape.causal);
   compute_delta(shape, all, workspace);
   query_gradients(shape, all, visibility, dq);
   key_gradients(shape, all, visibility, dk, dv);

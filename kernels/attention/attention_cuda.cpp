@@ -29,6 +29,9 @@ void check_layout(const AttentionLayout& s) {
   STOWAGE_ASSERT(s.head_dim > 0 && s.head_dim <= 256, "head dimension {} is not up to 256",
                  s.head_dim);
   STOWAGE_ASSERT(s.documents > 0, "attention over {} documents", s.documents);
+  STOWAGE_ASSERT(s.first_query >= 0 && s.first_query + s.queries <= s.tokens,
+                 "queries {} to {} of {} tokens", s.first_query, s.first_query + s.queries,
+                 s.tokens);
   STOWAGE_ASSERT(s.uniform_length <= 0 || s.uniform_length * s.documents == s.tokens,
                  "{} documents of {} tokens in {} rows", s.documents, s.uniform_length, s.tokens);
 }
@@ -48,13 +51,14 @@ bool fast(const AttentionLayout& s, std::initializer_list<HeadStrides> strides,
     return m.row % 8 == 0 && m.head % 8 == 0 && m.batch % 8 == 0;
   };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return machine().wgmma() && has_fast_path(s) &&
+  return machine().wgmma() && has_fast_path(s) && s.queries == s.tokens &&
          std::all_of(strides.begin(), strides.end(), whole) &&
          std::all_of(matrices.begin(), matrices.end(), aligned);
 }
 
-/// The layout with the batch strides that are meant.
+/// The layout with the batch strides and the queries that are meant.
 AttentionLayout resolved(AttentionLayout s) {
+  if (s.queries == 0) s.queries = s.tokens;
   for (HeadStrides* m : {&s.q, &s.k, &s.v, &s.o, &s.d_o, &s.dq, &s.dk, &s.dv}) {
     m->batch = s.uniform_length > 0 ? m->batch_of(s.uniform_length) : 0;
   }
@@ -259,6 +263,8 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.dk_strides = s.dk;
   p.dv_strides = s.dv;
   p.tokens = s.tokens;
+  p.queries = static_cast<int>(s.queries);
+  p.first_query = static_cast<int>(s.first_query);
   p.heads = s.heads;
   p.heads_per_kv = s.heads / s.kv_heads;
   p.head_dim = s.head_dim;

@@ -52,7 +52,7 @@ class QueryTile {
   template <class S>
   void store(const Matrix<S>& o, A* lse) {
     for (std::int64_t i = 0; i < out_.rows(); ++i) {
-      lse[queries_.begin + i] = maximum_[i] + std::log(sum_[i]);
+      lse[i] = maximum_[i] + std::log(sum_[i]);
       for (std::int64_t p = 0; p < out_.columns(); ++p) out_.row(i)[p] /= sum_[i];
     }
     out_.store(o);
@@ -86,21 +86,25 @@ void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>
                            const HeadMatrix<S>& o, execution::Accumulation<S>* lse) {
   using A = Accumulation<S>;
   const HeadExtents& extents = inputs.q.extents;
-  const std::int64_t n = extents.length, tiles = (n + kQueryTile - 1) / kQueryTile;
-  const std::int64_t group = shape.heads / shape.kv_heads;
+  const std::int64_t n = inputs.k.extents.length, group = shape.heads / shape.kv_heads;
+  const detail::QueryGrid grid(detail::query_range(shape, extents.length), n);
+  const std::int64_t tiles = grid.tiles();
   const Visibility visibility(inputs.seq_idx, n, shape.causal);
   execution::host_for_each(extents.sequences * shape.heads * tiles, [&](std::int64_t index) {
     const std::int64_t sequence = index / (shape.heads * tiles);
-    const std::int64_t head = index / tiles % shape.heads, first = index % tiles * kQueryTile;
-    const TokenRange queries{first, std::min(first + kQueryTile, n)};
+    const std::int64_t head = index / tiles % shape.heads;
+    const TokenRange queries = grid.queries(index % tiles);
+    const std::int64_t first = queries.begin - shape.first_query;  // of the call's rows
+    const TokenRange rows{first, first + queries.size()};
     QueryTile<A> tile(shape.head_dim);
-    tile.load(detail::head_block(inputs.q, sequence, queries, head), queries, shape.scale);
-    detail::for_each_tile(visibility.keys(queries), kKeyTile, [&](TokenRange keys) {
+    tile.load(detail::head_block(inputs.q, sequence, rows, head), queries, shape.scale);
+    const TokenRange seen = visibility.keys(grid.whole(index % tiles));
+    detail::for_each_tile(seen, kKeyTile, [&](TokenRange keys) {
       tile.attend(detail::head_block(inputs.k, sequence, keys, head / group),
                   detail::head_block(inputs.v, sequence, keys, head / group), keys, visibility);
     });
-    tile.store(detail::head_block(o, sequence, queries, head),
-               lse + head * extents.tokens() + sequence * n);
+    tile.store(detail::head_block(o, sequence, rows, head),
+               lse + head * extents.tokens() + sequence * extents.length + first);
   });
 }
 

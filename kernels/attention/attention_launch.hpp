@@ -121,12 +121,13 @@ struct BackwardMaps {
 struct SimpleParameters {
   const void *q, *k, *v, *d_o;
   void *o, *dq, *dk, *dv;
-  float* lse;
-  float* delta;           // (heads, tokens), backward's scratch
+  float* lse;             // (heads, queries)
+  float* delta;           // (heads, queries), backward's scratch
   const int* cu_seqlens;  // (documents + 1), unread if uniform; the tail is a document of its own
   HeadStrides q_strides, k_strides, v_strides, o_strides, d_o_strides;
   HeadStrides dq_strides, dk_strides, dv_strides;
-  std::int64_t tokens;
+  std::int64_t tokens;       // rows of k and v
+  int queries, first_query;  // rows of q: tokens from first_query on
   int heads, heads_per_kv, head_dim;
   int documents, uniform_length;
   float scale;

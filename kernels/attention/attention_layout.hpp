@@ -30,6 +30,9 @@ struct AttentionLayout {
   /// one document of all tokens. Plans room and the order of heads; dq's last bit may depend on it,
   /// because scores computed again are rounded in another order.
   std::int64_t pairs = 0;
+  /// The rows of q, o and their gradients, 0: all tokens, and the token that the first of them is.
+  /// A part of the tokens only in packed documents, on the slow path.
+  std::int64_t queries = 0, first_query = 0;
   HeadStrides q = {}, k = {}, v = {}, o = {};  ///< what the forward reads
   HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};
   /// Scratch that the backward may use to keep score gradients (2 bytes for every visible query-key

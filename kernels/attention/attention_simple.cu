@@ -94,10 +94,11 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  if (row >= p.tokens) return;
-  const Document document = find_document(p, row);
+  if (row >= p.queries) return;
+  const int token = p.first_query + row;
+  const Document document = find_document(p, token);
   const int kv = head / p.heads_per_kv;
-  const int keys = p.causal ? row - document.first + 1 : document.length;
+  const int keys = p.causal ? token - document.first + 1 : document.length;
   const T* q = row_of<T>(p, p.q, p.q_strides, row, head);
   float o[kColumns] = {};
   float maximum = -INFINITY;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_forward_kernel(S
     maximum = next;
   }
   write_row<T>(p, p.o, p.o_strides, row, head, o, 1.0F / sum);
-  if (lane == 0) p.lse[head * p.tokens + row] = maximum + logf(sum);
+  if (lane == 0) p.lse[static_cast<std::int64_t>(head) * p.queries + row] = maximum + logf(sum);
 }
 
 /// dQ of a row, and the row's delta = sum(d_o * o) for the kernel of the keys.
@@ -129,15 +130,16 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  if (row >= p.tokens) return;
-  const Document document = find_document(p, row);
+  if (row >= p.queries) return;
+  const int token = p.first_query + row;
+  const Document document = find_document(p, token);
   const int kv = head / p.heads_per_kv;
-  const int keys = p.causal ? row - document.first + 1 : document.length;
+  const int keys = p.causal ? token - document.first + 1 : document.length;
   const T* q = row_of<T>(p, p.q, p.q_strides, row, head);
   const T* d_o = row_of<T>(p, p.d_o, p.d_o_strides, row, head);
-  const float lse = p.lse[head * p.tokens + row];
+  const float lse = p.lse[static_cast<std::int64_t>(head) * p.queries + row];
   const float delta = dot(d_o, row_of<T>(p, p.o, p.o_strides, row, head), p.head_dim);
-  if (lane == 0) p.delta[head * p.tokens + row] = delta;
+  if (lane == 0) p.delta[static_cast<std::int64_t>(head) * p.queries + row] = delta;
   float dq[kColumns] = {};
   for (int first = 0; first < keys; first += 32) {
     const int count = min(32, keys - first);
@@ -163,8 +165,8 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
   const Document document = find_document(p, row);
   const T* k = row_of<T>(p, p.k, p.k_strides, row, kv);
   const T* v = row_of<T>(p, p.v, p.v_strides, row, kv);
-  const int begin = p.causal ? row : document.first;
-  const int end = document.first + document.length;
+  const int begin = max(p.causal ? row : document.first, p.first_query) - p.first_query;
+  const int end = min(document.first + document.length - p.first_query, p.queries);
   float dk[kColumns] = {};
   float dv[kColumns] = {};
   for (int head = kv * p.heads_per_kv; head < (kv + 1) * p.heads_per_kv; ++head) {
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
       float probability = 0;
       float ds = 0;
       if (lane < count) {
-        const std::int64_t at = head * p.tokens + query;
+        const std::int64_t at = static_cast<std::int64_t>(head) * p.queries + query;
         const float score =
             p.scale * dot(k, row_of<T>(p, p.q, p.q_strides, query, head), p.head_dim);
         const float dp = dot(v, row_of<T>(p, p.d_o, p.d_o_strides, query, head), p.head_dim);
@@ -191,21 +193,21 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
   write_row<T>(p, p.dv, p.dv_strides, row, kv, dv, 1.0F);
 }
 
-dim3 grid(const SimpleParameters& p, int heads) {
-  return {static_cast<unsigned>((p.tokens + kWarps - 1) / kWarps), static_cast<unsigned>(heads)};
+dim3 grid(std::int64_t rows, int heads) {
+  return {static_cast<unsigned>((rows + kWarps - 1) / kWarps), static_cast<unsigned>(heads)};
 }
 
 template <class T>
 cudaError_t forward(const SimpleParameters& p, cudaStream_t stream) {
-  attention_simple_forward_kernel<T><<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
+  attention_simple_forward_kernel<T><<<grid(p.queries, p.heads), 32 * kWarps, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <class T>
 cudaError_t backward(const SimpleParameters& p, cudaStream_t stream) {
   const int kv_heads = p.heads / p.heads_per_kv;
-  attention_simple_dq_kernel<T><<<grid(p, p.heads), 32 * kWarps, 0, stream>>>(p);
-  attention_simple_dkv_kernel<T><<<grid(p, kv_heads), 32 * kWarps, 0, stream>>>(p);
+  attention_simple_dq_kernel<T><<<grid(p.queries, p.heads), 32 * kWarps, 0, stream>>>(p);
+  attention_simple_dkv_kernel<T><<<grid(p.tokens, kv_heads), 32 * kWarps, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -18,6 +18,37 @@ inline constexpr std::int64_t kKeyTile = 128;
 struct TokenRange {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }
+  TokenRange within(TokenRange other) const {
+    const std::int64_t first = std::clamp(begin, other.begin, other.end);
+    return {first, std::max(first, std::min(end, other.end))};
+  }
+};
+
+/// The queries of a call, by their places among the keys.
+inline TokenRange query_range(const AttentionShape& shape, std::int64_t queries) {
+  return {shape.first_query, shape.first_query + queries};
+}
+
+/// Tiles of kQueryTile queries, by the grid of all tokens whatever part of them a call has: a row's
+/// sums are then cut in the same places.
+class QueryGrid {
+ public:
+  QueryGrid(TokenRange queries, std::int64_t tokens)
+      : queries_(queries), tokens_(tokens), first_(queries.begin / kQueryTile) {}
+
+  std::int64_t tiles() const {
+    return queries_.size() == 0 ? 0 : (queries_.end + kQueryTile - 1) / kQueryTile - first_;
+  }
+  /// A tile with all its tokens, and with those that are queries of the call.
+  TokenRange whole(std::int64_t tile) const {
+    const std::int64_t begin = (first_ + tile) * kQueryTile;
+    return {begin, std::min(begin + kQueryTile, tokens_)};
+  }
+  TokenRange queries(std::int64_t tile) const { return whole(tile).within(queries_); }
+
+ private:
+  TokenRange queries_;
+  std::int64_t tokens_, first_;
 };
 
 /// Which tokens of a sequence see which; without seq_idx it is one document.

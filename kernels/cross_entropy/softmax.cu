@@ -14,94 +14,13 @@
 
 #include "kernels/access.cuh"
 #include "kernels/cross_entropy/softmax_launch.hpp"
-#include "kernels/hopper/warp.cuh"
+#include "kernels/cross_entropy/softmax_row.cuh"
 
 namespace stowage::kernels::cross_entropy {
 namespace {
 
 using device::Access;
 using execution::Bf16;
-
-constexpr int kThreads = 256;  // small blocks: while one waits for its cluster, others load
-constexpr int kWarpSize = 32;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr float kLog2E = 1.4426950408889634F;
-constexpr float kLowest = -3.4e38F;  // below every logit; -inf - -inf would be NaN
-
-// The sum of exp(x - maximum) over some x, with their maximum.
-struct Exponentials {
-  float maximum, sum;
-};
-
-__device__ __forceinline__ Exponentials merge(Exponentials a, Exponentials b) {
-  const float maximum = fmaxf(a.maximum, b.maximum);
-  return {maximum, a.sum * hopper::ex2((a.maximum - maximum) * kLog2E) +
-                       b.sum * hopper::ex2((b.maximum - maximum) * kLog2E)};
-}
-
-// Merged over the block in a fixed order, in all threads.
-__device__ Exponentials merge_block(Exponentials mine) {
-  __shared__ Exponentials of_warps[kWarps];
-#pragma unroll
-  for (int mask = 1; mask < kWarpSize; mask *= 2)
-    mine = merge(mine,
-                 {__shfl_xor_sync(~0U, mine.maximum, mask), __shfl_xor_sync(~0U, mine.sum, mask)});
-  if (threadIdx.x % kWarpSize == 0) of_warps[threadIdx.x / kWarpSize] = mine;
-  __syncthreads();
-  mine = of_warps[0];
-  for (int warp = 1; warp < kWarps; ++warp) mine = merge(mine, of_warps[warp]);
-  return mine;
-}
-
-// Adds kUnroll accesses of kSize logits to what a thread has.
-template <int kUnroll, int kSize>
-__device__ __forceinline__ void add(Exponentials& mine, const float (&values)[kUnroll][kSize]) {
-  float maximum = mine.maximum;
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u)
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) maximum = fmaxf(maximum, values[u][i]);
-  mine.sum *= hopper::ex2((mine.maximum - maximum) * kLog2E);
-  mine.maximum = maximum;
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u)
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) mine.sum += hopper::ex2((values[u][i] - maximum) * kLog2E);
-}
-
-// How logits become gradients in one row.
-struct Gradient {
-  float maximum, factor, scale;
-  std::int32_t target;  // negative: all zero
-
-  __device__ Gradient(const Logits& args, Exponentials all, std::int32_t wanted)
-      : maximum(all.maximum), target(wanted) {
-    scale = *args.scale;
-    factor = scale / all.sum;
-  }
-  __device__ float operator()(float logit, std::int64_t column) const {
-    const float share = hopper::ex2((logit - maximum) * kLog2E) * factor;
-    return target < 0 ? 0.0F : column == target ? share - scale : share;
-  }
-};
-
-// Stores kSize gradients; bf16 ones in half of the bytes of their logits.
-template <class S, int kSize>
-__device__ __forceinline__ void store(S* to, const float (&values)[kSize]) {
-  if constexpr (kSize == 1) {
-    *to = device::round_to<S>(values[0]);
-  } else if constexpr (sizeof(S) == 2) {
-    *reinterpret_cast<uint2*>(to) = {hopper::pack_bf16(values[0], values[1]),
-                                     hopper::pack_bf16(values[2], values[3])};
-  } else {
-    *reinterpret_cast<uint4*>(to) = device::pack<float>(values);
-  }
-}
-
-__device__ __forceinline__ void store_loss(const Logits& args, std::int64_t row, float chosen,
-                                           Exponentials all) {
-  args.losses[row] = args.targets[row] < 0 ? 0.0F : logf(all.sum) + (all.maximum - chosen);
-}
 
 // A cluster of kBlocks blocks for a row; pack p of a thread is the p-th of the threads of all
 // blocks beside each other.
@@ -140,7 +59,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, kPacks > 8
   }
   if (rank == 0 && threadIdx.x == 0) store_loss(args, row, chosen, all);
   if (args.scale != nullptr) {
-    const Gradient gradient(args, all, target);
+    const Gradient gradient(*args.scale, all, target);
     S* to = reinterpret_cast<S*>(logits);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -182,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) block_kernel(const Logits args) {
   const Exponentials all = merge_block(mine);
   if (threadIdx.x == 0) store_loss(args, row, chosen, all);
   if (args.scale == nullptr) return;
-  const Gradient gradient(args, all, target);
+  const Gradient gradient(*args.scale, all, target);
   S* to = reinterpret_cast<S*>(logits);
   for (std::int64_t step = 0; step < count; step += kStep) {
     float values[kUnroll][Data::kSize];

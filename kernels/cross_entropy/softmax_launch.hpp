@@ -20,6 +20,23 @@ struct Logits {
 template <class S>
 int launch(const Logits& args, void* stream);
 
+/// Rows of the logits of columns [first, first + V) of a vocabulary that ranks share.
+struct LogitsPart {
+  std::int64_t rows, vocabulary, first;
+  float* logits;
+  const std::int32_t* targets;  ///< columns of the whole
+  float* stats;                 ///< (rows, 3): maximum, sum of exp(logit - maximum), target's logit
+  int ranks;                    ///< whose stats lie one behind the other
+  float* losses;
+  const float* scale;  ///< null: the losses alone, the logits stay
+};
+
+/// The stats of this part; the target's logit is 0 where another part has it.
+int launch_part_stats(const LogitsPart& args, void* stream);
+/// Losses and gradients, as launch() makes them, from the stats of all ranks.
+template <class S>
+int launch_part_gradient(const LogitsPart& args, void* stream);
+
 /// sums = {sum of losses, count} over tokens with target >= 0; with `accumulate` added to.
 int launch_loss_sum(std::int64_t tokens, const float* losses, const std::int32_t* targets,
                     float* sums, bool accumulate, void* stream);

@@ -29,6 +29,16 @@ bool aligned(Pointers... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
+// The dtype of columns and of what they are packed to.
+Dtype check_packed(const Operands& operands, const Columns& columns, const View& packed) {
+  const Dtype storage = operands.storage(packed, "packed");
+  operands.rank(columns.view, "columns", 2);
+  operands.check(columns, "columns", storage, columns.rows(), columns.count);
+  operands.require(packed.buffer().elements() == columns.rows() * columns.count,
+                   "packed has another number of elements than the columns");
+  return storage;
+}
+
 }  // namespace
 
 void add(Queue& queue, const View& a, const View& b, const View& out) {
@@ -91,6 +101,28 @@ void cast(Queue& queue, const View& x, const View& y) {
       launch(x.as<From>(), y.as<float>());
   });
 }
+
+void pack_columns(Queue& queue, const Columns& from, const View& packed) {
+  const Operands operands("pack_columns");
+  const Dtype storage = check_packed(operands, from, packed);
+  execution::with_storage_type(storage, [&]<class S>() {
+    parallel_for(queue, packed.buffer().elements(),
+                 detail::CopyRows<S>{from.view.as<const S>() + from.first, packed.as<S>(),
+                                     from.count, from.width(), from.count});
+  });
+}
+
+void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
+  const Operands operands("unpack_columns");
+  const Dtype storage = check_packed(operands, to, packed);
+  execution::with_storage_type(storage, [&]<class S>() {
+    parallel_for(queue, packed.buffer().elements(),
+                 detail::CopyRows<S>{packed.as<const S>(), to.view.as<S>() + to.first, to.count,
+                                     to.count, to.width()});
+  });
+}
+
+Cost pack_columns_cost(std::int64_t count, Dtype storage) { return {0, 2 * bytes(count, storage)}; }
 
 Cost add_cost(std::int64_t count, Dtype storage) {
   return {static_cast<double>(count), 3 * bytes(count, storage)};

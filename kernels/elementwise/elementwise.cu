@@ -7,6 +7,7 @@
 using stowage::execution::Bf16;
 using stowage::kernels::detail::Add;
 using stowage::kernels::detail::Cast;
+using stowage::kernels::detail::CopyRows;
 using stowage::kernels::detail::Fill;
 using stowage::kernels::detail::FillNormal;
 
@@ -20,6 +21,10 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<Bf16>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int32_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int64_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::uint8_t>);
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<Bf16>);
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<float>);

@@ -4,6 +4,7 @@
 
 #include "execution/global_index.hpp"
 #include "execution/op.hpp"
+#include "kernels/matrix.hpp"
 
 namespace stowage::kernels {
 
@@ -25,7 +26,13 @@ void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_
 /// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
 void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
 
+/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the same
+/// floating dtype, in any shape.
+void pack_columns(execution::Queue& queue, const Columns& from, const execution::View& packed);
+void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& to);
+
 execution::Cost add_cost(std::int64_t count, execution::Dtype storage);
+execution::Cost pack_columns_cost(std::int64_t count, execution::Dtype storage);
 execution::Cost fill_cost(std::int64_t count, execution::Dtype dtype);
 execution::Cost cast_cost(std::int64_t count, execution::Dtype from, execution::Dtype to);
 

@@ -133,4 +133,17 @@ struct FillNormal {
   }
 };
 
+/// Elements of rows of `count`, which may be parts of wider rows on either side.
+template <class S>
+struct CopyRows {
+  const S* from;
+  S* to;
+  std::int64_t count, from_stride, to_stride;
+
+  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+    const std::int64_t row = i / count, column = i - row * count;
+    to[row * to_stride + column] = from[row * from_stride + column];
+  }
+};
+
 }  // namespace stowage::kernels::detail

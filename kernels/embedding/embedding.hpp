@@ -7,13 +7,14 @@
 
 namespace stowage::kernels {
 
-/// x (n, D) = rows of table (V, D): x[t] = table[tokens[t]]. tokens (n) int32, in [0, V): the
-/// loader refuses others before step 1.
+/// x (n, D) = rows of table (V, D): x[t] = table[tokens[t]]. tokens (n) int32 below V: the loader
+/// refuses others before step 1. Rows of negative ones, whose row another rank has, are zero.
 void embedding_forward(execution::Queue& queue, const execution::View& tokens,
                        const execution::View& table, const execution::View& x);
 
 /// dtable (V, D) in the accumulation dtype of dx (n, D): dtable[v] = sum of dx[t] with
 /// tokens[t] = v, in an order that depends on the number of such t alone (on the host that of t).
+/// Negative tokens add nothing.
 /// Without `accumulate` rows that no token names become zero; with it
 /// they are not touched.
 void embedding_backward(execution::Queue& queue, const execution::View& tokens,

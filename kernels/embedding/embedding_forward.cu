@@ -21,12 +21,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const Forward<S> args
   const std::int64_t t = warp / slices;
   const int slice = static_cast<int>(warp % slices);
   if (t >= args.tokens) return;
-  const S* from = args.table + args.token[t] * args.width;
+  const std::int32_t token = args.token[t];
+  const S* from = args.table + max(token, 0) * args.width;
   S* to = args.x + t * args.width;
   typename Data::Bits bits[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
-    if (Part::column(slice, p) < args.width) bits[p] = Data::load(from + Part::column(slice, p));
+    if (Part::column(slice, p) < args.width)
+      bits[p] = token < 0 ? typename Data::Bits{} : Data::load(from + Part::column(slice, p));
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
     if (Part::column(slice, p) < args.width) Data::store(to + Part::column(slice, p), bits[p]);

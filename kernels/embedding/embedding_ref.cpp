@@ -14,7 +14,10 @@ void embedding_forward_ref(std::int64_t tokens, std::int64_t width, const std::i
   constexpr std::int64_t kTokens = 64;
   execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t)
-      std::copy_n(table + token[t] * width, width, x + t * width);
+      if (token[t] < 0)
+        std::fill_n(x + t * width, width, S{});
+      else
+        std::copy_n(table + token[t] * width, width, x + t * width);
   });
 }
 
@@ -29,6 +32,7 @@ void embedding_backward_ref(std::int64_t tokens, std::int64_t vocabulary, std::i
       for (std::int64_t v = 0; v < vocabulary; ++v)
         std::fill(dtable + v * width + begin, dtable + v * width + end, A{0});
     for (std::int64_t t = 0; t < tokens; ++t) {
+      if (token[t] < 0) continue;
       const S* from = dx + t * width;
       A* to = dtable + token[t] * width;
       for (std::int64_t j = begin; j < end; ++j) to[j] += static_cast<A>(from[j]);

@@ -55,7 +55,9 @@ __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kListThreads)
   for_each(vocabulary, [&](std::int64_t v) { lists.count[v] = 0; });
   for_each(kTotals, [&](std::int64_t i) { lists.totals[i] = 0; });
   cluster.sync();
-  for_each(tokens, [&](std::int64_t t) { lists.slot[t] = atomicAdd(lists.count + token[t], 1); });
+  for_each(tokens, [&](std::int64_t t) {
+    lists.slot[t] = token[t] < 0 ? -1 : atomicAdd(lists.count + token[t], 1);
+  });
   cluster.sync();
   // Whole warps: the lanes beyond the last token have nothing to place.
   for_each((tokens + kWarpSize - 1) / kWarpSize * kWarpSize, [&](std::int64_t t) {
@@ -71,6 +73,7 @@ __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kListThreads)
   });
   cluster.sync();
   for_each(tokens, [&](std::int64_t t) {
+    if (token[t] < 0) return;
     lists.list[__ldcg(lists.start + token[t]) + lists.slot[t]] = static_cast<std::int32_t>(t);
   });
 }
@@ -83,7 +86,8 @@ __global__ void __launch_bounds__(kRankThreads)
   hopper::griddepcontrol_launch_dependents();
   hopper::griddepcontrol_wait();
   if (t >= tokens) return;
-  const std::int32_t v = token[t], count = lists.count[v];
+  const std::int32_t v = token[t];
+  const std::int32_t count = v < 0 ? 0 : lists.count[v];
   if (count <= kLongList) return;
   const std::int32_t start = lists.start[v];
   int rank = 0;

@@ -12,7 +12,7 @@ void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const 
                        const std::int32_t* offsets, const std::int32_t* routed, A* losses,
                        bool accumulate) {
   const std::int64_t experts = options.experts;
-  const std::int64_t counted = std::min<std::int64_t>(tokens, *routed);
+  const std::int64_t counted = std::clamp<std::int64_t>(*routed - options.first_row, 0, tokens);
   const auto width = static_cast<std::size_t>(experts + 1);  // sums of p_e, then of lse^2
   std::vector<A> sums(width);
   std::vector<A> partials(static_cast<std::size_t>(partial_count(counted)) * width);
@@ -32,7 +32,7 @@ void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const 
 
   A aux{0}, z{0};
   if (counted > 0) {
-    const auto n = static_cast<double>(counted);
+    const auto n = static_cast<double>(*routed);
     for (std::int64_t e = 0; e < experts; ++e)
       aux += static_cast<A>(offsets[e + 1] - offsets[e]) * sums[static_cast<std::size_t>(e)];
     aux *= static_cast<A>(options.aux_scale * options.aux_coeff * options.experts /

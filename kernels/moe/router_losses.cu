@@ -72,7 +72,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(32 * kLossWarps<kPer
   extern __shared__ float shared[];  // (kWarps, E + 1); the first row ends as the block's sums
   const int width = options.experts + 1;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const std::int64_t counted = min(tokens, std::int64_t{*routed});
+  const std::int64_t counted = max(std::int64_t{0}, min(tokens, *routed - options.first_row));
   float sums[kPer] = {};
   float squares = 0;
   add_tokens(counted, options, logits, static_cast<int>(blockIdx.x) * kWarps + warp,
@@ -91,7 +91,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(32 * kLossWarps<kPer
     for (int e = static_cast<int>(threadIdx.x); e < width; e += 32 * kWarps)
       for (unsigned b = 1; b < kBlocks; ++b) shared[e] += hopper::ld_shared_cluster(shared + e, b);
     __syncthreads();
-    if (warp == 0) finish(options, counted, shared, offsets, losses, accumulate);
+    if (warp == 0) finish(options, counted > 0 ? *routed : 0, shared, offsets, losses, accumulate);
   }
   __syncwarp();
   hopper::cluster_arrive();  // no block leaves while its sums are read

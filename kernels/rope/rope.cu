@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(kThreads)
     low[h] = Data::load(in + h * dim);
     high[h] = Data::load(in + h * dim + half);
   }
-  const auto position = static_cast<double>(token - args.cu_seqlens[args.seq_idx[token]]);
+  const auto position =
+      static_cast<double>(args.first_token + token - args.cu_seqlens[args.seq_idx[token]]);
   const Turn<Data::kSize> turn(powers, args.direction, position, first);
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {

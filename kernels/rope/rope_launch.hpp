@@ -12,6 +12,7 @@ struct Rotation {
   const std::int32_t* cu_seqlens;
   const std::int32_t* seq_idx;
   S* out;
+  std::int64_t first_token;  ///< of those that cu_seqlens counts
   double theta, direction;
 };
 

@@ -35,7 +35,7 @@ void rotate_head(const S* from, S* to, const A* cosine, const A* sine, std::int6
 template <class S>
 void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx, S* out,
             std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-            double theta, double direction) {
+            double theta, std::int64_t first_token, double direction) {
   using A = Accumulation<S>;
   constexpr std::int64_t kTokens = 32;
   const std::int64_t width = (heads + 2 * kv_heads) * head_dim, half = head_dim / 2;
@@ -43,7 +43,7 @@ void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq
   execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> cosine(frequency.size()), sine(frequency.size());
     for (std::int64_t t = begin; t < end; ++t) {
-      const auto position = static_cast<double>(t - cu_seqlens[seq_idx[t]]);
+      const auto position = static_cast<double>(first_token + t - cu_seqlens[seq_idx[t]]);
       for (std::size_t i = 0; i < frequency.size(); ++i) {
         cosine[i] = static_cast<A>(std::cos(position * frequency[i]));
         sine[i] = static_cast<A>(direction * std::sin(position * frequency[i]));
@@ -64,22 +64,24 @@ void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq
 template <class S>
 void rope_forward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
                       S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                      std::int64_t head_dim, double theta) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, 1);
+                      std::int64_t head_dim, double theta, std::int64_t first_token) {
+  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, first_token, 1);
 }
 
 template <class S>
 void rope_backward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
                        S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                       std::int64_t head_dim, double theta) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, -1);
+                       std::int64_t head_dim, double theta, std::int64_t first_token) {
+  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, first_token, -1);
 }
 
 #define STOWAGE_INSTANTIATE(S)                                                                    \
   template void rope_forward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,          \
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t, double); \
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t, double,  \
+                                 std::int64_t);                                                   \
   template void rope_backward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,         \
-                                  std::int64_t, std::int64_t, std::int64_t, std::int64_t, double);
+                                  std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, \
+                                  std::int64_t);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -6,6 +6,7 @@
 #include "kernels/launch.hpp"
 #include "kernels/ssd/ssd_chunks.hpp"
 #include "kernels/ssd/ssd_cuda_dispatch.hpp"
+#include "kernels/ssd/ssd_operands.hpp"
 
 namespace stowage::kernels {
 
@@ -17,76 +18,25 @@ using execution::View;
 
 namespace {
 
-// A state at an end of the sequence, where it is asked for.
-void check_state(const Operands& operands, const SsdShape& shape, Dtype storage, const View& state,
-                 std::string_view operand) {
-  operands.check_optional(state, operand, execution::accumulation(storage),
-                          {shape.heads, shape.head_dim, shape.state});
-}
-
-// The addresses of a scan's inputs.
-class Inputs {
- public:
-  // Checks them too; tokens are the rows of y or dy.
-  Inputs(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
-         const SsdInputOperands& v, const View& initial_state)
-      : x_(check(operands, v.x, "x", storage, n, shape.heads * shape.head_dim)),
-        dt_(check(operands, v.dt, "dt", storage, n, shape.heads)),
-        b_(check(operands, v.b, "b", storage, n, shape.groups * shape.state)),
-        c_(check(operands, v.c, "c", storage, n, shape.groups * shape.state)),
-        a_log_(v.a_log),
-        d_(v.d),
-        dt_bias_(v.dt_bias),
-        seq_idx_(v.seq_idx),
-        initial_state_(initial_state) {
-    check_state(operands, shape, storage, initial_state, "initial_state");
-    operands.check(v.a_log, "a_log", storage, {shape.heads});
-    operands.check(v.d, "d", storage, {shape.heads});
-    operands.check(v.dt_bias, "dt_bias", storage, {shape.heads});
-    operands.check(v.seq_idx, "seq_idx", Dtype::int32, {n});
-  }
-
-  template <class S>
-  SsdInputs<S> as() const {
-    return {x_.as<const S>(),
-            dt_.as<const S>(),
-            b_.as<const S>(),
-            c_.as<const S>(),
-            a_log_.as<const S>(),
-            d_.as<const S>(),
-            dt_bias_.as<const S>(),
-            seq_idx_.as<const std::int32_t>(),
-            initial_state_.as<const Accumulation<S>>()};
-  }
-
-  static const Columns& check(const Operands& operands, const Columns& columns,
-                              std::string_view operand, Dtype storage, std::int64_t rows,
-                              std::int64_t count) {
-    operands.check(columns, operand, storage, rows, count);
-    return columns;
-  }
-
- private:
-  ColumnsAddress x_, dt_, b_, c_;
-  Address a_log_, d_, dt_bias_, seq_idx_, initial_state_;
-};
-
 // The same for their gradients.
 class Gradients {
  public:
   Gradients(const Operands& operands, Dtype storage, std::int64_t n, const SsdShape& shape,
             const SsdBackwardOperands& v, const SsdEndGradients& ends)
-      : dx_(Inputs::check(operands, v.dx, "dx", storage, n, shape.heads * shape.head_dim)),
-        ddt_(Inputs::check(operands, v.ddt, "ddt", storage, n, shape.heads)),
-        db_(Inputs::check(operands, v.db, "db", storage, n, shape.groups * shape.state)),
-        dc_(Inputs::check(operands, v.dc, "dc", storage, n, shape.groups * shape.state)),
+      : dx_(detail::SsdInputAddresses::check(operands, v.dx, "dx", storage, n,
+                                             shape.heads * shape.head_dim)),
+        ddt_(detail::SsdInputAddresses::check(operands, v.ddt, "ddt", storage, n, shape.heads)),
+        db_(detail::SsdInputAddresses::check(operands, v.db, "db", storage, n,
+                                             shape.groups * shape.state)),
+        dc_(detail::SsdInputAddresses::check(operands, v.dc, "dc", storage, n,
+                                             shape.groups * shape.state)),
         da_log_(v.da_log),
         dd_(v.dd),
         ddt_bias_(v.ddt_bias),
         dfinal_state_(ends.dfinal_state),
         dinitial_state_(ends.dinitial_state) {
-    check_state(operands, shape, storage, ends.dfinal_state, "dfinal_state");
-    check_state(operands, shape, storage, ends.dinitial_state, "dinitial_state");
+    detail::check_state(operands, shape, storage, ends.dfinal_state, "dfinal_state");
+    detail::check_state(operands, shape, storage, ends.dinitial_state, "dinitial_state");
     const Dtype sums = execution::accumulation(storage);
     operands.check(v.da_log, "da_log", sums, {shape.heads});
     operands.check(v.dd, "dd", sums, {shape.heads});
@@ -112,18 +62,6 @@ class Gradients {
   Address da_log_, dd_, ddt_bias_, dfinal_state_, dinitial_state_;
 };
 
-// The number of tokens, from y or dy (n, H*P).
-std::int64_t check_shape(const Operands& operands, const SsdShape& shape, const View& y,
-                         std::string_view operand) {
-  operands.require(shape.groups > 0 && shape.heads % shape.groups == 0,
-                   "heads is not a multiple of groups");
-  operands.require(shape.chunk > 0, "chunk is not positive");
-  operands.require(shape.dt_min <= shape.dt_max, "dt_min is above dt_max");
-  operands.rank(y, operand, 2);
-  operands.check(y, operand, y.dtype(), {y.extent(0), shape.heads * shape.head_dim});
-  return y.extent(0);
-}
-
 std::size_t bytes_of(std::int64_t elements, Dtype storage) {
   return static_cast<std::size_t>(elements) *
          execution::size_bytes(execution::accumulation(storage));
@@ -135,9 +73,10 @@ void ssd_forward(Queue& queue, const SsdShape& shape, const SsdForwardOperands& 
                  const SsdEnds& ends) {
   const Operands operands("ssd_forward");
   const Dtype storage = operands.storage(views.y, "y");
-  const std::int64_t n = check_shape(operands, shape, views.y, "y");
-  const Inputs inputs(operands, storage, n, shape, views.inputs, ends.initial_state);
-  check_state(operands, shape, storage, ends.final_state, "final_state");
+  const std::int64_t n = detail::check_ssd_shape(operands, shape, views.y, "y");
+  const detail::SsdInputAddresses inputs(operands, storage, n, shape, views.inputs,
+                                         ends.initial_state);
+  detail::check_state(operands, shape, storage, ends.final_state, "final_state");
   operands.check_optional(ends.total_decay, "total_decay", execution::accumulation(storage),
                           {shape.heads});
   operands.workspace(views.workspace, ssd_forward_workspace_bytes(shape, n, storage));
@@ -161,8 +100,9 @@ void ssd_backward(Queue& queue, const SsdShape& shape, const SsdBackwardOperands
                   bool accumulate, const SsdEndGradients& ends) {
   const Operands operands("ssd_backward");
   const Dtype storage = operands.storage(views.dy, "dy");
-  const std::int64_t n = check_shape(operands, shape, views.dy, "dy");
-  const Inputs inputs(operands, storage, n, shape, views.inputs, ends.initial_state);
+  const std::int64_t n = detail::check_ssd_shape(operands, shape, views.dy, "dy");
+  const detail::SsdInputAddresses inputs(operands, storage, n, shape, views.inputs,
+                                         ends.initial_state);
   const Gradients gradients(operands, storage, n, shape, views, ends);
   operands.workspace(views.workspace, ssd_backward_workspace_bytes(shape, n, storage));
   const Address from(views.dy), room(views.workspace);

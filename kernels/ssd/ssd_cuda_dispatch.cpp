@@ -182,11 +182,21 @@ int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S
   return cudaSuccess;
 }
 
+template <class S>
+int ssd_segment_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy, float* to,
+                     void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  const ssd::SimpleScan scan = simple_scan(shape, inputs, nullptr);
+  if (dy == nullptr) return launch_segment_state(scan, to, on);
+  return launch_segment_adjoint(scan, {dy, inputs.x.columns}, to, on);
+}
+
 #define STOWAGE_INSTANTIATE(S)                                                   \
   template int ssd_forward_cuda(const SsdShape&, const SsdInputs<S>&, S*, void*, \
                                 const SsdFinal<S>&, void*);                      \
   template int ssd_backward_cuda(const SsdShape&, const SsdInputs<S>&, const S*, \
-                                 const SsdGradients<S>&, void*, bool, void*);
+                                 const SsdGradients<S>&, void*, bool, void*);    \
+  template int ssd_segment_cuda(const SsdShape&, const SsdInputs<S>&, const S*, float*, void*);
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)
 #undef STOWAGE_INSTANTIATE

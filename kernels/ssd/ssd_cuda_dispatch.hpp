@@ -23,5 +23,9 @@ template <class S>
 int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
                       const SsdGradients<S>& gradients, void* workspace, bool accumulate,
                       void* stream);
+/// ssd_segment_adjoint for dy, ssd_segment_state if it is nullptr: the simple kernels for all shapes.
+template <class S>
+int ssd_segment_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy, float* to,
+                     void* stream);
 
 }  // namespace stowage::kernels::detail

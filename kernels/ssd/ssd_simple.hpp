@@ -62,4 +62,10 @@ cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleResults& r
 cudaError_t launch_simple_backward(const SimpleScan& scan, const SimpleGradients& gradients,
                                    cudaStream_t stream);
 
+/// What a segment leaves, (heads, head_dim, state) and then (heads) decays: the state after it from
+/// `scan.x`, and the adjoint before it. Neither reads scan.initial_state or scan.workspace.
+cudaError_t launch_segment_state(const SimpleScan& scan, float* to, cudaStream_t stream);
+cudaError_t launch_segment_adjoint(const SimpleScan& scan, const SimpleMatrix& dy, float* to,
+                                   cudaStream_t stream);
+
 }  // namespace stowage::kernels::ssd

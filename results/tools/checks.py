@@ -120,11 +120,30 @@ def training_checks(result):
     return asked | {"skipped_steps", "finite_loss", "finite_val_loss"}
 
 
+def wrong_elements(result):
+    """The value of each check of collectives by its name, from the samples' own attributes; None
+    for sets of before, whose checks were made apart."""
+    values = {}
+    for path in result.datasets("samples/comm"):
+        attributes = result.file[f"samples/comm/{path}"].attrs
+        if "wrong" not in attributes:
+            return None
+        name = ".".join(path.split("/")[:3]) + ".wrong"
+        values[name] = values.get(name, 0.0) + float(attributes["wrong"])
+    return values
+
+
+# Drivers whose checks are all of samples, and what these say.
+OF_SAMPLES = {"bench_kernels": kernel_errors, "bench_comm": wrong_elements}
+
+
 def check_values(result):
     """Each check's value is what the samples and series say, and no check is missing."""
     driver = text(result.file.attrs["driver"])
-    if driver == "bench_kernels":
-        expected = kernel_errors(result)
+    if driver in OF_SAMPLES:
+        expected = OF_SAMPLES[driver](result)
+        if expected is None:
+            return []
     elif driver == "train":
         expected = training_values(result)
     elif driver == "bench_offload":
@@ -138,7 +157,7 @@ def check_values(result):
         if name in expected and not same(value, float(expected[name])):
             problems.append(f"/validation/{name}: value is {value:.9g}, the samples and series say "
                             f"{expected[name]:.9g}")
-        elif name not in expected and driver == "bench_kernels":
+        elif name not in expected and driver in OF_SAMPLES:
             problems.append(f"/validation/{name}: belongs to no samples")
     wanted = training_checks(result) & expected.keys() if driver == "train" else expected
     problems += [f"/validation/{name}: is missing" for name in wanted if name not in stored]

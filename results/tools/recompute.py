@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from result_files import Refused, largest_of_ranks
+from result_files import Refused, largest_of_ranks, text
 from medians import LEAST_FOR_INTERVAL, median_interval
 
 CLOSE = 1e-9  # relative: the writer's sums may be in another order
@@ -106,15 +106,46 @@ def slowdown(result, victim, neighbour):
     return of_times(times_of(result, f"ceilings/interference/{victim}/{neighbour}") / base)
 
 
-def bus_bandwidth(result, exchange, size):
+def bus_factor(kind, ranks):
     """As nccl-tests counts: what a rank must send at least, for each byte of its part."""
-    ranks = len(result.file["provenance/system/ranks"])
-    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "all_to_all": (ranks - 1) / ranks,
-              "neighbour": 1.0}.get(exchange.removesuffix("_nccl"))
+    others = (ranks - 1) / ranks
+    factor = {"all_reduce": 2 * others, "reduce_scatter": others, "all_gather": others,
+              "all_to_all": others, "broadcast": 1.0, "exchange": 1.0, "neighbour": 1.0}.get(kind)
     if factor is None:
-        raise Refused(f"the bus factor of {exchange} is not known")
-    path = f"comm/{exchange}/{size}"
-    return of_times(times_of(result, path), factor * fact(result, path, "bytes"))
+        raise Refused(f"the bus factor of {kind} is not known")
+    return factor
+
+
+def exchange(result, path, quantity):
+    """A collective of a group; of sets before groups were measured, one among all ranks."""
+    times, attributes = times_of(result, f"comm/{path}"), result.file[f"samples/comm/{path}"].attrs
+    if quantity == "time":
+        return of_times(times)
+    factor = 1.0
+    if quantity == "busbw":
+        factor = bus_factor(
+            text(attributes.get("kind", path.partition("/")[0].removesuffix("_nccl"))),
+            attributes.get("ranks", len(result.file["provenance/system/ranks"])))
+    return of_times(times, factor * attributes["bytes"])
+
+
+def link(result, quantity, group, kinds=None, library="stowage"):
+    """(latency, bandwidth) of time = latency + bytes sent / bandwidth by the least squares of
+    relative errors, in place where a kind can be."""
+    bytes_sent, medians = [], []
+    for path in result.datasets(f"samples/comm/{group}"):
+        kind, of, place, _ = path.split("/")
+        both = f"{kind}/{of}/in_place" in result.file[f"samples/comm/{group}"]
+        if of == library and kinds in (None, kind) and (place == "in_place" or not both):
+            at = f"comm/{group}/{path}"
+            bytes_sent.append(bus_factor(kind, fact(result, at, "ranks"))
+                              * fact(result, at, "bytes"))
+            medians.append(float(np.median(times_of(result, at))))
+    if not medians:
+        raise Refused(f"/samples/comm/{group} has none of {library}")
+    u, v = 1 / np.array(medians), np.array(bytes_sent) / np.array(medians)
+    latency, slope = np.linalg.solve([[u @ u, u @ v], [u @ v, v @ v]], [u.sum(), v.sum()])
+    return Figure(latency if quantity == "latency" else 1 / slope)
 
 
 def differences(result, plan, base):
@@ -192,7 +223,10 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"ceilings/gemm_bf16/([^/]+)/flops_per_s", product_ceiling),
     (r"ceilings/interference/([^/]+)/([^/]+)/slowdown", slowdown),
     (r"ceilings/([^/]+)/bandwidth", copy_ceiling),
-    (r"comm/([^/]+)/([^/]+)/busbw", bus_bandwidth),
+    (r"comm/([^/]+)/link/(latency|bandwidth)", lambda r, group, what: link(r, what, group)),
+    (r"comm/([^/]+)/([^/]+)/([^/]+)/(latency|bandwidth)",
+     lambda r, group, kind, of, what: link(r, what, group, kind, of)),
+    (r"comm/(.+)/(time|algbw|busbw)", exchange),
     (r"offload/worst_prediction", worst_prediction),
     (r"offload/(.+)/step_time", lambda r, plan: of_times(times_of(r, f"offload/{plan}"))),
     (r"offload/(.+)/added", added),

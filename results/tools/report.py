@@ -16,9 +16,10 @@ import re
 
 import numpy as np
 
+from cells import metric, name_of
 from report_plots import bars, lines, points
 from result_files import Refused, largest_of_ranks, run, text
-from table import YARDSTICK, conforming, metric, name_of, tables
+from table import YARDSTICK, conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
 SCRIPT = pathlib.Path(__file__).with_name("report.js")

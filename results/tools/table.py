@@ -18,7 +18,8 @@ import pathlib
 
 import numpy as np
 
-from medians import LEAST_FOR_INTERVAL
+from cells import digits, interval, metric, name_of, percent, ranks_of, table
+from communication import communication
 from official import by_uuid, is_checked, not_official
 from result_files import Refused, Result, largest_of_ranks, run, text
 from validate import check, schema_rows
@@ -32,49 +33,6 @@ OF_LIBRARY = ("product", "linear_")  # operators whose own implementation is a p
 # Above 1 / this a rate is no longer explained by clocks: products of one board differ by 8 % with
 # the shape and the moment, copies by 1 %.
 ABOVE_PRODUCTS, ABOVE_COPY = 1.1, 1.05
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
-    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows] + [""]
-
-
-def digits(value):
-    """Four digits that count, without an exponent."""
-    if not np.isfinite(value):
-        return ""
-    decimals = 0 if value == 0 else max(0, 3 - int(np.floor(np.log10(abs(value)))))
-    return f"{value:.{decimals}f}"
-
-
-def percent(share, most=np.inf):
-    if share > most:
-        return f"ERROR: {100 * share:.0f} %"
-    return f"{100 * share:.1f} %" if np.isfinite(share) else ""
-
-
-def metric(result, tag):
-    """The pair (value, (low, high)) of a metric, or (NaN, (NaN, NaN))."""
-    values = result.array(f"metrics/{tag}")
-    if values is None:
-        return np.nan, (np.nan, np.nan)
-    attributes = result.file[f"metrics/{tag}"].attrs
-    if attributes["median_of"] < LEAST_FOR_INTERVAL:
-        return float(values), (np.nan, np.nan)
-    return float(values), (float(attributes["ci95_low"]), float(attributes["ci95_high"]))
-
-
-def interval(bounds, scale=1.0):
-    low, high = (digits(scale * bound) for bound in bounds)
-    return f"{low} .. {high}" if low and high else ""
-
-
-def name_of(result):
-    return pathlib.Path(result.path).stem
-
-
-def ranks_of(result):
-    return len(result.file["provenance/system/ranks"])
 
 
 def sources(results):
@@ -417,18 +375,6 @@ def graph_costs(result):
         return []
     return ["In graphs, beside the same plan issued op by op:", ""] + table(
         ("plan", "steps", "graphs", "added", "95 %"), rows)
-
-
-def communication(results):
-    lines = ["## Communication", ""]
-    for result in results:
-        rows = []
-        for tag in result.datasets("metrics/comm"):
-            rate, bounds = metric(result, f"comm/{tag}")
-            rows.append((tag[:-len("/busbw")], ranks_of(result), digits(1e-9 * rate),
-                         interval(bounds, 1e-9)))
-        lines += table(("exchange", "ranks", "bus bandwidth GB/s", "95 % interval"), rows)
-    return lines
 
 
 def tables(results):

@@ -6,7 +6,7 @@
 
 #include "parallel/mpi.hpp"
 
-/// What the ranks of a sweep must know of each other so that all of them issue the same steps. Each
+/// What the ranks of a benchmark must know of each other so that all of them do the same. Each
 /// call is collective over `world`.
 namespace stowage::drivers {
 

@@ -1,4 +1,4 @@
-#include "drivers/bench_offload/agreement.hpp"
+#include "drivers/common/agreement.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Signals, ranks that differ and checkpoints that are damaged, as whole processes meet them.
+
+Usage: faults_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy
+
+import train_test
+from train_test import losses, start
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def noted(pid, number):
+    """Does this process have a handler for the signal?"""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
+
+
+@case
+def signals_are_heard_from_the_first_moment_on(r):
+    for number in (signal.SIGUSR1, signal.SIGINT):
+        folder = f"ckpt{int(number)}"
+        process = subprocess.Popen(
+            r.command(r.deck, "run.steps=100000", "optim.decay_steps=100000",
+                      f"run.output={folder}.h5", f"checkpoint.directory={folder}"),
+            env=r.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not noted(process.pid, number):
+            time.sleep(0.0002)
+        assert not pathlib.Path(f"{folder}.jsonl").exists(), "too late: steps are being done"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 75, (number, process.returncode, out, err)
+        assert len(list(pathlib.Path(folder).glob("step_*.h5"))) == 1
+
+
+@case
+def a_second_signal_ends_at_once(r):
+    process, _ = start(r, "twice", "train.global_batch_size=16384")  # steps of some seconds
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.2)  # later than what counts as one event
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGTERM and "second signal" in err, (process.returncode,
+                                                                              err)
+
+
+@case
+def ranks_in_another_mode_are_refused(r):
+    for option in ("--help", "--dry-run", "--print-config", "--version"):
+        for first, second in (((), (option,)), ((option,), ())):
+            done = subprocess.run(
+                ["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, *first, ":", "-np", "1",
+                 r.train, r.deck, *second], env=r.env, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2 and "different modes" in done.stderr, (option, done.stderr)
+
+
+@case
+def ranks_with_different_data_are_refused(r):
+    pathlib.Path("a.txt").write_bytes(bytes(range(64)) * 200)
+    pathlib.Path("b.txt").write_bytes(bytes(range(63, -1, -1)) * 200)  # of the same length
+    for name in "ab":
+        os.mkdir(name)
+        os.rename(f"{name}.txt", f"{name}/text.txt")
+    run = [r.train, r.deck, "data.source=text", "data.path=text.txt"]
+    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":", "-np",
+                           "1", "-wdir", "b", *run], env=r.env, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 2 and "different data" in done.stderr, (done.returncode, done.stderr)
+
+
+@case
+def edited_checkpoints_are_refused(r):
+    """What h5py changes in place keeps HDF5's own order: only the seal tells."""
+    options = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
+    r.run("run.steps=3", *options, "run.output=a.h5")
+    path = pathlib.Path("ckpt/step_00000003.h5")
+    whole = path.read_bytes()
+
+    def refuse(edit, *says):
+        with h5py.File(path, "r+") as file:
+            edit(file)
+        r.refuse(*options, says=[str(path), *says])
+        path.write_bytes(whole)
+
+    def zero(file):
+        file["tensors/output.weight"][...] = 0
+    refuse(zero, "tensor 'output.weight' is damaged")
+    refuse(lambda file: file.attrs.modify("step", numpy.int64(2)), "damaged", "step, state, deck")
+    refuse(lambda file: file["state"].attrs.modify("loader.sample", numpy.int64(1)), "damaged")
+
+
+@case
+def other_data_is_refused(r):
+    for name, step in (("a", 1), ("b", -1)):  # the same length, other tokens
+        pathlib.Path(f"{name}.txt").write_bytes(bytes(range(64))[::step] * 300)
+    text = ["data.source=text", "checkpoint.directory=ckpt", "optim.decay_steps=6"]
+    r.run(*text, "data.path=a.txt", "run.steps=3", "run.output=a.h5")
+    for ranks in (1, 2, 4):
+        r.refuse(*text, "data.path=b.txt", says=["other data", "b.txt", "allow_changes"],
+                 ranks=ranks)
+    os.rename("a.txt", "c.txt")  # the same tokens under another name are the same data
+    r.run(*text, "data.path=c.txt", "run.steps=4", "run.output=c.h5")
+    r.run(*text, "data.path=b.txt", "checkpoint.allow_changes=true", "run.output=b.h5")
+
+
+@case
+def a_broken_latest_falls_back_and_says_so(r):
+    options = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
+    r.run("run.output=whole.h5")
+    r.run("run.steps=4", *options, "checkpoint.interval=2", "run.output=a.h5")
+    with open("ckpt/step_00000004.h5", "r+b") as file:
+        file.seek(-1000, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 4]))
+    done = r.run(*options, "run.output=b.h5")
+    assert "# warning: ckpt/step_00000004.h5" in done.stderr, done.stderr
+    assert "resumed from ckpt/step_00000002.h5" in done.stderr, done.stderr
+    assert (losses("b.h5") == losses("whole.h5")[2:]).all()
+
+
+@case
+def a_token_file_that_shrinks_is_an_error(r):
+    for ranks in (1, 2):
+        pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 300)
+        process, _ = start(r, f"run{ranks}", "data.source=text", "data.path=text.txt", ranks=ranks)
+        os.truncate("text.txt", 1000)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 4 and "has become shorter" in err, (process.returncode, err)
+
+
+if __name__ == "__main__":
+    sys.exit(train_test.main(CASES))

@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+"""Nothing lost, nothing overwritten: stowage_train among the files of a user, and of other runs.
+
+Usage: files_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+
+import train_test
+from train_test import Runner, start
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def refused(r, *arguments, says, ranks=1, expect=2):
+    """The run ends before it does anything: one message, and no file is made or changed."""
+    def state():
+        files = [p for p in pathlib.Path(".").rglob("*") if p.is_file() and p.name != "lock"]
+        return {p: (p.stat().st_ino, p.read_bytes()) for p in files}
+    before = state()
+    done = subprocess.run(r.command(*arguments, ranks=ranks), env=r.env, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == expect, (done.returncode, arguments, done.stderr)
+    assert done.stderr.count("stowage: error:") == 1, done.stderr
+    for words in says:
+        assert words in done.stderr, f"'{words}' is not in: {done.stderr}"
+    assert state() == before, (arguments, set(state()) ^ set(before))
+
+
+@case
+def files_of_others_are_refused(r):
+    pathlib.Path("thesis").write_text("mine\n")
+    pathlib.Path("part.h5.part").write_text("mine too\n")
+    pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 200)
+    shutil.copy(r.deck, "deck.toml")
+    pathlib.Path("link").symlink_to("deck.toml")
+    os.link("deck.toml", "hard")
+    text = ["deck.toml", "data.source=text", "data.path=text.txt"]
+    dump = ["--dump-step", "2", "--dump"]
+    for option in (["--out"], ["--json"], ["--trace"], dump):
+        for path in ("thesis", "deck.toml", "link", "hard", "text.txt", "/dev/full", "."):
+            refused(r, *text, *option, path, says=[path])
+    for ranks in (2, 4):
+        for path in ("thesis", "./deck.toml", "/dev/null"):
+            refused(r, *text, "--out", path, says=[path], ranks=ranks)
+    refused(r, *text, "--out", "part.h5", says=["part.h5.part"])
+    pathlib.Path("checkpoints").write_text("mine\n")
+    refused(r, *text, "checkpoint.directory=checkpoints", says=["checkpoints"])
+
+
+@case
+def two_outputs_need_two_files(r):
+    here = pathlib.Path.cwd().name
+    for others in (["--json", "./tiny.h5"], ["--json", "tiny.h5.part"], ["--trace", "tiny.h5"],
+                   ["--trace", "tiny.jsonl"], ["--dump-step", "1", "--dump", f"../{here}/tiny.h5"],
+                   ["--trace", "x", "--json", "x"], ["checkpoint.directory=tiny.h5"]):
+        refused(r, r.deck, *others, says=["two outputs need two files"])
+    r.run("run.output=a.h5", "run.steps=1")
+    refused(r, "--from", "a.h5", "--out", "./a.h5", says=["--from", "a.h5"])
+    refused(r, "--from", "a.h5", "--out", "b.h5", "--trace", "a.h5", says=["the trace", "a.h5"])
+    os.rename("a.h5", "c.h5.part")
+    refused(r, "--from", "c.h5.part", "--out", "c.h5", says=["c.h5"])
+
+
+@case
+def an_older_result_is_kept(r):
+    options = ["run.steps=2", "--trace", "t.json", "--dump-step", "1", "--dump", "d.h5"]
+    r.run(*options)
+    first = {name: pathlib.Path(name).read_bytes()
+             for name in ("tiny.h5", "tiny.jsonl", "t.json", "d.h5")}
+    r.run(*options)
+    for name, content in first.items():
+        path = pathlib.Path(name)
+        assert path.with_name(f"{path.stem}.older_1{path.suffix}").read_bytes() == content, name
+        assert path.read_bytes() != content or name == "d.h5", name
+    assert not list(pathlib.Path(".").glob("*.part"))
+
+
+@case
+def options_that_would_do_nothing_are_refused(r):
+    refused(r, r.deck, "--dump-step", "7", says=["--dump-step 7", "1 to 6"])
+    refused(r, r.deck, "--dump-step", "-1", says=["--dump-step -1"])
+    refused(r, r.deck, "--dump", "d.h5", says=["--dump-step"])
+    refused(r, r.deck, "--time-ops", "-1", says=["--time-ops -1"])
+
+
+def stop(process):
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode in (1, 75), (process.returncode, out, err)
+
+
+@case
+def a_second_run_is_refused(r):
+    first, _ = start(r, "one", "checkpoint.directory=ckpt", "checkpoint.interval=500")
+    try:
+        refused_live = [
+            (["run.output=one.h5"], "another run is writing"),
+            (["run.output=other.h5", "--json", "one.jsonl"], "another run"),
+            (["run.output=other.h5", "checkpoint.directory=ckpt"], "another run saves here")]
+        for arguments, says in refused_live:
+            for ranks in (1, 2):
+                done = subprocess.run(r.command(r.deck, *arguments, ranks=ranks), env=r.env,
+                                      capture_output=True, text=True, timeout=100)
+                assert done.returncode == 2 and says in done.stderr, (done.returncode, done.stderr)
+    finally:
+        stop(first)
+    assert first.returncode == 75
+    with h5py.File("one.h5") as file:
+        steps = len(file["/series/train/loss"])
+    saved = sorted(pathlib.Path("ckpt").glob("step_*.h5"))
+    assert saved[-1].name == f"step_{steps:08}.h5", (saved, steps)
+    assert not list(pathlib.Path(".").rglob("*.part"))
+
+
+@case
+def what_a_killed_run_left_is_named(r):
+    process, pids = start(r, "dead", "checkpoint.directory=ckpt")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert pathlib.Path("dead.h5.part").exists() and not pathlib.Path("dead.h5").exists()
+    done = r.run("run.output=dead.h5", "checkpoint.directory=ckpt")
+    assert "dead.h5.part was left by a run that did not end" in done.stderr, done.stderr
+    assert pathlib.Path("dead.h5").exists() and not pathlib.Path("dead.h5.part").exists()
+
+
+def on_a_disk_of_its_own(function):
+    """Runs the case in a mount namespace, where `disk` is a small file system that can be full."""
+    def run(r):
+        if os.environ.get("STOWAGE_TEST_DISK") is None:
+            if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+                print("skipped: no mount namespace can be made here")
+                sys.exit(77)
+            inside = subprocess.run(["unshare", "-rm", sys.executable, *sys.argv],
+                                    env=dict(os.environ, STOWAGE_TEST_DISK="1"))
+            return sys.exit(inside.returncode)
+        os.mkdir("disk")
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", "disk"], check=True)
+        try:
+            return function(r)
+        finally:
+            subprocess.run(["umount", "-l", "disk"], check=True)
+    run.__name__ = function.__name__
+    return run
+
+
+def fill(free):
+    """Fills the disk but for so many bytes."""
+    pathlib.Path("disk/filler").unlink(missing_ok=True)
+    space = os.statvfs("disk")
+    pathlib.Path("disk/filler").write_bytes(bytes(space.f_bavail * space.f_frsize - free))
+
+
+def fails(r, *arguments, says, code=4):
+    done = subprocess.run(r.command(r.deck, *arguments), env=r.env, capture_output=True, text=True,
+                          timeout=100)
+    assert done.returncode == code and says in done.stderr, (done.returncode, done.stderr)
+
+
+@case
+@on_a_disk_of_its_own
+def a_full_disk_loses_nothing(r):
+    schedule = ["optim.decay_steps=6", "checkpoint.directory=disk/ckpt"]
+    r.run("run.steps=3", "run.output=a.h5", *schedule)
+    whole = pathlib.Path("disk/ckpt/step_00000003.h5").read_bytes()
+    for share in (0, 0.1, 0.9):
+        fill(int(share * len(whole)))
+        fails(r, "run.output=b.h5", *schedule, says="disk/ckpt/step_00000006.h5")
+        assert sorted(os.listdir("disk/ckpt")) == ["latest", "lock", "step_00000003.h5"]
+        assert os.readlink("disk/ckpt/latest") == "step_00000003.h5"
+        assert pathlib.Path("disk/ckpt/step_00000003.h5").read_bytes() == whole
+    for free in (0, 4096, 20480):  # no result set, or none at its end
+        fill(free)
+        fails(r, "run.output=disk/c.h5", "--json", "c.jsonl", says="disk/c.h5")
+        assert not list(pathlib.Path("disk").glob("c.h5*")), free
+    for option in (["--trace", "disk/t.json"], ["--dump-step", "3", "--dump", "disk/d.h5"]):
+        fill(4096)
+        fails(r, "run.output=d.h5", *option, says=option[-1])
+        assert sorted(os.listdir("disk")) == ["ckpt", "filler"], os.listdir("disk")
+    fill(4096)  # lines that are missing, in the log or on the terminal, are no success
+    fails(r, "run.output=e.h5", "run.steps=60", "--json", "disk/e.jsonl", says="disk/e.jsonl")
+    with h5py.File("e.h5") as file:
+        assert len(file["/series/train/loss"]) == 60
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(r.command(r.deck, "--print-config"), env=r.env, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=100)
+    assert done.returncode == 4 and "stowage: error:" in done.stderr, done
+    os.remove("disk/filler")
+    r.run("run.output=b.h5", *schedule)  # nothing stands in the way of going on
+
+
+@case
+@on_a_disk_of_its_own
+def a_read_only_disk_is_refused(r):
+    subprocess.run(["mount", "-o", "remount,ro", "disk"], check=True)
+    for arguments in (["run.output=disk/a.h5"], ["--json", "disk/a.jsonl"],
+                      ["--trace", "disk/t.json"], ["--dump-step", "1", "--dump", "disk/d.h5"],
+                      ["checkpoint.directory=disk/ckpt"], ["checkpoint.directory=disk"]):
+        refused(r, r.deck, *arguments, says=["disk", "Read-only file system"])
+
+
+@case
+def a_vanished_folder_is_an_error(r):
+    process, _ = start(r, "gone", "checkpoint.directory=ckpt")
+    shutil.rmtree("ckpt")
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 4 and "ckpt was removed" in err, (process.returncode, out, err)
+    assert not pathlib.Path("ckpt").exists()
+    os.mkdir("results")
+    process, _ = start(r, "results/gone")
+    shutil.rmtree("results")
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 4 and "results/gone.h5" in err, (process.returncode, out, err)
+
+
+@case
+def what_is_no_plain_file_is_no_input(r):
+    os.mkfifo("fifo")
+    refused(r, "fifo", says=["fifo", "not a plain file"])
+    refused(r, r.deck, "data.source=text", "data.path=fifo", says=["fifo", "not a plain file"])
+    refused(r, r.deck, "data.path=fifo", "data.source=auto", says=["fifo"])
+    refused(r, "/dev/zero", says=["/dev/zero", "not a plain file"])
+    refused(r, "--from", "fifo", says=["fifo", "not a regular file"])
+    refused(r, r.deck, "checkpoint.resume=fifo", says=["fifo"])
+    pathlib.Path("0.toml").write_text("")
+    for i in range(1, 60):  # each reads the one before twice: 2^60 files
+        pathlib.Path(f"{i}.toml").write_text(f'include = ["{i - 1}.toml", "{i - 1}.toml"]\n')
+    refused(r, "59.toml", says=["at most 64 files"])
+    pathlib.Path("huge.toml").write_bytes(b"#" * (2 << 20))
+    refused(r, "huge.toml", says=["huge.toml", "no deck"])
+
+
+@case
+def sizes_that_no_machine_has_are_refused(r):
+    deck = [r.deck]
+    for value in ("4294967296", "4294967304", "2147483648", "9223372036854775807"):
+        for key in ("train.global_batch_size", "model.num_attention_heads", "model.hidden_size"):
+            refused(r, *deck, f"{key}={value}", says=[key, value])
+            refused(r, *deck, f"{key}={value}", "--dry-run", says=[key, value])
+    refused(r, *deck, "train.global_batch_size=4294967296", says=["global_batch_size"], ranks=2)
+    # Within every range, but more than this host has.
+    for arguments in (["model.hidden_size=1048576", "model.num_attention_heads=1024"],
+                      ["train.global_batch_size=1073741824"],
+                      ["model.vocab_size=2147483647", "model.hidden_size=1024"]):
+        refused(r, *deck, *arguments, says=["memory"], expect=3)
+        refused(r, *deck, *arguments, says=["memory"], expect=3, ranks=2)
+
+
+if __name__ == "__main__":
+    sys.exit(train_test.main(CASES))

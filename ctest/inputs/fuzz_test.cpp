@@ -1,0 +1,136 @@
+// Readers of decks and token files among random damage: a usage error or a good reading, no more.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ctest/inputs/support.hpp"
+#include "ctest/support/mutate.hpp"
+#include "inputs/data/digest.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::TemporaryFolder;
+
+/// Counts readings; fails for an error that is not the user's. `what` tells the bytes on failure.
+class Outcomes {
+ public:
+  template <class Read>
+  void add(Read&& read, const std::string& what) {
+    try {
+      read();
+      ++good_;
+    } catch (const execution::Error& error) {
+      ++refused_;
+      EXPECT_EQ(error.exit(), execution::Exit::usage) << error.what() << "\n" << what;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "not one of our errors: " << error.what() << "\n" << what;
+    }
+  }
+  /// Damage that is never found, or always, was no test.
+  void expect_both() const {
+    EXPECT_GT(good_, 0);
+    EXPECT_GT(refused_, 0);
+  }
+
+ private:
+  int good_ = 0, refused_ = 0;
+};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(fuzz, decks) {
+  const std::uint64_t seed = testing::fresh_seed();
+  std::mt19937_64 random(seed);
+  std::vector<std::string> corpus = {Deck().text()};
+  for (const auto& entry : std::filesystem::directory_iterator(STOWAGE_INPUTS_DIR))
+    if (entry.path().extension() == ".toml") corpus.push_back(read_file(entry.path()));
+  Outcomes outcomes;
+  for (int round = 0; round < 4 * test::fuzz_rounds(); ++round) {
+    const std::string text = test::mutated(corpus[random() % corpus.size()], random);
+    outcomes.add([&] { (void)Deck::parse(text, "fuzzed.toml").text(); }, text);
+  }
+  outcomes.expect_both();
+}
+
+TEST(fuzz, overrides) {
+  std::mt19937_64 random(testing::fresh_seed());
+  const std::vector<std::string> corpus = {"run.steps=3",
+                                           "optim.lr=1e-3",
+                                           "offload.modules=core_attn,mlp_act",
+                                           "model.pattern=M*-E",
+                                           "offload.min_tensor_bytes=64 GiB",
+                                           "graphs.max_packed_seqs=[1, 2]",
+                                           "run.name=\"a b\"",
+                                           "validate.loss_below=inf",
+                                           "expects.final_loss=[0, 1]"};
+  Outcomes outcomes;
+  for (int round = 0; round < 4 * test::fuzz_rounds(); ++round) {
+    const std::vector<std::string> given = {
+        "data.source=synthetic", "model.pattern=M",
+        test::mutated(corpus[random() % corpus.size()], random)};
+    outcomes.add([&] { (void)Deck::parse("", "fuzzed.toml", given); }, given.back());
+  }
+  outcomes.expect_both();
+}
+
+template <class T>
+void put(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+/// Reads all of a source, as a run does.
+void read_all(const std::string& path, SourceKind kind, std::int64_t document_token) {
+  const auto source = open_source(
+      {.kind = kind, .path = path, .vocab_size = 300, .document_token = document_token});
+  (void)digest(*source);
+  (void)split(*source, 0.3);
+}
+
+TEST(fuzz, megatron_pairs) {
+  std::mt19937_64 random(testing::fresh_seed());
+  std::string index("MMIDIDX\0\0", 9), tokens;
+  put(index, std::uint64_t{1});
+  put(index, std::uint8_t{8});  // uint16
+  put(index, std::uint64_t{3});
+  put(index, std::uint64_t{4});
+  for (const std::int32_t length : {5, 1, 10}) put(index, length);
+  for (const std::int64_t pointer : {0, 10, 12}) put(index, pointer);
+  for (const std::int64_t bound : {0, 1, 2, 3}) put(index, bound);
+  for (std::uint16_t token = 0; token < 16; ++token) put(tokens, token);
+  const TemporaryFolder folder;
+  Outcomes outcomes;
+  for (int round = 0; round < test::fuzz_rounds(); ++round) {
+    const bool in_index = random() % 4 != 0;
+    folder.write("a.idx", in_index ? test::mutated(index, random) : index);
+    folder.write("a.bin", in_index ? tokens : test::mutated(tokens, random));
+    outcomes.add([&] { read_all(folder / "a.idx", SourceKind::megatron, -1); },
+                 ::testing::PrintToString(read_file(folder / "a.idx")));
+  }
+  outcomes.expect_both();
+}
+
+TEST(fuzz, llmc_shards_and_texts) {
+  std::mt19937_64 random(testing::fresh_seed());
+  std::string shard;
+  for (const std::int32_t word : {20240520, 1, 40}) put(shard, word);
+  shard.resize(1024);
+  for (std::uint16_t token = 0; token < 40; ++token) put(shard, token);
+  const std::string text = "\nGenesis 1\n\nIn the beginning\n\nGenesis 2\n\nThus the heavens\n";
+  const TemporaryFolder folder;
+  Outcomes outcomes;
+  for (int round = 0; round < test::fuzz_rounds(); ++round) {
+    folder.write("a", test::mutated(random() % 2 == 0 ? shard : text, random));
+    const auto kind = random() % 2 == 0 ? SourceKind::automatic : SourceKind::llmc;
+    outcomes.add([&] { read_all(folder / "a", kind, 7); },
+                 ::testing::PrintToString(read_file(folder / "a")));
+  }
+  outcomes.expect_both();
+}
+
+}  // namespace
+}  // namespace stowage::inputs

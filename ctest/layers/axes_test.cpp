@@ -1,0 +1,240 @@
+// Ranks that share a model compute what one rank computes that has all of it: losses, norms, every
+// gradient, parameters, moments and expert biases, in fp64, on every grid of the axes that layers
+// know, and the same bits when they do it again.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+constexpr int kSteps = 2;
+constexpr double kTolerance = 1e-10;
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> state;  ///< what a rank has
+};
+
+/// Sizes that divide among up to four ranks.
+layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
+  layers::TrainerOptions options = tiny_options(pattern, dtype);
+  layers::ModelConfig& model = options.model;
+  model.vocabulary = 16;
+  model.attention.kv_heads = 4;
+  model.mamba.groups = 4;
+  model.mlp.ffn = 12;
+  model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
+  model.moe.aux_coeff = 0.02;
+  model.moe.z_coeff = 0.01;
+  options.step.tokens = options.step.sequence = 24;
+  options.evaluation_microbatches = 1;
+  return options;
+}
+
+Outcome run(layers::TrainerOptions options, TinyRun::Part part,
+            const std::vector<std::int32_t>& documents = {}) {
+  TinyRun tiny(std::move(options));
+  if (!documents.empty()) tiny.set_documents(documents);
+  Outcome outcome;
+  for (int step = 0; step < kSteps; ++step) {
+    tiny.train(step, 1e-2, part);
+    outcome.losses.push_back(tiny.loss()[0]);
+    outcome.norms.push_back(tiny.grad_norm());
+  }
+  const execution::PersistentLayout& layout = tiny.trainer().plan().layout();
+  for (const execution::Bucket& bucket : layout.buckets())
+    for (const std::string& name : bucket.tensors)
+      if (layout.has(name) && layout.info(name).buffers[0].dtype != Dtype::int64)
+        outcome.state[name] = tiny.read(name);
+  return outcome;
+}
+
+/// The parameter that a persistent tensor belongs to, or none.
+const layers::Parameter* parameter_of(const std::vector<layers::Parameter>& all,
+                                      const std::string& tensor) {
+  for (const layers::Parameter& p : all)
+    for (const std::string& name :
+         {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
+          layers::first_moment_name(p.name), layers::second_moment_name(p.name)})
+      if (name == tensor) return &p;
+  return nullptr;
+}
+
+void expect_near(double value, double wanted, const std::string& what) {
+  EXPECT_NEAR(value, wanted, kTolerance * std::max(1.0, std::abs(wanted))) << what;
+}
+
+struct Case {
+  int tensor = 1, expert = 1;
+  bool zero = false;
+  int microbatches = 1;
+  int context = 1;
+  /// Of each microbatch; none: those of a TinyRun, which cross ranks, end at one's border, and have
+  /// one token.
+  std::vector<std::int32_t> documents = {};
+};
+
+class Axes {
+ public:
+  const parallel::Communicator world = parallel::Communicator::world();
+
+  layers::TrainerOptions shared(layers::TrainerOptions options, const Case& c) const {
+    const parallel::GridShape grid =
+        parallel::fit_grid(world.size(), c.tensor, c.context, c.expert);
+    options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
+    options.sharing.zero = c.zero;
+    options.step.microbatches = c.microbatches;
+    return options;
+  }
+
+  static TinyRun::Part part_of(const parallel::Ranks& ranks) {
+    const parallel::SequencePart part = ranks.sequences();
+    return {part.index, part.parts};
+  }
+
+  /// Compares a run of all ranks with one of a rank alone.
+  void compare(const layers::TrainerOptions& given, const Case& c) const {
+    const layers::TrainerOptions options = shared(given, c);
+    const parallel::Ranks& ranks = options.sharing.ranks;
+    const Outcome ours = run(options, part_of(ranks), c.documents);
+    layers::TrainerOptions alone = given;
+    alone.step.microbatches = c.microbatches * ranks.sequences().parts;
+    const Outcome wanted = run(alone, {0, 1}, c.documents);
+    for (int step = 0; step < kSteps; ++step) {
+      const auto at = static_cast<std::size_t>(step);
+      expect_near(ours.losses[at], wanted.losses[at], fmt::format("loss of step {}", step));
+      expect_near(ours.norms[at], wanted.norms[at], fmt::format("norm of step {}", step));
+    }
+    const layers::TrainerPlan plan(options);
+    const std::vector<layers::Parameter> parameters = plan.model().parameters();
+    for (const auto& [name, values] : ours.state) {
+      const layers::Parameter* p = parameter_of(parameters, name);
+      execution::GlobalIndex index = p != nullptr ? p->index() : execution::GlobalIndex{};
+      const execution::Lifetime lifetime = plan.layout().whole(name).lifetime;
+      // With shards, gradients are whole and parameters are new in this rank's shard alone.
+      execution::Range range = plan.layout().held(name);
+      index.first = range.begin;
+      std::int64_t begin = 0, end = static_cast<std::int64_t>(values.size());
+      if (c.zero && p != nullptr && lifetime != execution::Lifetime::optimizer_state) {
+        const int shard = options.sharing.updated(p->group).held;
+        if (shard >= 0) range = plan.layout().held(name, shard);
+        begin = range.begin;
+        end = range.end;
+        index.first = 0;
+      }
+      const std::vector<double>& whole = wanted.state.at(name);
+      for (std::int64_t i = begin; i < end; ++i)
+        expect_near(values[static_cast<std::size_t>(i)], whole[static_cast<std::size_t>(index(i))],
+                    fmt::format("{}[{}]", name, i));
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+
+  /// Grids of these ranks.
+  std::vector<Case> grids() const {
+    switch (world.size()) {
+      case 2:
+        return {{2, 1}, {1, 2}, {.context = 2}};
+      case 4:
+        return {{4, 1},
+                {2, 2},
+                {2, 1},
+                {1, 4},
+                {1, 2},
+                {.context = 4},
+                {.context = 2},
+                {.tensor = 2, .context = 2},
+                {.expert = 2, .context = 2}};
+      case 8:
+        return {{2, 2},
+                {4, 2},
+                {.context = 8},
+                {.tensor = 2, .context = 4},
+                {.tensor = 2, .expert = 2, .context = 2}};
+      default:
+        return {{1, 1}};
+    }
+  }
+};
+
+std::string text(const Case& c, const std::string& pattern) {
+  return fmt::format("{} tensor {} context {} expert {} zero {} microbatches {}", pattern, c.tensor,
+                     c.context, c.expert, c.zero, c.microbatches);
+}
+
+TEST(axes, every_letter_equals_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const char* pattern : {"", "-", "*", "M", "E", "M*-E"})
+      for (const int microbatches : {1, 3}) {
+        if (std::string(pattern).empty()) continue;
+        c.microbatches = microbatches;
+        SCOPED_TRACE(text(c, pattern));
+        axes.compare(options_of(pattern, Dtype::fp64), c);
+        if (testing::Test::HasFailure()) return;
+      }
+}
+
+TEST(axes, variants_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const bool zero : {false, true}) {
+      c.zero = zero;
+      layers::TrainerOptions options = options_of("M-*E", Dtype::fp64);
+      options.model.mlp.activation = kernels::Activation::swiglu;
+      options.model.tied_embeddings = true;
+      options.model.moe.shared_ffn = 0;
+      options.model.moe.sigmoid = false;
+      SCOPED_TRACE(text(c, "swiglu, tied, softmax, no shared expert"));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+      options = options_of("ME*-", Dtype::fp64);
+      options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+// One document over all ranks, those that end where a rank's tokens do, those of one token on
+// either side of it, and a tail that begins inside.
+TEST(axes, documents_of_shared_sequences_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.context == 1) continue;
+    for (const std::vector<std::int32_t>& documents : {std::vector<std::int32_t>{0, 24},
+                                                       {0, 6, 12, 18, 24},
+                                                       {0, 11, 12, 13, 24},
+                                                       {0, 5, 5, 14}}) {
+      c.documents = documents;
+      for (const char* pattern : {"*", "M", "M*-E"}) {
+        SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents", documents.size() - 1));
+        axes.compare(options_of(pattern, Dtype::fp64), c);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(axes, repeat_to_the_bit) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    const layers::TrainerOptions options = axes.shared(options_of("M*-E", Dtype::bf16), c);
+    const Outcome once = run(options, Axes::part_of(options.sharing.ranks));
+    const layers::TrainerOptions again = axes.shared(options_of("M*-E", Dtype::bf16), c);
+    const Outcome twice = run(again, Axes::part_of(again.sharing.ranks));
+    EXPECT_EQ(once.losses, twice.losses);
+    EXPECT_EQ(once.norms, twice.norms);
+    EXPECT_EQ(once.state, twice.state);
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,46 @@
+#include "drivers/bench_comm/timing.hpp"
+
+#include <memory>
+
+namespace stowage::drivers {
+namespace {
+
+constexpr std::int64_t kWarmUp = 2;  ///< rounds that are not kept
+
+}  // namespace
+
+std::vector<std::vector<double>> time_calls(
+    const parallel::Communicator& world, execution::Backend& backend, execution::Queue& queue,
+    std::span<const std::function<void(execution::Queue&)>> contenders,
+    const TimingOptions& options) {
+  const std::size_t count = contenders.size();
+  const auto train = [&](std::size_t c) {
+    for (int i = 0; i < options.calls; ++i) contenders[c](queue);
+  };
+  std::vector<std::unique_ptr<execution::Graph>> graphs(count);
+  for (std::size_t c = 0; c < count && options.graph; ++c) {
+    backend.begin_capture(queue);
+    train(c);
+    graphs[c] = backend.end_capture(queue);
+  }
+  const auto begin = backend.make_timed_event();
+  const auto end = backend.make_timed_event();
+  std::vector<std::vector<double>> times(count);
+  for (std::int64_t sample = -kWarmUp; sample < options.samples; ++sample)
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t c = (static_cast<std::size_t>(sample + kWarmUp) + i) % count;
+      world.barrier();
+      contenders[c](queue);
+      queue.record(*begin);
+      if (graphs[c])
+        graphs[c]->launch(queue);
+      else
+        train(c);
+      queue.record(*end);
+      queue.synchronize();
+      if (sample >= 0) times[c].push_back((end->time_s() - begin->time_s()) / options.calls);
+    }
+  return times;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,36 @@
+#include "drivers/common/output_files.hpp"
+
+#include <fmt/core.h>
+
+#include <string>
+
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+
+ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& command,
+                         std::int64_t first_step) {
+  const std::string& given = deck.get<std::string>("run.output");
+  ResultPaths paths;
+  paths.result = given.empty() ? deck.get<std::string>("run.name") + ".h5" : given;
+  if (!paths.result.has_filename())
+    execution::throw_usage("{}: names a folder, not a file", deck.cite("run.output"));
+  std::error_code none;
+  if (first_step > 0 && std::filesystem::exists(paths.result, none))
+    paths.result.replace_filename(fmt::format("{}.from_{}{}", paths.result.stem().string(),
+                                              first_step, paths.result.extension().string()));
+  paths.log = command.json;
+  if (paths.log.empty()) paths.log = std::filesystem::path(paths.result).replace_extension("jsonl");
+  return paths;
+}
+
+std::vector<results::NamedPath> input_files(const inputs::Deck& deck,
+                                            const inputs::CommandLine& command, const Data& data) {
+  std::vector<results::NamedPath> files;
+  for (const std::string& path : deck.files()) files.push_back({"the deck", path});
+  if (!command.from.empty()) files.push_back({"the result set of --from", command.from});
+  for (const std::string& path : data.files()) files.push_back({"the data", path});
+  return files;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "drivers/common/data.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "inputs/deck/deck.hpp"
+#include "results/output_path.hpp"
+
+namespace stowage::drivers {
+
+/// Where a run's result set and its JSON lines go.
+struct ResultPaths {
+  std::filesystem::path result;
+  std::filesystem::path log;
+};
+
+/// From run.output (or run.name) and --json. A run that continues another keeps that one's file: it
+/// adds its first step to the name if the name is taken.
+ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& command,
+                         std::int64_t first_step);
+
+/// Every file that a run reads: the deck and its includes, the result set of --from, the data.
+std::vector<results::NamedPath> input_files(const inputs::Deck& deck,
+                                            const inputs::CommandLine& command, const Data& data);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,1 @@
+stowage_kernels(SOURCES shards.cpp CUDA_SOURCES shards.cu)

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+namespace stowage::results {
+
+/// The kinds of file that a run leaves behind.
+enum class FileKind {
+  result_set,
+  checkpoint,
+  dump,
+  json_lines,
+  trace,
+  statistics,  ///< of documents
+  token_data   ///< tokens, their index or mask: plain numbers, which nobody can tell from others
+};
+
+/// "the result set", "the JSON lines": how messages name it.
+std::string_view name(FileKind kind);
+
+/// The kind of a regular file by what it holds, whatever its name is. Empty if it is none of ours,
+/// is damaged, or cannot be read.
+std::optional<FileKind> kind_of(const std::filesystem::path& path);
+
+/// Could this be what a killed writer of that kind left? True if it begins like such a file, or
+/// with the zeros that stand where an HDF5 file's head is written last. `path` is a regular file.
+bool may_be_unfinished(const std::filesystem::path& path, FileKind kind);
+
+/// The root attribute `schema` of a dump.
+inline constexpr std::string_view kDumpSchema = "stowage-dump";
+
+/// How the statistics of documents begin.
+inline constexpr std::string_view kStatisticsHead = "{\n \"schema\": \"stowage-documents\"";
+
+/// How a trace begins: the writer starts with it, so that `kind_of` knows it again.
+inline constexpr std::string_view kTraceHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+
+}  // namespace stowage::results
