@@ -95,6 +95,11 @@ void set_initial_state(execution::Device& device, const std::vector<Parameter>& 
                        Precision precision, std::uint64_t seed, double std, int layers) {
   const PersistentLayout& layout = device.layout();
   execution::Queue& queue = device.queue({"compute", execution::Lane::compute});
+  void* const region = device.base(execution::Region::persistent);
+  const execution::TensorInfo bytes =
+      execution::one_buffer("persistent", Dtype::uint8, {static_cast<std::int64_t>(layout.bytes())},
+                            Lifetime::optimizer_state);
+  kernels::fill(queue, {{&region, 1}, &bytes}, 0);
   for (const Parameter& parameter : parameters) {
     std::vector<std::string> names = {parameter.name};
     if (precision.has_master()) names.push_back(master_name(parameter.name));

@@ -28,9 +28,8 @@ execution::PersistentLayout lay_out_state(const std::vector<Parameter>& paramete
                                           Precision precision, const StateOptions& options,
                                           const Sharing& sharing = {});
 
-/// Writes what a run starts from: parameters, and what is held of masters if there are any, the
-/// same for any layout, rank count and backend. Moments, biases and counts start from zero, as an
-/// arena does.
+/// Writes what a run starts from, whatever was there: parameters, and what is held of masters if
+/// there are any, the same for any layout, rank count and backend; zero for all else.
 void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
                        Precision precision, std::uint64_t seed, double std, int layers);
 

@@ -100,14 +100,19 @@ Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
     for (const execution::QueueInfo& queue : plan_->compute_queues()) set_up(device_.queue(queue));
   execution::ExecutorOptions executor = options.executor;
   executor.proven = true;
-  set_initial_state(device_, plan_->model().parameters(), options.precision, options.seed,
-                    options.model.init_std, options.model.layers());
+  set_initial_state();
   for (const auto& training : plan_->training())
     training_.push_back(std::make_unique<execution::Executor>(training->recorded.program,
                                                               training->plan, device_, executor));
   for (const auto& evaluation : plan_->evaluation())
     evaluation_.push_back(std::make_unique<execution::Executor>(
         evaluation->recorded.program, evaluation->plan, device_, executor));
+}
+
+void Trainer::set_initial_state() {
+  const TrainerOptions& options = plan_->options();
+  layers::set_initial_state(device_, plan_->model().parameters(), options.precision, options.seed,
+                            options.model.init_std, options.model.layers());
 }
 
 /// Nobody moves bytes of this memory any more when it is given back.

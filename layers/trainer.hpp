@@ -102,6 +102,8 @@ class Trainer {
 
   TrainerPlan& plan() { return *plan_; }
   execution::Device& device() { return device_; }
+  /// Goes back to what a run starts from; no step may be under way.
+  void set_initial_state();
 
   /// A program with its executor.
   struct Training {

@@ -79,6 +79,35 @@ void write_choices(h5::Group& root, const std::vector<Choice>& choices) {
       {{"library", libraries}, {"what", what}, {"chosen", chosen}, {"source", sources}});
 }
 
+void write_modules(h5::Group& root, const std::vector<ModuleCopies>& rows) {
+  if (rows.empty()) return;
+  const auto column = [&](const char* name, auto member) {
+    std::vector<std::decay_t<decltype(ModuleCopies{}.*member)>> values;
+    for (const ModuleCopies& row : rows) values.push_back(row.*member);
+    return h5::Column{name, std::move(values)};
+  };
+  root.write_table("offload/modules",
+                   {column("plan", &ModuleCopies::plan), column("module", &ModuleCopies::module),
+                    column("bytes", &ModuleCopies::bytes),
+                    column("offloaded_bytes", &ModuleCopies::offloaded_bytes),
+                    column("recomputed_bytes", &ModuleCopies::recomputed_bytes),
+                    column("copies", &ModuleCopies::copies),
+                    column("d2h_bytes_per_s", &ModuleCopies::d2h_bytes_per_s),
+                    column("h2d_bytes_per_s", &ModuleCopies::h2d_bytes_per_s),
+                    column("exposed_s", &ModuleCopies::exposed_s)});
+}
+
+void write_states(h5::Group& root, const std::vector<StateAt>& states) {
+  std::vector<std::int64_t> steps;
+  std::vector<std::string> digests;
+  for (const StateAt& state : states) {
+    steps.push_back(state.step);
+    digests.push_back(state.digest);
+  }
+  if (!states.empty())
+    root.write_table("validation/state_digest", {{"step", steps}, {"digest", digests}});
+}
+
 void write_header(h5::Group& root, const ResultHeader& header) {
   const auto& build = version::build_info();
   root.set_attributes({{"schema", std::string(kResultSchema)},
@@ -95,6 +124,7 @@ void write_header(h5::Group& root, const ResultHeader& header) {
   config.set_attributes(header.config);
   config.write_text("deck_given", header.deck_given);
   config.write_text("deck_resolved", header.deck_resolved);
+  if (!header.numerics_sha256.empty()) config.write_text("numerics_sha256", header.numerics_sha256);
   write_run(root, header.run);
   root.make_group("provenance/software").set_attributes(header.software);
   root.write_lines("provenance/software/libraries", loaded_libraries());
@@ -175,6 +205,8 @@ struct ResultSet::State {
   std::vector<Samples> samples;
   std::vector<Ceiling> ceilings;
   std::vector<Choice> choices;
+  std::vector<ModuleCopies> modules;
+  std::vector<StateAt> states;
   bool finished = false;
 };
 
@@ -212,6 +244,8 @@ void ResultSet::State::write_body() {
   for (const auto& one : ceilings) write_ceiling(file, one);
   write_files(file, files);
   write_choices(file, choices);
+  write_modules(file, modules);
+  write_states(file, states);
   file.group("provenance/run").set_attribute("stop", utc_now());
 }
 
@@ -283,6 +317,8 @@ void ResultSet::add(Samples samples) { state_->samples.push_back(std::move(sampl
 void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceiling)); }
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
 void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
+void ResultSet::add(ModuleCopies row) { state_->modules.push_back(std::move(row)); }
+void ResultSet::add(StateAt state) { state_->states.push_back(std::move(state)); }
 void ResultSet::refer(const CeilingsReference& ceilings) {
   state_->file.make_group("provenance/ceilings")
       .set_attributes({{"uuid", ceilings.uuid},

@@ -17,7 +17,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.2";
+inline constexpr std::string_view kSchemaVersion = "1.3";
 
 /// What is known about a run before its first step.
 struct ResultHeader {
@@ -25,6 +25,8 @@ struct ResultHeader {
   std::string deck_given;     ///< the deck file as it was read; empty: none was given
   std::string deck_resolved;  ///< every key with its value: itself a valid deck
   Fields config;              ///< one per key, as "train.lr"
+  /// SHA-256 of the keys that decide what a step computes; empty: no step is computed.
+  std::string numerics_sha256 = {};
   RunInfo run;
   std::vector<RankInfo> ranks;
   Fields software;  ///< from software()
@@ -92,6 +94,25 @@ struct Choice {
   std::string source;   ///< who chose: "table", "heuristics", "deck", "environment"
 };
 
+/// What a plan does with the saved tensors of one module name in a step, on rank 0.
+struct ModuleCopies {
+  std::string plan;    ///< "auto_55/off"; "deck": of the run
+  std::string module;  ///< "mamba_in_proj"
+  std::int64_t bytes = 0;
+  std::int64_t offloaded_bytes = 0;
+  std::int64_t recomputed_bytes = 0;
+  std::int64_t copies = 0;     ///< to the host; as many come back
+  double d2h_bytes_per_s = 0;  ///< while they run; NaN if they were not timed, or there are none
+  double h2d_bytes_per_s = 0;
+  double exposed_s = 0;  ///< compute waits for them, both ways; NaN if that was not timed
+};
+
+/// All that a run keeps from step to step as one number: equal digests, equal bits.
+struct StateAt {
+  std::int64_t step = 0;  ///< after it
+  std::string digest;     ///< 32 hexadecimal digits
+};
+
 /// The result set of one run, written by rank 0 alone; schema in results/schema.md.
 ///
 /// The file grows under `<path>.part` and takes its name in `finish`. If the run ends otherwise, no
@@ -110,6 +131,8 @@ class ResultSet {
   void add(Ceiling ceiling);
   void add(FileRecord file);
   void add(Choice choice);
+  void add(ModuleCopies row);
+  void add(StateAt state);                        ///< in the order of steps
   void refer(const CeilingsReference& ceilings);  ///< the limits that shares in it are of
 
   const std::vector<Metric>& metrics() const;

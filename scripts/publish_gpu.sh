@@ -6,6 +6,7 @@
 #   --list FILE     what to run (results/published/h200/commands.txt)
 #   --only REGEX    the sets whose names match, alone (ceilings come from OUT then)
 #   --ranks N       the lines for N GPUs, one rank each (1); 0: those that need none
+#   --with WORDS    put behind the words of every command: overrides of keys, for a trial
 #   --seconds S     begin nothing after S seconds (480)
 #   --dry-run       print the commands
 #
@@ -15,14 +16,15 @@
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "error: $*" >&2; exit "${code:-2}"; }
 
 out='' bin=$source/build/device/bin list=$source/results/published/h200/commands.txt
-only=. ranks=1 seconds=480 dry=0
+only=. ranks=1 seconds=480 dry=0 more=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin | --list | --only | --ranks | --seconds) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --bin | --list | --only | --ranks | --seconds | --with)
+      [ $# -ge 2 ] || die "$1 needs a value" ;;
   esac
   case $1 in
     -h | --help) usage && exit 0 ;;
@@ -31,6 +33,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2 && shift ;;
     --ranks) ranks=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
+    --with) more=$2 && shift ;;
     --dry-run) dry=1 ;;
     -*) die "unknown option $1; --help lists them" ;;
     *) out=$1 ;;
@@ -64,7 +67,7 @@ while read -r wanted name program arguments; do
   [[ $wanted == "$ranks" && $name =~ $only ]] || continue
   arguments=${arguments//\{set\}/$name.h5}  # relative: a set holds its deck's paths
   arguments=${arguments//\{decks\}/$source/inputs}
-  read -ra words <<<"$arguments"
+  read -ra words <<<"$arguments $more"
   if [ "$dry" -eq 1 ]; then
     echo "$program ${words[*]}"
     continue

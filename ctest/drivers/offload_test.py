@@ -27,14 +27,14 @@ class Runner:
         self.folder = folder
         self.deck = os.path.join(given.source, "ctest/drivers/tiny.toml")
 
-    def run(self, *command, expect=0, ranks=1):
+    def run(self, *command, expect=0, ranks=1, output=False):
         if ranks > 1:
             command = ("mpirun", "--oversubscribe", "-np", str(ranks), *command)
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
                               env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
                                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
-        return done.stdout if expect == 0 else done.stderr
+        return done.stdout if expect == 0 or output else done.stderr
 
     def bench(self, *arguments, expect=0, ranks=1):
         return self.run(self.given.bench, self.deck, *SMALL, *arguments, expect=expect,
@@ -60,6 +60,105 @@ def a_sweep_keeps_every_bit_and_can_be_drawn(r):
     assert "proven" in r.run(r.given.plan, "--from", "sweep.h5")
     r.run(r.given.bench, "--from", "sweep.h5", "--samples", "1", "--only", "keep",
           "run.output=again.h5")
+
+
+def digests(path):
+    """The digest of the state that each plan of a sweep left, and that of the set."""
+    with h5py.File(path) as file:
+        found = {}
+        file["samples/offload"].visititems(
+            lambda name, node: found.__setitem__(name, node.attrs["state_digest"].decode())
+            if isinstance(node, h5py.Dataset) else None)
+        (step, kept), = file["validation/state_digest"]
+        assert step == 3
+        for check in ("other_states", "other_bits"):
+            assert file[f"validation/{check}"].attrs["value"] == 0
+        return found, kept.decode()
+
+
+@case
+def every_plan_leaves_the_same_state(r):
+    for ranks, dtype in ((1, "bf16"), (2, "fp32")):
+        sets = {}
+        for seed in (7, 8):
+            r.bench("--samples", "1", "--modes", "off,step", "--only",
+                    "free,fraction_100/,recompute", f"train.dtype={dtype}", f"run.seed={seed}",
+                    f"run.output={seed}.h5", ranks=ranks)
+            found, kept = digests(os.path.join(r.folder, f"{seed}.h5"))
+            assert len(found) > 8 and set(found.values()) == {kept}, (found, kept)
+            sets[seed] = kept
+        assert sets[7] != sets[8]
+    # Whoever edits a digest is found out, by the check that says how many differ.
+    with h5py.File(os.path.join(r.folder, "8.h5"), "r+") as file:
+        file["samples/offload/recompute/off"].attrs["state_digest"] = "0" * 32
+    said = r.run(sys.executable, os.path.join(r.given.source, "results/tools/validate.py"),
+                 "8.h5", expect=1, output=True)
+    assert "/validation/other_states: value is 0, the samples and series say 1" in said, said
+
+
+@case
+def what_each_module_does_is_kept(r):
+    r.bench("--samples", "2", "--modes", "off,step", "--only", "deck", "offload.policy=manual",
+            'offload.modules=["mamba_in_proj", "mamba_ssm"]', "offload.keep_unhidden=false",
+            'recompute.modules=["mlp_act"]', "run.output=modules.h5")
+    assert "VALID" in r.tool("validate.py", "modules.h5")
+    with h5py.File(os.path.join(r.folder, "modules.h5")) as file:
+        rows = {(row["plan"].decode(), row["module"].decode()): row
+                for row in file["offload/modules"]}
+        bytes_out = file["samples/offload/deck/off"].attrs["bytes_out"]
+    moved = [row for (plan, _), row in rows.items() if plan == "deck/off" and row["copies"] > 0]
+    assert {row["module"] for row in moved} == {b"mamba_in_proj", b"mamba_ssm"}, moved
+    assert sum(row["offloaded_bytes"] for row in moved) == bytes_out > 0
+    for row in moved:
+        assert row["offloaded_bytes"] <= row["bytes"] and row["d2h_bytes_per_s"] > 0, row
+        assert row["h2d_bytes_per_s"] > 0 and row["exposed_s"] >= 0, row
+        in_graph = rows["deck/step", row["module"].decode()]  # not timed there, and so it says
+        assert in_graph["offloaded_bytes"] == row["offloaded_bytes"]
+        assert numpy.isnan(in_graph["exposed_s"]) and numpy.isnan(in_graph["d2h_bytes_per_s"])
+    again = rows["deck/off", "mlp_act"]
+    assert again["recomputed_bytes"] == again["bytes"] > 0 and again["copies"] == 0, again
+    with h5py.File(os.path.join(r.folder, "modules.h5"), "r+") as file:
+        table = file["offload/modules"]
+        changed = table[()]
+        changed["offloaded_bytes"][changed["plan"] == b"deck/off"] += 1
+        table[...] = changed
+    said = r.run(sys.executable, os.path.join(r.given.source, "results/tools/validate.py"),
+                 "modules.h5", expect=1, output=True)
+    assert "/offload/modules: bytes_out of deck/off add up to" in said, said
+
+
+# The decks of the published sweeps with layers of a few numbers each.
+TINY = ("execution.backend=host offload.min_tensor_bytes=0 model.hidden_size=32 "
+        "model.vocab_size=64 model.num_attention_heads=2 model.num_query_groups=1 "
+        "model.head_dim=16 model.ffn_hidden_size=32 model.mamba_num_heads=2 "
+        "model.mamba_head_dim=16 model.mamba_num_groups=1 model.mamba_state_dim=8 "
+        "model.mamba_chunk_size=16 model.moe_ffn_hidden_size=16 "
+        "model.moe_shared_expert_hidden_size=16 train.seq_length=32 data.synthetic_tokens=5000 ")
+
+
+@case
+def published_sweeps_do_what_they_say(r):
+    script = os.path.join(r.given.source, "scripts/publish_gpu.sh")
+    made = set()
+    for only, ranks, pattern in (("^(forced_mamba|fractions|inflight)", 1, "M-M*-"),
+                                 ("^(forced_group_mlp|accumulate)", 1, "ME*E"),
+                                 ("^fractions", 2, "M-")):
+        said = r.run("bash", script, "sets", "--bin", os.path.dirname(r.given.bench), "--only",
+                     only, "--ranks", str(ranks), "--with", f"{TINY} model.pattern={pattern}")
+        assert "0 failed, 0 left out" in said, said
+        made |= {line.split(":")[0] for line in said.splitlines() if ": code 0" in line}
+    assert len(made) == 13, made
+    modules = {}
+    for name in made:
+        path = os.path.join(r.folder, "sets", f"{name}.h5")
+        with h5py.File(path) as file:
+            for row in file["offload/modules"]:
+                if row["plan"].startswith(b"deck/") and row["copies"] > 0:
+                    modules.setdefault(name, set()).add(row["module"].decode())
+    mamba = {"mamba_norm", "mamba_in_proj", "mamba_conv", "mamba_ssm"}
+    assert modules.pop("forced_mamba_inside") == modules.pop("forced_mamba_beside") == mamba
+    assert modules.pop("forced_group_mlp_moe_2b") == {"expert_fc1", "moe_act"}
+    assert len(modules) == 5 and all(name.startswith("inflight_") for name in modules), modules
 
 
 @case

@@ -63,9 +63,16 @@ def losses(path, name="loss"):
         return file[f"/series/train/{name}"][:]
 
 
+def states(path):
+    """Digests of the state by step."""
+    with h5py.File(path) as file:
+        return {int(step): digest.decode() for step, digest in file["/validation/state_digest"]}
+
+
 def assert_equal(a, b, name="loss"):
     x, y = losses(a, name), losses(b, name)
     assert x.shape == y.shape and (x == y).all(), f"{name} differs: {x} {y}"
+    assert states(a) == states(b), f"the states differ: {states(a)} {states(b)}"
 
 
 @case
@@ -97,6 +104,7 @@ def same_seed_twice_is_bitwise_equal(r):
         assert_equal("a.h5", "b.h5", "grad_norm")
     r.run("run.seed=8", "run.output=c.h5")
     assert not (losses("a.h5") == losses("c.h5")).all()
+    assert states("a.h5") != states("c.h5")
 
 
 @case

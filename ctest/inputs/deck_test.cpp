@@ -166,6 +166,19 @@ TEST(deck, expectations) {
   EXPECT_EQ(all[1].high, 2.0);
 }
 
+// A band is what a file's own numbers give: who changes them has no band, who changes a path has.
+TEST(deck, expectations_hold_for_what_the_file_computes) {
+  const auto count = [](const std::vector<std::string>& overrides) {
+    const std::string text = std::string(kSmall) + "[expects]\nloss_at_3 = [1, 2]\n";
+    return Deck::parse(text, "small.toml", overrides).expectations().size();
+  };
+  EXPECT_EQ(count({}), 1U);
+  EXPECT_EQ(count({"run.output=x.h5", "offload.policy=auto", "execution.backend=host"}), 1U);
+  EXPECT_EQ(count({"run.seed=99"}), 0U);
+  EXPECT_EQ(count({"run.steps=7"}), 0U);  // the schedule of the learning rate ends there
+  EXPECT_EQ(count({"optim.lr=0.5", "expects.final_loss=[0, 9]"}), 1U);
+}
+
 TEST(deck, wrong_type_of_the_caller_is_our_mistake) {
   const Deck deck;
   EXPECT_THROW(deck.get<double>("run.steps"), execution::Error);

@@ -1,7 +1,6 @@
 #include "kernels/digest/digest.hpp"
 
 #include <array>
-#include <map>
 
 #include "ctest/kernels/support.hpp"
 #include "execution/philox.hpp"
@@ -24,6 +23,24 @@ Array random_bits(Random& random, Dtype dtype, std::vector<std::int64_t> shape) 
   return made;
 }
 
+/// Elements from `first` on.
+DigestPart starting(std::uint64_t stream, std::int64_t first) {
+  DigestPart part{stream};
+  part.index.first = first;
+  return part;
+}
+
+/// `run` columns from `first` on of a matrix of `columns` of them.
+DigestPart columns_of(std::uint64_t stream, std::int64_t first, std::int64_t run,
+                      std::int64_t columns) {
+  DigestPart part{stream};
+  part.index.dimensions = 2;
+  part.index.dimension[0] = {.local = 1 << 20, .global = 1 << 20};
+  part.index.dimension[1] = {
+      .local = run, .global = columns, .ranges = 1, .begin = {first}, .length = {run}};
+  return part;
+}
+
 /// The digest of what `work` adds.
 Sums sums_of(const std::function<void(Queue&, const View&)>& work) {
   const Array sums(Dtype::int64, {2});
@@ -34,13 +51,13 @@ Sums sums_of(const std::function<void(Queue&, const View&)>& work) {
   return {sums.as<std::uint64_t>()[0], sums.as<std::uint64_t>()[1]};
 }
 
-Sums digest(const DigestSlice& slice, const Array& tensor) {
-  return sums_of([&](Queue& q, const View& sums) { add_digest(q, slice, tensor, sums); });
+Sums digest(const DigestPart& part, const Array& tensor) {
+  return sums_of([&](Queue& q, const View& sums) { add_digest(q, part, tensor, sums); });
 }
 
-Sums reference(const DigestSlice& slice, const Array& tensor) {
+Sums reference(const DigestPart& part, const Array& tensor) {
   Sums sums{};
-  digest_ref(slice, tensor.dtype(), static_cast<std::int64_t>(tensor.size()), tensor.view().data[0],
+  digest_ref(part, tensor.dtype(), static_cast<std::int64_t>(tensor.size()), tensor.view().data[0],
              sums.data());
   return sums;
 }
@@ -51,9 +68,9 @@ TEST(digest, is_the_sum_of_its_elements) {
     for (const std::int64_t count : {0, 1, 7, 8, 9, 1000, 20011}) {
       const Array x = random_bits(random, dtype, {count});
       const std::int64_t first = random.integer(0, 40);
-      for (const DigestSlice& slice :
-           {DigestSlice{1}, DigestSlice{2, first}, DigestSlice{3, first, 5, 12}})
-        EXPECT_EQ(digest(slice, x), reference(slice, x))
+      for (const DigestPart& part :
+           {DigestPart{1}, starting(2, first), columns_of(3, first % 7, 5, 12)})
+        EXPECT_EQ(digest(part, x), reference(part, x))
             << execution::name(dtype) << ' ' << count << " from " << first;
     }
 }
@@ -88,14 +105,14 @@ TEST(digest, parts_add_up_to_the_whole) {
     const Array left = part(0, kRows, 0, at), right = part(0, kRows, at, kColumns - at);
     const Sums expected = digest({9}, whole);
     EXPECT_EQ(sums_of([&](Queue& q, const View& sums) {
-                add_digest(q, {9, cut * kColumns}, lower, sums);
+                add_digest(q, starting(9, cut * kColumns), lower, sums);
                 add_digest(q, {9}, upper, sums);
               }),
               expected)
         << "rows from " << cut;
     EXPECT_EQ(sums_of([&](Queue& q, const View& sums) {
-                add_digest(q, {9, 0, at, kColumns}, left, sums);
-                add_digest(q, {9, at, kColumns - at, kColumns}, right, sums);
+                add_digest(q, columns_of(9, 0, at, kColumns), left, sums);
+                add_digest(q, columns_of(9, at, kColumns - at, kColumns), right, sums);
               }),
               expected)
         << "columns from " << at;
@@ -119,7 +136,7 @@ TEST(digest, tells_every_bit_name_dtype_and_place) {
       EXPECT_NE(after[0], before[0]) << execution::name(dtype) << " bit " << bit;
       EXPECT_NE(after[1], before[1]) << execution::name(dtype) << " bit " << bit;
     }
-    for (const DigestSlice& other : {DigestSlice{5}, DigestSlice{4, 1}, DigestSlice{4, 8}})
+    for (const DigestPart& other : {DigestPart{5}, starting(4, 1), starting(4, 8)})
       EXPECT_NE(digest(other, x), before);
   }
   const Array zeros(Dtype::fp32, {16}, Values(16, 0.0));
@@ -144,50 +161,6 @@ TEST(digest, tells_swaps_and_pairs) {
       EXPECT_NE(digest({4}, Array(dtype, {64}, flipped)), before) << other;
     }
   }
-}
-
-TEST(digest, of_a_layout_is_of_its_tensors_without_their_padding) {
-  Random random;
-  execution::PersistentLayout layout;
-  const std::map<std::string, std::vector<std::int64_t>> shapes = {{"a", {3, 7}}, {"b", {1000}}};
-  std::vector<std::string> names;
-  layout.open_bucket("parameter/dense/0", "dense", Dtype::bf16);
-  for (const auto& [name, shape] : shapes) {
-    execution::TensorInfo info;
-    info.name = name;
-    info.lifetime = execution::Lifetime::parameter;
-    info.buffers.push_back({"payload", Dtype::bf16, shape});
-    layout.add(info);
-    names.push_back(name);
-  }
-  layout.close();
-  const Array region =
-      random_bits(random, Dtype::uint8, {static_cast<std::int64_t>(layout.bytes())});
-  void* const base = region.view().data[0];
-  const auto of_layout = [&] {
-    return sums_of([&](Queue& q, const View& sums) { add_digest(q, layout, base, names, sums); });
-  };
-  const Sums made = of_layout();
-  Sums expected{};
-  for (const auto& [name, shape] : shapes)
-    digest_ref({execution::stream_of(name)}, Dtype::bf16, layout.info(name).buffers[0].elements(),
-               static_cast<std::byte*>(base) + layout.place(name).offset, expected.data());
-  EXPECT_EQ(made, expected);
-  region.as<std::uint8_t>()[layout.place("a").offset + 3 * 7 * 2] ^= 1;  // padding of a
-  EXPECT_EQ(of_layout(), made);
-  region.as<std::uint8_t>()[layout.place("b").offset] ^= 1;
-  EXPECT_NE(of_layout(), made);
-  // As a shard: b holds the second thousand of a tensor twice as long.
-  const Sums shard = sums_of([&](Queue& q, const View& sums) {
-    add_digest(q, layout, base, std::span(names).subspan(1), sums,
-               [](const execution::TensorInfo& info) {
-                 return DigestSlice{execution::stream_of(info.name), 1000};
-               });
-  });
-  Sums second{};
-  digest_ref({execution::stream_of("b"), 1000}, Dtype::bf16, 1000,
-             static_cast<std::byte*>(base) + layout.place("b").offset, second.data());
-  EXPECT_EQ(shard, second);
 }
 
 }  // namespace

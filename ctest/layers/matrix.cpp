@@ -284,11 +284,13 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
 Matrix::Outcome Matrix::run(TinyRun& run) const {
   Outcome result;
   for (int i = 0; i < kSteps; ++i) {
-    run.train(7 * setup_.rank + i, 1e-2);
+    if (!setup_.documents.empty())
+      run.set_documents(setup_.documents[static_cast<std::size_t>(i) % setup_.documents.size()]);
+    run.train(7 * setup_.rank + i, setup_.lr);
     result.losses.push_back(run.loss()[0]);
     result.losses.push_back(run.grad_norm());
   }
-  result.state = run.state();
+  result.state = setup_.digest ? run.digest() : run.state();
   return result;
 }
 

@@ -40,7 +40,11 @@ class Matrix {
     execution::Dtype dtype = execution::Dtype::bf16;
     std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                              ///< each has data of its own
-    std::size_t budget_percent = 60;  ///< of what the plain run's plan has to move, for automatic
+    /// Where documents start and end, step after step in turn; none: always the same ones.
+    std::vector<std::vector<std::int32_t>> documents = {};
+    double lr = 1e-2;
+    std::size_t budget_percent = 60;  ///< of what the plain plan moves, for automatic plans
+    bool digest = false;              ///< states are compared by their digests
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}

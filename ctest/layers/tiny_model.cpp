@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "execution/philox.hpp"
+#include "kernels/digest/digest.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace stowage::ctest {
 
@@ -12,7 +14,9 @@ using execution::Tensor;
 namespace {
 
 constexpr std::int64_t kTokens = 23;
+constexpr std::int64_t kTail = 2;  ///< tokens behind the last document
 constexpr std::int64_t kCapacity = 5;
+constexpr std::size_t kSumsBytes = 2 * sizeof(std::uint64_t);  ///< of a digest
 constexpr std::int32_t kVocabulary = 13;
 
 /// Stages a tensor of one dtype from doubles or integers.
@@ -67,7 +71,9 @@ TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
 TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
     : backend_(std::move(backend)),
       trainer_(std::make_unique<layers::Trainer>(
-          std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)) {}
+          std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)),
+      sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
+      sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 
 TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape,
                                    int first_microbatch) const {
@@ -83,7 +89,7 @@ TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape,
     };
     for (std::int64_t i = 0; i < shape.tokens; ++i) {
       batch.tokens.push_back(draw(i));
-      const bool counts = i % 7 != 3 && i < 21;
+      const bool counts = i % 7 != 3 && i < shape.tokens - kTail;
       batch.targets.push_back(counts ? draw(1000 + i) : -1);
       batch.counted += counts;
     }
@@ -168,15 +174,36 @@ std::vector<std::byte> TinyRun::state() {
   return all;
 }
 
+std::vector<std::byte> TinyRun::digest() {
+  execution::Device& device = trainer_->device();
+  device.synchronize();
+  const execution::TensorInfo two =
+      execution::one_buffer("sums", Dtype::int64, {2}, execution::Lifetime::scratch);
+  void* const to = sums_->data();
+  execution::Queue& queue = device.queue({"compute", execution::Lane::compute});
+  kernels::fill(queue, {{&to, 1}, &two}, 0);
+  for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
+    for (const std::string& tensor : bucket.tensors) {
+      if (!trainer_->plan().layout().has(tensor)) continue;
+      void* const from = device.address(trainer_->plan().layout().place(tensor));
+      kernels::add_digest(queue, {execution::stream_of(tensor)},
+                          {{&from, 1}, &trainer_->plan().layout().info(tensor)}, {{&to, 1}, &two});
+    }
+  queue.copy(sums_on_host_->data(), to, kSumsBytes);
+  queue.synchronize();
+  return {sums_on_host_->data(), sums_on_host_->data() + kSumsBytes};
+}
+
 void TinyRun::freeze_routing() {
   const layers::ModelConfig& model = trainer_->plan().options().model;
   for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
     for (const std::string& tensor : bucket.tensors) {
       if (!tensor.ends_with(".router.frozen")) continue;
       std::vector<std::int32_t> indices;
-      for (std::int32_t t = 0; t < kTokens; ++t)
+      const std::int64_t tokens = trainer_->plan().options().step.tokens;
+      for (std::int32_t t = 0; t < tokens; ++t)
         for (std::int32_t r = 0; r < model.moe.topk; ++r)
-          indices.push_back(t < 21 ? (t * 3 + r * 2) % (model.moe.experts - 1) : -1);
+          indices.push_back(t < tokens - kTail ? (t * 3 + r * 2) % (model.moe.experts - 1) : -1);
       trainer_->device().write(tensor, std::as_bytes(std::span(indices)));
     }
 }

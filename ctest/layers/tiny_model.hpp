@@ -26,8 +26,8 @@ class TinyRun {
   };
   /// Stages batch `index`, or a part of it, and issues a training step.
   void train(int index, double lr, Part part = {0, 1});
-  /// Where the documents of every microbatch start and end from the next step on, up to 21. The
-  /// program of the smallest capacity that holds them is used.
+  /// Where the documents of every microbatch start and end from the next step on, up to the tail:
+  /// the last two tokens. The program of the smallest capacity that holds them is used.
   void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
   /// Loss of batch `index`: the sum over counted targets.
   double evaluate(int index, Part part = {0, 1});
@@ -41,8 +41,10 @@ class TinyRun {
   /// Content of a persistent tensor as doubles (fp64, fp32, bf16).
   std::vector<double> read(const std::string& tensor);
   void write(const std::string& tensor, const std::vector<double>& values);
-  /// All bytes of parameters, masters and moments.
+  /// All bytes of what outlives a step: parameters, gradients, masters, moments, states, counts.
   std::vector<std::byte> state();
+  /// The same as a digest, made where it lies: for models whose bytes take long to read.
+  std::vector<std::byte> digest();
   /// Gives every token of a frozen router its experts, one of which gets none.
   void freeze_routing();
 
@@ -59,6 +61,8 @@ class TinyRun {
 
   std::unique_ptr<execution::Backend> backend_;
   std::unique_ptr<layers::Trainer> trainer_;
+  std::unique_ptr<execution::Arena> sums_;  ///< of digests
+  std::unique_ptr<execution::Arena> sums_on_host_;
   execution::Executor* executor_ = nullptr;
   const layers::TrainingProgram* recorded_ = nullptr;
   std::vector<std::int32_t> documents_{0, 6, 7, 21, 21, 21};

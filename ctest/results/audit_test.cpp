@@ -70,6 +70,47 @@ TEST_F(audit, checks_follow_from_what_was_measured) {
   expect_found(edited(firsts(defects)), defects);
 }
 
+TEST_F(audit, states_are_there_and_whole) {
+  const std::string state = "f['validation/state_digest']";
+  const std::vector<std::pair<std::string, std::string>> defects = {
+      {"del " + state, "/validation/state_digest: is missing"},
+      {state + "[0] = (60, b'0123')", "/validation/state_digest: 0123 of step 60 is no digest"},
+      {state + "[0] = (59, " + state + "[0][1])",
+       "/validation/state_digest: ends at step 59, the losses at 60"}};
+  expect_found(edited(firsts(defects)), defects);
+}
+
+// Tests are built from any state of the source: the sets say that it was a committed one.
+TEST_F(audit, sets_that_contradict_each_other_are_named) {
+  const std::string other(32, '7');
+  const fs::path first = sample("first.h5"), same = sample("same.h5"),
+                 differs = sample("differs.h5", {.state = other}),
+                 elsewhere = sample("elsewhere.h5", {.state = other}),
+                 changed = sample("changed.h5", {.state = other});
+  std::string script = "import h5py\n";
+  for (const fs::path& path : {first, same, differs, elsewhere, changed})
+    script += fmt::format("h5py.File('{}', 'r+').attrs['git_describe'] = 'v1'\n", path.string());
+  script += fmt::format(
+      "f = h5py.File('{}', 'r+')\nt = f['provenance/system/ranks']\nr = t[()]\n"
+      "r['threads'] += 1\nt[...] = r\nf.close()\n"
+      "f = h5py.File('{}', 'r+')\ndel f['config/numerics_sha256']\n"
+      "f['config/numerics_sha256'] = 'b' * 64\n",
+      elsewhere.string(), changed.string());
+  test::write_all(folder / "edit.py", script);
+  const Ran edit = test::run_command(test::python({folder / "edit.py"}));
+  ASSERT_EQ(edit.code, 0) << edit.output;
+  const Ran agree = tool("validate", {first, same, elsewhere, changed});
+  EXPECT_EQ(agree.code, 0) << agree.output;
+  const Ran ran = tool("validate", {first, same, elsewhere, changed, differs});
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  expect_line(ran, differs.string() + ": after step 60 its state is not that of " + first.string());
+  EXPECT_EQ(ran.output.find(elsewhere.string() + ": after"), std::string::npos) << ran.output;
+  EXPECT_EQ(tool("compare", {first, same}, "--equal-state").code, 0);
+  const Ran compared = tool("compare", {first, differs}, "--equal-state");
+  EXPECT_EQ(compared.code, 1) << compared.output;
+  expect_line(compared, "differs first after step 60 of those digested, though the decks compute");
+}
+
 TEST_F(audit, shares_are_of_the_ceilings_that_are_named) {
   const fs::path ceilings = folder / "ceilings.h5", kernels = folder / "kernels.h5";
   test::write_ceilings(ceilings);

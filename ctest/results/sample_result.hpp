@@ -17,6 +17,7 @@ struct SampleRun {
   double step_time_s = 0.5;       ///< of each step, with 2 % of noise
   std::int64_t differs_from = 0;  ///< first step with another loss; 0: none
   unsigned seed = 1;              ///< of the noise
+  std::string state = "0123456789abcdef0123456789abcdef";  ///< digest after the last step
 };
 
 inline ResultHeader sample_header() {
@@ -29,6 +30,7 @@ inline ResultHeader sample_header() {
       {"train.steps", std::int64_t{60}},        {"train.lr", 1e-3},
       {"train.seq_length", std::int64_t{1024}}, {"train.global_batch_size", std::int64_t{4}},
       {"model.pattern", std::string("M*-E")},   {"train.deterministic", true}};
+  header.numerics_sha256 = std::string(64, 'a');
   header.run = begin_run(2, argv, 2, 1234);
   header.ranks = {this_rank(0, 1), this_rank(1, 1)};
   header.ranks[0].cpuset = "0";
@@ -72,6 +74,7 @@ inline void fill(ResultSet& set, const SampleRun& run) {
     if (eval.size() > 0) set.add(metric("train/val_loss", eval.column("val_loss").back()));
     set.add(Samples{.path = "train/step_time", .time_s = times});
   }
+  set.add(StateAt{run.steps, run.state});
   set.add(Choice{"cublasLt", "8x8x8 NN fp32>fp32", "algo 0", "table"});
   set.add(Ceiling{"h2d", "B/s", {1e6, 1e9}, {1e10, 5e10}});
 }

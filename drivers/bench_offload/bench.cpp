@@ -105,12 +105,17 @@ void BenchOffload::make_device(std::size_t transient) {
     host = std::min(host, static_cast<std::size_t>(most));
   device_ =
       std::make_unique<execution::Device>(machine_.backend(), trainer_.layout(), transient, host);
-  const layers::TrainerOptions& options = trainer_.options();
-  set_initial_state(*device_, trainer_.model().parameters(), options.precision, options.seed,
-                    options.model.init_std, options.model.layers());
+  set_initial_state();
   for (const execution::QueueInfo& queue : trainer_.compute_queues())
     machine_.prepare(device_->queue(queue));
+  digest_ = std::make_unique<StateDigest>(*device_, trainer_, world_);
   keep_ = make_executor(trainer_.training().front()->plan);
+}
+
+void BenchOffload::set_initial_state() {
+  const layers::TrainerOptions& options = trainer_.options();
+  layers::set_initial_state(*device_, trainer_.model().parameters(), options.precision,
+                            options.seed, options.model.init_std, options.model.layers());
 }
 
 std::unique_ptr<execution::Executor> BenchOffload::make_executor(const Plan& plan) {
@@ -170,13 +175,13 @@ double BenchOffload::movable_bytes() const {
   return sum;
 }
 
-void BenchOffload::issue(execution::Executor& executor) {
+void BenchOffload::issue(execution::Executor& executor, double lr, double weight_decay) {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
   stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   const auto targets = static_cast<double>(loader.global_targets());
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
-  stage_values(executor, recorded.schedule, {0.0, 0.0});
+  stage_values(executor, recorded.schedule, {lr, weight_decay});
   const std::int32_t go_on = layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
   executor.step();
@@ -225,6 +230,20 @@ OffloadOutcome BenchOffload::prepare(const OffloadCase& one) const {
   return outcome;
 }
 
+void BenchOffload::train_from_start(OffloadOutcome& outcome, execution::Executor& executor) {
+  inputs::Loader& loader = *data_.train;
+  const inputs::LoaderPosition start = loader.position();
+  device_->synchronize();
+  set_initial_state();
+  for (int i = 0; i < kDigestedSteps; ++i) {
+    issue(executor, deck_.get<double>("optim.lr"), deck_.get<double>("optim.weight_decay"));
+    loader.advance();
+  }
+  outcome.state = digest_->make();
+  loader.seek(start);
+  set_initial_state();
+}
+
 void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
   step(executor);
   outcome.counters = executor.counters();
@@ -238,10 +257,11 @@ void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& exe
   for (int i = 0; i < kWarmUp; ++i) {
     step(executor);
     std::vector<offload::ModuleSummary> modules =
-        timed_copies(program(), outcome.plan, timer.intervals());
+        timed_modules(program(), outcome.plan, timer.intervals());
     if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
       outcome.modules = std::move(modules);
   }
+  outcome.timed_modules = true;
   executor.remove(timer);
 }
 
@@ -322,7 +342,9 @@ std::vector<OffloadOutcome> BenchOffload::run() {
     executors.push_back(outcome.refused.empty() ? make_executor(outcome.plan) : nullptr);
     if (!executors.back()) continue;
     warm_up(outcome, *executors.back());
+    outcome.modules = timed_modules(program(), outcome.plan, {});
     if (outcome.counters.launches == 0) time_copies(outcome, *executors.back());
+    train_from_start(outcome, *executors.back());
   }
   run_rounds(outcomes, executors, start_s);
   gather(outcomes);

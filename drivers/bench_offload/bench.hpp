@@ -8,6 +8,7 @@
 #include "drivers/bench_offload/cases.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
+#include "drivers/common/state_digest.hpp"
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
 #include "inputs/deck/deck.hpp"
@@ -16,6 +17,9 @@
 #include "parallel/mpi.hpp"
 
 namespace stowage::drivers {
+
+/// Steps that each plan of a sweep trains from the start.
+inline constexpr int kDigestedSteps = 3;
 
 /// What stowage_bench_offload is asked for besides the deck.
 struct BenchOffloadOptions {
@@ -35,16 +39,21 @@ struct OffloadOutcome {
   std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
   double rerun_s = 0;           ///< predicted time of all that is computed again
   bool same_bits = true;  ///< loss and gradient norm of every step are those of the first plan
+  /// Digest of the state after the first steps of the deck's data at its learning rate, and tensors
+  /// in it that ranks hold other bits of.
+  StateDigest::Value state;
   /// Of whole steps, one of each case in turn: the slowest rank's, on rank 0.
   std::vector<double> time_s;
   std::vector<double> rank_time_s;  ///< (steps, ranks), on rank 0
-  /// What each module's copies do on this rank, measured while the steps are issued op by op.
+  /// What becomes of each module's tensors on this rank.
   std::vector<offload::ModuleSummary> modules;
+  bool timed_modules = false;  ///< copies and waits were measured: steps are issued op by op
 };
 
-/// Runs the step of a deck under many plans on one device a rank, on the same parameters and
-/// tokens: the learning rate and the rate of expert biases are zero, so every step computes the
-/// same values.
+/// Runs the step of a deck under many plans on one device a rank. Each plan first trains some steps
+/// from the start, after which the whole state must be that of the others to the bit. Steps that
+/// are timed have the same parameters and tokens: the learning rate is zero, that of expert biases
+/// always, so every step computes the same values.
 ///
 /// All ranks issue the same steps of the same plans in the same order: plans are made from rank 0's
 /// measured op times, what one rank refuses all leave out, and rank 0's clock ends the rounds.
@@ -75,10 +84,11 @@ class BenchOffload {
   execution::Plan plan(const offload::PlannerOptions& options) const;
   std::vector<OffloadCase> cases() const;
   void make_device(std::size_t transient);
+  void set_initial_state();
   void fit_rates(const execution::Plan& keep);
   std::unique_ptr<execution::Executor> make_executor(const execution::Plan& plan);
-  /// Issues a step on the same tokens.
-  void issue(execution::Executor& executor);
+  /// Issues a step on the tokens that the loader stands at.
+  void issue(execution::Executor& executor, double lr = 0, double weight_decay = 0);
   /// Issues a step and waits for it.
   void step(execution::Executor& executor);
   /// Times of so many steps, each from the end of the one before to its own end, as in training:
@@ -91,6 +101,8 @@ class BenchOffload {
   void agree(std::vector<OffloadOutcome>& outcomes) const;
   /// Brings together what the ranks measured.
   void gather(std::vector<OffloadOutcome>& outcomes) const;
+  /// Trains some steps from the initial state, digests what came of it, and goes back to the start.
+  void train_from_start(OffloadOutcome& outcome, execution::Executor& executor);
   void warm_up(OffloadOutcome& outcome, execution::Executor& executor);
   void time_copies(OffloadOutcome& outcome, execution::Executor& executor);
   void run_rounds(std::vector<OffloadOutcome>& outcomes,
@@ -106,6 +118,7 @@ class BenchOffload {
   layers::TrainerPlan trainer_;
   offload::PlannerOptions base_;
   std::unique_ptr<execution::Device> device_;
+  std::unique_ptr<StateDigest> digest_;
   std::unique_ptr<execution::Executor> keep_;
   double fit_ = 1;
 };

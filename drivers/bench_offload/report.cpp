@@ -34,7 +34,14 @@ results::Summary added(const OffloadOutcome& outcome, const OffloadOutcome& othe
 }
 
 /// Copies are timed where steps are issued op by op.
-bool timed_copies(const OffloadOutcome& outcome) { return copying_s(outcome.modules) > 0; }
+bool timed_copies(const OffloadOutcome& outcome) {
+  return outcome.timed_modules && copying_s(outcome.modules) > 0;
+}
+
+/// The plan gave the bits of the first one, in every step and in the state after some.
+bool same_bits(const OffloadOutcome& outcome, const OffloadOutcome& first) {
+  return outcome.same_bits && outcome.state.text == first.state.text;
+}
 
 /// Part of the copies' time that compute does not wait for.
 double overlap(const OffloadOutcome& outcome) {
@@ -67,6 +74,7 @@ void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload&
 }
 
 std::string interval_text(const results::Summary& part) {
+  if (std::isnan(part.ci95.low)) return "-";  // too few steps
   return fmt::format("{:.2f}..{:.2f}", 100 * part.ci95.low, 100 * part.ci95.high);
 }
 
@@ -105,7 +113,7 @@ void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& k
       gib(bytes(outcome, Region::host)), outcome.counters.copies_out, outcome.counters.reruns,
       1e3 * median_s(outcome), 100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
       100 * (outcome.plan.time_s / median_s(outcome) - 1), 1e3 * outcome.plan.exposed_s,
-      measured_text(outcome), outcome.same_bits ? "same" : "OTHER");
+      measured_text(outcome), same_bits(outcome, keep) ? "same" : "OTHER");
 }
 
 void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& keep) {
@@ -126,7 +134,11 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
                      {"predicted_exposed_s", outcome.plan.exposed_s},
                      {"predicted_rerun_s", outcome.rerun_s},
                      {"exposed_s", exposed_s(outcome.modules)},
-                     {"copying_s", copying_s(outcome.modules)}}});
+                     {"copying_s", copying_s(outcome.modules)},
+                     {"state_digest", outcome.state.text}}});
+  for (results::ModuleCopies& row :
+       module_rows(outcome.name, outcome.modules, outcome.timed_modules))
+    set_->add(std::move(row));
   const std::string tag = "offload/" + outcome.name;
   set_->add(results::metric(tag + "/step_time", results::summarize(outcome.time_s)));
   set_->add(results::metric(tag + "/added", added(outcome, keep)));
@@ -166,7 +178,7 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
       "plan", "GiB", "of all", "berths", "host", "copies", "reruns", "step ms", "added %", "95 %",
       "predicted", "off %", "waits ms", "measured", "overlap", "bits");
   results::Verdict verdict;
-  double other = 0;
+  double other = 0, other_states = 0, differing = 0;
   double worst = 0;
   long measured = 0;
   const OffloadOutcome& keep = outcomes.front();
@@ -176,6 +188,8 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
     add(outcome, keep);
     ++measured;
     other += outcome.same_bits ? 0 : 1;
+    other_states += outcome.state.text == keep.state.text ? 0 : 1;
+    differing += static_cast<double>(outcome.state.differing.size());
     worst = std::max(worst, std::abs(outcome.plan.time_s / median_s(outcome) - 1));
   }
   compare_modes(outcomes);
@@ -187,6 +201,13 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
   verdict.add(results::at_least("plans", static_cast<double>(measured), 1, "plans measured"));
   verdict.add(results::equal("other_bits", other, 0,
                              "plans whose losses or gradient norms differ in any bit"));
+  verdict.add(results::equal("other_states", other_states, 0,
+                             "plans whose state after some steps of training differs in any bit"));
+  if (world_.size() > 1)
+    verdict.add(results::equal("copies_that_differ", differing, 0,
+                               "tensors of the state that ranks share and hold other bits of"));
+  set_->add(results::StateAt{kDigestedSteps, keep.state.text});
+  fmt::print("# state after {} steps of training: {}\n", kDigestedSteps, keep.state.text);
   fmt::print(
       "# predictions: op times fitted by a factor of {:.3f}; worst step time off by {:.1f} %\n",
       bench.fit(), 100 * worst);

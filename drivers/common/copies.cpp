@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace stowage::drivers {
 namespace {
 
@@ -14,7 +17,7 @@ double sum_of(const std::vector<offload::ModuleSummary>& modules, Part&& part) {
 
 }  // namespace
 
-std::vector<offload::ModuleSummary> timed_copies(
+std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
     const std::vector<execution::OpTimer::Interval>& intervals) {
   offload::Prediction timed;
@@ -27,9 +30,32 @@ std::vector<offload::ModuleSummary> timed_copies(
   }
   const offload::Choice choice{
       plan.decisions, std::vector<offload::Reason>(plan.decisions.size(), offload::Reason::asked)};
-  std::vector<offload::ModuleSummary> modules = offload::summarize(program, plan, choice, timed);
-  std::erase_if(modules, [](const offload::ModuleSummary& module) { return module.copies == 0; });
-  return modules;
+  return offload::summarize(program, plan, choice, timed);
+}
+
+std::vector<results::ModuleCopies> module_rows(const std::string& plan,
+                                               const std::vector<offload::ModuleSummary>& modules,
+                                               bool timed) {
+  const double unknown = std::nan("");
+  std::vector<results::ModuleCopies> rows;
+  for (const offload::ModuleSummary& m : modules) {
+    const auto moved = static_cast<double>(m.offloaded);
+    const bool moves = timed && m.copies > 0;
+    rows.push_back({.plan = plan,
+                    .module = m.module,
+                    .bytes = static_cast<std::int64_t>(m.bytes),
+                    .offloaded_bytes = static_cast<std::int64_t>(m.offloaded),
+                    .recomputed_bytes = static_cast<std::int64_t>(m.recomputed),
+                    .copies = m.copies,
+                    .d2h_bytes_per_s = moves ? moved / m.d2h_s : unknown,
+                    .h2d_bytes_per_s = moves ? moved / m.h2d_s : unknown,
+                    .exposed_s = timed ? m.waited_s : unknown});
+  }
+  return rows;
+}
+
+bool any_copies(const std::vector<offload::ModuleSummary>& modules) {
+  return std::ranges::any_of(modules, [](const auto& module) { return module.copies > 0; });
 }
 
 double exposed_s(const std::vector<offload::ModuleSummary>& modules) {
@@ -49,6 +75,7 @@ std::string copies_text(const std::string& label,
                         const std::vector<offload::ModuleSummary>& modules) {
   std::string text;
   for (const offload::ModuleSummary& m : modules) {
+    if (m.copies == 0) continue;
     const auto moved = static_cast<double>(m.offloaded);
     text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10.1f}{:>10.1f}{:>10.3f}\n", label,
                         m.module, moved / (1 << 30), m.copies, moved / m.d2h_s / 1e9,

@@ -6,20 +6,31 @@
 #include "execution/op_timer.hpp"
 #include "execution/program.hpp"
 #include "offload/summary.hpp"
+#include "results/result_set.hpp"
 
 namespace stowage::drivers {
 
-/// What the copies of each module did in a step that was timed op by op, and how long compute
-/// waited for them. Modules of which nothing moves are left out.
-std::vector<offload::ModuleSummary> timed_copies(
+/// What a plan does with the saved tensors of each module; what its copies took in a step that was
+/// timed op by op, and how long compute waited for them. @param intervals none: not timed, all
+/// times are 0
+std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
     const std::vector<execution::OpTimer::Interval>& intervals);
+
+/// The modules as rows of a result set. @param timed their times were measured
+std::vector<results::ModuleCopies> module_rows(const std::string& plan,
+                                               const std::vector<offload::ModuleSummary>& modules,
+                                               bool timed);
+
+/// True if any module moves.
+bool any_copies(const std::vector<offload::ModuleSummary>& modules);
 
 /// Time that compute waits for copies, and the time of all copies, in both directions.
 double exposed_s(const std::vector<offload::ModuleSummary>& modules);
 double copying_s(const std::vector<offload::ModuleSummary>& modules);
 
-/// Heading and rows of a table of such modules; every line starts with "#   " and `label`.
+/// Heading and rows of a table of those modules that move; every line starts with "#   " and
+/// `label`.
 std::string copies_heading(const std::string& label);
 std::string copies_text(const std::string& label,
                         const std::vector<offload::ModuleSummary>& modules);

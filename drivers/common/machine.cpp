@@ -139,6 +139,11 @@ std::int64_t Machine::driver_bytes(std::int64_t ours) const {
   return static_cast<std::int64_t>(now.memory_bytes - now.free_bytes) - ours - collectives_bytes_;
 }
 
+BoardReading Machine::board() const {
+  const GpuState state = monitor_->read();
+  return {state.clock_hz, state.power_w, state.temperature_c};
+}
+
 double Machine::energy_j() const { return monitor_ ? monitor_->energy_j() : std::nan(""); }
 
 parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
@@ -178,6 +183,7 @@ std::vector<results::Choice> Machine::choices(const Deck&) const { return {}; }
 void Machine::prepare(execution::Queue&) const {}
 
 std::int64_t Machine::driver_bytes(std::int64_t) const { return 0; }
+BoardReading Machine::board() const { return {std::nan(""), std::nan(""), std::nan("")}; }
 double Machine::energy_j() const { return std::nan(""); }
 
 parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {

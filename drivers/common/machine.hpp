@@ -16,6 +16,13 @@ namespace stowage::drivers {
 
 class GpuMonitor;
 
+/// What a GPU's board says of itself at one moment; NaN where it does not.
+struct BoardReading {
+  double clock_hz = 0;  ///< of the multiprocessors
+  double power_w = 0;   ///< over some ten milliseconds
+  double temperature_c = 0;
+};
+
 /// What this rank computes on: its backend, and the way to the other ranks.
 class Machine {
  public:
@@ -44,6 +51,8 @@ class Machine {
   /// Device memory in use beside `ours` and the collectives': context, code, other libraries. 0
   /// without a GPU.
   std::int64_t driver_bytes(std::int64_t ours) const;
+  /// This rank's GPU, which there must be.
+  BoardReading board() const;
   /// Energy that this rank's GPU has used up to now; NaN if nobody says.
   double energy_j() const;
 

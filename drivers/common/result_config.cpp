@@ -49,6 +49,7 @@ results::ResultHeader result_header(std::string driver, const inputs::Deck& deck
           .deck_given = deck.given(),
           .deck_resolved = deck.text(),
           .config = config_fields(deck),
+          .numerics_sha256 = deck.numerics_sha256(),
           .run = run,
           .ranks = std::move(ranks),
           .software = results::software(software),

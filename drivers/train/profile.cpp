@@ -127,7 +127,7 @@ std::string Profile::text() const {
     text += fmt::format("#   queue {:<10} busy {:>10.3f} of {:.3f} ms ({:.1f} %)\n", queue,
                         1e3 * time_s, 1e3 * step_s, 100 * time_s / step_s);
   if (ranks_ > 1) text += "#   a collective's time includes its wait for the other ranks\n";
-  if (const auto moved = copies(); !moved.empty())
+  if (const auto moved = modules(); any_copies(moved))
     text += fmt::format("# copies of the last of them: compute waits {:.3f} ms for {:.3f} ms\n{}{}",
                         1e3 * exposed_s(moved), 1e3 * copying_s(moved), copies_heading(""),
                         copies_text("", moved));
@@ -144,8 +144,9 @@ void Profile::add_to(results::ResultSet& set) const {
                                             {"flops", total.cost.flops},
                                             {"bytes", total.cost.bytes}}});
   set.add(results::Samples{.path = "train/timed_step", .time_s = times_});
-  const std::vector<offload::ModuleSummary> moved = copies();
-  if (moved.empty()) return;
+  const std::vector<offload::ModuleSummary> moved = modules();
+  for (results::ModuleCopies& row : module_rows("deck", moved, true)) set.add(std::move(row));
+  if (!any_copies(moved)) return;
   double bytes = 0;
   for (const offload::ModuleSummary& module : moved) bytes += static_cast<double>(module.offloaded);
   set.add(results::metric("offload/exposed_copy", exposed_s(moved)));
@@ -153,8 +154,8 @@ void Profile::add_to(results::ResultSet& set) const {
   set.add(results::metric("offload/bandwidth", 2 * bytes / copying_s(moved)));
 }
 
-std::vector<offload::ModuleSummary> Profile::copies() const {
-  return timed_copies(executor_->program(), executor_->plan(), last_);
+std::vector<offload::ModuleSummary> Profile::modules() const {
+  return timed_modules(executor_->program(), executor_->plan(), last_);
 }
 
 void Profile::write_trace(results::PartFile& part) const {

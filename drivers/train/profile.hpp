@@ -48,7 +48,7 @@ class Profile {
 
  private:
   double span_s() const;
-  std::vector<offload::ModuleSummary> copies() const;
+  std::vector<offload::ModuleSummary> modules() const;
 
   execution::Backend& backend_;
   int ranks_;

@@ -85,6 +85,11 @@ void Recording::begin(const layers::TrainerPlan& plan) {
     routers_ = &set_->series("router", "step",
                              {{"aux_loss", "1", "load balancing, sum over layers"},
                               {"z_loss", "1", "of router logits, sum over layers"}});
+  if (machine_.has_gpu())
+    board_ = &set_->series("gpu", "step",
+                           {{"clock", "Hz", "of rank 0's multiprocessors, when the step had ended"},
+                            {"power", "W", "of its board, over some ten milliseconds"},
+                            {"temperature", "degC", "of its chip"}});
   const auto live =
       offload::live_bytes_by_step(training.plan, offload::live_ranges(training.plan),
                                   execution::Region::transient, execution::kAlignment);
@@ -106,6 +111,10 @@ void Recording::begin(const layers::TrainerPlan& plan) {
 
 void Recording::step(const StepReport& report) {
   if (!root()) return;
+  if (board_ != nullptr) {
+    const BoardReading board = machine_.board();
+    board_->append(report.step, {board.clock_hz, board.power_w, board.temperature_c});
+  }
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
@@ -144,6 +153,13 @@ void Recording::evaluation(std::int64_t step, double loss) {
   mllog_->evaluation(step * deck_.get<std::int64_t>("train.global_batch_size"), loss);
   log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
   progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void Recording::state(std::int64_t step, const std::string& digest) {
+  if (!root()) return;
+  set_->add(results::StateAt{step, digest});
+  log_.write("state_digest", {{"step", step}, {"digest", digest}});
+  progress_->note(fmt::format("# step {}: state digest {}", step, digest));
 }
 
 void Recording::checkpoint(std::int64_t step, std::int64_t bytes, double time_s) {

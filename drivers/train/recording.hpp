@@ -36,6 +36,8 @@ class Recording {
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
   void evaluation(std::int64_t step, double loss);
+  /// Keeps the digest of the state after a step.
+  void state(std::int64_t step, const std::string& digest);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
   /// Keeps where the data stands after a step: what a restart would go on from.
   void position(std::int64_t step, const inputs::LoaderPosition& position);
@@ -71,6 +73,7 @@ class Recording {
   std::unique_ptr<MlLog> mllog_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;
+  results::Series* board_ = nullptr;    ///< on a GPU
   results::Series* routers_ = nullptr;  ///< if routers have losses
   results::Series* validation_ = nullptr;
 };

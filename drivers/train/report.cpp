@@ -160,6 +160,19 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
                                  [](const StepReport& r) { return !r.ok; });
   verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
                              "steps whose gradient was not finite"));
+  if (history.gradients)
+    verdict.add(results::at_most(
+        "gradients", history.gradients->error, 1,
+        fmt::format("largest distance of a gradient from finite differences, over what it may be: "
+                    "{} parameters of {}; {}",
+                    history.gradients->parameters, history.gradients->how,
+                    history.gradients->parameter)));
+  if (history.replayed)
+    verdict.add(results::equal("replayed_step", *history.replayed ? 0 : 1, 0,
+                               "first steps whose state differs, done twice from the same start"));
+  if (history.copies)
+    verdict.add(results::equal("copies_that_differ", history.differing, 0,
+                               "tensors of the state that ranks share and hold other bits of"));
   const double loss = history.steps.empty() ? none : history.steps.back().loss;
   verdict.add(results::at_most("finite_loss", std::abs(loss), kLargest, "|last training loss|"));
   double norm = history.steps.empty() ? none : 0;
@@ -183,8 +196,9 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
     verdict.add({"val_loss_falling", fall, 0, HUGE_VAL, "fall of the last validation loss"});
   }
   for (const inputs::Expectation& expected : deck.expectations())
-    verdict.add(results::between(expected.key, value_at(history, expected), expected.low,
-                                 expected.high, "expects." + expected.key));
+    if (expected.step < 0 || history.steps.empty() || expected.step >= history.steps.front().step)
+      verdict.add(results::between(expected.key, value_at(history, expected), expected.low,
+                                   expected.high, "expects." + expected.key));
   return verdict;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "drivers/train/gradient_slice.hpp"
 #include "drivers/train/loop.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/flops.hpp"
@@ -35,6 +37,10 @@ struct History {
     double loss;
   };
   std::vector<Evaluation> evaluations;
+  std::optional<GradientSlice::Finding> gradients;  ///< if they were compared with differences
+  std::optional<bool> replayed;  ///< the first step done twice left the same bits; if it was
+  bool copies = false;           ///< several ranks hold the same tensors, which the digest compares
+  double differing = 0;          ///< of these, not the same to the bit
   double pairs = 0;  ///< (query, key) pairs within documents of a step, all ranks, on average
   double executed_flops = 0;  ///< of a step, all ranks
   double energy_j = 0;        ///< of all ranks' GPUs, over these steps; NaN if nobody says

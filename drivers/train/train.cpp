@@ -13,6 +13,7 @@
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/read_deck.hpp"
+#include "drivers/common/state_digest.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
 #include "drivers/train/logits.hpp"
@@ -61,6 +62,24 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
 std::string dump_path(const Deck& deck, const TrainOptions& options) {
   if (options.dump_step == 0 || !options.dump.empty()) return options.dump;
   return fmt::format("{}.step{}.h5", deck.get<std::string>("run.name"), options.dump_step);
+}
+
+/// What finite differences say of the gradients, on every rank; nothing if they are not asked for,
+/// or would take long.
+std::optional<GradientSlice::Finding> compare_gradients(const Deck& deck, const Communicator& world,
+                                                        Machine& machine) {
+  constexpr double kHostFlops = 1e11, kGpuFlops = 1e13;  // of seconds
+  const std::string& word = deck.get<std::string>("validate.finite_differences");
+  const bool quick = GradientSlice::flops(deck) <= (machine.has_gpu() ? kGpuFlops : kHostFlops);
+  if (word == "off" || (word == "auto" && !quick)) return std::nullopt;
+  GradientSlice::Finding finding;
+  if (world.rank() == 0) {
+    GradientSlice slice(deck, machine.backend(), GradientSlice::storage(machine.backend()));
+    slice.backward();
+    finding = slice.compare();
+  }
+  finding.error = world.sum(finding.error);  // the others have 0
+  return finding;
 }
 
 /// What the options ask for lies within the run, so that no run ends with a file missing.
@@ -129,15 +148,18 @@ class Run {
         machine_(machine),
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
+        digest_(trainer.device(), trainer.plan(), world),
         loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {
     if (!options.trace.empty() && world.rank() == 0)
       trace_.emplace(options.trace, results::FileKind::trace);
   }
 
-  bool go() {
+  bool go(const std::optional<GradientSlice::Finding>& gradients) {
     if (options_.evaluate_only) return evaluate_only();
+    history_.gradients = gradients;
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
     checkpoints_.resume(trainer_, *data_.train);
+    rehearse();
     recording_.begin(trainer_.plan());
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
@@ -155,6 +177,7 @@ class Run {
     history_.energy_j = world_.sum(machine_.energy_j() - energy_j);
     finish_looks();
     recording_.position(step, data_.train->position());
+    if (digest_at_ != step) keep_digest(step);
     count_work();
     if (stopped_ || checkpoint_at_ != step) save(step);
     if (stopped_ && !checkpoints_.enabled())
@@ -181,15 +204,41 @@ class Run {
 
   bool asked() const { return parallel::stop_signal() != 0; }
 
+  /// Does the first step, keeps its digest, and goes back to the start.
+  void rehearse() {
+    if (checkpoints_.first_step() > 0 || !deck_.get<bool>("validate.replayed_step")) return;
+    const inputs::LoaderPosition start = data_.train->position();
+    (void)loop_.issue(0, false);
+    (void)loop_.drain();
+    rehearsed_ = digest_.make().text;
+    trainer_.set_initial_state();
+    checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
+    data_.train->seek(start);
+    loop_.restart_clock();
+  }
+
+  void compare_with_rehearsal() {
+    history_.replayed = digest_.make().text == rehearsed_;
+    loop_.restart_clock();
+  }
+
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
-    return checkpoints_.due(done) || (interval > 0 && done % interval == 0 && done < last);
+    return checkpoints_.due(done) || digest_due(done) || (done == 1 && !rehearsed_.empty()) ||
+           (interval > 0 && done % interval == 0 && done < last);
+  }
+
+  bool digest_due(std::int64_t done) const {
+    const std::int64_t interval = deck_.get<std::int64_t>("validate.state_digest_interval");
+    return interval > 0 && done % interval == 0;
   }
 
   void pause(std::int64_t done) {
     note(loop_.drain());
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
     if (interval > 0 && done % interval == 0) evaluate(done);
+    if (done == 1 && !rehearsed_.empty()) compare_with_rehearsal();
+    if (digest_due(done)) keep_digest(done);
     if (checkpoints_.due(done)) save(done);
   }
 
@@ -247,6 +296,18 @@ class Run {
     recording_.evaluation(step, loss);
   }
 
+  void keep_digest(std::int64_t step) {
+    const StateDigest::Value value = digest_.make();
+    digest_at_ = step;
+    history_.copies = world_.size() > 1;
+    history_.differing += static_cast<double>(value.differing.size());
+    if (!value.differing.empty())
+      recording_.note(
+          fmt::format("# step {}: not the same bits: {}", step, value.differing.front()));
+    recording_.state(step, value.text);
+    loop_.restart_clock();
+  }
+
   void save(std::int64_t step) {
     if (!checkpoints_.enabled()) return;
     const double start_s = results::steady_seconds();
@@ -267,9 +328,12 @@ class Run {
   Profile profile_;
   Dump dump_;
   std::optional<results::PartFile> trace_;  ///< on rank 0 of a run that is drawn
+  StateDigest digest_;
   Loop loop_;
   History history_;
   std::int64_t checkpoint_at_ = -1;
+  std::int64_t digest_at_ = -1;
+  std::string rehearsed_;    ///< digest after the first step, the first time
   bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
   bool stopped_ = false;
 };
@@ -304,6 +368,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
+  const auto gradients =
+      options.evaluate_only ? std::nullopt : compare_gradients(deck, world, machine);
   std::unique_ptr<layers::TrainerPlan> plan =
       make_plan(deck, world, machine, microbatches, data, !options.logits.empty());
   plan->require_proven();
@@ -322,7 +388,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
-  const bool complete = run.go();
+  const bool complete = run.go(gradients);
   results::Verdict verdict = options.evaluate_only ? judge_evaluation(deck, run.history())
                                                    : judge(deck, run.history(), complete);
   if (!complete) verdict.stop();

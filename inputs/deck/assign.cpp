@@ -128,6 +128,8 @@ class Reader {
   std::vector<fs::path> open_;
 };
 
+constexpr const char* kCommandLine = "command line";
+
 /// "a,b" as a list of words; "" as none.
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words;
@@ -154,7 +156,7 @@ void Deck::assign(const std::string& key, Value value, const std::string& where)
 }
 
 void Deck::read_override(const std::string& text) {
-  const std::string where = "command line";
+  const std::string where = kCommandLine;
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw_usage("{}: '{}' is no override: write section.key=value", where, text);
@@ -183,8 +185,10 @@ Deck Deck::resolve(std::vector<detail::Assignment> assignments, std::string give
   Deck deck;
   deck.given_ = std::move(given);
   for (detail::Assignment& a : assignments) deck.assign(a.key, std::move(a.value), a.where);
+  const std::string alone = deck.expects_.empty() ? "" : deck.derived().numerics_sha256();
   for (const std::string& text : overrides) deck.read_override(text);
   deck.derive();
+  if (!alone.empty() && deck.numerics_sha256() != alone) deck.drop_expectations_of_files();
   check(deck);
   return deck;
 }
@@ -217,6 +221,16 @@ Deck Deck::parse_stored(std::string_view text, std::string_view origin,
     return retired != nullptr;
   });
   return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+}
+
+Deck Deck::derived() const {
+  Deck copy = *this;
+  copy.derive();
+  return copy;
+}
+
+void Deck::drop_expectations_of_files() {
+  std::erase_if(expects_, [](const auto& held) { return held.second.second != kCommandLine; });
 }
 
 void Deck::derive() {

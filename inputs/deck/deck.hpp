@@ -83,6 +83,8 @@ class Deck {
   /// Every key of the registry in its order: what becomes attributes in a result set.
   std::vector<Row> rows() const;
 
+  /// Bands of files hold for what the files alone compute: an override of anything that changes a
+  /// loss drops them. Those of overrides stay.
   std::vector<Expectation> expectations() const;
 
   /// The resolved deck as TOML: itself a valid deck, the same text for the same values.
@@ -113,6 +115,8 @@ class Deck {
   void assign_expectation(const std::string& key, Value value, const std::string& where);
   void read_override(const std::string& text);
   void derive();
+  Deck derived() const;
+  void drop_expectations_of_files();
 
   std::vector<Entry> entries_;  // parallel to registry()
   std::map<std::string, std::pair<std::vector<double>, std::string>> expects_;  // band, where

@@ -88,6 +88,22 @@ std::vector<Parameter> machine_parameters() {
        .fallback = kInfinity,
        .help = "Every gradient norm after warm-up, before clipping, must be smaller. inf: not "
                "checked."},
+      {.key = "validate.finite_differences",
+       .fallback = string("auto"),
+       .allowed = {"auto", "on", "off"},
+       .help = "Before the first step, compare the gradients of a slice of the model (one layer of "
+               "each kind, few tokens, fp64 on the host, fp32 on a GPU) with finite differences of "
+               "the loss. auto: if that takes a few seconds at most."},
+      {.key = "validate.replayed_step",
+       .fallback = true,
+       .help = "Do the first step twice from the same start: all that it leaves must be the same "
+               "to the bit. A run that goes on from a checkpoint has no first step."},
+      {.key = "validate.state_digest_interval",
+       .fallback = std::int64_t{0},
+       .unit = "steps",
+       .range = at_least(0),
+       .help = "Steps between digests of all that a run keeps from step to step, which the result "
+               "set holds. 0: of the last step only."},
   };
 }
 

@@ -1,13 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
-#include <string_view>
 
+#include "execution/global_index.hpp"
 #include "execution/op.hpp"
-#include "execution/persistent.hpp"
 
 /// A 128-bit digest of tensors, made where they lie: two runs whose digests agree hold the same
 /// bits.
@@ -25,33 +22,19 @@
 /// forgers.
 namespace stowage::kernels {
 
-/// Which elements of a whole tensor a buffer holds: local element l is the whole's element
-/// first + (l / run) * stride + l % run, both counted row by row over the shapes.
-///
-/// A whole tensor is {stream}. Rows [r, r + n) of (R, D) are {stream, r * D}. Columns [c, c + m)
-/// are {stream, c, m, D}. What is cut in two dimensions is added part by part.
-struct DigestSlice {
-  std::uint64_t stream = 0;  ///< execution::stream_of the tensor's name
-  std::int64_t first = 0;
-  std::int64_t run = 0;  ///< elements that lie together in the whole; 0: all of them
-  std::int64_t stride = 0;
+/// What a buffer holds of a whole tensor.
+struct DigestPart {
+  std::uint64_t stream = 0;           ///< execution::stream_of the tensor's name
+  execution::GlobalIndex index = {};  ///< of its elements; default: it is the whole
 };
 
 /// Adds the digest of a tensor's only buffer, of any dtype, to `sums`: int64 (2), which the caller
-/// has filled with 0 (fill). Digests of shards are added by an integer all-reduce of `sums`.
-void add_digest(execution::Queue& queue, const DigestSlice& slice, const execution::View& tensor,
+/// has filled with 0 (fill). Digests of parts that share no element are added as integers.
+void add_digest(execution::Queue& queue, const DigestPart& part, const execution::View& tensor,
                 const execution::View& sums);
 
-/// Adds the digests of tensors of a persistent region, each under its name in the layout.
-/// @param region the bytes of the layout, in the queue's memory
-/// @param slice  which part of the whole this layout has of a tensor; default: all of it
-/// @throws Error if the layout has no such tensor
-void add_digest(execution::Queue& queue, const execution::PersistentLayout& layout, void* region,
-                std::span<const std::string> names, const execution::View& sums,
-                const std::function<DigestSlice(const execution::TensorInfo&)>& slice = {});
-
 /// The host reference, element by element.
-void digest_ref(const DigestSlice& slice, execution::Dtype dtype, std::int64_t count,
+void digest_ref(const DigestPart& part, execution::Dtype dtype, std::int64_t count,
                 const void* data, std::uint64_t sums[2]);
 
 /// 32 hexadecimal digits, as result sets hold them.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "execution/dtype.hpp"
+#include "execution/global_index.hpp"
 #include "execution/parallel_for.hpp"
 #include "kernels/elementwise/functors.hpp"
 
@@ -42,7 +43,9 @@ constexpr std::uint64_t digest_key(std::uint64_t stream, execution::Dtype dtype,
 template <class Word>
 struct AddDigest {
   const Word* data;
-  std::int64_t count, first, run, stride;
+  std::int64_t count;
+  execution::GlobalIndex index;  ///< of elements, of which each is `words` words
+  std::int64_t words;
   std::uint64_t key[2];
   std::uint64_t* sums;
   std::int64_t threads;
@@ -60,7 +63,7 @@ struct AddDigest {
     const std::int64_t begin = group * kDigestLanes;
     if (whole_groups && begin + kDigestLanes <= count) {
       const auto& piece = Piece<Word, kDigestLanes>::at(data + begin);
-      const std::int64_t block = (first + begin) / kDigestLanes;
+      const std::int64_t block = (words * index.first + begin) / kDigestLanes;
       for (int half = 0; half < 2; ++half) {
         std::uint64_t lanes = 0;
         for (int lane = 0; lane < kDigestLanes; ++lane)
@@ -70,7 +73,7 @@ struct AddDigest {
       return;
     }
     for (std::int64_t l = begin; l < begin + kDigestLanes && l < count; ++l) {
-      const std::int64_t at = first + l / run * stride + l % run;
+      const std::int64_t at = words * index(l / words) + l % words;
       for (int half = 0; half < 2; ++half)
         sum[half] += (std::uint64_t{data[l]} + 1) *
                      lane_factor(half, static_cast<int>(at % kDigestLanes)) *

@@ -3,10 +3,18 @@
 import math
 import re
 
+import h5py
 import numpy as np
 
 from recompute import same
 from result_files import text
+from states import DIGEST, STATES_SINCE, digests
+
+
+def stored_checks(result):
+    """The checks of a set by name: all groups, whatever else lies beside them."""
+    return {name: node.attrs for name, node in result.file["validation"].items()
+            if isinstance(node, h5py.Group)}
 
 
 def passed(check):
@@ -15,7 +23,7 @@ def passed(check):
 
 def expected_verdict(result):
     """The verdict that the stored numbers give: nobody edits one by hand."""
-    checks = [node.attrs for node in result.file["validation"].values()]
+    checks = stored_checks(result).values()
     if any(not passed(check) for check in checks):
         return "INVALID"
     if result.verdict == "STOPPED":
@@ -73,7 +81,31 @@ def training_values(result):
         values["val_loss"] = val[1][-1]
         if len(val[1]) > 1:
             values["val_loss_falling"] = val[1][-2] - val[1][-1]
+    for name in result.file["validation"]:
+        values.update(value_in_band(name, {"loss": loss, "val_loss": val, "grad_norm": norm}))
     return values
+
+
+def value_in_band(name, series):
+    """{name: value} of a check such as loss_at_100 or final_loss; {} of any other."""
+    band = re.fullmatch(r"(loss|val_loss|grad_norm)_at_(\d+)|final_(loss|val_loss|grad_norm)", name)
+    found = band and series[band[1] or band[3]]
+    if not found:
+        return {}
+    steps, numbers = found
+    at = np.flatnonzero(steps == int(band[2])) if band[1] else np.array([len(steps) - 1])
+    return {name: float(numbers[at[0]]) if len(at) else math.nan}
+
+
+def sweep_values(result):
+    """Values of a sweep's checks by name, from what each plan left."""
+    if result.minor_version < STATES_SINCE:
+        return {}
+    plans = result.datasets("samples/offload")
+    states = [text(result.attribute(f"samples/offload/{plan}", "state_digest")) for plan in plans]
+    first = next(iter(digests(result).values()), "")
+    return {"other_states": float(sum(state != first for state in states)),
+            "plans": float(len(plans))}
 
 
 # Checks that a deck asks for, by its key; those of the end of a run are not made of a stopped one.
@@ -116,26 +148,59 @@ def check_values(result):
             return []
     elif driver == "train":
         expected = training_values(result)
+    elif driver == "bench_offload":
+        expected = sweep_values(result)
     else:
         return []
     problems = []
-    stored = result.file["validation"]
+    stored = stored_checks(result)
     for name, check in stored.items():
-        value = float(check.attrs["value"])
+        value = float(check["value"])
         if name in expected and not same(value, float(expected[name])):
             problems.append(f"/validation/{name}: value is {value:.9g}, the samples and series say "
                             f"{expected[name]:.9g}")
         elif name not in expected and driver in OF_SAMPLES:
             problems.append(f"/validation/{name}: belongs to no samples")
-    wanted = expected if driver in OF_SAMPLES else training_checks(result) & expected.keys()
+    wanted = training_checks(result) & expected.keys() if driver == "train" else expected
     problems += [f"/validation/{name}: is missing" for name in wanted if name not in stored]
+    return problems
+
+
+def check_states(result):
+    """A training run says what state it ended with, at steps that it did."""
+    if text(result.file.attrs["driver"]) != "train" or result.minor_version < STATES_SINCE:
+        return []
+    where, loss = "/validation/state_digest", result.series("train/loss")
+    states = digests(result)
+    if not states:
+        return [f"{where}: is missing"]
+    problems = [f"{where}: {digest} of step {step} is no digest"
+                for step, digest in states.items() if not DIGEST.fullmatch(digest)]
+    if loss is not None and max(states) != loss[0][-1]:
+        problems.append(f"{where}: ends at step {max(states)}, the losses at {loss[0][-1]}")
+    return problems
+
+
+def check_modules(result):
+    """The rows of modules add up to what each plan of a sweep says of itself."""
+    rows = result.array("offload/modules")
+    problems = []
+    for plan in result.datasets("samples/offload") if rows is not None else []:
+        attributes = result.file[f"samples/offload/{plan}"].attrs
+        mine = rows[np.array([text(name) == plan for name in rows["plan"]], dtype=bool)]
+        sums = {"bytes_out": float(mine["offloaded_bytes"].sum()),
+                "copies_out": float(mine["copies"].sum())}
+        if np.all(np.isfinite(mine["exposed_s"])):
+            sums["exposed_s"] = float(mine["exposed_s"].sum())
+        problems += [f"/offload/modules: {name} of {plan} add up to {value:.9g}, not "
+                     f"{float(attributes[name]):.9g}"
+                     for name, value in sums.items() if not same(value, float(attributes[name]))]
     return problems
 
 
 def check_validation(result):
     problems = []
-    for name, node in result.file["validation"].items():
-        check = node.attrs
+    for name, check in stored_checks(result).items():
         if text(check["result"]) != ("PASSED" if passed(check) else "FAILED"):
             problems.append(f"/validation/{name}: result contradicts its value")
         if bounds_of(text(check["threshold"])) != (check["low"], check["high"]):
@@ -144,4 +209,4 @@ def check_validation(result):
     expected = expected_verdict(result)
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
-    return problems + check_values(result)
+    return problems + check_values(result) + check_states(result) + check_modules(result)

@@ -9,8 +9,11 @@ independent). B is slower if the whole interval lies above 1 + tolerance, faster
 
 Only what did the same work is compared: one driver, one model, sequence length and global batch.
 
-Exit codes: 0 same or faster, 1 slower (or, with --equal-loss, another loss), 2 the files cannot be
-compared: not ours, truncated, other work, a time or loss that is not a number, nothing in common.
+The state that both ended with is compared by its digests, at every step that both digested.
+
+Exit codes: 0 same or faster, 1 slower (or, with --equal-loss or --equal-state, another loss or
+state), 2 the files cannot be compared: not ours, truncated, other work, a time or loss that is not
+a number, nothing in common.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import numpy as np
 
 from medians import LEAST_FOR_INTERVAL
 from result_files import Refused, Result, largest_of_ranks, run, text
+from states import first_difference, numerics
 
 RESAMPLES = 4000
 SEED = 20  # a comparison of the same two files gives the same interval again
@@ -113,6 +117,21 @@ def compare_loss(a, b, name):
     return False
 
 
+def compare_states(a, b):
+    """Prints whether all that is kept from step to step is the same; None if nobody can say."""
+    found = first_difference(a, b)
+    if found is None:
+        return None
+    last, differs = found
+    if differs is None:
+        print(f"{'state':<32} equal to the bit after step {last}")
+    else:
+        same = numerics(a) is not None and numerics(a) == numerics(b)
+        why = ", though the decks compute the same" if same else ""
+        print(f"{'state':<32} differs first after step {differs} of those digested{why}")
+    return differs is None
+
+
 def print_differing_keys(a, b):
     keys_a, keys_b = a.config(), b.config()
     for key in sorted(keys_a.keys() | keys_b.keys()):
@@ -131,6 +150,8 @@ def main():
                         help="leave out the first N repetitions: warm-up")
     parser.add_argument("--equal-loss", action="store_true",
                         help="exit with 1 unless all losses are equal to the bit")
+    parser.add_argument("--equal-state", action="store_true",
+                        help="exit with 1 unless all digests of the state are equal")
     options = parser.parse_args()
     if options.skip < 0 or not 0 <= options.tolerance < 1:
         parser.error("--skip must be >= 0, --tolerance in [0, 1)")
@@ -140,9 +161,12 @@ def main():
     print_differing_keys(a, b)
     words = compare_samples(a, b, options.skip, options.tolerance)
     equal = [compare_loss(a, b, name) for name in ("train/loss", "train/val_loss")]
+    same_state = compare_states(a, b)
     if not words and equal == [None, None]:
         raise Refused(f"{options.a} and {options.b} have no samples and no losses in common")
     if options.equal_loss and (False in equal or equal == [None, None]):
+        return 1
+    if options.equal_state and not same_state:
         return 1
     return 1 if "slower" in words else 0
 

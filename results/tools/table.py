@@ -310,8 +310,29 @@ def offload(results):
             ("plan", "steps", "transient GiB", "at berths GiB", "host GiB", "copies out",
              "reruns", "ms a step", "added", "95 %", "predicted ms", "exposed ms", "predicted",
              "hidden"), rows)
-        lines += free_copies(result) + graph_costs(result)
+        lines += free_copies(result) + graph_costs(result) + modules_of_deck(result)
     return lines
+
+
+def modules_of_deck(result):
+    """What the plan that the deck itself asks for does with each module's tensors."""
+    stored = result.array("offload/modules")
+    rows = []
+    for row in [] if stored is None else stored:
+        if text(row["plan"]).startswith("deck/") and row["copies"] + row["recomputed_bytes"] > 0:
+            timed = np.isfinite(row["exposed_s"]) and row["copies"] > 0
+            rows.append((text(row["plan"]), text(row["module"]), f"{row['bytes'] / 2**30:.3f}",
+                         f"{row['offloaded_bytes'] / 2**30:.3f}",
+                         f"{row['recomputed_bytes'] / 2**30:.3f}", row["copies"],
+                         *((f"{row['d2h_bytes_per_s'] / 1e9:.1f}",
+                            f"{row['h2d_bytes_per_s'] / 1e9:.1f}",
+                            f"{1e3 * row['exposed_s']:.3f}") if timed else ("", "", ""))))
+    if not rows:
+        return []
+    return ["Module by module, of the plan that the deck asks for; what lies in graphs is not "
+            "timed copy by copy:", ""] + table(
+        ("plan", "module", "saved GiB", "out GiB", "again GiB", "copies", "out GB/s", "back GB/s",
+         "exposed ms"), rows)
 
 
 def offload_row(result, name):

@@ -2,10 +2,12 @@
 """Checks result sets against results/schema.md, and says whether a result is official.
 
 Every metric is computed again from the samples and series of its file, every check from its numbers
-and from what was measured. The ceilings that a set of kernels refers to, and the runs with other
-seeds behind a loss, are looked for among the files given.
+and from what was measured. Sets that computed the same must have ended with the same bits: those
+whose digests differ are named. The ceilings that a set of kernels refers to, and the runs with
+other seeds behind a loss, are looked for among the files given.
 
-Exit codes: 0 all files conform, 1 one does not, 2 a file is not ours, truncated or damaged.
+Exit codes: 0 all files conform, 1 one does not, or two contradict each other, 2 a file is not ours,
+truncated or damaged.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from official import SEEDS, by_uuid, losses_by_seed, not_official
 from recompute import check_figures
 from result_files import Refused, Result, run, text
 from schema import check_series, check_structure, read_schema
+from states import contradictions
 
 SCHEMA_FILE = pathlib.Path(__file__).resolve().parent.parent / "schema.md"
 ALLOWED_ENVIRONMENT = re.compile(r"(NCCL|UCX|OMPI|PMIX|SLURM|CUDA|OMP|STOWAGE)_")
@@ -87,10 +90,13 @@ def main():
             refused.append(str(problem))
     others = by_uuid(results)
     conform = [validate(result, rows, others) for result in results]
-    print_seeds([result for result, good in zip(results, conform) if good])
+    conforming = [result for result, good in zip(results, conform) if good]
+    print_seeds(conforming)
+    contradicting = contradictions(conforming)
+    print("\n".join(contradicting), end="\n" if contradicting else "")
     if refused:
         raise Refused("\nerror: ".join(refused))
-    return 0 if all(conform) else 1
+    return 0 if all(conform) and not contradicting else 1
 
 
 if __name__ == "__main__":
