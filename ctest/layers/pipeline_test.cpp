@@ -71,12 +71,12 @@ class Pipeline {
     for (const execution::Bucket& bucket : layout.buckets())
       for (const std::string& name : bucket.tensors) {
         if (!layout.has(name) || bucket.dtype == Dtype::int64) continue;
-        Outcome::Part part{layout.held(name).begin, tiny.read(name)};
+        Outcome::Part mine{layout.held(name).begin, tiny.read(name)};
         if (bucket.shards.parts > 1 && bucket.shards.held < 0) {
           const execution::Range own = layout.held(name, sharing.holders(bucket.group).rank());
-          part = {own.begin, {part.values.begin() + own.begin, part.values.begin() + own.end}};
+          mine = {own.begin, {mine.values.begin() + own.begin, mine.values.begin() + own.end}};
         }
-        outcome.tensors[name] = std::move(part);
+        outcome.tensors[name] = std::move(mine);
       }
     return outcome;
   }

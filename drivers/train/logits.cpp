@@ -33,8 +33,7 @@ void dump_logits(const parallel::Communicator& world, layers::Trainer& trainer, 
   inputs::Loader& loader = *data.held_out;
   loader.seek({loader.position().seed, 0, 0});
   const auto [recorded, executor] = trainer.evaluation(loader.global_documents());
-  (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs.tokens,
-                     recorded.inputs.targets, recorded.inputs.cu_seqlens);
+  (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   executor.step();
   const std::span<const std::byte> logits = executor.result(recorded.logits, 0);
   if (world.rank() != 0) return;
