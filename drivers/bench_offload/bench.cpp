@@ -22,6 +22,7 @@
 #include "inputs/deck/check.hpp"
 #include "offload/cargo.hpp"
 #include "offload/prediction.hpp"
+#include "parallel/ranks.hpp"
 #include "parallel/require_joint_proof.hpp"
 #include "results/statistics.hpp"
 
@@ -49,6 +50,7 @@ layers::TrainerOptions plain_options(const parallel::Communicator& world, const 
   options.evaluation_microbatches = 0;
   options.planner.policy = {};
   options.planner.graphs = {};
+  options.planner.chained_communication = machine.has_gpu();
   options.model.moe.bias_rate = 0;  // no step changes what the next one computes
   return options;
 }
@@ -76,7 +78,15 @@ BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::De
       trainer_(plain_options(world, deck, data, machine)),
       base_(trainer_options(deck, inputs::check_ranks(deck, world.size()),
                             trainer_.options().sharing.ranks)
-                .planner) {}
+                .planner) {
+  base_.chained_communication = machine.has_gpu();
+}
+
+/// Nobody moves bytes of this memory any more when it is given back.
+BenchOffload::~BenchOffload() {
+  keep_.reset();
+  parallel::attach(trainer_.options().sharing.ranks, {});
+}
 
 bool BenchOffload::wanted(const std::string& name) const {
   return options_.only.empty() ||
@@ -105,6 +115,7 @@ void BenchOffload::make_device(std::size_t transient) {
     host = std::min(host, static_cast<std::size_t>(most));
   device_ =
       std::make_unique<execution::Device>(machine_.backend(), trainer_.layout(), transient, host);
+  parallel::attach(trainer_.options().sharing.ranks, device_->device_arena());
   set_initial_state();
   for (const execution::QueueInfo& queue : trainer_.compute_queues())
     machine_.prepare(device_->queue(queue));

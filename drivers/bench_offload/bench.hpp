@@ -62,6 +62,8 @@ class BenchOffload {
   /// Collective over `world`, the ranks of the job, as run() is.
   BenchOffload(const parallel::Communicator& world, const inputs::Deck& deck,
                const BenchOffloadOptions& options, Data& data, Machine& machine);
+  /// Collective.
+  ~BenchOffload();
 
   /// Measures all cases in turn: a round is a step of each, in an order that is drawn anew.
   /// The first outcome is of the plan that keeps everything, op by op.

@@ -101,7 +101,7 @@ std::vector<Parameter> machine_parameters() {
       {.key = "validate.state_digest_interval",
        .fallback = std::int64_t{0},
        .unit = "steps",
-       .range = at_least(0),
+       .range = between(0, kMostSteps),
        .help = "Steps between digests of all that a run keeps from step to step, which the result "
                "set holds. 0: of the last step only."},
   };
