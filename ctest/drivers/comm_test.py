@@ -109,7 +109,7 @@ def results_hold_what_was_measured(r):
 def the_groups_of_the_grid_are_measured(r):
     text = r.bench("-b", "4K", "-e", "4K", "-n", "1", "--samples", "2", "parallel.tensor=2",
                    "--only", "all_reduce", "run.output=grid.h5", ranks=4)
-    for group, ranks in (("tensor", 2), ("data", 2), ("world", 4)):
+    for group, ranks in (("tensor", 2), ("data", 2), ("replicated_gradients", 4)):
         assert f"all_reduce of group {group}, {ranks} ranks" in text, text
     assert "conforms" in r.tool("validate.py", "grid.h5")
 

@@ -5,12 +5,13 @@ Usage: sharing_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a
 """
 import json
 import os
+import subprocess
 import sys
 
 import h5py
 import numpy
 
-from train_test import assert_equal, losses, main
+from train_test import EVERYTHING_LEAVES, assert_equal, losses, main
 
 CASES = {}
 

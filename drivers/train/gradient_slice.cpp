@@ -48,6 +48,9 @@ layers::ModelConfig narrow(layers::ModelConfig model) {
     model.mamba.heads = 2 * (model.mamba.heads / groups);
     model.mamba.groups = 2;
   }
+  const layers::ModelConfig::Mamba anywhere;  // at a limit of time steps the slope jumps
+  model.mamba.dt_min = anywhere.dt_min;
+  model.mamba.dt_max = anywhere.dt_max;
   model.mlp.ffn = std::min<std::int64_t>(model.mlp.ffn, 128);
   layers::ModelConfig::Moe& moe = model.moe;
   if (const int most = 2 * moe.topk * moe.groups; moe.experts > most) moe.experts = most;

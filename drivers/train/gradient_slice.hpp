@@ -18,7 +18,7 @@ namespace stowage::drivers {
 /// programs that share the forward operators alone, so what is wrong in backward shows.
 ///
 /// Experts are chosen once and for all: a token that goes elsewhere would be a jump of the loss.
-/// Losses of routers are left out, which evaluation does not have.
+/// Losses of routers are left out, which evaluation does not have, and limits of time steps.
 class GradientSlice {
  public:
   /// @param backend outlives this  @param storage fp64 (on the host alone) or fp32

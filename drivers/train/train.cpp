@@ -195,6 +195,7 @@ class Run {
     recording_.begin(trainer_.plan());
     if (!checkpoints_.resumed())
       recording_.note("# no checkpoint: the initial weights are evaluated");
+    keep_digest(checkpoints_.first_step());
     evaluate(checkpoints_.first_step());
     if (options_.logits.empty()) return true;
     dump_logits(world_, trainer_, data_, options_.logits);
