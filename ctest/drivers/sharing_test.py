@@ -33,6 +33,7 @@ def ops_of_several_ranks_are_timed(r):
                          ranks=2)
             assert_equal("plain.h5", "timed.h5")
             assert done.stdout.count("where the time goes") == 1, done.stdout
+            assert "communication, all: " in done.stdout, done.stdout
             assert "on rank 0" in done.stdout and "queue comm data" in done.stdout, done.stdout
             with h5py.File("timed.h5") as file:
                 kinds = []
@@ -40,6 +41,15 @@ def ops_of_several_ranks_are_timed(r):
                     lambda path, o: kinds.append((path, o.shape, (o[:] > 0).all()))
                     if isinstance(o, h5py.Dataset) and o.attrs["queue"] in ("comm data",
                                                                             b"comm data") else None)
+                busy, exposed = (file[f"/samples/communication/all/{what}"][:]
+                                 for what in ("busy", "exposed"))
+                assert len(busy) == 3 and (0 <= exposed).all() and (exposed <= busy).all()
+                assert (busy <= file["/samples/train/timed_step"][:]).all()
+                overlap = file["/metrics/communication/all/overlap"][()]
+                assert overlap == 1 - numpy.median(exposed) / numpy.median(busy)
+            checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"),
+                                      "timed.h5"], capture_output=True, text=True, timeout=60)
+            assert checked.returncode == 0, checked.stdout
             wanted = ("reduce_scatter", "all_gather") if zero else ("all_reduce/gradient/dense",)
             for words in wanted:
                 assert any(words in path for path, *_ in kinds), (name, words, kinds)

@@ -78,6 +78,10 @@ void Profile::end() {
     all = std::move(total);
     all.time_s = std::move(times);
   }
+  for (const auto& [queue, exposure] : communication_exposure(executor_->plan(), last_)) {
+    communication_[queue].busy_s.push_back(exposure.busy_s);
+    communication_[queue].exposed_s.push_back(exposure.exposed_s);
+  }
   times_.push_back(span_s());
 }
 
@@ -126,12 +130,24 @@ std::string Profile::text() const {
   for (const auto& [queue, time_s] : busy_s)
     text += fmt::format("#   queue {:<10} busy {:>10.3f} of {:.3f} ms ({:.1f} %)\n", queue,
                         1e3 * time_s, 1e3 * step_s, 100 * time_s / step_s);
-  if (ranks_ > 1) text += "#   a collective's time includes its wait for the other ranks\n";
+  text += communication_text();
   if (const auto moved = modules(); any_copies(moved))
     text += fmt::format("# copies of the last of them: compute waits {:.3f} ms for {:.3f} ms\n{}{}",
                         1e3 * exposed_s(moved), 1e3 * copying_s(moved), copies_heading(""),
                         copies_text("", moved));
   text.pop_back();  // the last end of line
+  return text;
+}
+
+std::string Profile::communication_text() const {
+  std::string text;
+  for (const auto& [queue, times] : communication_) {
+    const double busy_s = median(times.busy_s), exposed_s = median(times.exposed_s);
+    text += fmt::format(
+        "#   communication, {}: {:.3f} ms, nothing computes beside {:.3f} ms of it ({:.1f} %)\n",
+        queue, 1e3 * busy_s, 1e3 * exposed_s, 100 * exposed_s / busy_s);
+  }
+  if (ranks_ > 1) text += "#   a collective's time includes its wait for the other ranks\n";
   return text;
 }
 
@@ -144,6 +160,16 @@ void Profile::add_to(results::ResultSet& set) const {
                                             {"flops", total.cost.flops},
                                             {"bytes", total.cost.bytes}}});
   set.add(results::Samples{.path = "train/timed_step", .time_s = times_});
+  for (const auto& [queue, times] : communication_) {
+    const std::string path = "communication/" + queue;
+    set.add(results::Samples{.path = path + "/busy", .time_s = times.busy_s});
+    set.add(results::Samples{.path = path + "/exposed", .time_s = times.exposed_s});
+    const results::Summary busy = results::summarize(times.busy_s);
+    const results::Summary exposed = results::summarize(times.exposed_s);
+    set.add(results::metric(path + "/busy", busy));
+    set.add(results::metric(path + "/exposed", exposed));
+    set.add(results::metric(path + "/overlap", 1 - exposed.median / busy.median));
+  }
   const std::vector<offload::ModuleSummary> moved = modules();
   for (results::ModuleCopies& row : module_rows("deck", moved, true)) set.add(std::move(row));
   if (!any_copies(moved)) return;

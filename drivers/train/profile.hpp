@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/train/exposure.hpp"
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
 #include "offload/summary.hpp"
@@ -39,8 +40,9 @@ class Profile {
   std::vector<OpTotal> totals() const;
   /// A table of the totals for people.
   std::string text() const;
-  /// Raw times as /samples/ops/<kind>, with calls, flops and bytes; what the copies of the last
-  /// timed step did as metrics.
+  /// Raw times as /samples/ops/<kind>, with calls, flops and bytes, and as
+  /// /samples/communication/<queue>/busy and exposed; what the copies of the last timed step did as
+  /// metrics.
   void add_to(results::ResultSet& set) const;
   /// The last timed step as JSON that chrome://tracing and Perfetto show, one row for each queue.
   /// Throws Error(Exit::runtime) if it cannot be written.
@@ -48,6 +50,7 @@ class Profile {
 
  private:
   double span_s() const;
+  std::string communication_text() const;
   std::vector<offload::ModuleSummary> modules() const;
 
   execution::Backend& backend_;
@@ -55,7 +58,12 @@ class Profile {
   execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one
   std::map<execution::Executor*, std::unique_ptr<execution::OpTimer>> timers_;
   std::map<std::string, OpTotal> totals_;  ///< by queue and kind
-  std::vector<double> times_;              ///< first begin to last end, of each timed step
+  /// What communication of each queue took, one entry for each timed step.
+  struct Communication {
+    std::vector<double> busy_s, exposed_s;
+  };
+  std::map<std::string, Communication> communication_;
+  std::vector<double> times_;  ///< first begin to last end, of each timed step
   std::vector<execution::OpTimer::Interval> last_;
 };
 

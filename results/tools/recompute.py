@@ -218,11 +218,20 @@ def rate_of_a_rank(result):
     return Figure(whole.value / ranks, whole.low / ranks, whole.high / ranks, whole.count)
 
 
+def hidden_part(result, queue):
+    busy, exposed = (float(np.median(times_of(result, f"communication/{queue}/{what}")))
+                     for what in ("busy", "exposed"))
+    return Figure(1 - exposed / busy)
+
+
 RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"kernels/(.+)/([^/]+)/(time|bytes_per_s|flops_per_s|pct_copy|pct_ceiling)", kernel),
     (r"ceilings/gemm_bf16/([^/]+)/flops_per_s", product_ceiling),
     (r"ceilings/interference/([^/]+)/([^/]+)/slowdown", slowdown),
     (r"ceilings/([^/]+)/bandwidth", copy_ceiling),
+    (r"communication/(.+)/(busy|exposed)",
+     lambda r, queue, what: of_times(times_of(r, f"communication/{queue}/{what}"))),
+    (r"communication/(.+)/overlap", hidden_part),
     (r"comm/([^/]+)/link/(latency|bandwidth)", lambda r, group, what: link(r, what, group)),
     (r"comm/([^/]+)/([^/]+)/([^/]+)/(latency|bandwidth)",
      lambda r, group, kind, of, what: link(r, what, group, kind, of)),
@@ -290,6 +299,7 @@ def check_metric(result, tag):
 # What must be there for samples of a kind: they were measured to be reported.
 METRICS_OF = ((re.compile(r"kernels/.+"), "{}/time"), (re.compile(r"offload/.+"), "{}/step_time"),
               (re.compile(r"train/step_time"), "{}"), (re.compile(r"comm/.+"), "{}/busbw"),
+              (re.compile(r"communication/.+"), "{}"),
               (re.compile(r"ceilings/gemm_bf16/.+"), "{}/flops_per_s"),
               (re.compile(r"ceilings/interference/.+"), "{}/slowdown"))
 

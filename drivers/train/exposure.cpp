@@ -1,0 +1,69 @@
+#include "drivers/train/exposure.hpp"
+
+#include <algorithm>
+
+namespace stowage::drivers {
+namespace {
+
+struct Span {
+  double begin_s, end_s;
+};
+
+/// The same points in time as spans in order that do not touch.
+std::vector<Span> merged(std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.begin_s < b.begin_s; });
+  std::vector<Span> all;
+  for (const Span& span : spans)
+    if (!all.empty() && span.begin_s <= all.back().end_s)
+      all.back().end_s = std::max(all.back().end_s, span.end_s);
+    else
+      all.push_back(span);
+  return all;
+}
+
+double total_s(const std::vector<Span>& spans) {
+  double sum = 0;
+  for (const Span& span : spans) sum += span.end_s - span.begin_s;
+  return sum;
+}
+
+/// Time that both have. @param a, b merged
+double common_s(const std::vector<Span>& a, const std::vector<Span>& b) {
+  double sum = 0;
+  for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
+    sum += std::max(0.0, std::min(a[i].end_s, b[k].end_s) - std::max(a[i].begin_s, b[k].begin_s));
+    if (a[i].end_s < b[k].end_s)
+      ++i;
+    else
+      ++k;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::map<std::string, Exposure> communication_exposure(
+    const execution::Plan& plan, const std::vector<execution::OpTimer::Interval>& intervals) {
+  std::vector<Span> compute;
+  std::map<std::string, std::vector<Span>> groups;
+  for (const execution::OpTimer::Interval& interval : intervals) {
+    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
+    const execution::QueueInfo& queue = plan.queues[static_cast<std::size_t>(step.queue)];
+    const Span span{interval.begin_s, interval.end_s};
+    if (queue.lane == execution::Lane::compute) compute.push_back(span);
+    if (queue.lane != execution::Lane::comm) continue;
+    groups[queue.name].push_back(span);
+    groups[kAllGroups].push_back(span);
+  }
+  compute = merged(std::move(compute));
+  std::map<std::string, Exposure> exposures;
+  for (auto& [name, spans] : groups) {
+    spans = merged(std::move(spans));
+    const double busy_s = total_s(spans);
+    exposures[name] = {busy_s, busy_s - common_s(spans, compute)};
+  }
+  return exposures;
+}
+
+}  // namespace stowage::drivers
