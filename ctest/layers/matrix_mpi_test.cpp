@@ -17,6 +17,11 @@
 namespace stowage::ctest {
 namespace {
 
+/// Ranks of an axis.
+struct Sizes {
+  int tensor = 1, context = 1, expert = 1, pipeline = 1;
+};
+
 /// Where the ranks of this build compute, and how they reduce.
 struct Ranks {
   const parallel::Communicator world = parallel::Communicator::world();
@@ -47,16 +52,15 @@ struct Ranks {
   }
 #endif
 
-  void adjust(layers::TrainerOptions& options, int stages = 1, int context = 1) const {
-    options.sharing.ranks = connect(stages, context);
+  /// All ranks of the job, but for the axes that are given, on the data axis.
+  void adjust(layers::TrainerOptions& options, Sizes sizes = {}) const {
+    options.sharing.ranks = parallel::connect(
+        world,
+        parallel::fit_grid(world.size(), sizes.tensor, sizes.context, sizes.expert, sizes.pipeline),
+        [this](const parallel::Communicator& ranks, const std::string& group) {
+          return transport(ranks, group);
+        });
     options.planner.chained_communication = STOWAGE_TEST_CUDA;
-  }
-  /// @param context ranks that share sequences
-  parallel::Ranks connect(int stages, int context) const {
-    return parallel::connect(world, parallel::fit_grid(world.size(), 1, context, 1, stages),
-                             [this](const parallel::Communicator& ranks, const std::string& group) {
-                               return transport(ranks, group);
-                             });
   }
 };
 
@@ -90,7 +94,7 @@ void check_stages(layers::PipelineSchedule schedule, bool with_automatic) {
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
                     [&](layers::TrainerOptions& options) {
-                      ranks.adjust(options, ranks.world.size());
+                      ranks.adjust(options, {.pipeline = ranks.world.size()});
                       options.model.pattern = "M*-EM|E-*M";
                       options.sharing.schedule = schedule;
                     },
@@ -119,12 +123,38 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
     Matrix cells({.backend = [&] { return ranks.backend(); },
                   .adjust =
                       [&](layers::TrainerOptions& options) {
-                        ranks.adjust(options, 1, ranks.world.size());
+                        ranks.adjust(options, {.context = ranks.world.size()});
                         options.step.tokens = options.step.sequence = 24;
                         options.model.attention.exchange = exchange;
                       }});
     for (const Cell& cell : pairwise_cells()) cells.check(cell);
   }
+}
+
+/// The cells with layers cut over all ranks. @param expert by experts alone, over other tokens
+void check_cut_layers(bool expert) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](layers::TrainerOptions& options) {
+                      const int all = ranks.world.size();
+                      ranks.adjust(options, expert ? Sizes{.expert = all} : Sizes{.tensor = all});
+                      options.step.tokens = options.step.sequence = 24;
+                      options.model.moe.experts = 6;
+                      options.model.vocabulary = 14;
+                    },
+                .rank = expert ? ranks.world.rank() : 0});
+  for (const Cell& cell : pairwise_cells()) cells.check(cell);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_cut_layers) {
+  check_cut_layers(false);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_experts) {
+  check_cut_layers(true);
 }
 
 }  // namespace
