@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/norm/head_rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "layers/head_exchange.hpp"
 #include "layers/layer.hpp"
@@ -15,7 +16,8 @@ namespace {
 using Views = std::span<const execution::View>;
 using kernels::Columns;
 
-/// Causal grouped-query attention inside documents. q, k and v are columns of one projection.
+/// Causal grouped-query attention inside documents. q, k and v are columns of one projection; heads
+/// of q and k may be normed, then turned by their positions.
 ///
 /// Ranks that share sequences exchange heads, so that each has all tokens of some of them; or they
 /// have the queries of their own tokens, and keys and values are gathered, again for the backward,
@@ -28,7 +30,9 @@ class Attention final : public Mixer {
         context_(ranks.shared_group(parallel::Group::context)),
         partition_(ranks.group(parallel::Group::tensor)),
         rope_(config.attention.rope),
-        rope_theta_(config.attention.rope_theta),
+        frequencies_(config.attention.frequencies),
+        norms_(config.attention.norms),
+        epsilon_(config.norm_epsilon),
         shape_(shape_of(config.attention, partition_)),
         exchange_(ranks.shared_group(parallel::Group::context)),
         by_heads_(exchanges_heads(config.attention, shape_, ranks.group(parallel::Group::context))),
@@ -44,7 +48,11 @@ class Attention final : public Mixer {
                true,
                "dense",
                partition_.cut(1, {query_width(config)})}},
-        parameters_{proj_.weight, qkv_.weight} {}
+        q_norm_{norm_parameter(prefix + ".attn.q_norm.weight")},
+        k_norm_{norm_parameter(prefix + ".attn.k_norm.weight")},
+        parameters_{proj_.weight, qkv_.weight} {
+    if (norms_) parameters_.insert(parameters_.begin() + 1, {q_norm_, k_norm_});
+  }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   std::string_view scope() const override { return "attn"; }
@@ -59,13 +67,18 @@ class Attention final : public Mixer {
     const Tensor x = rows_.gather(recorder, "x", mine);
     const Tensor qkv = by_heads_ ? recorder.scratch("qkv_rows", {n, qkv_.outputs()})
                                  : recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
-    if (rope_) {
-      const Tensor raw = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
-      qkv_.forward(recorder, "qkv", x, raw);
-      rotate(recorder, raw, qkv, false);
-    } else {
-      qkv_.forward(recorder, "qkv", x, qkv);
+    Tensor product = qkv;
+    if (norms_)
+      product = kept.raw = recorder.saved("qkv_raw", {n, qkv_.outputs()}, "core_attn");
+    else if (rope_)
+      product = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
+    qkv_.forward(recorder, "qkv", x, product);
+    if (norms_) {
+      const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, qkv_.outputs()}) : qkv;
+      norm(recorder, product, normed);
+      product = normed;
     }
+    if (rope_) rotate(recorder, product, qkv, false);
     kept.qkv =
         by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
     kept.lse = recorder.saved("lse", recorder.accumulation(), {shape.heads, queries}, "core_attn");
@@ -114,10 +127,11 @@ class Attention final : public Mixer {
       dqkv = core_backward(recorder, shape, kept, dout);
     }
     if (rope_) {
-      const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
+      const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
       rotate(recorder, dqkv, draw, true);
       dqkv = draw;
     }
+    if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
     const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
@@ -128,6 +142,7 @@ class Attention final : public Mixer {
  private:
   struct Saved {
     Tensor x, qkv, lse, out;
+    Tensor raw;  ///< of q and k before their norms, if they have any
   };
 
   /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
@@ -275,12 +290,58 @@ class Attention final : public Mixer {
         kernels::rope_cost(recorder.tokens(), shape_.heads, shape_.kv_heads, shape_.head_dim,
                            recorder.storage()),
         {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
-        [shape = shape_, theta = rope_theta_, backward, first = recorder.batch().first_token](
-            execution::Queue& q, Views v) {
+        [shape = shape_, frequencies = frequencies_, backward,
+         first = recorder.batch().first_token](execution::Queue& q, Views v) {
           const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
-          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, theta,
+          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, frequencies,
                first);
         });
+  }
+
+  /// Each tensor rank has other heads, so the gradients are summands.
+  Parameter norm_parameter(std::string name) const {
+    return {std::move(name), {shape_.head_dim}, Init::ones, false, partition_.replicated()};
+  }
+  kernels::HeadSizes head_sizes() const { return {shape_.heads, shape_.kv_heads, shape_.head_dim}; }
+
+  void norm(Recorder& recorder, Tensor from, Tensor to) const {
+    recorder.compute(
+        "qk_norm",
+        kernels::head_rmsnorm_forward_cost(recorder.tokens(), head_sizes(), recorder.storage()),
+        {read(from), read(recorder.parameter(q_norm_)), read(recorder.parameter(k_norm_)),
+         write(to)},
+        [sizes = head_sizes(), eps = epsilon_](execution::Queue& q, Views v) {
+          kernels::head_rmsnorm_forward(q, v[0], v[1], v[2], v[3], sizes, eps);
+        });
+  }
+
+  /// @return gradient of the product
+  Tensor norm_backward(Recorder& recorder, Tensor raw, Tensor dnormed) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
+    const Tensor workspace = recorder.workspace(
+        "qk_norm_workspace",
+        kernels::head_rmsnorm_backward_workspace_bytes(n, head_sizes(), recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "qk_norm_backward",
+        kernels::head_rmsnorm_backward_cost(n, head_sizes(), recorder.storage()),
+        {read(dnormed), read(raw), read(recorder.parameter(q_norm_)),
+         read(recorder.parameter(k_norm_)), write(draw), recorder.into(recorder.gradient(q_norm_)),
+         recorder.into(recorder.gradient(k_norm_)), write(workspace)},
+        [sizes = head_sizes(), eps = epsilon_, accumulate](execution::Queue& q, Views v) {
+          kernels::head_rmsnorm_backward(q,
+                                         {.dout = v[0],
+                                          .in = v[1],
+                                          .q_weight = v[2],
+                                          .k_weight = v[3],
+                                          .din = v[4],
+                                          .dq_weight = v[5],
+                                          .dk_weight = v[6],
+                                          .workspace = v[7]},
+                                         sizes, eps, accumulate);
+        });
+    return draw;
   }
 
   std::int64_t width_;
@@ -288,12 +349,15 @@ class Attention final : public Mixer {
   SharedRows context_;
   Partition partition_;
   bool rope_;
-  double rope_theta_;
+  kernels::RopeFrequencies frequencies_;
+  bool norms_;
+  double epsilon_;
   kernels::AttentionShape shape_;
   HeadExchange exchange_;
   bool by_heads_;
   Product qkv_;
   Product proj_;
+  Parameter q_norm_, k_norm_;
   std::vector<Parameter> parameters_;
 };
 

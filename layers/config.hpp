@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/activation/activation.hpp"
+#include "kernels/rope/rope_frequencies.hpp"
 
 namespace stowage::layers {
 
@@ -21,7 +22,8 @@ struct ModelConfig {
     int kv_heads = 0;  ///< K
     int head_dim = 0;  ///< P
     bool rope = false;
-    double rope_theta = 10000;
+    kernels::RopeFrequencies frequencies = {};
+    bool norms = false;  ///< RMSNorm of each query and key head before the positions
     /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
     /// shares causal work evenly. automatic: heads, where they divide among the ranks.
     enum class Exchange { automatic, keys, heads } exchange = Exchange::automatic;

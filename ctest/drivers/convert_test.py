@@ -61,6 +61,21 @@ def llama_is_that_of_transformers(p):
 
 
 @case
+def llama3_is_that_of_transformers(p):
+    agreement.compare("llama3", p, FIXTURES / "llama3")
+
+
+@case
+def qwen3_is_that_of_transformers(p):
+    agreement.compare("qwen3", p, FIXTURES / "qwen3")
+
+
+@case
+def qwen3_moe_is_that_of_transformers(p):
+    agreement.compare("qwen3_moe", p, FIXTURES / "qwen3_moe")
+
+
+@case
 def mamba2_is_that_of_transformers(p):
     agreement.compare("mamba2", p, FIXTURES / "mamba2")
 
@@ -176,7 +191,7 @@ def bad_folders_are_refused(p):
     refused(folder, "neither", "model.safetensors")
     for keys, says in (({"moe_latent_size": 64}, ["moe_latent_size", "64"]),
                        ({"num_nextn_predict_layers": 1}, ["num_nextn_predict_layers", "MTP"]),
-                       ({"model_type": "qwen3"}, ["qwen3", "norms of q and k", "llama"]),
+                       ({"model_type": "bamba"}, ["bamba", "rotary embedding of a part", "qwen3"]),
                        ({"new_thing": True}, ["new_thing", "not known"]),
                        ({"hidden_size": 24}, ["lm_head.weight", "F32 (32, 16)", "(32, 24)"]),
                        ({"n_routed_experts": 5}, ["experts.4.down_proj"]),

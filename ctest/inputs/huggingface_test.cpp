@@ -73,7 +73,7 @@ TEST(huggingface_config, what_cannot_be_is_named) {
          R"("model_type": "nemotron_h", "hidden_size": "wide")");
   refuse(kPattern, {"mlp_hidden_act", "gelu"},
          R"("model_type": "nemotron_h", "mlp_hidden_act": "gelu")");
-  refuse("", {"model_type 'qwen3'", "norms of q and k"}, R"("model_type": "qwen3")");
+  refuse("", {"model_type 'bamba'", "a part of a head"}, R"("model_type": "bamba")");
   refuse("", {"model_type 'new'", "nemotron_h", "llama"}, R"("model_type": "new")");
   expect_parts(usage_error([] { (void)parse_config("[1]", "c"); }), {"model_type"});
   expect_parts(usage_error([] { (void)parse_config("{", "c"); }), {"c", "no JSON"});
@@ -127,8 +127,49 @@ TEST(huggingface_config, llama_is_two_layers_in_one) {
   EXPECT_EQ(family_of(deck).model_type, "llama");
   refuse(R"("rope_parameters": {"rope_theta": 1.0, "rope_type": "llama3", "factor": 8.0})",
          {"rope", "llama3"}, start);
-  refuse(R"("rope_scaling": {"type": "linear"})", {"rope_scaling"}, start);
+  refuse(R"("rope_scaling": {"type": "linear"})", {"rope_scaling", "linear", "llama3"}, start);
+  refuse(R"("rope_parameters": {"rope_theta": 1.0, "factor": 8.0})", {"factor", "default"}, start);
   refuse(R"("rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0})", {"contradicts"}, start);
+}
+
+TEST(huggingface_config, llama_slows_long_waves) {
+  const std::string start = R"("model_type": "llama", "vocab_size": 64, "hidden_size": 32,
+    "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 48)";
+  const std::string scaling = R"("factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3")";
+  const std::string older = "\"rope_theta\": 500000.0, \"rope_scaling\": {" + scaling + "}";
+  for (const std::string& text :
+       {older, "\"rope_parameters\": {\"rope_theta\": 500000.0, " + scaling + "}"}) {
+    const Deck deck = deck_of(config(text, start));
+    EXPECT_EQ(deck.get<double>("model.rope_theta"), 500000);
+    EXPECT_EQ(deck.get<double>("model.rope_scaling_factor"), 32);
+    EXPECT_EQ(deck.get<double>("model.rope_scaling_positions"), 8192);
+    const std::string written = config_text(family_of(deck), deck, "{" + text + "}");
+    EXPECT_EQ(deck_of(parse_config(written, "c")).text(), deck.text());
+    EXPECT_EQ(written.find("rope_scaling") != std::string::npos, text == older);
+    require_same_model(config(text, start), deck, "c");
+  }
+  const Deck plain = deck_of(config(R"("rope_theta": 500000.0)", start));
+  expect_parts(usage_error([&] { require_same_model(config(older, start), plain, "c"); }),
+               {"model.rope_scaling_factor"});
+}
+
+TEST(huggingface_config, qwen3_norms_heads) {
+  const std::string sizes = R"("vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 16)";
+  const Deck dense =
+      deck_of(config(R"("intermediate_size": 48)", R"("model_type": "qwen3", )" + sizes));
+  EXPECT_TRUE(dense.get<bool>("model.qk_layernorm"));
+  EXPECT_EQ(dense.get<std::string>("model.pattern"), "*-*-");
+  EXPECT_EQ(family_of(dense).model_type, "qwen3");
+  const std::string start = R"("model_type": "qwen3_moe", )" + sizes;
+  const Deck experts = deck_of(config(R"("num_experts": 16, "moe_intermediate_size": 24)", start));
+  EXPECT_EQ(experts.get<std::string>("model.pattern"), "*E*E");
+  EXPECT_EQ(experts.get<std::int64_t>("model.num_moe_experts"), 16);
+  EXPECT_FALSE(experts.get<bool>("model.moe_norm_topk_prob"));
+  EXPECT_EQ(family_of(experts).model_type, "qwen3_moe");
+  refuse(R"("use_sliding_window": true)", {"use_sliding_window", "window"}, start);
+  refuse(R"("mlp_only_layers": [1])", {"mlp_only_layers", "[1]"}, start);
 }
 
 std::vector<Piece> pieces_of(const std::string& name, const std::vector<std::int64_t>& shape,

@@ -303,8 +303,8 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
       int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
   const std::vector<Array> results = on_gpu(
       [&](Queue& q, auto& at) {
-        rope_forward(q, at(all), at(starts), at(documents), at(turned), 4, 2, dim, 1e4);
-        rope_forward(q, at(part), at(starts), at(own_documents), at(own), 4, 2, dim, 1e4, first);
+        rope_forward(q, at(all), at(starts), at(documents), at(turned), 4, 2, dim, {1e4});
+        rope_forward(q, at(part), at(starts), at(own_documents), at(own), 4, 2, dim, {1e4}, first);
         pack_columns(q, Columns{at(part), width - count, count}, at(packed_columns));
       },
       {turned, own, packed_columns});

@@ -1,6 +1,7 @@
 // The norms on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
 #include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/head_norm_problem.hpp"
 #include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/norm/rmsnorm.hpp"
@@ -119,6 +120,40 @@ TEST(norm_gpu, in_place_leaves_the_same_bits) {
       EXPECT_EQ(together[0].values(), apart[0].values());
       EXPECT_EQ(together[1].values(), apart[1].values());
       EXPECT_EQ(gradient[0].values(), apart[2].values());
+    }
+}
+
+class HeadNormsOnBoth : public HeadNorms {
+ public:
+  HeadNormsOnBoth(Dtype storage, const Sizes& s, const Data& data)
+      : HeadNorms(storage, s, data), storage_(storage), s_(s) {}
+
+  std::vector<Output> outputs() const {
+    const Dtype sums = execution::accumulation(storage_);
+    const auto dim = static_cast<double>(s_.head_dim);
+    const double terms = dim + static_cast<double>(s_.tokens * s_.heads);
+    return {{"out", out, tolerance(storage_, dim)},
+            {"din", din, tolerance(storage_, dim)},
+            {"dq_weight", dq, tolerance(sums, terms)},
+            {"dk_weight", dk, tolerance(sums, terms)}};
+  }
+
+ private:
+  Dtype storage_;
+  Sizes s_;
+};
+
+TEST(norm_gpu, head_rmsnorm_matches_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const HeadNorms::Sizes& s :
+       {HeadNorms::Sizes{1, 1, 1, 2, false}, HeadNorms::Sizes{0, 2, 1, 8, true},
+        HeadNorms::Sizes{67, 3, 1, 6, true}, HeadNorms::Sizes{300, 4, 2, 64, false},
+        HeadNorms::Sizes{1100, 16, 4, 128, true}, HeadNorms::Sizes{33, 5, 5, 80, false}})
+    for (const Dtype storage : kDeviceTypes) {
+      SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.heads << " x " << s.head_dim);
+      const HeadNorms::Data data = HeadNorms::random_data(random, s, storage);
+      check_on_gpu(HeadNormsOnBoth(storage, s, data), HeadNormsOnBoth(Dtype::fp64, s, data));
     }
 }
 

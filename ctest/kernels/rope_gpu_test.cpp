@@ -14,9 +14,10 @@ struct Sizes {
 
 class Rotations {
  public:
-  Rotations(Dtype storage, const Sizes& s, const Packed& packed, const Values& in, double theta)
+  Rotations(Dtype storage, const Sizes& s, const Packed& packed, const Values& in,
+            const RopeFrequencies& frequencies)
       : s_(s),
-        theta_(theta),
+        frequencies_(frequencies),
         in_(storage, {packed.tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}, in),
         out_(storage, in_.view().info->buffers[0].shape),
         back_(storage, in_.view().info->buffers[0].shape),
@@ -26,9 +27,9 @@ class Rotations {
   template <class At>
   void enqueue(Queue& q, At& at) const {
     rope_forward(q, at(in_), at(starts_), at(documents_), at(out_), s_.heads, s_.kv_heads,
-                 s_.head_dim, theta_);
+                 s_.head_dim, frequencies_);
     rope_backward(q, at(in_), at(starts_), at(documents_), at(back_), s_.heads, s_.kv_heads,
-                  s_.head_dim, theta_);
+                  s_.head_dim, frequencies_);
   }
   std::vector<Output> outputs() const {
     return {{"out", out_, tolerance(in_.dtype(), 4)}, {"back", back_, tolerance(in_.dtype(), 4)}};
@@ -36,7 +37,7 @@ class Rotations {
 
  private:
   Sizes s_;
-  double theta_;
+  RopeFrequencies frequencies_;
   Array in_, out_, back_, starts_, documents_;
 };
 
@@ -51,8 +52,22 @@ TEST(rope_gpu, matches_fp64) {
       const Packed packed(s.lengths, s.tail);
       const std::int64_t count = packed.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim;
       const Values in = rounded(random.normal(count), storage);
-      check_on_gpu(Rotations(storage, s, packed, in, 1e4),
-                   Rotations(Dtype::fp64, s, packed, in, 1e4));
+      check_on_gpu(Rotations(storage, s, packed, in, {1e4}),
+                   Rotations(Dtype::fp64, s, packed, in, {1e4}));
+    }
+}
+
+TEST(rope_gpu, scaled_matches_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  const RopeFrequencies llama{500000, 8, 1, 4, 8192};
+  for (const Sizes& s : {Sizes{{5, 1, 9}, 3, 3, 1, 6}, Sizes{{1000}, 0, 4, 2, 128}})
+    for (const Dtype storage : kDeviceTypes) {
+      const Packed packed(s.lengths, s.tail);
+      const Values in =
+          rounded(random.normal(packed.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim), storage);
+      check_on_gpu(Rotations(storage, s, packed, in, llama),
+                   Rotations(Dtype::fp64, s, packed, in, llama));
     }
 }
 
@@ -63,8 +78,8 @@ TEST(rope_gpu, far_positions) {
   const Sizes s{{120000}, 0, 1, 1, 8};
   const Packed packed(s.lengths, s.tail);
   const Values in = rounded(random.normal(packed.tokens * 24), Dtype::fp32);
-  check_on_gpu(Rotations(Dtype::fp32, s, packed, in, 1e4),
-               Rotations(Dtype::fp64, s, packed, in, 1e4));
+  check_on_gpu(Rotations(Dtype::fp32, s, packed, in, {1e4}),
+               Rotations(Dtype::fp64, s, packed, in, {1e4}));
 }
 
 TEST(rope_gpu, in_place_leaves_the_same_bits) {
@@ -79,7 +94,7 @@ TEST(rope_gpu, in_place_leaves_the_same_bits) {
     const auto rotate = [&](const Array& to) {
       return on_gpu(
           [&](Queue& q, auto& at) {
-            rope_forward(q, at(in), at(starts), at(documents), at(to), 4, 2, dim, 1e4);
+            rope_forward(q, at(in), at(starts), at(documents), at(to), 4, 2, dim, {1e4});
           },
           {to})[0];
     };

@@ -17,13 +17,14 @@ constexpr double kTheta = 100;
 Packed documents() { return Packed({1, 40, 0, 5, 20}, 4); }
 
 using Operator = void (*)(Queue&, const View&, const View&, const View&, const View&, std::int64_t,
-                          std::int64_t, std::int64_t, double, std::int64_t);
+                          std::int64_t, std::int64_t, const RopeFrequencies&, std::int64_t);
 
-Values run(Operator op, Dtype storage, const Packed& packed, const Values& in) {
+Values run(Operator op, Dtype storage, const Packed& packed, const Values& in,
+           const RopeFrequencies& frequencies = {kTheta}) {
   const Array from(storage, {packed.tokens, kWidth}, in), to(storage, {packed.tokens, kWidth});
   const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
   on_queue([&](Queue& q) {
-    op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta, 0);
+    op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, frequencies, 0);
   });
   return to.values();
 }
@@ -52,6 +53,56 @@ TEST(rope, forward_is_the_formula) {
     EXPECT_LT(relative_error(run(rope_forward, storage, packed, in), plain_forward(packed, in)),
               tolerance(storage, 2));
   }
+}
+
+// Llama 3.1's: of the pairs of a head of 128, some waves stay, some are in between, some are slowed.
+TEST(rope, long_waves_are_slowed) {
+  const RopeFrequencies frequencies{500000, 8, 1, 4, 8192};
+  EXPECT_TRUE(frequencies.scales());
+  EXPECT_FALSE(RopeFrequencies{}.scales());
+  int stayed = 0, between = 0, slowed = 0;
+  double last = 2;
+  for (int i = 0; i < 64; ++i) {
+    const double plain = std::pow(500000.0, -2.0 * i / 128), wave = 2 * M_PI / plain;
+    const double found = frequencies.scaled(plain);
+    if (wave < 8192.0 / 4) {
+      ++stayed;
+      EXPECT_EQ(found, plain);
+    } else if (wave > 8192.0 / 1) {
+      ++slowed;
+      EXPECT_EQ(found, plain / 8);
+    } else {
+      ++between;
+      const double smooth = (8192 / wave - 1) / (4 - 1);
+      EXPECT_NEAR(found, (1 - smooth) * plain / 8 + smooth * plain, 1e-15 * plain);
+    }
+    EXPECT_LT(found, last);
+    last = found;
+  }
+  EXPECT_GT(stayed, 0);
+  EXPECT_GT(between, 0);
+  EXPECT_GT(slowed, 0);
+}
+
+TEST(rope, scaled_angles_are_those_of_slower_pairs) {
+  Random random;
+  const Packed packed = documents();
+  const Values in = random.normal(packed.tokens * kWidth);
+  // All waves are long ones: each position turns as one at half of it would.
+  const RopeFrequencies half{kTheta, 2, 1e6, 4e6, 8192};
+  const Values slow = run(rope_forward, Dtype::fp64, packed, in, half);
+  Values expected = in;
+  for (std::int64_t t = 0; t < packed.tokens; ++t)
+    for (std::int64_t h = 0; h < kHeads + kKvHeads; ++h)
+      for (std::int64_t i = 0; i < kHeadDim / 2; ++i) {
+        const double angle = static_cast<double>(packed.position(t)) / 2 /
+                             std::pow(kTheta, 2.0 * static_cast<double>(i) / kHeadDim);
+        const std::size_t a = at(t * kWidth + h * kHeadDim + i), b = a + kHeadDim / 2;
+        expected[a] = in[a] * std::cos(angle) - in[b] * std::sin(angle);
+        expected[b] = in[b] * std::cos(angle) + in[a] * std::sin(angle);
+      }
+  EXPECT_LT(relative_error(slow, expected), 1e-14);
+  EXPECT_LT(relative_error(run(rope_backward, Dtype::fp64, packed, slow, half), in), 1e-14);
 }
 
 // It is linear, so <dy, R x> = <R^T dy, x> is the whole of the gradient.
@@ -98,7 +149,7 @@ TEST(rope, part_of_the_tokens) {
       const Array seq_idx =
           int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
       on_queue([&](Queue& q) {
-        op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, kTheta, first);
+        op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, {kTheta}, first);
       });
       EXPECT_EQ(to.values(), cut(whole)) << "from " << first;
     }
@@ -112,7 +163,7 @@ TEST(rope, works_in_place) {
   const Array x(Dtype::fp32, {packed.tokens, kWidth}, in);
   const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
   on_queue([&](Queue& q) {
-    rope_forward(q, x, cu_seqlens, seq_idx, x, kHeads, kKvHeads, kHeadDim, kTheta);
+    rope_forward(q, x, cu_seqlens, seq_idx, x, kHeads, kKvHeads, kHeadDim, {kTheta});
   });
   EXPECT_EQ(x.values(), run(rope_forward, Dtype::fp32, packed, in));
 }

@@ -201,6 +201,10 @@ TEST(axes, variants_equal_one_rank) {
       SCOPED_TRACE(text(c, "swiglu, tied, softmax, no shared expert"));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
+      options = options_of("*-*", Dtype::fp64);
+      options.model.attention.norms = true;
+      SCOPED_TRACE("normed heads");
+      axes.compare(options, c);
       options = options_of("ME*-", Dtype::fp64);
       options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
       axes.compare(options, c);

@@ -32,7 +32,7 @@ void enlarge(layers::TrainerOptions& options, int head_dim) {
   model.width = 256;
   model.vocabulary = 512;
   model.init_std = 0.05;
-  model.attention = {4, 2, head_dim, true, 10000.0};
+  model.attention = {4, 2, head_dim, true, {10000.0}};
   model.mamba = {.heads = 16, .head_dim = 64, .groups = 8, .state = 128, .chunk = 128};
   model.mlp.ffn = 512;
   model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};

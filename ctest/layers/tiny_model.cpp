@@ -53,7 +53,7 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
   model.width = 12;
   model.vocabulary = kVocabulary;
   model.init_std = 0.3;
-  model.attention = {4, 2, 6, true, 100.0};
+  model.attention = {4, 2, 6, true, {100.0}};
   model.mamba = {.heads = 4, .head_dim = 5, .groups = 2, .state = 6, .chunk = 4};
   model.mlp.ffn = 10;
   model.moe = {.experts = 5, .topk = 2, .ffn = 7, .shared_ffn = 6, .scaling = 1.5};

@@ -29,7 +29,7 @@ layers::TrainerOptions standard_options(const std::string& pattern, Dtype storag
   layers::ModelConfig& model = options.model;
   model.width = 256;
   model.init_std = 0.05;
-  model.attention = {4, 2, 128, true, 10000.0};
+  model.attention = {4, 2, 128, true, {10000.0}};
   model.mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state = 128, .chunk = 128};
   model.mlp.ffn = 512;
   model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};

@@ -38,14 +38,14 @@ class RopeCase final : public Case {
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     const auto& [in, starts, documents, out] = bound_;
-    kernels::rope_forward(queue, in, starts, documents, out, heads_, kv_heads_, dim_, kTheta);
+    kernels::rope_forward(queue, in, starts, documents, out, heads_, kv_heads_, dim_, {kTheta});
   }
   std::vector<Agreement> check(const std::string&) override {
     const std::vector<double> in = in_.rows(0, kCheckedRows);
     std::vector<double> out(in.size());
     on_host([&] {
       kernels::rope_forward_ref<double>(in.data(), start_.data(), document_.data(), out.data(),
-                                        kCheckedRows, heads_, kv_heads_, dim_, kTheta);
+                                        kCheckedRows, heads_, kv_heads_, dim_, {kTheta});
     });
     return {{"out", relative_error(out_.rows(0, kCheckedRows), out),
              execution::epsilon(Dtype::bf16), false, some_of(kCheckedRows, n_, "rows")}};

@@ -64,7 +64,12 @@ layers::ModelConfig model_config(const Deck& deck) {
                      .kv_heads = small(deck, "model.num_query_groups"),
                      .head_dim = small(deck, "model.head_dim"),
                      .rope = text(deck, "model.position_embedding") == "rope",
-                     .rope_theta = real(deck, "model.rope_theta"),
+                     .frequencies = {.theta = real(deck, "model.rope_theta"),
+                                     .factor = real(deck, "model.rope_scaling_factor"),
+                                     .low = real(deck, "model.rope_scaling_low_freq_factor"),
+                                     .high = real(deck, "model.rope_scaling_high_freq_factor"),
+                                     .positions = real(deck, "model.rope_scaling_positions")},
+                     .norms = flag(deck, "model.qk_layernorm"),
                      .exchange = attention_exchange(text(deck, "parallel.context_attention"))};
   model.mamba = {.heads = small(deck, "model.mamba_num_heads"),
                  .head_dim = small(deck, "model.mamba_head_dim"),

@@ -59,6 +59,10 @@ void check_attention(const Deck& deck) {
     throw_usage("{} must be even for {}", deck.cite("model.head_dim"),
                 deck.cite("model.position_embedding"));
   }
+  if (!(deck.get<double>("model.rope_scaling_low_freq_factor") <
+        deck.get<double>("model.rope_scaling_high_freq_factor")))
+    throw_usage("{} must be below {}", deck.cite("model.rope_scaling_low_freq_factor"),
+                deck.cite("model.rope_scaling_high_freq_factor"));
 }
 
 void check_mamba(const Deck& deck) {

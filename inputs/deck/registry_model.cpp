@@ -69,6 +69,37 @@ std::vector<Parameter> attention_rows() {
        .range = above(0),
        .numerics = true,
        .help = "Base of the rotary frequencies."},
+      {.key = "model.rope_scaling_factor",
+       .fallback = 1.0,
+       .range = at_least(1),
+       .numerics = true,
+       .help = "How much slower long rotary waves turn, as in Llama 3.1 (rope_type llama3). 1: "
+               "none."},
+      {.key = "model.rope_scaling_low_freq_factor",
+       .fallback = 1.0,
+       .range = above(0),
+       .numerics = true,
+       .help = "Waves of which model.rope_scaling_positions hold fewer than this are slowed in "
+               "full."},
+      {.key = "model.rope_scaling_high_freq_factor",
+       .fallback = 4.0,
+       .range = above(0),
+       .numerics = true,
+       .help = "Waves of which they hold more than this stay; above "
+               "model.rope_scaling_low_freq_factor."},
+      {.key = "model.rope_scaling_positions",
+       .fallback = 8192.0,
+       .unit = "tokens",
+       .range = above(0),
+       .numerics = true,
+       .help = "Positions that the model was first trained on "
+               "(original_max_position_embeddings)."},
+      {.key = "model.qk_layernorm",
+       .fallback = false,
+       .numerics = true,
+       .help =
+           "RMSNorm of each query and key head, with a weight of its width for each, before the "
+           "positions."},
       {.key = "model.ffn_hidden_size",
        .fallback = 0,
        .range = between(0, 16 * kMostWidth),

@@ -179,30 +179,49 @@ class Reader {
 
   std::string word_of(const ConfigRow& row, const std::string& theirs) {
     if (row.meaning == Meaning::ours_fixed) return theirs;
-    const std::string_view meant = Json::parse(row.fallback).get<std::string>();
+    const std::string meant = Json::parse(row.fallback).get<std::string>();
     for (const Word& word : words())
       if (word.theirs == theirs && theirs == meant) return std::string(word.ours);
     refuse(row.theirs[0], theirs, row.fallback);
   }
 
   void read_rope(const ConfigRow& row, const Json& value) {
-    if (!value.is_object()) refuse(row.theirs[0], value, "an object");
-    Json theta = value.value("rope_theta", Json());
+    const auto has = [&](std::string_view key) {
+      const auto at = json_.find(std::string(key));
+      return at != json_.end() && !at->is_null();
+    };
+    const std::string_view name = has(row.theirs[0]) ? row.theirs[0] : row.theirs[1];
+    if (!value.is_object()) refuse(name, value, "an object");
+    const Json type = value.value("rope_type", value.value("type", Json("default")));
+    if (type != "default" && type != "llama3")
+      throw_usage("{}: {}: rope_type = {}: not supported; allowed: \"default\", \"llama3\"",
+                  origin_, name, type.dump());
     for (const auto& [key, held] : value.items())
-      if (key != "rope_theta" && !(key == "rope_type" && held == "default"))
-        throw_usage(
-            "{}: {}: {} = {}: not supported: scaled rotary frequencies; allowed: rope_type "
-            "= \"default\"",
-            origin_, row.theirs[0], key, held.dump());
+      if (key != "rope_theta" && key != "rope_type" && key != "type" &&
+          (type == "default" || !is_scaling(key)))
+        throw_usage("{}: {}: {} = {}: not supported with rope_type {}", origin_, name, key,
+                    held.dump(), type.dump());
+    Json theta = value.value("rope_theta", Json());
     used_.insert("rope_theta");
-    if (json_.contains("rope_theta")) {
-      if (json_.contains(std::string(row.theirs[0])) && !theta.is_null() &&
-          theta != json_["rope_theta"])
+    if (has("rope_theta")) {
+      if (has(name) && !theta.is_null() && theta != json_["rope_theta"])
         throw_usage("{}: rope_theta = {} contradicts {} = {}", origin_, json_["rope_theta"].dump(),
-                    row.theirs[0], value.dump());
+                    name, value.dump());
       theta = json_["rope_theta"];
     }
+    if (theta.is_null()) theta = Json::parse(row.fallback)["rope_theta"];
     add(row.ours, detail::number_of(theta));
+    if (type == "default") return add("model.rope_scaling_factor", 1.0);
+    for (const Word& word : scaling_words()) {
+      if (!value.contains(std::string(word.theirs)))
+        throw_usage("{}: {}: rope_type \"llama3\" needs {}", origin_, name, word.theirs);
+      add(word.ours, detail::number_of(value[std::string(word.theirs)]));
+    }
+  }
+
+  static bool is_scaling(std::string_view key) {
+    return std::any_of(scaling_words().begin(), scaling_words().end(),
+                       [&](const Word& word) { return word.theirs == key; });
   }
 
   void read_dtype(const Json& value) {

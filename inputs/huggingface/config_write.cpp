@@ -127,10 +127,18 @@ class Writer {
 
   void write_rope(const ConfigRow& row) {
     const Json theta = to_json(deck_.value(row.ours));
-    if (json_.contains("rope_theta"))
+    const bool scales = deck_.get<double>("model.rope_scaling_factor") != 1;
+    Json scaling = Json::object({{"rope_type", scales ? "llama3" : "default"}});
+    for (const Word& word : scaling_words())
+      if (scales) scaling[std::string(word.theirs)] = to_json(deck_.value(word.ours));
+    if (json_.contains("rope_theta")) {  // the older form
       json_["rope_theta"] = theta;
-    else
-      json_[name_of(row)] = {{"rope_theta", theta}, {"rope_type", "default"}};
+      if (scales || json_.contains("rope_scaling"))
+        json_["rope_scaling"] = scales ? scaling : Json();
+      return;
+    }
+    scaling["rope_theta"] = theta;
+    json_[std::string(row.theirs[0])] = std::move(scaling);
   }
 
   const Family& family_;

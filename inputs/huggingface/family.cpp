@@ -8,18 +8,16 @@
 namespace stowage::inputs::huggingface {
 
 std::span<const Family* const> families() {
-  static constexpr std::array<const Family*, 3> kAll = {&detail::kNemotronH, &detail::kLlama,
-                                                        &detail::kMamba2};
+  static constexpr std::array<const Family*, 5> kAll = {
+      &detail::kNemotronH, &detail::kLlama, &detail::kMamba2, &detail::kQwen3, &detail::kQwen3Moe};
   return kAll;
 }
 
 namespace {
 
 /// Families that people ask for, and what the layers would need first.
-constexpr std::array<Word, 7> kMissing = {
-    {{"qwen3", "norms of q and k"},
-     {"qwen3_moe", "norms of q and k"},
-     {"bamba", "rotary embedding of a part of a head"},
+constexpr std::array<Word, 5> kMissing = {
+    {{"bamba", "rotary embedding of a part of a head"},
      {"granitemoehybrid", "factors on embedding, residual stream, attention and logits"},
      {"falcon_h1", "attention and Mamba side by side in one layer"},
      {"zamba2", "attention that layers share"},
@@ -43,6 +41,15 @@ const Family& family_of(std::string_view model_type, std::string_view origin) {
 
 std::span<const Word> words() {
   static constexpr std::array<Word, 2> kWords = {{{"relu2", "squared_relu"}, {"silu", "swiglu"}}};
+  return kWords;
+}
+
+std::span<const Word> scaling_words() {
+  static constexpr std::array<Word, 4> kWords = {
+      {{"factor", "model.rope_scaling_factor"},
+       {"low_freq_factor", "model.rope_scaling_low_freq_factor"},
+       {"high_freq_factor", "model.rope_scaling_high_freq_factor"},
+       {"original_max_position_embeddings", "model.rope_scaling_positions"}}};
   return kWords;
 }
 

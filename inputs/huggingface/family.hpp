@@ -37,7 +37,8 @@ enum class Meaning : unsigned char {
   pattern,     ///< one letter a layer, as a string or a list of words
   layers,      ///< number of blocks: the deck's pattern repeats the family's
   limits,      ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
-  rope         ///< {"rope_theta": number, "rope_type": "default"}, or the older rope_theta
+  rope  ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
+        ///< or the older rope_theta and rope_scaling
 };
 
 /// Keys of config.json and of a deck.
@@ -78,13 +79,21 @@ const Family& family_of(std::string_view model_type, std::string_view origin);
 /// Words of activations and layers, for all families.
 std::span<const Word> words();
 
+/// What rope_type "llama3" needs, and keys of ours.
+std::span<const Word> scaling_words();
+
 /// Keys that every family may have and that decide nothing: how a model is stored and used.
 std::span<const std::string_view> common_keys();
 
 namespace detail {
+/// Of Llama's kind of model, which others have too.
+std::vector<NameRow> llama_names();
+
 extern const Family kNemotronH;
 extern const Family kLlama;
 extern const Family kMamba2;
+extern const Family kQwen3;
+extern const Family kQwen3Moe;
 }  // namespace detail
 
 }  // namespace stowage::inputs::huggingface

@@ -2,11 +2,8 @@
 #include "inputs/huggingface/family.hpp"
 
 namespace stowage::inputs::huggingface::detail {
-namespace {
 
-using enum Meaning;
-
-std::vector<NameRow> names() {
+std::vector<NameRow> llama_names() {
   return {
       {"", "embedding.weight", {"{trunk}embed_tokens.weight"}},
       {"", "final_norm.weight", {"{trunk}norm.weight"}},
@@ -23,6 +20,10 @@ std::vector<NameRow> names() {
   };
 }
 
+namespace {
+
+using enum Meaning;
+
 std::vector<ConfigRow> config() {
   return {
       {layers, {"num_hidden_layers"}, "model.pattern", "32"},
@@ -36,9 +37,9 @@ std::vector<ConfigRow> config() {
       {same, {"rms_norm_eps"}, "model.norm_epsilon", "1e-6"},
       {same, {"initializer_range"}, "model.init_std", "0.02"},
       {opposite, {"tie_word_embeddings"}, "model.untie_embeddings", "false"},
-      {rope, {"rope_parameters"}, "model.rope_theta", "{\"rope_theta\": 10000.0}"},
+      {rope, {"rope_parameters", "rope_scaling"}, "model.rope_theta", "{\"rope_theta\": 10000.0}"},
       {ours_fixed, {}, "model.position_embedding", "\"rope\""},
-      {fixed, {"rope_scaling"}, "", "null", "", "scaled rotary frequencies"},
+      {ours_fixed, {}, "model.qk_layernorm", "false"},
       {fixed, {"attention_bias"}, "", "false", "", "biases of attention"},
       {fixed, {"mlp_bias"}, "", "false", "", "biases of MLPs"},
       {fixed, {"attention_dropout"}, "", "0.0", "", "dropout"},
@@ -52,7 +53,7 @@ const Family kLlama = {.model_type = "llama",
                        .architecture = "LlamaForCausalLM",
                        .trunks = {"model."},
                        .block = "*-",
-                       .names = names(),
+                       .names = llama_names(),
                        .config = config(),
                        .left_out = {"rotary_emb.inv_freq"}};
 

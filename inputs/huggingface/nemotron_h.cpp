@@ -73,6 +73,7 @@ std::vector<ConfigRow> fixed_rows() {
   return {
       {ours_fixed, {}, "model.untie_embeddings", "true"},
       {ours_fixed, {}, "model.position_embedding", "\"none\"", "*"},
+      {ours_fixed, {}, "model.qk_layernorm", "false", "*"},
       {ours_fixed, {}, "model.moe_score_function", "\"sigmoid\"", "E"},
       {same, {"mlp_hidden_act"}, "model.activation", "\"relu2\"", "-E"},
       {fixed, {"tie_word_embeddings"}, "", "false", "", "the family has a head of its own"},

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/norm/head_rmsnorm.hpp"
+
 /// The launches of the norms' kernels, behind the checks of their queue forms: on a cudaStream_t,
 /// returning the cudaError_t. S is float or Bf16; rstd, dw and partial sums are fp32.
 namespace stowage::kernels::norm {
@@ -66,6 +68,37 @@ struct GatedBackward {
   bool accumulate;
 };
 
+template <class S>
+struct HeadForward {
+  std::int64_t tokens;
+  HeadSizes sizes;
+  const S* in;
+  const S* q_weight;
+  const S* k_weight;
+  S* out;
+  float eps;
+};
+
+template <class S>
+struct HeadBackward {
+  std::int64_t tokens;
+  HeadSizes sizes;
+  const S* dout;
+  const S* in;
+  const S* q_weight;
+  const S* k_weight;
+  S* din;
+  float* dq_weight;
+  float* dk_weight;
+  float* partials;  ///< (2, kPartials, head_dim): of queries, of keys
+  float eps;
+  bool accumulate;
+};
+
+template <class S>
+int launch(const HeadForward<S>& args, void* stream);
+template <class S>
+int launch(const HeadBackward<S>& args, void* stream);
 template <class S>
 int launch(const RmsnormForward<S>& args, void* stream);
 template <class S>

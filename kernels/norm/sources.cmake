@@ -1,2 +1,3 @@
 stowage_kernels(SOURCES rmsnorm.cpp rmsnorm_ref.cpp gated_rmsnorm.cpp gated_rmsnorm_ref.cpp
-  CUDA_SOURCES gated_rmsnorm.cu partial_sums.cu rmsnorm.cu)
+                        head_rmsnorm.cpp head_rmsnorm_ref.cpp
+  CUDA_SOURCES gated_rmsnorm.cu head_rmsnorm.cu partial_sums.cu rmsnorm.cu)

@@ -30,7 +30,7 @@ Dtype check(const Operands& operands, const View& in, const View& cu_seqlens, co
 
 void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const View& seq_idx,
                   const View& out, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-                  double theta, std::int64_t first_token) {
+                  const RopeFrequencies& frequencies, std::int64_t first_token) {
   const Operands operands("rope_forward");
   const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
   run(
@@ -39,7 +39,7 @@ void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const Vi
        seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
         rope_forward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
                          seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
-                         head_dim, theta, first_token);
+                         head_dim, frequencies, first_token);
       },
       [&]<class S>(void* stream) {
         return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
@@ -51,7 +51,7 @@ void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const Vi
                                               .seq_idx = seq_idx.as<const std::int32_t>(),
                                               .out = out.as<S>(),
                                               .first_token = first_token,
-                                              .theta = theta,
+                                              .frequencies = frequencies,
                                               .direction = 1},
                             stream);
       });
@@ -59,7 +59,8 @@ void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const Vi
 
 void rope_backward(Queue& queue, const View& in, const View& cu_seqlens, const View& seq_idx,
                    const View& out, std::int64_t heads, std::int64_t kv_heads,
-                   std::int64_t head_dim, double theta, std::int64_t first_token) {
+                   std::int64_t head_dim, const RopeFrequencies& frequencies,
+                   std::int64_t first_token) {
   const Operands operands("rope_backward");
   const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
   run(
@@ -68,7 +69,7 @@ void rope_backward(Queue& queue, const View& in, const View& cu_seqlens, const V
        seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
         rope_backward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
                           seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
-                          head_dim, theta, first_token);
+                          head_dim, frequencies, first_token);
       },
       [&]<class S>(void* stream) {
         return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
@@ -80,7 +81,7 @@ void rope_backward(Queue& queue, const View& in, const View& cu_seqlens, const V
                                               .seq_idx = seq_idx.as<const std::int32_t>(),
                                               .out = out.as<S>(),
                                               .first_token = first_token,
-                                              .theta = theta,
+                                              .frequencies = frequencies,
                                               .direction = -1},
                             stream);
       });

@@ -5,7 +5,7 @@
 // heads, all under way meanwhile. Neighbouring blocks have the other heads of the same tokens, so
 // that the bytes under way lie close together. The angle in turns and its reduction to
 // [-1/2, 1/2] are fp64, because an fp32 angle has lost half of its digits at position 10^5;
-// theta^(-2i/P) is a product of powers by squares, which the host makes. Sine and cosine of the
+// theta^(-2i/P) is a product of powers by squares, which the host makes; scaling is fp64, too. Sine and cosine of the
 // reduced angle are fp32. Heads whose halves are not whole packs go element by element.
 // Limit: 95 % of a copy of as many bytes; angles cost the rest. Next: in the product before it.
 
@@ -43,17 +43,31 @@ struct Turn {
   float cosine[kSize], sine[kSize];
 
   __device__ Turn(const Powers& powers, double direction, double position, int first) {
-    constexpr double kTurnsPerRadian = 0.15915494309189533577;
     double turns = direction * kTurnsPerRadian * position * powers.power(first);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
-      sincospif(2 * static_cast<float>(turns - rint(turns)), &sine[i], &cosine[i]);
+      set(i, turns);
       turns *= powers.of_bit[0];
     }
   }
+  __device__ Turn(const Powers& powers, const RopeFrequencies& frequencies, double direction,
+                  double position, int first) {
+    double frequency = powers.power(first);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      set(i, direction * kTurnsPerRadian * position * frequencies.scaled(frequency));
+      frequency *= powers.of_bit[0];
+    }
+  }
+
+ private:
+  static constexpr double kTurnsPerRadian = 0.15915494309189533577;
+  __device__ void set(int i, double turns) {
+    sincospif(2 * static_cast<float>(turns - rint(turns)), &sine[i], &cosine[i]);
+  }
 };
 
-template <class S, bool kPacked>
+template <class S, bool kPacked, bool kScaled>
 __global__ void __launch_bounds__(kThreads)
     rotation_kernel(const Rotation<S> args, const __grid_constant__ Powers powers, int groups) {
   using Data = Access<S, kPacked>;
@@ -78,7 +92,12 @@ __global__ void __launch_bounds__(kThreads)
   }
   const auto position =
       static_cast<double>(args.first_token + token - args.cu_seqlens[args.seq_idx[token]]);
-  const Turn<Data::kSize> turn(powers, args.direction, position, first);
+  const auto turn = [&] {
+    if constexpr (kScaled)
+      return Turn<Data::kSize>(powers, args.frequencies, args.direction, position, first);
+    else
+      return Turn<Data::kSize>(powers, args.direction, position, first);
+  }();
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (begin + h >= all) break;
@@ -118,12 +137,15 @@ int launch(const Rotation<S>& args, void* handle) {
   const std::int64_t half = args.head_dim / 2;
   const bool packed = device::whole_packs<S>({half}, {args.in, args.out});
   const std::int64_t threads = args.tokens * half / (packed ? device::kPackSize<S> : 1);
-  const auto kernel = packed ? rotation_kernel<S, true> : rotation_kernel<S, false>;
+  const bool scaled = args.frequencies.scales();
+  const auto kernel =
+      packed ? (scaled ? rotation_kernel<S, true, true> : rotation_kernel<S, true, false>)
+             : (scaled ? rotation_kernel<S, false, true> : rotation_kernel<S, false, false>);
   const std::int64_t heads = args.heads + (args.in == args.out ? 1 : 2) * args.kv_heads;
   const std::int64_t groups = (heads + kHeads - 1) / kHeads;
   const std::int64_t blocks = (threads + kThreads - 1) / kThreads * groups;
   kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      args, powers_of(args.theta, args.head_dim), static_cast<int>(groups));
+      args, powers_of(args.frequencies.theta, args.head_dim), static_cast<int>(groups));
   return cudaGetLastError();
 }
 

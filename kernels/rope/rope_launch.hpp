@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/rope/rope_frequencies.hpp"
+
 namespace stowage::kernels::rope {
 
 /// Operands of a rotation; direction 1 is the forward, -1 the backward.
@@ -13,7 +15,8 @@ struct Rotation {
   const std::int32_t* seq_idx;
   S* out;
   std::int64_t first_token;  ///< of those that cu_seqlens counts
-  double theta, direction;
+  RopeFrequencies frequencies;
+  double direction;
 };
 
 /// Launches on a cudaStream_t and returns the cudaError_t; S is float or Bf16.

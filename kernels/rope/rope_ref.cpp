@@ -12,11 +12,14 @@ using execution::Bf16;
 
 namespace {
 
-// theta^(-2i/P) for the pairs of a head.
-std::vector<double> frequencies(std::int64_t head_dim, double theta) {
+// Of the pairs of a head.
+std::vector<double> of_pairs(std::int64_t head_dim, const RopeFrequencies& frequencies) {
   std::vector<double> result(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i)
-    result[i] = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    result[i] =
+        std::pow(frequencies.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+  if (frequencies.scales())
+    for (double& frequency : result) frequency = frequencies.scaled(frequency);
   return result;
 }
 
@@ -35,11 +38,11 @@ void rotate_head(const S* from, S* to, const A* cosine, const A* sine, std::int6
 template <class S>
 void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx, S* out,
             std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-            double theta, std::int64_t first_token, double direction) {
+            const RopeFrequencies& frequencies, std::int64_t first_token, double direction) {
   using A = Accumulation<S>;
   constexpr std::int64_t kTokens = 32;
   const std::int64_t width = (heads + 2 * kv_heads) * head_dim, half = head_dim / 2;
-  const std::vector<double> frequency = frequencies(head_dim, theta);
+  const std::vector<double> frequency = of_pairs(head_dim, frequencies);
   execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> cosine(frequency.size()), sine(frequency.size());
     for (std::int64_t t = begin; t < end; ++t) {
@@ -64,24 +67,28 @@ void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq
 template <class S>
 void rope_forward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
                       S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                      std::int64_t head_dim, double theta, std::int64_t first_token) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, first_token, 1);
+                      std::int64_t head_dim, const RopeFrequencies& frequencies,
+                      std::int64_t first_token) {
+  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, frequencies, first_token,
+         1);
 }
 
 template <class S>
 void rope_backward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
                        S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                       std::int64_t head_dim, double theta, std::int64_t first_token) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, theta, first_token, -1);
+                       std::int64_t head_dim, const RopeFrequencies& frequencies,
+                       std::int64_t first_token) {
+  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, frequencies, first_token,
+         -1);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                    \
-  template void rope_forward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,          \
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t, double,  \
-                                 std::int64_t);                                                   \
-  template void rope_backward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,         \
-                                  std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, \
-                                  std::int64_t);
+#define STOWAGE_INSTANTIATE(S)                                                            \
+  template void rope_forward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,  \
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t,  \
+                                 const RopeFrequencies&, std::int64_t);                   \
+  template void rope_backward_ref(const S*, const std::int32_t*, const std::int32_t*, S*, \
+                                  std::int64_t, std::int64_t, std::int64_t, std::int64_t, \
+                                  const RopeFrequencies&, std::int64_t);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -9,12 +9,12 @@ import numpy
 
 import published
 
-# Both sides compute in fp32, in other orders of summation: roundoff 2^-24 times the square root of
-# the longest sum (below 2000 products), times the depth of the model (4), with room.
-TOLERANCE = 1e-5
+# Both sides compute in one type, in other orders of summation: roundoff (2^-24 in fp32) times the
+# square root of the longest sum (below 2000 products), times the depth of the model (4), with room.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 # Adam divides by the root of the mean square: an element with a gradient near its own error moves
 # by as much as the others, so a weight is compared to the size of its two steps (rate 1e-2 each).
-STEP_TOLERANCE = 1e-4
+STEP_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 OPTIMIZER = ["optim.lr=1e-2", "optim.schedule=constant", "optim.warmup_steps=0",
              "optim.weight_decay=0.1", "optim.adam_beta1=0.9", "optim.adam_beta2=0.95",
              "optim.adam_eps=1e-8", "optim.clip_grad=1.0",
@@ -85,13 +85,13 @@ def dumped(programs, deck, keys, step, resume):
     return path
 
 
-def error_of_logits(programs, keys, outputs):
+def error_of_logits(programs, keys, outputs, tolerance):
     """Of a run that only evaluates; its loss is that of the reference, too."""
     programs.run("train", "it.toml", *keys, "--evaluate-only", "--logits", "logits.h5",
                  "run.output=evaluation.h5")
     with h5py.File("evaluation.h5") as file:
         loss = file["/metrics/train/val_loss"][()]
-        assert abs(loss - outputs["loss"][0]) <= TOLERANCE * loss, (loss, outputs["loss"])
+        assert abs(loss - outputs["loss"][0]) <= tolerance * loss, (loss, outputs["loss"])
         perplexity = file["/metrics/train/val_perplexity"][()]
         assert abs(perplexity - numpy.exp(loss)) <= 1e-12 * perplexity, (perplexity, loss)
         assert len(file["/series/train/loss"]) == 0
@@ -106,6 +106,7 @@ def compare(family, programs, folder):
     """Runs from FOLDER/model and compares with FOLDER/reference; prints the largest errors."""
     folder = pathlib.Path(folder)
     outputs = published.read_safetensors(folder / "reference" / "outputs.safetensors")
+    tolerance = TOLERANCE[outputs["logits"].dtype.name]
     keys = write_tokens(programs, outputs["tokens"])
     programs.run("convert", "import", folder / "model", "--output", "weights", "--deck", "it.toml")
     errors = {}
@@ -118,7 +119,7 @@ def compare(family, programs, folder):
         for name, values in ours.items():
             theirs = published.tensor_of(family, name, gradients)
             errors[f"gradient/{name}"] = relative_error(values, theirs)
-    errors["logits"] = error_of_logits(programs, keys, outputs)
+    errors["logits"] = error_of_logits(programs, keys, outputs, tolerance)
     before = published.read_folder(folder / "model")
     after = published.read_safetensors(folder / "reference" / "updated.safetensors")
     steps = {}
@@ -127,7 +128,8 @@ def compare(family, programs, folder):
             start = published.tensor_of(family, name, before).astype("f8")
             moved = published.tensor_of(family, name, after) - start
             steps[name] = relative_error(values - start, moved)
-    for what, found, limit in (("gradient", errors, TOLERANCE), ("step", steps, STEP_TOLERANCE)):
+    for what, found, limit in (("gradient", errors, tolerance),
+                                ("step", steps, STEP_TOLERANCE[outputs["logits"].dtype.name])):
         worst = max(found, key=found.get)
         print(f"{family}: largest relative error of {len(found)}, {what}: {found[worst]:.2e} of "
               f"{worst}, at most {limit:.0e}")

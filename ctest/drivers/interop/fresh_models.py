@@ -3,7 +3,7 @@
 
 Usage: fresh_models.py FAMILY --bin FOLDER --environment FOLDER [--models N]. Installs
 requirements.txt into the environment if it is not there yet; exits 77 where that cannot be done.
-Then makes models with seeds of their own, and compares as convert_test.py does with its fixtures.
+Then makes models with seeds of their own, in fp32 and in fp64, and compares as convert_test.py does with its fixtures.
 What was imported is given back: transformers must load it and find the same weights.
 """
 import argparse
@@ -20,7 +20,7 @@ import published
 HERE = pathlib.Path(__file__).parent
 LOADS = """
 import sys, torch, transformers
-model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype="auto")
 print(sum(p.double().abs().sum().item() for p in model.parameters()))
 """
 
@@ -68,13 +68,13 @@ def main():
     if python is None:
         sys.exit(77)
     programs = agreement.Programs(arguments.bin.absolute())
-    for _ in range(arguments.models):
+    for double in [False] * arguments.models + [True] * arguments.models:
         seed = random.SystemRandom().randrange(2 ** 31)
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             made = run(python, HERE / "make_reference.py", arguments.family, "it", "--seed",
-                       str(seed))
-            print(f"seed {seed}: {made.strip()}")
+                       str(seed), *["--double"] * double)
+            print(f"seed {seed}, {'fp64' if double else 'fp32'}: {made.strip()}")
             model = pathlib.Path("it/model").absolute()
             agreement.compare(arguments.family, programs, pathlib.Path("it").absolute())
             check_export(programs, python, model)

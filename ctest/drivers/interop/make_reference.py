@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A small random model of a published family, and what transformers computes with it.
 
-Usage: make_reference.py FAMILY FOLDER [--seed N]. Needs torch, transformers and safetensors, on the
+Usage: make_reference.py FAMILY FOLDER [--seed N] [--double]. Needs torch, transformers and safetensors, on the
 CPU. Writes FOLDER/model as save_pretrained does, with a tokenizer.json that stands for one, and
 FOLDER/reference: outputs.safetensors (tokens, logits, loss), gradient.safetensors of the mean loss,
 and updated.safetensors, the weights after two steps of AdamW on the same batch. Gradients and
-weights have the names of published files.
+weights have the names of published files. With --double all of it is fp64, also what transformers
+computes in fp32 whatever a model's type is: norms, rotary angles, scores of experts, scans.
 """
 import argparse
 import pathlib
@@ -40,13 +41,51 @@ def llama():
         num_attention_heads=4, num_key_value_heads=2, head_dim=8, rope_theta=5000.0))
 
 
+def llama3():
+    # 24 positions see waves that stay, are slowed, and lie between.
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0,
+                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 64}))
+
+
+def qwen3():
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, tie_word_embeddings=True))
+
+
+def qwen3_moe():
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=12, norm_topk_prob=True))
+
+
 def mamba2():
     return transformers.Mamba2ForCausalLM(transformers.Mamba2Config(
         vocab_size=VOCABULARY, hidden_size=16, num_heads=4, head_dim=8, n_groups=1, state_size=8,
         num_hidden_layers=1, chunk_size=16, tie_word_embeddings=True))
 
 
-FAMILIES = {function.__name__: function for function in (nemotron_h, llama, mamba2)}
+FAMILIES = {function.__name__: function for function in
+            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe)}
+
+
+def compute_in_double():
+    """What asks for fp32 gets fp64."""
+    torch.set_default_dtype(torch.float64)
+    single, double, to = torch.float32, torch.float64, torch.Tensor.to
+
+    def wide(value):
+        return double if value is single else value
+
+    torch.Tensor.float = torch.Tensor.double
+    torch.Tensor.to = lambda self, *given, **named: to(
+        self, *map(wide, given), **{key: wide(value) for key, value in named.items()})
+    torch.float32 = torch.float = double
 
 
 def disturb(model):
@@ -93,10 +132,15 @@ def main():
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--double", action="store_true")
     arguments = parser.parse_args()
+    if arguments.double:
+        compute_in_double()
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)
     model = FAMILIES[arguments.family]().float()
+    if arguments.double and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # the other has no fp64
     disturb(model)
     published, reference = arguments.folder / "model", arguments.folder / "reference"
     reference.mkdir(parents=True)

@@ -86,11 +86,30 @@ def llama(name, get):
     parts = {"attn.qkv.weight": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
              "attn.proj.weight": ["self_attn.o_proj"],
              "mlp.fc1.weight": ["mlp.gate_proj", "mlp.up_proj"],
-             "mlp.fc2.weight": ["mlp.down_proj"]}[rest]
+             "mlp.fc2.weight": ["mlp.down_proj"], "attn.q_norm.weight": ["self_attn.q_norm"],
+             "attn.k_norm.weight": ["self_attn.k_norm"], "router.weight": ["mlp.gate"],
+             "experts.fc1.weight": ["mlp.experts.{e}.gate_proj", "mlp.experts.{e}.up_proj"],
+             "experts.fc2.weight": ["mlp.experts.{e}.down_proj"]}[rest]
+    if rest.startswith("experts."):
+        return numpy.stack([numpy.concatenate([get(f"{here}{part}.weight".format(e=e))
+                                               for part in parts]) for e in range(4)])
     return numpy.concatenate([get(f"{here}{part}.weight") for part in parts])
 
 
-FAMILIES = {function.__name__: function for function in (nemotron_h, llama, mamba2)}
+def llama3(name, get):
+    return llama(name, get)
+
+
+def qwen3(name, get):
+    return llama(name, get)
+
+
+def qwen3_moe(name, get):
+    return llama(name, get)
+
+
+FAMILIES = {function.__name__: function for function in
+            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe)}
 
 
 def tensor_of(family, name, tensors):
