@@ -55,7 +55,7 @@ TEST(rope, forward_is_the_formula) {
   }
 }
 
-// Llama 3.1's: of the pairs of a head of 128, some waves stay, some are in between, some are slowed.
+// Of the pairs of a head of 128, some waves stay, some lie in between, some are slowed.
 TEST(rope, long_waves_are_slowed) {
   const RopeFrequencies frequencies{500000, 8, 1, 4, 8192};
   EXPECT_TRUE(frequencies.scales());

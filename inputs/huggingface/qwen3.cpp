@@ -1,5 +1,5 @@
-// Qwen3 and Qwen3-MoE (transformers' models/qwen3 and qwen3_moe): Llama's blocks with norms of query
-// and key heads; the second one has experts where Llama has an MLP.
+// Qwen3 and Qwen3-MoE (transformers' models/qwen3 and qwen3_moe): Llama's blocks with norms of
+// query and key heads; the second one has experts where Llama has an MLP.
 #include "inputs/huggingface/family.hpp"
 
 namespace stowage::inputs::huggingface::detail {

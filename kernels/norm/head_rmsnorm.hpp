@@ -35,8 +35,8 @@ struct HeadRmsnormBackwardOperands {
   execution::View workspace;
 };
 
-/// Gradient of the above; rstd is computed again from `in`. With `accumulate` the weights' gradients
-/// are added to.
+/// Gradient of the above; rstd is computed again from `in`. With `accumulate` the gradients of the
+/// weights are added to.
 void head_rmsnorm_backward(execution::Queue& queue, const HeadRmsnormBackwardOperands& operands,
                            const HeadSizes& sizes, double eps, bool accumulate);
 
