@@ -6,7 +6,8 @@
 // that the bytes under way lie close together. The angle in turns and its reduction to
 // [-1/2, 1/2] are fp64, because an fp32 angle has lost half of its digits at position 10^5;
 // theta^(-2i/P) is a product of powers by squares, which the host makes; scaling is fp64, too. Sine
-// and cosine of the reduced angle are fp32. Heads whose halves are not whole packs go element by element.
+// and cosine of the reduced angle are fp32. Heads whose halves are not whole packs go element by
+// element.
 // Limit: 95 % of a copy of as many bytes; angles cost the rest. Next: in the product before it.
 
 #include <cmath>

@@ -2,11 +2,12 @@
 """A small random model of a published family, and what transformers computes with it.
 
 Usage: make_reference.py FAMILY FOLDER [--seed N] [--double]. Needs torch, transformers and
-safetensors, on the CPU. Writes FOLDER/model as save_pretrained does, with a tokenizer.json that stands for one, and
-FOLDER/reference: outputs.safetensors (tokens, logits, loss), gradient.safetensors of the mean loss,
-and updated.safetensors, the weights after two steps of AdamW on the same batch. Gradients and
-weights have the names of published files. With --double all of it is fp64, also what transformers
-computes in fp32 whatever a model's type is: norms, rotary angles, scores of experts, scans.
+safetensors, on the CPU. Writes FOLDER/model as save_pretrained does, with a tokenizer.json that
+stands for one, and FOLDER/reference: outputs.safetensors (tokens, logits, loss),
+gradient.safetensors of the mean loss, and updated.safetensors, the weights after two steps of AdamW
+on the same batch. Gradients and weights have the names of published files. With --double all of it
+is fp64, also what transformers computes in fp32 whatever a model's type is: norms, rotary angles,
+scores of experts, scans.
 """
 import argparse
 import pathlib
