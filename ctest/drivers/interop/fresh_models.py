@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """New random models of a family against transformers itself.
 
-Usage: fresh_models.py FAMILY --bin FOLDER --environment FOLDER [--models N]. Installs requirements.txt into the environment if it is not there yet; exits 77 where that cannot
-be done. Then makes models with seeds of their own, in fp32 and in fp64, and compares as
-convert_test.py does with its fixtures. What was imported is given back: transformers must load it
-and find the same weights.
+Usage: fresh_models.py FAMILY --bin FOLDER --environment FOLDER [--models N]. Installs
+requirements.txt into the environment if it is not there yet; exits 77 where that cannot be done.
+Then makes models with seeds of their own, in fp32 and in fp64, and compares as convert_test.py
+does with its fixtures. What was imported is given back: transformers must load it and find the
+same weights.
 """
 import argparse
 import os
