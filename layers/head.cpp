@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
+#include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/products.hpp"
@@ -52,8 +53,8 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
 Tensor Head::forward(Recorder& recorder, Stream stream) const {
   const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
   const Tensor dnormed = recorder.scratch("dnormed", {recorder.tokens(), width_});
-  const Tensor losses =
-      rows_.size() == 1 ? fused(recorder, normed, dnormed) : sharded(recorder, normed, dnormed);
+  const Tensor losses = rows_.size() == 1 ? fused(recorder, normed, dnormed, {})
+                                          : sharded(recorder, normed, dnormed, {});
   recorder.kept<Saved>(*this).dnormed = rows_.reduce(recorder, "dnormed_mine", dnormed);
   return losses;
 }
@@ -62,22 +63,37 @@ Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
   if (const Tensor logits = recorder.program().find(kLogits))
     Product{output_}.forward(recorder, "logits", normed, logits);
-  return rows_.size() == 1 ? fused(recorder, normed, {}) : sharded(recorder, normed, {});
+  const Tensor sum = recorder.program().find(kHits);
+  const Tensor hits =
+      sum ? recorder.scratch("token_hits", recorder.accumulation(), {recorder.tokens()}) : Tensor{};
+  const Tensor losses =
+      rows_.size() == 1 ? fused(recorder, normed, {}, hits) : sharded(recorder, normed, {}, hits);
+  if (sum)
+    recorder.compute("sum_hits", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
+                     {{hits, Access::read, recorder.own_rows()},
+                      {recorder.batch().targets, Access::read, recorder.own_rows()},
+                      recorder.into(sum)},
+                     [accumulate = recorder.batch().accumulate](execution::Queue& q, Views v) {
+                       kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
+                     });
+  return losses;
 }
 
-Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed) const {
+Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const {
   const std::int64_t n = recorder.tokens();
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
   const Tensor workspace = recorder.workspace(
       "workspace",
       kernels::linear_cross_entropy_workspace_bytes(n, vocabulary_, width_, recorder.storage()));
   if (!dnormed) {
+    std::vector<Use> uses = {read(normed), read(recorder.parameter(output_)),
+                             read(recorder.batch().targets), write(losses), write(workspace)};
+    if (hits) uses.push_back(write(hits));
     recorder.compute(
         "loss", kernels::linear_cross_entropy_loss_cost(n, vocabulary_, width_, recorder.storage()),
-        {read(normed), read(recorder.parameter(output_)), read(recorder.batch().targets),
-         write(losses), write(workspace)},
-        [](execution::Queue& q, Views v) {
-          kernels::linear_cross_entropy_loss(q, v[0], v[1], v[2], v[3], v[4]);
+        std::move(uses), [](execution::Queue& q, Views v) {
+          kernels::linear_cross_entropy_loss(q, v[0], v[1], v[2], v[3], v[4],
+                                             v.size() > 5 ? v[5] : execution::View{});
         });
     return losses;
   }
@@ -96,7 +112,7 @@ Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed) const {
 }
 
 /// Works through chunks of rows: the logits of the next one are made while the stats of one travel.
-Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed) const {
+Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const {
   const std::int64_t n = recorder.tokens(), first = group_->rank() * vocabulary_;
   const std::int64_t chunk = kernels::sharded_cross_entropy_chunk(n, vocabulary_);
   const execution::Dtype accum = recorder.accumulation();
@@ -139,6 +155,7 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed) const {
       uses.push_back({dnormed, Access::write, c.elements});
       uses.push_back(accumulate ? update(gradient) : write(gradient));
     }
+    if (hits) uses.push_back({hits, Access::write, c.rows});
     recorder.compute(
         fmt::format("loss/{}", index),
         kernels::sharded_cross_entropy_cost(c.rows.end - c.rows.begin, vocabulary_, width_,
@@ -150,10 +167,12 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed) const {
                                                         .stats = v[3],
                                                         .logits = v[4],
                                                         .losses = v[5],
+                                                        .hits = {},
                                                         .scale = {},
                                                         .dh = {},
                                                         .dw = {}};
-          if (v.size() > 6) {
+          if (v.size() == 7) operands.hits = v[6];
+          if (v.size() > 7) {
             operands.scale = v[6];
             operands.dh = v[7];
             operands.dw = v[8];

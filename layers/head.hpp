@@ -11,6 +11,10 @@ namespace stowage::layers {
 /// Name of the logits (n, V) accum that an evaluation leaves behind, if its program has them.
 inline constexpr const char* kLogits = "logits";
 
+/// Name of the sum (2) accum of hits and counted targets of an evaluation, if its program has it: a
+/// hit is a target whose logit is the largest.
+inline constexpr const char* kHits = "hits";
+
 /// Final norm, output projection and cross-entropy. The projection is fused with the loss and its
 /// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
 class Head {
@@ -26,7 +30,8 @@ class Head {
   Tensor forward(Recorder& recorder, Stream stream) const;
   /// @return gradient of the stream's sum
   Tensor backward(Recorder& recorder) const;
-  /// Loss of each token alone; and the logits where the program has kLogits.
+  /// Loss of each token alone; and the logits where the program has kLogits, hits where it has
+  /// kHits.
   Tensor evaluate(Recorder& recorder, Stream stream) const;
 
  private:
@@ -35,10 +40,10 @@ class Head {
   };
 
   Tensor norm(Recorder& recorder, Stream stream) const;
-  /// The fused head on all tokens. @param dnormed none: the losses alone
-  Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed) const;
+  /// The fused head on all tokens. @param dnormed none: the losses alone, and hits if given
+  Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
   /// The same where ranks share the vocabulary.
-  Tensor sharded(Recorder& recorder, Tensor normed, Tensor dnormed) const;
+  Tensor sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
 
   std::int64_t width_;
   SharedRows rows_;

@@ -27,9 +27,9 @@ PipelinePlace place_of(const Model& model) {
 }
 
 /// Only the last stage computes losses: the others add nothing to the sum over ranks.
-void clear_loss(Recorder& recorder, const Model& model, Tensor loss) {
+void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char* name = "no_loss") {
   if (model.stage().head) return;
-  recorder.compute("no_loss", {}, {write(loss)},
+  recorder.compute(name, {}, {write(loss)},
                    [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
 }
 
@@ -123,6 +123,7 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   step.inputs = add_inputs(program, shape, model.stage());
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
+  step.hits = program.output(kHits, model.precision().accumulation(), {2});
   if (logits)
     step.logits = program.output(kLogits, model.precision().accumulation(),
                                  {shape.tokens, model.config().vocabulary});
@@ -130,14 +131,17 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");
   clear_loss(recorder, model, step.loss);
+  clear_loss(recorder, model, step.hits, "no_hits");
   const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
       .record(place.stages > 1 ? evaluate_in_pipeline(place, shape.microbatches)
                                : evaluate_in_turn(shape.microbatches));
   program.begin_section("epilogue");
-  if (const auto& world = sharing.ranks.group(parallel::Group::world); world.size() > 1)
-    program.append(
-        world.all_reduce(program, "all_reduce/loss", {step.loss, {}}, parallel::Reduction::sum));
+  const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
+  if (world.size() > 1)
+    for (const Tensor sum : {step.loss, step.hits})
+      program.append(world.all_reduce(program, "all_reduce/" + program.info(sum).name, {sum, {}},
+                                      parallel::Reduction::sum));
   program.finish();
   return step;
 }

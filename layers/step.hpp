@@ -53,6 +53,7 @@ struct EvaluationProgram {
   StepShape shape;
   StackedInputs inputs;
   Tensor loss;    ///< (2) accum
+  Tensor hits;    ///< (2) accum, targets whose logit is the largest, and targets
   Tensor logits;  ///< (n, V) accum of the last microbatch, if asked for
 };
 

@@ -24,6 +24,8 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/val_loss", "nat", kLower, "last validation loss per token"},
     {"train/best_val_loss", "nat", kLower, "least validation loss per token"},
     {"train/val_perplexity", "1", kLower, "exp(train/val_loss)"},
+    {"train/val_accuracy", "1", kHigher,
+     "part of the last validation's counted tokens whose logit is the largest"},
     {"train/wall_time", "s", kLower, "start of the program to the end of the last step"},
     {"train/setup_time", "s", kLower, "start of the program to the first step"},
     {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},

@@ -66,6 +66,7 @@ class HeadAndLoss {
         scale_(sums_, {1}, Values{0.37}),
         losses_(sums_, {s.tokens}),
         alone_(sums_, {s.tokens}),
+        hits_(sums_, {s.tokens}),
         total_(sums_, {2}),
         dh_(storage, {s.tokens, s.width}),
         dw_(s.accumulate ? Array(sums_, {s.vocabulary, s.width}, old)
@@ -77,7 +78,7 @@ class HeadAndLoss {
   void enqueue(Queue& q, At& at) const {
     linear_cross_entropy(q, at(h_), at(w_), at(targets_), at(scale_), at(losses_), at(dh_), at(dw_),
                          at(room_), s_.accumulate);
-    linear_cross_entropy_loss(q, at(h_), at(w_), at(targets_), at(alone_), at(room_));
+    linear_cross_entropy_loss(q, at(h_), at(w_), at(targets_), at(alone_), at(room_), at(hits_));
     loss_sum(q, at(losses_), at(targets_), at(total_), false);
     loss_sum(q, at(losses_), at(targets_), at(total_), true);
   }
@@ -92,6 +93,7 @@ class HeadAndLoss {
     const double rounding = execution::epsilon(storage);
     std::vector<Output> all = {{"losses", losses_, loss},
                                {"losses alone", alone_, loss},
+                               {"hits", hits_, 1e-6},
                                {"sums", total_, loss + tolerance(sums_, terms)}};
     if (s_.vocabulary > 1) {
       all.push_back({"dh", dh_, tolerance(storage, terms, 16) + cancellation_ * rounding});
@@ -104,7 +106,7 @@ class HeadAndLoss {
   Sizes s_;
   double cancellation_;
   Dtype sums_;
-  Array h_, w_, targets_, scale_, losses_, alone_, total_, dh_, dw_, room_;
+  Array h_, w_, targets_, scale_, losses_, alone_, hits_, total_, dh_, dw_, room_;
 };
 
 TEST(cross_entropy_gpu, matches_fp64) {

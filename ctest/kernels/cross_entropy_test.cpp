@@ -114,6 +114,37 @@ TEST(cross_entropy, evaluation_gives_the_same_losses) {
   }
 }
 
+TEST(cross_entropy, hits_are_targets_with_the_largest_logit) {
+  Random random;
+  for (const Case& c : kCases)
+    for (const bool likely : {false, true}) {
+      Inputs in(random, c, Dtype::fp64);
+      Values expected(at(c.tokens), 0);
+      for (std::int64_t t = 0; t < c.tokens; ++t) {
+        const auto logit = [&](std::int64_t v) {
+          double sum = 0;
+          for (std::int64_t d = 0; d < c.width; ++d)
+            sum += in.h[at(t * c.width + d)] * in.w[at(v * c.width + d)];
+          return sum;
+        };
+        std::int64_t best = 0;
+        for (std::int64_t v = 1; v < c.vocabulary; ++v)
+          if (logit(v) > logit(best)) best = v;
+        std::int32_t& target = in.targets[at(t)];
+        if (likely && target >= 0 && t % 3 != 0) target = static_cast<std::int32_t>(best);
+        expected[at(t)] = target == best ? 1 : 0;
+      }
+      const Array h(Dtype::fp64, {c.tokens, c.width}, in.h);
+      const Array w(Dtype::fp64, {c.vocabulary, c.width}, in.w);
+      const Array targets = int32_array(in.targets), losses(Dtype::fp64, {c.tokens});
+      const Array hits(Dtype::fp64, {c.tokens});
+      const Array room = workspace(
+          linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, Dtype::fp64));
+      on_queue([&](Queue& q) { linear_cross_entropy_loss(q, h, w, targets, losses, room, hits); });
+      EXPECT_EQ(hits.values(), expected);
+    }
+}
+
 TEST(cross_entropy, gradients_by_finite_differences) {
   Random random;
   for (const Case& c : kCases) {

@@ -69,13 +69,14 @@ StepReport Loop::read(const Pending& pending, int ago) {
   return report;
 }
 
-double Loop::evaluate(std::int64_t batches) {
+Evaluation Loop::evaluate(std::int64_t batches) {
   STOWAGE_ASSERT(!pending_, "an evaluation is asked for while a step is under way");
   inputs::Loader& loader = *data_.held_out;
   loader.seek({loader.position().seed, 0, 0});
   const std::int64_t whole = loader.samples() / data_.global_batch;
   const std::int64_t count = batches > 0 ? std::min(batches, whole) : whole;
   double sum = 0;
+  double hits = 0;
   double targets = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
@@ -85,9 +86,10 @@ double Loop::evaluate(std::int64_t batches) {
     const std::vector<double> loss = read_values(executor, recorded.loss, 0);
     sum += loss[0];
     targets += loss[1];
+    hits += read_values(executor, recorded.hits, 0)[0];
   }
   restart_clock();
-  return sum / targets;
+  return {sum / targets, hits / targets};
 }
 
 void Loop::restart_clock() { last_end_s_ = results::steady_seconds(); }

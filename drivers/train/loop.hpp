@@ -25,6 +25,12 @@ struct StepReport {
   bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
 };
 
+/// What held-out data show.
+struct Evaluation {
+  double loss = 0;      ///< mean over the counted targets
+  double accuracy = 0;  ///< part of them whose logit is the largest
+};
+
 /// Issues training steps one ahead of the step whose results are read, and evaluations.
 class Loop {
  public:
@@ -38,9 +44,9 @@ class Loop {
   execution::Executor& next();
   /// Waits for the step under way. @return its report, if there was one
   std::optional<StepReport> drain();
-  /// Mean loss over the first `batches` global batches of held-out data (0: all whole batches). No
-  /// step may be under way.
-  double evaluate(std::int64_t batches);
+  /// Over the first `batches` global batches of held-out data (0: all whole batches). No step may
+  /// be under way.
+  Evaluation evaluate(std::int64_t batches);
   /// The next step is timed from now on: something else took the time before.
   void restart_clock();
 

@@ -64,7 +64,9 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                           {"mem_device", "B", "planned device memory of a rank"},
                           {"ok", "1", "1: the step changed the parameters"}});
   validation_ =
-      &set_->series("train", "val_step", {{"val_loss", "nat", "held-out loss per token"}});
+      &set_->series("train", "val_step",
+                    {{"val_loss", "nat", "held-out loss per token"},
+                     {"val_accuracy", "1", "held-out tokens whose logit is the largest"}});
 }
 
 void Recording::planned(const results::Fields& facts, std::int64_t device_bytes) {
@@ -147,12 +149,14 @@ void Recording::note(const std::string& line) {
   if (root()) progress_->note(line);
 }
 
-void Recording::evaluation(std::int64_t step, double loss) {
+void Recording::evaluation(std::int64_t step, const Evaluation& found) {
   if (!root()) return;
-  validation_->append(step, {loss});
-  mllog_->evaluation(step * deck_.get<std::int64_t>("train.global_batch_size"), loss);
-  log_.write("evaluation", {{"step", step}, {"val_loss", loss}});
-  progress_->note(fmt::format("step {}: validation loss {:.4f}", step, loss));
+  validation_->append(step, {found.loss, found.accuracy});
+  mllog_->evaluation(step * deck_.get<std::int64_t>("train.global_batch_size"), found.loss);
+  log_.write("evaluation",
+             {{"step", step}, {"val_loss", found.loss}, {"val_accuracy", found.accuracy}});
+  progress_->note(fmt::format("step {}: validation loss {:.4f}, accuracy {:.2f} %", step,
+                              found.loss, 100 * found.accuracy));
 }
 
 void Recording::state(std::int64_t step, const std::string& digest) {
@@ -196,6 +200,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
     add("train/val_loss", history.evaluations.back().loss);
     add("train/best_val_loss", best);
     add("train/val_perplexity", std::exp(history.evaluations.back().loss));
+    add("train/val_accuracy", history.evaluations.back().accuracy);
   }
   if (history.steps.empty()) return;
   add("train/skipped_steps",

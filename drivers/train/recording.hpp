@@ -35,7 +35,7 @@ class Recording {
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
-  void evaluation(std::int64_t step, double loss);
+  void evaluation(std::int64_t step, const Evaluation& found);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
   void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);

@@ -32,11 +32,11 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan);
 /// Values that a run leaves behind, by step.
 struct History {
   std::vector<StepReport> steps;
-  struct Evaluation {
+  struct EvaluationAt {
     std::int64_t step;
-    double loss;
+    double loss, accuracy;
   };
-  std::vector<Evaluation> evaluations;
+  std::vector<EvaluationAt> evaluations;
   std::optional<GradientSlice::Finding> gradients;  ///< if they were compared with differences
   std::optional<bool> replayed;  ///< the first step done twice left the same bits; if it was
   bool copies = false;           ///< several ranks hold the same tensors, which the digest compares

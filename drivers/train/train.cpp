@@ -292,9 +292,9 @@ class Run {
 
   void evaluate(std::int64_t step) {
     if (!data_.held_out) return;
-    const double loss = loop_.evaluate(deck_.get<std::int64_t>("eval.steps"));
-    history_.evaluations.push_back({step, loss});
-    recording_.evaluation(step, loss);
+    const Evaluation found = loop_.evaluate(deck_.get<std::int64_t>("eval.steps"));
+    history_.evaluations.push_back({step, found.loss, found.accuracy});
+    recording_.evaluation(step, found);
   }
 
   void keep_digest(std::int64_t step) {

@@ -84,20 +84,24 @@ void linear_cross_entropy(Queue& queue, const View& h, const View& w, const View
 }
 
 void linear_cross_entropy_loss(Queue& queue, const View& h, const View& w, const View& targets,
-                               const View& losses, const View& workspace) {
+                               const View& losses, const View& workspace, const View& hits) {
   const Operands operands("linear_cross_entropy_loss");
   const Dtype storage = check(operands, h, w, targets, losses, workspace);
+  operands.check_optional(hits, "hits", execution::accumulation(storage), {h.extent(0)});
   run(
       queue, "linear_cross_entropy_loss", storage,
       [h = ColumnsAddress(all_columns(h)), w = ColumnsAddress(all_columns(w)),
-       targets = Address(targets), losses = Address(losses), room = Address(workspace)]<class S>() {
+       targets = Address(targets), losses = Address(losses), room = Address(workspace),
+       hits = Address(hits)]<class S>() {
         using A = Accumulation<S>;
         linear_cross_entropy_loss_ref(h.as<const S>(), w.as<const S>(),
                                       targets.as<const std::int32_t>(), losses.as<A>(),
-                                      room.as<A>());
+                                      room.as<A>(), hits.as<A>());
       },
       [&]<class S>(void* stream) {
-        cross_entropy::enqueue(device_operands<S>(h, w, targets, losses, workspace), stream);
+        auto device = device_operands<S>(h, w, targets, losses, workspace);
+        if (hits) device.hits = hits.as<float>();
+        cross_entropy::enqueue(device, stream);
         return 0;
       });
 }

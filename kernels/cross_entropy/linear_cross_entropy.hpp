@@ -25,10 +25,12 @@ void linear_cross_entropy(execution::Queue& queue, const execution::View& h,
                           const execution::View& dh, const execution::View& dw,
                           const execution::View& workspace, bool accumulate);
 
-/// The losses alone, for evaluation.
+/// The losses alone, for evaluation; and, where it is asked for, hits (n) of their dtype: 1 for a
+/// counted token of which no logit is above the target's, else 0.
 void linear_cross_entropy_loss(execution::Queue& queue, const execution::View& h,
                                const execution::View& w, const execution::View& targets,
-                               const execution::View& losses, const execution::View& workspace);
+                               const execution::View& losses, const execution::View& workspace,
+                               const execution::View& hits = {});
 
 /// Room for the logits of one chunk of rows; the same for both operators.
 std::size_t linear_cross_entropy_workspace_bytes(std::int64_t tokens, std::int64_t vocabulary,
@@ -50,6 +52,7 @@ void linear_cross_entropy_ref(Matrix<const S> h, Matrix<const S> w, const std::i
 template <class S>
 void linear_cross_entropy_loss_ref(Matrix<const S> h, Matrix<const S> w,
                                    const std::int32_t* targets, execution::Accumulation<S>* losses,
-                                   execution::Accumulation<S>* workspace);
+                                   execution::Accumulation<S>* workspace,
+                                   execution::Accumulation<S>* hits = nullptr);
 
 }  // namespace stowage::kernels

@@ -28,7 +28,8 @@ void enqueue(const Operands<S>& o, void* handle) {
                                                      .logits = o.logits,
                                                      .targets = o.targets + begin,
                                                      .losses = o.losses + begin,
-                                                     .scale = o.scale},
+                                                     .scale = o.scale,
+                                                     .hits = o.hits ? o.hits + begin : nullptr},
                                                     handle)));
     if (o.scale == nullptr) continue;
     dense_product(products.dh, o.logits, o.w, o.dh + begin * o.width, stream);

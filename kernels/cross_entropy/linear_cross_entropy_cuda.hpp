@@ -17,6 +17,7 @@ struct Operands {
   float* dw;
   float* logits;  ///< (cross_entropy_device_chunk rows, V)
   bool accumulate;
+  float* hits = nullptr;  ///< as softmax_launch.hpp has them
 };
 
 /// Enqueues all chunks on a cudaStream_t; asynchronous, capturable.

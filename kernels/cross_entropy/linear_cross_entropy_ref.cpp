@@ -19,18 +19,21 @@ constexpr std::int64_t kRowsPerBlock = 8;
 
 // Logits of some rows become their losses and, with `scale`, the gradient of the logits.
 template <class A>
-void lose(Matrix<A> logits, const std::int32_t* targets, const A* scale, A* losses) {
+void lose(Matrix<A> logits, const std::int32_t* targets, const A* scale, A* losses,
+          A* hits = nullptr) {
   execution::host_for(logits.rows, kRowsPerBlock, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       A* row = logits.row(i);
       if (targets[i] < 0) {
         losses[i] = A{0};
+        if (hits != nullptr) hits[i] = A{0};
         std::fill_n(row, logits.columns, A{0});
         continue;
       }
       const A maximum = largest(row, logits.columns), chosen = row[targets[i]];
       const A sum = exponentials(row, logits.columns, maximum);
       losses[i] = std::log(sum) + (maximum - chosen);
+      if (hits != nullptr) hits[i] = chosen >= maximum ? A{1} : A{0};
       if (scale == nullptr) continue;
       const A factor = *scale / sum;
       for (std::int64_t j = 0; j < logits.columns; ++j) row[j] *= factor;
@@ -77,10 +80,10 @@ void linear_cross_entropy_ref(Matrix<const S> h, Matrix<const S> w, const std::i
 template <class S>
 void linear_cross_entropy_loss_ref(Matrix<const S> h, Matrix<const S> w,
                                    const std::int32_t* targets, Accumulation<S>* losses,
-                                   Accumulation<S>* workspace) {
+                                   Accumulation<S>* workspace, Accumulation<S>* hits) {
   using A = Accumulation<S>;
   for_each_chunk(h, w, workspace, [&](std::int64_t begin, std::int64_t, Matrix<A> logits) {
-    lose<A>(logits, targets + begin, nullptr, losses + begin);
+    lose<A>(logits, targets + begin, nullptr, losses + begin, hits ? hits + begin : nullptr);
   });
 }
 
@@ -88,8 +91,9 @@ void linear_cross_entropy_loss_ref(Matrix<const S> h, Matrix<const S> w,
   template void linear_cross_entropy_ref(Matrix<const S>, Matrix<const S>, const std::int32_t*, \
                                          const Accumulation<S>*, Accumulation<S>*, Matrix<S>,   \
                                          Matrix<Accumulation<S>>, Accumulation<S>*, bool);      \
-  template void linear_cross_entropy_loss_ref(                                                  \
-      Matrix<const S>, Matrix<const S>, const std::int32_t*, Accumulation<S>*, Accumulation<S>*);
+  template void linear_cross_entropy_loss_ref(Matrix<const S>, Matrix<const S>,                 \
+                                              const std::int32_t*, Accumulation<S>*,            \
+                                              Accumulation<S>*, Accumulation<S>*);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

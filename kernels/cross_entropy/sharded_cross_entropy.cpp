@@ -81,6 +81,7 @@ void sharded_cross_entropy(Queue& queue, const ShardedCrossEntropyOperands& o, s
                    "stats has not three numbers a row and rank");
   operands.require(o.losses.dtype() == o.logits.dtype() && o.losses.buffer().elements() == e.rows,
                    "losses has not as many rows as logits");
+  operands.check_optional(o.hits, "hits", o.logits.dtype(), {e.rows});
   if (o.scale) {
     operands.require(o.dh.dtype() == o.h.dtype() && o.dh.buffer().elements() == e.rows * e.width,
                      "dh is not as h");
@@ -90,11 +91,12 @@ void sharded_cross_entropy(Queue& queue, const ShardedCrossEntropyOperands& o, s
       queue, "sharded_cross_entropy", o.w.dtype(),
       [=, h = Address(o.h), w = Address(o.w), targets = Address(o.targets),
        logits = Address(o.logits), stats = Address(o.stats), losses = Address(o.losses),
-       scale = Address(o.scale), dh = Address(o.dh), dw = Address(o.dw)]<class S>() {
+       hits = Address(o.hits), scale = Address(o.scale), dh = Address(o.dh),
+       dw = Address(o.dw)]<class S>() {
         using A = Accumulation<S>;
         const Matrix<A> gradient = rows_of<A>(logits, e.rows, e.vocabulary);
         lose_parts_ref(gradient, targets.as<const std::int32_t>(), first, stats.as<const A>(),
-                       static_cast<int>(ranks), scale.as<const A>(), losses.as<A>());
+                       static_cast<int>(ranks), scale.as<const A>(), losses.as<A>(), hits.as<A>());
         if (scale.as<const A>() == nullptr) return;
         sharded_gradients_ref<S>(gradient, rows_of<const S>(h, e.rows, e.width),
                                  rows_of<const S>(w, e.vocabulary, e.width),
@@ -116,7 +118,8 @@ void sharded_cross_entropy(Queue& queue, const ShardedCrossEntropyOperands& o, s
                                              .scale = o.scale ? o.scale.as<const float>() : nullptr,
                                              .dh = o.scale ? o.dh.as<S>() : nullptr,
                                              .dw = o.scale ? o.dw.as<float>() : nullptr,
-                                             .accumulate = accumulate},
+                                             .accumulate = accumulate,
+                                             .hits = o.hits ? o.hits.as<float>() : nullptr},
                                             stream);
         return 0;
       });

@@ -22,12 +22,13 @@ void sharded_logits(execution::Queue& queue, const execution::View& h, const exe
 
 struct ShardedCrossEntropyOperands {
   execution::View h, w, targets;
-  execution::View stats;   ///< (ranks, rows, 3), merged in the order of ranks
-  execution::View logits;  ///< becomes the gradient
-  execution::View losses;  ///< of whole rows, the same on every rank
-  execution::View scale;   ///< absent: the losses alone; what follows is absent too
-  execution::View dh;      ///< this rank's summand, rounded
-  execution::View dw;      ///< stored or, with `accumulate`, added to
+  execution::View stats;      ///< (ranks, rows, 3), merged in the order of ranks
+  execution::View logits;     ///< becomes the gradient
+  execution::View losses;     ///< of whole rows, the same on every rank
+  execution::View hits = {};  ///< if asked for: as linear_cross_entropy_loss has them
+  execution::View scale;      ///< absent: the losses alone; what follows is absent too
+  execution::View dh;         ///< this rank's summand, rounded
+  execution::View dw;         ///< stored or, with `accumulate`, added to
 };
 
 /// The losses, and the gradients of this rank's part, from the stats of all ranks.

@@ -22,7 +22,8 @@ LogitsPart part_of(const PartOperands<S>& o) {
           .stats = o.stats,
           .ranks = o.ranks,
           .losses = o.losses,
-          .scale = o.scale};
+          .scale = o.scale,
+          .hits = o.hits};
 }
 
 template <class S>

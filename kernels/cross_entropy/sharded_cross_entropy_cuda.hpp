@@ -19,6 +19,7 @@ struct PartOperands {
   S* dh = nullptr;
   float* dw = nullptr;
   bool accumulate = false;
+  float* hits = nullptr;
 };
 
 /// On a cudaStream_t; asynchronous, capturable. @throws Error if a product or a launch fails

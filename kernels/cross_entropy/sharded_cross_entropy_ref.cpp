@@ -58,17 +58,19 @@ void sharded_logits_ref(Matrix<const S> h, Matrix<const S> w, const std::int32_t
 
 template <class A>
 void lose_parts_ref(Matrix<A> logits, const std::int32_t* targets, std::int64_t first,
-                    const A* stats, int ranks, const A* scale, A* losses) {
+                    const A* stats, int ranks, const A* scale, A* losses, A* hits) {
   execution::host_for(logits.rows, kRowsPerBlock, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       A* row = logits.row(i);
       if (targets[i] < 0) {
         losses[i] = A{0};
+        if (hits != nullptr) hits[i] = A{0};
         if (scale != nullptr) std::fill_n(row, logits.columns, A{0});
         continue;
       }
       const RowStats<A> all = merged(stats, logits.rows, i, ranks);
       losses[i] = std::log(all.sum) + (all.maximum - all.chosen);
+      if (hits != nullptr) hits[i] = all.chosen >= all.maximum ? A{1} : A{0};
       if (scale == nullptr) continue;
       const A factor = *scale / all.sum;
       for (std::int64_t j = 0; j < logits.columns; ++j)
@@ -98,8 +100,8 @@ STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)
 #undef STOWAGE_INSTANTIATE
 template void lose_parts_ref(Matrix<float>, const std::int32_t*, std::int64_t, const float*, int,
-                             const float*, float*);
+                             const float*, float*, float*);
 template void lose_parts_ref(Matrix<double>, const std::int32_t*, std::int64_t, const double*, int,
-                             const double*, double*);
+                             const double*, double*, double*);
 
 }  // namespace stowage::kernels

@@ -11,7 +11,8 @@ struct Logits {
   float* logits;
   const std::int32_t* targets;
   float* losses;
-  const float* scale;  ///< null: the losses alone, the logits stay
+  const float* scale;     ///< null: the losses alone, the logits stay
+  float* hits = nullptr;  ///< if asked for: 1 where no logit is above the target's, else 0
 };
 
 /// losses_t, and in place of each row of logits its gradient (softmax - onehot) * scale as S,
@@ -28,7 +29,8 @@ struct LogitsPart {
   float* stats;                 ///< (rows, 3): maximum, sum of exp(logit - maximum), target's logit
   int ranks;                    ///< whose stats lie one behind the other
   float* losses;
-  const float* scale;  ///< null: the losses alone, the logits stay
+  const float* scale;     ///< null: the losses alone, the logits stay
+  float* hits = nullptr;  ///< as above
 };
 
 /// The stats of this part; the target's logit is 0 where another part has it.

@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(const LogitsPart arg
     chosen += stats[2];
   }
   const std::int32_t target = args.targets[row];
-  if (threadIdx.x == 0)
-    args.losses[row] = target < 0 ? 0.0F : logf(all.sum) + (all.maximum - chosen);
+  if (threadIdx.x == 0) store_loss(args, row, chosen, all);
   if (args.scale == nullptr) return;
   // A column that no part has where the target lies elsewhere.
   const std::int64_t own = target - args.first;

@@ -82,9 +82,13 @@ __device__ __forceinline__ void store(S* to, const float (&values)[kSize]) {
   }
 }
 
-__device__ __forceinline__ void store_loss(const Logits& args, std::int64_t row, float chosen,
+/// @param args Logits or LogitsPart  @param chosen the target's logit  @param all of the whole row
+template <class Args>
+__device__ __forceinline__ void store_loss(const Args& args, std::int64_t row, float chosen,
                                            Exponentials all) {
-  args.losses[row] = args.targets[row] < 0 ? 0.0F : logf(all.sum) + (all.maximum - chosen);
+  const bool counts = args.targets[row] >= 0;
+  args.losses[row] = counts ? logf(all.sum) + (all.maximum - chosen) : 0.0F;
+  if (args.hits != nullptr) args.hits[row] = counts && chosen >= all.maximum ? 1.0F : 0.0F;
 }
 
 }  // namespace stowage::kernels::cross_entropy

@@ -95,6 +95,11 @@ def error_of_logits(programs, keys, outputs, tolerance):
         perplexity = file["/metrics/train/val_perplexity"][()]
         assert abs(perplexity - numpy.exp(loss)) <= 1e-12 * perplexity, (perplexity, loss)
         assert len(file["/series/train/loss"]) == 0
+        accuracy = file["/metrics/train/val_accuracy"][()]
+        # Of each sequence all tokens but the first are targets of the ones before.
+        guesses = outputs["logits"][:, :-1].argmax(axis=-1)
+        hits = (guesses == outputs["tokens"][:, 1:]).mean()
+        assert abs(accuracy - hits) < 1e-6, (accuracy, hits)
     with h5py.File("logits.h5") as file:
         shape = outputs["tokens"].shape
         tokens, logits = file["tokens"][:].reshape(shape), file["logits"][:].reshape(*shape, -1)
