@@ -52,6 +52,9 @@ TEST(check, sizes_that_no_machine_has) {
   expect_parts(
       error_of("M", {"data.synthetic_tokens=1099511627776", "data.synthetic_document_length=1"}),
       {"documents", "data.synthetic_tokens"});
+  expect_parts(
+      error_of("M", {"data.synthetic_lengths=[5]", "data.synthetic_document_length=1"}),
+      {"data.synthetic_document_length = 1 (command line)", "data.synthetic_lengths", "one of"});
 }
 
 TEST(check, attention_heads) {

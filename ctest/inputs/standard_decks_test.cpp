@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "inputs/deck/check.hpp"
 #include "inputs/deck/deck.hpp"
@@ -106,6 +108,17 @@ TEST(standard_decks, hybrid_moe_2b) {
   const Deck deck = standard("hybrid-moe-2b");
   expect_common(deck);
   EXPECT_NEAR(static_cast<double>(parameters(deck)), 2.05e9, 0.005e9);
+}
+
+TEST(standard_decks, packed) {
+  for (const std::string name : {"hybrid-dense-1b", "hybrid-moe-2b"}) {
+    const Deck deck = standard(name + "-packed");
+    EXPECT_EQ(deck.get<std::string>("model.pattern"),
+              standard(name).get<std::string>("model.pattern"));
+    const auto& lengths = deck.get<std::vector<std::int64_t>>("data.synthetic_lengths");
+    EXPECT_EQ(lengths.size(), 161u);
+    EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}), 65536);
+  }
 }
 
 TEST(standard_decks, nemotron_nano_30b) {

@@ -65,5 +65,23 @@ TEST(synthetic_source, documents_have_the_mean_length) {
   EXPECT_EQ(open_source(with_documents)->documents(), 50000);
 }
 
+TEST(synthetic_source, documents_have_the_lengths_of_a_list) {
+  const std::uint64_t seed = testing::fresh_seed();
+  SourceOptions with_lengths = options(seed);
+  with_lengths.synthetic_lengths = {7, 7, 7, 31};
+  const auto source = open_source(with_lengths);
+  const auto offsets = source->document_offsets();
+  EXPECT_EQ(offsets.back(), 50000);
+  double shorts = 0;
+  const std::size_t whole = offsets.size() - 2;  // the last one may be cut
+  for (std::size_t d = 0; d < whole; ++d) {
+    const std::int64_t length = offsets[d + 1] - offsets[d];
+    EXPECT_TRUE(length == 7 || length == 31) << length;
+    shorts += length == 7 ? 1 : 0;
+  }
+  const auto all = static_cast<double>(whole);
+  EXPECT_NEAR(shorts / all, 0.75, 6 * std::sqrt(0.75 * 0.25 / all)) << "seed " << seed;
+}
+
 }  // namespace
 }  // namespace stowage::inputs

@@ -19,6 +19,7 @@ std::unique_ptr<inputs::TokenSource> open(const Deck& deck, const std::string& p
        .seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("run.seed")),
        .synthetic_tokens = deck.get<std::int64_t>("data.synthetic_tokens"),
        .synthetic_document_length = deck.get<std::int64_t>("data.synthetic_document_length"),
+       .synthetic_lengths = deck.get<std::vector<std::int64_t>>("data.synthetic_lengths"),
        .mask = inputs::mask_use(deck.get<std::string>("data.mask"))});
 }
 

@@ -19,15 +19,20 @@ class SyntheticSource final : public TokenSource {
       : seed_(options.seed), vocab_size_(static_cast<std::uint32_t>(options.vocab_size)) {
     const std::int64_t tokens = options.synthetic_tokens;
     const std::int64_t mean = options.synthetic_document_length;
+    const auto& lengths = options.synthetic_lengths;
+    // Uniform over the lengths, or in [1, 2 * mean), whose mean is `mean`.
+    const auto width = static_cast<std::uint32_t>(
+        lengths.empty() ? std::min<std::int64_t>(2 * mean - 1, tokens) : std::ssize(lengths));
+    const auto drawn = [&](std::uint64_t document) -> std::int64_t {
+      const auto block = execution::philox(seed_, kLengths, document);
+      const auto index = execution::scale_to(block.word[0], width);
+      return lengths.empty() ? 1 + index : lengths[static_cast<std::size_t>(index)];
+    };
     offsets_ = {0};
-    while (mean > 0 && offsets_.back() < tokens) {
-      // Uniform in [1, 2 * mean): its mean is `mean`.
-      const auto width = static_cast<std::uint32_t>(std::min<std::int64_t>(2 * mean - 1, tokens));
-      const auto block = execution::philox(seed_, kLengths, offsets_.size());
-      const std::int64_t length = 1 + execution::scale_to(block.word[0], width);
-      offsets_.push_back(std::min(offsets_.back() + length, tokens));
+    while ((mean > 0 || !lengths.empty()) && offsets_.back() < tokens) {
+      offsets_.push_back(std::min(offsets_.back() + drawn(offsets_.size()), tokens));
     }
-    if (mean == 0) offsets_.push_back(tokens);
+    if (offsets_.back() == 0) offsets_.push_back(tokens);
   }
 
   std::int64_t tokens() const override { return offsets_.back(); }

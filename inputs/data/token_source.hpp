@@ -72,9 +72,10 @@ struct SourceOptions {
   std::int64_t vocab_size = 256;
   /// Token that starts a document in a format that stores no boundaries (llm.c: 50256); -1: none.
   std::int64_t document_token = -1;
-  std::uint64_t seed = 1234;                   ///< of synthetic tokens
-  std::int64_t synthetic_tokens = 1 << 24;     ///< length of a synthetic stream
-  std::int64_t synthetic_document_length = 0;  ///< mean length; 0: the stream is one document
+  std::uint64_t seed = 1234;                         ///< of synthetic tokens
+  std::int64_t synthetic_tokens = 1 << 24;           ///< length of a synthetic stream
+  std::int64_t synthetic_document_length = 0;        ///< mean length; 0: the stream is one document
+  std::vector<std::int64_t> synthetic_lengths = {};  ///< each document has one, if there are any
   MaskUse mask = MaskUse::automatic;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <numeric>
 #include <string>
 
 #include "execution/error.hpp"
@@ -123,11 +124,21 @@ void check_data(const Deck& deck) {
                 deck.cite("model.vocab_size"));
   }
   constexpr std::int64_t kMostDocuments = 1 << 28;  // their starts are held in memory
-  const std::int64_t mean = number(deck, "data.synthetic_document_length");
+  const auto& lengths = deck.get<std::vector<std::int64_t>>("data.synthetic_lengths");
+  const char* const key =
+      lengths.empty() ? "data.synthetic_document_length" : "data.synthetic_lengths";
+  if (!lengths.empty() && number(deck, "data.synthetic_document_length") > 0) {
+    throw_usage("{} and data.synthetic_lengths are both given; allowed: one of them",
+                deck.cite("data.synthetic_document_length"));
+  }
+  const std::int64_t mean =
+      lengths.empty()
+          ? number(deck, key)
+          : std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) / std::ssize(lengths);
   if (source == "synthetic" && mean > 0 &&
       number(deck, "data.synthetic_tokens") / mean > kMostDocuments) {
     throw_usage("{} with {}: more than {} documents", deck.cite("data.synthetic_tokens"),
-                deck.cite("data.synthetic_document_length"), kMostDocuments);
+                deck.cite(key), kMostDocuments);
   }
   if (number(deck, "checkpoint.interval") > 0 &&
       deck.get<std::string>("checkpoint.directory").empty()) {

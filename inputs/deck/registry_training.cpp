@@ -117,6 +117,13 @@ std::vector<Parameter> data_rows() {
        .numerics = true,
        .help = "Mean length of synthetic documents, which are uniform in [1, 2 * mean). 0: the "
                "stream is one document."},
+      {.key = "data.synthetic_lengths",
+       .fallback = std::vector<std::int64_t>{},
+       .unit = "tokens",
+       .range = between(1, 1 << 30),
+       .numerics = true,
+       .help = "Lengths of synthetic documents, of which each has one, drawn at random, instead of "
+               "synthetic_document_length."},
   };
 }
 
