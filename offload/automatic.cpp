@@ -9,6 +9,7 @@
 
 #include "execution/error.hpp"
 #include "offload/hidden.hpp"
+#include "offload/host_room.hpp"
 #include "offload/lifetimes.hpp"
 #include "offload/manual.hpp"
 
@@ -130,14 +131,14 @@ class Search {
   }
 
   bool fits_host(const Choice& choice) const {
-    const std::int64_t budget = drafts_.policy().host_budget_bytes;
-    if (budget < 0) return true;
-    std::size_t bytes = 0;
-    for (const int tensor : by_forward_)
-      if (choice.decisions[static_cast<std::size_t>(tensor)] == Decision::offload)
-        bytes += movable_bytes(drafts_.program().tensors()[static_cast<std::size_t>(tensor)],
-                               drafts_.policy().min_tensor_bytes);
-    return bytes <= static_cast<std::size_t>(budget);
+    const Policy& policy = drafts_.policy();
+    if (policy.host_budget_bytes < 0) return true;
+    HostRoom room(drafts_.program().ops().size(), policy.host_budget_bytes);
+    return std::ranges::all_of(drafts_.cargo(), [&](const Cargo& item) {
+      return choice.decisions[static_cast<std::size_t>(item.tensor.id)] != Decision::offload ||
+             room.take(item,
+                       movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
+    });
   }
 
   /// Changes the decision about one tensor after the other, the dearest to compute again first,
@@ -256,14 +257,13 @@ std::string what_is_left(const execution::Program& program, const Draft& draft) 
 
 Choice choose_free(const Drafts& drafts, Choice choice) {
   const Policy& policy = drafts.policy();
-  auto room = static_cast<std::size_t>(std::max<std::int64_t>(policy.host_budget_bytes, 0));
+  HostRoom room(drafts.program().ops().size(), policy.host_budget_bytes);
   for (const Cargo& item : drafts.cargo()) {
     const auto id = static_cast<std::size_t>(item.tensor.id);
     const std::size_t bytes =
         movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
     if (choice.decisions[id] != Decision::keep) continue;
-    const bool fits = policy.host_budget_bytes < 0 || bytes <= room;
-    if (policy.host_budget_bytes >= 0 && fits) room -= bytes;
+    const bool fits = room.take(item, bytes);
     choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::host_budget;
     if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;
   }

@@ -30,6 +30,7 @@ class Drafts {
          const Policy& policy, const Rates& rates, std::size_t alignment);
 
   const execution::Program& program() const { return program_; }
+  const execution::PersistentLayout& layout() const { return layout_; }
   const Policy& policy() const { return policy_; }
   const Rates& rates() const { return rates_; }
   const std::vector<Cargo>& cargo() const { return cargo_; }

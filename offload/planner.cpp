@@ -159,25 +159,41 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
   return best;
 }
 
+/// Bytes of pinned memory above the budget.
+std::int64_t host_excess(const Plan& plan, const Policy& policy) {
+  const auto bytes = static_cast<std::int64_t>(plan.bytes[static_cast<int>(Region::host)]);
+  return policy.host_budget_bytes < 0 ? 0 : bytes - policy.host_budget_bytes;
+}
+
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
   if (transient > 0 && needed(plan) > transient)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it, {} "
         "more than are left",
         policy.device_budget_bytes, needed(plan), needed(plan) - transient);
-  const std::size_t bytes = plan.bytes[static_cast<int>(Region::host)];
-  const std::int64_t budget = policy.host_budget_bytes;
-  if (budget >= 0 && bytes > static_cast<std::size_t>(budget))
+  if (host_excess(plan, policy) > 0)
     execution::throw_usage(
         "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
         "more",
-        budget, bytes, bytes - static_cast<std::size_t>(budget));
+        policy.host_budget_bytes, plan.bytes[static_cast<int>(Region::host)],
+        host_excess(plan, policy));
 }
 
-/// A plan with all its addresses, within the budgets.
+/// A plan with all its addresses, within the budgets. Those on the host may need more than what is
+/// there at once, so the automatic policy then tries with that much less.
 Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
   Attempt made = fit(drafts, options, budget);
   place(made.plan, Region::host, options.alignment);
+  PlannerOptions less = options;
+  std::int64_t& room = less.policy.host_budget_bytes;
+  for (int tries = 1; tries < kMostTries && host_excess(made.plan, options.policy) > 0; ++tries) {
+    room -= host_excess(made.plan, options.policy);
+    if (options.policy.kind != Policy::Kind::automatic || room < 0) break;
+    const Drafts smaller(drafts.program(), drafts.layout(), less.policy, options.rates,
+                         options.alignment);
+    made = fit(smaller, less, budget);
+    place(made.plan, Region::host, options.alignment);
+  }
   require_budgets(made.plan, options.policy, budget);
   return made;
 }

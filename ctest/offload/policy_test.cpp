@@ -28,13 +28,20 @@ struct Sizes {
   Program program{"sizes"};
   PersistentLayout layout;
 
-  explicit Sizes(int layers = 8, double op_s = 1e-3, int repeat = 1) {
+  explicit Sizes(int layers = 8, double op_s = 1e-3, int repeat = 1, int microbatches = 1) {
     program.begin_section("only", repeat);
+    for (int m = 0; m < microbatches; ++m) record(layers, op_s, m, m == 0 ? "" : "m");
+    program.begin_section("end");
+    program.finish();
+  }
+
+ private:
+  void record(int layers, double op_s, int microbatch, const std::string& suffix) {
     std::vector<Tensor> a, b;
     Tensor x;
     for (int i = 0; i < layers; ++i) {
-      const auto scope = program.enter("layer", i, 0);
-      const std::string at = std::to_string(i);
+      const auto scope = program.enter("layer", i, microbatch);
+      const std::string at = std::to_string(i) + suffix;
       TensorInfo info{"a" + at,
                       {{"payload", Dtype::uint8, {kMiB}}, {"scales", Dtype::uint8, {64}}},
                       Lifetime::saved,
@@ -47,17 +54,14 @@ struct Sizes {
       x = b.back();
     }
     for (int i = layers; i-- > 0;) {
-      const auto scope = program.enter("layer", i, 0, true);
-      const std::string at = std::to_string(i);
+      const auto scope = program.enter("layer", i, microbatch, true);
+      const std::string at = std::to_string(i) + suffix;
       const auto layer = static_cast<std::size_t>(i);
       const Tensor d = program.scratch("d" + at, Dtype::uint8, {kMiB});
       append("backward" + at, {a[layer], b[layer]}, {d}, 2 * op_s);
     }
-    program.begin_section("end");
-    program.finish();
   }
 
- private:
   void append(std::string name, const std::vector<Tensor>& reads, std::vector<Tensor> writes,
               double time_s) {
     Op op;
@@ -290,6 +294,19 @@ TEST(policy, without_a_budget_all_that_is_free_leaves) {
   EXPECT_EQ(slow.decision("b7"), Decision::keep);
   EXPECT_GT(slow.leaving().size(), 0U);
   EXPECT_LT(slow.leaving().size(), fast.leaving().size());
+}
+
+TEST(policy, microbatches_share_the_host_room) {
+  PlannerOptions options = automatic(0, 1e-5);
+  options.policy.host_budget_bytes = 12 * kMiB;  // half of what one microbatch could move
+  const Planned one(options);
+  const Planned two(options, Sizes(8, 1e-3, 1, 2));
+  EXPECT_GT(one.copies(), 4);
+  EXPECT_EQ(two.copies(), 2 * one.copies());
+  for (const Planned* planned : {&one, &two})
+    EXPECT_LE(planned->plan.bytes[static_cast<int>(Region::host)], 12 * kMiB);
+  EXPECT_EQ(two.reason("b7m"), Reason::host_budget);
+  EXPECT_EQ(two.reason("b7"), Reason::host_budget);
 }
 
 TEST(policy, any_budget_that_can_be_met_is_met) {

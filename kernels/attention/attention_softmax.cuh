@@ -64,16 +64,16 @@ __device__ __forceinline__ bool reference_moves(const RowState& state, const flo
   return __any_sync(~0U, rise * scale_log2 > kFar);
 }
 
-/// What o and the sums must be multiplied by when the reference moves on to `maximum`.
+/// What o and the sums must be multiplied by when references move on to `maximum`: those that
+/// should, and no others, so that a row's bits depend on its own scores alone.
 __device__ __forceinline__ void move_reference(float (&rescale)[2], RowState& state,
                                                const float (&maximum)[2], float scale_log2) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    rescale[r] = maximum[r] == -INFINITY
-                     ? 1.0F
-                     : hopper::ex2((state.reference[r] - maximum[r]) * scale_log2);
+    const bool moves = (maximum[r] - state.reference[r]) * scale_log2 > kFar;
+    rescale[r] = moves ? hopper::ex2((state.reference[r] - maximum[r]) * scale_log2) : 1.0F;
     state.sum[r] *= rescale[r];
-    state.reference[r] = maximum[r];
+    if (moves) state.reference[r] = maximum[r];
   }
 }
 
