@@ -15,6 +15,14 @@ double sum_of(const std::vector<offload::ModuleSummary>& modules, Part&& part) {
   return sum_s;
 }
 
+/// Whether the module's copies have been timed: inside of a graph they are not.
+bool seen(const offload::ModuleSummary& module) { return module.d2h_s > 0 && module.h2d_s > 0; }
+
+/// "55.1", or "-" for what is not known.
+std::string number(bool known, double value, int digits) {
+  return known ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
 }  // namespace
 
 std::vector<offload::ModuleSummary> timed_modules(
@@ -40,7 +48,7 @@ std::vector<results::ModuleCopies> module_rows(const std::string& plan,
   std::vector<results::ModuleCopies> rows;
   for (const offload::ModuleSummary& m : modules) {
     const auto moved = static_cast<double>(m.offloaded);
-    const bool moves = timed && m.copies > 0;
+    const bool moves = timed && m.copies > 0 && seen(m);
     rows.push_back({.plan = plan,
                     .module = m.module,
                     .bytes = static_cast<std::int64_t>(m.bytes),
@@ -49,7 +57,7 @@ std::vector<results::ModuleCopies> module_rows(const std::string& plan,
                     .copies = m.copies,
                     .d2h_bytes_per_s = moves ? moved / m.d2h_s : unknown,
                     .h2d_bytes_per_s = moves ? moved / m.h2d_s : unknown,
-                    .exposed_s = timed ? m.waited_s : unknown});
+                    .exposed_s = timed && (m.copies == 0 || seen(m)) ? m.waited_s : unknown});
   }
   return rows;
 }
@@ -77,9 +85,10 @@ std::string copies_text(const std::string& label,
   for (const offload::ModuleSummary& m : modules) {
     if (m.copies == 0) continue;
     const auto moved = static_cast<double>(m.offloaded);
-    text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10.1f}{:>10.1f}{:>10.3f}\n", label,
-                        m.module, moved / (1 << 30), m.copies, moved / m.d2h_s / 1e9,
-                        moved / m.h2d_s / 1e9, 1e3 * m.waited_s);
+    text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10}{:>10}{:>10}\n", label, m.module,
+                        moved / (1 << 30), m.copies, number(seen(m), moved / m.d2h_s / 1e9, 1),
+                        number(seen(m), moved / m.h2d_s / 1e9, 1),
+                        number(seen(m), 1e3 * m.waited_s, 3));
   }
   return text;
 }
