@@ -204,18 +204,20 @@ void Executor::issue(int index) {
   const Bound& bound = bound_[static_cast<std::size_t>(index)];
   Queue& queue = *work_[static_cast<std::size_t>(index)];
   for (const int event : step.waits) queue.wait(*events_[static_cast<std::size_t>(event)]);
-  if (audit_ && step.what != Step::What::mark) {
-    device_.synchronize();
-    audit_->open(program_, plan_, step, bound.addresses);
+  if (step.what == Step::What::mark) {
     work(step, bound, queue);
-    device_.synchronize();
-    audit_->close(describe(program_, step));
   } else {
-    if (step.what != Step::What::mark)
-      for (Observer* observer : observers_) observer->before(index, queue);
+    for (Observer* observer : observers_) observer->before(index, queue);
+    if (audit_) {
+      device_.synchronize();
+      audit_->open(program_, plan_, step, bound.addresses);
+    }
     work(step, bound, queue);
-    if (step.what != Step::What::mark)
-      for (Observer* observer : observers_) observer->after(index, queue);
+    if (audit_) {
+      device_.synchronize();
+      audit_->close(describe(program_, step));
+    }
+    for (Observer* observer : observers_) observer->after(index, queue);
   }
   if (step.records >= 0) queue.record(*events_[static_cast<std::size_t>(step.records)]);
 }

@@ -153,19 +153,21 @@ def packed_loss_is_that_of_single_documents(r):
     exact = ("train.dtype=fp64", "optim.lr=0", "optim.min_lr=0", "run.steps=1", "eval.steps=0",
              "model.moe_expert_bias_update_rate=0",
              "train.global_batch_size=1")
-    found, filled = {}, {}
+    found, filled, flops = {}, {}, {}
     for name, more in (("alone", ("data.packing=first_fit", "data.document_multiple=40")),
                        ("first_fit", ("data.packing=first_fit",)),
                        ("best_fit", ("data.packing=best_fit", "execution.audit=true")),
                        ("multiple", ("data.packing=best_fit", "data.document_multiple=8"))):
-        said = r.train(*exact, *more, f"run.output={name}.h5")
+        said = r.train(*exact, *more, "--time-ops", "1", f"run.output={name}.h5")
         assert "% of positions hold a token" in said, said
         found[name] = series(f"{name}.h5", "train/val_loss")[-1]
         with h5py.File(f"{name}.h5") as file:
             filled[name] = file["/metrics/data/packing_efficiency"][()]
+            flops[name] = file["/samples/ops/attn/core"].attrs["flops"]
     assert 0.3 < filled["alone"] < filled["multiple"] < filled["best_fit"] <= 1, filled
     assert filled["best_fit"] > 0.9, filled
     assert all(abs(loss / found["alone"] - 1) < 1e-10 for loss in found.values()), found
+    assert 0 < flops["best_fit"] < 0.9 * flops["alone"], flops  # pairs within documents alone
     r.train(*exact, "data.packing=best_fit", "data.mask=none", "run.output=unmasked.h5")
     assert abs(series("unmasked.h5", "train/val_loss")[-1] / found["alone"] - 1) > 1e-6
 

@@ -67,11 +67,14 @@ void Profile::begin(execution::Executor& executor) {
   executor_ = &executor;
 }
 
-void Profile::end() {
+bool is_over_pairs(const std::string& kind) { return kind.starts_with("attn/core"); }
+
+void Profile::end(double pairs) {
   OpTimer& timer = *timers_.at(executor_);
   executor_->remove(timer);
   last_ = timer.intervals();
   for (auto& [key, total] : sum(executor_->program(), executor_->plan(), last_)) {
+    if (is_over_pairs(total.kind)) total.cost.flops *= pairs;
     OpTotal& all = totals_[key];
     std::vector<double> times = std::move(all.time_s);
     times.push_back(total.time_s.front());

@@ -20,7 +20,7 @@ struct OpTotal {
   std::string kind;            ///< "mamba/scan_backward"
   std::string queue;           ///< "compute"
   std::int64_t calls = 0;      ///< in a step
-  execution::Cost cost;        ///< of all calls of a step
+  execution::Cost cost;        ///< of all calls of a step; FLOPs by the documents of the last one
   std::vector<double> time_s;  ///< of all calls, one entry for each timed step
 };
 
@@ -33,7 +33,8 @@ class Profile {
   /// Times the next step that `executor` issues.
   void begin(execution::Executor& executor);
   /// Waits for that step, and takes its times.
-  void end();
+  /// @param pairs its (query, key) pairs within documents, as a part of those that were recorded
+  void end(double pairs);
 
   bool empty() const { return times_.empty(); }
   /// Longest first.
@@ -70,5 +71,9 @@ class Profile {
 /// "mb0/layers.3.mamba/scan" as "mamba/scan", "all_reduce/gradient/dense/7" as
 /// "all_reduce/gradient/dense": the name without microbatch, layer and number.
 std::string op_kind(const std::string& name);
+
+/// Whether ops of a kind do work for each (query, key) pair within documents: a program's cost is
+/// that of whole sequences.
+bool is_over_pairs(const std::string& kind);
 
 }  // namespace stowage::drivers

@@ -79,17 +79,20 @@ std::int64_t parameter_count(const layers::TrainerPlan& plan) {
   return count;
 }
 
+double part_of_recorded(const layers::TrainerPlan& plan, double pairs) {
+  const layers::StepShape& shape = plan.training().back()->recorded.shape;
+  return pairs / (static_cast<double>(shape.attention_pairs()) * shape.microbatches);
+}
+
 double executed_flops(const layers::TrainerPlan& plan, double pairs) {
   const layers::TrainingProgram& recorded = plan.training().back()->recorded;
-  const double planned_pairs =
-      static_cast<double>(recorded.shape.attention_pairs()) * recorded.shape.microbatches;
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {
       const execution::Op& op = recorded.program.ops()[static_cast<std::size_t>(i)];
-      if (op_kind(op.name).starts_with("attn/core")) attention += section.repeat * op.cost.flops;
+      if (is_over_pairs(op_kind(op.name))) attention += section.repeat * op.cost.flops;
     }
-  return recorded.program.cost().flops - attention * (1 - pairs / planned_pairs);
+  return recorded.program.cost().flops - attention * (1 - part_of_recorded(plan, pairs));
 }
 
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,

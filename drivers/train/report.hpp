@@ -21,6 +21,10 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 /// The same as text, for --dry-run.
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
 
+/// (query, key) pairs of a step, in the documents of this rank, as a part of those that its program
+/// was recorded with: of whole sequences.
+double part_of_recorded(const layers::TrainerPlan& plan, double pairs);
+
 /// Arithmetic that one step executes on this rank, in FLOP: the program's ops, with attention
 /// counted over the documents' true pairs instead of whole sequences.
 /// @param pairs of a step, in the documents of this rank

@@ -258,7 +258,7 @@ class Run {
     std::optional<StepReport> report = loop_.drain();
     report->disturbed = true;
     note(report);
-    if (timed) profile_.end();
+    if (timed) profile_.end(part_of_recorded(trainer_.plan(), report->pairs));
     if (dump_.due(step)) {
       dump_.after(trainer_, *report, deck_.get<double>("optim.weight_decay"));
       recording_.note(fmt::format("# step {} is written to {}", step + 1, dump_.path()));
