@@ -79,7 +79,7 @@ PartTimes predict_parts(const ModelConfig& config, Precision precision, const St
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
     if (const int at = enclosing(program, op, "microbatch"); at != scope) scope = at, ++turn;
-    if (scope < 0 || op.lane != execution::Lane::compute || op.only_rerun) continue;
+    if (scope < 0 || op.only_rerun) continue;
     const double time_s = rates.time_s(program, static_cast<int>(i));
     if (const int layer = enclosing(program, op, "layer"); layer >= 0)
       pass(times.layers[static_cast<std::size_t>(

@@ -8,7 +8,8 @@
 
 namespace stowage::layers {
 
-/// Predicted times of the parts of a model.
+/// Predicted times of the parts of a model, with what ranks exchange inside of them: it is waited
+/// for where the next op needs it, as most does.
 struct PartTimes {
   PassTimes embedding;
   std::vector<PassTimes> layers;

@@ -19,7 +19,7 @@ struct ProspectOptions {
 struct Prospect {
   std::string pattern;  ///< with cuts
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  Timeline timeline;  ///< of computing; without copies, sums over ranks and the optimizer
+  Timeline timeline;  ///< without copies, sums of gradients and the optimizer
 };
 
 /// Cuts a model that is not cut by hand where the predicted times are most even, and of

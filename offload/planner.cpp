@@ -104,7 +104,8 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
     Draft hoisted = draft;
     drafts.hoist(hoisted, static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
     choose_segments(drafts.program(), hoisted.plan, options.graphs);
-    place(hoisted.plan, Region::transient, options.alignment, budget);
+    place(hoisted.plan, Region::transient, options.alignment,
+          budget > 0 ? budget : options.enough_bytes);
     const std::size_t before = made.needed();
     if (before == 0 || needed(hoisted.plan) < before) made.plan = std::move(hoisted.plan);
     if (budget == 0 || made.needed() <= budget) break;

@@ -19,6 +19,8 @@ struct PlannerOptions {
   /// Communication of all groups follows each other as issued: on a GPU, two collectives that run
   /// beside each other can wait for each other's room for ever.
   bool chained_communication = false;
+  /// Transient bytes below which addresses are not improved on; 0: as few as are found.
+  std::size_t enough_bytes = 0;
 };
 
 /// Plans a program: what stays, leaves or is computed again, places, queues and edges, with the

@@ -89,14 +89,16 @@ SequencePart sequence_part(const GridShape& shape, int rank) {
 }
 
 std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
-  const PerAxis mine = coordinates(shape, rank);
-  std::vector<int> result;
-  for (int other = 0; other < shape.ranks(); ++other) {
-    const PerAxis theirs = coordinates(shape, other);
-    bool member = true;
-    for (const Axis axis : kAllAxes)
-      member = member && (axes.has(axis) || theirs[axis] == mine[axis]);
-    if (member) result.push_back(other);
+  PerAxis first = coordinates(shape, rank);
+  for (const Axis axis : kAllAxes)
+    if (axes.has(axis)) first[axis] = 0;
+  std::vector<int> result{rank_at(shape, first)};
+  int stride = 1;
+  for (const Axis axis : kAllAxes) {  // the slowest last, so that they come out ascending
+    const std::size_t before = result.size();
+    for (int i = 1; axes.has(axis) && i < shape[axis]; ++i)
+      for (std::size_t j = 0; j < before; ++j) result.push_back(result[j] + i * stride);
+    stride *= shape[axis];
   }
   return result;
 }

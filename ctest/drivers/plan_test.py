@@ -116,6 +116,48 @@ def the_longest_sequence_grows_with_what_leaves(r):
     assert "machine.device_memory_bytes" in said, said
 
 
+def layouts(text):
+    """Step in ms by layout, of those that fit, in the order of the table."""
+    table = text.split("# the best of other kinds")[0]
+    return {match.group(1): float(match.group(2))
+            for match in re.finditer(r"^  ([a-z][^,\n]*?\d|1 rank)(?:,[^\n]*?)? +(\d+\.\d{3}) ",
+                                     table, re.MULTILINE)}
+
+
+@case
+def layouts_are_found_and_planned(r):
+    deck = "inputs/hybrid-moe-2b.toml"
+    with open(os.path.join(r.source, "inputs", "machines", "h200-cluster.toml"),
+              encoding="utf-8") as file:
+        words = re.findall(r"^(\w+_per_\w+|network_latency_s) = (.+)", file.read(), re.MULTILINE)
+    machine = [f"machine.{key}={value}" for key, value in words]
+    machine += ["machine.device_memory_bytes=139GiB", "train.global_batch_size=8"]
+    found = layouts(text := r.run(deck, "--ranks", "4", *machine))
+    assert len(found) == 5 and list(found.values()) == sorted(found.values()), text
+    assert "data 4" in found and "why they lose" in text, text
+    # The search says of a layout what a plan of it says.
+    for layout, ms in found.items():
+        keys = [f"parallel.{axis}={size}" for axis, size in re.findall(r"(\w+) (\d+)", layout)]
+        if "pipeline" in layout:
+            continue
+        planned = predicted_ms(r.run(deck, *keys, *machine, "parallel.zero=1"), "step")
+        assert abs(ms / planned - 1) < 0.02, (layout, ms, planned)
+    # A network that is slow makes exchanges between hosts dear: they stay inside.
+    slow = [*machine, "machine.ranks_per_node=2", "machine.network_bytes_per_s=1e9"]
+    inside = layouts(text := r.run(deck, "--ranks", "4", "--best", "1", *slow))
+    assert inside and min(inside.values()) > min(found.values()), (inside, found)
+    assert not any(name in layout for layout in inside for name in ("tensor 4", "expert 4")), text
+    said = r.run(deck, "--ranks", "4", *machine, "machine.device_memory_bytes=8GiB", expect=2)
+    assert "GiB too much" in said and "machine.device_memory_bytes" in said, said
+    said = r.run(deck, "--ranks", "37", *machine, expect=2)  # a prime, more than there are layers
+    assert "--ranks 37" in said, said
+    said = r.run(deck, "--ranks", "4", "train.global_batch_size=8", expect=2)
+    assert "machine.device_memory_bytes" in said, said
+    said = r.run(deck, "--ranks", "4", *machine, "machine.network_bytes_per_s=0",
+                 "machine.ranks_per_node=2", expect=2)
+    assert "machine.network_bytes_per_s" in said, said
+
+
 @case
 def reductions_and_capacities_are_planned(r):
     alone = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=8")

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "drivers/common/machine_links.hpp"
 #include "execution/error.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 
@@ -158,35 +158,7 @@ offload::Policy offload_policy(const Deck& deck, int stage) {
   return policy;
 }
 
-namespace {
-
-/// Adds the link of a group as machine.links has it: "data 1.2e-5 3.4e11".
-void add_link(offload::Rates& rates, const Deck& deck, const std::string& given) {
-  std::istringstream words(given);
-  std::string group, more;
-  offload::Link link{0, 0};
-  const bool three = static_cast<bool>(words >> group >> link.latency_s >> link.bytes_per_s);
-  if (!three || words >> more || !(link.latency_s >= 0 && link.bytes_per_s > 0))
-    execution::throw_usage(
-        "{}: '{}' is no link; allowed: a group, seconds >= 0 and bytes per "
-        "second > 0, as \"data 1.2e-5 3.4e11\"",
-        deck.cite("machine.links"), given);
-  std::string names;
-  for (std::size_t which = 0; which < parallel::kGroups; ++which) {
-    const std::string_view known = parallel::name(static_cast<parallel::Group>(which));
-    if (known == group) {
-      rates.links[group] = link;
-      return;
-    }
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
-  }
-  execution::throw_usage("{}: '{}' names no group; there are {}", deck.cite("machine.links"), given,
-                         names);
-}
-
-}  // namespace
-
-offload::Rates machine_rates(const Deck& deck) {
+offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape) {
   offload::Rates rates;
   const auto set = [&](double& rate, const char* key) {
     if (const double given = real(deck, key); given > 0) rate = given;
@@ -197,8 +169,7 @@ offload::Rates machine_rates(const Deck& deck) {
   set(rates.h2d_bytes_per_s, "machine.h2d_bytes_per_s");
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link.bytes_per_s, "machine.allreduce_bytes_per_s");
-  for (const std::string& link : deck.get<std::vector<std::string>>("machine.links"))
-    add_link(rates, deck, link);
+  rates.links = machine_links(deck, shape, rates.link);
   if (!text(deck, "machine.name").empty())
     rates.copy_latency_s = real(deck, "machine.copy_latency_s");
   set(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");
@@ -224,7 +195,7 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
   options.planner.policy = offload_policy(deck, ranks.coordinates[parallel::Axis::pipeline]);
-  options.planner.rates = machine_rates(deck);
+  options.planner.rates = machine_rates(deck, ranks.shape);
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
   options.executor.warmup_steps = small(deck, "graphs.warmup_steps");

@@ -16,8 +16,8 @@ layers::Schedule schedule(const inputs::Deck& deck);
 execution::Dtype storage_dtype(const inputs::Deck& deck);
 /// What may leave the device or is computed again, on one stage of a pipeline.
 offload::Policy offload_policy(const inputs::Deck& deck, int stage);
-/// The machine's rates; those of one H200 where the deck does not say.
-offload::Rates machine_rates(const inputs::Deck& deck);
+/// The machine's rates for ranks of a grid; those of one H200 where the deck does not say.
+offload::Rates machine_rates(const inputs::Deck& deck, const parallel::GridShape& shape);
 /// Which steps become graphs.
 offload::GraphOptions graph_options(const inputs::Deck& deck);
 

@@ -11,11 +11,16 @@ namespace stowage::drivers {
 
 layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage, std::int64_t least_ranks) {
   std::int64_t asked = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
-  for (const char* axis : {"parallel.tensor", "parallel.expert", "parallel.pipeline"})
+  for (const char* axis :
+       {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
     asked *= deck.get<std::int64_t>(axis);
   const std::int64_t ranks = std::max(least_ranks, asked);
   const std::int64_t microbatches = inputs::check_ranks(deck, ranks);
-  const parallel::GridShape shape = grid_shape(deck, static_cast<int>(ranks));
+  return rank_options(deck, grid_shape(deck, static_cast<int>(ranks)), stage, microbatches);
+}
+
+layers::TrainerOptions rank_options(const inputs::Deck& deck, const parallel::GridShape& shape,
+                                    int stage, std::int64_t microbatches) {
   parallel::PerAxis place;
   place[parallel::Axis::pipeline] = stage;
   layers::TrainerOptions options = trainer_options(
@@ -27,6 +32,16 @@ layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage, std::in
   options.capacities = capacities(deck, documents);
   options.evaluation_microbatches = 0;
   return options;
+}
+
+std::int64_t usable_memory(const inputs::Deck& deck, std::string_view option) {
+  constexpr std::int64_t kReserve = std::int64_t{2} << 30;
+  const std::int64_t bytes = deck.get<std::int64_t>("machine.device_memory_bytes") - kReserve;
+  if (bytes <= 0)
+    execution::throw_usage(
+        "{}: {}: say how much memory a device has, or include one of inputs/machines/", option,
+        deck.cite("machine.device_memory_bytes"));
+  return bytes;
 }
 
 }  // namespace stowage::drivers

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
@@ -13,5 +14,12 @@ namespace stowage::drivers {
 /// @param stage of the pipeline  @param least_ranks of the job; the deck may ask for more
 layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage = 0,
                                     std::int64_t least_ranks = 1);
+/// The same for a grid that is not the deck's. @param microbatches of a step on one rank
+layers::TrainerOptions rank_options(const inputs::Deck& deck, const parallel::GridShape& shape,
+                                    int stage, std::int64_t microbatches);
+
+/// Device memory that a plan may take: machine.device_memory_bytes without what drivers, libraries
+/// and graphs need. @throws Error (exit 2) that names `option` if it is not known
+std::int64_t usable_memory(const inputs::Deck& deck, std::string_view option);
 
 }  // namespace stowage::drivers

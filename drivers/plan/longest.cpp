@@ -16,9 +16,8 @@ namespace {
 using execution::Region;
 using offload::Policy;
 
-constexpr std::int64_t kStep = 1024;                      ///< tokens between lengths tried
-constexpr std::int64_t kReserve = std::int64_t{2} << 30;  ///< driver, libraries, graphs
-constexpr std::int64_t kMost = std::int64_t{1} << 14;     ///< lengths tried
+constexpr std::int64_t kStep = 1024;                   ///< tokens between lengths tried
+constexpr std::int64_t kMost = std::int64_t{1} << 14;  ///< lengths tried
 
 /// What one step of one sequence needs.
 struct Fit {
@@ -31,12 +30,7 @@ struct Fit {
 class Longest {
  public:
   explicit Longest(const inputs::Deck& deck)
-      : options_(rank_options(deck)),
-        memory_(deck.get<std::int64_t>("machine.device_memory_bytes") - kReserve) {
-    if (memory_ <= 0)
-      execution::throw_usage(
-          "--longest: {}: say how much memory a device has, or include one of inputs/machines/",
-          deck.cite("machine.device_memory_bytes"));
+      : options_(rank_options(deck)), memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;
     options_.capacities = {1};
     options_.sharing.ranks = parallel::planned_ranks({}, 0);

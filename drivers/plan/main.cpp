@@ -8,6 +8,7 @@
 #include "drivers/common/options.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/plan/ceilings.hpp"
+#include "drivers/plan/layouts.hpp"
 #include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
 #include "drivers/plan/timeline.hpp"
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
     drivers::PlanOptions options;
     bool longest = false, timeline = false;
     std::string ceilings, links, stage;
+    std::int64_t ranks = 0, best = 5;
     inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
@@ -30,6 +32,8 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &stage},
                      {"--timeline", "Draw what all stages of the pipeline do when", &timeline},
+                     {"--ranks", "Find the best layouts of so many ranks", &ranks},
+                     {"--best", "How many of them are shown (5)", &best},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
                      {"--links", "Links from this result set of stowage_bench_comm", &links},
@@ -61,7 +65,9 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    if (timeline)
+    if (ranks != 0)
+      fmt::print("{}", drivers::layouts_text(deck, ranks, best));
+    else if (timeline)
       fmt::print("{}", drivers::timeline_text(deck, static_cast<int>(options.columns)));
     else
       fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "inputs/deck/deck.hpp"
+#include "offload/rates.hpp"
+#include "parallel/grid.hpp"
+
+namespace stowage::drivers {
+
+/// The links of groups of ranks, by name: as machine.links has measured them, else by where the
+/// ranks of a group lie. A group within a host has `inside`. One that spans hosts sends at most
+/// what its ranks of one host send together, and a message takes as many steps as halving the hosts
+/// does.
+/// @throws Error (exit 2) for a link that is none, or a network of which nothing is said
+std::map<std::string, offload::Link> machine_links(const inputs::Deck& deck,
+                                                   const parallel::GridShape& shape,
+                                                   const offload::Link& inside);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,165 @@
+#include "drivers/plan/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "drivers/common/options.hpp"
+#include "drivers/common/planned_rank.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using layers::PassTimes;
+using parallel::Axis;
+
+/// Bytes that AdamW moves for an element: gradient, master and both moments read, all but the
+/// gradient written, and the weight; and the gradient once more for its norm.
+constexpr double kUpdateBytes = 4 * 4 + 3 * 4 + 2;
+constexpr double kNormBytes = 4;
+constexpr double kMasterBytes = 4, kMomentBytes = 2 * 4, kGradientBytes = 4;
+
+parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
+  for (const Axis axis : axes) shape.extent[axis] = 1;
+  return shape;
+}
+
+int size_of(const parallel::GridShape& shape, parallel::Group group) {
+  int size = 1;
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    if (axes(group).has(axis)) size *= shape[axis];
+  return size;
+}
+
+const offload::Link& link_of(const offload::Rates& rates, parallel::Group group) {
+  const auto found = rates.links.find(std::string(parallel::name(group)));
+  return found == rates.links.end() ? rates.link : found->second;
+}
+
+/// The same machine with links that take no time.
+offload::Rates silent(offload::Rates rates) {
+  rates.links.clear();
+  rates.link = {0, std::numeric_limits<double>::infinity()};
+  return rates;
+}
+
+const PassTimes& slowest(const std::vector<PassTimes>& stages) {
+  return *std::ranges::max_element(stages, {}, &PassTimes::all_s);
+}
+
+}  // namespace
+
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int stage) {
+  layers::TrainerOptions options = rank_options(deck, layout.shape, stage, layout.microbatches);
+  options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
+  options.sharing.schedule = layers::PipelineSchedule::automatic;
+  return options;
+}
+
+const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
+  const parallel::GridShape& shape = layout.shape;
+  const auto [found, added] =
+      cuts_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert]});
+  Cut& cut = found->second;
+  if (!added) return cut;
+  const parallel::Ranks ranks =
+      parallel::planned_ranks(without(shape, {Axis::pipeline, Axis::data}), 0);
+  try {
+    layers::TrainerOptions options = rank_options(deck_, ranks.shape, 0, 1);
+    std::erase(options.model.pattern, '|');
+    options.step.capacity = options.capacities.back();
+    const auto predict = [&](const offload::Rates& rates) {
+      return layers::predict_parts(options.model, options.precision, options.step, ranks, rates);
+    };
+    cut.parts = predict(options.planner.rates);
+    cut.compute = predict(silent(options.planner.rates));
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    cut.refused = error.what();
+  }
+  return cut;
+}
+
+const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
+                                                           const std::string& pattern) {
+  const parallel::GridShape shape = without(layout.shape, {Axis::data});
+  const auto [found, added] = elements_.try_emplace(
+      {shape[Axis::tensor], shape[Axis::context], shape[Axis::expert], shape[Axis::pipeline]});
+  Elements& most = found->second;
+  if (!added) return most;
+  layers::ModelConfig config = model_config(deck_);
+  config.pattern = pattern;
+  double largest = 0;
+  for (int stage = 0; stage < shape[Axis::pipeline]; ++stage) {
+    parallel::PerAxis place;
+    place[Axis::pipeline] = stage;
+    const layers::Model model(config, {storage_dtype(deck_)}, 1,
+                              parallel::planned_ranks(shape, parallel::rank_at(shape, place)));
+    Elements of_stage;
+    double all = 0;
+    for (const layers::Parameter& parameter : model.parameters()) {
+      of_stage[parameter.group] += static_cast<double>(parameter.elements());
+      all += static_cast<double>(parameter.elements());
+    }
+    if (all > largest) largest = all, most = std::move(of_stage);
+  }
+  return most;
+}
+
+/// Gradients are summed beside the last backward and weights gathered beside the first forward; of
+/// each the bucket at the end is beside nothing.
+void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
+                                const PassTimes& stage) const {
+  const offload::Rates rates = machine_rates(deck_, layout.shape);
+  const bool bf16_wire = deck_.get<std::string>("parallel.gradient_dtype") == "bf16";
+  const double wire = bf16_wire ? 2 : kGradientBytes;
+  const auto weight = static_cast<double>(execution::size_bytes(storage_dtype(deck_)));
+  const auto bucket = static_cast<double>(deck_.get<std::int64_t>("parallel.bucket_elements"));
+  const double master = weight < kGradientBytes ? kMasterBytes : 0;
+  double sums_s = 0, gathers_s = 0, tail_s = 0;
+  for (const auto& [group, count] : elements) {
+    const parallel::Group which = parallel::gradient_group(group);
+    const int ranks = size_of(layout.shape, which);
+    const offload::Link& link = link_of(rates, which);
+    const double share = static_cast<double>(ranks - 1) / ranks;
+    const double messages = ranks > 1 ? std::ceil(count / bucket) * link.latency_s : 0;
+    sums_s += messages + share * count * wire / link.bytes_per_s;
+    gathers_s += messages + share * count * weight / link.bytes_per_s;
+    tail_s += share * std::min(bucket, count) * (wire + weight) / link.bytes_per_s;
+    estimate.persistent_bytes +=
+        count * (weight + kGradientBytes) + count / ranks * (master + kMomentBytes);
+    estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /
+                            (rates.device_bytes_per_s * rates.memory_efficiency);
+  }
+  estimate.gradients_s = tail_s + std::max(0.0, sums_s - stage.backward_s - stage.weights_s) +
+                         std::max(0.0, gathers_s - stage.forward_s);
+}
+
+Estimate LayoutEstimator::estimate(const Layout& layout) {
+  Estimate estimate;
+  const Cut& cut = this->cut(layout);
+  estimate.refused = cut.refused;
+  if (!estimate.refused.empty()) return estimate;
+  const int stages = layout.shape[Axis::pipeline];
+  std::string pattern = deck_.get<std::string>("model.pattern");
+  try {
+    if (pattern.find('|') == std::string::npos)
+      pattern = layers::balanced_cuts(pattern, stages, cut.parts);
+    const std::vector<layers::Stage> divided = layers::divide(pattern, stages);
+    const PassTimes stage = slowest(layers::stage_times(divided, cut.parts));
+    const PassTimes compute = slowest(layers::stage_times(divided, cut.compute));
+    estimate.compute_s = layout.microbatches * compute.all_s();
+    estimate.exchange_s = layout.microbatches * (stage.all_s() - compute.all_s());
+    const double filled_s = std::min(stage.weights_s, stage.all_s());  // by zero_bubble
+    estimate.bubble_s = (stages - 1) * (stage.all_s() - (stages > 1 ? 2 * filled_s : 0));
+    estimate.bubble_s = std::max(0.0, estimate.bubble_s);
+    add_state(estimate, layout, elements(layout, pattern), stage);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    estimate.refused = error.what();
+  }
+  return estimate;
+}
+
+}  // namespace stowage::drivers

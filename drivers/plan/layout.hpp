@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "inputs/deck/deck.hpp"
+#include "layers/balance.hpp"
+#include "layers/trainer.hpp"
+
+namespace stowage::drivers {
+
+/// One way to share a step among ranks. ZeRO-1 wherever ranks have the same parameters.
+struct Layout {
+  parallel::GridShape shape;
+  int microbatches = 1;  ///< of a step on one rank
+};
+
+/// What a layout is expected to take, part by part, without a plan: seconds of the slowest stage.
+struct Estimate {
+  double compute_s = 0;
+  double exchange_s = 0;   ///< inside layers, all of it waited for
+  double bubble_s = 0;     ///< of the pipeline, by the quicker schedule
+  double gradients_s = 0;  ///< sums and gathered weights that backward and forward do not hide
+  double optimizer_s = 0;
+  double persistent_bytes = 0;  ///< parameters, gradients, optimizer states
+  std::string refused;          ///< why the model cannot be cut so; empty: it can
+
+  double step_s() const { return compute_s + exchange_s + bubble_s + gradients_s + optimizer_s; }
+};
+
+/// Estimates layouts of one deck. The passes of each layer are recorded once for each way to cut a
+/// layer, and priced by the machine's rates; the rest is arithmetic on them.
+class LayoutEstimator {
+ public:
+  /// @param deck with the machine's rates; what it says of axes is not looked at
+  explicit LayoutEstimator(const inputs::Deck& deck) : deck_(deck) {}
+
+  Estimate estimate(const Layout& layout);
+
+ private:
+  /// A model that is cut inside of layers, as one stage.
+  struct Cut {
+    std::string refused;
+    layers::PartTimes parts;    ///< with exchanges
+    layers::PartTimes compute;  ///< without
+  };
+  /// Elements of one rank by reduction group, on the stage that has the most.
+  using Elements = std::map<std::string, double>;
+
+  const Cut& cut(const Layout& layout);
+  const Elements& elements(const Layout& layout, const std::string& pattern);
+  void add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
+                 const layers::PassTimes& stage) const;
+
+  const inputs::Deck& deck_;
+  std::map<std::array<int, 3>, Cut> cuts_;           ///< by tensor, context, expert
+  std::map<std::array<int, 4>, Elements> elements_;  ///< and pipeline
+};
+
+/// The options of a rank of a layout, with the quicker schedule.
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int stage);
+
+}  // namespace stowage::drivers

@@ -1,0 +1,281 @@
+#include "drivers/plan/layouts.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "drivers/common/planned_rank.hpp"
+#include "drivers/common/policies.hpp"
+#include "drivers/plan/layout.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Region;
+using parallel::Axis;
+
+/// Plans that are made at most: each takes up to a second.
+constexpr int kMostPlans = 16;
+
+/// Part of the memory that addresses may fill without a search for better ones.
+constexpr double kSafe = 0.98;
+
+double gib(double bytes) { return bytes / (1 << 30); }
+
+/// A layout with its plan, if there is one.
+struct Candidate {
+  Layout layout;
+  Estimate estimate;
+  bool planned = false;
+  double step_s = 0;
+  double device_bytes = 0, host_bytes = 0;
+  bool again = false;  ///< all is computed again: what the deck says does not fit
+  std::string schedule = {};
+  std::string refused = {};  ///< why no plan fits
+
+  bool usable() const { return planned && refused.empty(); }
+};
+
+std::vector<int> divisors(std::int64_t number) {
+  std::vector<int> all;
+  for (std::int64_t i = 1; i <= number; ++i)
+    if (number % i == 0) all.push_back(static_cast<int>(i));
+  return all;
+}
+
+/// The axes above 1: "tensor x expert", or "one rank".
+std::string family(const Layout& layout) {
+  std::string text;
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    if (layout.shape[axis] > 1)
+      text += fmt::format("{}{}", text.empty() ? "" : " x ", parallel::name(axis));
+  return text.empty() ? "one rank" : text;
+}
+
+class LayoutSearch {
+ public:
+  LayoutSearch(const inputs::Deck& deck, std::int64_t ranks)
+      : deck_(deck), ranks_(ranks), memory_(static_cast<double>(usable_memory(deck, "--ranks"))) {
+    enumerate();
+    if (candidates_.empty()) no_layout();
+    std::ranges::sort(candidates_, {}, [](const Candidate& c) { return c.estimate.step_s(); });
+  }
+
+  /// Plans in the order of the estimates until nothing later can be among the best.
+  void plan(std::size_t wanted) {
+    int plans = 0;
+    for (Candidate& candidate : candidates_) {
+      if (candidate.estimate.persistent_bytes > memory_) continue;
+      if (plans++ == kMostPlans || enough(wanted, candidate)) break;
+      make_plans(candidate);
+    }
+    std::ranges::stable_sort(candidates_, {}, [](const Candidate& c) {
+      return std::pair(!c.usable(), c.usable() ? c.step_s : c.estimate.step_s());
+    });
+    if (!candidates_.front().usable()) nothing_fits();
+  }
+
+  std::string text(std::size_t most) const {
+    const auto& machine = deck_.get<std::string>("machine.name");
+    std::string text = fmt::format(
+        "# layouts of {} on {} ranks{}: {} are possible, {} were planned\n"
+        "# milliseconds; communication that nothing hides; GiB of one rank\n"
+        "  {:<58}{:>10}{:>11}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>8}\n",
+        deck_.get<std::string>("run.name"), ranks_, machine.empty() ? "" : " of " + machine,
+        candidates_.size(),
+        std::ranges::count_if(candidates_, [](const Candidate& c) { return c.planned; }), "layout",
+        "step ms", "tok/s/rank", "compute", "layers", "bubble", "sums", "AdamW", "device", "host");
+    for (std::size_t i = 0; i < std::min(most, candidates_.size()) && candidates_[i].usable(); ++i)
+      text += row(candidates_[i]);
+    return text + losers(most);
+  }
+
+ private:
+  void enumerate() {
+    const auto integer = [&](const char* key) { return deck_.get<std::int64_t>(key); };
+    const auto& pattern = deck_.get<std::string>("model.pattern");
+    const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
+    const bool experts = pattern.find('E') != std::string::npos;
+    for (const int tensor : divisors(ranks_))
+      for (const int context : divisors(ranks_ / tensor))
+        for (const int expert : divisors(ranks_ / tensor / context)) {
+          if (expert > 1 && (!experts || expert > integer("model.num_moe_experts"))) continue;
+          const std::int64_t rest = ranks_ / tensor / context / expert;
+          for (const int pipeline : divisors(rest)) {
+            if (pipeline > layers) continue;
+            const auto data = static_cast<int>(rest / pipeline);
+            const std::int64_t share =
+                std::int64_t{expert} * data * integer("train.micro_batch_size");
+            const std::int64_t batch = integer("train.global_batch_size");
+            least_batch_ = std::min(least_batch_, share);
+            if (batch % share != 0) continue;
+            consider(
+                {{{{tensor, context, expert, pipeline, data}}}, static_cast<int>(batch / share)});
+          }
+        }
+  }
+
+  void consider(const Layout& layout) {
+    Candidate candidate{layout, estimator_.estimate(layout)};
+    if (candidate.estimate.refused.empty())
+      candidates_.push_back(std::move(candidate));
+    else
+      refused_ = candidate.estimate.refused;
+  }
+
+  /// True if as many plans as wanted are quicker than this one's estimate.
+  bool enough(std::size_t wanted, const Candidate& next) const {
+    return static_cast<std::size_t>(std::ranges::count_if(candidates_, [&](const Candidate& c) {
+             return c.usable() && c.step_s < next.estimate.step_s();
+           })) >= wanted;
+  }
+
+  /// Of the first and the last stage, which hold most: the first has most microbatches under way.
+  void make_plans(Candidate& candidate) const {
+    candidate.planned = true;
+    const int stages = candidate.layout.shape[Axis::pipeline];
+    for (const bool again : {false, true}) {
+      candidate.again = again;
+      candidate.refused.clear();
+      candidate.step_s = candidate.device_bytes = candidate.host_bytes = 0;
+      for (int stage = 0; stage < stages; stage += std::max(1, stages - 1))
+        add_plan(candidate, stage);
+      if (candidate.refused.empty()) return;
+    }
+  }
+
+  void add_plan(Candidate& candidate, int stage) const {
+    if (!candidate.refused.empty()) return;
+    layers::TrainerOptions options = layout_options(deck_, candidate.layout, stage);
+    const double rest = memory_ - candidate.estimate.persistent_bytes;
+    options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
+    try {
+      if (candidate.again)
+        options.planner.policy =
+            full_recompute(options.planner.policy,
+                           layers::TrainerPlan(options).training().back()->recorded.program);
+      const layers::TrainerPlan made(std::move(options));
+      const execution::Plan& plan = made.training().back()->plan;
+      const auto device = static_cast<double>(plan.device_bytes());
+      if (device > memory_)
+        candidate.refused =
+            fmt::format("needs {:.1f} GiB more, with all computed again", gib(device - memory_));
+      double step_s = plan.time_s;
+      if (made.prospect()) {
+        const layers::Timeline& line = made.prospect()->timeline;
+        step_s += line.time_s - line.stages[static_cast<std::size_t>(stage)].busy_s;
+        candidate.schedule = made.prospect()->schedule == layers::PipelineSchedule::zero_bubble
+                                 ? "zero_bubble"
+                                 : "1f1b";
+      }
+      candidate.step_s = std::max(candidate.step_s, step_s);
+      candidate.device_bytes = std::max(candidate.device_bytes, device);
+      candidate.host_bytes = std::max(
+          candidate.host_bytes, static_cast<double>(plan.bytes[static_cast<int>(Region::host)]));
+    } catch (const execution::Error& error) {
+      if (error.exit() != execution::Exit::usage) throw;
+      candidate.refused = error.what();
+    }
+  }
+
+  double tokens_per_s_and_rank(double step_s) const {
+    return static_cast<double>(deck_.get<std::int64_t>("train.global_batch_size") *
+                               deck_.get<std::int64_t>("train.seq_length")) /
+           step_s / static_cast<double>(ranks_);
+  }
+
+  std::string row(const Candidate& c) const {
+    std::string what = c.layout.shape.describe();
+    if (c.layout.microbatches > 1) what += fmt::format(", {} microbatches", c.layout.microbatches);
+    if (!c.schedule.empty()) what += ", " + c.schedule;
+    const Estimate& e = c.estimate;
+    return fmt::format(
+        "  {:<58}{:>10.3f}{:>11.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>9.1f}{:>8.1f}{}\n",
+        what, 1e3 * c.step_s, tokens_per_s_and_rank(c.step_s), 1e3 * e.compute_s,
+        1e3 * e.exchange_s, 1e3 * e.bubble_s, 1e3 * e.gradients_s, 1e3 * e.optimizer_s,
+        gib(c.device_bytes), gib(c.host_bytes), c.again ? "  all computed again" : "");
+  }
+
+  /// The best of every family of axes that is not among the first, and what it loses by.
+  std::string losers(std::size_t shown) const {
+    std::map<std::string, const Candidate*> best;
+    std::vector<std::string> order;
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (const std::string name = family(candidates_[i].layout); best.try_emplace(name).second) {
+        best[name] = &candidates_[i];
+        if (i >= shown || !candidates_[i].usable()) order.push_back(name);
+      }
+    std::string text = order.empty() ? "" : "# the best of other kinds, and why they lose\n";
+    for (const std::string& name : order)
+      text += fmt::format("  {:<36}{:<40}{}\n", name, best[name]->layout.shape.describe(),
+                          reason(*best[name]));
+    return text;
+  }
+
+  std::string reason(const Candidate& c) const {
+    const Candidate& first = candidates_.front();
+    if (c.planned && !c.refused.empty()) return c.refused;
+    if (c.estimate.persistent_bytes > memory_)
+      return fmt::format("parameters and optimizer alone need {:.1f} GiB more",
+                         gib(c.estimate.persistent_bytes - memory_));
+    struct Part {
+      const char* name;
+      double more_s;
+    };
+    const Estimate &mine = c.estimate, &theirs = first.estimate;
+    const Part parts[] = {{"compute", mine.compute_s - theirs.compute_s},
+                          {"exchanges inside layers", mine.exchange_s - theirs.exchange_s},
+                          {"bubble", mine.bubble_s - theirs.bubble_s},
+                          {"sums of gradients", mine.gradients_s - theirs.gradients_s},
+                          {"optimizer", mine.optimizer_s - theirs.optimizer_s}};
+    const Part& worst = *std::ranges::max_element(parts, {}, &Part::more_s);
+    const double step_s = c.usable() ? c.step_s : mine.step_s();
+    return fmt::format("{:.1f} ms, {:+.1f} %: {} {:+.1f} ms", 1e3 * step_s,
+                       100 * (step_s / first.step_s - 1), worst.name, 1e3 * worst.more_s);
+  }
+
+  [[noreturn]] void no_layout() const {
+    if (!refused_.empty()) execution::throw_usage("--ranks {}: {}", ranks_, refused_);
+    execution::throw_usage("--ranks {}: {} is no multiple of what any grid needs; the least is {}",
+                           ranks_, deck_.cite("train.global_batch_size"), least_batch_);
+  }
+
+  [[noreturn]] void nothing_fits() const {
+    const auto least = std::ranges::min_element(
+        candidates_, {}, [](const Candidate& c) { return c.estimate.persistent_bytes; });
+    const double missing = least->estimate.persistent_bytes - memory_;
+    execution::throw_usage(
+        "--ranks {}: nothing fits into {} of a device; {} comes closest: {}", ranks_,
+        deck_.cite("machine.device_memory_bytes"), least->layout.shape.describe(),
+        missing > 0 ? fmt::format("{:.1f} GiB too much without activations", gib(missing))
+                    : least->refused);
+  }
+
+  const inputs::Deck& deck_;
+  std::int64_t ranks_;
+  double memory_;
+  LayoutEstimator estimator_{deck_};
+  std::vector<Candidate> candidates_;
+  std::string refused_;  ///< the last reason against a cut
+  std::int64_t least_batch_ = std::numeric_limits<std::int64_t>::max();
+};
+
+}  // namespace
+
+std::string layouts_text(const inputs::Deck& deck, std::int64_t ranks, std::int64_t most) {
+  constexpr std::int64_t kMostRanks = 1 << 20;
+  if (ranks < 1 || ranks > kMostRanks)
+    execution::throw_usage("--ranks {}: must be between 1 and {}", ranks, kMostRanks);
+  if (most < 1 || most > kMostPlans)
+    execution::throw_usage("--best {}: must be between 1 and {}", most, kMostPlans);
+  LayoutSearch search(deck, ranks);
+  search.plan(static_cast<std::size_t>(most));
+  return search.text(static_cast<std::size_t>(most));
+}
+
+}  // namespace stowage::drivers
