@@ -11,7 +11,7 @@ MEMORY = ("parameter", "gradient", "optimizer", "transient")
 
 
 def curves(results):
-    """{(label, mode): [(result, point), ...]} of every scale of every set, in the order of ranks."""
+    """{(label, mode): [(result, point), ...]} of every scale of every set, by ranks."""
     found = {}
     for result in results:
         for point in points(result):
