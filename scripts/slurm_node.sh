@@ -58,7 +58,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
 KillWait=10
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000,bf_interval=1
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 GresTypes=gpu
