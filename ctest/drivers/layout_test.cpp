@@ -28,6 +28,7 @@ std::string refusal(std::string_view list, int most) {
 TEST(layout, few_ranks_come_first_and_equals_as_given) {
   const std::vector<std::string> wanted = {"d1", "p2", "d2_zero", "t2_d2"};
   EXPECT_EQ(names("d=2 t=2, p=2,  d=2 zero,d=1", 4), wanted);
+  EXPECT_EQ(names("d=2:t=2,p=2,d=2:zero,d=1", 4), wanted);
   EXPECT_EQ(names("t=2 c=2 e=2 p=2 d=2 zero", 32), std::vector<std::string>{"t2_c2_e2_p2_d2_zero"});
 }
 

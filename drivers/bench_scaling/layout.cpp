@@ -39,7 +39,9 @@ void read_axis(Layout& layout, const std::string& text, const std::string& word)
 
 Layout parse(const std::string& text) {
   Layout layout;
-  std::istringstream stream(text);
+  std::string blanks = text;
+  std::ranges::replace(blanks, ':', ' ');
+  std::istringstream stream(blanks);
   std::string seen;
   for (std::string word; stream >> word;) {
     const char kind = word == "zero" ? 'z' : word.front();

@@ -24,7 +24,8 @@ struct Layout {
 };
 
 /// Layouts from a list such as "d=1, d=2, t=2 d=2, d=2 zero": axes t, c, e, p and d with their
-/// extents, 1 where they are left out, and `zero` for ZeRO-1. Sorted by ranks, else as given.
+/// extents, 1 where they are left out, and `zero` for ZeRO-1, with blanks between them or, where a
+/// list must be one word, colons: "d=1,t=2:d=2". Sorted by ranks, else as given.
 /// @param most ranks of the job
 /// @throws Error (exit 2) for a word that is none of these, an axis or a layout given twice, or
 /// more ranks than there are
