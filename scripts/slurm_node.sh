@@ -10,6 +10,7 @@
 # queue. A job that was put back waits 5 s, not the usual 120.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+PATH=$PATH:/usr/sbin:/sbin  # not everybody's, and where the tools of root lie
 
 start_seconds=20
 stop_seconds=20

@@ -5,6 +5,7 @@
 # cluster. By root. The exit code is that of mpirun, 3 if the machine cannot do it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+PATH=$PATH:/usr/sbin:/sbin  # not everybody's, and where the tools of root lie
 
 case ${1:-} in
   -h | --help) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
