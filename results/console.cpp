@@ -56,6 +56,7 @@ std::string ranks_text(std::span<const RankInfo> ranks) {
                         rank.host, host, or_dash(rank.gpu_name), gpu, or_dash(rank.gpu_pci),
                         or_dash(rank.numa_nodes), or_dash(rank.cpuset), cpus, rank.threads);
   for (const auto& row : differences(ranks)) text += fmt::format("# WARN {}\n", row);
+  for (const auto& row : warnings(ranks)) text += fmt::format("# WARN {}\n", row);
   return text;
 }
 

@@ -32,6 +32,8 @@ struct RankInfo {
   std::int64_t gpu_memory_bytes = 0;
   double gpu_clock_hz = 0;  ///< highest graphics clock allowed
   double gpu_power_limit_w = 0;
+  std::string gpu_numa_node;       ///< of its PCI slot; empty: the host does not say
+  double gpu_default_limit_w = 0;  ///< the board's power limit as it is sold; 0: not known
 };
 
 /// Calls `f(name, member pointer, must_agree)` for every field of RankInfo, in the file's order.
@@ -56,6 +58,8 @@ void for_each_rank_field(F&& f) {
   f("gpu_memory_bytes", &RankInfo::gpu_memory_bytes, true);
   f("gpu_clock_hz", &RankInfo::gpu_clock_hz, true);
   f("gpu_power_limit_w", &RankInfo::gpu_power_limit_w, true);
+  f("gpu_numa_node", &RankInfo::gpu_numa_node, false);
+  f("gpu_default_limit_w", &RankInfo::gpu_default_limit_w, false);
 }
 
 /// What this process finds out about its host, CPUs and memory, by hwloc. Rank and GPU are left.
@@ -68,6 +72,15 @@ RankInfo rank_from_text(const std::string& text);
 /// One sentence for each way in which a rank differs from most others, and for ranks of one host
 /// that share CPUs: a mixed or badly bound machine spoils a measurement. Empty: all agree.
 std::vector<std::string> differences(std::span<const RankInfo> ranks);
+
+/// The NUMA node of a PCI slot of this host, as the kernel says; empty if it does not.
+/// @param pci "0000:3b:00.0", in either case
+std::string numa_node_of(std::string pci);
+
+/// One sentence for each rank whose place or board is worse than it could be, even if all ranks are
+/// alike: a GPU on another NUMA node than the rank's CPUs, a power limit below the board's own, ECC
+/// switched off, more threads than CPUs. No names of hosts. Empty: nothing was found.
+std::vector<std::string> warnings(std::span<const RankInfo> ranks);
 
 /// Facts of one run.
 struct RunInfo {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -83,6 +85,13 @@ T most_common(std::span<const RankInfo> ranks, T RankInfo::*field) {
   return best;
 }
 
+// Whether a list such as "0,2-3" has a number.
+bool contains(const std::string& list, const std::string& number) {
+  const Bitmap all(hwloc_bitmap_alloc());
+  hwloc_bitmap_list_sscanf(all.get(), list.c_str());
+  return hwloc_bitmap_isset(all.get(), static_cast<unsigned>(std::stoul(number))) != 0;
+}
+
 // All CPUs of a node are allowed when nothing is bound; with several ranks there, these then share.
 void report_sharing(std::span<const RankInfo> ranks, std::vector<std::string>& rows) {
   std::map<std::string, std::vector<const RankInfo*>> hosts;
@@ -117,6 +126,34 @@ RankInfo this_rank(std::int64_t rank, std::int64_t threads) {
   }
   describe_cpus(info);
   return info;
+}
+
+std::string numa_node_of(std::string pci) {
+  for (char& c : pci) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::ifstream file("/sys/bus/pci/devices/" + pci + "/numa_node");
+  int node = -1;  // also what the kernel says where there is one node only
+  return file >> node && node >= 0 ? fmt::format("{}", node) : "";
+}
+
+std::vector<std::string> warnings(std::span<const RankInfo> ranks) {
+  std::vector<std::string> rows;
+  for (const auto& rank : ranks) {
+    if (!rank.gpu_numa_node.empty() && !contains(rank.numa_nodes, rank.gpu_numa_node))
+      rows.push_back(
+          fmt::format("rank {}: its CPUs are on NUMA node {}, its GPU on {}: copies and "
+                      "launches cross between them",
+                      rank.rank, rank.numa_nodes, rank.gpu_numa_node));
+    if (rank.gpu_default_limit_w > 0 && rank.gpu_power_limit_w < rank.gpu_default_limit_w)
+      rows.push_back(fmt::format("rank {}: its GPU may use {:.0f} W of {:.0f} W", rank.rank,
+                                 rank.gpu_power_limit_w, rank.gpu_default_limit_w));
+    if (rank.gpu_mode.find("ecc off") != std::string::npos)
+      rows.push_back(
+          fmt::format("rank {}: ECC of its GPU is off: errors of memory go unseen", rank.rank));
+    if (rank.cpus > 0 && rank.threads > rank.cpus)
+      rows.push_back(
+          fmt::format("rank {}: {} threads share {} CPUs", rank.rank, rank.threads, rank.cpus));
+  }
+  return rows;
 }
 
 std::string to_text(const RankInfo& info) {

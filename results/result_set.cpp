@@ -52,6 +52,7 @@ void write_system(h5::Group& root, const std::vector<RankInfo>& ranks) {
   });
   root.write_table("provenance/system/ranks", columns);
   root.write_lines("provenance/system/differences", differences(ranks));
+  root.write_lines("provenance/system/warnings", warnings(ranks));
 }
 
 void write_files(h5::Group& root, const std::vector<FileRecord>& files) {

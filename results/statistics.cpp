@@ -21,22 +21,30 @@ double binomial_half(double n, double k) {
                   n * std::log(2.0));
 }
 
+struct Ranked {
+  Interval interval;
+  double coverage = 0;
+};
+
 // The number of samples below the median is Binomial(n, 1/2). The interval from the k-th smallest
 // to the k-th largest sample misses the median with probability 2 P(Binomial <= k - 1): take the
-// largest k for which that is at most 5 % (David and Nagaraja, Order Statistics, section 7.1).
-void set_interval(Summary& summary, std::span<const double> sorted) {
+// largest k for which that is at most `miss` (David and Nagaraja, Order Statistics, section 7.1).
+Ranked ranked_interval(std::span<const double> sorted, double miss) {
   const auto n = static_cast<double>(sorted.size());
-  if (static_cast<std::int64_t>(sorted.size()) < kLeastForInterval) return;
-  std::size_t k = 1;
   double missed = 2 * binomial_half(n, 0);
+  if (sorted.empty() || missed > miss) return {};
+  std::size_t k = 1;
   while (2 * k < sorted.size()) {
     const double wider = missed + 2 * binomial_half(n, static_cast<double>(k));
-    if (wider > 0.05) break;
+    if (wider > miss) break;
     missed = wider;
     ++k;
   }
-  summary.ci95 = {sorted[k - 1], sorted[sorted.size() - k]};
-  summary.coverage = std::max(0.0, 1 - missed);
+  return {{sorted[k - 1], sorted[sorted.size() - k]}, std::max(0.0, 1 - missed)};
+}
+
+bool any_nan(std::span<const double> samples) {
+  return std::any_of(samples.begin(), samples.end(), [](double one) { return std::isnan(one); });
 }
 
 }  // namespace
@@ -47,16 +55,30 @@ double quantile(std::span<const double> samples, double q) {
   return sorted_quantile(sorted, q);
 }
 
+Interval median_interval(std::span<const double> samples, double confidence) {
+  if (any_nan(samples)) return {};
+  std::vector<double> sorted(samples.begin(), samples.end());
+  std::sort(sorted.begin(), sorted.end());
+  return ranked_interval(sorted, 1 - confidence).interval;
+}
+
+Interval quotient_interval(std::span<const double> over, std::span<const double> under) {
+  constexpr double kEach = 0.975;
+  const Interval above = median_interval(over, kEach), below = median_interval(under, kEach);
+  return {above.low / below.high, above.high / below.low};
+}
+
 Summary summarize(std::span<const double> samples) {
   Summary summary{.count = static_cast<std::int64_t>(samples.size())};
-  const auto is_nan = [](double sample) { return std::isnan(sample); };
-  if (samples.empty() || std::any_of(samples.begin(), samples.end(), is_nan)) return summary;
+  if (samples.empty() || any_nan(samples)) return summary;
   std::vector<double> sorted(samples.begin(), samples.end());
   std::sort(sorted.begin(), sorted.end());
   summary.median = sorted_quantile(sorted, 0.5);
   summary.p10 = sorted_quantile(sorted, 0.1);
   summary.p90 = sorted_quantile(sorted, 0.9);
-  set_interval(summary, sorted);
+  const Ranked ranked = ranked_interval(sorted, 0.05);
+  summary.ci95 = ranked.interval;
+  summary.coverage = ranked.coverage;
   for (double& sample : sorted) sample = std::abs(sample - summary.median);
   summary.mad = quantile(sorted, 0.5);
   return summary;

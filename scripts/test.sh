@@ -33,6 +33,7 @@ fi
 
 set_up() {
   ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
+  [ "$all" = no ] || ensure_packages "${PACKAGES_CLUSTER[@]}"
   ensure_text
   configure "$preset" ON "$werror"
 }

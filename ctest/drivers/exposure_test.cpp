@@ -46,6 +46,20 @@ TEST(exposure, is_what_no_queue_computes_beside) {
   EXPECT_DOUBLE_EQ(found.at(kAllGroups).exposed_s, 3);       // 2 to 3, 6 to 7, 8 to 9
 }
 
+TEST(exposure, parts_of_a_step_add_up_to_it) {
+  // compute       [0 2]   [4 6]
+  // comm data      [1       5]          [9 10]
+  // d2h                     [5.5  8.5]
+  const std::vector<OpTimer::Interval> intervals = {
+      {0, 0, 0, 2}, {0, 1, 4, 6}, {2, 0, 1, 5}, {2, 1, 9, 10}, {4, 0, 5.5, 8.5}};
+  const StepParts parts = step_parts(kPlan, intervals);
+  EXPECT_DOUBLE_EQ(parts.compute_s, 4);
+  EXPECT_DOUBLE_EQ(parts.exposed_communication_s, 3);  // 2 to 4, 9 to 10
+  EXPECT_DOUBLE_EQ(parts.exposed_copies_s, 2.5);       // 6 to 8.5
+  EXPECT_DOUBLE_EQ(parts.idle_s, 0.5);                 // 8.5 to 9
+  EXPECT_DOUBLE_EQ(parts.total_s(), 10);
+}
+
 TEST(exposure, of_no_communication_is_none) {
   EXPECT_TRUE(communication_exposure(kPlan, {{0, 0, 0, 2}, {4, 0, 1, 3}}).empty());
 }

@@ -114,7 +114,7 @@ def shell(root):
     if shutil.which("shellcheck") is None:
         print("skipped: no shellcheck")
         sys.exit(77)
-    scripts = [path for path in files(root, {".sh"}) if is_script(path)]
+    scripts = [path for path in files(root, {".sh", ".sbatch"}) if is_script(path)]
     if not scripts:
         return
     result = subprocess.run(["shellcheck", "-x", "-a", "--severity=warning", "--format=gcc",

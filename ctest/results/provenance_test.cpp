@@ -61,6 +61,34 @@ TEST(provenance, ranks_that_share_cpus_are_named) {
   EXPECT_TRUE(differences(ranks).empty()) << "the same numbers on another host are other CPUs";
 }
 
+TEST(provenance, what_could_be_better_is_named_even_if_all_ranks_are_alike) {
+  auto ranks = equal_ranks(2);
+  for (RankInfo& rank : ranks) {
+    rank.cpus = rank.threads = 8;
+    rank.numa_nodes = "0,2-3";
+    rank.gpu_numa_node = "2";
+    rank.gpu_mode = "ecc on";
+    rank.gpu_power_limit_w = rank.gpu_default_limit_w = 700;
+  }
+  EXPECT_TRUE(warnings(ranks).empty()) << warnings(ranks).front();
+  ranks[1].gpu_numa_node = "1";
+  EXPECT_EQ(warnings(ranks), std::vector<std::string>{
+                                 "rank 1: its CPUs are on NUMA node 0,2-3, its GPU on 1: copies "
+                                 "and launches cross between them"});
+  ranks[1].gpu_numa_node = "";  // the host does not say
+  for (RankInfo& rank : ranks) rank.gpu_power_limit_w = 500;
+  ranks[1].gpu_default_limit_w = 0;  // nor the board
+  EXPECT_EQ(warnings(ranks), std::vector<std::string>{"rank 0: its GPU may use 500 W of 700 W"});
+  ranks[0].gpu_default_limit_w = 0;
+  ranks[0].gpu_mode = "ecc off, mig off";
+  ranks[1].threads = 16;
+  const auto rows = warnings(ranks);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0], "rank 0: ECC of its GPU is off: errors of memory go unseen");
+  EXPECT_EQ(rows[1], "rank 1: 16 threads share 8 CPUs");
+  EXPECT_TRUE(numa_node_of("FFFF:FF:1F.7").empty());
+}
+
 TEST(provenance, environment_is_an_allow_list) {
   setenv("OMP_TEST_VARIABLE", "a=b", 1);
   setenv("STOWAGE_TEST_TOKEN", "hidden", 1);

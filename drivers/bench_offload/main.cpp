@@ -9,6 +9,7 @@
 #include "drivers/common/options.hpp"
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
+#include "drivers/common/words.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
@@ -19,26 +20,12 @@
 
 namespace {
 
-/// The words between commas.
-std::vector<std::string> words(const std::string& list) {
-  std::vector<std::string> result;
-  for (std::size_t at = 0; at < list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    if (end > at) result.push_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return result;
-}
-
 void require_usable(const stowage::drivers::BenchOffloadOptions& options) {
   using stowage::execution::throw_usage;
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.seconds < 0)
     throw_usage("--seconds {}: must be at least 0 (no limit)", options.seconds);
-  if (options.modes.empty()) throw_usage("--modes: must be some of off,scopes,step");
-  for (const std::string& mode : options.modes)
-    if (mode != "off" && mode != "scopes" && mode != "step")
-      throw_usage("--modes {}: must be some of off,scopes,step", mode);
+  stowage::drivers::require_words("--modes", options.modes, {"off", "scopes", "step"});
 }
 
 }  // namespace
@@ -67,8 +54,8 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    options.modes = words(modes);
-    options.only = words(only);
+    options.modes = drivers::words(modes);
+    options.only = drivers::words(only);
     require_usable(options);
     const inputs::Deck deck = drivers::read_deck(command, world.rank() == 0);
     if (command.print_config) {

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+
 namespace stowage::drivers {
 
 using execution::MemoryKind;
@@ -37,6 +39,9 @@ void describe(const execution::CudaDevice& device, const GpuMonitor& monitor,
   info.gpu_memory_bytes = static_cast<std::int64_t>(device.memory_bytes);
   info.gpu_clock_hz = monitor.highest_clock_hz();
   info.gpu_power_limit_w = monitor.power_limit_w();
+  info.gpu_numa_node = results::numa_node_of(device.pci);
+  const double sold_w = monitor.default_power_limit_w();
+  info.gpu_default_limit_w = std::isnan(sold_w) ? 0 : sold_w;
 }
 
 }  // namespace stowage::drivers

@@ -71,6 +71,10 @@ double GpuMonitor::power_limit_w() const {
   return library_->number("nvmlDeviceGetEnforcedPowerLimit", 1e-3);
 }
 
+double GpuMonitor::default_power_limit_w() const {
+  return library_->number("nvmlDeviceGetPowerManagementDefaultLimit", 1e-3);
+}
+
 double GpuMonitor::highest_clock_hz() const {
   return library_->number("nvmlDeviceGetMaxClockInfo", 1e6, kClockSm);
 }

@@ -25,6 +25,7 @@ class GpuMonitor {
   /// Energy that the board has used since its driver was loaded.
   double energy_j() const;
   double power_limit_w() const;
+  double default_power_limit_w() const;
   double highest_clock_hz() const;
   std::string driver_version() const;  ///< "580.95.05", or empty
 

@@ -66,4 +66,27 @@ std::map<std::string, Exposure> communication_exposure(
   return exposures;
 }
 
+StepParts step_parts(const execution::Plan& plan,
+                     const std::vector<execution::OpTimer::Interval>& intervals) {
+  std::vector<Span> compute, communicates, any;
+  for (const execution::OpTimer::Interval& interval : intervals) {
+    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
+    const execution::Lane lane = plan.queues[static_cast<std::size_t>(step.queue)].lane;
+    const Span span{interval.begin_s, interval.end_s};
+    any.push_back(span);
+    if (lane == execution::Lane::compute) compute.push_back(span);
+    if (lane == execution::Lane::compute || lane == execution::Lane::comm)
+      communicates.push_back(span);
+  }
+  if (any.empty()) return {};
+  any = merged(std::move(any));
+  const double computes_s = total_s(merged(std::move(compute)));
+  const double both_s = total_s(merged(std::move(communicates)));
+  const double busy_s = total_s(any);
+  return {.compute_s = computes_s,
+          .exposed_communication_s = both_s - computes_s,
+          .exposed_copies_s = busy_s - both_s,
+          .idle_s = any.back().end_s - any.front().begin_s - busy_s};
+}
+
 }  // namespace stowage::drivers

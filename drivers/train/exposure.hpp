@@ -22,4 +22,18 @@ std::map<std::string, Exposure> communication_exposure(
 
 inline constexpr const char* kAllGroups = "all";
 
+/// Where the time of one step on a rank went, each moment in one part: they add up to the time from
+/// the first op's begin to the last one's end.
+struct StepParts {
+  double compute_s = 0;                ///< some op computes
+  double exposed_communication_s = 0;  ///< none does, and some op communicates
+  double exposed_copies_s = 0;         ///< neither, and some copy runs
+  double idle_s = 0;                   ///< nothing runs on any queue
+
+  double total_s() const { return compute_s + exposed_communication_s + exposed_copies_s + idle_s; }
+};
+
+StepParts step_parts(const execution::Plan& plan,
+                     const std::vector<execution::OpTimer::Interval>& intervals);
+
 }  // namespace stowage::drivers

@@ -8,6 +8,7 @@ import numpy as np
 
 from recompute import same
 from result_files import text
+from scaling import check_points, scaling_values
 from states import DIGEST, STATES_SINCE, digests
 
 
@@ -136,7 +137,8 @@ def wrong_elements(result):
 
 
 # Drivers whose checks are all of samples, and what these say.
-OF_SAMPLES = {"bench_kernels": kernel_errors, "bench_comm": wrong_elements}
+OF_SAMPLES = {"bench_kernels": kernel_errors, "bench_comm": wrong_elements,
+              "bench_scaling": scaling_values}
 
 
 def check_values(result):
@@ -209,4 +211,5 @@ def check_validation(result):
     expected = expected_verdict(result)
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
-    return problems + check_values(result) + check_states(result) + check_modules(result)
+    return (problems + check_values(result) + check_states(result) + check_modules(result)
+            + check_points(result, stored_checks(result).get("first_loss")))

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps.
+"""Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps;
+efficiency, parts of a step and memory of scaling curves.
 
 Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
 names another (its suffix chooses the format: .png, .svg or .pdf).
@@ -12,6 +13,7 @@ import pathlib
 
 import numpy as np
 
+import scaling_plots
 from result_files import Refused, Result, largest_of_ranks, run, text
 
 
@@ -135,13 +137,21 @@ def draw_waits(axes, results):
     axes.tick_params(axis="x", rotation=60, labelsize="small")
 
 
+def panels_of(results):
+    """The panels for sets of one kind, and whether the first two of them share their steps."""
+    if any(result.datasets("samples/scaling") for result in results):
+        return scaling_plots.PANELS, False
+    if any(plans(result) for result in results):
+        return (draw_plans, draw_waits), False
+    return (draw_loss, draw_step_time, draw_memory), True
+
+
 def draw(results, out):
     import matplotlib  # takes a second: only once all files are known to be good
     matplotlib.use("Agg")  # no display on a compute node
     import matplotlib.pyplot as plt
 
-    sweep = any(plans(result) for result in results)
-    drawers = (draw_plans, draw_waits) if sweep else (draw_loss, draw_step_time, draw_memory)
+    drawers, by_step = panels_of(results)
     figure, panels = plt.subplots(len(drawers), 1, figsize=(9, 10), constrained_layout=True)
     for axes, draw_panel in zip(panels, drawers):
         draw_panel(axes, results)
@@ -150,7 +160,7 @@ def draw(results, out):
             axes.legend(fontsize="small")
         else:
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
-    if not sweep:
+    if by_step:
         panels[0].sharex(panels[1])
         panels[1].set_xlabel("step")
     facts = results[0].file.attrs

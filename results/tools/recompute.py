@@ -11,10 +11,10 @@ import re
 import numpy as np
 
 from result_files import Refused, largest_of_ranks, text
-from medians import LEAST_FOR_INTERVAL, median_interval
+from medians import LEAST_FOR_INTERVAL, median_interval, quotient_interval
 
 CLOSE = 1e-9  # relative: the writer's sums may be in another order
-SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)")
+SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)|scaling/.*/prediction")
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
     r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token"
@@ -179,6 +179,48 @@ def worst_prediction(result):
                       for plan in result.datasets("samples/offload")))
 
 
+def quotient(factor, over, under):
+    """A quotient of medians, as often as `under` was measured."""
+    low, high = quotient_interval(over, under)
+    return Figure(factor * float(np.median(over)) / float(np.median(under)), factor * low,
+                  factor * high, len(under))
+
+
+def efficiency(result, scale, layout, mode):
+    """Tokens per second of a rank beside those of the layout that the point names as its base."""
+    point = f"scaling/{scale}/{layout}/{mode}"
+    base = f"scaling/{scale}/{text(fact(result, point, 'base'))}/{mode}"
+    tokens, others = (fact(result, path, "tokens") / ranks_of_point(result, path)
+                      for path in (point, base))
+    return quotient(tokens / others, times_of(result, base), times_of(result, point))
+
+
+def ranks_of_point(result, path):
+    return int(np.prod([fact(result, path, axis) for axis in
+                        ("tensor", "context", "expert", "pipeline", "data")]))
+
+
+def graph_gain(result, layout, mode):
+    return quotient(1.0, times_of(result, f"scaling/{layout}/off"),
+                    times_of(result, f"scaling/{layout}/{mode}"))
+
+
+def energy_of_tokens(result, point):
+    path = f"scaling/{point}"
+    return Figure(fact(result, path, "energy_j")
+                  / (fact(result, path, "tokens") * len(times_of(result, path))))
+
+
+def prediction(result, point):
+    path = f"scaling/{point}"
+    return Figure(fact(result, path, "predicted_time_s") / np.median(times_of(result, path)) - 1)
+
+
+def worst_scaling_prediction(result):
+    return Figure(max(abs(prediction(result, point).value)
+                      for point in result.datasets("samples/scaling")))
+
+
 def series(result, name):
     found = result.series(name)
     if found is None:
@@ -242,6 +284,18 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"offload/(.+)/graph_cost", graph_cost),
     (r"offload/(.+)/exposed_copy", lambda r, p: Figure(fact(r, f"offload/{p}", "exposed_s"))),
     (r"offload/(.+)/overlap", overlap),
+    (r"scaling/worst_prediction", worst_scaling_prediction),
+    (r"scaling/(.+)/step_time", lambda r, point: of_times(times_of(r, f"scaling/{point}"))),
+    (r"scaling/(.+)/tokens_per_s", lambda r, point: of_times(
+        times_of(r, f"scaling/{point}"), fact(r, f"scaling/{point}", "tokens"))),
+    (r"scaling/([^/]+)/([^/]+)/([^/]+)/efficiency", efficiency),
+    (r"scaling/(.+)/([^/]+)/graph_gain", graph_gain),
+    (r"scaling/(.+)/(communication|exposed_communication|exposed_copy|idle)",
+     lambda r, point, what: Figure(fact(r, f"scaling/{point}", f"{what}_s"))),
+    (r"scaling/(.+)/device_bytes",
+     lambda r, point: Figure(fact(r, f"scaling/{point}", "device_bytes"))),
+    (r"scaling/(.+)/j_per_token", energy_of_tokens),
+    (r"scaling/(.+)/prediction", prediction),
     (r"train/step_time", lambda r: of_times(times_of(r, "train/step_time"))),
     (r"train/tokens_per_s", tokens_per_s),
     (r"train/(model_flops|hw_flops|megatron_compat_flops)_per_s", model_rate),
@@ -299,6 +353,7 @@ def check_metric(result, tag):
 
 # What must be there for samples of a kind: they were measured to be reported.
 METRICS_OF = ((re.compile(r"kernels/.+"), "{}/time"), (re.compile(r"offload/.+"), "{}/step_time"),
+              (re.compile(r"scaling/.+"), "{}/step_time"),
               (re.compile(r"train/step_time"), "{}"), (re.compile(r"comm/.+"), "{}/busbw"),
               (re.compile(r"communication/.+"), "{}"),
               (re.compile(r"ceilings/gemm_bf16/.+"), "{}/flops_per_s"),

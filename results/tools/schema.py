@@ -16,7 +16,8 @@ class Row:
         self.required = required == "yes"
         words = attributes.split()
         self.open = "*" in words
-        self.attributes = dict(word.split(":") for word in words if word != "*")
+        self.optional = {word.partition(":")[0] for word in words if word.endswith("?")}
+        self.attributes = dict(word.rstrip("?").split(":") for word in words if word != "*")
         pattern = re.escape(self.path).replace(r"\*\*", ".+").replace(r"\*", "[^/]+")
         self.pattern = re.compile(pattern)
 
@@ -88,6 +89,8 @@ def check_node(path, node, rows):
         problems.append(f"{path}: has shape {node.shape}, wanted {row.shape}")
     fields = fields_of(node, kind)
     for name, wanted in row.attributes.items():
+        if name not in fields and name in row.optional:
+            continue
         if name not in fields:
             problems.append(f"{path}: {name} is missing")
         elif fields[name] != wanted:

@@ -22,6 +22,7 @@ from cells import digits, interval, metric, name_of, percent, ranks_of, table
 from communication import communication
 from official import by_uuid, is_checked, not_official
 from result_files import Refused, Result, largest_of_ranks, run, text
+from scaling import scaling_tables
 from validate import check, schema_rows
 
 BEGIN = "<!-- made by results/tools/table.py -->"
@@ -385,7 +386,7 @@ def tables(results):
     lines = sources(results)
     for driver, parts in (("ceilings", [ceilings]), ("train", [training, curves]),
                           ("bench_kernels", [kernels]), ("bench_offload", [offload]),
-                          ("bench_comm", [communication])):
+                          ("bench_comm", [communication]), ("bench_scaling", [scaling_tables])):
         for part in parts if driver in of else []:
             lines += part(of[driver])
     return "\n".join(lines)

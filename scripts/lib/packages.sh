@@ -12,6 +12,9 @@ PACKAGES_BUILD=(
 PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3 python3-h5py python3-matplotlib)
 # shellcheck disable=SC2034  # for test.sh alone of those that source this
 PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
+# For the tests of jobs and hosts: a batch system of one node, network namespaces.
+# shellcheck disable=SC2034
+PACKAGES_CLUSTER=(slurm-wlm munge iproute2)
 
 package_installed() {
   [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]

@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+"""stowage_bench_scaling as a user meets it, on the host.
+
+Usage: scaling_test.py CASE --bench PROGRAM --source FOLDER. Each case runs in a
+folder of its own.
+"""
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy
+
+CASES = {}
+HOST = "execution.backend=host"
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Runner:
+    def __init__(self, given, folder):
+        self.given = given
+        self.folder = folder
+        self.deck = os.path.join(given.source, "ctest/drivers/tiny.toml")
+        self.env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
+                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+    def command(self, *arguments, ranks=2):
+        start = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+        return [*(start if ranks > 1 else ()), self.given.bench, self.deck, HOST, *arguments]
+
+    def run(self, command, expect):
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=150,
+                              env=self.env)
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stdout + (done.stderr if expect else "")
+
+    def bench(self, *arguments, expect=0, ranks=2):
+        return self.run(self.command(*arguments, ranks=ranks), expect)
+
+    def tool(self, name, *arguments, expect=0):
+        return self.run([sys.executable, os.path.join(self.given.source, "results/tools", name),
+                         *arguments], expect)
+
+    def points(self, path):
+        """{point: (samples, attributes)} of a set."""
+        found = {}
+        with h5py.File(os.path.join(self.folder, path)) as file:
+            if "scaling" in file["samples"]:
+                file["samples/scaling"].visititems(
+                    lambda name, node: found.__setitem__(name, (node[()], dict(node.attrs)))
+                    if isinstance(node, h5py.Dataset) else None)
+        return found
+
+
+@case
+def a_curve_is_measured_and_drawn(r):
+    """Every axis, strong and weak, with and without graphs; four ranks, of which points take some.
+    """
+    layouts = ["d1", "d2", "t2", "c2", "e2", "p2", "d2_zero", "t2_d2"]
+    said = r.bench("--layouts", "d=1, d=2, t=2, c=2, e=2, p=2, d=2 zero, t=2 d=2", "--scales",
+                   "strong,weak", "--modes", "off,step", "--samples", "8",
+                   "run.output=curve.h5", ranks=4)
+    assert "VALID" in said, said
+    found = r.points("curve.h5")
+    assert set(found) == {f"{scale}/{layout}/{mode}" for scale in ("strong", "weak")
+                          for layout in layouts for mode in ("off", "step")}, found.keys()
+    digests = {}
+    for name, (times, about) in found.items():
+        ranks = numpy.prod([about[axis] for axis in ("tensor", "context", "expert", "pipeline",
+                                                     "data")])
+        assert times.shape == ((8, ranks) if ranks > 1 else (8,)), (name, times.shape)
+        assert (times > 0).all(), name
+        assert about["global_batch"] == 8 * (ranks if name.startswith("weak") else 1), name
+        assert about["tokens"] == 40 * about["global_batch"], name
+        assert about["base"] == b"d1", name
+        assert (about["communication_s"] > 0) == (ranks > 1), (name, about)
+        assert 0 <= about["exposed_communication_s"] <= about["communication_s"] * 1.0001, name
+        # Modes and sharded optimizer states leave the bits of the same grid and batch.
+        digests.setdefault((about["global_batch"], name.split("/")[1].removesuffix("_zero")),
+                           set()).add(about["state_digest"])
+    assert all(len(of) == 1 for of in digests.values()), digests
+    assert len({digest for of in digests.values() for digest in of}) > 2, "all digests are one"
+    optimizer = {name: about["optimizer_bytes"] for name, (_, about) in found.items()}
+    assert optimizer["strong/d2_zero/off"] < 0.6 * optimizer["strong/d2/off"], optimizer
+    # The first layout stands beside nothing, the others have what their samples say.
+    with h5py.File(os.path.join(r.folder, "curve.h5")) as file:
+        metrics = file["metrics/scaling"]
+        assert "efficiency" not in metrics["strong/d1/off"]
+        wanted = (numpy.median(found["strong/d1/off"][0])
+                  / numpy.median(found["strong/d2/off"][0].max(axis=1)) / 2)
+        got = metrics["strong/d2/off/efficiency"]
+        assert numpy.isclose(got[()], wanted, rtol=1e-12), (got[()], wanted)
+        assert got.attrs["ci95_low"] <= got[()] <= got.attrs["ci95_high"]
+        assert "graph_gain" in metrics["strong/d2/step"]
+        assert "graph_gain" not in metrics["strong/d2/off"]
+    assert "VALID" in r.tool("validate.py", "curve.h5")
+    page = r.tool("table.py", "curve.h5")
+    assert "### Strong scaling" in page and "| t2_d2 | step | 4 | 32 | 8 |" in page, page
+    assert "VALID" in r.bench("--layouts", "d=2", "--modes", "off,scopes", "--samples", "2",
+                              "run.output=scopes.h5")
+    r.tool("plot.py", "curve.h5", "scopes.h5", "--out", "curve.png")
+    assert os.path.getsize(os.path.join(r.folder, "curve.png")) > 10000
+
+
+@case
+def a_resumed_curve_is_a_whole_one(r):
+    """Stopped by the limit, by a signal, and gone on with: what was measured before is kept as it
+    was, and the whole set is as one of a job that was not stopped."""
+    asked = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "run.output=curve.h5")
+    long = [*asked, "--samples", "1000000"]
+    said = r.bench(*long, "--time-limit", "2", expect=75)
+    assert "6 points are left" in said and not r.points("curve.h5"), said
+    assert "STOPPED" in r.tool("validate.py", "curve.h5")
+    short = [*asked, "--samples", "7", "--resume"]
+    process = subprocess.Popen(r.command(*short), cwd=r.folder, env=r.env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    for line in process.stdout:  # mpirun hands SIGUSR1 on to its ranks
+        if "strong/d2/step" in line:
+            process.send_signal(signal.SIGUSR1)
+            break
+    rest = process.stdout.read()
+    assert process.wait(timeout=60) in (0, 75), rest
+    first = r.points("curve.h5")
+    assert {"strong/d1/off", "strong/d2/step"} <= set(first), first.keys()
+    assert "VALID" in r.bench(*short)
+    whole = r.points("curve.h5")
+    assert set(whole) == {f"strong/{layout}/{mode}" for layout in ("d1", "d2", "t2")
+                          for mode in ("off", "step")}, whole.keys()
+    for name, (times, about) in first.items():
+        assert (times == whole[name][0]).all(), name
+        assert about == whole[name][1], (name, about, whole[name][1])
+    assert "VALID" in r.tool("validate.py", "curve.h5")
+    kept = [name for name in os.listdir(r.folder) if name.startswith("curve.older")]
+    assert len(kept) == 2, kept
+    # Too few samples for what is asked now: measured anew.
+    r.bench(*asked, "--samples", "8", "--resume")
+    assert all(len(times) == 8 for times, _ in r.points("curve.h5").values())
+
+
+@case
+def what_was_measured_otherwise_is_refused(r):
+    asked = ("--layouts", "d=1, d=2", "--samples", "2", "run.output=curve.h5")
+    r.bench(*asked)
+    before = open(os.path.join(r.folder, "curve.h5"), "rb").read()
+    said = r.bench(*asked, "--resume", "optim.lr=1e-3", expect=2)
+    assert "another deck" in said and "lr = 0.001" in said, said
+    said = r.bench(*asked, "--resume", ranks=3, expect=2)
+    assert "by a job of 2 ranks, this one has 3" in said, said
+    for name, place, key, words in (("commit", "/", "git_describe", "by commit v0"),
+                                    ("driver", "/", "driver", "is a result of v0")):
+        path = os.path.join(r.folder, f"{name}.h5")
+        shutil.copy(os.path.join(r.folder, "curve.h5"), path)
+        with h5py.File(path, "r+") as file:
+            file[place].attrs[key] = numpy.bytes_("v0")
+        said = r.bench(*asked[:-1], f"run.output={name}.h5", "--resume", expect=2)
+        assert words in said or "another deck" in said, said
+    path = os.path.join(r.folder, "curve.h5")
+    with h5py.File(path, "r+") as file:
+        ranks = file["provenance/system/ranks"][()]
+        ranks["cpu_model"] = b"abacus"
+        file["provenance/system/ranks"][...] = ranks
+    said = r.bench(*asked, "--resume", expect=2)
+    assert "another machine: cpu_model of rank 0 was 'abacus'" in said, said
+    open(path, "wb").write(before[:len(before) // 2])
+    assert "truncated" in r.bench(*asked, "--resume", expect=2)
+    assert not [name for name in os.listdir(r.folder) if "older" in name or "part" in name]
+
+
+@case
+def what_cannot_be_is_refused(r):
+    alone = ((("--layouts", "d=2"), "'d=2' needs 2 ranks, the job has 1"),
+             (("--layouts", "d=1, q=2"), "'q=2' in 'q=2' is no part of a layout"),
+             (("--layouts", ","), "names no layout"),
+             (("--scales", "stronk"), "--scales stronk: must be some of strong"),
+             (("--modes", "off,off"), "--modes off: is given twice"),
+             (("--samples", "0"), "--samples 0: must be at least 1"),
+             (("--time-limit", "-1"), "--time-limit -1: must be at least 0"),
+             (("run.output=" + r.deck,), "tiny.toml"))
+    shared = ((("--layouts", "d=2", "train.global_batch_size=3"),
+               "strong/d2/off: train.global_batch_size = 3"),
+              (("--layouts", "t=2", "model.num_attention_heads=3", "model.num_query_groups=3",
+                "model.hidden_size=48"), "strong/t2/off: model.num_attention_heads = 3"),
+              (("--layouts", "e=2", "model.num_moe_experts=5"), "strong/e2/off"),
+              (("--layouts", "p=2", "model.pattern=M"), "strong/p2/off"))
+    for ranks, refusals in ((1, alone), (2, shared)):
+        for arguments, words in refusals:
+            said = r.bench(*arguments, expect=2, ranks=ranks)
+            assert words in said, (arguments, said)
+    assert not os.listdir(r.folder), os.listdir(r.folder)
+
+
+@case
+def predictions_stand_beside(r):
+    """Where the deck names its machine; and a set of a deck that has a layout of its own."""
+    said = r.bench("--layouts", "d=1, p=2", "--samples", "3", "machine.name=here",
+                   "parallel.tensor=2", "run.output=curve.h5")
+    assert "scaling/worst_prediction=" in said, said
+    worst = 0
+    for name, (times, about) in r.points("curve.h5").items():
+        assert about["tensor"] == 1 and about["predicted_time_s"] > 0, (name, about)
+        assert (about["predicted_bubble"] > 0) == ("p2" in name), (name, about)
+        median = numpy.median(times if times.ndim == 1 else times.max(axis=1))
+        worst = max(worst, abs(about["predicted_time_s"] / median - 1))
+    with h5py.File(os.path.join(r.folder, "curve.h5")) as file:
+        assert numpy.isclose(file["metrics/scaling/worst_prediction"][()], worst, rtol=1e-12)
+    assert "VALID" in r.tool("validate.py", "curve.h5")
+
+
+def edited(r, change):
+    path = os.path.join(r.folder, "edited.h5")
+    shutil.copy(os.path.join(r.folder, "curve.h5"), path)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return r.tool("validate.py", "edited.h5", expect=1)
+
+
+@case
+def edited_curves_do_not_conform(r):
+    r.bench("--layouts", "d=1, d=2", "--modes", "off,step", "--samples", "7",
+            "run.output=curve.h5")
+    point = "samples/scaling/strong/d2/off"
+
+    def attribute(name, value, of=point):
+        return lambda file: file[of].attrs.modify(name, value)
+
+    def faster(file):
+        file[point][...] = file[point][...] / 2
+
+    def better(file):
+        file["metrics/scaling/strong/d2/off/efficiency"][...] = 1.5
+
+    for change, words in ((faster, "metrics/scaling/strong/d2/off/step_time: is"),
+                          (better, "efficiency: is 1.5, its samples say"),
+                          (attribute("tokens", 640), "tokens_per_s: is"),
+                          (attribute("loss", 1.0), "validation/first_loss: value is"),
+                          (attribute("state_digest", b"0" * 32), "validation/other_states: value"),
+                          (attribute("base", b"d2"), "stands beside d2"),
+                          (attribute("data", 1), "has times of 2 ranks, its layout has 1"),
+                          (attribute("idle_s", 7.0), "parts of a step add up to 7"),
+                          (attribute("high", 1.0, "validation/first_loss"), "first_loss")):
+        said = edited(r, change)
+        assert words in said, (words, said)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    for name in ("bench", "source"):
+        parser.add_argument(f"--{name}", required=True)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        CASES[given.case](Runner(given, folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

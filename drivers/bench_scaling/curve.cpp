@@ -1,0 +1,150 @@
+#include "drivers/bench_scaling/curve.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "drivers/bench_scaling/measure.hpp"
+#include "drivers/bench_scaling/report.hpp"
+#include "drivers/bench_scaling/resume.hpp"
+#include "drivers/common/agreement.hpp"
+#include "drivers/common/machine.hpp"
+#include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
+#include "drivers/common/read_deck.hpp"
+#include "drivers/common/result_config.hpp"
+#include "parallel/agreement.hpp"
+#include "parallel/signals.hpp"
+#include "results/progress.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using execution::Exit;
+using inputs::Deck;
+using parallel::Communicator;
+using results::Samples;
+
+std::filesystem::path output_path(const Deck& deck) {
+  const std::string& given = deck.get<std::string>("run.output");
+  return given.empty() ? deck.get<std::string>("run.name") + ".scaling.h5" : given;
+}
+
+/// Points have grids of their own, the job has none.
+results::ResultHeader header_of(const Deck& deck, const std::vector<results::RankInfo>& ranks,
+                                const Machine& machine, int argc, const char* const* argv) {
+  const results::RunInfo run = results::begin_run(
+      argc, argv, static_cast<std::int64_t>(ranks.size()), deck.get<std::int64_t>("run.seed"));
+  results::ResultHeader header =
+      result_header("bench_scaling", deck, run, ranks, machine.software());
+  header.grid.clear();
+  return header;
+}
+
+class Curve {
+ public:
+  Curve(const Communicator& world, const CurveCommand& curve, const Deck& deck, double start_s)
+      : world_(world),
+        curve_(curve),
+        deck_(deck),
+        start_s_(start_s),
+        points_(scaling_points(deck, curve.options)),
+        machine_(deck, world),
+        ranks_(gather_ranks(world, machine_)) {}
+
+  Exit go(int argc, const char* const* argv) {
+    if (curve_.resume) take_earlier();
+    if (world_.rank() == 0)
+      report_ = std::make_unique<ScalingReport>(
+          deck_, header_of(deck_, ranks_, machine_, argc, argv), output_path(deck_));
+    std::size_t left = points_.size();
+    for (const ScalingPoint& point : points_) {
+      if (!earlier(point) && !next(point)) break;
+      --left;
+    }
+    const Exit exit = report_ ? report_->finish(left) : Exit::valid;
+    return static_cast<Exit>(world_.max(static_cast<std::int64_t>(exit)));
+  }
+
+ private:
+  /// Rank 0 reads, and what it objects to all refuse.
+  void take_earlier() {
+    std::string objection, names;
+    if (world_.rank() == 0) try {
+        earlier_ = measured_before(output_path(deck_), deck_, ranks_, curve_.options);
+      } catch (const execution::Error& error) {
+        if (error.exit() != Exit::usage) throw;
+        objection = error.what();
+      }
+    objection = first_objection(world_, objection);
+    if (!objection.empty()) execution::throw_usage("{}", objection);
+    for (const Samples& one : earlier_) names += one.path + "\n";
+    known_ = world_.broadcast(names);
+  }
+
+  /// Whether a point is known from an earlier job; it is reported then.
+  bool earlier(const ScalingPoint& point) {
+    const std::string path = "scaling/" + point.name();
+    if (known_.find(path + "\n") == std::string::npos) return false;
+    if (report_) report_->add(*std::ranges::find(earlier_, path, &Samples::path));
+    return true;
+  }
+
+  bool asked() const {
+    return parallel::stop_signal() != 0 || (curve_.options.time_limit_s > 0 &&
+                                            results::steady_seconds() - start_s_ >=
+                                                static_cast<double>(curve_.options.time_limit_s));
+  }
+
+  /// Measures a point on the first ranks; the others wait without holding their cores. False if the
+  /// job is to stop.
+  bool next(const ScalingPoint& point) {
+    if (world_.max(asked() ? 1 : 0) != 0) return false;
+    const bool works = world_.rank() < point.layout.ranks();
+    const Communicator ranks = world_.split(works ? 0 : 1, world_.rank());
+    ScalingOutcome outcome;
+    if (works) outcome = measure(point, curve_.options, ranks, machine_, [&] { return asked(); });
+    MPI_Request request = MPI_REQUEST_NULL;
+    STOWAGE_MPI(MPI_Ibarrier(world_.handle(), &request));
+    parallel::wait(request);
+    if (world_.max(outcome.stopped ? 1 : 0) != 0) return false;
+    if (report_ && outcome.samples)
+      report_->add(std::move(*outcome.samples));
+    else if (report_)
+      report_->refuse(point.name(), outcome.refused);
+    return true;
+  }
+
+  const Communicator& world_;
+  const CurveCommand& curve_;
+  const Deck& deck_;
+  double start_s_;
+  std::vector<ScalingPoint> points_;
+  Machine machine_;
+  std::vector<results::RankInfo> ranks_;
+  std::vector<Samples> earlier_;           ///< on rank 0
+  std::string known_;                      ///< their paths, a line each
+  std::unique_ptr<ScalingReport> report_;  ///< on rank 0
+};
+
+}  // namespace
+
+Exit measure_curve(const Communicator& world, const CurveCommand& curve, int argc,
+                   const char* const* argv) {
+  const double start_s = results::steady_seconds();
+  const Deck deck = without_layout(read_deck(curve.command, world.rank() == 0));
+  if (curve.command.print_config) {
+    if (world.rank() == 0) fmt::print("{}", deck.text());
+    return Exit::valid;
+  }
+  refuse_unsupported(deck);
+  parallel::require_equal(world, "decks", deck.sha256());
+  const Data data = open_data(deck, {});  // what is wrong with it is told before any work
+  results::require_apart({{{"run.output", output_path(deck)}}},
+                         input_files(deck, curve.command, data));
+  return Curve(world, curve, deck, start_s).go(argc, argv);
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,99 @@
+#include "drivers/bench_scaling/layout.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "drivers/common/words.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using parallel::Axis;
+
+constexpr Axis kAll[] = {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data};
+constexpr int kMostExtent = 1 << 20;  // products of five fit a double exactly
+
+char letter(Axis axis) { return parallel::name(axis).front(); }
+
+[[noreturn]] void refuse(const std::string& layout, const std::string& word) {
+  execution::throw_usage(
+      "--layouts: '{}' in '{}' is no part of a layout; allowed: t=N, c=N, e=N, p=N, d=N with "
+      "N >= 1, each once, and zero",
+      word, layout);
+}
+
+void read_axis(Layout& layout, const std::string& text, const std::string& word) {
+  const auto axis =
+      std::ranges::find_if(kAll, [&](Axis one) { return letter(one) == word.front(); });
+  int extent = 0;
+  const char* end = word.data() + word.size();
+  if (axis == std::end(kAll) || word.size() < 3 || word[1] != '=') refuse(text, word);
+  const auto [last, error] = std::from_chars(word.data() + 2, end, extent);
+  if (error != std::errc() || last != end || extent < 1 || extent > kMostExtent) refuse(text, word);
+  layout.shape.extent[*axis] = extent;
+}
+
+Layout parse(const std::string& text) {
+  Layout layout;
+  std::string blanks = text;
+  std::ranges::replace(blanks, ':', ' ');
+  std::istringstream stream(blanks);
+  std::string seen;
+  for (std::string word; stream >> word;) {
+    const char kind = word == "zero" ? 'z' : word.front();
+    if (seen.find(kind) != std::string::npos) refuse(text, word);
+    seen += kind;
+    if (kind == 'z')
+      layout.zero = true;
+    else
+      read_axis(layout, text, word);
+  }
+  return layout;
+}
+
+/// Its ranks, as far as they can be counted: an int overflows.
+double count(const Layout& layout) {
+  double ranks = 1;
+  for (const Axis axis : kAll) ranks *= layout.shape[axis];
+  return ranks;
+}
+
+}  // namespace
+
+std::string Layout::name() const {
+  std::string text;
+  for (const Axis axis : kAll)
+    if (shape[axis] > 1)
+      text += fmt::format("{}{}{}", text.empty() ? "" : "_", letter(axis), shape[axis]);
+  return (text.empty() ? "d1" : text) + (zero ? "_zero" : "");
+}
+
+std::vector<std::string> Layout::overrides() const {
+  std::vector<std::string> all{fmt::format("parallel.zero={}", zero ? 1 : 0)};
+  for (const Axis axis : kAll)
+    all.push_back(fmt::format("parallel.{}={}", parallel::name(axis), shape[axis]));
+  return all;
+}
+
+std::vector<Layout> parse_layouts(std::string_view list, int most) {
+  std::vector<Layout> layouts;
+  for (const std::string& text : words(list)) {
+    const Layout layout = parse(text);
+    if (count(layout) > most)
+      execution::throw_usage("--layouts: '{}' needs {:.0f} ranks, the job has {}", text,
+                             count(layout), most);
+    if (std::ranges::find(layouts, layout) != layouts.end())
+      execution::throw_usage("--layouts: '{}' is given twice", text);
+    layouts.push_back(layout);
+  }
+  if (layouts.empty())
+    execution::throw_usage("--layouts: names no layout, such as \"d=1, d=2, t=2, d=2 zero\"");
+  std::ranges::stable_sort(layouts, {}, &Layout::ranks);
+  return layouts;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,50 @@
+// stowage_bench_scaling: how fast a deck's step is on more ranks, and on other layouts of them.
+
+#include <fmt/core.h>
+
+#include "drivers/bench_scaling/curve.hpp"
+#include "drivers/common/words.hpp"
+#include "execution/error.hpp"
+#include "inputs/deck/command_line.hpp"
+#include "parallel/run_main.hpp"
+#include "version/version.hpp"
+
+int main(int argc, char** argv) {
+  using namespace stowage;
+  const auto program = [&](const parallel::Communicator& world) {
+    drivers::CurveCommand curve;
+    std::string layouts = "d=1", scales = "strong", modes = "off";
+    curve.command = inputs::parse_command_line(
+        argc, argv,
+        {.name = "stowage_bench_scaling",
+         .summary =
+             "Times the training step of a deck on parts of a job's ranks, layout by layout.",
+         .version = fmt::format("{} ({})", version::build_info().release,
+                                version::build_info().git_describe),
+         .options = {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p, d",
+                      &layouts},
+                     {"--scales", "Some of strong,weak (default strong)", &scales},
+                     {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+                     {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
+                     {"--time-limit", "Stop so many seconds after the start, with exit code 75",
+                      &curve.options.time_limit_s},
+                     {"--resume", "Take the points that run.output holds from it", &curve.resume}},
+         .without = {"--json", "--dry-run", "--quiet"}});
+    if (!curve.command.print_and_exit.empty()) {
+      if (world.rank() == 0) fmt::print("{}", curve.command.print_and_exit);
+      return execution::Exit::valid;
+    }
+    if (curve.options.samples < 1)
+      execution::throw_usage("--samples {}: must be at least 1", curve.options.samples);
+    if (curve.options.time_limit_s < 0)
+      execution::throw_usage("--time-limit {}: must be at least 0 (no limit)",
+                             curve.options.time_limit_s);
+    curve.options.layouts = drivers::parse_layouts(layouts, world.size());
+    curve.options.scales = drivers::words(scales);
+    curve.options.modes = drivers::words(modes);
+    drivers::require_words("--scales", curve.options.scales, {"strong", "weak"});
+    drivers::require_words("--modes", curve.options.modes, {"off", "scopes", "step"});
+    return drivers::measure_curve(world, curve, argc, argv);
+  };
+  return parallel::run_main(argc, argv, program, parallel::Stops::between_steps);
+}

@@ -1,0 +1,71 @@
+#include "drivers/bench_scaling/point.hpp"
+
+#include <fmt/core.h>
+
+#include "drivers/common/options.hpp"
+#include "execution/error.hpp"
+#include "inputs/deck/check.hpp"
+#include "layers/model.hpp"
+#include "parallel/ranks.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+/// The batch of a point: on the fewest ranks that of the deck, with weak scaling as much a rank.
+std::int64_t batch(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+                   int fewest) {
+  const auto given = deck.get<std::int64_t>("train.global_batch_size");
+  if (scale == "strong") return given;
+  if (given * layout.ranks() % fewest != 0)
+    execution::throw_usage(
+        "{}: layout {} has {} ranks, the smallest {}: weak scaling has no whole batch for it",
+        deck.cite("train.global_batch_size"), layout.name(), layout.ranks(), fewest);
+  return given * layout.ranks() / fewest;
+}
+
+inputs::Deck deck_of(const inputs::Deck& deck, std::vector<std::string> overrides,
+                     const std::string& mode, std::int64_t batch) {
+  overrides.push_back(fmt::format("graphs.mode={}", mode));
+  overrides.push_back(fmt::format("train.global_batch_size={}", batch));
+  if (mode == "scopes" && deck.get<std::vector<std::string>>("graphs.scopes").empty())
+    overrides.push_back("graphs.scopes=[\"layer\"]");
+  return inputs::Deck::parse(deck.text(), "the deck", overrides);
+}
+
+/// Refuses what does not divide before anything is measured.
+void require_possible(const ScalingPoint& point) {
+  try {
+    const std::int64_t microbatches = inputs::check_ranks(point.deck, point.layout.ranks());
+    const layers::TrainerOptions options =
+        trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, 0));
+    (void)layers::foresee(options);
+    (void)layers::Model(options.model, options.precision, 1, options.sharing.ranks);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    execution::throw_usage("{}: {}", point.name(), error.what());
+  }
+}
+
+}  // namespace
+
+inputs::Deck without_layout(const inputs::Deck& deck) {
+  const std::vector<std::string> overrides = Layout{}.overrides();
+  return inputs::Deck::parse(deck.text(), "the deck", overrides);
+}
+
+std::vector<ScalingPoint> scaling_points(const inputs::Deck& deck, const ScalingOptions& options) {
+  const int fewest = options.layouts.front().ranks();
+  std::vector<ScalingPoint> points;
+  for (const std::string& scale : options.scales)
+    for (const Layout& layout : options.layouts)
+      for (const std::string& mode : options.modes) {
+        ScalingPoint point{
+            scale, layout, mode,
+            deck_of(deck, layout.overrides(), mode, batch(deck, scale, layout, fewest))};
+        require_possible(point);
+        points.push_back(std::move(point));
+      }
+  return points;
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,111 @@
+"""Curves of stowage_bench_scaling: their points, what must hold between them, and their tables."""
+
+import math
+
+import numpy as np
+
+from cells import digits, interval, metric, name_of, table
+from recompute import same
+from result_files import largest_of_ranks, text
+
+AXES = ("tensor", "context", "expert", "pipeline", "data")
+PARTS = ("compute", "exposed_communication", "exposed_copy", "idle")  # of a step: they add up
+
+
+def points(result):
+    """What each point says of itself, with its `path`, its `ranks` and its step times of the
+    slowest rank as `time_s`; in the order in which they were measured, those of few ranks first."""
+    found = []
+    for path in result.datasets("samples/scaling"):
+        node = result.file[f"samples/scaling/{path}"]
+        point = {name: text(value) if isinstance(value, bytes) else value
+                 for name, value in node.attrs.items()}
+        point.update(path=path, ranks=math.prod(int(point[axis]) for axis in AXES),
+                     columns=node.shape[1] if len(node.shape) > 1 else 1,
+                     time_s=largest_of_ranks(result.array(f"samples/scaling/{path}")))
+        found.append(point)
+    return sorted(found, key=lambda point: point["order"])
+
+
+def loss_band(result):
+    """As drivers/bench_scaling/report.cpp: roundings of a loss by another order of sums."""
+    dtype, layers = text(result.key("train.dtype")), len(text(result.key("model.pattern")))
+    stored = {"fp64": 2.0**-53, "fp32": 2.0**-24}.get(dtype, 2.0**-9)
+    return 4 * (stored * math.sqrt(layers) + (2.0**-53 if dtype == "fp64" else 2.0**-24))
+
+
+def scaling_values(result):
+    """Values of a curve's checks by name, from what each point left."""
+    losses, states, distance, others = {}, {}, 0.0, 0
+    for point in points(result):
+        first = losses.setdefault(point["global_batch"], point["loss"])
+        distance = max(distance, abs(point["loss"] / first - 1))
+        key = (point["global_batch"], *(point[axis] for axis in AXES))
+        others += states.setdefault(key, point["state_digest"]) != point["state_digest"]
+    return {"points": float(len(points(result))), "first_loss": float(distance),
+            "other_states": float(others),
+            "copies_that_differ": float(sum(point["differing"] for point in points(result)))}
+
+
+def check_points(result, band):
+    """Each point stands beside the first of the fewest ranks of its scale and mode, its parts of a
+    step add up, and losses are held to the band of the deck's type.
+
+    @param band the check first_loss of the set, or None"""
+    problems, bases = [], {}
+    for point in points(result):
+        where = f"/samples/scaling/{point['path']}"
+        base, least = bases.setdefault((point["scale"], point["mode"]),
+                                       (point["layout"], point["ranks"]))
+        if point["path"] != f"{point['scale']}/{point['layout']}/{point['mode']}":
+            problems.append(f"{where}: is not what its attributes say")
+        if point["columns"] != point["ranks"]:
+            problems.append(f"{where}: has times of {point['columns']} ranks, its layout has "
+                            f"{point['ranks']}")
+        if point["ranks"] < least or point["base"] != base:
+            problems.append(f"{where}: stands beside {point['base']}, not the first of the fewest "
+                            "ranks")
+        parts = sum(point[f"{part}_s"] for part in PARTS)
+        if not math.isclose(parts, point["timed_step_s"], rel_tol=1e-6):
+            problems.append(f"{where}: its parts of a step add up to {parts:.9g} s, not "
+                            f"{point['timed_step_s']:.9g} s")
+    if band is not None and not same(float(band["high"]), loss_band(result)):
+        problems.append(f"/validation/first_loss: the band is {float(band['high']):.9g}, that of "
+                        f"the deck's type is {loss_band(result):.9g}")
+    return problems
+
+
+def scaling_tables(results):
+    """One table for each scale, with the points of all sets: curves of several jobs side by side.
+    """
+    lines = ["## Scaling", "",
+             "Medians of the step on the slowest rank. Efficiency: tokens per second of a rank "
+             "beside those of the point with the fewest ranks of the same set, scale and mode; its "
+             "interval holds with at least 95 %. Parts of a step that was timed op by op, means "
+             "over ranks: communication with nothing computing beside, which includes waiting for "
+             "other ranks; copies alone; nothing at all. Memory: planned, of the fullest rank.", ""]
+    for scale in ("strong", "weak"):
+        rows = [row(result, point) for result in results for point in points(result)
+                if point["scale"] == scale]
+        if rows:
+            lines += [f"### {scale.capitalize()} scaling", ""] + table(
+                ("set", "layout", "graphs", "ranks", "batch", "steps", "ms a step",
+                 "95 % interval ms", "tokens/s", "efficiency", "95 %", "exposed communication ms",
+                 "copies ms", "idle ms", "device GiB", "J/token", "predicted ms", "off by"), rows)
+    return lines
+
+
+def row(result, point):
+    tag = f"scaling/{point['path']}"
+    time_s, bounds = metric(result, f"{tag}/step_time")
+    efficiency, part = metric(result, f"{tag}/efficiency")
+    prediction = metric(result, f"{tag}/prediction")[0]
+    return (f"`{name_of(result)}`", point["layout"], point["mode"], point["ranks"],
+            point["global_batch"], len(point["time_s"]), digits(1e3 * time_s),
+            interval(bounds, 1e3), digits(metric(result, f"{tag}/tokens_per_s")[0]),
+            f"{100 * efficiency:.1f} %" if np.isfinite(efficiency) else "", interval(part, 100),
+            digits(1e3 * point["exposed_communication_s"]), digits(1e3 * point["exposed_copy_s"]),
+            digits(1e3 * point["idle_s"]), f"{point['device_bytes'] / 2**30:.3f}",
+            digits(metric(result, f"{tag}/j_per_token")[0]),
+            digits(1e3 * point.get("predicted_time_s", np.nan)),
+            f"{100 * prediction:+.1f} %" if np.isfinite(prediction) else "")
