@@ -1,10 +1,12 @@
 #include "kernels/attention/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/norm/head_rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
+#include "layers/attention_exchange.hpp"
 #include "layers/head_exchange.hpp"
 #include "layers/layer.hpp"
 #include "layers/partition.hpp"
@@ -35,7 +37,7 @@ class Attention final : public Mixer {
         epsilon_(config.norm_epsilon),
         shape_(shape_of(config.attention, partition_)),
         exchange_(ranks.shared_group(parallel::Group::context)),
-        by_heads_(exchanges_heads(config.attention, shape_, ranks.group(parallel::Group::context))),
+        by_heads_(exchanges_heads(config.attention, shape_, context_.size())),
         qkv_{{prefix + ".attn.qkv.weight",
               {query_width(config) + 2 * kv_width(config), width_},
               Init::normal,
@@ -162,9 +164,10 @@ class Attention final : public Mixer {
                        Tensor dout) const {
     const std::int64_t n = recorder.tokens(), all = recorder.batch().sequence_tokens;
     const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
-    const std::int64_t parts = by_heads_ ? context_.size() : 1;
-    const Tensor dqkv = recorder.scratch(by_heads_ ? "dqkv_heads" : "dqkv",
-                                         {core_queries(recorder), qkv_.outputs() / parts});
+    const std::int64_t width =
+        by_heads_ ? qkv_blocks().part_width(context_.size()) : qkv_.outputs();
+    const Tensor dqkv =
+        recorder.scratch(by_heads_ ? "dqkv_heads" : "dqkv", {core_queries(recorder), width});
     const bool shared = gathers_keys();
     const Tensor dkv = shared ? recorder.scratch("dkv_all", {all, 2 * kv_width()}) : dqkv;
     const Tensor workspace =
@@ -226,7 +229,7 @@ class Attention final : public Mixer {
     shape.pairs = recorder.batch().attention_pairs;
     if (by_heads_) {
       shape.heads /= context_.size();
-      shape.kv_heads /= context_.size();
+      shape.kv_heads /= context_.size() / kv_copies();
     } else {
       shape.first_query = recorder.batch().first_token;
     }
@@ -241,19 +244,15 @@ class Attention final : public Mixer {
   std::int64_t pairs(const Recorder& recorder) const {
     return recorder.batch().attention_pairs / (by_heads_ ? 1 : context_.size());
   }
-  kernels::ColumnBlocks qkv_blocks() const { return {{query_width(), kv_width(), kv_width()}}; }
+  /// Ranks of the context group that have the same key and value head, if they exchange heads.
+  std::int64_t kv_copies() const {
+    return std::max<std::int64_t>(1, context_.size() / shape_.kv_heads);
+  }
+  kernels::ColumnBlocks qkv_blocks() const {
+    return {{query_width(), kv_width(), kv_width()}, {1, kv_copies(), kv_copies()}};
+  }
   kernels::ColumnBlocks out_blocks() const { return {{query_width(), 0, 0}}; }
 
-  /// @param shape with the heads that ranks of a context group share
-  static bool exchanges_heads(const ModelConfig::Attention& attention,
-                              const kernels::AttentionShape& shape,
-                              const parallel::RankGroup& context) {
-    using Exchange = ModelConfig::Attention::Exchange;
-    if (context.size() == 1 || attention.exchange == Exchange::keys) return false;
-    if (attention.exchange == Exchange::automatic) return shape.kv_heads % context.size() == 0;
-    (void)Partition(context).share(shape.kv_heads, "model.num_query_groups of a tensor rank");
-    return true;
-  }
   /// C, the capacity of cu_seqlens.
   static std::int64_t documents(Recorder& recorder) {
     return recorder.program().info(recorder.batch().cu_seqlens).buffers[0].shape[0] - 1;

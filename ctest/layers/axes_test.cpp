@@ -238,6 +238,47 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
   }
 }
 
+// Fewer key and value heads than ranks: several have the same one, and its gradient is their sum.
+TEST(axes, key_heads_of_several_ranks_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.context == 1) continue;
+    for (const int kv_heads : {1, 2, 4}) {
+      layers::TrainerOptions options = options_of("M*-*", Dtype::fp64);
+      options.model.attention.heads = 8;
+      options.model.attention.kv_heads = kv_heads * c.tensor;
+      options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
+      if (options.model.attention.kv_heads > 8) continue;
+      SCOPED_TRACE(text(c, "M*-*") + fmt::format(", {} key heads", kv_heads));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(axes, heads_that_do_not_divide_are_refused) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
+    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    options.model.attention.heads = 9;
+    options.model.attention.kv_heads = 3;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "9 heads were shared by " << c.context << " ranks";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      const std::string what = error.what();
+      for (const std::string& part :
+           {fmt::format("parallel.context = {}", c.context), std::string("all_gather"),
+            std::string("parallel.context may be 3, 9;")})
+        EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+  }
+}
+
 TEST(axes, repeat_to_the_bit) {
   const Axes axes;
   for (Case c : axes.grids()) {

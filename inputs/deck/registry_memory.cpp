@@ -39,8 +39,9 @@ std::vector<Parameter> parallel_rows() {
        .fallback = string("auto"),
        .allowed = {"auto", "all_gather", "all_to_all"},
        .help = "What context ranks exchange for attention. all_gather: keys and values of all "
-               "tokens; all_to_all: heads, which shares causal work evenly and needs query groups "
-               "that divide among the ranks. auto: all_to_all where they do."},
+               "tokens; all_to_all: heads, which shares causal work evenly and needs heads that "
+               "divide among the ranks; a query group may go to several. auto: all_to_all where "
+               "they do."},
       {.key = "parallel.expert",
        .fallback = 1,
        .unit = "ranks",

@@ -7,10 +7,11 @@
 using stowage::execution::Bf16;
 using stowage::kernels::detail::Add;
 using stowage::kernels::detail::Cast;
-using stowage::kernels::detail::ColumnParts;
 using stowage::kernels::detail::CopyRows;
 using stowage::kernels::detail::Fill;
 using stowage::kernels::detail::FillNormal;
+using stowage::kernels::detail::JoinColumns;
+using stowage::kernels::detail::SplitColumns;
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<float>);
@@ -31,20 +32,15 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<Bf16>);
 
-// Named, because a macro's argument ends at a comma.
-using SplitFp64 = ColumnParts<double, true>;
-using SplitFp32 = ColumnParts<float, true>;
-using SplitBf16 = ColumnParts<Bf16, true>;
-using JoinFp64 = ColumnParts<double, false>;
-using JoinFp32 = ColumnParts<float, false>;
-using JoinBf16 = ColumnParts<Bf16, false>;
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitFp64);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitFp32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitBf16);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinFp64);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinFp32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinBf16);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<Bf16>);
 
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<Bf16>);
+
+// Named, because a macro's argument ends at a comma.
 using CastFp64 = Cast<double, double>;
 using CastFp32 = Cast<float, float>;
 using CastDown = Cast<float, Bf16>;
