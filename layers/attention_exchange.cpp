@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 
 #include "execution/error.hpp"
@@ -35,6 +36,22 @@ bool exchanges_heads(const ModelConfig::Attention& attention, const kernels::Att
   if (can_exchange_heads(shape, ranks)) return true;
   if (attention.exchange == Exchange::heads) refuse_heads(shape, ranks);
   return false;
+}
+
+std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, bool zigzag) {
+  const std::int64_t sequence = 2 * pairs / tokens - 1;
+  const auto before = [&](std::int64_t token) {
+    const std::int64_t inside = token % sequence;
+    return (token / sequence * sequence * (sequence + 1) + inside * (inside + 1)) / 2;
+  };
+  const std::int64_t stretches = zigzag ? 2 * ranks : ranks;
+  const auto of = [&](std::int64_t stretch) {
+    return before((stretch + 1) * tokens / stretches) - before(stretch * tokens / stretches);
+  };
+  std::int64_t most = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank)
+    most = std::max(most, of(rank) + (zigzag ? of(stretches - 1 - rank) : 0));
+  return most;
 }
 
 }  // namespace stowage::layers

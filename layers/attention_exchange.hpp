@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/attention/attention.hpp"
 #include "layers/config.hpp"
 
@@ -14,5 +16,9 @@ bool can_exchange_heads(const kernels::AttentionShape& shape, int ranks);
 /// @throws Error (exit 2) if the deck asks for heads and they cannot be exchanged
 bool exchanges_heads(const ModelConfig::Attention& attention, const kernels::AttentionShape& shape,
                      int ranks);
+
+/// (query, key) pairs of a head that the busiest of `ranks` has, which gather keys: of its own tokens
+/// or, with `zigzag`, of two stretches. All `tokens` are equal causal sequences, of `pairs` in all.
+std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, bool zigzag);
 
 }  // namespace stowage::layers

@@ -27,6 +27,9 @@ struct ModelConfig {
     /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
     /// shares causal work evenly. automatic: heads, where they divide among the ranks.
     enum class Exchange { automatic, keys, heads } exchange = Exchange::automatic;
+    /// With gathered keys: each rank has queries of an early stretch and of a late one, so that
+    /// causal work is even, and not those of its own tokens.
+    bool zigzag = false;
   } attention;
 
   struct Mamba {

@@ -224,13 +224,16 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
                                                        {0, 5, 5, 14}}) {
       c.documents = documents;
       using Exchange = layers::ModelConfig::Attention::Exchange;
-      for (const Exchange exchange : {Exchange::automatic, Exchange::keys})
+      for (const auto& [exchange, zigzag] :
+           {std::pair{Exchange::automatic, false}, {Exchange::keys, false}, {Exchange::keys, true}})
         for (const char* pattern : {"*", "M", "M*-E"}) {
           if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-          SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}",
-                                                      documents.size() - 1, int(exchange)));
+          if (zigzag && 24 / c.context % 2 != 0) continue;
+          SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
+                                                      documents.size() - 1, int(exchange), zigzag));
           layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
+          options.model.attention.zigzag = zigzag;
           axes.compare(options, c);
           if (testing::Test::HasFailure()) return;
         }
@@ -252,6 +255,25 @@ TEST(axes, key_heads_of_several_ranks_equal_one_rank) {
       SCOPED_TRACE(text(c, "M*-*") + fmt::format(", {} key heads", kv_heads));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(axes, stretches_of_odd_tokens_are_refused) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
+    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    options.step.tokens = options.step.sequence = 5 * c.context;
+    options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    options.model.attention.zigzag = true;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "five tokens were two stretches";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find("parallel.context_tokens"), std::string::npos);
     }
   }
 }
@@ -282,13 +304,22 @@ TEST(axes, heads_that_do_not_divide_are_refused) {
 TEST(axes, repeat_to_the_bit) {
   const Axes axes;
   for (Case c : axes.grids()) {
-    const layers::TrainerOptions options = axes.shared(options_of("M*-E", Dtype::bf16), c);
-    const Outcome once = run(options, Axes::part_of(options.sharing.ranks));
-    const layers::TrainerOptions again = axes.shared(options_of("M*-E", Dtype::bf16), c);
-    const Outcome twice = run(again, Axes::part_of(again.sharing.ranks));
-    EXPECT_EQ(once.losses, twice.losses);
-    EXPECT_EQ(once.norms, twice.norms);
-    EXPECT_EQ(once.state, twice.state);
+    using Exchange = layers::ModelConfig::Attention::Exchange;
+    for (const auto& [exchange, zigzag] :
+         {std::pair{Exchange::automatic, false}, {Exchange::keys, false}, {Exchange::keys, true}}) {
+      if (c.context == 1 && exchange == Exchange::keys) continue;
+      if (zigzag && 24 / c.context % 2 != 0) continue;
+      layers::TrainerOptions given = options_of("M*-E", Dtype::bf16);
+      given.model.attention.exchange = exchange;
+      given.model.attention.zigzag = zigzag;
+      const layers::TrainerOptions options = axes.shared(given, c);
+      const Outcome once = run(options, Axes::part_of(options.sharing.ranks));
+      const layers::TrainerOptions again = axes.shared(given, c);
+      const Outcome twice = run(again, Axes::part_of(again.sharing.ranks));
+      EXPECT_EQ(once.losses, twice.losses);
+      EXPECT_EQ(once.norms, twice.norms);
+      EXPECT_EQ(once.state, twice.state);
+    }
   }
 }
 

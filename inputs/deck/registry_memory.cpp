@@ -42,6 +42,12 @@ std::vector<Parameter> parallel_rows() {
                "tokens; all_to_all: heads, which shares causal work evenly and needs heads that "
                "divide among the ranks; a query group may go to several. auto: all_to_all where "
                "they do."},
+      {.key = "parallel.context_tokens",
+       .fallback = string("contiguous"),
+       .allowed = {"contiguous", "zigzag"},
+       .help = "Whose attention a context rank computes where keys are gathered. contiguous: its "
+               "own tokens', so the last rank has most causal work. zigzag: an early and a late "
+               "stretch of the tokens, exchanged around attention, so the work is even."},
       {.key = "parallel.expert",
        .fallback = 1,
        .unit = "ranks",

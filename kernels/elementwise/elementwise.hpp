@@ -51,8 +51,8 @@ struct ColumnBlocks {
 /// of p / copies equal ones, side by side.
 void split_columns(execution::Queue& queue, const execution::View& x, const ColumnBlocks& blocks,
                    const execution::View& parts);
-/// And back: x has the sum of what parts have of the same share, in their order, in the accumulation
-/// dtype, rounded once.
+/// And back: x has the sum of what parts have of the same share, in their order and in the
+/// accumulation dtype, rounded once.
 void join_columns(execution::Queue& queue, const execution::View& parts, const ColumnBlocks& blocks,
                   const execution::View& x);
 
