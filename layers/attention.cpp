@@ -228,7 +228,7 @@ class Attention final : public Mixer {
     const std::vector<Tensor> queries = this->queries(recorder, "q_again", kept.qkv);
     const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
     const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), qkv_.outputs()});
-    if (by_heads_) {
+    if (by_heads_ && kv_copies() == 1) {
       const Tensor part = recorder.scratch(
           "dqkv_heads",
           {recorder.batch().sequence_tokens, qkv_blocks().part_width(context_.size())});
@@ -236,36 +236,57 @@ class Attention final : public Mixer {
       exchange_.to_rows(recorder, "dqkv", part, qkv_blocks(), dqkv);
       return dqkv;
     }
-    if (!gathers_keys()) {
+    if (context_.size() == 1) {
       part_backward(recorder, shape, kept.lse[0], 0, {douts[0], outs[0], queries[0], kv, dqkv, {}});
       return dqkv;
     }
+    // Shares of the gradients of keys and values are rounded when they are summed.
+    const execution::Dtype wide = recorder.accumulation();
     const std::vector<Part> parts = this->parts(recorder);
     std::vector<Tensor> dqs, dkvs;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      dqs.push_back(
-          zigzag_ ? recorder.scratch("dq" + parts[i].name, {parts[i].count, query_width()}) : dqkv);
-      dkvs.push_back(recorder.scratch("dkv_all" + parts[i].name,
-                                      {recorder.batch().sequence_tokens, 2 * kv_width()}));
+      const std::int64_t heads = shape.heads * shape.head_dim;
+      dqs.push_back(separate_queries()
+                        ? recorder.scratch("dq" + parts[i].name + "_part", {parts[i].count, heads})
+                        : dqkv);
+      dkvs.push_back(recorder.scratch(
+          "dkv_all" + parts[i].name, wide,
+          {recorder.batch().sequence_tokens, 2 * shape.kv_heads * shape.head_dim}));
       part_backward(recorder, shape, kept.lse[i], i,
                     {douts[i], outs[i], queries[i], kv, dqs[i], dkvs[i]});
     }
     if (zigzag_) recorder.add("dkv_sum", dkvs[1], dkvs[0]);
-    const Tensor own = context_.reduce(recorder, "dkv", dkvs[0]);
-    std::vector<Use> uses = {read(own), zigzag_ ? write(dqkv) : update(dqkv)};
-    if (zigzag_) {
-      const Tensor dq = recorder.scratch("dq", {recorder.tokens(), query_width()});
-      stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
+    join_gradients(recorder, dqs, dkvs[0], dqkv);
+    return dqkv;
+  }
+
+  /// Gradients of this rank's rows [q | k | v], from those of its parts of the queries, and its
+  /// shares of those of the keys and values that it had.
+  void join_gradients(Recorder& recorder, const std::vector<Tensor>& dqs, Tensor dkv,
+                      Tensor dqkv) const {
+    const std::int64_t n = recorder.tokens();
+    Tensor own;
+    if (by_heads_) {
+      own = recorder.scratch("dkv", recorder.accumulation(), {n, 2 * kv_width()});
+      exchange_.to_rows(recorder, "dkv", dkv, kv_blocks(), own);
+    } else {
+      own = context_.reduce(recorder, "dkv", dkv);
+    }
+    std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
+    if (separate_queries()) {
+      const Tensor dq = recorder.scratch("dq", {n, query_width()});
+      by_heads_ ? exchange_.to_rows(recorder, "dq", dqs[0], out_blocks(), dq)
+                : stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
       uses.push_back(read(dq));
     }
-    const std::int64_t columns = 2 * kv_width() + (zigzag_ ? query_width() : 0);
-    recorder.compute("dkv_own",
-                     kernels::pack_columns_cost(recorder.tokens() * columns, recorder.storage()),
-                     std::move(uses), [shape](execution::Queue& q, Views v) {
+    Cost cost = kernels::cast_cost(2 * n * kv_width(), recorder.accumulation(), recorder.storage());
+    if (separate_queries())
+      cost.bytes += kernels::pack_columns_cost(n * query_width(), recorder.storage()).bytes;
+    recorder.compute("dkv_own", cost, std::move(uses),
+                     [shape = shape_](execution::Queue& q, Views v) {
                        kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));
                        if (v.size() > 2) kernels::unpack_columns(q, v[2], query(shape, v[1]));
                      });
-    return dqkv;
   }
 
   struct PartGradients {
@@ -339,6 +360,8 @@ class Attention final : public Mixer {
     shape.first_query = part.first;
     return shape;
   }
+  /// Whether the gradients of queries come to this rank apart from those of keys.
+  bool separate_queries() const { return by_heads_ || zigzag_; }
   bool gathers_keys() const { return context_.size() > 1 && !by_heads_; }
   /// Ranks of the context group that have the same key and value head, if they exchange heads.
   std::int64_t kv_copies() const {
@@ -346,6 +369,9 @@ class Attention final : public Mixer {
   }
   kernels::ColumnBlocks qkv_blocks() const {
     return {{query_width(), kv_width(), kv_width()}, {1, kv_copies(), kv_copies()}};
+  }
+  kernels::ColumnBlocks kv_blocks() const {
+    return {{kv_width(), kv_width(), 0}, {kv_copies(), kv_copies(), 1}};
   }
   kernels::ColumnBlocks out_blocks() const { return {{query_width(), 0, 0}}; }
 

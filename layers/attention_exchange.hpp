@@ -17,8 +17,9 @@ bool can_exchange_heads(const kernels::AttentionShape& shape, int ranks);
 bool exchanges_heads(const ModelConfig::Attention& attention, const kernels::AttentionShape& shape,
                      int ranks);
 
-/// (query, key) pairs of a head that the busiest of `ranks` has, which gather keys: of its own tokens
-/// or, with `zigzag`, of two stretches. All `tokens` are equal causal sequences, of `pairs` in all.
+/// (query, key) pairs of a head that the busiest of `ranks` has, which gather keys: of its own
+/// tokens or, with `zigzag`, of two stretches. All `tokens` are equal causal sequences, of `pairs`
+/// in all.
 std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, bool zigzag);
 
 }  // namespace stowage::layers

@@ -23,7 +23,7 @@ class HeadExchange {
   /// @param module of the result, if it is saved
   Tensor to_sequence(Recorder& recorder, const std::string& name, Tensor x,
                      kernels::ColumnBlocks blocks, std::string_view module = {}) const;
-  /// And back into y (tokens, width).
+  /// And back into y (tokens, width), of the dtype of `part`.
   void to_rows(Recorder& recorder, const std::string& name, Tensor part,
                kernels::ColumnBlocks blocks, Tensor y) const;
 

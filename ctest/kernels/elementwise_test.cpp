@@ -53,6 +53,25 @@ TEST(elementwise, columns_are_packed_and_put_back) {
   }
 }
 
+TEST(elementwise, sums_are_rounded_into_columns) {
+  Random random;
+  const std::int64_t rows = 37, width = 11, first = 3, count = 5;
+  for (const Dtype storage : kFloatingTypes) {
+    const Dtype wide = execution::accumulation(storage);
+    const Values values = rounded(random.normal(rows * count), wide);
+    const Array packed(wide, {rows, count}, values), to(storage, {rows, width});
+    on_queue([&](Queue& q) { unpack_columns(q, packed, to.columns(first, count)); });
+    const Values wanted = rounded(values, storage), made = to.values();
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < count; ++j)
+        ASSERT_EQ(made[static_cast<std::size_t>(i * width + first + j)],
+                  wanted[static_cast<std::size_t>(i * count + j)]);
+    if (storage != Dtype::bf16) continue;
+    EXPECT_THROW(on_queue([&](Queue& q) { pack_columns(q, to.columns(first, count), packed); }),
+                 execution::Error);
+  }
+}
+
 TEST(elementwise, blocks_of_columns_are_split_among_parts) {
   Random random;
   const ColumnBlocks blocks{{12, 6, 6}};

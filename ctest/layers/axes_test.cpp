@@ -259,6 +259,35 @@ TEST(axes, key_heads_of_several_ranks_equal_one_rank) {
   }
 }
 
+// Each rank's share of a key's gradient is rounded with the others', once.
+TEST(axes, shares_of_key_gradients_travel_unrounded) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.pipeline > 1) continue;
+    using Exchange = layers::ModelConfig::Attention::Exchange;
+    for (const auto& [exchange, zigzag] :
+         {std::pair{Exchange::keys, false}, {Exchange::keys, true}, {Exchange::heads, false}}) {
+      if (zigzag && 24 / c.context % 2 != 0) continue;
+      layers::TrainerOptions options = options_of("*", Dtype::bf16);
+      options.model.attention = {.heads = 8, .kv_heads = c.tensor, .head_dim = 4};
+      options.model.attention.exchange = exchange;
+      options.model.attention.zigzag = zigzag;
+      const layers::TrainerPlan plan(axes.shared(options, c));
+      const execution::Program& program = plan.training().front()->recorded.program;
+      int found = 0;
+      for (const execution::Op& op : program.ops()) {
+        const bool sums =
+            op.name.ends_with(exchange == Exchange::heads ? "exchange_dkv" : "reduce_dkv");
+        if (!sums) continue;
+        ++found;
+        EXPECT_EQ(program.info(op.uses.front().tensor).buffers[0].dtype, Dtype::fp32);
+        EXPECT_EQ(op.communication->dtype, Dtype::fp32);
+      }
+      EXPECT_EQ(found, 1) << text(c, "*") << " exchange " << int(exchange);
+    }
+  }
+}
+
 TEST(axes, stretches_of_odd_tokens_are_refused) {
   const Axes axes;
   for (const Case& c : axes.grids()) {

@@ -113,8 +113,8 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_without_b
   check_stages(layers::PipelineSchedule::zero_bubble, false);
 }
 
-/// Ranks that share packed sequences, whose documents cross them, besides layers' own exchanges. With
-/// stretches attention's result comes by messages, which cannot be computed again.
+/// Ranks that share packed sequences, whose documents cross them, besides layers' own exchanges.
+/// With stretches attention's result comes by messages, which cannot be computed again.
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_sequences) {
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";

@@ -29,9 +29,9 @@ bool aligned(Pointers... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// The dtype of columns and of what they are packed to.
+// The dtype of columns, of which packed has as many elements.
 Dtype check_packed(const Operands& operands, const Columns& columns, const View& packed) {
-  const Dtype storage = operands.storage(packed, "packed");
+  const Dtype storage = operands.storage(columns.view, "columns");
   operands.rank(columns.view, "columns", 2);
   operands.check(columns, "columns", storage, columns.rows(), columns.count);
   operands.require(packed.buffer().elements() == columns.rows() * columns.count,
@@ -126,20 +126,27 @@ void cast(Queue& queue, const View& x, const View& y) {
 void pack_columns(Queue& queue, const Columns& from, const View& packed) {
   const Operands operands("pack_columns");
   const Dtype storage = check_packed(operands, from, packed);
+  operands.require(packed.dtype() == storage, "packed has another dtype than the columns");
   execution::with_storage_type(storage, [&]<class S>() {
     parallel_for(queue, packed.buffer().elements(),
-                 detail::CopyRows<S>{from.view.as<const S>() + from.first, packed.as<S>(),
-                                     from.count, from.width(), from.count});
+                 detail::CopyRows<S, S>{from.view.as<const S>() + from.first, packed.as<S>(),
+                                        from.count, from.width(), from.count});
   });
 }
 
 void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
   const Operands operands("unpack_columns");
   const Dtype storage = check_packed(operands, to, packed);
+  const bool wide = packed.dtype() != storage;
+  operands.require(!wide || packed.dtype() == execution::accumulation(storage),
+                   "packed has neither the dtype of the columns nor of their sums");
   execution::with_storage_type(storage, [&]<class S>() {
-    parallel_for(queue, packed.buffer().elements(),
-                 detail::CopyRows<S>{packed.as<const S>(), to.view.as<S>() + to.first, to.count,
-                                     to.count, to.width()});
+    const auto from = [&]<class From>(const From* rows) {
+      parallel_for(queue, packed.buffer().elements(),
+                   detail::CopyRows<From, S>{rows, to.view.as<S>() + to.first, to.count, to.count,
+                                             to.width()});
+    };
+    wide ? from(packed.as<const execution::Accumulation<S>>()) : from(packed.as<const S>());
   });
 }
 

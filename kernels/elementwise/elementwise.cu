@@ -24,10 +24,6 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int32_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int64_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::uint8_t>);
 
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<double>);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<float>);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<Bf16>);
-
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<Bf16>);
@@ -41,6 +37,15 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<Bf16>);
 
 // Named, because a macro's argument ends at a comma.
+using CopyFp64 = CopyRows<double, double>;
+using CopyFp32 = CopyRows<float, float>;
+using CopyBf16 = CopyRows<Bf16, Bf16>;
+using CopyDown = CopyRows<float, Bf16>;
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyFp64);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyFp32);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyBf16);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyDown);
+
 using CastFp64 = Cast<double, double>;
 using CastFp32 = Cast<float, float>;
 using CastDown = Cast<float, Bf16>;

@@ -27,7 +27,7 @@ void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_
 void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
 
 /// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the
-/// same floating dtype, in any shape.
+/// same floating dtype, in any shape; on the way back also of its accumulation dtype, then rounded.
 void pack_columns(execution::Queue& queue, const Columns& from, const execution::View& packed);
 void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& to);
 

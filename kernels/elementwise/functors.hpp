@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "execution/dtype.hpp"
 #include "execution/global_index.hpp"
@@ -133,16 +134,21 @@ struct FillNormal {
   }
 };
 
-/// Elements of rows of `count`, which may be parts of wider rows on either side.
-template <class S>
+/// Elements of rows of `count`, which may be parts of wider rows on either side, rounded to the
+/// type that they get.
+template <class From, class To>
 struct CopyRows {
-  const S* from;
-  S* to;
+  const From* from;
+  To* to;
   std::int64_t count, from_stride, to_stride;
 
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
     const std::int64_t row = i / count, column = i - row * count;
-    to[row * to_stride + column] = from[row * from_stride + column];
+    const From value = from[row * from_stride + column];
+    if constexpr (std::is_same_v<From, To>)
+      to[row * to_stride + column] = value;
+    else
+      to[row * to_stride + column] = static_cast<To>(value);
   }
 };
 
