@@ -117,6 +117,18 @@ def the_longest_sequence_grows_with_what_leaves(r):
 
 
 @case
+def exchanges_of_context_ranks_are_compared(r):
+    def taken(*arguments):
+        text = r.run("inputs/hybrid-dense-1b.toml", "parallel.context=2",
+                     "train.micro_batch_size=1", *arguments)
+        assert "# attention over 2 context ranks" in text, text
+        return re.findall(r"^  (all_\w+) .*  taken$", text, re.MULTILINE)
+    assert taken("machine.matmul_flops_per_s=1e12") == ["all_to_all"]
+    assert taken("parallel.context_attention=all_gather") == ["all_gather"]
+    assert "context ranks" not in r.run("inputs/hybrid-dense-1b.toml")
+
+
+@case
 def reductions_and_capacities_are_planned(r):
     alone = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=8")
     shared = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=16", "parallel.data=2",

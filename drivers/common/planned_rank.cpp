@@ -11,7 +11,8 @@ namespace stowage::drivers {
 
 layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage, std::int64_t least_ranks) {
   std::int64_t asked = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
-  for (const char* axis : {"parallel.tensor", "parallel.expert", "parallel.pipeline"})
+  for (const char* axis :
+       {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
     asked *= deck.get<std::int64_t>(axis);
   const std::int64_t ranks = std::max(least_ranks, asked);
   const std::int64_t microbatches = inputs::check_ranks(deck, ranks);

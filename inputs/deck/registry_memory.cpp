@@ -40,8 +40,8 @@ std::vector<Parameter> parallel_rows() {
        .allowed = {"auto", "all_gather", "all_to_all"},
        .help = "What context ranks exchange for attention. all_gather: keys and values of all "
                "tokens; all_to_all: heads, which shares causal work evenly and needs heads that "
-               "divide among the ranks; a query group may go to several. auto: all_to_all where "
-               "they do."},
+               "divide among the ranks; a query group may go to several. auto: what is "
+               "predicted to be quicker with the deck's [machine]."},
       {.key = "parallel.context_tokens",
        .fallback = string("contiguous"),
        .allowed = {"contiguous", "zigzag"},
