@@ -112,6 +112,12 @@ def the_longest_sequence_grows_with_what_leaves(r):
               for name in ("all stays", "all computed again", "all leaves", "automatic")}
     assert 1024 <= tokens["all stays"] < tokens["all computed again"], text
     assert tokens["all stays"] < tokens["automatic"], text
+    shared = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",
+                   "offload.min_tensor_bytes=0", "parallel.context=2")
+    assert "on 2 context ranks, each one" in shared, shared
+    for name, alone in tokens.items():
+        both = int(re.search(rf"  {name} +(\d+) ", shared).group(1))
+        assert both % 2048 == 0 and 1.5 * alone < both < 2.1 * alone + 2048, (name, text, shared)
     said = r.run("ctest/drivers/tiny.toml", "--longest", expect=2)
     assert "machine.device_memory_bytes" in said, said
 
