@@ -279,12 +279,16 @@ TEST(attention, parts_of_the_queries_make_the_whole) {
   Random random;
   std::vector<Case> all = cases();
   all.push_back(large_case());
+  // Documents that end with a part, and those of one token on either side of its end.
+  all.push_back({{3, 1, 5, true, 0.4}, Packed({7, 7, 7})});
+  all.push_back({{3, 3, 7, true, 0.4}, Packed({6, 1, 1, 13, 1, 2})});
   for (const Case& c : all)
-    for (const int parts : {2, 3}) {
+    for (const int parts : {2, 3, 8}) {
       const std::int64_t n = c.packed.tokens, width = c.q_width();
       if (n < parts) continue;
       const Inputs in(random, c, Dtype::fp64);
       const Results whole = run(c, Dtype::fp64, in);
+      EXPECT_LT(relative_error(whole.output.o, plain_forward(c, in).o), 1e-13);
       Values dk(in.k.size(), 0), dv(in.v.size(), 0);
       for (int part = 0; part < parts; ++part) {
         const std::int64_t first = part * n / parts, m = (part + 1) * n / parts - first;
