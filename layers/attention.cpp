@@ -1,14 +1,20 @@
 #include "kernels/attention/attention.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/norm/head_rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
+#include "layers/attention_exchange.hpp"
 #include "layers/head_exchange.hpp"
 #include "layers/layer.hpp"
 #include "layers/partition.hpp"
 #include "layers/products.hpp"
+#include "layers/stretch_exchange.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -21,7 +27,8 @@ using kernels::Columns;
 ///
 /// Ranks that share sequences exchange heads, so that each has all tokens of some of them; or they
 /// have the queries of their own tokens, and keys and values are gathered, again for the backward,
-/// whose shares of their gradients are summed in the order of ranks.
+/// whose shares of their gradients are summed in the order of ranks. Those queries may be exchanged
+/// for ones of an early and a late stretch, which are two parts of the work.
 class Attention final : public Mixer {
  public:
   Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
@@ -35,7 +42,9 @@ class Attention final : public Mixer {
         epsilon_(config.norm_epsilon),
         shape_(shape_of(config.attention, partition_)),
         exchange_(ranks.shared_group(parallel::Group::context)),
-        by_heads_(exchanges_heads(config.attention, shape_, ranks.group(parallel::Group::context))),
+        by_heads_(exchanges_heads(config.attention, shape_, context_.size())),
+        stretches_(ranks.shared_group(parallel::Group::context)),
+        zigzag_(config.attention.zigzag && gathers_keys()),
         qkv_{{prefix + ".attn.qkv.weight",
               {query_width(config) + 2 * kv_width(config), width_},
               Init::normal,
@@ -60,9 +69,10 @@ class Attention final : public Mixer {
   std::string_view input_module() const override { return "qkv_linear"; }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
-    const std::int64_t n = recorder.tokens(), queries = core_queries(recorder);
+    const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     Saved& kept = recorder.kept<Saved>(*this);
+    kept = {};
     kept.x = mine;
     const Tensor x = rows_.gather(recorder, "x", mine);
     const Tensor qkv = by_heads_ ? recorder.scratch("qkv_rows", {n, qkv_.outputs()})
@@ -81,26 +91,8 @@ class Attention final : public Mixer {
     if (rope_) rotate(recorder, product, qkv, false);
     kept.qkv =
         by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
-    kept.lse = recorder.saved("lse", recorder.accumulation(), {shape.heads, queries}, "core_attn");
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
-    const Tensor out = by_heads_
-                           ? recorder.scratch("heads_out", {queries, shape.heads * shape.head_dim})
-                           : kept.out;
-    const Tensor kv = all_keys(recorder, "kv", kept.qkv);
-    const Tensor workspace = recorder.workspace(
-        "forward_workspace",
-        kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
-                                                   documents(recorder), recorder.storage()));
-    recorder.compute(
-        "core",
-        kernels::attention_forward_cost(shape, queries, pairs(recorder), recorder.storage()),
-        {read(kept.qkv), read(kv), read(recorder.batch().cu_seqlens),
-         read(recorder.batch().sequence_seq_idx), write(out), write(kept.lse), write(workspace)},
-        [shape](execution::Queue& q, Views v) {
-          kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
-                                     value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
-        });
-    if (by_heads_) exchange_.to_rows(recorder, "core_out", out, out_blocks(), kept.out);
+    core(recorder, shape, kept);
     const Tensor y = recorder.scratch("out", {n, width_});
     proj_.forward(recorder, "proj", kept.out, y);
     return rows_.reduce(recorder, "delta", y);
@@ -115,17 +107,7 @@ class Attention final : public Mixer {
     proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     proj_.backward_input(recorder, "proj_backward", dy, dout);
-    Tensor dqkv;
-    if (by_heads_) {
-      Saved all = kept;
-      all.out = exchange_.to_sequence(recorder, "heads_out_again", kept.out, out_blocks());
-      const Tensor dall = exchange_.to_sequence(recorder, "dheads_out", dout, out_blocks());
-      const Tensor part = core_backward(recorder, shape, all, dall);
-      dqkv = recorder.scratch("dqkv", {n, qkv_.outputs()});
-      exchange_.to_rows(recorder, "dqkv", part, qkv_blocks(), dqkv);
-    } else {
-      dqkv = core_backward(recorder, shape, kept, dout);
-    }
+    Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
       rotate(recorder, dqkv, draw, true);
@@ -141,71 +123,215 @@ class Attention final : public Mixer {
 
  private:
   struct Saved {
-    Tensor x, qkv, lse, out;
-    Tensor raw;  ///< of q and k before their norms, if they have any
+    Tensor x, qkv, out;
+    Tensor raw;               ///< of q and k before their norms, if they have any
+    std::vector<Tensor> lse;  ///< of each part
   };
+
+  /// Queries of one call of the kernel: all that this rank's attention is of, or a stretch of them.
+  struct Part {
+    std::string name;  ///< behind those of ops and tensors
+    std::int64_t first = 0, count = 0;
+  };
+  std::vector<Part> parts(const Recorder& recorder) const {
+    if (!zigzag_) {
+      const bool whole = by_heads_;
+      return {{"", whole ? 0 : recorder.batch().first_token,
+               whole ? recorder.batch().sequence_tokens : recorder.tokens()}};
+    }
+    const std::array<std::int64_t, 2> first = stretches_.first_tokens(recorder);
+    const std::int64_t count = recorder.tokens() / 2;
+    return {{"_early", first[0], count}, {"_late", first[1], count}};
+  }
+  /// Of a head of one part; the same on every rank, whose plans are alike: those of the busiest.
+  std::int64_t pairs(const Recorder& recorder) const {
+    const Batch& batch = recorder.batch();
+    if (!gathers_keys()) return batch.attention_pairs;
+    return busiest_pairs(batch.sequence_tokens, batch.attention_pairs, context_.size(), zigzag_) /
+           (zigzag_ ? 2 : 1);
+  }
+
+  /// Columns of the rows [q | k | v] as a tensor of their own.
+  Tensor pack(Recorder& recorder, const std::string& name, Tensor qkv, std::int64_t width,
+              Columns (*columns)(const kernels::AttentionShape&, const execution::View&)) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor own = recorder.scratch(name + "_own", {n, width});
+    recorder.compute(name, kernels::pack_columns_cost(n * width, recorder.storage()),
+                     {read(qkv), write(own)},
+                     [columns, shape = shape_](execution::Queue& q, Views v) {
+                       kernels::pack_columns(q, columns(shape, v[0]), v[1]);
+                     });
+    return own;
+  }
 
   /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
   Tensor all_keys(Recorder& recorder, const std::string& name, Tensor qkv) const {
     if (!gathers_keys()) return qkv;
-    const std::int64_t n = recorder.tokens();
-    const Tensor own = recorder.scratch(name + "_own", {n, 2 * kv_width()});
-    recorder.compute(name, kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
-                     {read(qkv), write(own)}, [shape = shape_](execution::Queue& q, Views v) {
-                       kernels::pack_columns(q, key_and_value(shape, v[0]), v[1]);
-                     });
+    const Tensor own = pack(recorder, name, qkv, 2 * kv_width(), key_and_value);
     return context_.gather(recorder, name, own);
   }
 
-  /// @return gradient of qkv
+  /// Of each part the rows whose first columns are its queries.
+  std::vector<Tensor> queries(Recorder& recorder, const std::string& name, Tensor qkv) const {
+    if (!zigzag_) return {qkv};
+    return of_parts(recorder, name, pack(recorder, name, qkv, query_width(), query));
+  }
+
+  /// The parts' rows of what each of this rank's tokens has for its heads.
+  std::vector<Tensor> of_parts(Recorder& recorder, const std::string& name, Tensor rows) const {
+    if (by_heads_) return {exchange_.to_sequence(recorder, name, rows, out_blocks())};
+    if (!zigzag_) return {rows};
+    const auto stretches = stretches_.to_stretches(recorder, name, rows);
+    return {stretches.begin(), stretches.end()};
+  }
+
+  /// Softmax and products, into kept.out and kept.lse.
+  void core(Recorder& recorder, const kernels::AttentionShape& shape, Saved& kept) const {
+    const std::vector<Part> parts = this->parts(recorder);
+    // What comes of a message cannot be made again in backward: that of stretches stays.
+    for (const Part& part : parts)
+      kept.lse.push_back(recorder.saved("lse" + part.name, recorder.accumulation(),
+                                        {shape.heads, part.count}, zigzag_ ? "" : "core_attn"));
+    const std::vector<Tensor> queries = this->queries(recorder, "q", kept.qkv);
+    const Tensor kv = all_keys(recorder, "kv", kept.qkv);
+    const Tensor workspace = recorder.workspace(
+        "forward_workspace",
+        kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
+                                                   documents(recorder), recorder.storage()));
+    std::vector<Tensor> outs;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = parts[i];
+      outs.push_back(by_heads_ || zigzag_
+                         ? recorder.scratch("heads_out" + part.name,
+                                            {part.count, shape.heads * shape.head_dim})
+                         : kept.out);
+      recorder.compute(
+          "core" + part.name,
+          kernels::attention_forward_cost(shape, part.count, pairs(recorder), recorder.storage()),
+          {read(queries[i]), read(kv), read(recorder.batch().cu_seqlens),
+           read(recorder.batch().sequence_seq_idx), write(outs[i]), write(kept.lse[i]),
+           write(workspace)},
+          [shape = at(shape, part)](execution::Queue& q, Views v) {
+            kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
+                                       value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
+          });
+    }
+    if (by_heads_) exchange_.to_rows(recorder, "core_out", outs[0], out_blocks(), kept.out);
+    if (zigzag_) stretches_.to_rows(recorder, "core_out", {outs[0], outs[1]}, kept.out);
+  }
+
+  /// @return gradient of the rows [q | k | v]
   Tensor core_backward(Recorder& recorder, const kernels::AttentionShape& shape, const Saved& kept,
                        Tensor dout) const {
-    const std::int64_t n = recorder.tokens(), all = recorder.batch().sequence_tokens;
+    const std::vector<Tensor> outs = of_parts(recorder, "heads_out_again", kept.out);
+    const std::vector<Tensor> douts = of_parts(recorder, "dheads_out", dout);
+    const std::vector<Tensor> queries = this->queries(recorder, "q_again", kept.qkv);
     const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
-    const std::int64_t parts = by_heads_ ? context_.size() : 1;
-    const Tensor dqkv = recorder.scratch(by_heads_ ? "dqkv_heads" : "dqkv",
-                                         {core_queries(recorder), qkv_.outputs() / parts});
-    const bool shared = gathers_keys();
-    const Tensor dkv = shared ? recorder.scratch("dkv_all", {all, 2 * kv_width()}) : dqkv;
-    const Tensor workspace =
-        recorder.workspace("workspace", kernels::attention_backward_workspace_bytes(
-                                            shape, all, documents(recorder), recorder.storage()));
-    std::vector<Use> uses = {read(dout),
-                             read(kept.qkv),
-                             read(kv),
-                             read(kept.out),
-                             read(kept.lse),
+    const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), qkv_.outputs()});
+    if (by_heads_ && kv_copies() == 1) {
+      const Tensor part = recorder.scratch(
+          "dqkv_heads",
+          {recorder.batch().sequence_tokens, qkv_blocks().part_width(context_.size())});
+      part_backward(recorder, shape, kept.lse[0], 0, {douts[0], outs[0], queries[0], kv, part, {}});
+      exchange_.to_rows(recorder, "dqkv", part, qkv_blocks(), dqkv);
+      return dqkv;
+    }
+    if (context_.size() == 1) {
+      part_backward(recorder, shape, kept.lse[0], 0, {douts[0], outs[0], queries[0], kv, dqkv, {}});
+      return dqkv;
+    }
+    // Shares of the gradients of keys and values are rounded when they are summed.
+    const execution::Dtype wide = recorder.accumulation();
+    const std::vector<Part> parts = this->parts(recorder);
+    std::vector<Tensor> dqs, dkvs;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::int64_t heads = shape.heads * shape.head_dim;
+      dqs.push_back(separate_queries()
+                        ? recorder.scratch("dq" + parts[i].name + "_part", {parts[i].count, heads})
+                        : dqkv);
+      dkvs.push_back(recorder.scratch(
+          "dkv_all" + parts[i].name, wide,
+          {recorder.batch().sequence_tokens, 2 * shape.kv_heads * shape.head_dim}));
+      part_backward(recorder, shape, kept.lse[i], i,
+                    {douts[i], outs[i], queries[i], kv, dqs[i], dkvs[i]});
+    }
+    if (zigzag_) recorder.add("dkv_sum", dkvs[1], dkvs[0]);
+    join_gradients(recorder, dqs, dkvs[0], dqkv);
+    return dqkv;
+  }
+
+  /// Gradients of this rank's rows [q | k | v], from those of its parts of the queries, and its
+  /// shares of those of the keys and values that it had.
+  void join_gradients(Recorder& recorder, const std::vector<Tensor>& dqs, Tensor dkv,
+                      Tensor dqkv) const {
+    const std::int64_t n = recorder.tokens();
+    Tensor own;
+    if (by_heads_) {
+      own = recorder.scratch("dkv", recorder.accumulation(), {n, 2 * kv_width()});
+      exchange_.to_rows(recorder, "dkv", dkv, kv_blocks(), own);
+    } else {
+      own = context_.reduce(recorder, "dkv", dkv);
+    }
+    std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
+    if (separate_queries()) {
+      const Tensor dq = recorder.scratch("dq", {n, query_width()});
+      by_heads_ ? exchange_.to_rows(recorder, "dq", dqs[0], out_blocks(), dq)
+                : stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
+      uses.push_back(read(dq));
+    }
+    Cost cost = kernels::cast_cost(2 * n * kv_width(), recorder.accumulation(), recorder.storage());
+    if (separate_queries())
+      cost.bytes += kernels::pack_columns_cost(n * query_width(), recorder.storage()).bytes;
+    recorder.compute("dkv_own", cost, std::move(uses),
+                     [shape = shape_](execution::Queue& q, Views v) {
+                       kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));
+                       if (v.size() > 2) kernels::unpack_columns(q, v[2], query(shape, v[1]));
+                     });
+  }
+
+  struct PartGradients {
+    Tensor dout, out, queries, kv;
+    Tensor dq;   ///< whose first columns are those of q
+    Tensor dkv;  ///< whose last columns are those of k and v; none: dq's last ones
+  };
+
+  /// Gradients that part `index` of the queries has.
+  void part_backward(Recorder& recorder, const kernels::AttentionShape& shape, Tensor lse,
+                     std::size_t index, const PartGradients& of) const {
+    const Part part = parts(recorder)[index];
+    const Tensor workspace = recorder.workspace(
+        "workspace" + part.name,
+        kernels::attention_backward_workspace_bytes(shape, recorder.batch().sequence_tokens,
+                                                    documents(recorder), recorder.storage()));
+    std::vector<Use> uses = {read(of.dout),
+                             read(of.queries),
+                             read(of.kv),
+                             read(of.out),
+                             read(lse),
                              read(recorder.batch().cu_seqlens),
                              read(recorder.batch().sequence_seq_idx),
                              write(workspace),
-                             write(dqkv)};
-    if (shared) uses.push_back(write(dkv));
-    recorder.compute("core_backward",
-                     kernels::attention_backward_cost(shape, core_queries(recorder),
-                                                      pairs(recorder), recorder.storage()),
-                     std::move(uses), [shape](execution::Queue& q, Views v) {
-                       kernels::attention_backward(q, shape,
-                                                   kernels::AttentionBackwardOperands<Columns>{
-                                                       .d_o = kernels::all_columns(v[0]),
-                                                       .q = query(shape, v[1]),
-                                                       .k = key(shape, v[2]),
-                                                       .v = value(shape, v[2]),
-                                                       .o = kernels::all_columns(v[3]),
-                                                       .lse = v[4],
-                                                       .cu_seqlens = v[5],
-                                                       .seq_idx = v[6],
-                                                       .dq = query(shape, v[8]),
-                                                       .dk = key(shape, v.back()),
-                                                       .dv = value(shape, v.back()),
-                                                       .workspace = v[7]});
-                     });
-    if (!shared) return dqkv;
-    const Tensor own = context_.reduce(recorder, "dkv", dkv);
-    recorder.compute("dkv_own", kernels::pack_columns_cost(2 * n * kv_width(), recorder.storage()),
-                     {read(own), update(dqkv)}, [shape](execution::Queue& q, Views v) {
-                       kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));
-                     });
-    return dqkv;
+                             write(of.dq)};
+    if (of.dkv) uses.push_back(write(of.dkv));
+    recorder.compute(
+        "core_backward" + part.name,
+        kernels::attention_backward_cost(shape, part.count, pairs(recorder), recorder.storage()),
+        std::move(uses), [shape = at(shape, part)](execution::Queue& q, Views v) {
+          kernels::attention_backward(
+              q, shape,
+              kernels::AttentionBackwardOperands<Columns>{.d_o = kernels::all_columns(v[0]),
+                                                          .q = query(shape, v[1]),
+                                                          .k = key(shape, v[2]),
+                                                          .v = value(shape, v[2]),
+                                                          .o = kernels::all_columns(v[3]),
+                                                          .lse = v[4],
+                                                          .cu_seqlens = v[5],
+                                                          .seq_idx = v[6],
+                                                          .dq = query(shape, v[8]),
+                                                          .dk = key(shape, v.back()),
+                                                          .dv = value(shape, v.back()),
+                                                          .workspace = v[7]});
+        });
   }
 
   /// The heads of this rank.
@@ -226,34 +352,29 @@ class Attention final : public Mixer {
     shape.pairs = recorder.batch().attention_pairs;
     if (by_heads_) {
       shape.heads /= context_.size();
-      shape.kv_heads /= context_.size();
-    } else {
-      shape.first_query = recorder.batch().first_token;
+      shape.kv_heads /= context_.size() / kv_copies();
     }
     return shape;
   }
+  static kernels::AttentionShape at(kernels::AttentionShape shape, const Part& part) {
+    shape.first_query = part.first;
+    return shape;
+  }
+  /// Whether the gradients of queries come to this rank apart from those of keys.
+  bool separate_queries() const { return by_heads_ || zigzag_; }
   bool gathers_keys() const { return context_.size() > 1 && !by_heads_; }
-  /// Rows of queries that this rank's attention is of.
-  std::int64_t core_queries(const Recorder& recorder) const {
-    return by_heads_ ? recorder.batch().sequence_tokens : recorder.tokens();
+  /// Ranks of the context group that have the same key and value head, if they exchange heads.
+  std::int64_t kv_copies() const {
+    return std::max<std::int64_t>(1, context_.size() / shape_.kv_heads);
   }
-  /// Of a head of these, if the work is shared evenly.
-  std::int64_t pairs(const Recorder& recorder) const {
-    return recorder.batch().attention_pairs / (by_heads_ ? 1 : context_.size());
+  kernels::ColumnBlocks qkv_blocks() const {
+    return {{query_width(), kv_width(), kv_width()}, {1, kv_copies(), kv_copies()}};
   }
-  kernels::ColumnBlocks qkv_blocks() const { return {{query_width(), kv_width(), kv_width()}}; }
+  kernels::ColumnBlocks kv_blocks() const {
+    return {{kv_width(), kv_width(), 0}, {kv_copies(), kv_copies(), 1}};
+  }
   kernels::ColumnBlocks out_blocks() const { return {{query_width(), 0, 0}}; }
 
-  /// @param shape with the heads that ranks of a context group share
-  static bool exchanges_heads(const ModelConfig::Attention& attention,
-                              const kernels::AttentionShape& shape,
-                              const parallel::RankGroup& context) {
-    using Exchange = ModelConfig::Attention::Exchange;
-    if (context.size() == 1 || attention.exchange == Exchange::keys) return false;
-    if (attention.exchange == Exchange::automatic) return shape.kv_heads % context.size() == 0;
-    (void)Partition(context).share(shape.kv_heads, "model.num_query_groups of a tensor rank");
-    return true;
-  }
   /// C, the capacity of cu_seqlens.
   static std::int64_t documents(Recorder& recorder) {
     return recorder.program().info(recorder.batch().cu_seqlens).buffers[0].shape[0] - 1;
@@ -355,6 +476,8 @@ class Attention final : public Mixer {
   kernels::AttentionShape shape_;
   HeadExchange exchange_;
   bool by_heads_;
+  StretchExchange stretches_;
+  bool zigzag_;
   Product qkv_;
   Product proj_;
   Parameter q_norm_, k_norm_;

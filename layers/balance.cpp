@@ -21,26 +21,6 @@ int enclosing(const Program& program, const Op& op, std::string_view kind) {
   return at;
 }
 
-/// The passes of one microbatch, apart: forward, backward, weights.
-Program one_microbatch(const Model& model, StepShape shape,
-                       const execution::PersistentLayout& layout) {
-  shape.microbatches = 1;
-  Program program("microbatch", &layout);
-  program.begin_section("prologue");
-  const execution::Dtype accum = model.precision().accumulation();
-  const StackedInputs inputs = add_inputs(program, shape, model.stage());
-  const Tensor loss_scale = program.input("loss_scale", accum, {1});
-  const Tensor loss = program.output("loss", accum, {2});
-  Handles handles;
-  TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
-      .record({{"passes",
-                1,
-                {{.pass = Turn::Pass::forward},
-                 {.pass = Turn::Pass::backward, .weights_later = true},
-                 {.pass = Turn::Pass::weights}}}});
-  return program;
-}
-
 /// The time of the turn with this number in there.
 double& pass(PassTimes& times, int turn) {
   return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;
@@ -66,6 +46,25 @@ struct Best {
 };
 
 }  // namespace
+
+Program one_microbatch(const Model& model, StepShape shape,
+                       const execution::PersistentLayout& layout) {
+  shape.microbatches = 1;
+  Program program("microbatch", &layout);
+  program.begin_section("prologue");
+  const execution::Dtype accum = model.precision().accumulation();
+  const StackedInputs inputs = add_inputs(program, shape, model.stage());
+  const Tensor loss_scale = program.input("loss_scale", accum, {1});
+  const Tensor loss = program.output("loss", accum, {2});
+  Handles handles;
+  TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
+      .record({{"passes",
+                1,
+                {{.pass = Turn::Pass::forward},
+                 {.pass = Turn::Pass::backward, .weights_later = true},
+                 {.pass = Turn::Pass::weights}}}});
+  return program;
+}
 
 PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
                         const parallel::Ranks& ranks, const offload::Rates& rates) {

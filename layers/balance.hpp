@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "layers/timeline.hpp"
+#include "layers/turns.hpp"
 #include "offload/rates.hpp"
 
 namespace stowage::layers {
@@ -15,6 +16,10 @@ struct PartTimes {
   std::vector<PassTimes> layers;
   PassTimes head;  ///< with the loss
 };
+
+/// The passes of one microbatch of a model, apart: forward, backward, weights.
+Program one_microbatch(const Model& model, StepShape shape,
+                       const execution::PersistentLayout& layout);
 
 /// @param ranks those that share out the products of a layer; one stage
 PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,

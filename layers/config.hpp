@@ -25,8 +25,12 @@ struct ModelConfig {
     kernels::RopeFrequencies frequencies = {};
     bool norms = false;  ///< RMSNorm of each query and key head before the positions
     /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
-    /// shares causal work evenly. automatic: heads, where they divide among the ranks.
+    /// shares causal work evenly. automatic: what is expected to be quicker, or in a model that no
+    /// plan is made for heads, where they divide among the ranks (exchange_forecast.hpp).
     enum class Exchange { automatic, keys, heads } exchange = Exchange::automatic;
+    /// With gathered keys: each rank has queries of an early stretch and of a late one, so that
+    /// causal work is even, and not those of its own tokens.
+    bool zigzag = false;
   } attention;
 
   struct Mamba {

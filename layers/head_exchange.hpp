@@ -12,17 +12,18 @@
 namespace stowage::layers {
 
 /// How ranks that share sequences exchange heads: between all heads of a rank's own tokens, and a
-/// rank's share of the heads of all tokens (DeepSpeed-Ulysses, arXiv 2309.14509).
+/// rank's share of the heads of all tokens (DeepSpeed-Ulysses, arXiv 2309.14509). Blocks of which
+/// several ranks have the same share are handed out to each of them, and summed on the way back.
 class HeadExchange {
  public:
   explicit HeadExchange(std::shared_ptr<const parallel::RankGroup> group)
       : group_(std::move(group)) {}
 
-  /// (tokens, width) to (n, width / ranks): of each block this rank's part.
+  /// (tokens, width) to (n, part_width): of each block this rank's part.
   /// @param module of the result, if it is saved
   Tensor to_sequence(Recorder& recorder, const std::string& name, Tensor x,
                      kernels::ColumnBlocks blocks, std::string_view module = {}) const;
-  /// And back into y (tokens, width).
+  /// And back into y (tokens, width), of the dtype of `part`.
   void to_rows(Recorder& recorder, const std::string& name, Tensor part,
                kernels::ColumnBlocks blocks, Tensor y) const;
 

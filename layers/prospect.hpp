@@ -4,7 +4,7 @@
 
 namespace stowage::layers {
 
-/// What a pipeline is made from.
+/// What a step is expected to take is made from.
 struct ProspectOptions {
   ModelConfig model;
   Precision precision;

@@ -130,7 +130,7 @@ class Recorder {
   /// Appends what was left for later.
   /// @throws Error if what it reads was written over meanwhile
   void append_postponed(PostponedOps& postponed);
-  /// onto += x, of the storage dtype.
+  /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
   /// An exchange, under its full name.
   void append(execution::Op op) { program_.append(std::move(op)); }

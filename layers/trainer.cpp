@@ -19,19 +19,34 @@ TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospec
   return options;
 }
 
+TrainerOptions with_exchange(TrainerOptions options,
+                             const std::optional<ExchangeForecast>& forecast) {
+  if (forecast) options.model.attention.exchange = forecast->chosen;
+  return options;
+}
+
+ProspectOptions prospect_options(const TrainerOptions& options) {
+  ProspectOptions expected{options.model,         options.precision,        options.step,
+                           options.sharing.ranks, options.sharing.schedule, options.planner.rates};
+  expected.step.capacity = options.capacities.back();
+  return expected;
+}
+
 }  // namespace
 
 std::optional<Prospect> foresee(const TrainerOptions& options) {
   if (options.sharing.ranks.shape[parallel::Axis::pipeline] == 1) return std::nullopt;
-  ProspectOptions pipeline{options.model,         options.precision,        options.step,
-                           options.sharing.ranks, options.sharing.schedule, options.planner.rates};
-  pipeline.step.capacity = options.capacities.back();
-  return foresee(pipeline);
+  return foresee(prospect_options(with_exchange(options, forecast_exchange(options))));
+}
+
+std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options) {
+  return forecast_exchange(prospect_options(options));
 }
 
 TrainerPlan::TrainerPlan(TrainerOptions options)
-    : prospect_(foresee(options)),
-      options_(with_prospect(std::move(options), prospect_)),
+    : exchange_(forecast_exchange(options)),
+      prospect_(foresee(options)),
+      options_(with_prospect(with_exchange(std::move(options), exchange_), prospect_)),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)) {

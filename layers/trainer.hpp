@@ -8,6 +8,7 @@
 
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
+#include "layers/exchange_forecast.hpp"
 #include "layers/prospect.hpp"
 #include "layers/state.hpp"
 #include "layers/step.hpp"
@@ -35,6 +36,8 @@ struct TrainerOptions {
 
 /// What is expected of the pipeline that a run has; none if it has one stage.
 std::optional<Prospect> foresee(const TrainerOptions& options);
+/// What is expected of the exchanges of attention; none if no ranks share sequences.
+std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options);
 
 /// The recorded, planned programs of a run: known without memory, so a dry run stops here.
 class TrainerPlan {
@@ -51,10 +54,11 @@ class TrainerPlan {
     execution::Plan plan;
   };
 
-  /// With what is decided about the pipeline.
+  /// With what is decided about the pipeline and the exchanges of attention.
   const TrainerOptions& options() const { return options_; }
   /// Of a pipeline: its cuts, schedule and predicted times.
   const std::optional<Prospect>& prospect() const { return prospect_; }
+  const std::optional<ExchangeForecast>& exchange() const { return exchange_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
@@ -77,6 +81,7 @@ class TrainerPlan {
  private:
   std::size_t bytes(execution::Region region) const;
 
+  std::optional<ExchangeForecast> exchange_;
   std::optional<Prospect> prospect_;
   TrainerOptions options_;
   Model model_;

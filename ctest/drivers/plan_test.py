@@ -112,6 +112,12 @@ def the_longest_sequence_grows_with_what_leaves(r):
               for name in ("all stays", "all computed again", "all leaves", "automatic")}
     assert 1024 <= tokens["all stays"] < tokens["all computed again"], text
     assert tokens["all stays"] < tokens["automatic"], text
+    shared = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",
+                   "offload.min_tensor_bytes=0", "parallel.context=2")
+    assert "on 2 context ranks, each one" in shared, shared
+    for name, alone in tokens.items():
+        both = int(re.search(rf"  {name} +(\d+) ", shared).group(1))
+        assert both % 2048 == 0 and 1.5 * alone < both < 2.1 * alone + 2048, (name, text, shared)
     said = r.run("ctest/drivers/tiny.toml", "--longest", expect=2)
     assert "machine.device_memory_bytes" in said, said
 
@@ -156,6 +162,18 @@ def layouts_are_found_and_planned(r):
     said = r.run(deck, "--ranks", "4", *machine, "machine.network_bytes_per_s=0",
                  "machine.ranks_per_node=2", expect=2)
     assert "machine.network_bytes_per_s" in said, said
+
+
+@case
+def exchanges_of_context_ranks_are_compared(r):
+    def taken(*arguments):
+        text = r.run("inputs/hybrid-dense-1b.toml", "parallel.context=2",
+                     "train.micro_batch_size=1", *arguments)
+        assert "# attention over 2 context ranks" in text, text
+        return re.findall(r"^  (all_\w+) .*  taken$", text, re.MULTILINE)
+    assert taken("machine.matmul_flops_per_s=1e12") == ["all_to_all"]
+    assert taken("parallel.context_attention=all_gather") == ["all_gather"]
+    assert "context ranks" not in r.run("inputs/hybrid-dense-1b.toml")
 
 
 @case

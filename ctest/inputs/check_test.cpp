@@ -112,6 +112,19 @@ TEST(check, data_and_memory) {
   expect_parts(error_of("-", {"offload.policy=manual"}), {"offload.modules"});
 }
 
+TEST(check, stretches_of_context_ranks) {
+  expect_parts(
+      error_of("-", {"parallel.context_tokens=zigzag", "parallel.context_attention=all_to_all"}),
+      {"parallel.context_tokens = \"zigzag\"", "parallel.context_attention"});
+  const Deck deck = deck_of("-", {"parallel.context_tokens=zigzag", "parallel.context=3",
+                                  "train.seq_length=12", "train.global_batch_size=2"});
+  EXPECT_EQ(check_ranks(deck, 3), 2);
+  const Deck odd = deck_of("-", {"parallel.context_tokens=zigzag", "parallel.context=3",
+                                 "train.seq_length=15", "train.global_batch_size=2"});
+  expect_parts(usage_error([&] { check_ranks(odd, 3); }),
+               {"parallel.context_tokens = \"zigzag\"", "15 tokens", "divide by 6"});
+}
+
 TEST(check, ranks) {
   const Deck deck = deck_of("-", {"train.micro_batch_size=2", "train.global_batch_size=12"});
   EXPECT_EQ(check_ranks(deck, 1), 6);

@@ -132,8 +132,9 @@ Results run(const Case& c, Dtype storage, const Inputs& in) {
 }
 
 // The same for queries [first, first + m) against the keys and values of all tokens; o in a column
-// of its own, as run() has it.
-Results run_part(Case c, Dtype storage, const Inputs& in, std::int64_t first, std::int64_t m) {
+// of its own, as run() has it. `wide`: dk and dv in the accumulation dtype.
+Results run_part(Case c, Dtype storage, const Inputs& in, std::int64_t first, std::int64_t m,
+                 bool wide = false) {
   const std::int64_t n = c.packed.tokens, width = c.q_width(), kv_width = c.kv_width();
   c.shape.first_query = first;
   const Dtype sums = execution::accumulation(storage);
@@ -142,7 +143,7 @@ Results run_part(Case c, Dtype storage, const Inputs& in, std::int64_t first, st
   const Array k(storage, {n, kv_width}, in.k), v(storage, {n, kv_width}, in.v);
   const Array cu_seqlens = c.packed.cu_seqlens(), seq_idx = c.packed.seq_idx();
   const Array o(storage, {m, width}), lse(sums, {c.shape.heads, m}), dq(storage, {m, width});
-  const Array dk(storage, {n, kv_width}), dv(storage, {n, kv_width});
+  const Array dk(wide ? sums : storage, {n, kv_width}), dv(wide ? sums : storage, {n, kv_width});
   const auto documents = static_cast<std::int64_t>(c.packed.starts.size()) - 1;
   const Array ordering =
       workspace(attention_forward_workspace_bytes(c.shape, n, documents, storage));
@@ -278,12 +279,16 @@ TEST(attention, parts_of_the_queries_make_the_whole) {
   Random random;
   std::vector<Case> all = cases();
   all.push_back(large_case());
+  // Documents that end with a part, and those of one token on either side of its end.
+  all.push_back({{3, 1, 5, true, 0.4}, Packed({7, 7, 7})});
+  all.push_back({{3, 3, 7, true, 0.4}, Packed({6, 1, 1, 13, 1, 2})});
   for (const Case& c : all)
-    for (const int parts : {2, 3}) {
+    for (const int parts : {2, 3, 8}) {
       const std::int64_t n = c.packed.tokens, width = c.q_width();
       if (n < parts) continue;
       const Inputs in(random, c, Dtype::fp64);
       const Results whole = run(c, Dtype::fp64, in);
+      EXPECT_LT(relative_error(whole.output.o, plain_forward(c, in).o), 1e-13);
       Values dk(in.k.size(), 0), dv(in.v.size(), 0);
       for (int part = 0; part < parts; ++part) {
         const std::int64_t first = part * n / parts, m = (part + 1) * n / parts - first;
@@ -297,6 +302,25 @@ TEST(attention, parts_of_the_queries_make_the_whole) {
       }
       EXPECT_LT(rms_difference(dk, whole.gradients.dk), 1e-13) << "tokens " << n;
       EXPECT_LT(relative_error(dv, whole.gradients.dv), 1e-13) << "tokens " << n;
+    }
+}
+
+// What is rounded at once, or after other ranks' shares are added, is the same number.
+TEST(attention, key_gradients_may_stay_unrounded) {
+  Random random;
+  for (const Case& c : cases())
+    for (const Dtype storage : kFloatingTypes) {
+      const std::int64_t n = c.packed.tokens, first = n / 3, m = n - first;
+      const Inputs in(random, c, storage);
+      const Results narrow = run_part(c, storage, in, first, m);
+      const Results wide = run_part(c, storage, in, first, m, true);
+      EXPECT_EQ(rounded(wide.gradients.dk, storage), narrow.gradients.dk);
+      EXPECT_EQ(rounded(wide.gradients.dv, storage), narrow.gradients.dv);
+      EXPECT_EQ(wide.gradients.dq, narrow.gradients.dq);
+      // A query that sees one key gives it all of its weight: nothing is rounded.
+      if (storage == Dtype::bf16 && n > 20) {
+        EXPECT_NE(wide.gradients.dv, narrow.gradients.dv);
+      }
     }
 }
 

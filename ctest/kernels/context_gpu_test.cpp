@@ -31,11 +31,12 @@ struct AttentionInputs {
   Values q, k, v, d_o;
 };
 
-/// Queries [first, first + m) of the tokens, with what they give.
+/// Queries [first, first + m) of the tokens, with what they give. `wide`: dk and dv as they are
+/// summed.
 class AttentionPart {
  public:
   AttentionPart(AttentionShape shape, const Packed& packed, const AttentionInputs& in,
-                Dtype storage, std::int64_t first, std::int64_t m)
+                Dtype storage, std::int64_t first, std::int64_t m, bool wide = false)
       : shape_(shape),
         width_(shape.heads * shape.head_dim),
         q_(storage, {m, width_}, rows_of(in.q, first, m, width_)),
@@ -49,8 +50,9 @@ class AttentionPart {
         o(storage, {m, width_}),
         lse(execution::accumulation(storage), {shape.heads, m}),
         dq(storage, {m, width_}),
-        dk(storage, {packed.tokens, shape.kv_heads * shape.head_dim}),
-        dv(storage, {packed.tokens, shape.kv_heads * shape.head_dim}) {
+        dk(wide ? execution::accumulation(storage) : storage,
+           {packed.tokens, shape.kv_heads * shape.head_dim}),
+        dv(dk.view().dtype(), {packed.tokens, shape.kv_heads * shape.head_dim}) {
     shape_.first_query = first;
   }
 
@@ -109,6 +111,10 @@ void check_attention(Random& random, const AttentionShape& shape, const Packed& 
   for (std::int64_t part = 0; part < parts; ++part) {
     const std::int64_t first = part * n / parts, m = (part + 1) * n / parts - first;
     const std::vector<Array> own = AttentionPart(shape, packed, in, storage, first, m).on_device();
+    const std::vector<Array> wide =
+        AttentionPart(shape, packed, in, storage, first, m, true).on_device();
+    for (const std::size_t g : {2, 3, 4})
+      EXPECT_EQ(rounded(wide[g].values(), storage), own[g].values()) << "gradient " << g;
     EXPECT_EQ(own[0].values(), rows_of(whole[0].values(), first, m, width));
     const Values lse = own[1].values(), all = whole[1].values();
     for (std::int64_t h = 0; h < shape.heads; ++h)
@@ -116,8 +122,8 @@ void check_attention(Random& random, const AttentionShape& shape, const Packed& 
         ASSERT_EQ(lse[at(h * m + t)], all[at(h * n + first + t)]) << "head " << h << " row " << t;
     EXPECT_LT(rms_difference(own[2].values(), rows_of(reference.dq.values(), first, m, width)),
               bound);
-    add(dk, own[3].values());
-    add(dv, own[4].values());
+    add(dk, wide[3].values());
+    add(dv, wide[4].values());
   }
   EXPECT_LT(relative_error(dk, reference.dk.values()), bound);
   EXPECT_LT(relative_error(dv, reference.dv.values()), bound);
@@ -272,20 +278,25 @@ TEST(context_gpu, rows_of_the_convolution) {
 TEST(context_gpu, heads_of_each_rank) {
   STOWAGE_NEED_GPU();
   Random random;
-  const ColumnBlocks blocks{{96, 24, 24}};
-  const std::int64_t rows = 77, parts = 3, width = blocks.width();
-  for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
-    const Array x(storage, {rows, width}, rounded(random.normal(rows * width), storage));
-    const Array split(storage, {parts, rows, width / parts}), back(storage, {rows, width});
-    const auto work = [&](Queue& queue, auto&& at) {
-      split_columns(queue, at(x), blocks, at(split));
-      join_columns(queue, at(split), blocks, at(back));
-    };
-    const std::vector<Array> actual = on_gpu(work, {split, back});
-    on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
-    EXPECT_EQ(actual[0].values(), split.values());
-    EXPECT_EQ(actual[1].values(), x.values());
-  }
+  const std::int64_t rows = 77;
+  for (const auto& [blocks, parts] :
+       {std::pair{ColumnBlocks{{96, 24, 24}}, std::int64_t{3}}, {{{96, 24, 24}, {1, 2, 2}}, 6}})
+    for (const Dtype storage : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+      const std::int64_t width = blocks.width(), share = blocks.part_width(parts);
+      const Array x(storage, {rows, width}, rounded(random.normal(rows * width), storage));
+      const Array split(storage, {parts, rows, share}), back(storage, {rows, width});
+      const auto work = [&](Queue& queue, auto&& at) {
+        split_columns(queue, at(x), blocks, at(split));
+        join_columns(queue, at(split), blocks, at(back));
+      };
+      const std::vector<Array> actual = on_gpu(work, {split, back});
+      on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
+      EXPECT_EQ(actual[0].values(), split.values());
+      EXPECT_EQ(actual[1].values(), back.values());
+      if (blocks.copies[1] == 1) {
+        EXPECT_EQ(actual[1].values(), x.values());
+      }
+    }
 }
 
 TEST(context_gpu, positions_and_columns_of_a_part) {

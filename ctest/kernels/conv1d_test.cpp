@@ -234,6 +234,41 @@ TEST(conv1d, segments_hand_a_halo_on) {
   }
 }
 
+// Three rows before a border, of those tokens whose document goes on behind it.
+TEST(conv1d, rows_at_a_border_are_those_of_its_document) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const Packed& packed : {Packed({11}), Packed({7, 4}), Packed({5, 1, 1, 4}),
+                                 Packed({1, 5, 1}, 4), Packed({4, 0, 2, 1, 4})})
+      for (const std::int64_t channels : {1, 5})
+        for (std::int64_t border = 3; border < packed.tokens; ++border) {
+          const Values x = rounded(random.normal(border * channels), storage);
+          const Values dx = rounded(random.normal(border * channels), storage);
+          const Values gradient = rounded(random.normal(3 * channels), storage);
+          const Array from = embedded(storage, border, channels, 2, x);
+          const Array onto = embedded(storage, border, channels, 1, dx);
+          const Array all = packed.seq_idx(), rows(storage, {3, channels});
+          const Array share(storage, {3, channels}, gradient);
+          on_queue([&](Queue& q) {
+            conv1d_halo_rows(q, from.columns(2, channels), all, border, rows);
+            conv1d_halo_add(q, share, all, border, onto.columns(1, channels));
+          });
+          Values wanted(at(3 * channels), 0.0), sums = dx;
+          for (std::int64_t i = 0; i < 3 * channels; ++i) {
+            const std::int64_t token = border - 3 + i / channels;
+            if (!packed.same(token, border)) continue;
+            const std::size_t j = at(token * channels + i % channels);
+            wanted[at(i)] = x[j];
+            sums[j] = rounded({dx[j] + gradient[at(i)]}, storage)[0];
+          }
+          EXPECT_EQ(rows.values(), wanted) << "border " << border;
+          const Values wide = onto.values();
+          for (std::int64_t i = 0; i < border * channels; ++i)
+            ASSERT_EQ(wide[at(i / channels * (channels + 3) + 1 + i % channels)], sums[at(i)])
+                << "border " << border;
+        }
+}
+
 TEST(conv1d, wrong_operands_are_named) {
   const Array x(Dtype::fp32, {4, 6}), w(Dtype::fp32, {3, 3}), b(Dtype::fp32, {3});
   const Array y(Dtype::fp32, {4, 3}), seq_idx = int32_array({0, 0, 0, 0});

@@ -53,6 +53,25 @@ TEST(elementwise, columns_are_packed_and_put_back) {
   }
 }
 
+TEST(elementwise, sums_are_rounded_into_columns) {
+  Random random;
+  const std::int64_t rows = 37, width = 11, first = 3, count = 5;
+  for (const Dtype storage : kFloatingTypes) {
+    const Dtype wide = execution::accumulation(storage);
+    const Values values = rounded(random.normal(rows * count), wide);
+    const Array packed(wide, {rows, count}, values), to(storage, {rows, width});
+    on_queue([&](Queue& q) { unpack_columns(q, packed, to.columns(first, count)); });
+    const Values wanted = rounded(values, storage), made = to.values();
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < count; ++j)
+        ASSERT_EQ(made[static_cast<std::size_t>(i * width + first + j)],
+                  wanted[static_cast<std::size_t>(i * count + j)]);
+    if (storage != Dtype::bf16) continue;
+    EXPECT_THROW(on_queue([&](Queue& q) { pack_columns(q, to.columns(first, count), packed); }),
+                 execution::Error);
+  }
+}
+
 TEST(elementwise, blocks_of_columns_are_split_among_parts) {
   Random random;
   const ColumnBlocks blocks{{12, 6, 6}};
@@ -76,6 +95,54 @@ TEST(elementwise, blocks_of_columns_are_split_among_parts) {
                     values[static_cast<std::size_t>(i * width + column)]);
         }
   }
+}
+
+// Six parts of which two, or three, have the same share of a block: each gets it, and what they
+// give back is added up in the order of parts, wider than it is stored.
+TEST(elementwise, shares_of_several_parts_are_summed) {
+  Random random;
+  const ColumnBlocks blocks{{12, 6, 4}, {1, 2, 3}};
+  const std::int64_t rows = 35, parts = 6, width = 22, share = 6;
+  for (const Dtype storage : kFloatingTypes) {
+    const Values values = rounded(random.normal(rows * width), storage);
+    const Values given = rounded(random.normal(parts * rows * share), storage);
+    const Array x(storage, {rows, width}, values), sums(storage, {rows, width});
+    const Array split(storage, {parts, rows, share}), back(storage, {parts, rows, share}, given);
+    on_queue([&](Queue& q) {
+      split_columns(q, x, blocks, split);
+      join_columns(q, back, blocks, sums);
+    });
+    const Values made = split.values(), joined = sums.values();
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Values wanted(static_cast<std::size_t>(width), 0.0);
+      for (std::int64_t p = 0; p < parts; ++p) {
+        const std::int64_t columns[] = {2 * p,          2 * p + 1,      12 + p / 2 * 2,
+                                        13 + p / 2 * 2, 18 + p / 3 * 2, 19 + p / 3 * 2};
+        for (std::int64_t j = 0; j < share; ++j) {
+          const auto at = static_cast<std::size_t>((p * rows + i) * share + j);
+          ASSERT_EQ(made[at], values[static_cast<std::size_t>(i * width + columns[j])]);
+          double& sum = wanted[static_cast<std::size_t>(columns[j])];
+          sum = storage == Dtype::fp64 ? sum + given[at]
+                                       : static_cast<float>(sum) + static_cast<float>(given[at]);
+        }
+      }
+      wanted = rounded(wanted, storage);
+      for (std::int64_t j = 0; j < width; ++j)
+        ASSERT_EQ(joined[static_cast<std::size_t>(i * width + j)],
+                  wanted[static_cast<std::size_t>(j)]);
+    }
+  }
+}
+
+TEST(elementwise, blocks_that_do_not_divide_are_named) {
+  const Array x(Dtype::fp32, {2, 6}), parts(Dtype::fp32, {4, 2, 3});
+  for (const ColumnBlocks& blocks : {ColumnBlocks{{6, 0, 0}, {2, 1, 1}}, {{6, 0, 0}, {3, 1, 1}}}) {
+    const std::int64_t count = blocks.copies[0] == 2 ? 3 : 4;
+    const Array wrong(Dtype::fp32, {count, 2, 3});
+    EXPECT_THROW(on_queue([&](Queue& q) { split_columns(q, x, blocks, wrong); }), execution::Error);
+    EXPECT_THROW(on_queue([&](Queue& q) { join_columns(q, wrong, blocks, x); }), execution::Error);
+  }
+  on_queue([&](Queue& q) { split_columns(q, x, {{6, 0, 0}, {2, 1, 1}}, parts); });
 }
 
 TEST(elementwise, fill_every_dtype) {

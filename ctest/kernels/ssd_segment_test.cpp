@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
@@ -164,6 +168,110 @@ TEST(ssd_segment, segments_make_the_whole_scan) {
             &Gradients::dd, &Gradients::ddt_bias})
         EXPECT_LT(relative_error(sum.*gradient, expected.*gradient), 1e-13);
     }
+}
+
+// The recurrence token by token: h_t = a_t h_{t-1} + dt_t x_t b_t, from zero where a document
+// begins, and y_t = h_t c_t + D x_t.
+class Recurrence {
+ public:
+  Recurrence(const Packed& packed, const Inputs& in) : packed_(packed), in_(in) {}
+
+  /// (H, P, N) state behind the tokens [first, end), from zero; zero without any.
+  Values state(std::int64_t first, std::int64_t end) const {
+    Values h(kHeads * kState, 0.0);
+    for (std::int64_t t = first; t < end; ++t)
+      for_each([&](std::size_t i, std::int64_t head, std::int64_t p, std::int64_t n) {
+        const double before = t > first && packed_.same(t - 1, t) ? h[i] : 0;
+        h[i] = decay(t, head) * before + step(t, head) * in_.x[at(t * kInner + head * 3 + p)] *
+                                             in_.b[at(t * kShared + head / 2 * 5 + n)];
+      });
+    return h;
+  }
+  /// Its gradient before the tokens [first, end), from dy of these alone.
+  Values adjoint(std::int64_t first, std::int64_t end) const {
+    Values g(kHeads * kState, 0.0);
+    for (std::int64_t t = end - 1; t >= first; --t)
+      for_each([&](std::size_t i, std::int64_t head, std::int64_t p, std::int64_t n) {
+        const double behind = t + 1 < end && packed_.same(t, t + 1) ? g[i] : 0;
+        g[i] = decay(t, head) * (behind + in_.dy[at(t * kInner + head * 3 + p)] *
+                                              in_.c[at(t * kShared + head / 2 * 5 + n)]);
+      });
+    return g;
+  }
+  /// What a state before these tokens is multiplied with, for each head.
+  Values decays(std::int64_t first, std::int64_t end) const {
+    Values all(kHeads, 1.0);
+    for (std::int64_t head = 0; head < kHeads; ++head)
+      for (std::int64_t t = first; t < end; ++t)
+        all[at(head)] *= t > first && !packed_.same(t - 1, t) ? 0 : decay(t, head);
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t kState = 15;
+
+  template <class F>
+  static void for_each(F&& f) {
+    for (std::int64_t i = 0; i < kHeads * kState; ++i) f(at(i), i / kState, i % kState / 5, i % 5);
+  }
+  double step(std::int64_t t, std::int64_t head) const {
+    return std::log1p(std::exp(in_.dt[at(t * kHeads + head)] + in_.dt_bias[at(head)]));
+  }
+  double decay(std::int64_t t, std::int64_t head) const {
+    return std::exp(-step(t, head) * std::exp(in_.a_log[at(head)]));
+  }
+
+  const Packed& packed_;
+  const Inputs& in_;
+};
+
+void expect_close(const Values& actual, const Values& expected, const char* what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    EXPECT_NEAR(actual[i], expected[i], 1e-12 * std::max(1.0, std::abs(expected[i])))
+        << what << " " << i;
+}
+
+// Segments of odd lengths and of one token, with documents that end with them or have one token.
+TEST(ssd_segment, states_and_adjoints_are_those_of_the_recurrence) {
+  Random random;
+  for (const auto& [packed, segments] : {std::pair{Packed({21}), 3},
+                                         {Packed({7, 7, 7}), 3},
+                                         {Packed({6, 1, 1, 13}), 3},
+                                         {Packed({1, 14, 5}, 5), 5},
+                                         {Packed({2, 1, 3}, 1), 7},
+                                         {Packed({1, 1, 1}), 3}}) {
+    SCOPED_TRACE(testing::Message() << packed.tokens << " tokens in " << segments << " segments");
+    const std::int64_t total = packed.tokens, n = total / segments;
+    const Inputs in(random, total);
+    const Recurrence plain(packed, in);
+    Values states, adjoints;
+    for (std::int64_t s = 0; s < segments; ++s) {
+      const Segment part(packed, in, s * n, n);
+      Values state = plain.state(s * n, (s + 1) * n), adjoint = plain.adjoint(s * n, (s + 1) * n);
+      append(state, plain.decays(s * n, (s + 1) * n));
+      append(adjoint, plain.decays(s * n, (s + 1) * n));
+      expect_close(part.leave(false), state, "state");
+      expect_close(part.leave(true), adjoint, "adjoint");
+      append(states, state);
+      append(adjoints, adjoint);
+    }
+    const auto elements = static_cast<std::int64_t>(states.size());
+    const Array left(Dtype::fp64, {elements}, states), right(Dtype::fp64, {elements}, adjoints);
+    const Array seq_idx = packed.seq_idx();
+    for (std::int64_t s = 0; s < segments; ++s) {
+      const Array initial(Dtype::fp64, {kHeads, 3, 5}), dfinal(Dtype::fp64, {kHeads, 3, 5});
+      on_queue([&](Queue& q) {
+        ssd_enter_state(q, kShape, left, seq_idx, segments, s, initial);
+        ssd_enter_adjoint(q, kShape, right, seq_idx, segments, s, dfinal);
+      });
+      const std::int64_t first = s * n, end = first + n;
+      const bool from = first > 0 && packed.same(first - 1, first);
+      const bool to = end < total && packed.same(end - 1, end);
+      expect_close(initial.values(), plain.state(0, from ? first : 0), "entering state");
+      expect_close(dfinal.values(), plain.adjoint(to ? end : total, total), "entering adjoint");
+    }
+  }
 }
 
 // The state that leaves is that of the scan itself, in every storage type.

@@ -169,6 +169,12 @@ class Axes {
   }
 };
 
+/// Of heads, where the four of options_of() divide.
+layers::ModelConfig::Attention::Exchange exchange_of_heads(const Case& c) {
+  using Exchange = layers::ModelConfig::Attention::Exchange;
+  return 4 % (c.tensor * c.context) == 0 ? Exchange::heads : Exchange::automatic;
+}
+
 std::string text(const Case& c, const std::string& pattern) {
   return fmt::format("{} tensor {} context {} expert {} pipeline {} zero {} microbatches {}",
                      pattern, c.tensor, c.context, c.expert, c.pipeline, c.zero, c.microbatches);
@@ -224,13 +230,17 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
                                                        {0, 5, 5, 14}}) {
       c.documents = documents;
       using Exchange = layers::ModelConfig::Attention::Exchange;
-      for (const Exchange exchange : {Exchange::automatic, Exchange::keys})
+      const Exchange heads = exchange_of_heads(c);
+      for (const auto& [exchange, zigzag] :
+           {std::pair{heads, false}, {Exchange::keys, false}, {Exchange::keys, true}})
         for (const char* pattern : {"*", "M", "M*-E"}) {
           if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-          SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}",
-                                                      documents.size() - 1, int(exchange)));
+          if (zigzag && 24 / c.context % 2 != 0) continue;
+          SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
+                                                      documents.size() - 1, int(exchange), zigzag));
           layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
+          options.model.attention.zigzag = zigzag;
           axes.compare(options, c);
           if (testing::Test::HasFailure()) return;
         }
@@ -238,16 +248,115 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
   }
 }
 
+// Fewer key and value heads than ranks: several have the same one, and its gradient is their sum.
+TEST(axes, key_heads_of_several_ranks_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.context == 1) continue;
+    for (const int kv_heads : {1, 2, 4}) {
+      layers::TrainerOptions options = options_of("M*-*", Dtype::fp64);
+      options.model.attention.heads = 8;
+      options.model.attention.kv_heads = kv_heads * c.tensor;
+      options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
+      if (options.model.attention.kv_heads > 8) continue;
+      SCOPED_TRACE(text(c, "M*-*") + fmt::format(", {} key heads", kv_heads));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+// Each rank's share of a key's gradient is rounded with the others', once.
+TEST(axes, shares_of_key_gradients_travel_unrounded) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.pipeline > 1) continue;
+    using Exchange = layers::ModelConfig::Attention::Exchange;
+    for (const auto& [exchange, zigzag] :
+         {std::pair{Exchange::keys, false}, {Exchange::keys, true}, {Exchange::heads, false}}) {
+      if (zigzag && 24 / c.context % 2 != 0) continue;
+      layers::TrainerOptions options = options_of("*", Dtype::bf16);
+      options.model.attention = {.heads = 8, .kv_heads = c.tensor, .head_dim = 4};
+      options.model.attention.exchange = exchange;
+      options.model.attention.zigzag = zigzag;
+      const layers::TrainerPlan plan(axes.shared(options, c));
+      const execution::Program& program = plan.training().front()->recorded.program;
+      int found = 0;
+      for (const execution::Op& op : program.ops()) {
+        const bool sums =
+            op.name.ends_with(exchange == Exchange::heads ? "exchange_dkv" : "reduce_dkv");
+        if (!sums) continue;
+        ++found;
+        EXPECT_EQ(program.info(op.uses.front().tensor).buffers[0].dtype, Dtype::fp32);
+        EXPECT_EQ(op.communication->dtype, Dtype::fp32);
+      }
+      EXPECT_EQ(found, 1) << text(c, "*") << " exchange " << int(exchange);
+    }
+  }
+}
+
+TEST(axes, stretches_of_odd_tokens_are_refused) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
+    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    options.step.tokens = options.step.sequence = 5 * c.context;
+    options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    options.model.attention.zigzag = true;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "five tokens were two stretches";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find("parallel.context_tokens"), std::string::npos);
+    }
+  }
+}
+
+TEST(axes, heads_that_do_not_divide_are_refused) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
+    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    options.model.attention.heads = 9;
+    options.model.attention.kv_heads = 3;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "9 heads were shared by " << c.context << " ranks";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      const std::string what = error.what();
+      for (const std::string& part :
+           {fmt::format("parallel.context = {}", c.context), std::string("all_gather"),
+            std::string("parallel.context may be 3, 9;")})
+        EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+  }
+}
+
 TEST(axes, repeat_to_the_bit) {
   const Axes axes;
   for (Case c : axes.grids()) {
-    const layers::TrainerOptions options = axes.shared(options_of("M*-E", Dtype::bf16), c);
-    const Outcome once = run(options, Axes::part_of(options.sharing.ranks));
-    const layers::TrainerOptions again = axes.shared(options_of("M*-E", Dtype::bf16), c);
-    const Outcome twice = run(again, Axes::part_of(again.sharing.ranks));
-    EXPECT_EQ(once.losses, twice.losses);
-    EXPECT_EQ(once.norms, twice.norms);
-    EXPECT_EQ(once.state, twice.state);
+    using Exchange = layers::ModelConfig::Attention::Exchange;
+    for (const auto& [exchange, zigzag] : {std::pair{exchange_of_heads(c), false},
+                                           {Exchange::keys, false},
+                                           {Exchange::keys, true}}) {
+      if (c.context == 1 && exchange == Exchange::keys) continue;
+      if (zigzag && 24 / c.context % 2 != 0) continue;
+      layers::TrainerOptions given = options_of("M*-E", Dtype::bf16);
+      given.model.attention.exchange = exchange;
+      given.model.attention.zigzag = zigzag;
+      const layers::TrainerOptions options = axes.shared(given, c);
+      const Outcome once = run(options, Axes::part_of(options.sharing.ranks));
+      const layers::TrainerOptions again = axes.shared(given, c);
+      const Outcome twice = run(again, Axes::part_of(again.sharing.ranks));
+      EXPECT_EQ(once.losses, twice.losses);
+      EXPECT_EQ(once.norms, twice.norms);
+      EXPECT_EQ(once.state, twice.state);
+    }
   }
 }
 

@@ -70,7 +70,8 @@ layers::ModelConfig model_config(const Deck& deck) {
                                      .high = real(deck, "model.rope_scaling_high_freq_factor"),
                                      .positions = real(deck, "model.rope_scaling_positions")},
                      .norms = flag(deck, "model.qk_layernorm"),
-                     .exchange = attention_exchange(text(deck, "parallel.context_attention"))};
+                     .exchange = attention_exchange(text(deck, "parallel.context_attention")),
+                     .zigzag = text(deck, "parallel.context_tokens") == "zigzag"};
   model.mamba = {.heads = small(deck, "model.mamba_num_heads"),
                  .head_dim = small(deck, "model.mamba_head_dim"),
                  .groups = small(deck, "model.mamba_num_groups"),

@@ -16,7 +16,8 @@ namespace {
 using execution::Region;
 using offload::Policy;
 
-constexpr std::int64_t kStep = 1024;                   ///< tokens between lengths tried
+constexpr std::int64_t kStep = 1024;  ///< tokens of a rank between lengths tried
+constexpr std::int64_t kMostTokens = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMost = std::int64_t{1} << 14;  ///< lengths tried
 
 /// What one step of one sequence needs.
@@ -30,17 +31,19 @@ struct Fit {
 class Longest {
  public:
   explicit Longest(const inputs::Deck& deck)
-      : options_(rank_options(deck)), memory_(usable_memory(deck, "--longest")) {
+      : options_(rank_options(deck)),
+        step_(kStep * options_.sharing.ranks.shape[parallel::Axis::context]),
+        memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;
     options_.capacities = {1};
-    options_.sharing.ranks = parallel::planned_ranks({}, 0);
+    options_.sharing.ranks = sharers(options_.sharing.ranks.shape);
     options_.planner.policy = no_policy(options_.planner.policy);
   }
 
   std::vector<std::pair<std::string, Policy>> policies() {
     const Policy keep = options_.planner.policy;
     layers::TrainerOptions small = options_;
-    small.step.sequence = small.step.tokens = kStep;
+    small.step.sequence = small.step.tokens = step_;
     const layers::TrainerPlan plan(small);
     const execution::Program& program = plan.training().front()->recorded.program;
     Policy automatic = keep;
@@ -57,21 +60,30 @@ class Longest {
     std::optional<Fit> best;
     std::int64_t length = 0;
     std::int64_t step = 1;
-    for (; length + step <= kMost; step *= 2) {
-      const std::optional<Fit> fit = plan(policy, (length + step) * kStep);
+    for (; length + step <= kMost && (length + step) * step_ <= kMostTokens; step *= 2) {
+      const std::optional<Fit> fit = plan(policy, (length + step) * step_);
       if (!fit) break;
       best = fit;
       length += step;
     }
     for (step /= 2; step > 0; step /= 2)
-      if (const std::optional<Fit> fit = plan(policy, (length + step) * kStep)) {
+      if (const std::optional<Fit> fit = plan(policy, (length + step) * step_)) {
         best = fit;
         length += step;
       }
     return best;
   }
 
+  std::int64_t step() const { return step_; }
+
  private:
+  /// The last of the ranks that share the sequence, and no others.
+  static parallel::Ranks sharers(const parallel::GridShape& grid) {
+    parallel::GridShape shape;
+    const int ranks = shape.extent[parallel::Axis::context] = grid[parallel::Axis::context];
+    return parallel::planned_ranks(shape, ranks - 1);
+  }
+
   std::optional<Fit> plan(const Policy& policy, std::int64_t tokens) const {
     layers::TrainerOptions options = options_;
     options.step.sequence = options.step.tokens = tokens;
@@ -89,6 +101,7 @@ class Longest {
   }
 
   layers::TrainerOptions options_;
+  std::int64_t step_;  ///< tokens between lengths tried
   std::int64_t memory_;
 };
 
@@ -96,14 +109,18 @@ class Longest {
 
 std::string longest_text(const inputs::Deck& deck) {
   Longest longest(deck);
+  const auto ranks = deck.get<std::int64_t>("parallel.context");
+  const auto& machine = deck.get<std::string>("machine.name");
   std::string text =
-      fmt::format("# longest sequence of {} on one {}\n  {:<20}{:>10}{:>12}{:>10}{:>13}{:>12}\n",
-                  deck.get<std::string>("run.name"), deck.get<std::string>("machine.name"),
-                  "what is saved", "tokens", "device GiB", "host GiB", "predicted s", "tokens/s");
+      fmt::format("# longest sequence of {} on {} {}\n  {:<20}{:>10}{:>12}{:>10}{:>13}{:>12}\n",
+                  deck.get<std::string>("run.name"),
+                  ranks == 1 ? "one" : fmt::format("{} context ranks, each one", ranks),
+                  machine.empty() ? "device" : machine, "what is saved", "tokens", "device GiB",
+                  "host GiB", "predicted s", "tokens/s");
   for (const auto& [name, policy] : longest.policies()) {
     const std::optional<Fit> fit = longest.find(policy);
     if (!fit) {
-      text += fmt::format("  {:<20} not {} tokens\n", name, kStep);
+      text += fmt::format("  {:<20} not {} tokens\n", name, longest.step());
       continue;
     }
     const auto gib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };

@@ -174,6 +174,24 @@ std::string capacities_text(const layers::TrainerPlan& plan) {
   return text;
 }
 
+/// What attention's exchanges are expected to take, and which of them the plan has.
+std::string exchange_text(const layers::TrainerPlan& plan) {
+  using Exchange = layers::ExchangeForecast::Exchange;
+  if (!plan.exchange()) return {};
+  const layers::ExchangeForecast& forecast = *plan.exchange();
+  std::string text = fmt::format(
+      "# attention over {} context ranks: one layer and microbatch, forward and backward\n"
+      "  {:<11}{:>12}{:>13}{:>15}\n",
+      plan.options().sharing.ranks.shape[parallel::Axis::context], "exchange", "compute ms",
+      "exchange ms", "exchanged GiB");
+  for (const layers::ExchangeForecast::Form& form : forecast.forms)
+    text += fmt::format("  {:<11}{:>12.3f}{:>13.3f}{:>15.3f}{}\n",
+                        form.exchange == Exchange::heads ? "all_to_all" : "all_gather",
+                        1e3 * form.compute_s, 1e3 * form.exchange_s, form.bytes / (1 << 30),
+                        form.exchange == forecast.chosen ? "  taken" : "");
+  return text;
+}
+
 bool has_fused_mixer(const layers::ModelConfig& model) {
   return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
          model.pattern.find('M') != std::string::npos;
@@ -214,7 +232,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
       {title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
        training.plan, training.choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
       options);
-  return text + capacities_text(plan);
+  return text + exchange_text(plan) + capacities_text(plan);
 }
 
 }  // namespace stowage::drivers

@@ -205,6 +205,13 @@ void check_product(const Deck& deck, std::string_view what,
 }
 
 /// Sizes of weights, and of the largest activations, by the letters of the pattern.
+void check_context(const Deck& deck) {
+  if (deck.get<std::string>("parallel.context_tokens") == "zigzag" &&
+      deck.get<std::string>("parallel.context_attention") == "all_to_all")
+    throw_usage("{} is for gathered keys: {} shares the work evenly by heads",
+                deck.cite("parallel.context_tokens"), deck.cite("parallel.context_attention"));
+}
+
 void check_sizes(const Deck& deck, const std::string& pattern) {
   constexpr double kMostInner = 1 << 24;  // of a mixer: layers hold it as an int
   const std::string_view hidden = "model.hidden_size";
@@ -247,6 +254,7 @@ void check(const Deck& deck) {
   check_data(deck);
   check_packing(deck);
   check_memory(deck);
+  check_context(deck);
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
@@ -269,6 +277,12 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
     throw_usage("{} and {} share the {} tokens of a microbatch: they must divide by {}",
                 deck.cite("parallel.tensor"), deck.cite("parallel.context"), tokens,
                 tensor * context);
+  const bool zigzag = deck.get<std::string>("parallel.context_tokens") == "zigzag";
+  if (zigzag && context > 1 && tokens % (2 * context) != 0)
+    throw_usage(
+        "{} makes two stretches for each of {} ranks: the {} tokens of a microbatch must "
+        "divide by {}",
+        deck.cite("parallel.context_tokens"), deck.cite("parallel.context"), tokens, 2 * context);
   // Ranks with other sequences.
   const std::int64_t parts = ranks / (tensor * context * pipeline);
   const std::int64_t share = parts * number(deck, "train.micro_batch_size");

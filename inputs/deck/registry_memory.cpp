@@ -39,8 +39,15 @@ std::vector<Parameter> parallel_rows() {
        .fallback = string("auto"),
        .allowed = {"auto", "all_gather", "all_to_all"},
        .help = "What context ranks exchange for attention. all_gather: keys and values of all "
-               "tokens; all_to_all: heads, which shares causal work evenly and needs query groups "
-               "that divide among the ranks. auto: all_to_all where they do."},
+               "tokens; all_to_all: heads, which shares causal work evenly and needs heads that "
+               "divide among the ranks; a query group may go to several. auto: what is "
+               "predicted to be quicker with the deck's [machine]."},
+      {.key = "parallel.context_tokens",
+       .fallback = string("contiguous"),
+       .allowed = {"contiguous", "zigzag"},
+       .help = "Whose attention a context rank computes where keys are gathered. contiguous: its "
+               "own tokens', so the last rank has most causal work. zigzag: an early and a late "
+               "stretch of the tokens, exchanged around attention, so the work is even."},
       {.key = "parallel.expert",
        .fallback = 1,
        .unit = "ranks",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "kernels/attention/attention_cuda.hpp"
 #include "kernels/cost.hpp"
@@ -66,19 +67,39 @@ class Checks {
   void read(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
     operands_.require(operands_.storage(m.view, name) == storage_,
                       fmt::format("{} has another dtype than o", name));
+    within(m, name, extents);
+  }
+
+  void written(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
+    read(m, name, extents);
+    apart(m, name, extents);
+  }
+
+  /// Gradients of keys and values, both of the storage or of the accumulation dtype.
+  void key_gradients(const AttentionHeads& dk, const AttentionHeads& dv) const {
+    const Dtype dtype = operands_.storage(dk.view, "dk");
+    operands_.require(dtype == storage_ || dtype == execution::accumulation(storage_),
+                      "dk has neither the dtype of o nor of its sums");
+    operands_.require(operands_.storage(dv.view, "dv") == dtype, "dv has another dtype than dk");
+    for (const auto& [m, name] : {std::pair(&dk, "dk"), std::pair(&dv, "dv")}) {
+      within(*m, name, key_extents());
+      apart(*m, name, key_extents());
+    }
+  }
+
+ private:
+  void within(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
     const HeadStrides& s = m.strides;
     operands_.require(m.first >= 0 && s.row >= 0 && s.head >= 0 && s.batch >= 0 &&
                           m.first + head_span(extents, s) <= m.view.buffer().elements(),
                       fmt::format("the heads of {} reach beyond its tensor", name));
   }
 
-  void written(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
-    read(m, name, extents);
+  void apart(const AttentionHeads& m, std::string_view name, const HeadExtents& extents) const {
     operands_.require(heads_are_disjoint(extents, m.strides),
                       fmt::format("rows of heads of {} overlap", name));
   }
 
- private:
   HeadExtents extents(std::int64_t rows, std::int64_t heads) const {
     const bool equal = shape_.length > 0;
     return {equal ? rows / shape_.length : 1, equal ? shape_.length : rows, heads, shape_.head_dim};
@@ -167,6 +188,7 @@ void launch_backward(AttentionLayout layout, const AttentionBackwardOperands<Att
   layout.dq = views.dq.strides;
   layout.dk = views.dk.strides;
   layout.dv = views.dv.strides;
+  layout.fp32_key_gradients = views.dk.view.dtype() == Dtype::fp32;
   AttentionBackwardPointers args;
   args.d_o = address(views.d_o);
   args.q = address(views.q);
@@ -260,8 +282,7 @@ void attention_backward(Queue& queue, const AttentionShape& shape,
   checks.read(views.d_o, "d_o", queries);
   checks.read(views.o, "o", queries);
   checks.written(views.dq, "dq", queries);
-  checks.written(views.dk, "dk", keys);
-  checks.written(views.dv, "dv", keys);
+  checks.key_gradients(views.dk, views.dv);
   const std::int64_t n = checks.tokens();
   operands.workspace(views.workspace,
                      attention_backward_workspace_bytes(shape, n, documents, storage));
@@ -272,13 +293,16 @@ void attention_backward(Queue& queue, const AttentionShape& shape,
       [shape, d_o = heads(views.d_o), q = heads(views.q), k = kv_heads(views.k),
        v = kv_heads(views.v), o = heads(views.o), lse = Address(views.lse),
        seq_idx = Address(shape.length > 0 ? View() : views.seq_idx), dq = heads(views.dq),
-       dk = kv_heads(views.dk), dv = kv_heads(views.dv),
-       room = Address(views.workspace)]<class S>() {
+       dk = kv_heads(views.dk), dv = kv_heads(views.dv), room = Address(views.workspace),
+       narrow = views.dk.view.dtype() == storage]<class S>() {
         using A = Accumulation<S>;
         const AttentionInputs<S> inputs{q.as<const S>(), k.as<const S>(), v.as<const S>(),
                                         seq_idx.as<const std::int32_t>()};
-        attention_backward_ref(shape, inputs, d_o.as<const S>(), o.as<const S>(), lse.as<const A>(),
-                               dq.as<S>(), dk.as<S>(), dv.as<S>(), room.as<A>());
+        const auto with = [&]<class G>(const HeadMatrix<G>& to_k, const HeadMatrix<G>& to_v) {
+          attention_backward_ref(shape, inputs, d_o.as<const S>(), o.as<const S>(),
+                                 lse.as<const A>(), dq.as<S>(), to_k, to_v, room.as<A>());
+        };
+        narrow ? with(dk.as<S>(), dv.as<S>()) : with(dk.as<A>(), dv.as<A>());
       },
       [&](void* stream) {
         launch_backward(layout_of(shape, n, documents, storage), views, stream);
@@ -293,8 +317,8 @@ void attention_backward(Queue& queue, const AttentionShape& shape,
   const std::int64_t m = views.q.rows(), n = views.k.rows();
   operands.check(views.d_o, "d_o", storage, m, views.o.count);
   operands.check(views.dq, "dq", storage, m, views.q.count);
-  operands.check(views.dk, "dk", storage, n, views.k.count);
-  operands.check(views.dv, "dv", storage, n, views.v.count);
+  operands.check(views.dk, "dk", views.dk.view.dtype(), n, views.k.count);
+  operands.check(views.dv, "dv", views.dv.view.dtype(), n, views.v.count);
   const auto of = [&](const Columns& columns) {
     return AttentionHeads::of(columns, shape.head_dim);
   };

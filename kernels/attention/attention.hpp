@@ -82,7 +82,8 @@ struct AttentionBackwardOperands {
 };
 
 /// Gradients of the above for d_o, from q, k, v and the forward's o and lse. dq, dk, dv are stored;
-/// dk and dv are summed over the heads that share them.
+/// dk and dv are summed over the heads that share them. Both may be of the accumulation dtype, for
+/// shares that are still to be summed: nothing is rounded then.
 void attention_backward(execution::Queue& queue, const AttentionShape& shape,
                         const AttentionBackwardOperands<Columns>& views);
 
@@ -116,11 +117,11 @@ struct AttentionInputs {
 template <class S>
 void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
                            const HeadMatrix<S>& o, execution::Accumulation<S>* lse);
-template <class S>
+template <class S, class G>
 void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
                             const HeadMatrix<const S>& d_o, const HeadMatrix<const S>& o,
                             const execution::Accumulation<S>* lse, const HeadMatrix<S>& dq,
-                            const HeadMatrix<S>& dk, const HeadMatrix<S>& dv,
+                            const HeadMatrix<G>& dk, const HeadMatrix<G>& dv,
                             execution::Accumulation<S>* workspace);
 
 }  // namespace stowage::kernels

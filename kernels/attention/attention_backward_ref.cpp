@@ -142,9 +142,9 @@ void query_gradients(const AttentionShape& shape, const BackwardInputs<S>& input
   });
 }
 
-template <class S>
+template <class S, class G>
 void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
-                   const Visibility& visibility, const HeadMatrix<S>& dk, const HeadMatrix<S>& dv) {
+                   const Visibility& visibility, const HeadMatrix<G>& dk, const HeadMatrix<G>& dv) {
   const std::int64_t n = inputs.k.extents.length, tiles = (n + kKeyTile - 1) / kKeyTile;
   const TokenRange all = detail::query_range(shape, inputs.q.extents.length);
   const std::int64_t group = shape.heads / shape.kv_heads;
@@ -173,11 +173,11 @@ void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
 
 }  // namespace
 
-template <class S>
+template <class S, class G>
 void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
                             const HeadMatrix<const S>& d_o, const HeadMatrix<const S>& o,
                             const Accumulation<S>* lse, const HeadMatrix<S>& dq,
-                            const HeadMatrix<S>& dk, const HeadMatrix<S>& dv,
+                            const HeadMatrix<G>& dk, const HeadMatrix<G>& dv,
                             Accumulation<S>* workspace) {
   const BackwardInputs<S> all{inputs, o, d_o, lse, workspace};
   const Visibility visibility(inputs.seq_idx, inputs.k.extents.length, shape.causal);
@@ -186,14 +186,15 @@ void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S
   key_gradients(shape, all, visibility, dk, dv);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                      \
+#define STOWAGE_INSTANTIATE(S, G)                                                   \
   template void attention_backward_ref(                                             \
       const AttentionShape&, const AttentionInputs<S>&, const HeadMatrix<const S>&, \
       const HeadMatrix<const S>&, const Accumulation<S>*, const HeadMatrix<S>&,     \
-      const HeadMatrix<S>&, const HeadMatrix<S>&, Accumulation<S>*);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
+      const HeadMatrix<G>&, const HeadMatrix<G>&, Accumulation<S>*);
+STOWAGE_INSTANTIATE(double, double)
+STOWAGE_INSTANTIATE(float, float)
+STOWAGE_INSTANTIATE(Bf16, Bf16)
+STOWAGE_INSTANTIATE(Bf16, float)
 #undef STOWAGE_INSTANTIATE
 
 }  // namespace stowage::kernels

@@ -164,18 +164,25 @@ __device__ __forceinline__ void store_gradient(const float (&gradient)[T::kHeadD
 }
 
 /// dK and dV of a warp's 16 keys, `warp_key` the first of them in the document, through their rows
-/// of K and V at `row_offset`.
+/// of K and V at `row_offset`, or in fp32 straight from registers.
 template <class T, class S>
 __device__ __forceinline__ void store_key_gradients(S& shared, int kv_stage, int row_offset,
                                                     const Tile& tile, int warp_key,
                                                     const float (&dk)[T::kHeadDim / 2],
                                                     const float (&dv)[T::kHeadDim / 2],
                                                     const BackwardParameters& p) {
-  auto* dk_rows =
-      static_cast<std::uint16_t*>(p.dk) + element(p.dk_strides, tile, warp_key, tile.head);
-  auto* dv_rows =
-      static_cast<std::uint16_t*>(p.dv) + element(p.dv_strides, tile, warp_key, tile.head);
+  const std::int64_t dk_first = element(p.dk_strides, tile, warp_key, tile.head);
+  const std::int64_t dv_first = element(p.dv_strides, tile, warp_key, tile.head);
   const int rows = tile.length - warp_key;
+  if (p.fp32_keys) {
+    store_rows_fp32<T::kHeadDim>(static_cast<float*>(p.dk) + dk_first, p.dk_strides.row, dk,
+                                 p.scale, rows);
+    store_rows_fp32<T::kHeadDim>(static_cast<float*>(p.dv) + dv_first, p.dv_strides.row, dv, 1.0F,
+                                 rows);
+    return;
+  }
+  auto* dk_rows = static_cast<std::uint16_t*>(p.dk) + dk_first;
+  auto* dv_rows = static_cast<std::uint16_t*>(p.dv) + dv_first;
   store_gradient<T>(dk, p.scale, dk_rows, p.dk_strides.row, shared.k[kv_stage] + row_offset, rows);
   store_gradient<T>(dv, 1.0F, dv_rows, p.dv_strides.row, shared.v[kv_stage] + row_offset, rows);
 }

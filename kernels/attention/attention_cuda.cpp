@@ -147,8 +147,8 @@ const void* from_head(const void* base, const HeadStrides& m, int head) {
   return static_cast<const std::uint16_t*>(base) + head * m.head;
 }
 
-void* from_head(void* base, const HeadStrides& m, int head) {
-  return static_cast<std::uint16_t*>(base) + head * m.head;
+void* from_head(void* base, const HeadStrides& m, int head, int bytes = 2) {
+  return static_cast<unsigned char*>(base) + head * m.head * bytes;
 }
 
 QueryRange query_range(const AttentionLayout& s) {
@@ -202,8 +202,10 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   const int group = s.heads / s.kv_heads;
   BackwardParameters p{};
   p.dq = from_token(s, from_head(a.dq, s.dq, kv * group), s.dq);
-  p.dk = from_head(a.dk, s.dk, kv);
-  p.dv = from_head(a.dv, s.dv, kv);
+  const int key_bytes = s.fp32_key_gradients ? 4 : 2;
+  p.dk = from_head(a.dk, s.dk, kv, key_bytes);
+  p.dv = from_head(a.dv, s.dv, kv, key_bytes);
+  p.fp32_keys = s.fp32_key_gradients;
   p.dq_strides = s.dq;
   p.dk_strides = s.dk;
   p.dv_strides = s.dv;
@@ -284,6 +286,7 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.scale = s.scale;
   p.causal = s.causal;
   p.fp32 = s.storage == execution::Dtype::fp32;
+  p.fp32_keys = s.fp32_key_gradients;
   return p;
 }
 

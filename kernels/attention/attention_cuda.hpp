@@ -30,7 +30,8 @@ struct AttentionBackwardPointers {
   const float* lse = nullptr;
   const int* cu_seqlens = nullptr;
   void* dq = nullptr;         ///< (tokens, H, P)
-  void* dk = nullptr;         ///< (tokens, K, P), summed over the group's heads
+  void* dk = nullptr;         ///< (tokens, K, P), summed over the group's heads; of the storage
+                              ///< dtype or fp32, as AttentionLayout says, and so is dv
   void* dv = nullptr;         ///< (tokens, K, P)
   void* workspace = nullptr;  ///< attention_backward_cuda_workspace_bytes
 };

@@ -50,4 +50,24 @@ __device__ __forceinline__ void store_rows(void* out, std::int64_t stride,
   }
 }
 
+/// Stores 16 rows of a warp in fp32, kColumns wide, as they lie in its registers: nothing is
+/// rounded. Rows from `rows` on are left out.
+template <int kColumns>
+__device__ __forceinline__ void store_rows_fp32(float* out, std::int64_t stride,
+                                                const float (&fragment)[kColumns / 2], float factor,
+                                                int rows) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = lane / 4 + 8 * half;
+    if (row >= rows) continue;
+    auto* to = reinterpret_cast<float2*>(out + row * stride + lane % 4 * 2);
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      const float* f = fragment + 4 * j + 2 * half;
+      to[4 * j] = make_float2(f[0] * factor, f[1] * factor);
+    }
+  }
+}
+
 }  // namespace stowage::kernels::attention

@@ -104,6 +104,7 @@ struct BackwardParameters {
   void* dk;
   void* dv;
   HeadStrides dq_strides, dk_strides, dv_strides;
+  bool fp32_keys;      // dk and dv are fp32, else bf16
   const float* lse2;   // (heads, padded_rows)
   const float* delta;  // (heads, padded_rows)
   QueryRange queries;
@@ -139,7 +140,8 @@ struct SimpleParameters {
   int documents, uniform_length;
   float scale;
   bool causal;
-  bool fp32;  // storage, else bf16
+  bool fp32;       // storage, else bf16
+  bool fp32_keys;  // dk and dv, else as the storage
 };
 
 cudaError_t launch_attention_simple_forward(const SimpleParameters& parameters,

@@ -35,6 +35,7 @@ struct AttentionLayout {
   std::int64_t queries = 0, first_query = 0;
   HeadStrides q = {}, k = {}, v = {}, o = {};  ///< what the forward reads
   HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};
+  bool fp32_key_gradients = false;  ///< dk and dv are fp32, whatever the storage
   /// Scratch that the backward may use to keep score gradients (2 bytes for every visible query-key
   /// pair of the heads taken at once) instead of computing them twice.
   std::int64_t stored_limit_bytes = kStoredGradientBytes;

@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dq_kernel(Simple
   write_row<T>(p, p.dq, p.dq_strides, row, head, dq, p.scale);
 }
 
-template <class T>
+template <class T, class G>
 __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(SimpleParameters p) {
   const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
   const int kv = static_cast<int>(blockIdx.y);
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(32 * kWarps) attention_simple_dkv_kernel(Simpl
                p.head_dim);
     }
   }
-  write_row<T>(p, p.dk, p.dk_strides, row, kv, dk, p.scale);
-  write_row<T>(p, p.dv, p.dv_strides, row, kv, dv, 1.0F);
+  write_row<G>(p, p.dk, p.dk_strides, row, kv, dk, p.scale);
+  write_row<G>(p, p.dv, p.dv_strides, row, kv, dv, 1.0F);
 }
 
 dim3 grid(std::int64_t rows, int heads) {
@@ -207,7 +207,11 @@ template <class T>
 cudaError_t backward(const SimpleParameters& p, cudaStream_t stream) {
   const int kv_heads = p.heads / p.heads_per_kv;
   attention_simple_dq_kernel<T><<<grid(p.queries, p.heads), 32 * kWarps, 0, stream>>>(p);
-  attention_simple_dkv_kernel<T><<<grid(p.tokens, kv_heads), 32 * kWarps, 0, stream>>>(p);
+  const dim3 keys = grid(p.tokens, kv_heads);
+  if (p.fp32_keys)
+    attention_simple_dkv_kernel<T, float><<<keys, 32 * kWarps, 0, stream>>>(p);
+  else
+    attention_simple_dkv_kernel<T, T><<<keys, 32 * kWarps, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

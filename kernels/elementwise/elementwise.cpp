@@ -29,9 +29,9 @@ bool aligned(Pointers... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// The dtype of columns and of what they are packed to.
+// The dtype of columns, of which packed has as many elements.
 Dtype check_packed(const Operands& operands, const Columns& columns, const View& packed) {
-  const Dtype storage = operands.storage(packed, "packed");
+  const Dtype storage = operands.storage(columns.view, "columns");
   operands.rank(columns.view, "columns", 2);
   operands.check(columns, "columns", storage, columns.rows(), columns.count);
   operands.require(packed.buffer().elements() == columns.rows() * columns.count,
@@ -39,31 +39,25 @@ Dtype check_packed(const Operands& operands, const Columns& columns, const View&
   return storage;
 }
 
-// One direction of split_columns.
-template <bool kSplit>
-void move_parts(Queue& queue, std::string_view op, const View& x, const ColumnBlocks& blocks,
-                const View& parts) {
+// What both directions of split_columns work on, checked.
+detail::ColumnShares column_shares(std::string_view op, const View& x, const ColumnBlocks& blocks,
+                                   const View& parts) {
   const Operands operands(op);
   const Dtype storage = operands.storage(x, "x");
   operands.rank(x, "x", 2);
   operands.rank(parts, "parts", 3);
   const std::int64_t count = parts.extent(0), rows = x.extent(0), width = blocks.width();
   operands.check(x, "x", storage, {rows, width});
-  for (const std::int64_t block : blocks.widths)
-    operands.require(count > 0 && block % count == 0, "a block does not divide among the parts");
-  operands.check(parts, "parts", storage, {count, rows, width / count});
-  execution::with_storage_type(storage, [&]<class S>() {
-    const View& from = kSplit ? x : parts;
-    const View& to = kSplit ? parts : x;
-    parallel_for(
-        queue, rows * width,
-        detail::ColumnParts<S, kSplit>{from.as<const S>(),
-                                       to.as<S>(),
-                                       rows,
-                                       width,
-                                       count,
-                                       {blocks.widths[0], blocks.widths[1], blocks.widths[2]}});
-  });
+  detail::ColumnShares of{rows, width, blocks.part_width(count), {}, {}, {}};
+  for (int b = 0; b < 3; ++b) {
+    const std::int64_t copies = of.copies[b] = blocks.copies[b];
+    operands.require(copies > 0 && count % copies == 0 && blocks.widths[b] % (count / copies) == 0,
+                     "a block does not divide among the parts");
+    of.widths[b] = blocks.widths[b];
+    of.shares[b] = blocks.share(b, count);
+  }
+  operands.check(parts, "parts", storage, {count, rows, of.part_width});
+  return of;
 }
 
 }  // namespace
@@ -132,32 +126,52 @@ void cast(Queue& queue, const View& x, const View& y) {
 void pack_columns(Queue& queue, const Columns& from, const View& packed) {
   const Operands operands("pack_columns");
   const Dtype storage = check_packed(operands, from, packed);
+  operands.require(packed.dtype() == storage, "packed has another dtype than the columns");
   execution::with_storage_type(storage, [&]<class S>() {
     parallel_for(queue, packed.buffer().elements(),
-                 detail::CopyRows<S>{from.view.as<const S>() + from.first, packed.as<S>(),
-                                     from.count, from.width(), from.count});
+                 detail::CopyRows<S, S>{from.view.as<const S>() + from.first, packed.as<S>(),
+                                        from.count, from.width(), from.count});
   });
 }
 
 void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
   const Operands operands("unpack_columns");
   const Dtype storage = check_packed(operands, to, packed);
+  const bool wide = packed.dtype() != storage;
+  operands.require(!wide || packed.dtype() == execution::accumulation(storage),
+                   "packed has neither the dtype of the columns nor of their sums");
   execution::with_storage_type(storage, [&]<class S>() {
-    parallel_for(queue, packed.buffer().elements(),
-                 detail::CopyRows<S>{packed.as<const S>(), to.view.as<S>() + to.first, to.count,
-                                     to.count, to.width()});
+    const auto from = [&]<class From>(const From* rows) {
+      parallel_for(queue, packed.buffer().elements(),
+                   detail::CopyRows<From, S>{rows, to.view.as<S>() + to.first, to.count, to.count,
+                                             to.width()});
+    };
+    wide ? from(packed.as<const execution::Accumulation<S>>()) : from(packed.as<const S>());
   });
 }
 
 void split_columns(Queue& queue, const View& x, const ColumnBlocks& blocks, const View& parts) {
-  move_parts<true>(queue, "split_columns", x, blocks, parts);
+  const detail::ColumnShares of = column_shares("split_columns", x, blocks, parts);
+  execution::with_storage_type(x.dtype(), [&]<class S>() {
+    parallel_for(queue, parts.buffer().elements(),
+                 detail::SplitColumns<S>{x.as<const S>(), parts.as<S>(), of});
+  });
 }
 
 void join_columns(Queue& queue, const View& parts, const ColumnBlocks& blocks, const View& x) {
-  move_parts<false>(queue, "join_columns", x, blocks, parts);
+  const detail::ColumnShares of = column_shares("join_columns", x, blocks, parts);
+  execution::with_storage_type(x.dtype(), [&]<class S>() {
+    parallel_for(queue, x.buffer().elements(),
+                 detail::JoinColumns<S>{parts.as<const S>(), x.as<S>(), of});
+  });
 }
 
 Cost pack_columns_cost(std::int64_t count, Dtype storage) { return {0, 2 * bytes(count, storage)}; }
+
+Cost split_columns_cost(std::int64_t rows, const ColumnBlocks& blocks, std::int64_t parts,
+                        Dtype storage) {
+  return {0, bytes(rows * (blocks.width() + parts * blocks.part_width(parts)), storage)};
+}
 
 Cost add_cost(std::int64_t count, Dtype storage) {
   return {static_cast<double>(count), 3 * bytes(count, storage)};

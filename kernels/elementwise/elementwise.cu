@@ -7,10 +7,11 @@
 using stowage::execution::Bf16;
 using stowage::kernels::detail::Add;
 using stowage::kernels::detail::Cast;
-using stowage::kernels::detail::ColumnParts;
 using stowage::kernels::detail::CopyRows;
 using stowage::kernels::detail::Fill;
 using stowage::kernels::detail::FillNormal;
+using stowage::kernels::detail::JoinColumns;
+using stowage::kernels::detail::SplitColumns;
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<float>);
@@ -23,27 +24,27 @@ STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int32_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::int64_t>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<std::uint8_t>);
 
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<double>);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<float>);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyRows<Bf16>);
-
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(FillNormal<Bf16>);
 
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitColumns<Bf16>);
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinColumns<Bf16>);
+
 // Named, because a macro's argument ends at a comma.
-using SplitFp64 = ColumnParts<double, true>;
-using SplitFp32 = ColumnParts<float, true>;
-using SplitBf16 = ColumnParts<Bf16, true>;
-using JoinFp64 = ColumnParts<double, false>;
-using JoinFp32 = ColumnParts<float, false>;
-using JoinBf16 = ColumnParts<Bf16, false>;
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitFp64);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitFp32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(SplitBf16);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinFp64);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinFp32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(JoinBf16);
+using CopyFp64 = CopyRows<double, double>;
+using CopyFp32 = CopyRows<float, float>;
+using CopyBf16 = CopyRows<Bf16, Bf16>;
+using CopyDown = CopyRows<float, Bf16>;
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyFp64);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyFp32);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyBf16);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(CopyDown);
 
 using CastFp64 = Cast<double, double>;
 using CastFp32 = Cast<float, float>;

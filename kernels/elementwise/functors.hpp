@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "execution/dtype.hpp"
 #include "execution/global_index.hpp"
@@ -133,44 +134,78 @@ struct FillNormal {
   }
 };
 
-/// Elements of rows of `count`, which may be parts of wider rows on either side.
-template <class S>
+/// Elements of rows of `count`, which may be parts of wider rows on either side, rounded to the
+/// type that they get.
+template <class From, class To>
 struct CopyRows {
-  const S* from;
-  S* to;
+  const From* from;
+  To* to;
   std::int64_t count, from_stride, to_stride;
 
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
     const std::int64_t row = i / count, column = i - row * count;
-    to[row * to_stride + column] = from[row * from_stride + column];
+    const From value = from[row * from_stride + column];
+    if constexpr (std::is_same_v<From, To>)
+      to[row * to_stride + column] = value;
+    else
+      to[row * to_stride + column] = static_cast<To>(value);
   }
 };
 
-/// Element i of the parts of rows (p, rows, width / p), from or to the rows.
-template <class S, bool kSplit>
-struct ColumnParts {
+/// Rows of blocks of columns, and the parts of them.
+struct ColumnShares {
+  std::int64_t rows, width, part_width;
+  std::int64_t widths[3], shares[3], copies[3];  ///< of each block; shares: columns of one part
+};
+
+/// Element i of the parts (p, rows, part_width).
+template <class S>
+struct SplitColumns {
   const S* from;
   S* to;
-  std::int64_t rows, width, parts;
-  std::int64_t blocks[3];
+  ColumnShares of;
 
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
-    const std::int64_t share = width / parts, row = i / share % rows, part = i / share / rows;
-    std::int64_t column = i % share, begin = 0;
-    for (const std::int64_t block : blocks) {
-      const std::int64_t of_part = block / parts;
-      if (column < of_part) {
-        column += begin + part * of_part;
+    const std::int64_t row = i / of.part_width % of.rows, part = i / of.part_width / of.rows;
+    std::int64_t column = i % of.part_width, begin = 0;
+    for (int b = 0; b < 3; ++b) {
+      if (column < of.shares[b]) {
+        column += begin + part / of.copies[b] * of.shares[b];
         break;
       }
-      column -= of_part;
-      begin += block;
+      column -= of.shares[b];
+      begin += of.widths[b];
     }
-    const std::int64_t at = row * width + column;
-    if (kSplit)
-      to[i] = from[at];
-    else
-      to[at] = from[i];
+    to[i] = from[row * of.width + column];
+  }
+};
+
+/// Element i of the rows, from all parts that have it.
+template <class S>
+struct JoinColumns {
+  const S* from;
+  S* to;
+  ColumnShares of;
+
+  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+    const std::int64_t row = i / of.width;
+    std::int64_t column = i % of.width, begin = 0;
+    int b = 0;
+    for (; column >= of.widths[b]; ++b) {
+      column -= of.widths[b];
+      begin += of.shares[b];
+    }
+    const std::int64_t part = column / of.shares[b] * of.copies[b];
+    const S* first = from + (part * of.rows + row) * of.part_width + begin + column % of.shares[b];
+    if (of.copies[b] == 1) {
+      to[i] = *first;
+      return;
+    }
+    using A = execution::Accumulation<S>;
+    A sum = static_cast<A>(*first);
+    for (std::int64_t copy = 1; copy < of.copies[b]; ++copy)
+      sum += static_cast<A>(first[copy * of.rows * of.part_width]);
+    to[i] = static_cast<S>(sum);
   }
 };
 

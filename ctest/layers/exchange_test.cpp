@@ -1,0 +1,116 @@
+// What attention of ranks that share sequences is expected to take, and what is chosen by it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "execution/error.hpp"
+#include "layers/attention_exchange.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using Exchange = layers::ExchangeForecast::Exchange;
+
+/// Pairs of causal sequences of `length`, counted one token after the other.
+std::int64_t counted_pairs(std::int64_t begin, std::int64_t end, std::int64_t length) {
+  std::int64_t pairs = 0;
+  for (std::int64_t token = begin; token < end; ++token) pairs += token % length + 1;
+  return pairs;
+}
+
+TEST(exchange, pairs_of_the_busiest_rank_are_counted) {
+  for (const std::int64_t length : {1, 5, 12, 24, 60, 120})
+    for (const int ranks : {1, 2, 3, 5, 6})
+      for (const bool zigzag : {false, true}) {
+        const std::int64_t tokens = 120, parts = zigzag ? 2 * ranks : ranks;
+        const auto of = [&](std::int64_t part) {
+          return counted_pairs(part * tokens / parts, (part + 1) * tokens / parts, length);
+        };
+        std::int64_t most = 0;
+        for (std::int64_t rank = 0; rank < ranks; ++rank)
+          most = std::max(most, of(rank) + (zigzag ? of(parts - 1 - rank) : 0));
+        EXPECT_EQ(layers::busiest_pairs(tokens, tokens * (length + 1) / 2, ranks, zigzag), most)
+            << "sequences of " << length << " over " << ranks << " ranks, zigzag " << zigzag;
+      }
+  // One sequence over all ranks: two stretches make the work even.
+  EXPECT_EQ(layers::busiest_pairs(120, 60 * 121, 6, true), 60 * 121 / 6);
+}
+
+layers::TrainerOptions options_of(int context, int rank = 0) {
+  layers::TrainerOptions options = tiny_options("M*", execution::Dtype::bf16);
+  options.model.attention = {.heads = 8, .kv_heads = 4, .head_dim = 16};
+  options.step.tokens = options.step.sequence = 64;
+  options.sharing.ranks =
+      parallel::planned_ranks(parallel::fit_grid(context, 1, context, 1, 1), rank);
+  options.planner.rates.op_s = 0;
+  options.planner.rates.link.latency_s = 0;
+  return options;
+}
+
+Exchange chosen(const layers::TrainerOptions& options) {
+  const layers::TrainerPlan plan(options);
+  EXPECT_EQ(plan.options().model.attention.exchange, plan.exchange()->chosen);
+  return plan.options().model.attention.exchange;
+}
+
+TEST(exchange, the_quicker_form_is_chosen) {
+  layers::TrainerOptions options = options_of(2);
+  // Links decide: a rank's share of heads travels six times, keys and values three times whole.
+  options.planner.rates.link.bytes_per_s = 1e3;
+  options.model.attention.kv_heads = 1;
+  EXPECT_EQ(chosen(options), Exchange::keys);
+  options.model.attention.kv_heads = 8;
+  EXPECT_EQ(chosen(options), Exchange::heads);
+  // Products decide: the last rank has three quarters of the pairs of one sequence.
+  options.planner.rates.link.bytes_per_s = 1e30;
+  options.planner.rates.flops_per_s = 1e3;
+  options.model.attention.kv_heads = 1;
+  EXPECT_EQ(chosen(options), Exchange::heads);
+}
+
+TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
+  layers::TrainerOptions options = options_of(4);
+  options.planner.rates.flops_per_s = 1;  // products are all there is
+  const auto compute_s = [&](Exchange exchange, bool zigzag) {
+    options.model.attention.exchange = exchange;
+    options.model.attention.zigzag = zigzag;
+    const auto forecast = layers::forecast_exchange(options);
+    EXPECT_EQ(forecast->forms.size(), 1U);
+    return forecast->forms.front().compute_s;
+  };
+  const double even = compute_s(Exchange::heads, false);
+  EXPECT_GT(compute_s(Exchange::keys, false), 1.05 * even);
+  const double sums = 64.0 * 2 * 4 * 16;  // of the stretches' gradients of keys and values
+  EXPECT_NEAR(compute_s(Exchange::keys, true), even + sums, 1e-9 * even);
+}
+
+TEST(exchange, only_what_heads_allow_is_compared) {
+  layers::TrainerOptions options = options_of(4);
+  EXPECT_EQ(layers::forecast_exchange(options)->forms.size(), 2U);
+  options.model.attention.heads = options.model.attention.kv_heads = 6;
+  const auto forecast = layers::forecast_exchange(options);
+  ASSERT_EQ(forecast->forms.size(), 1U);
+  EXPECT_EQ(forecast->chosen, Exchange::keys);
+  options.model.attention.exchange = Exchange::heads;
+  EXPECT_THROW((void)layers::forecast_exchange(options), execution::Error);
+  options.model.pattern = std::string(1, 'M');
+  EXPECT_FALSE(layers::forecast_exchange(options));
+  EXPECT_FALSE(layers::forecast_exchange(options_of(1)));
+}
+
+// Or they would wait for each other's other exchange.
+TEST(exchange, every_rank_finds_the_same) {
+  const auto first = *layers::forecast_exchange(options_of(4));
+  for (int rank = 1; rank < 4; ++rank) {
+    const auto own = *layers::forecast_exchange(options_of(4, rank));
+    EXPECT_EQ(own.chosen, first.chosen);
+    for (std::size_t i = 0; i < first.forms.size(); ++i)
+      EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
+  }
+}
+
+}  // namespace
+}  // namespace stowage::ctest
