@@ -17,6 +17,8 @@ import h5py
 import numpy
 
 CASES = {}
+VALIDATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "results", "tools",
+                        "validate.py")
 PACKINGS = ("documents", "first_fit", "best_fit")
 
 
@@ -185,6 +187,9 @@ def ranks_and_restarts_keep_the_order(r):
         r.train(*chosen, *saved, "run.steps=2", "run.output=first.h5")
         r.train(*chosen, *saved, "run.output=second.h5")
         assert (series("second.h5") == one[2:]).all(), packing
+        checked = subprocess.run([sys.executable, VALIDATE, "one.h5"], capture_output=True,
+                                 text=True)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
         for name in ("one.h5", "two.h5", "first.h5", "second.h5"):
             os.remove(name)
 

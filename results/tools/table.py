@@ -321,7 +321,7 @@ def modules_of_deck(result):
     rows = []
     for row in [] if stored is None else stored:
         if text(row["plan"]).startswith("deck/") and row["copies"] + row["recomputed_bytes"] > 0:
-            timed = np.isfinite(row["exposed_s"]) and row["copies"] > 0
+            timed = np.isfinite(row["exposed_s"]) and 0 < row["d2h_bytes_per_s"] < np.inf
             rows.append((text(row["plan"]), text(row["module"]), f"{row['bytes'] / 2**30:.3f}",
                          f"{row['offloaded_bytes'] / 2**30:.3f}",
                          f"{row['recomputed_bytes'] / 2**30:.3f}", row["copies"],
