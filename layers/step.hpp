@@ -18,9 +18,10 @@ struct OptimizerConfig {
   double clip = 1.0;  ///< largest global norm of the gradient; 0: none
 };
 
-/// What the host tells a step. It travels in step_ok, so that ranks agree to stop by the reduction
-/// that they make anyway.
-inline constexpr std::int32_t kGoOn = 2;
+/// What the host tells a step. It travels in step_ok, so that ranks agree to stop or to save by the
+/// reduction that they make anyway: the least of what they were told.
+inline constexpr std::int32_t kGoOn = 3;
+inline constexpr std::int32_t kSaveAfter = 2;
 inline constexpr std::int32_t kStopAfter = 1;
 
 /// A training step as a program, with the handles that the host stages and reads.
@@ -31,7 +32,7 @@ struct TrainingProgram {
   StackedInputs inputs;
   Tensor loss_scale;  ///< (1) accum, 1 / counted targets of the step over all ranks
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
-  Tensor go_on;       ///< (1) int32, kGoOn, or kStopAfter if this rank was asked to stop
+  Tensor go_on;       ///< (1) int32, kGoOn, or kSaveAfter or kStopAfter if this rank was asked to
   // Outputs.
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping

@@ -28,8 +28,11 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(fs::path path, std::int64_t keep_last)
-    : path_(std::move(path)), keep_last_(keep_last) {}
+CheckpointDirectory::CheckpointDirectory(fs::path path)
+    : CheckpointDirectory(std::move(path), Keep{}) {}
+
+CheckpointDirectory::CheckpointDirectory(fs::path path, Keep keep)
+    : path_(std::move(path)), keep_(keep) {}
 
 fs::path CheckpointDirectory::file_of(std::int64_t step) const {
   return path_ / fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
@@ -87,12 +90,13 @@ std::int64_t CheckpointDirectory::save(const CheckpointState& state,
                                        file.string(), error.what()));
   }
   replace_link(path_ / "latest", file.filename());
-  if (keep_last_ == 0) return bytes;
+  if (keep_.last == 0) return bytes;
   std::vector<std::int64_t> old = steps();
   std::erase(old, 0);  // what the run started from is no checkpoint of the run
   old.erase(std::upper_bound(old.begin(), old.end(), state.step), old.end());
-  const auto kept = std::min(static_cast<std::size_t>(keep_last_), old.size());
+  const auto kept = std::min(static_cast<std::size_t>(keep_.last), old.size());
   old.resize(old.size() - kept);
+  std::erase_if(old, [&](std::int64_t step) { return keep_.every > 0 && step % keep_.every == 0; });
   std::error_code ignored;  // a file that cannot be removed costs space, not the run
   for (const std::int64_t step : old) fs::remove(file_of(step), ignored);
   return bytes;

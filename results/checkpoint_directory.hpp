@@ -15,8 +15,14 @@ namespace stowage::results {
 /// The checkpoints of one run: `step_00001200.h5` and so on, and a link `latest`.
 class CheckpointDirectory {
  public:
-  /// `keep_last` >= 1 newest files are kept, older ones removed after each save; 0 keeps all.
-  explicit CheckpointDirectory(std::filesystem::path path, std::int64_t keep_last = 0);
+  /// What stays when older files are removed after a save.
+  struct Keep {
+    std::int64_t last = 0;   ///< so many newest files; 0: all
+    std::int64_t every = 0;  ///< and those of steps that are multiples of this; 0: none
+  };
+
+  explicit CheckpointDirectory(std::filesystem::path path);
+  CheckpointDirectory(std::filesystem::path path, Keep keep);
 
   /// Takes the folder for this process, before step 1: makes it if needed, tries to write, and
   /// locks it, so that no other run saves here. Throws Error(Exit::usage) if that cannot be done.
@@ -48,7 +54,7 @@ class CheckpointDirectory {
   void require_claimed() const;
 
   std::filesystem::path path_;
-  std::int64_t keep_last_;
+  Keep keep_;
   std::optional<LockedFile> lock_;
 };
 

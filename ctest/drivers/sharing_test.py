@@ -3,6 +3,7 @@
 
 Usage: sharing_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
+import glob
 import json
 import os
 import subprocess
@@ -96,6 +97,23 @@ def resumed_on_other_ranks(r):
     r.run("run.output=a.h5", "checkpoint.directory=ckpt", "run.steps=3", "optim.decay_steps=6")
     r.run("run.output=b.h5", "checkpoint.directory=ckpt", "optim.decay_steps=6", ranks=2)
     assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5)
+
+
+@case
+def ranks_save_together_by_the_clock(r):
+    kept = ("checkpoint.keep_last=1", "checkpoint.keep_every=3", "checkpoint.directory=ckpt")
+    r.run("run.output=plain.h5", ranks=2)
+    r.run("run.output=saved.h5", "checkpoint.interval_minutes=1e-9", *kept, ranks=2)
+    # Rank 0 asks with every step; all ranks hear of it with the report of that step, which comes
+    # behind the next: 1 (which is looked at alone), 3, 5 and the end are saved.
+    found = sorted(os.path.basename(path) for path in glob.glob("ckpt/step_*.h5"))
+    assert found == [f"step_{step:08}.h5" for step in (3, 6)], found
+    assert_equal("plain.h5", "saved.h5")
+    r.run("run.output=more.h5", *kept, "run.steps=8", "optim.decay_steps=6",
+          "checkpoint.allow_changes=true", ranks=2)
+    with h5py.File("more.h5") as file:
+        assert list(file["/series/train/step"]) == [7, 8]
+    r.refuse("checkpoint.interval_minutes=5", says=["checkpoint.interval_minutes", "directory"])
 
 
 @case

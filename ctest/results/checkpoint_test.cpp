@@ -321,12 +321,22 @@ TEST(checkpoint, a_source_that_throws_leaves_nothing) {
 TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {
   const ScratchFolder folder;
   const Model model(1);
-  CheckpointDirectory directory(folder / "ckpt", 2);
+  CheckpointDirectory directory(folder / "ckpt", {.last = 2, .every = 0});
   directory.claim();
   EXPECT_FALSE(directory.latest().path);
   for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 30}));
   EXPECT_EQ(Checkpoint(folder / "ckpt/latest").state().step, 30);
+}
+
+TEST(checkpoint_directory, keeps_multiples_besides_the_last) {
+  const ScratchFolder folder;
+  const Model model(1);
+  CheckpointDirectory directory(folder / "ckpt", {.last = 1, .every = 20});
+  directory.claim();
+  for (const std::int64_t step : {10, 20, 30, 40, 50})
+    directory.save(state_at(step), model.sources());
+  EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 40, 50}));
 }
 
 TEST(checkpoint_directory, goes_back_to_the_newest_that_is_whole) {
@@ -346,7 +356,7 @@ TEST(checkpoint_directory, goes_back_to_the_newest_that_is_whole) {
 TEST(checkpoint_directory, the_link_decides_after_going_back) {
   const ScratchFolder folder;
   const Model model(1);
-  const CheckpointDirectory directory(folder / "ckpt", 1);
+  const CheckpointDirectory directory(folder / "ckpt", {.last = 1, .every = 0});
   directory.save(state_at(30), model.sources());
   directory.save(state_at(15), model.sources());  // resumed from step 10, say
   EXPECT_EQ(directory.latest().path, directory.file_of(15));

@@ -8,6 +8,7 @@
 
 #include "drivers/common/whole_tensors.hpp"
 #include "execution/error.hpp"
+#include "results/progress.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -32,7 +33,10 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       deck_text_(deck.text()),
       data_digest_(std::move(data_digest)),
       interval_(deck.get<std::int64_t>("checkpoint.interval")),
-      directory_(directory_name_, deck.get<std::int64_t>("checkpoint.keep_last")) {
+      interval_s_(60 * deck.get<double>("checkpoint.interval_minutes")),
+      last_s_(results::steady_seconds()),
+      directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
+                                   .every = deck.get<std::int64_t>("checkpoint.keep_every")}) {
   if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
   found_ = find();
   if (found_.empty()) return;
@@ -86,6 +90,11 @@ bool Checkpointing::due(std::int64_t step) const {
   return enabled() && interval_ > 0 && step % interval_ == 0;
 }
 
+bool Checkpointing::due_by_clock() const {
+  return enabled() && interval_s_ > 0 && world_.rank() == 0 &&
+         results::steady_seconds() - last_s_ >= interval_s_;
+}
+
 std::string Checkpointing::find() const {
   if (resume_ == "never") return {};
   if (resume_ != "auto") return resume_;
@@ -128,7 +137,7 @@ void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) con
 }
 
 std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader& loader,
-                                 std::int64_t step) const {
+                                 std::int64_t step) {
   std::int64_t bytes = 0;
   const WholeTensors tensors(trainer, world_);
   if (world_.rank() == 0) {
@@ -154,6 +163,7 @@ std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader&
                    [&](const results::TensorSpec& spec) { (void)tensors.gather(spec.name); });
   }
   world_.barrier();
+  last_s_ = results::steady_seconds();
   return bytes;
 }
 

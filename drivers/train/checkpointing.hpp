@@ -33,12 +33,13 @@ class Checkpointing {
   std::int64_t first_step() const { return first_step_; }
   /// True after `step` steps if the deck asks for a checkpoint then.
   bool due(std::int64_t step) const;
+  /// True on rank 0 if the deck asks for a checkpoint by now: the others learn it from a step.
+  bool due_by_clock() const;
 
   /// Loads what was found, on every rank.
   void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
   /// Saves on rank 0; all ranks wait. The device must be idle. @return bytes written
-  std::int64_t save(layers::Trainer& trainer, const inputs::Loader& loader,
-                    std::int64_t step) const;
+  std::int64_t save(layers::Trainer& trainer, const inputs::Loader& loader, std::int64_t step);
 
  private:
   std::string find() const;
@@ -53,6 +54,8 @@ class Checkpointing {
   std::string deck_text_;
   std::string data_digest_;
   std::int64_t interval_;
+  double interval_s_;
+  double last_s_;  ///< when the run began or has saved last
   results::CheckpointDirectory directory_;
   std::optional<StartWeights> weights_;  ///< what was found, if it is weights alone
 };

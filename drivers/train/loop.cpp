@@ -17,7 +17,7 @@ Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedul
       weight_decay_(weight_decay),
       last_end_s_(results::steady_seconds()) {}
 
-std::optional<StepReport> Loop::issue(std::int64_t step, bool stop) {
+std::optional<StepReport> Loop::issue(std::int64_t step, std::int32_t go_on) {
   inputs::Loader& loader = *data_.train;
   const auto [recorded, executor] = trainer_.training(loader.global_documents());
   const double lr = schedule_.at(step);
@@ -25,7 +25,6 @@ std::optional<StepReport> Loop::issue(std::int64_t step, bool stop) {
   const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {lr, weight_decay_});
-  const std::int32_t go_on = stop ? layers::kStopAfter : layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
   executor.step();
   loader.advance();
@@ -63,6 +62,7 @@ StepReport Loop::read(const Pending& pending, int ago) {
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;
   report.stop = ok == layers::kStopAfter;
+  report.save = ok == layers::kSaveAfter;
   const double end_s = pending.executor->end_time_s(ago);
   report.time_s = end_s - last_end_s_;
   last_end_s_ = end_s;

@@ -21,6 +21,7 @@ struct StepReport {
   double time_s = 0;       ///< from the end of the step before to its own end
   bool ok = true;          ///< false: it changed nothing
   bool stop = false;       ///< a rank was asked to stop before this step
+  bool save = false;       ///< a rank was asked to save, and none to stop
   double pairs = 0;        ///< (query, key) pairs within documents, on this rank
   bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
 };
@@ -37,9 +38,10 @@ class Loop {
   Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
 
   /// Issues step `step` (from 0).
-  /// @param stop this rank was asked to stop: all ranks learn it from the report of this step
+  /// @param go_on layers::kGoOn, kSaveAfter or kStopAfter, as this rank was asked: all ranks learn
+  /// the least of them from the report of this step
   /// @return the report of the step before, if one was under way
-  std::optional<StepReport> issue(std::int64_t step, bool stop);
+  std::optional<StepReport> issue(std::int64_t step, std::int32_t go_on);
   /// The executor that the next step will run on.
   execution::Executor& next();
   /// Waits for the step under way. @return its report, if there was one

@@ -203,13 +203,17 @@ class Run {
     return true;
   }
 
-  bool asked() const { return parallel::stop_signal() != 0; }
+  /// What this rank is asked to do after the next step.
+  std::int32_t asked() const {
+    if (parallel::stop_signal() != 0) return layers::kStopAfter;
+    return checkpoints_.due_by_clock() ? layers::kSaveAfter : layers::kGoOn;
+  }
 
   /// Does the first step, keeps its digest, and goes back to the start.
   void rehearse() {
     if (checkpoints_.first_step() > 0 || !deck_.get<bool>("validate.replayed_step")) return;
     const inputs::LoaderPosition start = data_.train->position();
-    (void)loop_.issue(0, false);
+    (void)loop_.issue(0, layers::kGoOn);
     (void)loop_.drain();
     rehearsed_ = digest_.make().text;
     trainer_.set_initial_state();
@@ -225,9 +229,11 @@ class Run {
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = deck_.get<std::int64_t>("eval.interval");
-    return checkpoints_.due(done) || digest_due(done) || (done == 1 && !rehearsed_.empty()) ||
+    return save_due(done) || digest_due(done) || (done == 1 && !rehearsed_.empty()) ||
            (interval > 0 && done % interval == 0 && done < last);
   }
+
+  bool save_due(std::int64_t done) const { return save_heard_ || checkpoints_.due(done); }
 
   bool digest_due(std::int64_t done) const {
     const std::int64_t interval = deck_.get<std::int64_t>("validate.state_digest_interval");
@@ -240,7 +246,8 @@ class Run {
     if (interval > 0 && done % interval == 0) evaluate(done);
     if (done == 1 && !rehearsed_.empty()) compare_with_rehearsal();
     if (digest_due(done)) keep_digest(done);
-    if (checkpoints_.due(done)) save(done);
+    if (save_due(done)) save(done);
+    save_heard_ = false;
   }
 
   bool looked_at(std::int64_t step, std::int64_t last) const {
@@ -287,6 +294,7 @@ class Run {
     if (!report) return;
     history_.steps.push_back(*report);
     stop_heard_ = stop_heard_ || report->stop;
+    save_heard_ = save_heard_ || report->save;
     recording_.step(*report);
   }
 
@@ -336,6 +344,7 @@ class Run {
   std::int64_t digest_at_ = -1;
   std::string rehearsed_;    ///< digest after the first step, the first time
   bool stop_heard_ = false;  ///< some rank was asked to stop; all know it after the same step
+  bool save_heard_ = false;  ///< likewise, to save
   bool stopped_ = false;
 };
 

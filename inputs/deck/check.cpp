@@ -140,10 +140,11 @@ void check_data(const Deck& deck) {
     throw_usage("{} with {}: more than {} documents", deck.cite("data.synthetic_tokens"),
                 deck.cite(key), kMostDocuments);
   }
-  if (number(deck, "checkpoint.interval") > 0 &&
-      deck.get<std::string>("checkpoint.directory").empty()) {
+  const bool directory = !deck.get<std::string>("checkpoint.directory").empty();
+  if (number(deck, "checkpoint.interval") > 0 && !directory)
     throw_usage("{} needs a checkpoint.directory", deck.cite("checkpoint.interval"));
-  }
+  if (deck.get<double>("checkpoint.interval_minutes") > 0 && !directory)
+    throw_usage("{} needs a checkpoint.directory", deck.cite("checkpoint.interval_minutes"));
 }
 
 /// Packing, and how many documents a microbatch can have.

@@ -211,6 +211,13 @@ std::vector<Parameter> saving_rows() {
        .unit = "steps",
        .range = between(0, kMostSteps),
        .help = "Save every so many steps, and at the end. 0: at the end only."},
+      {.key = "checkpoint.interval_minutes",
+       .fallback = 0.0,
+       .unit = "min",
+       .range = at_least(0),
+       .help =
+           "Save when so much time has passed since the last time, besides checkpoint.interval. "
+           "0: by steps only."},
       {.key = "checkpoint.resume",
        .fallback = string("auto"),
        .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "
@@ -222,6 +229,11 @@ std::vector<Parameter> saving_rows() {
        .fallback = 2,
        .range = between(1, kMostInt),
        .help = "Checkpoints kept; older ones are deleted."},
+      {.key = "checkpoint.keep_every",
+       .fallback = 0,
+       .unit = "steps",
+       .range = between(0, kMostSteps),
+       .help = "Checkpoints of steps that are multiples of this are kept as well. 0: none."},
   };
 }
 
