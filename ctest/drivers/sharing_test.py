@@ -109,6 +109,10 @@ def ranks_save_together_by_the_clock(r):
     found = sorted(os.path.basename(path) for path in glob.glob("ckpt/step_*.h5"))
     assert found == [f"step_{step:08}.h5" for step in (3, 6)], found
     assert_equal("plain.h5", "saved.h5")
+    r.run("run.output=never.h5", "checkpoint.interval_minutes=1e6", "checkpoint.directory=never",
+          "checkpoint.keep_last=9", ranks=2)
+    assert [os.path.basename(path) for path in glob.glob("never/step_*.h5")] == [
+        "step_00000006.h5"]
     r.run("run.output=more.h5", *kept, "run.steps=8", "optim.decay_steps=6",
           "checkpoint.allow_changes=true", ranks=2)
     with h5py.File("more.h5") as file:

@@ -46,7 +46,14 @@ struct SpreadSums {
     if (i < count)
       values.at(i) = static_cast<T>(sums[i]);
     else if (i == count)
-      *step_ok = sums[count] != 0 ? 0 : sums[count + 1] != 0 ? 1 : 2;
+      *step_ok = least(sums + count);
+  }
+
+  /// The first flag that a rank has raised, or behind the last.
+  STOWAGE_PORTABLE static std::int32_t least(const double* flags) {
+    std::int32_t flag = 0;
+    while (flag < kStepFlags && flags[flag] == 0) ++flag;
+    return flag;
   }
 };
 
