@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# predict_layouts.sh [--bin FOLDER]: prints results/published/predicted/README.md: the quickest
+# predict_layouts.sh [--bin FOLDER]: prints results/predicted/README.md: the quickest
 # layouts of hybrid-moe-2b and nemotron-nano-30b on 8 to 4096 GPUs of inputs/machines/h200-cluster,
 # as stowage_plan --ranks finds them, with two sequences a GPU. Takes some minutes.
 set -euo pipefail
@@ -18,7 +18,7 @@ cat <<'END'
 # Predicted layouts
 
 What `scripts/predict_layouts.sh` prints: the quickest layouts that `stowage_plan DECK --ranks N`
-finds ([how](../../../docs/layouts.md)), for a batch of two sequences of 8192 tokens a GPU. They
+finds ([how](../../docs/layouts.md)), for a batch of two sequences of 8192 tokens a GPU. They
 rest on
 
 - rates of one H200 that were measured (`inputs/machines/h200.toml`);

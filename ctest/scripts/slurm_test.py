@@ -20,7 +20,7 @@ CASES = {}
 PATIENCE_S = 60
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run of seconds that no evaluation interrupts.
-RUN = ("execution.backend=host", "run.steps=600", "eval.interval=0")
+RUN = ("execution.backend=host", "run.steps=3000", "eval.interval=0")
 TWO_RANKS = ("--time=5", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
 
 
