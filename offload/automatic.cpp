@@ -133,12 +133,11 @@ class Search {
   bool fits_host(const Choice& choice) const {
     const Policy& policy = drafts_.policy();
     if (policy.host_budget_bytes < 0) return true;
-    HostRoom room(drafts_.program().ops().size(), policy.host_budget_bytes);
-    return std::ranges::all_of(drafts_.cargo(), [&](const Cargo& item) {
-      return choice.decisions[static_cast<std::size_t>(item.tensor.id)] != Decision::offload ||
-             room.take(item,
-                       movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
-    });
+    HostRoom room(drafts_.program().ops().size());
+    for (const Cargo& item : drafts_.cargo())
+      if (choice.decisions[static_cast<std::size_t>(item.tensor.id)] == Decision::offload)
+        room.add(item, movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
+    return room.most() <= policy.host_budget_bytes;
   }
 
   /// Changes the decision about one tensor after the other, the dearest to compute again first,
@@ -257,13 +256,15 @@ std::string what_is_left(const execution::Program& program, const Draft& draft) 
 
 Choice choose_free(const Drafts& drafts, Choice choice) {
   const Policy& policy = drafts.policy();
-  HostRoom room(drafts.program().ops().size(), policy.host_budget_bytes);
+  HostRoom room(drafts.program().ops().size());
   for (const Cargo& item : drafts.cargo()) {
     const auto id = static_cast<std::size_t>(item.tensor.id);
     const std::size_t bytes =
         movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
     if (choice.decisions[id] != Decision::keep) continue;
-    const bool fits = room.take(item, bytes);
+    room.add(item, bytes);
+    const bool fits = policy.host_budget_bytes < 0 || room.most() <= policy.host_budget_bytes;
+    if (!fits) room.remove(item, bytes);
     choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::host_budget;
     if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;
   }

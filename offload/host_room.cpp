@@ -4,13 +4,20 @@
 
 namespace stowage::offload {
 
-bool HostRoom::take(const Cargo& item, std::size_t bytes) {
-  if (budget_ < 0) return true;
-  const auto first = taken_.begin() + item.written;
-  const auto last = taken_.begin() + item.first_backward + 1;
-  if (*std::max_element(first, last) + bytes > static_cast<std::size_t>(budget_)) return false;
-  std::for_each(first, last, [&](std::size_t& taken) { taken += bytes; });
-  return true;
+void HostRoom::add(const Cargo& item, std::size_t bytes) {
+  change_[static_cast<std::size_t>(item.written)] += static_cast<std::int64_t>(bytes);
+  change_[static_cast<std::size_t>(item.first_backward) + 1] -= static_cast<std::int64_t>(bytes);
+}
+
+void HostRoom::remove(const Cargo& item, std::size_t bytes) {
+  change_[static_cast<std::size_t>(item.written)] -= static_cast<std::int64_t>(bytes);
+  change_[static_cast<std::size_t>(item.first_backward) + 1] += static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t HostRoom::most() const {
+  std::int64_t away = 0, most = 0;
+  for (const std::int64_t change : change_) most = std::max(most, away += change);
+  return most;
 }
 
 }  // namespace stowage::offload

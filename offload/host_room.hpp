@@ -13,15 +13,15 @@ namespace stowage::offload {
 class HostRoom {
  public:
   /// @param ops of the program
-  /// @param budget bytes; -1: no limit
-  HostRoom(std::size_t ops, std::int64_t budget) : taken_(ops, 0), budget_(budget) {}
+  explicit HostRoom(std::size_t ops) : change_(ops + 1, 0) {}
 
-  /// Takes room for `bytes` of a tensor if there is enough while it is away. @return whether
-  bool take(const Cargo& item, std::size_t bytes);
+  void add(const Cargo& item, std::size_t bytes);
+  void remove(const Cargo& item, std::size_t bytes);
+  /// The most that is away at once.
+  std::int64_t most() const;
 
  private:
-  std::vector<std::size_t> taken_;  ///< by op
-  std::int64_t budget_;
+  std::vector<std::int64_t> change_;  ///< by op, against the op before
 };
 
 }  // namespace stowage::offload

@@ -102,7 +102,8 @@ class Measurement {
       reports_.push_back(*report);
       stopped = stopped || report->stop;
     };
-    for (std::int64_t i = 0; i < count && !stopped; ++i) note(loop_.issue(step_++, stop_()));
+    for (std::int64_t i = 0; i < count && !stopped; ++i)
+      note(loop_.issue(step_++, stop_() ? Loop::Then::stop : Loop::Then::go_on));
     note(loop_.drain());
     return !stopped;
   }

@@ -17,7 +17,7 @@ Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedul
       weight_decay_(weight_decay),
       last_end_s_(results::steady_seconds()) {}
 
-std::optional<StepReport> Loop::issue(std::int64_t step, std::int32_t go_on) {
+std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
   inputs::Loader& loader = *data_.train;
   const auto [recorded, executor] = trainer_.training(loader.global_documents());
   const double lr = schedule_.at(step);
@@ -25,7 +25,7 @@ std::optional<StepReport> Loop::issue(std::int64_t step, std::int32_t go_on) {
   const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {lr, weight_decay_});
-  std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
+  std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
   executor.step();
   loader.advance();
   std::optional<StepReport> report;

@@ -37,11 +37,17 @@ class Loop {
  public:
   Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
 
+  /// What this rank was asked to do after a step.
+  enum class Then : std::int32_t {
+    stop = layers::kStopAfter,
+    save = layers::kSaveAfter,
+    go_on = layers::kGoOn
+  };
+
   /// Issues step `step` (from 0).
-  /// @param go_on layers::kGoOn, kSaveAfter or kStopAfter, as this rank was asked: all ranks learn
-  /// the least of them from the report of this step
+  /// @param then all ranks learn the least of them from the report of this step
   /// @return the report of the step before, if one was under way
-  std::optional<StepReport> issue(std::int64_t step, std::int32_t go_on);
+  std::optional<StepReport> issue(std::int64_t step, Then then = Then::go_on);
   /// The executor that the next step will run on.
   execution::Executor& next();
   /// Waits for the step under way. @return its report, if there was one

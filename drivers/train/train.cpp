@@ -204,16 +204,16 @@ class Run {
   }
 
   /// What this rank is asked to do after the next step.
-  std::int32_t asked() const {
-    if (parallel::stop_signal() != 0) return layers::kStopAfter;
-    return checkpoints_.due_by_clock() ? layers::kSaveAfter : layers::kGoOn;
+  Loop::Then asked() const {
+    if (parallel::stop_signal() != 0) return Loop::Then::stop;
+    return checkpoints_.due_by_clock() ? Loop::Then::save : Loop::Then::go_on;
   }
 
   /// Does the first step, keeps its digest, and goes back to the start.
   void rehearse() {
     if (checkpoints_.first_step() > 0 || !deck_.get<bool>("validate.replayed_step")) return;
     const inputs::LoaderPosition start = data_.train->position();
-    (void)loop_.issue(0, layers::kGoOn);
+    (void)loop_.issue(0);
     (void)loop_.drain();
     rehearsed_ = digest_.make().text;
     trainer_.set_initial_state();
