@@ -157,6 +157,12 @@ def layouts_are_found_and_planned(r):
     assert "GiB too much" in said and "machine.device_memory_bytes" in said, said
     said = r.run(deck, "--ranks", "37", *machine, expect=2)  # a prime, more than there are layers
     assert "--ranks 37" in said, said
+    for more in (["--timeline"], ["--longest"], ["--stage", "0/2"]):
+        said = r.run(deck, "--ranks", "4", *more, *machine, expect=2)
+        assert "--ranks 4" in said and "--timeline" in said, said
+    for wrong in (["--ranks", "0"], ["--best", "3"], ["--ranks", "4", "--best", "99"]):
+        said = r.run(deck, *wrong, *machine, expect=2)
+        assert f"{wrong[-2]} {wrong[-1]}" in said, said
     said = r.run(deck, "--ranks", "4", "train.global_batch_size=8", expect=2)
     assert "machine.device_memory_bytes" in said, said
     said = r.run(deck, "--ranks", "4", *machine, "machine.network_bytes_per_s=0",

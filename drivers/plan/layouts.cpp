@@ -83,7 +83,7 @@ class LayoutSearch {
   std::string text(std::size_t most) const {
     const auto& machine = deck_.get<std::string>("machine.name");
     std::string text = fmt::format(
-        "# layouts of {} on {} ranks{}: {} are possible, {} were planned\n"
+        "# layouts of {} on {} ranks{}; possible: {}, planned: {}\n"
         "# milliseconds; communication that nothing hides; GiB of one rank\n"
         "  {:<58}{:>10}{:>11}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>8}\n",
         deck_.get<std::string>("run.name"), ranks_, machine.empty() ? "" : " of " + machine,

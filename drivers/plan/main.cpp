@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ int main(int argc, char** argv) {
     drivers::PlanOptions options;
     bool longest = false, timeline = false;
     std::string ceilings, links, stage;
-    std::int64_t ranks = 0, best = 5;
+    constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
+    std::int64_t ranks = kNotGiven, best = kNotGiven;
     inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_plan",
@@ -45,6 +47,10 @@ int main(int argc, char** argv) {
       fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
+    if (best != kNotGiven && ranks == kNotGiven)
+      execution::throw_usage("--best {} shows layouts: give --ranks", best);
+    if (ranks != kNotGiven && (timeline || longest || !stage.empty()))
+      execution::throw_usage("--ranks {}: not with --timeline, --longest or --stage", ranks);
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
     // What the command line says of the machine still counts.
@@ -65,8 +71,8 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
-    if (ranks != 0)
-      fmt::print("{}", drivers::layouts_text(deck, ranks, best));
+    if (ranks != kNotGiven)
+      fmt::print("{}", drivers::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
     else if (timeline)
       fmt::print("{}", drivers::timeline_text(deck, static_cast<int>(options.columns)));
     else
