@@ -2,7 +2,7 @@
 """The batch scripts of scripts/slurm on a real Slurm of one node (scripts/slurm_node.sh).
 
 Usage: slurm_test.py CASE --bin FOLDER --source FOLDER. Each case has a node and a folder of its
-own. Exit code 77: skipped, since there is no Slurm here or this is not root.
+own. Exit code 77: skipped, since there is no Slurm here, it does not start, or this is not root.
 """
 import argparse
 import os
@@ -18,6 +18,7 @@ import numpy
 
 CASES = {}
 PATIENCE_S = 60
+ENVIRONMENT, SKIPPED = 3, 77  # of scripts; of tests
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run of seconds that no evaluation interrupts.
 RUN = ("execution.backend=host", "run.steps=3000", "eval.interval=0")
@@ -41,7 +42,15 @@ class Site:
                         OMP_NUM_THREADS="1")
 
     def __enter__(self):
-        self.env["SLURM_CONF"] = self.call("scripts/slurm_node.sh", "start", self.node).strip()
+        script = os.path.join(self.source, "scripts/slurm_node.sh")
+        done = subprocess.run((script, "start", self.node), env=self.env, capture_output=True,
+                              text=True, timeout=60)
+        if done.returncode == ENVIRONMENT:
+            subprocess.run((script, "stop", self.node), env=self.env, check=False)
+            print(f"skipped: {done.stderr.strip()}")
+            sys.exit(SKIPPED)
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        self.env["SLURM_CONF"] = done.stdout.strip()
         return self
 
     def __exit__(self, *problem):
@@ -249,7 +258,7 @@ def main():
     if missing or os.geteuid() != 0:
         print(f"skipped: {', '.join(missing)} not installed (apt-get install slurm-wlm munge)"
               if missing else "skipped: a batch system is started by root")
-        return 77
+        return SKIPPED
     with tempfile.TemporaryDirectory() as folder, Site(given, folder) as site:
         CASES[given.case](site)
     return 0
