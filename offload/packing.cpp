@@ -130,6 +130,8 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   const std::size_t bound = best.bound;
   const std::size_t goal = std::max(bound, enough);
   best.bytes = SIZE_MAX;
+  // Where even the bound passes what is enough, one order says how much is missing.
+  const bool hopeless = enough > 0 && bound > enough;
   const int most = std::clamp(static_cast<int>(kMostPairs / (placer.pairs() + 1)), 2, kMostTries);
   const auto attempt = [&](const Order& order) {
     Packing packing = placer.place(order);
@@ -137,10 +139,15 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
     if (packing.bytes < best.bytes) best = packing;
     return packing;
   };
+  const auto area = [](const Block& b) { return static_cast<double>(b.bytes) * length(b); };
+  if (hopeless) {
+    (void)attempt(ordered_by(blocks, area));
+    return best;
+  }
   const Order starts[] = {
       ordered_by(blocks, [](const Block& b) { return length(b); }),
       ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes); }),
-      ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes) * length(b); }),
+      ordered_by(blocks, area),
       ordered_by(blocks, [](const Block& b) { return -static_cast<double>(b.begin); }),
       skyline_order(blocks, Prefer::longest),
       skyline_order(blocks, Prefer::area),

@@ -22,7 +22,8 @@ struct Packing {
 /// total bytes that greedy placement finds: blocks are placed one after the other at the lowest
 /// offset that fits, in several orders (as they fill the lowest gap, by bytes, by length of life,
 /// by area, then each of these with the blocks at the top moved first), until the bound is met, or
-/// `enough` bytes are not passed, or the tries are used up.
+/// `enough` bytes are not passed, or the tries are used up. One order serves if the bound passes
+/// `enough`.
 ///
 /// Dynamic storage allocation is NP-hard; deterministic. Sizes must be multiples of the alignment.
 /// Source: Sekiyama et al., "Profile-guided memory optimization for deep neural networks",

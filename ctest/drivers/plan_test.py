@@ -155,6 +155,10 @@ def layouts_are_found_and_planned(r):
     assert not any(name in layout for layout in inside for name in ("tensor 4", "expert 4")), text
     said = r.run(deck, "--ranks", "4", *machine, "machine.device_memory_bytes=8GiB", expect=2)
     assert "GiB too much" in said and "machine.device_memory_bytes" in said, said
+    # The state fits, the rest does not: plans were made, and the nearest one says what is missing.
+    said = r.run(deck, "--ranks", "4", *machine, "machine.device_memory_bytes=11GiB", expect=2)
+    assert re.search(r"the state of [1-9]\d* fits and [1-9]\d* were planned", said), said
+    assert "needs" in said and "more, with all computed again" in said, said
     said = r.run(deck, "--ranks", "37", *machine, expect=2)  # a prime, more than there are layers
     assert "--ranks 37" in said, said
     for more in (["--timeline"], ["--longest"], ["--stage", "0/2"]):

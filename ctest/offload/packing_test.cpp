@@ -39,6 +39,18 @@ TEST(packing, meets_the_bound_on_a_forward_backward_stack) {
   EXPECT_EQ(packing.bytes, packing.bound);
 }
 
+TEST(packing, what_cannot_be_enough_is_packed_once) {
+  std::vector<Block> blocks;
+  for (int i = 0; i < 200; ++i)
+    blocks.push_back({i % 37, i % 37 + i % 11, 1024 * static_cast<std::size_t>(1 + i % 29)});
+  const Packing searched = pack(blocks);
+  const Packing once = pack(blocks, searched.bound - 1);
+  expect_disjoint(blocks, once);
+  EXPECT_EQ(once.bound, searched.bound);
+  EXPECT_GE(once.bytes, searched.bytes);
+  EXPECT_LE(once.bytes, 2 * once.bound);
+}
+
 TEST(packing, random_blocks_never_overlap_and_stay_near_the_bound) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <ranges>
 #include <sstream>
 #include <vector>
 
@@ -36,12 +36,26 @@ std::pair<std::string, Link> parse(const Deck& deck, const std::string& given) {
                          names);
 }
 
-/// How many blocks of `size` neighbouring ranks some ranks lie in; 0: all are of one.
-std::size_t blocks(const std::vector<int>& ranks, std::int64_t size) {
-  if (size == 0) return 1;
-  std::set<std::int64_t> found;
-  for (const int rank : ranks) found.insert(rank / size);
-  return found.size();
+/// Some ranks, by the blocks of `size` neighbouring ranks that they lie in; 0: all are of one.
+struct Blocks {
+  std::size_t count = 1;
+  std::size_t fewest = 0;  ///< ranks in the block that has least of them
+};
+
+Blocks blocks(const std::vector<int>& ranks, std::int64_t size) {
+  if (size == 0) return {1, ranks.size()};
+  std::map<std::int64_t, std::size_t> found;
+  for (const int rank : ranks) ++found[rank / size];
+  return {found.size(), std::ranges::min(found | std::views::values)};
+}
+
+/// Bytes per second of one rank to all others of its group, if what leaves its block takes a way of
+/// `bytes_per_s`: the rest stays inside. Neighbours in a pipeline may lie on either side of it.
+double through(double bytes_per_s, const std::vector<int>& ranks, const Blocks& blocks,
+               Group group) {
+  if (group == Group::pipeline) return bytes_per_s;
+  return bytes_per_s * static_cast<double>(ranks.size() - 1) /
+         static_cast<double>(ranks.size() - blocks.fewest);
 }
 
 }  // namespace
@@ -53,20 +67,20 @@ std::map<std::string, Link> machine_links(const Deck& deck, const parallel::Grid
   for (std::size_t which = 0; per_host > 0 && which < parallel::kGroups; ++which) {
     const auto group = static_cast<Group>(which);
     const std::vector<int> ranks = parallel::members(shape, 0, parallel::axes(group));
-    const std::size_t hosts = blocks(ranks, per_host);
-    if (hosts == 1) continue;
-    auto bytes_per_s = deck.get<double>("machine.network_bytes_per_s");
-    if (bytes_per_s == 0)
+    const Blocks hosts = blocks(ranks, per_host);
+    if (hosts.count == 1) continue;
+    const auto network = deck.get<double>("machine.network_bytes_per_s");
+    if (network == 0)
       execution::throw_usage("{}: give machine.network_bytes_per_s, since {} ranks span hosts",
                              deck.cite("machine.ranks_per_node"), shape.ranks());
+    double bytes_per_s = std::min(inside.bytes_per_s, through(network, ranks, hosts, group));
     const auto spine = deck.get<double>("machine.spine_bytes_per_s");
-    if (spine > 0 && blocks(ranks, deck.get<std::int64_t>("machine.ranks_per_switch")) > 1)
-      bytes_per_s = std::min(bytes_per_s, spine);
-    const double together = bytes_per_s * static_cast<double>(ranks.size() / hosts);
-    const double steps = std::ceil(std::log2(static_cast<double>(hosts)));
+    const Blocks switches = blocks(ranks, deck.get<std::int64_t>("machine.ranks_per_switch"));
+    if (spine > 0 && switches.count > 1)
+      bytes_per_s = std::min(bytes_per_s, through(spine, ranks, switches, group));
+    const double steps = std::ceil(std::log2(static_cast<double>(hosts.count)));
     links[std::string(parallel::name(group))] = {
-        inside.latency_s + steps * deck.get<double>("machine.network_latency_s"),
-        std::min(inside.bytes_per_s, together)};
+        inside.latency_s + steps * deck.get<double>("machine.network_latency_s"), bytes_per_s};
   }
   for (const std::string& given : deck.get<std::vector<std::string>>("machine.links")) {
     const auto [group, link] = parse(deck, given);

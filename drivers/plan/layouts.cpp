@@ -19,10 +19,11 @@ namespace {
 using execution::Region;
 using parallel::Axis;
 
-/// Plans that are made at most: each takes up to a second.
+/// Plans that are made at most: each takes up to a second. So many again where none of them fits.
 constexpr int kMostPlans = 16;
 
-/// Part of the memory that addresses may fill without a search for better ones.
+/// Part of the memory that addresses may fill without a search for better ones; what cannot be
+/// smaller is not searched for.
 constexpr double kSafe = 0.98;
 
 double gib(double bytes) { return bytes / (1 << 30); }
@@ -34,7 +35,8 @@ struct Candidate {
   bool planned = false;
   double step_s = 0;
   double device_bytes = 0, host_bytes = 0;
-  bool again = false;  ///< all is computed again: what the deck says does not fit
+  bool again = false;        ///< all is computed again: what the deck says does not fit
+  double missing_bytes = 0;  ///< of the device, even so
   std::string schedule = {};
   std::string refused = {};  ///< why no plan fits
 
@@ -66,13 +68,14 @@ class LayoutSearch {
     std::ranges::sort(candidates_, {}, [](const Candidate& c) { return c.estimate.step_s(); });
   }
 
-  /// Plans in the order of the estimates until nothing later can be among the best.
+  /// Plans in the order of the estimates until nothing later can be among the best; if nothing
+  /// fits, those that hold least.
   void plan(std::size_t wanted) {
-    int plans = 0;
-    for (Candidate& candidate : candidates_) {
-      if (candidate.estimate.persistent_bytes > memory_) continue;
-      if (plans++ == kMostPlans || enough(wanted, candidate)) break;
-      make_plans(candidate);
+    plan_some(wanted);
+    if (std::ranges::none_of(candidates_, &Candidate::usable)) {
+      std::ranges::stable_sort(candidates_, {},
+                               [](const Candidate& c) { return c.estimate.persistent_bytes; });
+      plan_some(wanted);
     }
     std::ranges::stable_sort(candidates_, {}, [](const Candidate& c) {
       return std::pair(!c.usable(), c.usable() ? c.step_s : c.estimate.step_s());
@@ -82,17 +85,19 @@ class LayoutSearch {
 
   std::string text(std::size_t most) const {
     const auto& machine = deck_.get<std::string>("machine.name");
+    std::size_t width = std::string_view("layout").size();
+    std::vector<const Candidate*> best;
+    for (std::size_t i = 0; i < std::min(most, candidates_.size()) && candidates_[i].usable(); ++i)
+      width = std::max(width, what(*best.emplace_back(&candidates_[i])).size());
     std::string text = fmt::format(
         "# layouts of {} on {} ranks{}; possible: {}, planned: {}\n"
         "# milliseconds; communication that nothing hides; GiB of one rank\n"
-        "  {:<58}{:>10}{:>11}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>8}\n",
+        "  {:<{}}{:>12}{:>11}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>8}\n",
         deck_.get<std::string>("run.name"), ranks_, machine.empty() ? "" : " of " + machine,
-        candidates_.size(),
-        std::ranges::count_if(candidates_, [](const Candidate& c) { return c.planned; }), "layout",
-        "step ms", "tok/s/rank", "compute", "layers", "bubble", "sums", "AdamW", "device", "host");
-    for (std::size_t i = 0; i < std::min(most, candidates_.size()) && candidates_[i].usable(); ++i)
-      text += row(candidates_[i]);
-    return text + losers(most);
+        candidates_.size(), planned(), "layout", width, "step ms", "tok/s/rank", "compute",
+        "layers", "bubble", "sums", "AdamW", "device", "host");
+    for (const Candidate* candidate : best) text += row(*candidate, width);
+    return text + losers(best.size());
   }
 
  private:
@@ -118,6 +123,17 @@ class LayoutSearch {
                 {{{{tensor, context, expert, pipeline, data}}}, static_cast<int>(batch / share)});
           }
         }
+  }
+
+  std::ptrdiff_t planned() const { return std::ranges::count_if(candidates_, &Candidate::planned); }
+
+  void plan_some(std::size_t wanted) {
+    int plans = 0;
+    for (Candidate& candidate : candidates_) {
+      if (candidate.planned || candidate.estimate.persistent_bytes > memory_) continue;
+      if (plans++ == kMostPlans || enough(wanted, candidate)) return;
+      make_plans(candidate);
+    }
   }
 
   void consider(const Layout& layout) {
@@ -162,9 +178,10 @@ class LayoutSearch {
       const layers::TrainerPlan made(std::move(options));
       const execution::Plan& plan = made.training().back()->plan;
       const auto device = static_cast<double>(plan.device_bytes());
+      candidate.missing_bytes = device - memory_;
       if (device > memory_)
-        candidate.refused =
-            fmt::format("needs {:.1f} GiB more, with all computed again", gib(device - memory_));
+        candidate.refused = fmt::format("needs {:.1f} GiB more, with all computed again",
+                                        gib(candidate.missing_bytes));
       double step_s = plan.time_s;
       if (made.prospect()) {
         const layers::Timeline& line = made.prospect()->timeline;
@@ -189,14 +206,18 @@ class LayoutSearch {
            step_s / static_cast<double>(ranks_);
   }
 
-  std::string row(const Candidate& c) const {
+  static std::string what(const Candidate& c) {
     std::string what = c.layout.shape.describe();
     if (c.layout.microbatches > 1) what += fmt::format(", {} microbatches", c.layout.microbatches);
     if (!c.schedule.empty()) what += ", " + c.schedule;
+    return what;
+  }
+
+  std::string row(const Candidate& c, std::size_t width) const {
     const Estimate& e = c.estimate;
     return fmt::format(
-        "  {:<58}{:>10.3f}{:>11.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>9.1f}{:>8.1f}{}\n",
-        what, 1e3 * c.step_s, tokens_per_s_and_rank(c.step_s), 1e3 * e.compute_s,
+        "  {:<{}}{:>12.3f}{:>11.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>9.1f}{:>8.1f}{}\n",
+        what(c), width, 1e3 * c.step_s, tokens_per_s_and_rank(c.step_s), 1e3 * e.compute_s,
         1e3 * e.exchange_s, 1e3 * e.bubble_s, 1e3 * e.gradients_s, 1e3 * e.optimizer_s,
         gib(c.device_bytes), gib(c.host_bytes), c.again ? "  all computed again" : "");
   }
@@ -211,9 +232,14 @@ class LayoutSearch {
         if (i >= shown || !candidates_[i].usable()) order.push_back(name);
       }
     std::string text = order.empty() ? "" : "# the best of other kinds, and why they lose\n";
+    std::size_t widest = 0, longest = 0;
+    for (const std::string& name : order) {
+      widest = std::max(widest, name.size());
+      longest = std::max(longest, best[name]->layout.shape.describe().size());
+    }
     for (const std::string& name : order)
-      text += fmt::format("  {:<36}{:<40}{}\n", name, best[name]->layout.shape.describe(),
-                          reason(*best[name]));
+      text += fmt::format("  {:<{}}  {:<{}}  {}\n", name, widest,
+                          best[name]->layout.shape.describe(), longest, reason(*best[name]));
     return text;
   }
 
@@ -245,15 +271,26 @@ class LayoutSearch {
                            ranks_, deck_.cite("train.global_batch_size"), least_batch_);
   }
 
+  /// Names the planned layout that misses least, or the one whose state is smallest if none was
+  /// worth a plan.
   [[noreturn]] void nothing_fits() const {
-    const auto least = std::ranges::min_element(
-        candidates_, {}, [](const Candidate& c) { return c.estimate.persistent_bytes; });
-    const double missing = least->estimate.persistent_bytes - memory_;
+    const auto misses = [&](const Candidate& c) {
+      if (!c.planned) return std::pair(true, c.estimate.persistent_bytes - memory_);
+      return std::pair(false, c.missing_bytes > 0 ? c.missing_bytes : memory_);
+    };
+    const auto least = std::ranges::min_element(candidates_, {}, misses);
     execution::throw_usage(
-        "--ranks {}: nothing fits into {} of a device; {} comes closest: {}", ranks_,
-        deck_.cite("machine.device_memory_bytes"), least->layout.shape.describe(),
-        missing > 0 ? fmt::format("{:.1f} GiB too much without activations", gib(missing))
-                    : least->refused);
+        "--ranks {}: nothing was found that fits into {} of a device: of {} layouts the state of "
+        "{} "
+        "fits and {} were planned; {} comes closest: {}",
+        ranks_, deck_.cite("machine.device_memory_bytes"), candidates_.size(),
+        std::ranges::count_if(
+            candidates_,
+            [&](const Candidate& c) { return c.estimate.persistent_bytes <= memory_; }),
+        planned(), least->layout.shape.describe(),
+        least->planned
+            ? least->refused
+            : fmt::format("{:.1f} GiB too much without activations", gib(misses(*least).second)));
   }
 
   const inputs::Deck& deck_;
