@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "execution/parallel_for.hpp"
@@ -51,6 +52,17 @@ struct GlobalIndex {
       stride *= at.local;
     }
     return stride - (index + first) % stride;
+  }
+
+  /// Calls body(local, global, count) for the runs of the elements [begin, end) of the part that lie
+  /// one behind the other in the whole.
+  template <class Body>
+  void for_each_run(std::int64_t begin, std::int64_t end, Body&& body) const {
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t count = dimensions == 0 ? end - at : std::min(run(at), end - at);
+      body(at, (*this)(at), count);
+      at += count;
+    }
   }
 
  private:

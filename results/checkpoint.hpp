@@ -68,7 +68,8 @@ std::int64_t integer_value(const CheckpointState& state, std::string_view name);
 double real_value(const CheckpointState& state, std::string_view name);
 std::string text_value(const CheckpointState& state, std::string_view name);
 
-/// Writes `path` by way of `path.part`: complete and synced, or not there. Call on one rank.
+/// Writes `path` by way of `path.part`: complete and synced, or not there. One process alone writes;
+/// checkpoint_draft.hpp is for several.
 /// Returns the bytes of the file.
 std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
                              std::span<const TensorSource> tensors);
@@ -90,6 +91,13 @@ class Checkpoint {
   /// shapes and dtypes (`allow_more`: the file may hold more): nothing is written before that. A
   /// tensor that is damaged is found when all of it was read.
   void load(std::span<const TensorTarget> targets, bool allow_more = false) const;
+
+  /// The first of these checks alone.
+  void require(std::span<const TensorSpec> wanted, bool allow_more = false) const;
+
+  /// Bytes [offset, offset + to.size()) of a tensor as the file has them, which no digest of a part
+  /// can check: verify() has, or some part is all that is wanted.
+  void read(const std::string& tensor, std::size_t offset, std::span<std::byte> to) const;
 
   /// Reads every byte of every tensor against its digest.
   void verify() const;

@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kSuffix = ".h5";
 constexpr std::string_view kPart = ".part";
+constexpr std::string_view kSums = ".sums";
 constexpr const char* kLock = "lock";
 
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -24,6 +25,25 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const char* last = name.data() + name.size() - kSuffix.size();
   if (std::from_chars(first, last, step).ptr != last || step < 0) return std::nullopt;
   return step;
+}
+
+/// What `make` makes; an error says which file is not written. The user's choice of folder was
+/// right at the start.
+template <class Make>
+auto or_say(const fs::path& file, Make&& make) {
+  try {
+    return make();
+  } catch (const execution::Error& error) {
+    throw execution::Error(execution::Exit::runtime,
+                           fmt::format("checkpoint {} is not written, the ones before it stay: {}",
+                                       file.string(), error.what()));
+  }
+}
+
+/// The step of a file that a dead run may have left: "step_00000020.h5.part" and what lies beside.
+bool is_left_over(std::string name) {
+  if (name.ends_with(kSums)) name.resize(name.size() - kSums.size());
+  return name.ends_with(kPart) && step_of(name.substr(0, name.size() - kPart.size()));
 }
 
 }  // namespace
@@ -51,7 +71,7 @@ void CheckpointDirectory::claim() {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    if (!name.ends_with(kPart) || !step_of(name.substr(0, name.size() - kPart.size()))) continue;
+    if (!is_left_over(name)) continue;
     fmt::print(stderr, "# warning: {} was left by a run that did not end: it is removed\n",
                entry.path().string());
     fs::remove(entry.path(), error);
@@ -77,28 +97,28 @@ std::vector<std::int64_t> CheckpointDirectory::steps() const {
   return found;
 }
 
-std::int64_t CheckpointDirectory::save(const CheckpointState& state,
-                                       std::span<const TensorSource> tensors) const {
+std::unique_ptr<CheckpointDraft> CheckpointDirectory::begin(
+    const CheckpointState& state, std::span<const TensorSpec> tensors) const {
   const fs::path file = file_of(state.step);
   require_claimed();
-  std::int64_t bytes = 0;
-  try {
-    bytes = save_checkpoint(file, state, tensors);
-  } catch (const execution::Error& error) {  // the user's choice of folder was right at the start
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("checkpoint {} is not written, the ones before it stay: {}",
-                                       file.string(), error.what()));
-  }
+  return or_say(file, [&] { return std::make_unique<CheckpointDraft>(file, state, tensors); });
+}
+
+std::int64_t CheckpointDirectory::finish(CheckpointDraft& draft, std::int64_t step,
+                                         std::span<const TensorDigest> digests) const {
+  require_claimed();
+  const fs::path file = file_of(step);
+  const std::int64_t bytes = or_say(file, [&] { return draft.commit(digests); });
   replace_link(path_ / "latest", file.filename());
   if (keep_.last == 0) return bytes;
   std::vector<std::int64_t> old = steps();
   std::erase(old, 0);  // what the run started from is no checkpoint of the run
-  old.erase(std::upper_bound(old.begin(), old.end(), state.step), old.end());
+  old.erase(std::upper_bound(old.begin(), old.end(), step), old.end());
   const auto kept = std::min(static_cast<std::size_t>(keep_.last), old.size());
   old.resize(old.size() - kept);
-  std::erase_if(old, [&](std::int64_t step) { return keep_.every > 0 && step % keep_.every == 0; });
+  std::erase_if(old, [&](std::int64_t of) { return keep_.every > 0 && of % keep_.every == 0; });
   std::error_code ignored;  // a file that cannot be removed costs space, not the run
-  for (const std::int64_t step : old) fs::remove(file_of(step), ignored);
+  for (const std::int64_t of : old) fs::remove(file_of(of), ignored);
   return bytes;
 }
 

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "results/checkpoint.hpp"
+#include "results/checkpoint_draft.hpp"
 #include "results/file_lock.hpp"
 
 namespace stowage::results {
@@ -29,10 +31,16 @@ class CheckpointDirectory {
   /// Unfinished checkpoints of dead runs are named on stderr and removed.
   void claim();
 
-  /// Saves the file of `state.step`, then moves `latest`, then removes what is too old. Files of
-  /// later steps (the run was resumed from before them) are left alone. Throws Error(Exit::runtime)
-  /// if that fails or the folder is no longer the one that was claimed; what was whole stays.
-  std::int64_t save(const CheckpointState& state, std::span<const TensorSource> tensors) const;
+  /// A file for `state.step`, for its tensors to be written. Throws Error(Exit::runtime) if that
+  /// fails or the folder is no longer the one that was claimed; what was whole stays.
+  std::unique_ptr<CheckpointDraft> begin(const CheckpointState& state,
+                                         std::span<const TensorSpec> tensors) const;
+
+  /// Commits the file of `step`, then moves `latest`, then removes what is too old. Files of later
+  /// steps (the run was resumed from before them) are left alone. Throws Error(Exit::runtime) if
+  /// that fails. Any thread may call it, one at a time. @return bytes of the file
+  std::int64_t finish(CheckpointDraft& draft, std::int64_t step,
+                      std::span<const TensorDigest> digests) const;
 
   std::filesystem::path file_of(std::int64_t step) const;
 

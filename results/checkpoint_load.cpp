@@ -1,11 +1,12 @@
 #include <algorithm>
+#include <fstream>
 #include <map>
 
 #include "execution/error.hpp"
-#include "inputs/deck/xxh64.hpp"
 #include "results/checkpoint.hpp"
 #include "results/h5.hpp"
 #include "results/seal.hpp"
+#include "results/tensor_digest.hpp"
 
 namespace stowage::results {
 
@@ -15,7 +16,8 @@ struct Checkpoint::State {
   explicit State(std::filesystem::path from)
       : path(std::move(from)),
         seal(read_seal(path)),
-        file(h5::File::open(path, kCheckpointSchema)) {}
+        file(h5::File::open(path, kCheckpointSchema)),
+        bytes(path, std::ios::binary) {}
 
   // Reads one tensor piece by piece into `piece`, and checks its digest at the end.
   template <class F>
@@ -24,6 +26,7 @@ struct Checkpoint::State {
   std::filesystem::path path;
   Seal seal;  // read first: HDF5 is to see no damaged file
   h5::File file;
+  std::ifstream bytes;  // the same file
   CheckpointState state;
   std::vector<TensorSpec> tensors;
 };
@@ -101,7 +104,7 @@ void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
   const std::size_t row_bytes = spec.bytes() / static_cast<std::size_t>(rows);
   const std::int64_t step = rows_of_piece(row_bytes);
   std::vector<std::byte> buffer;
-  inputs::Xxh64 hash;
+  TensorDigest digest(spec.name, spec.dtype);
   for (std::int64_t first = 0; first < rows; first += step) {
     const std::int64_t count = std::min(step, rows - first);
     buffer.resize(static_cast<std::size_t>(count) * row_bytes);
@@ -110,33 +113,52 @@ void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
     } catch (const execution::Error& error) {
       throw_usage("{}: tensor '{}' is damaged: {}", path.string(), spec.name, error.what());
     }
-    hash.update(buffer);
+    digest.add(first * static_cast<std::int64_t>(row_bytes / execution::size_bytes(spec.dtype)),
+               buffer);
     piece(static_cast<std::size_t>(first) * row_bytes, std::span<const std::byte>(buffer));
   }
-  if (sealed == seal.tensors.end() || sealed->digest != hash.hex())
+  if (sealed == seal.tensors.end() || sealed->digest != digest.text())
     throw_usage("{}: tensor '{}' is damaged: its bytes have the digest {}, sealed was {}",
-                path.string(), spec.name, hash.hex(),
+                path.string(), spec.name, digest.text(),
                 sealed == seal.tensors.end() ? "none" : sealed->digest);
 }
 
-void Checkpoint::load(std::span<const TensorTarget> targets, bool allow_more) const {
+void Checkpoint::require(std::span<const TensorSpec> wanted, bool allow_more) const {
   const std::string file = path().string();
   std::map<std::string_view, const TensorSpec*> held;
   for (const auto& spec : tensors()) held.emplace(spec.name, &spec);
-  for (const auto& target : targets) {
-    const auto found = held.find(target.spec.name);
+  for (const TensorSpec& want : wanted) {
+    const auto found = held.find(want.name);
     if (found == held.end())
       throw_usage("{}: has no tensor '{}', wanted {} (it holds {} tensors, the model has {})", file,
-                  target.spec.name, target.spec.description(), tensors().size(), targets.size());
-    if (*found->second != target.spec)
-      throw_usage("{}: tensor '{}' is {}, the model wants {}", file, target.spec.name,
-                  found->second->description(), target.spec.description());
+                  want.name, want.description(), tensors().size(), wanted.size());
+    if (*found->second != want)
+      throw_usage("{}: tensor '{}' is {}, the model wants {}", file, want.name,
+                  found->second->description(), want.description());
     held.erase(found);
   }
   if (!held.empty() && !allow_more)
     throw_usage("{}: holds tensor '{}' {}, which the model does not have ({} such tensors)", file,
                 held.begin()->first, held.begin()->second->description(), held.size());
+}
+
+void Checkpoint::load(std::span<const TensorTarget> targets, bool allow_more) const {
+  std::vector<TensorSpec> wanted;
+  for (const TensorTarget& target : targets) wanted.push_back(target.spec);
+  require(wanted, allow_more);
   for (const auto& target : targets) state_->read(target.spec, target.write);
+}
+
+void Checkpoint::read(const std::string& tensor, std::size_t offset,
+                      std::span<std::byte> to) const {
+  const auto sealed = std::ranges::find(state_->seal.tensors, tensor, &SealedTensor::name);
+  STOWAGE_ASSERT(sealed != state_->seal.tensors.end() &&
+                     offset + to.size() <= static_cast<std::size_t>(sealed->bytes),
+                 "bytes {}+{} of '{}' are none of {}", offset, to.size(), tensor, path().string());
+  std::ifstream& bytes = state_->bytes;
+  bytes.seekg(sealed->offset + static_cast<std::int64_t>(offset));
+  bytes.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size()));
+  if (!bytes) throw_usage("{}: tensor '{}' cannot be read", path().string(), tensor);
 }
 
 void Checkpoint::verify() const {

@@ -48,6 +48,7 @@ class Handle {
 /// How the bytes of a dataset lie in the file.
 enum class Storage {
   plain,    ///< contiguous
+  placed,   ///< contiguous, with its bytes in the file at once, for others to write
   checked,  ///< chunks of about 4 MiB with a Fletcher-32 checksum each, never compressed
   packed    ///< extensible in the first dimension; shuffled, deflated and checksummed when large
 };
@@ -83,7 +84,7 @@ class Dataset : public Node {
   Shape shape() const;
   execution::Dtype dtype() const;
 
-  /// Where in the file the bytes of a `plain` dataset are; only after they are written.
+  /// Where in the file the bytes of a `placed` dataset are.
   std::int64_t file_offset() const;
 
   /// Rows that make one chunk, hence a good unit of reading and writing; never 0.

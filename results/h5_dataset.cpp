@@ -73,6 +73,11 @@ std::int64_t row_elements(const Shape& shape) {
 void set_storage(hid_t list, Dtype dtype, const Shape& shape, Storage storage) {
   const auto element = static_cast<std::int64_t>(execution::size_bytes(dtype));
   const std::int64_t row_bytes = row_elements(shape) * element;
+  if (storage == Storage::placed) {
+    STOWAGE_HDF5(H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY));
+    STOWAGE_HDF5(H5Pset_fill_time(list, H5D_FILL_TIME_NEVER));
+    return;
+  }
   // A scalar or an empty array cannot be chunked, hence not be checksummed.
   if (storage == Storage::plain || shape.empty() || row_bytes == 0) return;
   if (storage == Storage::checked && shape[0] == 0) return;

@@ -22,12 +22,12 @@ namespace {
 using execution::throw_usage;
 using inputs::Xxh64;
 
-constexpr std::size_t kDigits = 16;       // of a digest
+constexpr std::size_t kDigits = 16;       // of a digest, but a tensor's
 constexpr std::int64_t kLeastHead = 512;  // of HDF5's user blocks
 constexpr std::int64_t kMostHead = std::int64_t{1} << 30;
-constexpr std::size_t kPiece = std::size_t{1} << 20;           // bytes read at once
-constexpr std::size_t kLineBytes = 7 + kDigits + 20 + 20 + 4;  // of a tensor but its name
-constexpr std::size_t kOtherBytes = 256;                       // more than the other lines have
+constexpr std::size_t kPiece = std::size_t{1} << 20;      // bytes read at once
+constexpr std::size_t kLineBytes = 7 + 32 + 20 + 20 + 4;  // of a tensor but its name
+constexpr std::size_t kOtherBytes = 256;                  // more than the other lines have
 
 std::string first_line() { return fmt::format("{} {}\n", kCheckpointSchema, kCheckpointFormat); }
 std::size_t digest_at() { return first_line().size() + std::strlen("seal "); }

@@ -7,9 +7,10 @@
 #include <vector>
 
 /// The seal of a checkpoint: lines of text in front of the HDF5 data (its user block, which every
-/// reader of HDF5 skips), with a digest (XXH64) of every byte of the file:
+/// reader of HDF5 skips), with a digest of every byte of the file (XXH64; of tensors that of
+/// tensor_digest.hpp, which their writers make together):
 ///
-///     stowage-checkpoint 2.0
+///     stowage-checkpoint 3.0
 ///     seal <digest of all other bytes of the user block>
 ///     head <bytes of the user block>
 ///     file <bytes of the file>
@@ -21,7 +22,7 @@
 /// So a damaged file is refused before the HDF5 library parses it, and a damaged tensor is named.
 namespace stowage::results {
 
-inline constexpr std::string_view kCheckpointFormat = "2.0";
+inline constexpr std::string_view kCheckpointFormat = "3.0";
 
 /// The bytes [offset, offset + bytes) of the file, which hold one tensor.
 struct SealedTensor {
