@@ -51,6 +51,8 @@ struct TensorTarget {
 /// Rows of so many bytes that are read or written at once.
 std::int64_t rows_of_piece(std::size_t row_bytes);
 
+std::vector<TensorSpec> specs_of(std::span<const TensorSource> tensors);
+
 /// The same for bytes that lie in host memory and outlive the call.
 TensorSource from_memory(TensorSpec spec, const void* data);
 TensorTarget to_memory(TensorSpec spec, void* data);

@@ -122,6 +122,13 @@ std::int64_t CheckpointDirectory::finish(CheckpointDraft& draft, std::int64_t st
   return bytes;
 }
 
+std::int64_t CheckpointDirectory::save(const CheckpointState& state,
+                                       std::span<const TensorSource> tensors) const {
+  const auto draft = begin(state, specs_of(tensors));
+  const auto digests = or_say(file_of(state.step), [&] { return write_tensors(*draft, tensors); });
+  return finish(*draft, state.step, digests);
+}
+
 CheckpointDirectory::Found CheckpointDirectory::latest() const {
   std::vector<std::int64_t> candidates = steps();
   std::ranges::reverse(candidates);  // the newest first

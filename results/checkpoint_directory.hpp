@@ -42,6 +42,9 @@ class CheckpointDirectory {
   std::int64_t finish(CheckpointDraft& draft, std::int64_t step,
                       std::span<const TensorDigest> digests) const;
 
+  /// All of that by one process. @return bytes of the file
+  std::int64_t save(const CheckpointState& state, std::span<const TensorSource> tensors) const;
+
   std::filesystem::path file_of(std::int64_t step) const;
 
   /// Steps of which there is a file, rising. Throws Error(Exit::usage) if the folder is there but

@@ -56,4 +56,8 @@ class TensorBytes {
   int descriptor_;
 };
 
+/// Writes all tensors of a draft, one after the other. @return their digests
+std::vector<TensorDigest> write_tensors(const CheckpointDraft& draft,
+                                        std::span<const TensorSource> tensors);
+
 }  // namespace stowage::results

@@ -56,20 +56,27 @@ TensorTarget to_memory(TensorSpec spec, void* data) {
           }};
 }
 
-std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
-                             std::span<const TensorSource> tensors) {
+std::vector<TensorDigest> write_tensors(const CheckpointDraft& draft,
+                                        std::span<const TensorSource> tensors) {
+  const std::vector<std::int64_t> offsets = draft.offsets();
+  const TensorBytes file(draft.part());
+  std::vector<std::byte> buffer;
+  std::vector<TensorDigest> digests;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    digests.push_back(save_tensor(file, offsets[i], tensors[i], buffer));
+  return digests;
+}
+
+std::vector<TensorSpec> specs_of(std::span<const TensorSource> tensors) {
   std::vector<TensorSpec> specs;
   for (const TensorSource& tensor : tensors) specs.push_back(tensor.spec);
-  CheckpointDraft draft(path, state, specs);
-  const std::vector<std::int64_t> offsets = draft.offsets();
-  std::vector<TensorDigest> digests;
-  {
-    const TensorBytes file(draft.part());
-    std::vector<std::byte> buffer;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      digests.push_back(save_tensor(file, offsets[i], tensors[i], buffer));
-  }
-  return draft.commit(digests);
+  return specs;
+}
+
+std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
+                             std::span<const TensorSource> tensors) {
+  CheckpointDraft draft(path, state, specs_of(tensors));
+  return draft.commit(write_tensors(draft, tensors));
 }
 
 }  // namespace stowage::results

@@ -88,7 +88,8 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"ceilings/*/slowdown", "1", kLower, "median time beside other work / median time alone"},
     {"ceilings/*/bandwidth", "B/s", kHigher, "measured copy rate"},
     {"energy/j_per_token", "J", kLower, "energy of the GPUs from first to last step / tokens"},
-    {"ckpt/stall", "s", kLower, "training time lost per checkpoint"},
+    {"ckpt/stall", "s", kLower, "time that training waited for a checkpoint"},
+    {"ckpt/bytes_per_s", "B/s", kHigher, "bytes of a checkpoint / time until it was whole"},
     {"ckpt/bytes", "B", kNeither, "size of a checkpoint file"},
 });
 

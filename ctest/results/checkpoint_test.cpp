@@ -78,23 +78,6 @@ CheckpointState state_at(std::int64_t step) {
           .deck = "[train]\n"};
 }
 
-/// As one process saves in a directory.
-void save_in(const CheckpointDirectory& directory, const CheckpointState& state,
-             std::span<const TensorSource> sources) {
-  std::vector<TensorSpec> specs;
-  for (const TensorSource& source : sources) specs.push_back(source.spec);
-  const auto draft = directory.begin(state, specs);
-  std::vector<TensorDigest> digests;
-  const TensorBytes file(draft->part());
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    std::vector<std::byte> bytes(specs[i].bytes());
-    if (!bytes.empty()) sources[i].read(0, bytes);
-    digests.emplace_back(specs[i].name, specs[i].dtype).add(0, bytes);
-    file.write(draft->offsets()[i], bytes);
-  }
-  directory.finish(*draft, state.step, digests);
-}
-
 TEST(checkpoint, comes_back_to_the_bit) {
   const ScratchFolder folder;
   const auto seed = std::random_device{}();
@@ -309,12 +292,12 @@ TEST(checkpoint, a_writer_killed_midway_leaves_no_final_file) {
   const ScratchFolder folder;
   const Model model(1);
   const CheckpointDirectory directory(folder / "ckpt");
-  save_in(directory, state_at(1), model.sources());
+  directory.save(state_at(1), model.sources());
   const pid_t child = fork();
   if (child == 0) {
     auto sources = model.sources();
     sources.back().read = [](std::size_t, std::span<std::byte>) { raise(SIGKILL); };
-    save_in(directory, state_at(2), sources);
+    directory.save(state_at(2), sources);
     _exit(0);
   }
   int status = 0;
@@ -341,7 +324,7 @@ TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {
   CheckpointDirectory directory(folder / "ckpt", {.last = 2, .every = 0});
   directory.claim();
   EXPECT_FALSE(directory.latest().path);
-  for (const std::int64_t step : {10, 20, 30}) save_in(directory, state_at(step), model.sources());
+  for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 30}));
   EXPECT_EQ(Checkpoint(folder / "ckpt/latest").state().step, 30);
 }
@@ -352,7 +335,7 @@ TEST(checkpoint_directory, keeps_multiples_besides_the_last) {
   CheckpointDirectory directory(folder / "ckpt", {.last = 1, .every = 20});
   directory.claim();
   for (const std::int64_t step : {10, 20, 30, 40, 50})
-    save_in(directory, state_at(step), model.sources());
+    directory.save(state_at(step), model.sources());
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{20, 40, 50}));
 }
 
@@ -360,7 +343,7 @@ TEST(checkpoint_directory, goes_back_to_the_newest_that_is_whole) {
   const ScratchFolder folder;
   const Model model(1);
   const CheckpointDirectory directory(folder / "ckpt");
-  for (const std::int64_t step : {10, 20, 30}) save_in(directory, state_at(step), model.sources());
+  for (const std::int64_t step : {10, 20, 30}) directory.save(state_at(step), model.sources());
   test::truncate_to_half(directory.file_of(30));
   damage(directory.file_of(20), model, 7);
   const auto found = directory.latest();
@@ -374,8 +357,8 @@ TEST(checkpoint_directory, the_link_decides_after_going_back) {
   const ScratchFolder folder;
   const Model model(1);
   const CheckpointDirectory directory(folder / "ckpt", {.last = 1, .every = 0});
-  save_in(directory, state_at(30), model.sources());
-  save_in(directory, state_at(15), model.sources());  // resumed from step 10, say
+  directory.save(state_at(30), model.sources());
+  directory.save(state_at(15), model.sources());  // resumed from step 10, say
   EXPECT_EQ(directory.latest().path, directory.file_of(15));
   EXPECT_EQ(directory.steps(), (std::vector<std::int64_t>{15, 30}));
   fs::remove(folder / "ckpt/latest");
@@ -386,8 +369,7 @@ TEST(checkpoint_directory, a_link_that_leads_nowhere_is_told) {
   const ScratchFolder folder;
   const Model model(1);
   const CheckpointDirectory directory(folder / "ckpt");
-  for (const std::int64_t step : {10, 20, 30, 40})
-    save_in(directory, state_at(step), model.sources());
+  for (const std::int64_t step : {10, 20, 30, 40}) directory.save(state_at(step), model.sources());
   const auto expect = [&](const std::string& target, std::optional<std::int64_t> step) {
     replace_link(folder / "ckpt/latest", target);
     const auto found = directory.latest();
@@ -411,7 +393,7 @@ TEST(checkpoint_directory, a_file_under_another_step_is_passed_over) {
   const ScratchFolder folder;
   const Model model(1);
   const CheckpointDirectory directory(folder / "ckpt");
-  for (const std::int64_t step : {10, 20}) save_in(directory, state_at(step), model.sources());
+  for (const std::int64_t step : {10, 20}) directory.save(state_at(step), model.sources());
   fs::copy_file(directory.file_of(10), directory.file_of(20), fs::copy_options::overwrite_existing);
   const auto found = directory.latest();
   EXPECT_EQ(found.path, directory.file_of(10));
@@ -458,7 +440,7 @@ TEST(checkpoint_directory, a_folder_that_vanished_is_a_failure_of_the_run) {
   directory.claim();
   fs::remove_all(folder / "ckpt");
   expect_error(Exit::runtime, {"ckpt", "removed or replaced"},
-               [&] { save_in(directory, state_at(1), model.sources()); });
+               [&] { directory.save(state_at(1), model.sources()); });
   EXPECT_FALSE(fs::exists(folder / "ckpt"));
 }
 
@@ -467,13 +449,13 @@ TEST(checkpoint_directory, a_full_disk_leaves_the_last_checkpoint_and_no_half_on
   const Model model(1);
   CheckpointDirectory directory(folder / "ckpt");
   directory.claim();
-  save_in(directory, state_at(1), model.sources());
+  directory.save(state_at(1), model.sources());
   const auto limited = [&](rlim_t bytes) {
     struct rlimit limit = {bytes, bytes};
     setrlimit(RLIMIT_FSIZE, &limit);  // a write beyond it fails, as on a full disk
     std::signal(SIGXFSZ, SIG_IGN);
     try {
-      save_in(directory, state_at(2), model.sources());
+      directory.save(state_at(2), model.sources());
     } catch (const execution::Error& error) {
       _exit(static_cast<int>(error.exit()));
     }

@@ -10,18 +10,6 @@ using execution::Range;
 
 namespace {
 
-/// Calls body(local, global, count) for the runs of the first `elements` elements of a part that
-/// are contiguous in the whole.
-template <class Body>
-void for_each_run(const GlobalIndex& index, std::int64_t elements, Body&& body) {
-  for (std::int64_t at = 0; at < elements;) {
-    const std::int64_t left = elements - at;
-    const std::int64_t count = index.dimensions == 0 ? left : std::min(index.run(at), left);
-    body(at, index(at), count);
-    at += count;
-  }
-}
-
 /// First element of [0, elements) whose place in the whole is not below `global`; parts keep the
 /// order of the whole.
 std::int64_t lower_bound(const GlobalIndex& index, std::int64_t elements, std::int64_t global) {
@@ -91,45 +79,57 @@ Range WholeTensors::spoken_for(const std::string& name) const {
   return holders.rank() == 0 ? layout().held(name) : Range{0, 0};
 }
 
-std::vector<std::byte> WholeTensors::read(const std::string& name, Range range) const {
+TensorPart WholeTensors::part(const std::string& name, Range range) const {
   if (range.begin == range.end) return {};
-  const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(range.end - range.begin) * size);
   const std::int64_t first = range.begin - layout().held(name).begin;
-  trainer_.device().read(name, bytes, static_cast<std::size_t>(first) * size);
-  return bytes;
+  const auto size =
+      static_cast<std::int64_t>(execution::size_bytes(info(name).buffers.front().dtype));
+  TensorPart part{index(name), range.end - range.begin,
+                  trainer_.device().address(layout().place(name)) + first * size};
+  part.index.first = range.begin;
+  return part;
+}
+
+TensorPart WholeTensors::spoken_part(const std::string& name) const {
+  return part(name, spoken_for(name));
+}
+
+TensorPart WholeTensors::held_part(const std::string& name) const {
+  return part(name, layout().is_part(name) ? layout().held(name) : Range{0, 0});
 }
 
 std::vector<std::byte> WholeTensors::gather(const std::string& name) const {
-  const Range range = spoken_for(name);
-  Portion mine{index(name), range.end - range.begin};
-  mine.index.first = range.begin;
-  const std::vector<std::byte> bytes = read(name, range);
-  const std::vector<std::string> portions =
+  const TensorPart mine = spoken_part(name);
+  const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(mine.elements) * size);
+  if (!bytes.empty()) {
+    const std::byte* all = trainer_.device().address(layout().place(name));
+    trainer_.device().read(name, bytes, static_cast<std::size_t>(mine.data - all));
+  }
+  const std::vector<std::string> parts =
       world_.gather({reinterpret_cast<const char*>(&mine), sizeof(mine)});
   if (world_.rank() != 0) {
     if (!bytes.empty()) world_.send(bytes, 0);
     return {};
   }
   std::vector<std::byte> whole(info(name).bytes());
-  const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
   std::vector<std::byte> received;
   for (int rank = 0; rank < world_.size(); ++rank) {
-    Portion portion;
-    std::memcpy(&portion, portions[static_cast<std::size_t>(rank)].data(), sizeof(portion));
-    if (portion.elements == 0) continue;
+    TensorPart part;
+    std::memcpy(&part, parts[static_cast<std::size_t>(rank)].data(), sizeof(part));
+    if (part.elements == 0) continue;
     std::span<const std::byte> from = bytes;
     if (rank != 0) {
-      received.resize(static_cast<std::size_t>(portion.elements) * size);
+      received.resize(static_cast<std::size_t>(part.elements) * size);
       world_.receive(received, rank);
       from = received;
     }
-    for_each_run(portion.index, portion.elements,
-                 [&](std::int64_t local, std::int64_t global, std::int64_t count) {
-                   std::memcpy(whole.data() + static_cast<std::size_t>(global) * size,
-                               from.data() + static_cast<std::size_t>(local) * size,
-                               static_cast<std::size_t>(count) * size);
-                 });
+    part.index.for_each_run(0, part.elements,
+                            [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+                              std::memcpy(whole.data() + static_cast<std::size_t>(global) * size,
+                                          from.data() + static_cast<std::size_t>(local) * size,
+                                          static_cast<std::size_t>(count) * size);
+                            });
   }
   return whole;
 }
@@ -150,10 +150,11 @@ void WholeTensors::write(const std::string& name, std::size_t offset,
   if (begin >= end) return;
   part.first += begin;
   std::vector<std::byte> staged(static_cast<std::size_t>((end - begin) * size));
-  for_each_run(part, end - begin, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
-    std::memcpy(staged.data() + local * size, from.data() + (global - first) * size,
-                static_cast<std::size_t>(count * size));
-  });
+  part.for_each_run(
+      0, end - begin, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+        std::memcpy(staged.data() + local * size, from.data() + (global - first) * size,
+                    static_cast<std::size_t>(count * size));
+      });
   trainer_.device().write(name, staged, static_cast<std::size_t>(begin * size));
 }
 

@@ -12,6 +12,13 @@
 
 namespace stowage::drivers {
 
+/// A rank's part of a tensor.
+struct TensorPart {
+  execution::GlobalIndex index;  ///< which elements of the whole they are
+  std::int64_t elements = 0;
+  std::byte* data = nullptr;  ///< in device memory, one behind the other
+};
+
 /// The tensors that outlive a step as they are on one rank that has all of them, whatever ranks
 /// share out or cut: what checkpoints and dumps speak of. The device must be idle.
 class WholeTensors {
@@ -23,8 +30,12 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// Collective. The bytes of a tensor on rank 0, nothing elsewhere. Of the ranks that have an
+  /// The elements of a tensor that this rank speaks for, where they lie. Of the ranks that have an
   /// element one speaks for it: of a parameter or gradient, one whose shard is up to date.
+  TensorPart spoken_part(const std::string& name) const;
+  /// All elements of a tensor that this rank has.
+  TensorPart held_part(const std::string& name) const;
+  /// Collective. The bytes of a tensor on rank 0, nothing elsewhere.
   std::vector<std::byte> gather(const std::string& name) const;
   /// Writes what this rank holds of bytes [offset, offset + from.size()) of a tensor.
   void write(const std::string& name, std::size_t offset, std::span<const std::byte> from) const;
@@ -35,18 +46,12 @@ class WholeTensors {
     execution::TensorInfo info;
     execution::GlobalIndex index;
   };
-  /// Elements of a rank's part, on their way to rank 0: the index of its first and how many.
-  struct Portion {
-    execution::GlobalIndex index;
-    std::int64_t elements = 0;
-  };
-
   /// Of what this rank has.
   const execution::PersistentLayout& layout() const;
   execution::GlobalIndex index(const std::string& name) const;
   /// Elements of this rank's part that it speaks for.
   execution::Range spoken_for(const std::string& name) const;
-  std::vector<std::byte> read(const std::string& name, execution::Range range) const;
+  TensorPart part(const std::string& name, execution::Range range) const;
 
   layers::Trainer& trainer_;
   const parallel::Communicator& world_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "drivers/common/whole_tensors.hpp"
@@ -13,14 +15,43 @@
 namespace stowage::drivers {
 namespace {
 
-/// Calls `visit(spec)` for every tensor that a checkpoint holds.
-template <class Visit>
-void for_each_saved(const WholeTensors& tensors, Visit&& visit) {
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;  // read at once
+
+/// What a checkpoint holds of a run.
+std::vector<results::TensorSpec> saved(const WholeTensors& tensors) {
+  std::vector<results::TensorSpec> all;
   for (const std::string& name : tensors.names()) {
     const execution::TensorInfo& info = tensors.info(name);
     if (info.lifetime != execution::Lifetime::gradient)
-      visit(results::TensorSpec{name, info.buffers[0].dtype, info.buffers[0].shape});
+      all.push_back({name, info.buffers[0].dtype, info.buffers[0].shape});
   }
+  return all;
+}
+
+/// What this rank has of a tensor, from a file to the device.
+void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
+               const TensorPart& part, execution::Device& device) {
+  const auto size = static_cast<std::int64_t>(execution::size_bytes(spec.dtype));
+  const std::int64_t step = static_cast<std::int64_t>(kPieceBytes) / size;
+  std::vector<std::byte> piece;
+  for (std::int64_t begin = 0; begin < part.elements; begin += step) {
+    const std::int64_t end = std::min(begin + step, part.elements);
+    piece.resize(static_cast<std::size_t>((end - begin) * size));
+    part.index.for_each_run(
+        begin, end, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+          from.read(spec.name, static_cast<std::size_t>(global * size),
+                    std::span(piece).subspan(static_cast<std::size_t>((local - begin) * size),
+                                             static_cast<std::size_t>(count * size)));
+        });
+    device.write(spec.name, piece, static_cast<std::size_t>(begin * size));
+  }
+}
+
+std::optional<CheckpointWriter::Copy> copy_of(const std::string& asked) {
+  using Copy = CheckpointWriter::Copy;
+  for (const Copy copy : {Copy::none, Copy::device, Copy::host})
+    if (name(copy) == asked) return copy;
+  return std::nullopt;  // auto
 }
 
 }  // namespace
@@ -36,7 +67,10 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       interval_s_(60 * deck.get<double>("checkpoint.interval_minutes")),
       last_s_(results::steady_seconds()),
       directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
-                                   .every = deck.get<std::int64_t>("checkpoint.keep_every")}) {
+                                   .every = deck.get<std::int64_t>("checkpoint.keep_every")}),
+      asked_copy_(deck.get<std::string>("checkpoint.copy")),
+      host_budget_(deck.get<std::int64_t>("checkpoint.host_budget_bytes")),
+      may_put_off_(deck.get<std::string>("checkpoint.busy") == "put_off") {
   if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
   found_ = find();
   if (found_.empty()) return;
@@ -45,6 +79,7 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
     return;
   }
   const results::Checkpoint checkpoint(found_);
+  if (resume_ != "auto" && world_.rank() == 0) checkpoint.verify();  // else find() has
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) {
     require_same_numerics(deck, checkpoint);
@@ -91,8 +126,9 @@ bool Checkpointing::due(std::int64_t step) const {
 }
 
 bool Checkpointing::due_by_clock() const {
-  return enabled() && interval_s_ > 0 && world_.rank() == 0 &&
-         results::steady_seconds() - last_s_ >= interval_s_;
+  if (!enabled() || world_.rank() != 0) return false;
+  if (put_off_) return !job_;
+  return interval_s_ > 0 && results::steady_seconds() - last_s_ >= interval_s_;
 }
 
 std::string Checkpointing::find() const {
@@ -122,49 +158,102 @@ void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) con
     return;
   }
   const results::Checkpoint checkpoint(found_);
-  std::vector<results::TensorTarget> targets;
-  for_each_saved(tensors, [&](const results::TensorSpec& spec) {
-    targets.push_back(
-        {spec, [&tensors, name = spec.name](std::size_t offset, std::span<const std::byte> from) {
-           tensors.write(name, offset, from);
-         }});
-  });
-  checkpoint.load(targets);
+  const std::vector<results::TensorSpec> specs = saved(tensors);
+  checkpoint.require(specs);
+  for (const results::TensorSpec& spec : specs)
+    load_part(checkpoint, spec, tensors.held_part(spec.name), trainer.device());
   const results::CheckpointState& state = checkpoint.state();
   loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
                results::integer_value(state, "loader.epoch"),
                results::integer_value(state, "loader.sample")});
 }
 
-std::int64_t Checkpointing::save(layers::Trainer& trainer, const inputs::Loader& loader,
-                                 std::int64_t step) {
-  std::int64_t bytes = 0;
+void Checkpointing::prepare(layers::Trainer& trainer) {
+  if (!enabled()) return;
   const WholeTensors tensors(trainer, world_);
-  if (world_.rank() == 0) {
-    std::vector<results::TensorSource> sources;
-    std::vector<std::byte> whole;  // of the tensor at work: the file takes one after the other
-    for_each_saved(tensors, [&](const results::TensorSpec& spec) {
-      sources.push_back({spec, [&, name = spec.name](std::size_t offset, std::span<std::byte> to) {
-                           if (offset == 0) whole = tensors.gather(name);
-                           std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(offset),
-                                       to.size(), to.begin());
-                         }});
-    });
-    const inputs::LoaderPosition position = loader.position();
-    bytes = directory_.save({.step = step,
-                             .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
-                                        {"loader.epoch", position.epoch},
-                                        {"loader.sample", position.sample},
-                                        {"data.digest", data_digest_}},
-                             .deck = deck_text_},
-                            sources);
-  } else {
-    for_each_saved(tensors,
-                   [&](const results::TensorSpec& spec) { (void)tensors.gather(spec.name); });
-  }
-  world_.barrier();
-  last_s_ = results::steady_seconds();
-  return bytes;
+  specs_ = saved(tensors);
+  std::vector<CheckpointWriter::Part> parts;
+  for (const results::TensorSpec& spec : specs_)
+    parts.push_back({spec, tensors.spoken_part(spec.name)});
+  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts),
+                                               copy_of(asked_copy_),
+                                               static_cast<std::size_t>(host_budget_));
 }
+
+std::string Checkpointing::copies() const {
+  if (!writer_ || writer_->copy() == CheckpointWriter::Copy::none) return "none";
+  return fmt::format("{}, {:.1f} GB", name(writer_->copy()),
+                     static_cast<double>(writer_->bytes()) / 1e9);
+}
+
+/// Rank 0 makes the file; the others learn where what belongs.
+std::unique_ptr<results::CheckpointDraft> Checkpointing::begin(const inputs::Loader& loader,
+                                                               std::int64_t step,
+                                                               CheckpointJob::Task& task) const {
+  std::unique_ptr<results::CheckpointDraft> draft;
+  std::string places;
+  if (world_.rank() == 0) {
+    const inputs::LoaderPosition position = loader.position();
+    draft = directory_.begin({.step = step,
+                              .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
+                                         {"loader.epoch", position.epoch},
+                                         {"loader.sample", position.sample},
+                                         {"data.digest", data_digest_}},
+                              .deck = deck_text_},
+                             specs_);
+    if (world_.size() > 1)
+      results::SumsFile::make(sums_path(draft->part()), world_.size(), specs_.size());
+    places = fmt::format("{} {}", fmt::join(draft->offsets(), " "), draft->part().string());
+  }
+  std::istringstream given(world_.broadcast(places));
+  task.step = step;
+  task.rank = world_.rank();
+  task.ranks = world_.size();
+  task.offsets.resize(specs_.size());
+  for (std::int64_t& offset : task.offsets) given >> offset;
+  std::string path;
+  std::getline(given >> std::ws, path, '\0');
+  task.part = path;
+  return draft;
+}
+
+bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace pace) {
+  const double begin_s = results::steady_seconds();
+  if (may_put_off_ && pace == Pace::beside && world_.max(job_ && !job_->ended() ? 1 : 0) > 0) {
+    put_off_ = true;
+    return false;
+  }
+  settle();
+  put_off_ = false;
+  const bool waits = pace == Pace::wait || writer_->copy() == CheckpointWriter::Copy::none;
+  CheckpointJob::Task task;
+  std::unique_ptr<results::CheckpointDraft> draft = begin(loader, step, task);
+  task.as_it_is = waits;
+  if (!waits) writer_->take();
+  job_ = std::make_unique<CheckpointJob>(std::move(task), std::move(draft), *writer_, directory_);
+  if (waits) job_->wait();
+  stall_s_ = last_s_ = results::steady_seconds();
+  stall_s_ -= begin_s;
+  if (waits) settle();
+  return true;
+}
+
+void Checkpointing::look() {
+  if (job_ && job_->ended()) end_job();
+}
+
+void Checkpointing::settle() {
+  if (job_) end_job();
+  world_.barrier();
+}
+
+void Checkpointing::end_job() {
+  CheckpointJob::Written written = job_->finish();
+  written.stall_s = stall_s_;
+  job_.reset();
+  if (world_.rank() == 0) written_.push_back(written);
+}
+
+std::vector<CheckpointJob::Written> Checkpointing::written() { return std::exchange(written_, {}); }
 
 }  // namespace stowage::drivers

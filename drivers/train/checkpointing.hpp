@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "drivers/train/checkpoint_job.hpp"
 #include "drivers/train/start_weights.hpp"
 #include "inputs/data/loader.hpp"
 #include "inputs/deck/deck.hpp"
@@ -36,15 +39,34 @@ class Checkpointing {
   /// True on rank 0 if the deck asks for a checkpoint by now: the others learn it from a step.
   bool due_by_clock() const;
 
+  /// Takes the memory for copies of the state, before step 1.
+  void prepare(layers::Trainer& trainer);
+  /// How saving goes on beside training: "device, 28.7 GB"; "none": training waits.
+  std::string copies() const;
   /// Loads what was found, on every rank.
   void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
-  /// Saves on rank 0; all ranks wait. The device must be idle. @return bytes written
-  std::int64_t save(layers::Trainer& trainer, const inputs::Loader& loader, std::int64_t step);
+
+  /// Whether training goes on while the file is written.
+  enum class Pace { beside, wait };
+  /// Collective. Begins to save, and ends it if it is to wait, or if there is no memory for a copy.
+  /// The device must be idle. While the file before is still being written this waits for it, or if
+  /// the deck says so the new one is put off: then it is due by the clock when that one is done.
+  /// @return false: put off
+  bool save(const inputs::Loader& loader, std::int64_t step, Pace pace);
+  /// Looks after a file that is being written. @throws what went wrong with it
+  void look();
+  /// Collective. Waits for a file that is being written.
+  void settle();
+  /// Files that were finished since the last call; on rank 0.
+  std::vector<CheckpointJob::Written> written();
 
  private:
   std::string find() const;
   void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
+  std::unique_ptr<results::CheckpointDraft> begin(const inputs::Loader& loader, std::int64_t step,
+                                                  CheckpointJob::Task& task) const;
+  void end_job();
 
   const parallel::Communicator& world_;
   std::string directory_name_;
@@ -58,6 +80,15 @@ class Checkpointing {
   double last_s_;  ///< when the run began or has saved last
   results::CheckpointDirectory directory_;
   std::optional<StartWeights> weights_;  ///< what was found, if it is weights alone
+  std::string asked_copy_;
+  std::int64_t host_budget_;
+  bool may_put_off_;
+  std::vector<results::TensorSpec> specs_;  ///< of what is saved
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::unique_ptr<CheckpointJob> job_;  ///< under way
+  double stall_s_ = 0;                  ///< that its beginning took
+  bool put_off_ = false;
+  std::vector<CheckpointJob::Written> written_;
 };
 
 }  // namespace stowage::drivers

@@ -166,13 +166,36 @@ void Recording::state(std::int64_t step, const std::string& digest) {
   progress_->note(fmt::format("# step {}: state digest {}", step, digest));
 }
 
-void Recording::checkpoint(std::int64_t step, std::int64_t bytes, double time_s) {
+void Recording::checkpoint(const CheckpointJob::Written& file) {
   if (!root()) return;
-  log_.write("checkpoint", {{"step", step}, {"bytes", bytes}, {"time_s", time_s}});
-  set_->add(results::metric("ckpt/stall", time_s));
-  set_->add(results::metric("ckpt/bytes", static_cast<double>(bytes)));
-  progress_->note(fmt::format("step {}: checkpoint of {:.1f} MB in {:.2f} s", step,
-                              static_cast<double>(bytes) / 1e6, time_s));
+  files_.push_back(file);
+  const auto bytes = static_cast<double>(file.bytes);
+  if (saved_ == nullptr)
+    saved_ = &set_->series("checkpoint", "step",
+                           {{"bytes", "B", "of the file"},
+                            {"stall", "s", "that training waited"},
+                            {"time", "s", "until the file was whole"}});
+  saved_->append(file.step, {bytes, file.stall_s, file.seconds});
+  log_.write("checkpoint", {{"step", file.step},
+                            {"bytes", file.bytes},
+                            {"stall_s", file.stall_s},
+                            {"time_s", file.seconds}});
+  progress_->note(
+      fmt::format("step {}: checkpoint of {:.1f} MB in {:.2f} s, of which training waited {:.3f} s",
+                  file.step, bytes / 1e6, file.seconds, file.stall_s));
+}
+
+void Recording::add_files() {
+  if (files_.empty()) return;
+  std::vector<double> stalls, times;
+  for (const CheckpointJob::Written& file : files_) {
+    stalls.push_back(file.stall_s);
+    times.push_back(file.seconds);
+  }
+  const auto bytes = static_cast<double>(files_.back().bytes);
+  set_->add(results::metric("ckpt/bytes", bytes));
+  set_->add(results::metric("ckpt/stall", results::summarize(stalls)));
+  set_->add(results::rate_metric("ckpt/bytes_per_s", bytes, results::summarize(times)));
 }
 
 void Recording::add_metrics(const History& history, const layers::TrainerPlan& plan) {
@@ -202,6 +225,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
     add("train/val_perplexity", std::exp(history.evaluations.back().loss));
     add("train/val_accuracy", history.evaluations.back().accuracy);
   }
+  add_files();
   if (history.steps.empty()) return;
   add("train/skipped_steps",
       static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),

@@ -7,6 +7,7 @@
 
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
+#include "drivers/train/checkpoint_job.hpp"
 #include "drivers/train/mllog.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"
@@ -38,7 +39,7 @@ class Recording {
   void evaluation(std::int64_t step, const Evaluation& found);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
-  void checkpoint(std::int64_t step, std::int64_t bytes, double time_s);
+  void checkpoint(const CheckpointJob::Written& file);
   /// Keeps where the data stands after a step: what a restart would go on from.
   void position(std::int64_t step, const inputs::LoaderPosition& position);
   /// Prints a line of its own.
@@ -53,6 +54,7 @@ class Recording {
   bool root() const { return set_ != nullptr; }
   void add_metrics(const History& history, const layers::TrainerPlan& plan);
   void add_rates(const History& history, const layers::TrainerPlan& plan);
+  void add_files();
 
   const inputs::Deck& deck_;
   const Machine& machine_;
@@ -76,6 +78,8 @@ class Recording {
   results::Series* board_ = nullptr;    ///< on a GPU
   results::Series* routers_ = nullptr;  ///< if routers have losses
   results::Series* validation_ = nullptr;
+  results::Series* saved_ = nullptr;  ///< from the first file on
+  std::vector<CheckpointJob::Written> files_;
 };
 
 }  // namespace stowage::drivers

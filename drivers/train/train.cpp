@@ -179,7 +179,9 @@ class Run {
     recording_.position(step, data_.train->position());
     if (digest_at_ != step) keep_digest(step);
     count_work();
-    if (stopped_ || checkpoint_at_ != step) save(step);
+    if (stopped_ || checkpoint_at_ != step) save(step, Checkpointing::Pace::wait);
+    checkpoints_.settle();
+    note_saved();
     if (stopped_ && !checkpoints_.enabled())
       recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
     if (!stopped_ && (history_.evaluations.empty() || history_.evaluations.back().step != step))
@@ -204,7 +206,9 @@ class Run {
   }
 
   /// What this rank is asked to do after the next step.
-  Loop::Then asked() const {
+  Loop::Then asked() {
+    checkpoints_.look();
+    note_saved();
     if (parallel::stop_signal() != 0) return Loop::Then::stop;
     return checkpoints_.due_by_clock() ? Loop::Then::save : Loop::Then::go_on;
   }
@@ -246,7 +250,7 @@ class Run {
     if (interval > 0 && done % interval == 0) evaluate(done);
     if (done == 1 && !rehearsed_.empty()) compare_with_rehearsal();
     if (digest_due(done)) keep_digest(done);
-    if (save_due(done)) save(done);
+    if (save_due(done)) save(done, Checkpointing::Pace::beside);
     save_heard_ = false;
   }
 
@@ -317,13 +321,19 @@ class Run {
     loop_.restart_clock();
   }
 
-  void save(std::int64_t step) {
+  void save(std::int64_t step, Checkpointing::Pace pace) {
     if (!checkpoints_.enabled()) return;
-    const double start_s = results::steady_seconds();
-    const std::int64_t bytes = checkpoints_.save(trainer_, *data_.train, step);
-    checkpoint_at_ = step;
-    recording_.checkpoint(step, bytes, results::steady_seconds() - start_s);
+    if (checkpoints_.save(*data_.train, step, pace))
+      checkpoint_at_ = step;
+    else
+      recording_.note(fmt::format(
+          "# step {}: the checkpoint is put off, the one before is still being written", step));
+    note_saved();
     loop_.restart_clock();
+  }
+
+  void note_saved() {
+    for (const CheckpointJob::Written& file : checkpoints_.written()) recording_.checkpoint(file);
   }
 
   const Communicator& world_;
@@ -396,6 +406,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                                                                plan->transient_bytes())));
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
+  if (!options.evaluate_only) checkpoints.prepare(trainer);
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go(gradients);

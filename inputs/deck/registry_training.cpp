@@ -218,6 +218,23 @@ std::vector<Parameter> saving_rows() {
        .help =
            "Save when so much time has passed since the last time, besides checkpoint.interval. "
            "0: by steps only."},
+      {.key = "checkpoint.copy",
+       .fallback = string("auto"),
+       .allowed = {"auto", "device", "host", "none"},
+       .help = "Where the state is copied to between two steps, so that it is written while training "
+               "goes on: within device memory; to pinned host memory; none: training waits for the "
+               "file. auto: device if it has room for the copy and 2 GiB more, else host within "
+               "checkpoint.host_budget_bytes, else none."},
+      {.key = "checkpoint.host_budget_bytes",
+       .fallback = 0,
+       .unit = "B",
+       .range = between(0, kMostBytes),
+       .help = "Pinned host memory per rank that checkpoint.copy = \"auto\" may take."},
+      {.key = "checkpoint.busy",
+       .fallback = string("wait"),
+       .allowed = {"wait", "put_off"},
+       .help = "What a checkpoint that is due does while the one before is still being written: wait "
+               "for it, or be put off until it is whole."},
       {.key = "checkpoint.resume",
        .fallback = string("auto"),
        .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "

@@ -18,7 +18,7 @@ SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)|scaling/.*/predictio
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
     r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token"
-    r"|ckpt/(stall|bytes)|data/(packing_efficiency|split_documents|dropped_tokens)"
+    r"|ckpt/bytes|data/(packing_efficiency|split_documents|dropped_tokens)"
     r"|offload/(exposed_copy|bytes|bandwidth)")
 
 
@@ -303,6 +303,9 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"train/(model_flops|hw_flops|megatron_compat_flops)_per_s", model_rate),
     (r"train/model_flops_per_s_gpu", rate_of_a_rank),
     (r"train/loss", tail_loss),
+    (r"ckpt/stall", lambda r: of_times(series(r, "checkpoint/stall"))),
+    (r"ckpt/bytes_per_s",
+     lambda r: of_times(series(r, "checkpoint/time"), series(r, "checkpoint/bytes")[-1])),
     (r"train/val_loss", lambda r: Figure(series(r, "train/val_loss")[-1])),
     (r"train/best_val_loss", lambda r: Figure(series(r, "train/val_loss").min())),
     (r"train/val_accuracy", lambda r: Figure(series(r, "train/val_accuracy")[-1])),
