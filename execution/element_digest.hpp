@@ -6,8 +6,8 @@
 #include "execution/parallel_for.hpp"
 
 /// The factors of a digest of tensors that many may make together: two sums modulo 2^64 over all
-/// elements, each times an odd number of its place (kernels/digest/digest.hpp has the formula). On a
-/// GPU of the state of a run, on the host of the bytes of a file.
+/// elements, each times an odd number of its place (kernels/digest/digest.hpp has the formula). On
+/// a GPU of the state of a run, on the host of the bytes of a file.
 namespace stowage::execution {
 
 inline constexpr int kDigestLanes = 8;

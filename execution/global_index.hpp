@@ -54,8 +54,8 @@ struct GlobalIndex {
     return stride - (index + first) % stride;
   }
 
-  /// Calls body(local, global, count) for the runs of the elements [begin, end) of the part that lie
-  /// one behind the other in the whole.
+  /// Calls body(local, global, count) for the runs of the elements [begin, end) of the part that
+  /// lie one behind the other in the whole.
   template <class Body>
   void for_each_run(std::int64_t begin, std::int64_t end, Body&& body) const {
     for (std::int64_t at = begin; at < end;) {

@@ -70,8 +70,8 @@ std::int64_t integer_value(const CheckpointState& state, std::string_view name);
 double real_value(const CheckpointState& state, std::string_view name);
 std::string text_value(const CheckpointState& state, std::string_view name);
 
-/// Writes `path` by way of `path.part`: complete and synced, or not there. One process alone writes;
-/// checkpoint_draft.hpp is for several.
+/// Writes `path` by way of `path.part`: complete and synced, or not there. One process alone
+/// writes; checkpoint_draft.hpp is for several.
 /// Returns the bytes of the file.
 std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
                              std::span<const TensorSource> tensors);

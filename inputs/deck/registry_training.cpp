@@ -221,10 +221,11 @@ std::vector<Parameter> saving_rows() {
       {.key = "checkpoint.copy",
        .fallback = string("auto"),
        .allowed = {"auto", "device", "host", "none"},
-       .help = "Where the state is copied to between two steps, so that it is written while training "
-               "goes on: within device memory; to pinned host memory; none: training waits for the "
-               "file. auto: device if it has room for the copy and 2 GiB more, else host within "
-               "checkpoint.host_budget_bytes, else none."},
+       .help =
+           "Where the state is copied to between two steps, so that it is written while "
+           "training goes on: within device memory; to pinned host memory; none: training waits "
+           "for the file. auto: device if it has room for the copy and 2 GiB more, else host "
+           "within checkpoint.host_budget_bytes, else none."},
       {.key = "checkpoint.host_budget_bytes",
        .fallback = 0,
        .unit = "B",
@@ -233,8 +234,8 @@ std::vector<Parameter> saving_rows() {
       {.key = "checkpoint.busy",
        .fallback = string("wait"),
        .allowed = {"wait", "put_off"},
-       .help = "What a checkpoint that is due does while the one before is still being written: wait "
-               "for it, or be put off until it is whole."},
+       .help = "What a checkpoint that is due does while the one before is still being written: "
+               "wait for it, or be put off until it is whole."},
       {.key = "checkpoint.resume",
        .fallback = string("auto"),
        .help = "auto: from the latest checkpoint of the directory, if any; never; or the path of a "
