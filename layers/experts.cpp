@@ -15,8 +15,7 @@ SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& r
       tensor_size_(ranks.group(parallel::Group::tensor).size()),
       context_(ranks.shared_group(parallel::Group::context)),
       partition_(ranks.group(parallel::Group::experts)),
-      rows_(ranks.shared_group(parallel::Group::experts)),
-      group_(ranks.shared_group(parallel::Group::experts)) {
+      rows_(ranks.shared_group(parallel::Group::experts)) {
   (void)partition_.share(experts_, "model.num_moe_experts");
 }
 

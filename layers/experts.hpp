@@ -51,7 +51,6 @@ class SharedExperts {
   std::shared_ptr<const parallel::RankGroup> context_;
   Partition partition_;
   SharedRows rows_;
-  std::shared_ptr<const parallel::RankGroup> group_;
 };
 
 }  // namespace stowage::layers

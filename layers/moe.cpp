@@ -197,10 +197,12 @@ class Moe final : public Mixer {
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
         recorder.scratch(std::string(name) + "_rows", {row_count(recorder), width_});
-    recorder.compute(
-        name, kernels::gather_rows_cost(recorder.rows(), topk_, width_, recorder.storage()),
-        {read(x), read(r.token_row), write(rows)},
-        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
+    recorder.compute(name,
+                     kernels::gather_rows_cost(experts_.tokens(recorder), topk_, expected(recorder),
+                                               width_, recorder.storage()),
+                     {read(x), read(r.token_row), write(rows)}, [](execution::Queue& q, Views v) {
+                       kernels::gather_rows(q, v[0], v[1], v[2]);
+                     });
     return rows;
   }
 
@@ -208,7 +210,8 @@ class Moe final : public Mixer {
                bool accumulate) const {
     recorder.compute(
         name,
-        kernels::combine_rows_cost(recorder.rows(), topk_, width_, recorder.storage(), accumulate),
+        kernels::combine_rows_cost(experts_.tokens(recorder), topk_, expected(recorder), width_,
+                                   recorder.storage(), accumulate),
         {read(rows), read(r.token_row), accumulate ? update(y) : write(y)},
         [accumulate](execution::Queue& q, Views v) {
           kernels::combine_rows(q, v[0], v[1], v[2], accumulate);

@@ -147,6 +147,17 @@ TEST(permute, gather_and_combine_are_adjoint) {
   EXPECT_NEAR(one, other, 1e-12 * static_cast<double>(ys.size()));
 }
 
+// 6 tokens with 2 choices of which 3 have a row: 3 tokens are read, 6 written, for width 8 in fp64.
+TEST(permute, costs_count_the_rows_that_there_are) {
+  constexpr double kIndex = 6 * 2 * 4, kRow = 8 * 8;
+  const execution::Cost gather = gather_rows_cost(6, 2, 3, 8, Dtype::fp64);
+  const execution::Cost stored = combine_rows_cost(6, 2, 3, 8, Dtype::fp64, false);
+  EXPECT_EQ(gather.bytes, kIndex + (3 + 3) * kRow);
+  EXPECT_EQ(stored.bytes, kIndex + (3 + 6) * kRow);
+  EXPECT_EQ(stored.flops, 3 * 8);
+  EXPECT_EQ(gather_rows_cost(6, 2, 12, 8, Dtype::fp64).bytes, kIndex + (6 + 12) * kRow);
+}
+
 TEST(balance, load_counts_rows) {
   const Array offsets = int32_array({0, 3, 3, 10});
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {

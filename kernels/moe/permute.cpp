@@ -1,5 +1,7 @@
 #include "kernels/moe/permute.hpp"
 
+#include <algorithm>
+
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/moe/permute_launch.hpp"
@@ -94,16 +96,17 @@ Cost permute_index_cost(std::int64_t tokens, std::int64_t topk, std::int64_t exp
   return {0, bytes(2 * pairs + experts + 1, Dtype::int32) + bytes(2 * pairs, accumulation)};
 }
 
-Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width, Dtype storage) {
-  return {0, bytes(tokens * width, storage) + bytes(tokens * topk * width, storage) +
+// A token without a routed pair is not read.
+Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t rows, std::int64_t width,
+                      Dtype storage) {
+  return {0, bytes((std::min(tokens, rows) + rows) * width, storage) +
                  bytes(tokens * topk, Dtype::int32)};
 }
 
-Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width, Dtype storage,
-                       bool accumulate) {
-  return {static_cast<double>(tokens * topk * width),
-          bytes(tokens * topk * width, storage) +
-              passes(accumulate) * bytes(tokens * width, storage) +
+Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t rows,
+                       std::int64_t width, Dtype storage, bool accumulate) {
+  return {static_cast<double>(rows * width),
+          bytes(rows * width, storage) + passes(accumulate) * bytes(tokens * width, storage) +
               bytes(tokens * topk, Dtype::int32)};
 }
 

@@ -31,10 +31,11 @@ void combine_rows(execution::Queue& queue, const execution::View& ys,
 
 execution::Cost permute_index_cost(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
                                    execution::Dtype accumulation);
-execution::Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width,
-                                 execution::Dtype storage);
-execution::Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t width,
-                                  execution::Dtype storage, bool accumulate);
+/// Costs with `rows` of the tokens * R pairs routed.
+execution::Cost gather_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t rows,
+                                 std::int64_t width, execution::Dtype storage);
+execution::Cost combine_rows_cost(std::int64_t tokens, std::int64_t topk, std::int64_t rows,
+                                  std::int64_t width, execution::Dtype storage, bool accumulate);
 
 /// Host references; A is float or double, S a storage type.
 template <class A>
