@@ -135,7 +135,7 @@ class Moe final : public Mixer {
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
     const Tensor x = experts_.rows().gather(recorder, "x_again", kept.x);
-    const Tensor dy_all = experts_.rows().gather(recorder, "dy", dy);
+    const Tensor dy_all = experts_.rows().gather(recorder, "dy_all", dy);
     router_.count(recorder, kept.choices);
     const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});

@@ -25,6 +25,9 @@ inline Use read(Tensor tensor) { return {tensor, Access::read}; }
 inline Use write(Tensor tensor) { return {tensor, Access::write}; }
 inline Use update(Tensor tensor) { return {tensor, Access::update}; }
 
+/// The innermost scope of a kind around an op of a program, or -1.
+int enclosing(const Program& program, const execution::Op& op, std::string_view kind);
+
 /// The tensors that all layers of one microbatch read.
 struct Batch {
   std::int64_t sequence_tokens = 0;  ///< n = B * T, of all ranks that share the sequences

@@ -91,6 +91,19 @@ void judge_rows(Recorder& recorder, const TrainingProgram& step, Tensor rows) {
                    [](execution::Queue& q, Views v) { kernels::judge_rows(q, v[0], v[1], v[2]); });
 }
 
+/// Bytes of the exchanges in layers of experts among the ranks that share them.
+double expert_bytes(const Program& program, const parallel::RankGroup& sharers) {
+  double bytes = 0;
+  for (const execution::Section& section : program.sections())
+    for (int i = section.begin; i < section.end; ++i) {
+      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+      if (op.communication && op.communication->group == sharers.name() &&
+          enclosing(program, op, "moe") >= 0)
+        bytes += section.repeat * op.cost.bytes;
+    }
+  return bytes;
+}
+
 /// What ranks add up: losses, and the loads of experts.
 std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder) {
   std::vector<Tensor> values = model.step_counts(recorder);
@@ -142,6 +155,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   update.record_adamw(optimizer, step);
   model.end_of_step(recorder, step.step_ok);
   program.finish();
+  step.expert_bytes = expert_bytes(program, model.ranks().group(parallel::Group::experts));
   return step;
 }
 

@@ -44,6 +44,7 @@ struct TrainingProgram {
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
       ///< of a layer and microbatch. None if no ranks share experts
   std::int64_t expert_room = 0;  ///< rows that there is room for
+  double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
 };
 
 /// The step of this rank's stage of the model.
