@@ -13,14 +13,6 @@ namespace {
 using execution::Op;
 using execution::Program;
 
-/// The innermost scope of a kind around an op, or -1.
-int enclosing(const Program& program, const Op& op, std::string_view kind) {
-  int at = op.scope;
-  while (at >= 0 && program.scopes()[static_cast<std::size_t>(at)].kind != kind)
-    at = program.scopes()[static_cast<std::size_t>(at)].parent;
-  return at;
-}
-
 /// The time of the turn with this number in there.
 double& pass(PassTimes& times, int turn) {
   return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;

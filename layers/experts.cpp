@@ -1,6 +1,9 @@
 #include "layers/experts.hpp"
 
+#include <cmath>
+
 #include "kernels/moe/permute.hpp"
+#include "kernels/moe/room.hpp"
 #include "kernels/shards/shards.hpp"
 
 namespace stowage::layers {
@@ -9,14 +12,22 @@ using execution::Dtype;
 using execution::Range;
 using Views = std::span<const execution::View>;
 
+std::int64_t expert_room(const ModelConfig& config, const parallel::Ranks& ranks,
+                         std::int64_t tokens, double share) {
+  const int size = ranks.group(parallel::Group::experts).size();
+  const std::int64_t balanced = tokens / ranks.group(parallel::Group::tensor).size() /
+                                ranks.group(parallel::Group::context).size() * config.moe.topk;
+  if (share == 0 || share >= size) return balanced * size;
+  return static_cast<std::int64_t>(std::ceil(share * static_cast<double>(balanced)));
+}
+
 SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& ranks)
     : experts_(config.moe.experts),
       topk_(config.moe.topk),
       tensor_size_(ranks.group(parallel::Group::tensor).size()),
       context_(ranks.shared_group(parallel::Group::context)),
       partition_(ranks.group(parallel::Group::experts)),
-      rows_(ranks.shared_group(parallel::Group::experts)),
-      group_(ranks.shared_group(parallel::Group::experts)) {
+      rows_(ranks.shared_group(parallel::Group::experts)) {
   (void)partition_.share(experts_, "model.num_moe_experts");
 }
 
@@ -58,13 +69,22 @@ Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) c
   const Dtype accum = recorder.accumulation();
   const Routed routed{recorder.saved("offsets", Dtype::int32, {own + 1}, ""),
                       recorder.saved("token_row", Dtype::int32, {n, topk_}, ""),
-                      recorder.saved("row_weight", accum, {n * topk_}, "")};
+                      recorder.saved("row_weight", accum, {room(recorder)}, "")};
+  const Tensor most = recorder.program().find(kMostRows);
+  const Tensor wanted =
+      most ? recorder.scratch("offsets_wanted", Dtype::int32, {own + 1}) : routed.offsets;
   recorder.compute("permute_index", kernels::permute_index_cost(n, topk_, own, accum),
-                   {read(indices), write(routed.offsets), write(routed.token_row),
-                    write(routed.row_weight), read(weights)},
+                   {read(indices), write(wanted), write(routed.token_row), write(routed.row_weight),
+                    read(weights)},
                    [](execution::Queue& q, Views v) {
                      kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
                    });
+  if (most)
+    recorder.compute("limit_offsets", kernels::limit_offsets_cost(own),
+                     {read(wanted), write(routed.offsets), update(most)},
+                     [room = room(recorder)](execution::Queue& q, Views v) {
+                       kernels::limit_offsets(q, v[0], room, v[1], v[2]);
+                     });
   return routed;
 }
 

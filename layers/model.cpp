@@ -185,6 +185,11 @@ void Model::embed_backward(Recorder& recorder, Tensor dsum) const {
                    });
 }
 
+bool Model::shares_experts() const {
+  return config_.pattern.find('E') != std::string::npos &&
+         ranks_.group(parallel::Group::experts).size() > 1;
+}
+
 bool Model::has_router_losses() const {
   return config_.pattern.find('E') != std::string::npos &&
          (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);

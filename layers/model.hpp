@@ -61,6 +61,8 @@ class Model {
   /// Name of the module that a stage's input belongs to when it is saved for backward.
   std::string_view input_module() const;
 
+  /// True if several ranks share the experts of its layers, whichever stage has them.
+  bool shares_experts() const;
   /// True if routers have a load-balancing or a z loss.
   bool has_router_losses() const;
   /// Counts of a training step that ranks add up: loads of experts. All ranks have as many elements

@@ -133,9 +133,9 @@ class Moe final : public Mixer {
   Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
-    const std::int64_t rows = row_count(recorder);
+    const std::int64_t rows = experts_.room(recorder);
     const Tensor x = experts_.rows().gather(recorder, "x_again", kept.x);
-    const Tensor dy_all = experts_.rows().gather(recorder, "dy", dy);
+    const Tensor dy_all = experts_.rows().gather(recorder, "dy_all", dy);
     router_.count(recorder, kept.choices);
     const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});
@@ -166,17 +166,13 @@ class Moe final : public Mixer {
     Routed routed;
   };
 
-  /// Rows that this rank's experts have room for: all choices may fall on them.
-  std::int64_t row_count(const Recorder& recorder) const {
-    return experts_.tokens(recorder) * topk_;
-  }
   /// Rows that they have if the load is balanced: what costs are counted with.
   std::int64_t expected(const Recorder& recorder) const { return recorder.rows() * topk_; }
 
   /// @param x of all rows  @return the experts' outputs by row
   Tensor experts_forward(Recorder& recorder, Saved& kept, Tensor x) const {
     const Routed& r = kept.routed;
-    const std::int64_t rows = row_count(recorder);
+    const std::int64_t rows = experts_.room(recorder);
     const Tensor sorted = gather(recorder, "gather", x, r);
     kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act");
     const Tensor active = recorder.scratch("act_out", {rows, ffn_});
@@ -196,11 +192,13 @@ class Moe final : public Mixer {
 
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
-        recorder.scratch(std::string(name) + "_rows", {row_count(recorder), width_});
-    recorder.compute(
-        name, kernels::gather_rows_cost(recorder.rows(), topk_, width_, recorder.storage()),
-        {read(x), read(r.token_row), write(rows)},
-        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
+        recorder.scratch(std::string(name) + "_rows", {experts_.room(recorder), width_});
+    recorder.compute(name,
+                     kernels::gather_rows_cost(experts_.tokens(recorder), topk_, expected(recorder),
+                                               width_, recorder.storage()),
+                     {read(x), read(r.token_row), write(rows)}, [](execution::Queue& q, Views v) {
+                       kernels::gather_rows(q, v[0], v[1], v[2]);
+                     });
     return rows;
   }
 
@@ -208,7 +206,8 @@ class Moe final : public Mixer {
                bool accumulate) const {
     recorder.compute(
         name,
-        kernels::combine_rows_cost(recorder.rows(), topk_, width_, recorder.storage(), accumulate),
+        kernels::combine_rows_cost(experts_.tokens(recorder), topk_, expected(recorder), width_,
+                                   recorder.storage(), accumulate),
         {read(rows), read(r.token_row), accumulate ? update(y) : write(y)},
         [accumulate](execution::Queue& q, Views v) {
           kernels::combine_rows(q, v[0], v[1], v[2], accumulate);
@@ -218,7 +217,7 @@ class Moe final : public Mixer {
   /// Through fc2 and the activation, which is applied once more for the gradient of fc2.
   void backward_to_hidden(Recorder& recorder, const Saved& kept, Tensor drows, Tensor dhidden,
                           Tensor active, Tensor drow_weight) const {
-    const std::int64_t rows = row_count(recorder);
+    const std::int64_t rows = experts_.room(recorder);
     const Routed& r = kept.routed;
     const Tensor workspace = recorder.workspace(
         "fc2_workspace",

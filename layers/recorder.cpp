@@ -7,6 +7,13 @@
 
 namespace stowage::layers {
 
+int enclosing(const Program& program, const execution::Op& op, std::string_view kind) {
+  int at = op.scope;
+  while (at >= 0 && program.scopes()[static_cast<std::size_t>(at)].kind != kind)
+    at = program.scopes()[static_cast<std::size_t>(at)].parent;
+  return at;
+}
+
 std::string Recorder::full_name(std::string_view name) const {
   return fmt::format("mb{}/{}/{}", batch_.slot, prefix_, name);
 }

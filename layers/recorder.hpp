@@ -25,6 +25,9 @@ inline Use read(Tensor tensor) { return {tensor, Access::read}; }
 inline Use write(Tensor tensor) { return {tensor, Access::write}; }
 inline Use update(Tensor tensor) { return {tensor, Access::update}; }
 
+/// The innermost scope of a kind around an op of a program, or -1.
+int enclosing(const Program& program, const execution::Op& op, std::string_view kind);
+
 /// The tensors that all layers of one microbatch read.
 struct Batch {
   std::int64_t sequence_tokens = 0;  ///< n = B * T, of all ranks that share the sequences
@@ -33,6 +36,7 @@ struct Batch {
   std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream …
   std::int64_t first_row = 0;        ///< … which begin at this one
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
+  std::int64_t expert_rows = 0;      ///< for so many rows this rank's experts have room
   Tensor tokens;                     ///< (tokens) int32
   Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
   Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens

@@ -1,6 +1,8 @@
 #include "layers/step.hpp"
 
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/moe/room.hpp"
+#include "layers/experts.hpp"
 #include "layers/pipeline.hpp"
 #include "layers/router.hpp"
 #include "layers/update.hpp"
@@ -19,6 +21,8 @@ void add_outputs(TrainingProgram& step, const Model& model) {
   step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
   if (model.has_router_losses())
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
+  if (model.shares_experts())
+    step.expert_rows = step.program.output("expert_rows", Dtype::int32, {3});
 }
 
 PipelinePlace place_of(const Model& model) {
@@ -42,6 +46,11 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) 
   if (step.router_losses)
     recorder.compute("router_losses", {}, {write(step.router_losses)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  if (step.expert_rows) {
+    const Tensor most = recorder.program().scratch(kMostRows, Dtype::int32, {2});
+    recorder.compute("most_rows", {}, {write(most)},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  }
   clear_loss(recorder, model, step.loss);
 }
 
@@ -63,6 +72,38 @@ void add_tied_gradients(Recorder& recorder, const Model& model) {
                    [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[0]); });
 }
 
+/// What this rank's experts were to get, as what ranks add up.
+Tensor tell_rows(Recorder& recorder, const Model& model, const TrainingProgram& step) {
+  const parallel::RankGroup& world = model.ranks().group(parallel::Group::world);
+  const Tensor rows =
+      recorder.scratch("expert_rows", recorder.accumulation(), {1 + 2 * world.size()});
+  recorder.compute("tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
+                   {read(recorder.program().find(kMostRows)), write(rows)},
+                   [room = step.expert_room, rank = world.rank()](execution::Queue& q, Views v) {
+                     kernels::tell_rows(q, v[0], room, rank, v[1]);
+                   });
+  return rows;
+}
+
+/// A step in which rows had no room changes nothing.
+void judge_rows(Recorder& recorder, const TrainingProgram& step, Tensor rows) {
+  recorder.compute("judge_rows", {}, {read(rows), write(step.expert_rows), update(step.step_ok)},
+                   [](execution::Queue& q, Views v) { kernels::judge_rows(q, v[0], v[1], v[2]); });
+}
+
+/// Bytes of the exchanges in layers of experts among the ranks that share them.
+double expert_bytes(const Program& program, const parallel::RankGroup& sharers) {
+  double bytes = 0;
+  for (const execution::Section& section : program.sections())
+    for (int i = section.begin; i < section.end; ++i) {
+      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+      if (op.communication && op.communication->group == sharers.name() &&
+          enclosing(program, op, "moe") >= 0)
+        bytes += section.repeat * op.cost.bytes;
+    }
+  return bytes;
+}
+
 /// What ranks add up: losses, and the loads of experts.
 std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder) {
   std::vector<Tensor> values = model.step_counts(recorder);
@@ -78,6 +119,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const execution::PersistentLayout& layout, const Sharing& sharing) {
   TrainingProgram step;
   step.shape = shape;
+  step.expert_room = expert_room(model.config(), model.ranks(), shape.tokens, shape.expert_share);
   step.program = Program("train", &layout);
   Program& program = step.program;
   const Dtype accum = model.precision().accumulation();
@@ -102,13 +144,18 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
     add_tied_gradients(recorder, model);
     buckets.finished({&model.embedding(), 1});
   }
-  Update update(recorder, model, layout, sharing, values_of(step, model, recorder));
+  std::vector<Tensor> values = values_of(step, model, recorder);
+  const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
+  if (rows) values.push_back(rows);
+  Update update(recorder, model, layout, sharing, std::move(values));
   update.record_squares();
   update.record_sums(step.step_ok);
+  if (rows) judge_rows(recorder, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   update.record_adamw(optimizer, step);
   model.end_of_step(recorder, step.step_ok);
   program.finish();
+  step.expert_bytes = expert_bytes(program, model.ranks().group(parallel::Group::experts));
   return step;
 }
 

@@ -37,9 +37,14 @@ struct TrainingProgram {
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping
   Tensor
-      router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
-                      ///< ranks; none if the model has neither
-  Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+      router_losses;   ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                       ///< ranks; none if the model has neither
+  Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+  Tensor expert_rows;  ///< (3) int32: ranks without room for all rows of their experts, which clear
+      ///< step_ok; the most rows that a rank's experts, and one expert, were to get
+      ///< of a layer and microbatch. None if no ranks share experts
+  std::int64_t expert_room = 0;  ///< rows that there is room for
+  double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
 };
 
 /// The step of this rank's stage of the model.

@@ -25,6 +25,17 @@ TrainerOptions with_exchange(TrainerOptions options,
   return options;
 }
 
+/// By class: those of the options that leave anything to the last one, which has room for all.
+std::vector<double> expert_shares(const TrainerOptions& options, const Model& model) {
+  std::vector<double> shares;
+  const int ranks = options.sharing.ranks.group(parallel::Group::experts).size();
+  if (model.shares_experts())
+    for (const double share : options.expert_capacity)
+      if (share < ranks) shares.push_back(share);
+  shares.push_back(0);
+  return shares;
+}
+
 ProspectOptions prospect_options(const TrainerOptions& options) {
   ProspectOptions expected{options.model,         options.precision,        options.step,
                            options.sharing.ranks, options.sharing.schedule, options.planner.rates};
@@ -50,32 +61,87 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)) {
+  expert_shares_ = expert_shares(options_, model_);
+  plan_smallest();
+  plan_larger();
+}
+
+/// Those that most steps run.
+void TrainerPlan::plan_smallest() {
+  training_.emplace_back();
   for (const std::int64_t capacity : options_.capacities) {
-    StepShape shape = options_.step;
-    shape.capacity = capacity;
-    offload::PlannerOptions planner = options_.planner;
-    if (options_.largest_graphed > 0 && capacity > options_.largest_graphed)
-      planner.graphs.mode = offload::GraphOptions::Mode::off;
-    auto training = std::make_unique<Training>();
-    training->recorded =
-        record_training(model_, shape, options_.optimizer, layout_, options_.sharing);
-    training->plan =
-        offload::make_plan(training->recorded.program, layout_, planner, &training->choice);
-    training_.push_back(std::move(training));
-    if (options_.evaluation_microbatches == 0) continue;
-    shape.microbatches = options_.evaluation_microbatches;
-    auto evaluation = std::make_unique<Evaluation>();
-    evaluation->recorded =
-        record_evaluation(model_, shape, layout_, options_.sharing, options_.logits);
-    evaluation->plan = offload::make_plan(evaluation->recorded.program, layout_, planner);
-    evaluation_.push_back(std::move(evaluation));
+    auto training = record(capacity, expert_shares_.front());
+    training->plan = offload::make_plan(training->recorded.program, layout_, planner(capacity),
+                                        &training->choice);
+    training_.front().push_back(std::move(training));
+    if (options_.evaluation_microbatches > 0) evaluate(capacity);
   }
+}
+
+/// Programs that few steps run cost no memory if what they save can leave or be computed again.
+void TrainerPlan::plan_larger() {
+  const std::size_t there = transient_bytes();
+  for (std::size_t i = 1; i < expert_shares_.size(); ++i) {
+    training_.emplace_back();
+    for (const std::int64_t capacity : options_.capacities) {
+      auto training = record(capacity, expert_shares_[i]);
+      offload::PlannerOptions options = planner(capacity);
+      const execution::Program& program = training->recorded.program;
+      training->plan = offload::make_plan(program, layout_, options, &training->choice);
+      if (training->plan.bytes[static_cast<int>(execution::Region::transient)] > there) {
+        options.policy.kind = offload::Policy::Kind::automatic;
+        options.policy.device_budget_bytes = static_cast<std::int64_t>(layout_.bytes() + there);
+        try {
+          training->plan = offload::make_plan(program, layout_, options, &training->choice);
+        } catch (const execution::Error& error) {
+          if (error.exit() != execution::Exit::usage) throw;  // else it takes what it needs
+        }
+      }
+      training_.back().push_back(std::move(training));
+    }
+  }
+}
+
+void TrainerPlan::evaluate(std::int64_t capacity) {
+  StepShape shape = options_.step;
+  shape.capacity = capacity;
+  shape.microbatches = options_.evaluation_microbatches;
+  auto evaluation = std::make_unique<Evaluation>();
+  evaluation->recorded =
+      record_evaluation(model_, shape, layout_, options_.sharing, options_.logits);
+  evaluation->plan = offload::make_plan(evaluation->recorded.program, layout_, planner(capacity));
+  evaluation_.push_back(std::move(evaluation));
+}
+
+std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity,
+                                                           double expert_share) const {
+  StepShape shape = options_.step;
+  shape.capacity = capacity;
+  shape.expert_share = expert_share;
+  auto training = std::make_unique<Training>();
+  training->recorded =
+      record_training(model_, shape, options_.optimizer, layout_, options_.sharing);
+  return training;
+}
+
+offload::PlannerOptions TrainerPlan::planner(std::int64_t capacity) const {
+  offload::PlannerOptions planner = options_.planner;
+  if (options_.largest_graphed > 0 && capacity > options_.largest_graphed)
+    planner.graphs.mode = offload::GraphOptions::Mode::off;
+  return planner;
+}
+
+int TrainerPlan::expert_class(std::int64_t rows) const {
+  int at = 0;
+  while (at + 1 < expert_classes() && training(at).front()->recorded.expert_room < rows) ++at;
+  return at;
 }
 
 std::size_t TrainerPlan::bytes(execution::Region region) const {
   std::size_t most = 0;
   const auto at = static_cast<int>(region);
-  for (const auto& training : training_) most = std::max(most, training->plan.bytes[at]);
+  for (const auto& of_class : training_)
+    for (const auto& training : of_class) most = std::max(most, training->plan.bytes[at]);
   for (const auto& evaluation : evaluation_) most = std::max(most, evaluation->plan.bytes[at]);
   return most;
 }
@@ -87,15 +153,17 @@ std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
     if (std::ranges::find(queues, queue.name, &execution::QueueInfo::name) == queues.end())
       queues.push_back(queue);
   };
-  for (const auto& training : training_) add(training->plan);
+  for (const auto& of_class : training_)
+    for (const auto& training : of_class) add(training->plan);
   for (const auto& evaluation : evaluation_) add(evaluation->plan);
   return queues;
 }
 
 std::vector<execution::PlannedProgram> TrainerPlan::programs() const {
   std::vector<execution::PlannedProgram> all;
-  for (const auto& training : training_)
-    all.push_back({&training->recorded.program, &training->plan});
+  for (const auto& of_class : training_)
+    for (const auto& training : of_class)
+      all.push_back({&training->recorded.program, &training->plan});
   for (const auto& evaluation : evaluation_)
     all.push_back({&evaluation->recorded.program, &evaluation->plan});
   return all;
@@ -116,9 +184,12 @@ Trainer::Trainer(std::unique_ptr<TrainerPlan> plan, execution::Backend& backend,
   execution::ExecutorOptions executor = options.executor;
   executor.proven = true;
   set_initial_state();
-  for (const auto& training : plan_->training())
-    training_.push_back(std::make_unique<execution::Executor>(training->recorded.program,
-                                                              training->plan, device_, executor));
+  for (int i = 0; i < plan_->expert_classes(); ++i) {
+    training_.emplace_back();
+    for (const auto& training : plan_->training(i))
+      training_.back().push_back(std::make_unique<execution::Executor>(
+          training->recorded.program, training->plan, device_, executor));
+  }
   for (const auto& evaluation : plan_->evaluation())
     evaluation_.push_back(std::make_unique<execution::Executor>(
         evaluation->recorded.program, evaluation->plan, device_, executor));
@@ -147,14 +218,16 @@ std::size_t Trainer::pick(std::int64_t documents) const {
 
 std::vector<execution::Executor*> Trainer::executors() {
   std::vector<execution::Executor*> all;
-  for (const auto& executor : training_) all.push_back(executor.get());
+  for (const auto& of_class : training_)
+    for (const auto& executor : of_class) all.push_back(executor.get());
   for (const auto& executor : evaluation_) all.push_back(executor.get());
   return all;
 }
 
-Trainer::Training Trainer::training(std::int64_t documents) {
+Trainer::Training Trainer::training(std::int64_t documents, int expert_class) {
   const std::size_t at = pick(documents);
-  return {plan_->training()[at]->recorded, *training_[at]};
+  return {plan_->training(expert_class)[at]->recorded,
+          *training_[static_cast<std::size_t>(expert_class)][at]};
 }
 
 Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {

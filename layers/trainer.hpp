@@ -24,6 +24,9 @@ struct TrainerOptions {
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
   bool logits = false;                      ///< evaluations leave logits behind
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
+  /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
+  /// ascending. Behind them is one with room for all.
+  std::vector<double> expert_capacity;
   OptimizerConfig optimizer;
   StateOptions state;
   std::uint64_t seed = 1;
@@ -62,8 +65,14 @@ class TrainerPlan {
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
-  /// One for each capacity, ascending.
-  const std::vector<std::unique_ptr<Training>>& training() const { return training_; }
+  /// One for each capacity, ascending. Where ranks share experts they are those of a class of room
+  /// for rows: class 0, the smallest, unless said otherwise.
+  const std::vector<std::unique_ptr<Training>>& training(int expert_class = 0) const {
+    return training_[static_cast<std::size_t>(expert_class)];
+  }
+  int expert_classes() const { return static_cast<int>(training_.size()); }
+  /// The smallest class with room for so many rows of a rank's experts; the last has it for all.
+  int expert_class(std::int64_t rows) const;
   /// One for each capacity, or none.
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
   /// The queues on which compute is issued and captured, each name once. Those that only launch
@@ -73,20 +82,26 @@ class TrainerPlan {
   /// pinned host memory.
   std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
-  /// All of them with their plans.
+  /// All of them with their plans, of all classes.
   std::vector<execution::PlannedProgram> programs() const;
   /// Proves all programs together. @throws Error
   void require_proven() const;
 
  private:
   std::size_t bytes(execution::Region region) const;
+  std::unique_ptr<Training> record(std::int64_t capacity, double expert_share) const;
+  offload::PlannerOptions planner(std::int64_t capacity) const;
+  void plan_smallest();
+  void plan_larger();
+  void evaluate(std::int64_t capacity);
 
   std::optional<ExchangeForecast> exchange_;
   std::optional<Prospect> prospect_;
   TrainerOptions options_;
   Model model_;
   execution::PersistentLayout layout_;
-  std::vector<std::unique_ptr<Training>> training_;
+  std::vector<double> expert_shares_;                             ///< by class; 0: room for all
+  std::vector<std::vector<std::unique_ptr<Training>>> training_;  ///< by class and capacity
   std::vector<std::unique_ptr<Evaluation>> evaluation_;
 };
 
@@ -119,9 +134,10 @@ class Trainer {
     const EvaluationProgram& recorded;
     execution::Executor& executor;
   };
-  /// The smallest capacity that holds `documents` in every microbatch.
+  /// The smallest capacity that holds `documents` in every microbatch, of a class of room for rows
+  /// of experts.
   /// @throws Error if none does
-  Training training(std::int64_t documents);
+  Training training(std::int64_t documents, int expert_class = 0);
   /// Of all training and evaluation programs.
   std::vector<execution::Executor*> executors();
   Evaluation evaluation(std::int64_t documents);
@@ -131,7 +147,7 @@ class Trainer {
 
   std::unique_ptr<TrainerPlan> plan_;
   execution::Device device_;
-  std::vector<std::unique_ptr<execution::Executor>> training_;
+  std::vector<std::vector<std::unique_ptr<execution::Executor>>> training_;
   std::vector<std::unique_ptr<execution::Executor>> evaluation_;
 };
 

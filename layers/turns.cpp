@@ -7,6 +7,7 @@
 #include "kernels/documents/document_index.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
+#include "layers/experts.hpp"
 
 namespace stowage::layers {
 
@@ -148,6 +149,8 @@ Batch TurnRecorder::sizes(const Turn& turn) const {
   batch.rows_count = batch.tokens_count / tensor.size();
   batch.first_row = batch.rows_count * tensor.rank();
   batch.attention_pairs = shape.attention_pairs();
+  batch.expert_rows =
+      expert_room(model_.config(), model_.ranks(), shape.tokens, shape.expert_share);
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;
   batch.accumulate = turn.accumulate;

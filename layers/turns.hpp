@@ -16,6 +16,7 @@ struct StepShape {
   std::int64_t sequence = 0;  ///< T; attention's cost is counted for whole sequences
   std::int64_t capacity = 1;  ///< C, documents of a microbatch
   int microbatches = 1;       ///< of a step
+  double expert_share = 0;    ///< see expert_room; 0: room for all rows
 
   /// (query, key) pairs of causal attention in n / T whole sequences.
   std::int64_t attention_pairs() const { return tokens * (sequence + 1) / 2; }

@@ -121,6 +121,40 @@ def ranks_save_together_by_the_clock(r):
 
 
 @case
+def experts_without_room_are_run_again(r):
+    """A step whose rows have no room changes nothing and is done again: the same bits, counted."""
+    shared = ["parallel.expert=2", "validate.replayed_step=false", "train.micro_batch_size=2"]
+    r.run("run.output=all.h5", "parallel.expert_capacity=[]", *shared, ranks=2)
+    with h5py.File("all.h5") as file:
+        experts = {name: values[:] for name, values in file["/series/experts"].items()}
+        assert (experts["capacity_class"] == 2).all() and (experts["reruns"] == 0).all(), experts
+        need = experts["busiest_rank"]
+        assert ((1 <= need) & (need <= 2)).all() and (experts["busiest_expert"] >= need).all()
+    # Between the least and the most that a step needs, so that classes change; and far too little.
+    middle = float(numpy.median(need))
+    for name, classes in {"two": [middle], "three": [0.25, middle]}.items():
+        for how in ([], ["graphs.mode=step"], ["--time-ops", "6"], ["parallel.zero=1"]):
+            done = r.run(f"run.output={name}.h5", f"parallel.expert_capacity={classes}", *shared,
+                         *how, ranks=2)
+            assert_equal("all.h5", f"{name}.h5")
+            with h5py.File(f"{name}.h5") as file:
+                found = {key: values[:] for key, values in file["/series/experts"].items()}
+                assert file["/metrics/experts/reruns"][()] == found["reruns"].sum()
+                assert file["/metrics/train/skipped_steps"][()] == 0
+            assert (found["busiest_rank"] == need).all(), (found, need)
+            assert (found["capacity_class"] >= need).all(), (found, need)
+            assert found["reruns"].sum() > 0 and found["reruns"].max() < 3, found
+            exchanged = found["exchanged"] / (1 + found["reruns"])
+            assert (exchanged == exchanged[0]).all() and exchanged[0] > 0, found
+            assert done.stdout.count("experts lacked room") == (found["reruns"] > 0).sum()
+            checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"),
+                                      f"{name}.h5"], capture_output=True, text=True, timeout=60)
+            assert checked.returncode == 0, checked.stdout
+    for bad in ("[0]", "[-1.0]", "[\"all\"]"):
+        r.refuse(f"parallel.expert_capacity={bad}", says=["parallel.expert_capacity"], ranks=2)
+
+
+@case
 def stages_are_bitwise_equal(r):
     r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
     for stages, schedule in ((2, "1f1b"), (4, "zero_bubble")):

@@ -216,6 +216,8 @@ TEST(deck_errors, out_of_range) {
   expect_parts(error_of_override("optim.adam_eps=0"), {"(0, inf)"});
   expect_parts(error_of_override("optim.lr=nan"), {"optim.lr = nan"});
   expect_parts(error_of_override("graphs.max_packed_seqs=[4, 0]"), {"[1, 2147483647]"});
+  expect_parts(error_of_override("parallel.expert_capacity=[1.5, 0]"),
+               {"parallel.expert_capacity = [1.5, 0.0]", "list of numbers in (0, inf)"});
   expect_parts(error_of_override("offload.min_tensor_bytes=-1"), {"out of range"});
   expect_parts(error_of_override("model.hidden_size=0"), {"model.hidden_size = 0"});
 }

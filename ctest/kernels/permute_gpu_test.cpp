@@ -6,6 +6,7 @@
 #include "ctest/kernels/support.hpp"
 #include "kernels/moe/balance.hpp"
 #include "kernels/moe/permute.hpp"
+#include "kernels/moe/room.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -46,10 +47,11 @@ Array choices(Random& random, const Sizes& s) {
 }
 
 struct Index {
-  explicit Index(const Sizes& s)
+  explicit Index(const Sizes& s) : Index(s, s.n * s.topk) {}
+  Index(const Sizes& s, std::int64_t room)
       : offsets(Dtype::int32, {s.experts + 1}),
         token_row(Dtype::int32, {s.n, s.topk}),
-        row_weight(Dtype::fp32, {s.n * s.topk}) {}
+        row_weight(Dtype::fp32, {room}) {}
 
   std::vector<Array> all() const { return {offsets, token_row, row_weight}; }
 
@@ -89,6 +91,56 @@ TEST(permute_gpu, index_is_the_hosts) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes) compare_index(random, s, s.n == 1000 ? 100 : 2);
+}
+
+TEST(permute_gpu, with_less_room_the_index_is_the_hosts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes) {
+    SCOPED_TRACE(testing::Message() << s.n << " tokens, " << s.experts << " experts");
+    const std::int64_t room = s.n * s.topk / 2;
+    if (room == 0) continue;
+    const Array indices = choices(random, s);
+    const Array weights(Dtype::fp32, {s.n, s.topk}, random.uniform(s.n * s.topk, 0, 1));
+    const Index index(s, room);
+    const Array limited(Dtype::int32, {s.experts + 1}), most = int32_array({3, 5});
+    const auto work = [&](Queue& q, auto& at) {
+      permute_index(q, at(indices), at(index.offsets), at(index.token_row), at(index.row_weight),
+                    at(weights));
+      limit_offsets(q, at(index.offsets), room, at(limited), at(most));
+    };
+    const std::vector<Array> results =
+        on_gpu(work, {index.offsets, index.token_row, index.row_weight, limited, most}, 2);
+    on_queue([&](Queue& q) {
+      const auto here = [](const Array& array) { return array.view(); };
+      work(q, here);
+    });
+    expect_same(results[0], index.offsets, "offsets");
+    expect_same(results[1], index.token_row, "token_row");
+    expect_same(results[2], index.row_weight, "row_weight");
+    expect_same(results[3], limited, "limited offsets");
+    expect_same(results[4], most, "most");
+  }
+}
+
+TEST(room_gpu, what_ranks_tell_and_learn_is_the_hosts) {
+  STOWAGE_NEED_GPU();
+  for (const std::int32_t wanted : {7, 8}) {
+    const Array most = int32_array({wanted, 4}), rows(Dtype::fp32, {7});
+    const Array need(Dtype::int32, {3}), step_ok = int32_array({2});
+    const auto work = [&](Queue& q, auto& at) {
+      tell_rows(q, at(most), 7, 1, at(rows));
+      judge_rows(q, at(rows), at(need), at(step_ok));
+    };
+    const std::vector<Array> results = on_gpu(work, {rows, need, step_ok});
+    on_queue([&](Queue& q) {
+      const auto here = [](const Array& array) { return array.view(); };
+      work(q, here);
+    });
+    expect_same(results[0], rows, "rows");
+    expect_same(results[1], need, "need");
+    expect_same(results[2], step_ok, "step_ok");
+  }
 }
 
 TEST(permute_gpu, index_of_two_clusters) {  // small enough for a race checker

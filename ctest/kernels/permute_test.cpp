@@ -5,6 +5,7 @@
 #include "ctest/kernels/support.hpp"
 #include "kernels/moe/balance.hpp"
 #include "kernels/moe/permute.hpp"
+#include "kernels/moe/room.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -130,6 +131,60 @@ TEST(permute, combine_adds_the_rows_of_a_token) {
     }
 }
 
+// The first elements of a tensor of rank 1 or 2: those behind must stay what they are.
+struct Front {
+  Front(const Array& array, std::vector<std::int64_t> shape)
+      : info(execution::one_buffer("front", array.dtype(), std::move(shape),
+                                   execution::Lifetime::scratch)),
+        address(array.as<std::byte>().data()) {}
+  View view() const { return {{&address, 1}, &info}; }
+
+  execution::TensorInfo info;
+  void* address;
+};
+
+TEST(permute, pairs_beyond_the_room_have_no_row_and_nothing_is_written_behind_it) {
+  Random random;
+  for (const Sizes& s : kSizes) {
+    const Routing all(random, s, Dtype::fp64);
+    for (const std::int64_t room : {s.n * s.topk, all.rows(), all.rows() / 2, std::int64_t{0}}) {
+      const std::int64_t pairs = s.n * s.topk;
+      const Array wanted(Dtype::int32, {s.experts + 1}), offsets(Dtype::int32, {s.experts + 1});
+      const Array token_row(Dtype::int32, {s.n, s.topk}), row_weight(Dtype::fp64, {pairs});
+      const Array xs(Dtype::fp64, {pairs, s.width}), most = int32_array({1, 1});
+      const Values x = random.normal(s.n * s.width);
+      const Front weight(row_weight, {room}), rows(xs, {room, s.width});
+      on_queue([&](Queue& q) {
+        permute_index(q, all.indices, wanted, token_row, weight.view(), all.weights);
+        limit_offsets(q, wanted, room, offsets, most);
+        gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), token_row, rows.view());
+      });
+      EXPECT_EQ(wanted.values(), all.offsets.values());
+      double busiest = 1;
+      for (std::size_t e = 0; e < offsets.size(); ++e) {
+        const double offset = all.offsets.values()[e];
+        EXPECT_EQ(offsets.values()[e], std::min(offset, static_cast<double>(room)));
+        if (e > 0) busiest = std::max(busiest, offset - all.offsets.values()[e - 1]);
+      }
+      const double routed = std::max(1.0, static_cast<double>(all.rows()));
+      EXPECT_EQ(most.values(), (Values{routed, busiest}));
+      const Values places = all.token_row.values(), weights = row_weight.values();
+      for (std::size_t pair = 0; pair < places.size(); ++pair)
+        EXPECT_EQ(token_row.values()[pair],
+                  places[pair] < static_cast<double>(room) ? places[pair] : -1);
+      for (std::int64_t row = 0; row < pairs; ++row) {
+        const double weight_of_row = weights[index(row)];
+        if (row < room)
+          EXPECT_EQ(weight_of_row, all.row_weight.values()[index(row)]);
+        else
+          EXPECT_TRUE(std::isnan(weight_of_row)) << "row " << row << " of room " << room;
+        const bool written = !std::isnan(xs.values()[index(row * s.width)]);
+        EXPECT_EQ(written, row < std::min(room, all.rows())) << "row " << row << " of " << room;
+      }
+    }
+  }
+}
+
 TEST(permute, gather_and_combine_are_adjoint) {
   Random random;
   const Sizes s{40, 3, 8, 5, 12};
@@ -145,6 +200,37 @@ TEST(permute, gather_and_combine_are_adjoint) {
   });
   const double one = dot(gathered.values(), ys), other = dot(x, combined.values());
   EXPECT_NEAR(one, other, 1e-12 * static_cast<double>(ys.size()));
+}
+
+// Three ranks: each tells what its experts wanted, the sums say who had too little room.
+TEST(room, ranks_learn_what_each_wanted) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp64})
+    for (const std::int32_t wanted : {7, 8}) {
+      Values sums(7, 0.0);
+      for (std::int64_t rank = 0; rank < 3; ++rank) {
+        const Array most = int32_array({rank == 1 ? wanted : 3, rank == 2 ? 3 : 2});
+        const Array told(dtype, {7});
+        on_queue([&](Queue& q) { tell_rows(q, most, 7, rank, told); });
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told.values()[i];
+      }
+      const double w = wanted;
+      EXPECT_EQ(sums, (Values{w > 7 ? 1.0 : 0.0, 3, w, 3, 2, 2, 3}));
+      const Array need(Dtype::int32, {3}), step_ok = int32_array({2});
+      on_queue([&](Queue& q) { judge_rows(q, Array(dtype, {7}, sums), need, step_ok); });
+      EXPECT_EQ(need.values(), (Values{w > 7 ? 1.0 : 0.0, w, 3}));
+      EXPECT_EQ(step_ok.values(), (Values{w > 7 ? 0.0 : 2.0}));
+    }
+}
+
+// 6 tokens with 2 choices of which 3 have a row: 3 tokens are read, 6 written, for width 8 in fp64.
+TEST(permute, costs_count_the_rows_that_there_are) {
+  constexpr double kIndex = 6 * 2 * 4, kRow = 8 * 8;
+  const execution::Cost gather = gather_rows_cost(6, 2, 3, 8, Dtype::fp64);
+  const execution::Cost stored = combine_rows_cost(6, 2, 3, 8, Dtype::fp64, false);
+  EXPECT_EQ(gather.bytes, kIndex + (3 + 3) * kRow);
+  EXPECT_EQ(stored.bytes, kIndex + (3 + 6) * kRow);
+  EXPECT_EQ(stored.flops, 3 * 8);
+  EXPECT_EQ(gather_rows_cost(6, 2, 12, 8, Dtype::fp64).bytes, kIndex + (6 + 12) * kRow);
 }
 
 TEST(balance, load_counts_rows) {

@@ -106,8 +106,8 @@ void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedI
   stage(executor, inputs.cu_seqlens, batch.cu_seqlens);
 }
 
-void TinyRun::train(int index, double lr, Part part) {
-  const auto [recorded, executor] = trainer_->training(documents());
+void TinyRun::train(int index, double lr, Part part, int expert_class) {
+  const auto [recorded, executor] = trainer_->training(documents(), expert_class);
   const Batch batch = make_batch(index, recorded.shape, part.index * recorded.shape.microbatches);
   executor_ = &executor;
   recorded_ = &recorded;
@@ -116,6 +116,21 @@ void TinyRun::train(int index, double lr, Part part) {
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   executor.step();
+}
+
+int TinyRun::train_with_room(int index, double lr, Part part) {
+  const int last = trainer_->plan().expert_classes() - 1;
+  for (int reruns = 0;; ++reruns) {
+    train(index, lr, part, reruns);
+    if (reruns == last || expert_rows()[0] == 0) return reruns;
+  }
+}
+
+std::vector<std::int32_t> TinyRun::expert_rows() {
+  const auto bytes = executor_->result(recorded_->expert_rows);
+  std::vector<std::int32_t> rows(bytes.size() / sizeof(std::int32_t));
+  std::memcpy(rows.data(), bytes.data(), bytes.size());
+  return rows;
 }
 
 double TinyRun::evaluate(int index, Part part) {
@@ -195,6 +210,13 @@ std::vector<std::byte> TinyRun::digest() {
 }
 
 void TinyRun::freeze_routing() {
+  const std::int64_t used = trainer_->plan().options().model.moe.experts - 1;
+  freeze_routing([used](std::int32_t t, std::int32_t r) {
+    return static_cast<std::int32_t>((t * 3 + r * 2) % used);
+  });
+}
+
+void TinyRun::freeze_routing(const Routing& expert) {
   const layers::ModelConfig& model = trainer_->plan().options().model;
   for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
     for (const std::string& tensor : bucket.tensors) {
@@ -203,7 +225,7 @@ void TinyRun::freeze_routing() {
       const std::int64_t tokens = trainer_->plan().options().step.tokens;
       for (std::int32_t t = 0; t < tokens; ++t)
         for (std::int32_t r = 0; r < model.moe.topk; ++r)
-          indices.push_back(t < tokens - kTail ? (t * 3 + r * 2) % (model.moe.experts - 1) : -1);
+          indices.push_back(t < tokens - kTail ? expert(t, r) : -1);
       trainer_->device().write(tensor, std::as_bytes(std::span(indices)));
     }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,10 @@ class TinyRun {
     int parts = 1;
   };
   /// Stages batch `index`, or a part of it, and issues a training step.
-  void train(int index, double lr, Part part = {0, 1});
+  /// @param expert_class with how much room for rows of experts that ranks share
+  void train(int index, double lr, Part part = {0, 1}, int expert_class = 0);
+  /// The same in the smallest class that has room for all rows. @return how many had too little
+  int train_with_room(int index, double lr, Part part = {0, 1});
   /// Where the documents of every microbatch start and end from the next step on, up to the tail:
   /// the last two tokens. The program of the smallest capacity that holds them is used.
   void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
@@ -34,6 +38,8 @@ class TinyRun {
   /// Sum of losses and number of counted targets of the last training step.
   std::vector<double> loss();
   bool step_ok();
+  /// Of the last training step; see TrainingProgram.
+  std::vector<std::int32_t> expert_rows();
   double grad_norm();
 
   layers::Trainer& trainer() { return *trainer_; }
@@ -47,6 +53,9 @@ class TinyRun {
   std::vector<std::byte> digest();
   /// Gives every token of a frozen router its experts, one of which gets none.
   void freeze_routing();
+  /// The same by a choice r of token t; those of the tail have none.
+  using Routing = std::function<std::int32_t(std::int32_t t, std::int32_t r)>;
+  void freeze_routing(const Routing& expert);
 
  private:
   struct Batch {

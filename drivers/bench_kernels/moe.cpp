@@ -112,7 +112,7 @@ class GatherCase final : public RowsCase {
  public:
   GatherCase(Gpu& gpu, const Shape& shape, std::int64_t seed) : RowsCase(gpu, shape, seed, true) {}
   execution::Cost cost() const override {
-    return kernels::gather_rows_cost(n_, topk_, width_, Dtype::bf16);
+    return kernels::gather_rows_cost(n_, topk_, n_ * topk_, width_, Dtype::bf16);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     kernels::gather_rows(queue, bound_[0], routing_[2], bound_[1]);
@@ -134,7 +134,7 @@ class CombineCase final : public RowsCase {
   CombineCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
       : RowsCase(gpu, shape, seed, false) {}
   execution::Cost cost() const override {
-    return kernels::combine_rows_cost(n_, topk_, width_, Dtype::bf16, false);
+    return kernels::combine_rows_cost(n_, topk_, n_ * topk_, width_, Dtype::bf16, false);
   }
   void enqueue(const std::string&, execution::Queue& queue) override {
     kernels::combine_rows(queue, bound_[1], routing_[2], bound_[0], false);

@@ -166,7 +166,7 @@ void MoeLayer::record_forward() {
        row_weight = at("row_weight"), weights = at("weights")](Queue& q) {
         kernels::permute_index(q, indices, offsets, token_row, row_weight, weights);
       });
-  add("gather", false, kernels::gather_rows_cost(n_, r, d_, kS),
+  add("gather", false, kernels::gather_rows_cost(n_, r, n_ * r, d_, kS),
       [x = at("x"), token_row = at("token_row"), sorted = at("sorted")](Queue& q) {
         kernels::gather_rows(q, x, token_row, sorted);
       });
@@ -180,7 +180,7 @@ void MoeLayer::record_forward() {
       [a = at("a"), w = at("w2"), offsets = at("offsets"), out = at("out")](Queue& q) {
         kernels::grouped_linear_forward(q, a, w, offsets, out);
       });
-  add("combine", false, kernels::combine_rows_cost(n_, r, d_, kS, false),
+  add("combine", false, kernels::combine_rows_cost(n_, r, n_ * r, d_, kS, false),
       [out = at("out"), token_row = at("token_row"), y = at("y")](Queue& q) {
         kernels::combine_rows(q, out, token_row, y, false);
       });
@@ -188,7 +188,7 @@ void MoeLayer::record_forward() {
 
 void MoeLayer::record_backward() {
   const std::int64_t e = options_.experts, r = options_.topk;
-  const Cost gather = kernels::gather_rows_cost(n_, r, d_, kS);
+  const Cost gather = kernels::gather_rows_cost(n_, r, n_ * r, d_, kS);
   const bool more = accumulate_;
   add("gather_dy", true, gather,
       [dy = at("dy"), token_row = at("token_row"), drows = at("drows")](Queue& q) {
@@ -225,7 +225,7 @@ void MoeLayer::record_backward() {
       [dh = at("dh"), w = at("w1"), offsets = at("offsets"), dsorted = at("dsorted")](Queue& q) {
         kernels::grouped_linear_backward_input(q, dh, w, offsets, dsorted);
       });
-  add("combine_dx", true, kernels::combine_rows_cost(n_, r, d_, kS, false),
+  add("combine_dx", true, kernels::combine_rows_cost(n_, r, n_ * r, d_, kS, false),
       [dsorted = at("dsorted"), token_row = at("token_row"), dx = at("dx")](Queue& q) {
         kernels::combine_rows(q, dsorted, token_row, dx, false);
       });

@@ -109,19 +109,19 @@ class Measurement {
   }
 
   bool time_ops() {
-    execution::Executor& executor = loop_.next();
-    execution::OpTimer timer(machine_.backend(), executor.plan());
-    executor.add(timer);
     bool goes_on = true;
     for (int i = 0; i < kTimedByOp && goes_on; ++i) {
+      execution::Executor& executor = loop_.next();
+      execution::OpTimer timer(machine_.backend(), executor.plan());
+      executor.add(timer);
       goes_on = steps(1);
       const auto intervals = timer.intervals();
       parts_.push_back(step_parts(executor.plan(), intervals));
       const auto exposures = communication_exposure(executor.plan(), intervals);
       const auto all = exposures.find(kAllGroups);
       communication_s_ += all == exposures.end() ? 0 : all->second.busy_s;
+      executor.remove(timer);
     }
-    executor.remove(timer);
     return goes_on;
   }
 

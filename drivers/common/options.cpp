@@ -201,6 +201,8 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.executor.audit = flag(deck, "execution.audit");
   options.executor.warmup_steps = small(deck, "graphs.warmup_steps");
   options.planner.graphs = graph_options(deck);
+  options.expert_capacity = deck.get<std::vector<double>>("parallel.expert_capacity");
+  std::ranges::sort(options.expert_capacity);
   const auto graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
   if (!graphed.empty()) options.largest_graphed = *std::max_element(graphed.begin(), graphed.end());
   if (options.executor.audit) options.planner.alignment = 4096;

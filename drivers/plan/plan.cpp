@@ -174,6 +174,23 @@ std::string capacities_text(const layers::TrainerPlan& plan) {
   return text;
 }
 
+/// The classes of room for rows of experts, if ranks share them.
+std::string classes_text(const layers::TrainerPlan& plan) {
+  if (!plan.training().front()->recorded.expert_rows) return {};
+  plan.require_proven();
+  std::string text =
+      "# programs by room for rows of a rank's experts; the smallest is the one above\n";
+  for (int i = 0; i < plan.expert_classes(); ++i) {
+    const auto& training = *plan.training(i).back();
+    text += fmt::format("  {:>10} rows {:>10.3f} GiB transient {:>10.3f} GiB pinned {:>10.3f} ms\n",
+                        training.recorded.expert_room,
+                        gib(training.plan.bytes[static_cast<int>(Region::transient)]),
+                        gib(training.plan.bytes[static_cast<int>(Region::host)]),
+                        1e3 * training.plan.time_s);
+  }
+  return text;
+}
+
 /// What attention's exchanges are expected to take, and which of them the plan has.
 std::string exchange_text(const layers::TrainerPlan& plan) {
   using Exchange = layers::ExchangeForecast::Exchange;
@@ -232,7 +249,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
       {title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
        training.plan, training.choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
       options);
-  return text + exchange_text(plan) + capacities_text(plan);
+  return text + exchange_text(plan) + capacities_text(plan) + classes_text(plan);
 }
 
 }  // namespace stowage::drivers

@@ -1,6 +1,7 @@
 #include "drivers/train/loop.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "drivers/common/staging.hpp"
@@ -18,38 +19,86 @@ Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedul
       last_end_s_(results::steady_seconds()) {}
 
 std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
-  inputs::Loader& loader = *data_.train;
-  const auto [recorded, executor] = trainer_.training(loader.global_documents());
-  const double lr = schedule_.at(step);
-  const auto targets = static_cast<double>(loader.global_targets());
-  const double pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
-  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
-  stage_values(executor, recorded.schedule, {lr, weight_decay_});
-  std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
-  executor.step();
-  loader.advance();
   std::optional<StepReport> report;
-  if (pending_) report = read(*pending_, pending_->executor == &executor ? 1 : 0);
-  pending_ = Pending{&executor, &recorded, step + 1, lr, pairs};
+  if (pending_ && !has_room_for_all(*pending_)) report = drain();
+  Pending next = launch(step, then);
+  if (pending_) report = read(*pending_, pending_->executor == next.executor ? 1 : 0);
+  pending_ = next;
   return report;
 }
 
+Loop::Pending Loop::launch(std::int64_t step, Then then) {
+  inputs::Loader& loader = *data_.train;
+  const auto [recorded, executor] = trainer_.training(loader.global_documents(), expert_class_);
+  Pending pending{.executor = &executor,
+                  .recorded = &recorded,
+                  .step = step + 1,
+                  .then = then,
+                  .expert_class = expert_class_,
+                  .position = loader.position(),
+                  .lr = schedule_.at(step)};
+  const auto targets = static_cast<double>(loader.global_targets());
+  pending.pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
+  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
+  stage_values(executor, recorded.schedule, {pending.lr, weight_decay_});
+  std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
+  executor.step();
+  loader.advance();
+  return pending;
+}
+
 execution::Executor& Loop::next() {
-  return trainer_.training(data_.train->global_documents()).executor;
+  return trainer_.training(data_.train->global_documents(), expert_class_).executor;
 }
 
 std::optional<StepReport> Loop::drain() {
   if (!pending_) return std::nullopt;
+  while (!judge(*pending_, 0)) {
+    ExpertReport so_far = pending_->experts;
+    ++so_far.reruns;
+    data_.train->seek(pending_->position);
+    pending_ = launch(pending_->step - 1, pending_->then);
+    pending_->experts = so_far;
+  }
   const StepReport report = read(*pending_, 0);
   pending_.reset();
   return report;
 }
 
-StepReport Loop::read(const Pending& pending, int ago) {
+bool Loop::has_room_for_all(const Pending& pending) const {
+  return pending.expert_class == trainer_.plan().expert_classes() - 1;
+}
+
+bool Loop::judge(Pending& pending, int ago) {
+  if (!pending.recorded->expert_rows) return true;
+  const layers::TrainerPlan& plan = trainer_.plan();
+  std::array<std::int32_t, 3> rows{};
+  std::memcpy(rows.data(), pending.executor->result(pending.recorded->expert_rows, ago).data(),
+              sizeof(rows));
+  const auto [lacking, most, most_of_one] = rows;
+  expert_class_ = plan.expert_class(most);
+  const bool room = lacking == 0 || has_room_for_all(pending);
+  if (!room) expert_class_ = std::max(expert_class_, pending.expert_class + 1);
+  const layers::TrainingProgram& all = plan.training(plan.expert_classes() - 1).front()->recorded;
+  const double balanced = static_cast<double>(all.expert_room) /
+                          plan.options().sharing.ranks.group(parallel::Group::experts).size();
+  const double of_one =
+      static_cast<double>(all.expert_room) / static_cast<double>(plan.options().model.moe.experts);
+  ExpertReport& report = pending.experts;
+  report.capacity = static_cast<double>(pending.recorded->expert_room) / balanced;
+  report.busiest_rank = most / balanced;
+  report.busiest_expert = most_of_one / of_one;
+  report.exchanged_bytes += pending.recorded->expert_bytes;
+  return room;
+}
+
+StepReport Loop::read(Pending& pending, int ago) {
   StepReport report;
   report.step = pending.step;
   report.lr = pending.lr;
   report.pairs = pending.pairs;
+  if (pending.experts.capacity == 0) (void)judge(pending, ago);
+  report.experts = pending.experts;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
   report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
   if (pending.recorded->router_losses) {

@@ -10,6 +10,15 @@
 
 namespace stowage::drivers {
 
+/// What a step did with the rows of experts that ranks share.
+struct ExpertReport {
+  double capacity = 0;        ///< rows that a rank had room for, over those if the load is balanced
+  int reruns = 0;             ///< of the step before there was room
+  double busiest_rank = 0;    ///< most rows of a rank in a layer and microbatch, over balanced ones
+  double busiest_expert = 0;  ///< likewise of an expert
+  double exchanged_bytes = 0;  ///< for experts, by this rank, reruns included
+};
+
 /// What is known of a training step when it is done.
 struct StepReport {
   std::int64_t step = 0;  ///< counted from 1
@@ -24,6 +33,7 @@ struct StepReport {
   bool save = false;       ///< a rank was asked to save, and none to stop
   double pairs = 0;        ///< (query, key) pairs within documents, on this rank
   bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
+  ExpertReport experts;    ///< if ranks share experts
 };
 
 /// What held-out data show.
@@ -32,7 +42,9 @@ struct Evaluation {
   double accuracy = 0;  ///< part of them whose logit is the largest
 };
 
-/// Issues training steps one ahead of the step whose results are read, and evaluations.
+/// Issues training steps one ahead of the step whose results are read, and evaluations. Where the
+/// experts of a step may lack room for their rows, nothing is issued before it is known that they
+/// did not, and a step that lacked it is done again with more.
 class Loop {
  public:
   Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
@@ -63,15 +75,24 @@ class Loop {
     execution::Executor* executor;
     const layers::TrainingProgram* recorded;
     std::int64_t step;
+    Then then;
+    int expert_class;
+    inputs::LoaderPosition position;  ///< of its data
     double lr;
-    double pairs;
+    double pairs = 0;
+    ExpertReport experts = {};
   };
-  StepReport read(const Pending& pending, int ago);
+  Pending launch(std::int64_t step, Then then);
+  /// Chooses the class of the next step. @return whether this one had room
+  bool judge(Pending& pending, int ago);
+  bool has_room_for_all(const Pending& pending) const;
+  StepReport read(Pending& pending, int ago);
 
   layers::Trainer& trainer_;
   Data& data_;
   layers::Schedule schedule_;
   double weight_decay_;
+  int expert_class_ = 0;  ///< of the next step
   std::optional<Pending> pending_;
   double last_end_s_;
 };

@@ -87,6 +87,14 @@ void Recording::begin(const layers::TrainerPlan& plan) {
     routers_ = &set_->series("router", "step",
                              {{"aux_loss", "1", "load balancing, sum over layers"},
                               {"z_loss", "1", "of router logits, sum over layers"}});
+  if (training.recorded.expert_rows)
+    experts_ = &set_->series(
+        "experts", "step",
+        {{"capacity_class", "1", "rows that a rank's experts had room for, over balanced ones"},
+         {"reruns", "1", "of the step, in a larger class each"},
+         {"busiest_rank", "1", "most rows of a rank in a layer and microbatch, over balanced ones"},
+         {"busiest_expert", "1", "likewise of an expert"},
+         {"exchanged", "B", "that rank 0 exchanges with those that share experts, with reruns"}});
   if (machine_.has_gpu())
     board_ = &set_->series("gpu", "step",
                            {{"clock", "Hz", "of rank 0's multiprocessors, when the step had ended"},
@@ -118,6 +126,11 @@ void Recording::step(const StepReport& report) {
     board_->append(report.step, {board.clock_hz, board.power_w, board.temperature_c});
   }
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
+  if (experts_ != nullptr)
+    experts_->append(report.step,
+                     {report.experts.capacity, static_cast<double>(report.experts.reruns),
+                      report.experts.busiest_rank, report.experts.busiest_expert,
+                      report.experts.exchanged_bytes});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
   mllog_->step(report);
@@ -129,6 +142,10 @@ void Recording::step(const StepReport& report) {
                       {"ok", report.ok}});
   if (!report.ok)
     progress_->note(fmt::format("# step {}: gradient is not finite, nothing changed", report.step));
+  if (report.experts.reruns > 0)
+    progress_->note(fmt::format(
+        "# step {}: experts lacked room, done again with {:.3g} times the balanced rows",
+        report.step, report.experts.capacity));
   const bool due = report.step % deck_.get<std::int64_t>("run.log_interval") == 0;
   if (due || report.step == last_step_ || results::is_terminal(stdout))
     progress_->update(report.step, report.loss, report.time_s);
@@ -230,6 +247,9 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("train/skipped_steps",
       static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
                                         [](const StepReport& r) { return !r.ok; })));
+  double reruns = 0;
+  for (const StepReport& report : history.steps) reruns += report.experts.reruns;
+  if (experts_ != nullptr) add("experts/reruns", reruns);
   const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
   double sum = 0;
   for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)

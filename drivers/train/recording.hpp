@@ -77,6 +77,7 @@ class Recording {
   results::Series* train_ = nullptr;
   results::Series* board_ = nullptr;    ///< on a GPU
   results::Series* routers_ = nullptr;  ///< if routers have losses
+  results::Series* experts_ = nullptr;  ///< if ranks share experts
   results::Series* validation_ = nullptr;
   results::Series* saved_ = nullptr;  ///< from the first file on
   std::vector<CheckpointJob::Written> files_;

@@ -69,6 +69,8 @@ void check_value(const Parameter& row, const Value& value, const std::string& wh
     for (const std::int64_t item : *integers) {
       check_number(row, static_cast<double>(item), value, where);
     }
+  } else if (const auto* reals = std::get_if<std::vector<double>>(&value)) {
+    for (const double item : *reals) check_number(row, item, value, where);
   }
 }
 

@@ -54,6 +54,13 @@ std::vector<Parameter> parallel_rows() {
        .range = between(1, kMostCount),
        .help =
            "Ranks with other sequences that share the experts of MoE layers, as tensor ranks do."},
+      {.key = "parallel.expert_capacity",
+       .fallback = std::vector<double>{1.25, 2},
+       .range = above(0),
+       .help = "Classes of room for rows of experts that ranks share, in those that a rank gets if "
+               "the load is balanced; behind them is one for all rows. A step runs in the "
+               "smallest class that would have held the step before, and again in a larger "
+               "one if that has too little room. The same bits either way."},
       {.key = "parallel.pipeline",
        .fallback = 1,
        .unit = "ranks",

@@ -32,7 +32,7 @@ constexpr int kBatch = 8;                   ///< loads in flight of a lane
 constexpr int kMostClusters = 16;
 
 struct Arguments {
-  int pairs, experts;
+  int pairs, experts, room;
   const std::int32_t* indices;
   std::int32_t* offsets;
   std::int32_t* token_row;
@@ -110,6 +110,18 @@ __device__ __forceinline__ void count_others(const Arguments& args, int own_begi
   }
 }
 
+/// Gives a pair its row, if there is room for it.
+__device__ __forceinline__ void place(const Arguments& args, int pair, int row, float weight) {
+  const bool fits = row < args.room;
+  args.token_row[pair] = fits ? row : -1;
+  if (fits) args.row_weight[row] = weight;
+}
+
+/// A row that nobody has.
+__device__ __forceinline__ void clear_weight(const Arguments& args, int row, int routed) {
+  if (row >= routed && row < args.room) args.row_weight[row] = 0;
+}
+
 /// Adds the first row of its run and expert to each rank. A thread has the pairs it had before.
 __device__ __forceinline__ void place_run(const Arguments& args, int begin, int end, int lane,
                                           const int* first_rows, int routed) {
@@ -126,11 +138,8 @@ __device__ __forceinline__ void place_run(const Arguments& args, int begin, int 
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int pair = base + 32 * i;
-      if (pair < end && pair >= routed) args.row_weight[pair] = 0;
-      if (experts[i] < 0) continue;
-      const int row = first_rows[experts[i]] + ranks[i];
-      args.token_row[pair] = row;
-      args.row_weight[row] = weights[i];
+      if (pair < end) clear_weight(args, pair, routed);
+      if (experts[i] >= 0) place(args, pair, first_rows[experts[i]] + ranks[i], weights[i]);
     }
   }
 }
@@ -229,10 +238,9 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
     place_run(args, begin, end, lane, counts + warp * experts, routed);
   } else if (has_pair) {
     const int pair = begin + lane;
-    const int row = expert < 0 ? -1 : counts[warp * experts + expert] + rank;
-    args.token_row[pair] = row;
-    if (row >= 0) args.row_weight[row] = weight;
-    if (pair >= routed) args.row_weight[pair] = 0;
+    if (expert < 0) args.token_row[pair] = -1;
+    if (expert >= 0) place(args, pair, counts[warp * experts + expert] + rank, weight);
+    clear_weight(args, pair, routed);
   }
   __syncwarp();
   hopper::cluster_wait();
@@ -241,7 +249,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
 }  // namespace
 
 int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                         const std::int32_t* indices, std::int32_t* offsets,
+                         std::int64_t room, const std::int32_t* indices, std::int32_t* offsets,
                          std::int32_t* token_row, float* row_weight, const float* weights,
                          void* stream) {
   const auto pairs = static_cast<int>(tokens * topk);
@@ -251,7 +259,13 @@ int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t ex
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (status != cudaSuccess) return status;
-    const Arguments args{pairs,     static_cast<int>(experts), indices, offsets, token_row, weights,
+    const Arguments args{pairs,
+                         static_cast<int>(experts),
+                         static_cast<int>(room),
+                         indices,
+                         offsets,
+                         token_row,
+                         weights,
                          row_weight};
     return hopper::launch_dependent(kernel, static_cast<unsigned>(clusters * kBlocks), kThreads,
                                     static_cast<std::size_t>(shared_bytes),

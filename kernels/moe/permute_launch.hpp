@@ -11,7 +11,7 @@ inline constexpr int kMostPermutedExperts = 1024;
 inline constexpr std::int64_t kMostPermutedPairs = 1LL << 30;
 
 int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                         const std::int32_t* indices, std::int32_t* offsets,
+                         std::int64_t room, const std::int32_t* indices, std::int32_t* offsets,
                          std::int32_t* token_row, float* row_weight, const float* weights,
                          void* stream);
 

@@ -16,8 +16,8 @@ constexpr std::int64_t kRows = 32;
 // A counting sort, on one thread: its cost is that of reading the indices twice.
 template <class A>
 void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                       const std::int32_t* indices, std::int32_t* offsets, std::int32_t* token_row,
-                       A* row_weight, const A* weights) {
+                       std::int64_t room, const std::int32_t* indices, std::int32_t* offsets,
+                       std::int32_t* token_row, A* row_weight, const A* weights) {
   const std::int64_t pairs = tokens * topk;
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t pair = 0; pair < pairs; ++pair)
@@ -29,10 +29,11 @@ void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t expe
     token_row[pair] = -1;
     if (indices[pair] < 0) continue;
     const std::int32_t row = next[static_cast<std::size_t>(indices[pair])]++;
+    if (row >= room) continue;
     token_row[pair] = row;
     row_weight[row] = weights[pair];
   }
-  std::fill(row_weight + offsets[experts], row_weight + pairs, A{0});
+  for (std::int64_t row = offsets[experts]; row < room; ++row) row_weight[row] = A{0};
 }
 
 template <class S>
@@ -68,10 +69,12 @@ void combine_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width
   });
 }
 
-template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
-                                std::int32_t*, std::int32_t*, float*, const float*);
-template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,
-                                std::int32_t*, std::int32_t*, double*, const double*);
+template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                const std::int32_t*, std::int32_t*, std::int32_t*, float*,
+                                const float*);
+template void permute_index_ref(std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                const std::int32_t*, std::int32_t*, std::int32_t*, double*,
+                                const double*);
 #define STOWAGE_INSTANTIATE(S)                                                       \
   template void gather_rows_ref(std::int64_t, std::int64_t, std::int64_t, const S*,  \
                                 const std::int32_t*, S*);                            \

@@ -40,9 +40,9 @@ void localise(Queue& queue, const View& ids, std::int64_t first, std::int64_t co
 void pair_values(Queue& queue, const View& rows, const View& token_row, const View& pairs) {
   const Operands operands("pair_values");
   const std::int64_t count = pairs.buffer().elements();
-  operands.require(rows.dtype() == pairs.dtype() && rows.buffer().elements() == count &&
-                       token_row.buffer().elements() == count,
-                   "rows, token_row and pairs are not of one size");
+  operands.require(rows.dtype() == pairs.dtype(), "rows and pairs differ in their dtype");
+  operands.require(token_row.buffer().elements() == count,
+                   "token_row and pairs are not of one size");
   if (rows.dtype() == Dtype::fp64)
     return execution::parallel_for(
         queue, count,

@@ -15,8 +15,8 @@ namespace stowage::kernels {
 void localise(execution::Queue& queue, const execution::View& ids, std::int64_t first,
               std::int64_t count, const execution::View& local);
 
-/// pairs (n, R) = rows (n * R)[token_row (n, R)], 0 where token_row is negative; rows and pairs of
-/// fp32 or fp64.
+/// pairs (n, R) = rows (C)[token_row (n, R)], 0 where token_row is negative; rows and pairs of fp32
+/// or fp64.
 void pair_values(execution::Queue& queue, const execution::View& rows,
                  const execution::View& token_row, const execution::View& pairs);
 

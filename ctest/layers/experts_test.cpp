@@ -1,0 +1,158 @@
+// Ranks that share experts have room for a class of rows: a step that needs more changes nothing,
+// says how many it needs, and done again with more room leaves the bits of one that had it at once.
+#include <gtest/gtest.h>
+
+#include <fmt/core.h>
+
+#include <map>
+
+#include "layers/experts.hpp"
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+struct Case {
+  int tensor = 1, expert = 1, pipeline = 1;
+  bool zero = false;
+  int microbatches = 1;
+};
+
+const parallel::Communicator& world() {
+  static const parallel::Communicator all = parallel::Communicator::world();
+  return all;
+}
+
+/// Ways in which all ranks share experts.
+std::vector<Case> cases() {
+  if (world().size() == 2)
+    return {{.expert = 2}, {.expert = 2, .zero = true, .microbatches = 3}, {.tensor = 2}};
+  return {{.expert = 4, .microbatches = 2},
+          {.tensor = 2, .expert = 2, .zero = true},
+          {.expert = 2},
+          {.expert = 2, .pipeline = 2, .microbatches = 3}};
+}
+
+/// @param capacity of the first classes of room
+layers::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
+                                  Dtype dtype = Dtype::bf16) {
+  layers::TrainerOptions options = tiny_options("-E*E", dtype);
+  options.model.vocabulary = 16;
+  options.model.mlp.ffn = 12;
+  options.model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
+  options.step.tokens = options.step.sequence = 24;
+  options.step.microbatches = c.microbatches;
+  options.expert_capacity = std::move(capacity);
+  options.sharing.zero = c.zero;
+  options.sharing.ranks = parallel::connect(
+      world(), parallel::fit_grid(world().size(), c.tensor, 1, c.expert, c.pipeline),
+      parallel::make_host_transport);
+  return options;
+}
+
+TinyRun::Part part_of(TinyRun& run) {
+  const parallel::SequencePart part = run.trainer().plan().options().sharing.ranks.sequences();
+  return {part.index, part.parts};
+}
+
+/// What a step may change: all that outlives it but gradients.
+std::map<std::string, std::vector<std::byte>> kept(TinyRun& run) {
+  std::map<std::string, std::vector<std::byte>> all;
+  const execution::PersistentLayout& layout = run.trainer().plan().layout();
+  for (const execution::Bucket& bucket : layout.buckets())
+    for (const std::string& name : bucket.tensors) {
+      if (!layout.has(name) || layout.info(name).lifetime == execution::Lifetime::gradient)
+        continue;
+      all[name].resize(layout.info(name).bytes());
+      run.trainer().device().read(name, all[name]);
+    }
+  return all;
+}
+
+TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_with_room) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(fmt::format("tensor {} expert {} pipeline {} zero {} microbatches {}", c.tensor,
+                             c.expert, c.pipeline, c.zero, c.microbatches));
+    TinyRun small(options_of(c, {0.25, 1.5})), large(options_of(c, {}));
+    ASSERT_EQ(large.trainer().plan().expert_classes(), 1);
+    ASSERT_EQ(small.trainer().plan().expert_classes(), 3);
+    for (int step = 0; step < 2; ++step) {
+      large.train(step, 1e-2, part_of(large));
+      ASSERT_TRUE(large.step_ok());
+      const std::vector<std::int32_t> rows = large.expert_rows();
+      EXPECT_EQ(rows[0], 0);
+      const auto before = kept(small);
+      small.train(step, 1e-2, part_of(small), 0);
+      EXPECT_FALSE(small.step_ok());
+      EXPECT_GT(small.expert_rows()[0], 0);
+      EXPECT_LE(small.expert_rows()[0], world().size());
+      // With shards, a program gathers what the step before has left of the others.
+      if (step == 0 || !c.zero) {
+        EXPECT_EQ(kept(small), before);
+      }
+      const int wanted = small.trainer().plan().expert_class(rows[1]);
+      EXPECT_GT(wanted, 0);
+      small.train(step, 1e-2, part_of(small), wanted);
+      EXPECT_TRUE(small.step_ok());
+      EXPECT_EQ(small.expert_rows(), rows);
+      EXPECT_EQ(small.loss(), large.loss());
+      EXPECT_EQ(small.grad_norm(), large.grad_norm());
+      EXPECT_EQ(small.state(), large.state());
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
+  for (const Case& c : cases()) {
+    const layers::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
+    const layers::TrainerPlan plan(options);
+    const int ranks = c.tensor * c.expert;
+    const std::int64_t balanced = 24 / c.tensor * 3;
+    ASSERT_EQ(plan.expert_classes(), 3);
+    EXPECT_EQ(plan.training(0).front()->recorded.expert_room, (balanced + 3) / 4);
+    EXPECT_EQ(plan.training(1).front()->recorded.expert_room, balanced * 3 / 2);
+    EXPECT_EQ(plan.training(2).front()->recorded.expert_room, balanced * ranks);
+    EXPECT_EQ(plan.expert_class(0), 0);
+    EXPECT_EQ(plan.expert_class((balanced + 3) / 4 + 1), 1);
+    EXPECT_EQ(plan.expert_class(balanced * ranks), 2);
+    const auto bytes_of = [](const layers::TrainerPlan::Training& training, const char* module) {
+      std::size_t bytes = 0;
+      for (const execution::TensorInfo& info : training.recorded.program.tensors())
+        if (info.module == module) bytes += info.bytes();
+      return bytes;
+    };
+    for (int i = 0; i < 3; ++i) {
+      const auto& training = *plan.training(i).front();
+      const std::size_t row = 7 * 2;  // of an expert's hidden layer, in bf16
+      EXPECT_EQ(bytes_of(training, "moe_act") % (row * training.recorded.expert_room), 0U);
+    }
+  }
+}
+
+// The larger classes take no memory beyond the smallest's where what they save can move.
+TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
+  layers::TrainerOptions options = options_of(cases().front(), {1});
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2, 1), 0);
+  options.model.pattern = "EEEEEEEEEEEE";
+  options.model.moe.ffn = 64;
+  options.planner.policy.min_tensor_bytes = 1;
+  const layers::TrainerPlan plan(options);
+  const auto bytes = [&](int expert_class) {
+    return plan.training(expert_class)
+        .front()
+        ->plan.bytes[static_cast<int>(execution::Region::transient)];
+  };
+  EXPECT_LE(bytes(1), bytes(0));
+  EXPECT_EQ(plan.transient_bytes(), bytes(0));
+  plan.require_proven();
+  options.expert_capacity = {};
+  EXPECT_LT(plan.transient_bytes(), layers::TrainerPlan(options).transient_bytes());
+}
+
+}  // namespace
+}  // namespace stowage::ctest

@@ -1,0 +1,10 @@
+// Device code of the operators of room.hpp: one thread an element.
+
+#include "execution/parallel_for.cuh"
+#include "kernels/moe/room_element.hpp"
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::LimitOffsets);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::TellRows<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::TellRows<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::JudgeRows<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::JudgeRows<double>);
