@@ -42,7 +42,7 @@ struct TrainingProgram {
   Tensor step_ok;     ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
 };
 
-/// The step of this rank's stage of the model.
+/// The step of this rank's stages of the model.
 /// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
 TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const OptimizerConfig& optimizer,
