@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <compare>
 #include <limits>
+#include <utility>
 
-#include "execution/error.hpp"
 #include "layers/state.hpp"
 
 namespace stowage::layers {
@@ -37,6 +37,87 @@ struct Best {
   int begin = 0;
 };
 
+/// The search for cuts of a model with these times.
+class Cuts {
+ public:
+  Cuts(PipelineShape shape, const PartTimes& times)
+      : shape_(shape), until_s_{times.embedding.all_s()} {
+    for (const PassTimes& layer : times.layers) until_s_.push_back(until_s_.back() + layer.all_s());
+    until_s_.back() += times.head.all_s();
+  }
+
+  /// Where each stage ends.
+  std::vector<int> find() const {
+    std::vector<int> ends = even_stages();
+    if (shape_.virtual_stages > 1) even_ranks(ends);
+    return ends;
+  }
+
+ private:
+  /// Loads of ranks, then of stages.
+  using Loads = std::pair<Load, Load>;
+
+  int layers() const { return static_cast<int>(until_s_.size()) - 1; }
+  double stage_s(int begin, int end) const {
+    return until_s_[static_cast<std::size_t>(end)] -
+           (begin == 0 ? 0 : until_s_[static_cast<std::size_t>(begin)]);
+  }
+
+  /// The best cuts where each stage is a rank's only one: by best[s][end], layers [0, end) in s + 1
+  /// stages.
+  std::vector<int> even_stages() const {
+    const int stages = shape_.stages();
+    std::vector<std::vector<Best>> best(static_cast<std::size_t>(stages),
+                                        std::vector<Best>(until_s_.size()));
+    for (int s = 0; s < stages; ++s)
+      for (int end = s + 1; end <= layers(); ++end) {
+        Best& at = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
+        for (int begin = s; begin < (s == 0 ? 1 : end); ++begin) {
+          const Load before =
+              s == 0 ? Load{}
+                     : best[static_cast<std::size_t>(s) - 1][static_cast<std::size_t>(begin)].load;
+          if (const Load load = before + stage_s(begin, end); load < at.load) at = {load, begin};
+        }
+      }
+    std::vector<int> ends(static_cast<std::size_t>(stages), layers());
+    for (std::size_t s = ends.size(); s-- > 1;)
+      ends[s - 1] = best[s][static_cast<std::size_t>(ends[s])].begin;
+    return ends;
+  }
+
+  Loads loads(const std::vector<int>& ends) const {
+    std::vector<double> ranks(static_cast<std::size_t>(shape_.ranks));
+    Loads all;
+    int begin = 0;
+    for (std::size_t s = 0; s < ends.size(); ++s) {
+      const double time_s = stage_s(begin, ends[s]);
+      ranks[s % ranks.size()] += time_s;
+      all.second = all.second + time_s;
+      begin = ends[s];
+    }
+    for (const double rank_s : ranks) all.first = all.first + rank_s;
+    return all;
+  }
+
+  /// Moves layers over cuts, one at a time, as long as that helps the slowest rank.
+  void even_ranks(std::vector<int>& ends) const {
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t cut = 0; cut + 1 < ends.size(); ++cut)
+        for (const int by : {-1, 1}) {
+          std::vector<int> moved = ends;
+          moved[cut] += by;
+          if (moved[cut] == (cut == 0 ? 0 : moved[cut - 1]) || moved[cut] == moved[cut + 1])
+            continue;
+          if (loads(moved) < loads(ends)) ends = std::move(moved), better = true;
+        }
+    }
+  }
+
+  PipelineShape shape_;
+  std::vector<double> until_s_;  ///< of all layers before each end, with what stands at the ends
+};
+
 }  // namespace
 
 Program one_microbatch(const Model& model, StepShape shape,
@@ -45,7 +126,7 @@ Program one_microbatch(const Model& model, StepShape shape,
   Program program("microbatch", &layout);
   program.begin_section("prologue");
   const execution::Dtype accum = model.precision().accumulation();
-  const StackedInputs inputs = add_inputs(program, shape, model.stage());
+  const StackedInputs inputs = add_inputs(program, shape, model);
   const Tensor loss_scale = program.input("loss_scale", accum, {1});
   const Tensor loss = program.output("loss", accum, {2});
   Handles handles;
@@ -95,37 +176,13 @@ std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartT
   return all;
 }
 
-std::string balanced_cuts(const std::string& pattern, int stages, const PartTimes& times) {
+std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times) {
   const auto layers = static_cast<int>(pattern.size());
-  if (layers < stages)
-    execution::throw_usage(
-        "model.pattern = \"{}\": {} layers are too few for {} stages (parallel.pipeline)", pattern,
-        layers, stages);
-  std::vector<double> until_s{0};
-  for (const PassTimes& layer : times.layers) until_s.push_back(until_s.back() + layer.all_s());
-  const auto stage_s = [&](int begin, int end) {
-    return until_s[static_cast<std::size_t>(end)] - until_s[static_cast<std::size_t>(begin)] +
-           (begin == 0 ? times.embedding.all_s() : 0) + (end == layers ? times.head.all_s() : 0);
-  };
-  // best[s][end]: layers [0, end) in s + 1 stages.
-  std::vector<std::vector<Best>> best(static_cast<std::size_t>(stages),
-                                      std::vector<Best>(static_cast<std::size_t>(layers) + 1));
-  for (int s = 0; s < stages; ++s)
-    for (int end = s + 1; end <= layers; ++end) {
-      Best& at = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
-      for (int begin = s; begin < (s == 0 ? 1 : end); ++begin) {
-        const Load before =
-            s == 0 ? Load{}
-                   : best[static_cast<std::size_t>(s) - 1][static_cast<std::size_t>(begin)].load;
-        if (const Load load = before + stage_s(begin, end); load < at.load) at = {load, begin};
-      }
-    }
+  if (layers < shape.stages()) throw_too_few_layers(pattern, layers, shape.stages());
+  const std::vector<int> ends = Cuts(shape, times).find();
   std::string cut = pattern;
-  int end = layers;
-  for (int s = stages; s-- > 1;) {
-    end = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)].begin;
-    cut.insert(static_cast<std::size_t>(end), 1, '|');
-  }
+  for (std::size_t s = ends.size() - 1; s-- > 0;)
+    cut.insert(static_cast<std::size_t>(ends[s]), 1, '|');
   return cut;
 }
 

@@ -26,9 +26,10 @@ PartTimes predict_parts(const ModelConfig& config, Precision precision, const St
                         const parallel::Ranks& ranks, const offload::Rates& rates);
 
 /// A pattern without cuts, with cuts '|' that leave the slowest stage as little time as any; of
-/// those, the most even ones.
+/// those, the most even ones. Where ranks have several stages, layers then move over cuts as long
+/// as that helps the slowest rank.
 /// @throws Error (exit 2) if there are too few layers
-std::string balanced_cuts(const std::string& pattern, int stages, const PartTimes& times);
+std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times);
 
 /// Times of each stage.
 std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartTimes& times);

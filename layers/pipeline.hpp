@@ -4,17 +4,26 @@
 
 namespace stowage::layers {
 
-/// A rank's place in a pipeline.
-struct PipelinePlace {
-  int stage = 0;
-  int stages = 1;
+/// Ranks that share out the layers of a model: rank r has the stages r, ranks + r, … in turn.
+struct PipelineShape {
+  int ranks = 1;
+  int virtual_stages = 1;  ///< of each rank
+
+  int stages() const { return ranks * virtual_stages; }
+  int stage(int rank, int chunk) const { return chunk * ranks + rank; }
 };
 
-/// What a stage does with the microbatches of a training step. Backward follows in the order of
-/// forward, and so do the weights' gradients, so they are added as on one rank.
+/// What each rank does with the microbatches of a training step, by rank. Backward follows in the
+/// order of forward on every stage, and so do the weights' gradients, so they are added as on one
+/// rank.
 ///
-/// 1F1B (arXiv 2104.04473): stage s of p goes p - 1 - s microbatches ahead, then forward and
-/// backward alternate, so at most p - s microbatches are in flight.
+/// 1F1B (arXiv 2104.04473, section 2.2.1): rank s of p goes p - 1 - s microbatches ahead, then
+/// forward and backward alternate, so at most p - s microbatches are in flight.
+///
+/// Interleaved (the same, section 2.2.2): microbatches go in groups of p through one stage of each
+/// rank after the other, v of them; rank s goes 2 (p - 1 - s) + (v - 1) p stages of a microbatch
+/// ahead. Work is handed on v times as often, in pieces of which each takes 1 / v of the time, so
+/// ranks wait 1 / v as long at the ends.
 ///
 /// Zero bubble (ZB-H1 of arXiv 2401.10241): backward alone hands gradients on, and the products
 /// that make the weights' gradients come s backwards later, in the time that 1F1B waits at the end;
@@ -22,13 +31,22 @@ struct PipelinePlace {
 ///
 /// All of it lies in one section: a microbatch has memory of its own from its forward to its last
 /// pass, which a plan gives to a later one.
-Turns train_in_pipeline(PipelinePlace place, int microbatches, PipelineSchedule schedule);
+/// @throws Error if several stages of a rank are not interleaved, or in groups that are not full
+std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
+                                     PipelineSchedule schedule);
 /// Forward alone.
-Turns evaluate_in_pipeline(PipelinePlace place, int microbatches);
+std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches);
 
-/// The passes of a stage with what it exchanges between them: behind each what it gives away,
-/// together with what the next one needs, so that neighbours that do the opposite meet in one
-/// exchange.
-std::vector<Turn> with_exchanges(PipelinePlace place, const std::vector<Turn>& passes);
+/// The passes of all ranks with what ranks exchange between them, so that no order of passes that
+/// one rank alone could keep can block.
+///
+/// A clock in which a forward takes 1, a backward 1 and its weights 1 gives each message the time
+/// at which it is made. Every rank sends and receives in the order of these times, and all that it
+/// moves at one time starts together. So whatever passes really take, the earliest message that is
+/// not through yet waits for nothing but passes whose messages are. A rank receives before the pass
+/// during which a message is made, so that it comes beside that pass, not behind it.
+/// @param passes by rank
+std::vector<Turns> with_exchanges(PipelineShape shape,
+                                  const std::vector<std::vector<Turn>>& passes);
 
 }  // namespace stowage::layers

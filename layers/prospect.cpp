@@ -1,16 +1,35 @@
 #include "layers/prospect.hpp"
 
+#include <algorithm>
+
 #include "layers/pipeline.hpp"
 
 namespace stowage::layers {
 namespace {
 
-Timeline follow(int stages, int microbatches, PipelineSchedule schedule,
-                const std::vector<PassTimes>& times, double exchange_s) {
-  std::vector<Turns> turns;
-  for (int stage = 0; stage < stages; ++stage)
-    turns.push_back(train_in_pipeline({stage, stages}, microbatches, schedule));
-  return follow(turns, times, exchange_s);
+/// A schedule, and the stages of each rank that it is for.
+struct Candidate {
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int virtual_stages = 1;
+};
+
+std::vector<Candidate> candidates(const ProspectOptions& options) {
+  if (options.schedule != PipelineSchedule::automatic)
+    return {{options.schedule, options.model.virtual_stages}};
+  std::vector<Candidate> all{{PipelineSchedule::one_forward_one_backward, 1},
+                             {PipelineSchedule::zero_bubble, 1}};
+  const int ranks = options.ranks.shape[parallel::Axis::pipeline];
+  const bool in_groups = options.step.microbatches % ranks == 0;
+  if (const int stages = options.model.virtual_stages; stages > 1 && in_groups)
+    all.push_back({PipelineSchedule::interleaved, stages});
+  const auto cuts = static_cast<int>(std::ranges::count(options.model.pattern, '|'));
+  std::erase_if(all, [&](const Candidate& c) {
+    const int stages = ranks * c.virtual_stages;
+    return cuts > 0 ? cuts + 1 != stages : c.virtual_stages > 1 && options.model.layers() < stages;
+  });
+  if (all.empty())  // for the reason that dividing the model gives
+    all.push_back({PipelineSchedule::one_forward_one_backward, 1});
+  return all;
 }
 
 /// What one rank of each stage would be without the others.
@@ -35,28 +54,22 @@ double exchange_s(const ProspectOptions& options) {
 }  // namespace
 
 Prospect foresee(const ProspectOptions& options) {
-  const int stages = options.ranks.shape[parallel::Axis::pipeline];
+  const int ranks = options.ranks.shape[parallel::Axis::pipeline];
   const PartTimes parts = predict_parts(options.model, options.precision, options.step,
                                         one_stage(options.ranks), options.rates);
-  Prospect prospect{options.model.pattern, options.schedule, {}};
-  if (prospect.pattern.find('|') == std::string::npos)
-    prospect.pattern = balanced_cuts(prospect.pattern, stages, parts);
-  const std::vector<PassTimes> times = stage_times(divide(prospect.pattern, stages), parts);
-  const auto with = [&](PipelineSchedule schedule) {
-    return follow(stages, options.step.microbatches, schedule, times, exchange_s(options));
-  };
-  if (options.schedule != PipelineSchedule::automatic) {
-    prospect.timeline = with(options.schedule);
-    return prospect;
+  Prospect best;
+  for (const auto& [schedule, virtual_stages] : candidates(options)) {
+    const PipelineShape shape{ranks, virtual_stages};
+    Prospect prospect{options.model.pattern, virtual_stages, schedule, {}};
+    if (prospect.pattern.find('|') == std::string::npos)
+      prospect.pattern = balanced_cuts(prospect.pattern, shape, parts);
+    prospect.timeline =
+        follow(train_in_pipeline(shape, options.step.microbatches, schedule),
+               stage_times(divide(prospect.pattern, shape.stages()), parts), exchange_s(options));
+    if (best.timeline.ranks.empty() || prospect.timeline.time_s < best.timeline.time_s)
+      best = std::move(prospect);
   }
-  for (const auto schedule :
-       {PipelineSchedule::one_forward_one_backward, PipelineSchedule::zero_bubble})
-    if (Timeline timeline = with(schedule);
-        prospect.timeline.stages.empty() || timeline.time_s < prospect.timeline.time_s) {
-      prospect.schedule = schedule;
-      prospect.timeline = std::move(timeline);
-    }
-  return prospect;
+  return best;
 }
 
 }  // namespace stowage::layers

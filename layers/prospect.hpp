@@ -17,13 +17,16 @@ struct ProspectOptions {
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank
 /// finds the same.
 struct Prospect {
-  std::string pattern;  ///< with cuts
+  std::string pattern;     ///< with cuts
+  int virtual_stages = 1;  ///< of each rank
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   Timeline timeline;  ///< without copies, sums of gradients and the optimizer
 };
 
 /// Cuts a model that is not cut by hand where the predicted times are most even, and of
-/// PipelineSchedule::automatic makes the quicker schedule; 1F1B, which keeps least, if none is.
+/// PipelineSchedule::automatic makes the quickest schedule that the cuts, the layers and the
+/// microbatches allow; of equals the first of 1F1B, which keeps least, zero bubble and, if ranks
+/// are to have several stages, interleaved.
 Prospect foresee(const ProspectOptions& options);
 
 }  // namespace stowage::layers

@@ -1,5 +1,7 @@
 #include "layers/stages.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "execution/error.hpp"
@@ -29,6 +31,23 @@ std::vector<int> equal_ends(int layers, int stages) {
 
 }  // namespace
 
+void throw_too_few_layers(const std::string& pattern, int layers, int stages) {
+  execution::throw_usage(
+      "model.pattern = \"{}\": {} layers are too few for {} stages "
+      "(parallel.pipeline * parallel.virtual_stages)",
+      pattern, layers, stages);
+}
+
+std::string stage_prefix(const Stage& stage) { return fmt::format("stage.{}", stage.index); }
+
+std::string layers_text(const std::vector<Stage>& stages) {
+  std::string text = "layers";
+  for (const Stage& stage : stages)
+    text += fmt::format("{} {} to {}", &stage == stages.data() ? "" : " and", stage.begin,
+                        stage.end - 1);
+  return text;
+}
+
 std::vector<Stage> divide(const std::string& pattern, int stages) {
   std::vector<int> ends = ends_by_cuts(pattern);
   const int layers = ends.back();
@@ -36,17 +55,14 @@ std::vector<Stage> divide(const std::string& pattern, int stages) {
   if (stages == 1) ends = {layers};
   if (stages > 1 && cut > 1 && cut != stages)
     execution::throw_usage(
-        "model.pattern = \"{}\": it has {} stages, parallel.pipeline asks for {}", pattern, cut,
-        stages);
-  if (layers < stages)
-    execution::throw_usage(
-        "model.pattern = \"{}\": {} layers are too few for {} stages "
-        "(parallel.pipeline)",
-        pattern, layers, stages);
+        "model.pattern = \"{}\": it has {} stages, parallel.pipeline * parallel.virtual_stages "
+        "asks for {}",
+        pattern, cut, stages);
+  if (layers < stages) throw_too_few_layers(pattern, layers, stages);
   if (stages > 1 && cut == 1) ends = equal_ends(layers, stages);
   std::vector<Stage> all;
   for (int s = 0; s < stages; ++s)
-    all.push_back({s == 0 ? 0 : ends[static_cast<std::size_t>(s) - 1],
+    all.push_back({s, s == 0 ? 0 : ends[static_cast<std::size_t>(s) - 1],
                    ends[static_cast<std::size_t>(s)], s == 0, s == stages - 1});
   return all;
 }

@@ -25,14 +25,31 @@ void add_outputs(TrainingProgram& step, const Model& model) {
     step.expert_rows = step.program.output("expert_rows", Dtype::int32, {3});
 }
 
-PipelinePlace place_of(const Model& model) {
-  const parallel::RankGroup& pipeline = model.ranks().group(parallel::Group::pipeline);
-  return {pipeline.rank(), pipeline.size()};
+PipelineShape pipeline_of(const Model& model) {
+  return {model.ranks().group(parallel::Group::pipeline).size(),
+          static_cast<int>(model.stages().size())};
 }
 
-/// Only the last stage computes losses: the others add nothing to the sum over ranks.
+/// This rank's turns of those of all ranks of its pipeline.
+const Turns& own(const std::vector<Turns>& turns, const Model& model) {
+  return turns[static_cast<std::size_t>(model.ranks().group(parallel::Group::pipeline).rank())];
+}
+
+Turns training_turns(const Model& model, int microbatches, PipelineSchedule schedule) {
+  const PipelineShape pipeline = pipeline_of(model);
+  if (pipeline.ranks == 1) return train_in_turn(microbatches);
+  return own(train_in_pipeline(pipeline, microbatches, schedule), model);
+}
+
+Turns evaluation_turns(const Model& model, int microbatches) {
+  const PipelineShape pipeline = pipeline_of(model);
+  if (pipeline.ranks == 1) return evaluate_in_turn(microbatches);
+  return own(evaluate_in_pipeline(pipeline, microbatches), model);
+}
+
+/// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
 void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char* name = "no_loss") {
-  if (model.stage().head) return;
+  if (model.has_head()) return;
   recorder.compute(name, {}, {write(loss)},
                    [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
 }
@@ -63,7 +80,7 @@ void add_tied_gradients(Recorder& recorder, const Model& model) {
   const std::int64_t count = model.embedding().elements();
   const Tensor theirs =
       recorder.scratch("tied_gradient", recorder.accumulation(), model.embedding().local_shape());
-  const int peer = model.stage().embedding ? pipeline.size() - 1 : 0;
+  const int peer = model.has_embedding() ? pipeline.size() - 1 : 0;
   Program& program = recorder.program();
   program.append(pipeline.exchange(program, "pipeline/tied_gradient",
                                    {{peer, true, {mine, {}}}, {peer, false, {theirs, {}}}}));
@@ -124,7 +141,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   Program& program = step.program;
   const Dtype accum = model.precision().accumulation();
   program.begin_section("prologue");
-  step.inputs = add_inputs(program, shape, model.stage());
+  step.inputs = add_inputs(program, shape, model);
   step.loss_scale = program.input("loss_scale", accum, {1});
   step.schedule = program.input("schedule", accum, {2});
   step.go_on = program.input("go_on", Dtype::int32, {1});
@@ -134,10 +151,8 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   Recorder recorder(program, model.precision(), {}, handles);
   begin(recorder, model, step);
   GradientBuckets buckets(program, layout, sharing);
-  const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(place.stages > 1 ? train_in_pipeline(place, shape.microbatches, sharing.schedule)
-                               : train_in_turn(shape.microbatches),
+      .record(training_turns(model, shape.microbatches, sharing.schedule),
               [&](std::span<const Parameter> parameters) { buckets.finished(parameters); });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
@@ -167,7 +182,7 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   step.program = Program("evaluate", &layout);
   Program& program = step.program;
   program.begin_section("prologue");
-  step.inputs = add_inputs(program, shape, model.stage());
+  step.inputs = add_inputs(program, shape, model);
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   step.hits = program.output(kHits, model.precision().accumulation(), {2});
@@ -179,10 +194,8 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   recorder.set_prefix("step");
   clear_loss(recorder, model, step.loss);
   clear_loss(recorder, model, step.hits, "no_hits");
-  const PipelinePlace place = place_of(model);
   TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
-      .record(place.stages > 1 ? evaluate_in_pipeline(place, shape.microbatches)
-                               : evaluate_in_turn(shape.microbatches));
+      .record(evaluation_turns(model, shape.microbatches));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
   if (world.size() > 1)

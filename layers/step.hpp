@@ -47,7 +47,7 @@ struct TrainingProgram {
   double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
 };
 
-/// The step of this rank's stage of the model.
+/// The step of this rank's stages of the model.
 /// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
 TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const OptimizerConfig& optimizer,

@@ -11,10 +11,6 @@ namespace {
 
 bool is_exchange(const Turn& turn) { return turn.pass == Turn::Pass::exchange; }
 
-bool any_hop(const Turn& turn, bool sends) {
-  return std::ranges::any_of(turn.hops, [&](const Hop& hop) { return hop.sends == sends; });
-}
-
 double time_of(const Turn& turn, const PassTimes& times) {
   switch (turn.pass) {
     case Turn::Pass::forward:
@@ -30,87 +26,120 @@ double time_of(const Turn& turn, const PassTimes& times) {
   return 0;
 }
 
+/// One kind of a rank's turns, each of which follows the one before it.
+struct Line {
+  std::vector<std::size_t> turns;
+  std::size_t done = 0;
+  double free_s = 0;  ///< since when the next one could begin
+
+  bool is_done() const { return done == turns.size(); }
+  std::size_t next() const { return turns[done]; }
+};
+
 class Follower {
  public:
   Follower(Timeline& timeline, const std::vector<PassTimes>& times, double exchange_s)
-      : timeline_(timeline), times_(times), exchange_s_(exchange_s) {}
+      : timeline_(timeline),
+        times_(times),
+        exchange_s_(exchange_s),
+        shape_{static_cast<int>(timeline.ranks.size()),
+               static_cast<int>(times.size() / timeline.ranks.size())},
+        passes_(timeline.ranks.size()),
+        exchanges_(timeline.ranks.size()) {
+    for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank)
+      for (std::size_t i = 0; i < timeline_.ranks[rank].turns.size(); ++i)
+        (is_exchange(timeline_.ranks[rank].turns[i]) ? exchanges_ : passes_)[rank].turns.push_back(
+            i);
+  }
 
   void run() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (int stage = 0; stage < static_cast<int>(timeline_.stages.size()); ++stage)
-        for (std::size_t i = 0; i < at(stage).turns.size(); ++i)
-          if (at(stage).spans[i].end_s < 0) moved = advance(stage, i) || moved;
+      for (std::size_t rank = 0; rank < passes_.size(); ++rank)
+        while (advance_pass(rank) || advance_exchange(rank)) moved = true;
     }
-    for (const Timeline::Stage& stage : timeline_.stages)
-      for (const Timeline::Span& span : stage.spans) {
-        STOWAGE_ASSERT(span.end_s >= 0, "stages of a pipeline wait for each other");
-        timeline_.time_s = std::max(timeline_.time_s, span.end_s);
-      }
+    for (std::size_t rank = 0; rank < passes_.size(); ++rank) {
+      STOWAGE_ASSERT(passes_[rank].is_done() && exchanges_[rank].is_done(),
+                     "ranks of a pipeline wait for each other");
+      timeline_.time_s =
+          std::max({timeline_.time_s, passes_[rank].free_s, exchanges_[rank].free_s});
+    }
   }
 
  private:
-  using Message = std::tuple<int, int, bool, int>;  ///< from, to, gradient, slot
+  using Message = std::tuple<int, bool, int>;  ///< stage that it goes to, gradient, slot
 
-  Timeline::Stage& at(int stage) { return timeline_.stages[static_cast<std::size_t>(stage)]; }
-
-  /// The end of the last turn before `i` that is an exchange, or is none; -1: not known, 0: none.
-  double end_before(int stage, std::size_t i, bool exchange) {
-    while (i-- > 0)
-      if (is_exchange(at(stage).turns[i]) == exchange) return at(stage).spans[i].end_s;
-    return 0;
-  }
-
-  /// @return whether something new is known of the turn
-  bool advance(int stage, std::size_t i) {
-    const Turn& turn = at(stage).turns[i];
-    return is_exchange(turn) ? advance_exchange(stage, i, turn) : advance_pass(stage, i, turn);
-  }
-
-  bool advance_pass(int stage, std::size_t i, const Turn& turn) {
-    const double free_s = end_before(stage, i, false);
-    const bool waits =
-        i > 0 && is_exchange(at(stage).turns[i - 1]) && any_hop(at(stage).turns[i - 1], false);
-    const double given_s = waits ? at(stage).spans[i - 1].end_s : 0;
-    if (free_s < 0 || given_s < 0) return false;
+  bool advance_pass(std::size_t rank) {
+    Line& line = passes_[rank];
+    if (line.is_done()) return false;
+    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    const int stage = shape_.stage(static_cast<int>(rank), turn.chunk);
+    const bool gradient = turn.pass == Turn::Pass::backward;
+    double given_s = 0;
+    if (turn.pass != Turn::Pass::weights && stage != (gradient ? shape_.stages() - 1 : 0)) {
+      const auto found = come_.find({stage, gradient, turn.slot});
+      if (found == come_.end()) return false;
+      given_s = found->second;
+    }
     const double time_s = time_of(turn, times_[static_cast<std::size_t>(stage)]);
-    const double begin_s = std::max(free_s, given_s);
-    at(stage).spans[i] = {begin_s, begin_s + time_s};
-    at(stage).busy_s += time_s;
+    const double begin_s = std::max(line.free_s, given_s);
+    line.free_s = begin_s + time_s;
+    timeline_.ranks[rank].spans[line.next()] = {begin_s, line.free_s};
+    timeline_.ranks[rank].busy_s += time_s;
+    ++line.done;
     return true;
   }
 
-  bool advance_exchange(int stage, std::size_t i, const Turn& turn) {
-    Timeline::Span& span = at(stage).spans[i];
+  /// @return whether something new is known of the rank's next exchange
+  bool advance_exchange(std::size_t rank) {
+    Line& line = exchanges_[rank];
+    if (line.is_done()) return false;
+    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    Timeline::Span& span = timeline_.ranks[rank].spans[line.next()];
     bool news = false;
     if (span.begin_s < 0) {
-      const double free_s = end_before(stage, i, true);
-      const double made_s = any_hop(turn, true) ? end_before(stage, i, false) : 0;
-      if (free_s < 0 || made_s < 0) return false;
-      span.begin_s = std::max(free_s, made_s);
+      const bool sends = std::ranges::any_of(turn.hops, &Hop::sends);
+      const Line& passes = passes_[rank];
+      if (sends && !passes.is_done() && passes.next() < line.next()) return false;
+      span.begin_s = std::max(line.free_s, sends ? made_s(rank, line.next()) : 0);
       for (const Hop& hop : turn.hops)
-        (hop.sends ? sent_ : received_)[message(stage, hop)] = span.begin_s;
+        (hop.sends ? sent_ : received_)[message(rank, hop)] = span.begin_s;
       news = true;
     }
     double met_s = span.begin_s;
     for (const Hop& hop : turn.hops) {
       const auto& theirs = hop.sends ? received_ : sent_;
-      const auto found = theirs.find(message(stage, hop));
+      const auto found = theirs.find(message(rank, hop));
       if (found == theirs.end()) return news;
       met_s = std::max(met_s, found->second);
     }
-    span.end_s = met_s + exchange_s_;
+    span.end_s = line.free_s = met_s + exchange_s_;
+    for (const Hop& hop : turn.hops)
+      if (!hop.sends) come_[message(rank, hop)] = span.end_s;
+    ++line.done;
     return true;
   }
 
-  static Message message(int stage, const Hop& hop) {
-    return {hop.sends ? stage : hop.peer, hop.sends ? hop.peer : stage, hop.gradient, hop.slot};
+  /// The end of the last pass before a turn.
+  double made_s(std::size_t rank, std::size_t turn) const {
+    const Timeline::Rank& line = timeline_.ranks[rank];
+    while (turn-- > 0)
+      if (!is_exchange(line.turns[turn])) return line.spans[turn].end_s;
+    return 0;
+  }
+
+  Message message(std::size_t rank, const Hop& hop) const {
+    const int here = shape_.stage(static_cast<int>(rank), hop.chunk);
+    return {hop.destination(here), hop.gradient, hop.slot};
   }
 
   Timeline& timeline_;
   const std::vector<PassTimes>& times_;
   double exchange_s_;
+  PipelineShape shape_;
+  std::vector<Line> passes_, exchanges_;       ///< by rank
   std::map<Message, double> sent_, received_;  ///< when either side came to it
+  std::map<Message, double> come_;             ///< when it was through
 };
 
 }  // namespace
@@ -124,18 +153,18 @@ PassTimes& PassTimes::operator+=(const PassTimes& other) {
 
 double Timeline::bubble() const {
   double busy_s = 0;
-  for (const Stage& stage : stages) busy_s += stage.busy_s;
-  return time_s > 0 ? 1 - busy_s / (time_s * static_cast<double>(stages.size())) : 0;
+  for (const Rank& rank : ranks) busy_s += rank.busy_s;
+  return time_s > 0 ? 1 - busy_s / (time_s * static_cast<double>(ranks.size())) : 0;
 }
 
 Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
                 double exchange_s) {
   Timeline timeline;
   for (const Turns& sections : turns) {
-    Timeline::Stage& stage = timeline.stages.emplace_back();
+    Timeline::Rank& rank = timeline.ranks.emplace_back();
     for (const TurnSection& section : sections)
-      stage.turns.insert(stage.turns.end(), section.turns.begin(), section.turns.end());
-    stage.spans.resize(stage.turns.size());
+      rank.turns.insert(rank.turns.end(), section.turns.begin(), section.turns.end());
+    rank.spans.resize(rank.turns.size());
   }
   Follower(timeline, times, exchange_s).run();
   return timeline;

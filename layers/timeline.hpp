@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "layers/turns.hpp"
+#include "layers/pipeline.hpp"
 
 namespace stowage::layers {
 
@@ -16,31 +16,31 @@ struct PassTimes {
   PassTimes& operator+=(const PassTimes& other);
 };
 
-/// When each stage of a pipeline does what.
+/// When each rank of a pipeline does what.
 struct Timeline {
   struct Span {
     double begin_s = -1;
     double end_s = -1;
   };
-  struct Stage {
+  struct Rank {
     std::vector<Turn> turns;
     std::vector<Span> spans;  ///< by turn
     double busy_s = 0;        ///< of passes
   };
 
-  std::vector<Stage> stages;
-  double time_s = 0;  ///< until the last stage is done
+  std::vector<Rank> ranks;
+  double time_s = 0;  ///< until the last rank is done
 
-  /// The part of the time that stages wait.
+  /// The part of the time that ranks wait.
   double bubble() const;
 };
 
-/// Follows all stages: a pass starts when the one before it is done and what it is given has come;
+/// Follows all ranks: a pass starts when the one before it is done and what it is given has come;
 /// an exchange, beside passes, when the one before it is done, what it sends is made and its peers
 /// have come to theirs.
-/// @param turns by stage, of sections that run once  @param times by stage
+/// @param turns by rank, of sections that run once  @param times by stage
 /// @param exchange_s of one message
-/// @throws Error if stages wait for each other
+/// @throws Error if ranks wait for each other
 Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
                 double exchange_s);
 

@@ -15,6 +15,7 @@ double aux_scale(const TrainerOptions& options) {
 TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospect>& prospect) {
   if (!prospect) return options;
   options.model.pattern = prospect->pattern;
+  options.model.virtual_stages = prospect->virtual_stages;
   options.sharing.schedule = prospect->schedule;
   return options;
 }

@@ -52,13 +52,13 @@ Turns evaluate_in_turn(int microbatches) {
   });
 }
 
-StackedInputs add_inputs(Program& program, const StepShape& shape, const Stage& stage) {
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& model) {
   StackedInputs inputs;
   const auto add = [&](const char* name, std::int64_t width) {
     return program.input(name, Dtype::int32, stacked(shape, width));
   };
-  if (stage.embedding) inputs.tokens = add("tokens", shape.tokens);
-  if (stage.head) inputs.targets = add("targets", shape.tokens);
+  if (model.has_embedding()) inputs.tokens = add("tokens", shape.tokens);
+  if (model.has_head()) inputs.targets = add("targets", shape.tokens);
   inputs.cu_seqlens = add("cu_seqlens", shape.capacity + 1);
   return inputs;
 }
@@ -90,7 +90,7 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   if (turn.pass == Turn::Pass::exchange) return exchange(turn.hops);
   const bool backward = turn.pass == Turn::Pass::backward || turn.pass == Turn::Pass::weights;
   const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
-  if (!backward) slots_[turn.slot] = next_batch(turn);
+  if (!backward && turn.chunk == 0) slots_[turn.slot] = next_batch(turn);
   Batch batch = slots_.at(turn.slot);
   batch.weights_later = turn.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
@@ -98,16 +98,19 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   const Model::Finished done = [&](std::span<const Parameter> parameters) {
     if (turn.last && finished) finished(parameters);
   };
-  if (turn.pass == Turn::Pass::weights) return model_.backward_weights(recorder, done);
-  Passing& passing = passing_[turn.slot];
-  passing.din = model_.backward(recorder, passing.dout, done);
+  if (turn.pass == Turn::Pass::weights)
+    return model_.backward_weights(recorder, stage(turn.chunk), done);
+  Passing& passing = passing_[{turn.chunk, turn.slot}];
+  passing.din = model_.backward(recorder, stage(turn.chunk), passing.dout, done);
 }
 
 void TurnRecorder::forward(const Turn& turn, Recorder& recorder) {
-  Passing& passing = passing_[turn.slot];
-  const Tensor out = turn.pass == Turn::Pass::evaluate ? model_.evaluate(recorder, passing.in)
-                                                       : model_.forward(recorder, passing.in);
-  if (model_.stage().head) return sum_losses(recorder, out);
+  Passing& passing = passing_[{turn.chunk, turn.slot}];
+  const Stage& stage = this->stage(turn.chunk);
+  const Tensor out = turn.pass == Turn::Pass::evaluate
+                         ? model_.evaluate(recorder, stage, passing.in)
+                         : model_.forward(recorder, stage, passing.in);
+  if (stage.head) return sum_losses(recorder, out);
   passing.out = out;
 }
 
@@ -119,22 +122,25 @@ void TurnRecorder::exchange(const std::vector<Hop>& hops) {
     messages.push_back({hop.peer,
                         hop.sends,
                         {passed(hop), {}},
-                        fmt::format("{} of microbatch {}", what, hop.slot)});
+                        fmt::format("{} of microbatch {} to stage {}", what, hop.slot,
+                                    hop.destination(stage(hop.chunk).index))});
     name += fmt::format("{}{}_{}", name.empty() ? "" : "+", hop.sends ? "send" : "receive", what);
   }
   const parallel::RankGroup& group = model_.ranks().group(parallel::Group::pipeline);
-  program_.append(
-      group.exchange(program_, fmt::format("mb{}/pipeline/{}", hops.front().slot, name), messages));
+  program_.append(group.exchange(
+      program_,
+      fmt::format("mb{}/{}/{}", hops.front().slot, stage_prefix(stage(hops.front().chunk)), name),
+      messages));
 }
 
 Tensor TurnRecorder::passed(const Hop& hop) {
-  Passing& passing = passing_[hop.slot];
+  Passing& passing = passing_[{hop.chunk, hop.slot}];
   if (hop.sends) return hop.gradient ? passing.din : passing.out;
   Recorder recorder(program_, model_.precision(), sizes({.slot = hop.slot}), handles_);
-  recorder.set_prefix("pipeline");
+  recorder.set_prefix(stage_prefix(stage(hop.chunk)));
   const std::vector<std::int64_t> shape{recorder.rows(), model_.config().width};
   if (hop.gradient) return passing.dout = recorder.scratch("dout", shape);
-  return passing.in = recorder.saved("in", shape, model_.input_module());
+  return passing.in = recorder.saved("in", shape, model_.input_module(stage(hop.chunk)));
 }
 
 /// A microbatch without its tensors.

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "layers/model.hpp"
@@ -27,17 +28,23 @@ struct StepShape {
 struct Hop {
   bool sends = false;
   bool gradient = false;
-  int peer = 0;  ///< rank in the pipeline group
+  int peer = 0;   ///< rank in the pipeline group
+  int chunk = 0;  ///< which of this rank's stages gives or is given
   int slot = 0;
+
+  /// The stage that it goes to. @param here the one that gives or is given
+  int destination(int here) const { return !sends ? here : gradient ? here - 1 : here + 1; }
 
   friend bool operator==(const Hop&, const Hop&) = default;
 };
 
-/// One pass of one microbatch through the rank's layers, or what it exchanges with other stages.
+/// One pass of one microbatch through the layers of one of the rank's stages, or what the rank
+/// exchanges with others.
 struct Turn {
   enum class Pass : unsigned char { forward, backward, weights, evaluate, exchange };
 
   Pass pass = Pass::forward;
+  int chunk = 0;            ///< which of the rank's stages
   int slot = 0;             ///< memory of its own: forward fills it, backward frees it
   bool accumulate = false;  ///< gradients are added: not the first microbatch of a step
   bool last = false;        ///< backward, weights: gradients are complete
@@ -63,13 +70,13 @@ Turns evaluate_in_turn(int microbatches);
 
 /// The stacked inputs of a step: with M microbatches a leading extent M if M > 1.
 struct StackedInputs {
-  Tensor tokens;      ///< (n) int32; none but on the first stage
-  Tensor targets;     ///< (n) int32, -1: counts in no loss; none but on the last stage
+  Tensor tokens;      ///< (n) int32; none but with the first stage
+  Tensor targets;     ///< (n) int32, -1: counts in no loss; none but with the last stage
   Tensor cu_seqlens;  ///< (C + 1) int32
 };
 
-/// Adds the stacked inputs that a stage reads to a program.
-StackedInputs add_inputs(Program& program, const StepShape& shape, const Stage& stage);
+/// Adds the stacked inputs that a rank's stages read to a program.
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& model);
 
 /// Appends the ops of turns to a program.
 class TurnRecorder {
@@ -79,7 +86,7 @@ class TurnRecorder {
     StackedInputs inputs;
     Tensor loss_scale;  ///< none when nothing goes backward
     Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets,
-                        ///< on the last stage
+                        ///< with the last stage
   };
 
   /// @param handles of the whole recording; outlives this, as do program and model
@@ -99,6 +106,7 @@ class TurnRecorder {
   void exchange(const std::vector<Hop>& hops);
   /// The tensor that a hop sends, or makes for what it receives.
   Tensor passed(const Hop& hop);
+  const Stage& stage(int chunk) const { return model_.stages()[static_cast<std::size_t>(chunk)]; }
   void forward(const Turn& turn, Recorder& recorder);
   Batch sizes(const Turn& turn) const;
   Batch next_batch(const Turn& turn);
@@ -112,7 +120,7 @@ class TurnRecorder {
   Options options_;
   Tensor index_;                ///< (1) int32: the next microbatch; none if there is one
   std::map<int, Batch> slots_;  ///< microbatches under way
-  std::map<int, Passing> passing_;
+  std::map<std::pair<int, int>, Passing> passing_;  ///< by chunk and slot
 };
 
 }  // namespace stowage::layers

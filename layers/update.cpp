@@ -42,7 +42,7 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
 
 /// One of the ranks that hold the same elements adds up their squares.
 Range Update::squared(const Model& model, const Parameter& parameter, Range held) const {
-  const bool of_first_stage = model.shares_embedding() && !model.stage().embedding &&
+  const bool of_first_stage = model.shares_embedding() && !model.has_embedding() &&
                               parameter.name == model.embedding().name;
   const bool of_other_holder =
       shares_squares_ && !sharing_.zero && sharing_.holders(parameter.group).rank() > 0;

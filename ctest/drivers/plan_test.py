@@ -290,10 +290,19 @@ def stages_are_planned_and_drawn(r):
     for schedule in ("1f1b", "zero_bubble", "auto"):
         text = r.run(deck, "--timeline", "parallel.pipeline=2", f"parallel.schedule={schedule}",
                      *keys)
-        assert len(re.findall(r"stage \d +\|", text)) == 2, text
+        assert len(re.findall(r"rank \d +\|", text)) == 2, text
         drawn[schedule] = float(re.search(r"# ([0-9.]+) ms without", text).group(1))
         assert ("W" in text.split("microbatch\n")[1]) == (schedule != "1f1b"), text
     assert drawn["zero_bubble"] < drawn["1f1b"] and drawn["auto"] == drawn["zero_bubble"], drawn
+    several = ["parallel.virtual_stages=2", "parallel.schedule=interleaved"]
+    text = r.run(deck, "--timeline", "parallel.pipeline=2", *several, *keys)
+    assert "2 ranks with 2 stages each" in text and "schedule interleaved" in text, text
+    assert set(re.findall(r"\| waits .*\n.*\n +\|([ 01]+)\|", text)[0]) >= set("01"), text
+    drawn["interleaved"] = float(re.search(r"# ([0-9.]+) ms without", text).group(1))
+    assert drawn["interleaved"] < drawn["1f1b"], drawn
+    text = r.run(deck, "--stage", "1/2", *several, *keys)
+    assert re.search(r"pipeline rank 1 of 2 with layers \d+ to \d+ and \d+ to", text), text
+    assert "and the head" in text and "the embedding" not in text.splitlines()[0], text
     for arguments in (["--stage", "2/2"], ["--stage", "0/26"], ["--timeline"]):
         r.run(deck, *arguments, *keys, expect=2)
 

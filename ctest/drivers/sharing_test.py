@@ -157,18 +157,19 @@ def experts_without_room_are_run_again(r):
 @case
 def stages_are_bitwise_equal(r):
     r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
-    for stages, schedule in ((2, "1f1b"), (4, "zero_bubble")):
-        r.run(f"run.output=p{stages}.h5", f"parallel.pipeline={stages}",
-              f"parallel.schedule={schedule}", "--dump-step", "3", "--dump",
-              f"p{stages}_step.h5", ranks=stages)
-        assert_equal("whole.h5", f"p{stages}.h5")
-        assert_equal("whole.h5", f"p{stages}.h5", "grad_norm")
-        with h5py.File("whole_step.h5") as a, h5py.File(f"p{stages}_step.h5") as b:
+    for stages, schedule, several in ((2, "1f1b", 1), (4, "zero_bubble", 1),
+                                      (2, "interleaved", 2)):
+        r.run(f"run.output={schedule}.h5", f"parallel.pipeline={stages}",
+              f"parallel.schedule={schedule}", f"parallel.virtual_stages={several}",
+              "--dump-step", "3", "--dump", f"{schedule}_step.h5", ranks=stages)
+        assert_equal("whole.h5", f"{schedule}.h5")
+        assert_equal("whole.h5", f"{schedule}.h5", "grad_norm")
+        with h5py.File("whole_step.h5") as a, h5py.File(f"{schedule}_step.h5") as b:
             for group in ("parameter", "gradient", "updated"):
                 assert list(a[group]) == list(b[group]), group
                 for name in a[group]:
                     assert (a[group][name][()] == b[group][name][()]).all(), (group, name)
-        with h5py.File("whole.h5") as a, h5py.File(f"p{stages}.h5") as b:
+        with h5py.File("whole.h5") as a, h5py.File(f"{schedule}.h5") as b:
             assert a["/series/train/val_loss"][-1] == b["/series/train/val_loss"][-1]
             work = [dict(f["/samples/train/step_time"].attrs) for f in (a, b)]
             assert work[0]["model_flops"] == work[1]["model_flops"], work
@@ -176,16 +177,23 @@ def stages_are_bitwise_equal(r):
             assert 0 <= work[1]["hw_flops"] / work[0]["hw_flops"] - 1 < 0.01, work
 
 
+# Of two copies of a pipeline.
+STAGES = {"one": [],
+          "two": ["parallel.pipeline=2"],
+          "several": ["parallel.pipeline=2", "parallel.virtual_stages=2",
+                      "parallel.schedule=interleaved"]}
+
+
 @case
 def resumed_on_other_stages(r):
     for zero, tied in ((0, "true"), (1, "false")):
         keys = [f"parallel.zero={zero}", f"model.untie_embeddings={tied}", "optim.decay_steps=6"]
         r.run(f"run.output=whole{zero}.h5", *keys, ranks=2)
-        for source, target in ((1, 2), (2, 1)):
+        for source, target in (("one", "several"), ("several", "two"), ("two", "one")):
             save = [*keys, f"checkpoint.directory=ckpt{zero}{source}"]
-            r.run("run.output=a.h5", *save, "run.steps=3", f"parallel.pipeline={source}",
-                  ranks=2 * source)
-            r.run("run.output=b.h5", *save, f"parallel.pipeline={target}", ranks=2 * target)
+            r.run("run.output=a.h5", *save, "run.steps=3", *STAGES[source],
+                  ranks=2 if source == "one" else 4)
+            r.run("run.output=b.h5", *save, *STAGES[target], ranks=2 if target == "one" else 4)
             found = losses("b.h5")
             os.remove("a.h5")
             os.remove("b.h5")

@@ -125,6 +125,31 @@ TEST(check, stretches_of_context_ranks) {
                {"parallel.context_tokens = \"zigzag\"", "15 tokens", "divide by 6"});
 }
 
+TEST(check, several_stages_of_a_rank) {
+  expect_parts(error_of("--", {"parallel.virtual_stages=2", "parallel.schedule=auto"}),
+               {"parallel.virtual_stages = 2", "at least 2", "parallel.pipeline = 1"});
+  expect_parts(error_of("----", {"parallel.virtual_stages=2", "parallel.pipeline=2"}),
+               {"parallel.virtual_stages = 2", "\"interleaved\" or \"auto\"",
+                "parallel.schedule = \"1f1b\""});
+  expect_parts(
+      error_of("--", {"parallel.schedule=interleaved", "parallel.pipeline=2"}),
+      {"parallel.schedule = \"interleaved\"", "at least 2", "parallel.virtual_stages = 1"});
+  const std::vector<std::string> keys = {"parallel.virtual_stages=2", "parallel.pipeline=2",
+                                         "train.global_batch_size=6"};
+  const auto with = [&](const std::string& pattern, const char* schedule) {
+    std::vector<std::string> all = keys;
+    all.push_back(std::string("parallel.schedule=") + schedule);
+    return deck_of(pattern, all);
+  };
+  EXPECT_EQ(check_ranks(with("----", "interleaved"), 2), 6);
+  expect_parts(usage_error([&] { check_ranks(with("----", "interleaved"), 4); }),
+               {"parallel.schedule = \"interleaved\"", "multiple of parallel.pipeline = 2",
+                "train.global_batch_size = 6", "makes 3"});
+  // What is cut for them, and not for one stage a rank, leaves no choice.
+  EXPECT_EQ(check_ranks(with("----", "auto"), 4), 3);
+  EXPECT_THROW(check_ranks(with("-|-|-|-", "auto"), 4), execution::Error);
+}
+
 TEST(check, ranks) {
   const Deck deck = deck_of("-", {"train.micro_batch_size=2", "train.global_batch_size=12"});
   EXPECT_EQ(check_ranks(deck, 1), 6);

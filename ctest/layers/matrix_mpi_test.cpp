@@ -97,15 +97,25 @@ void check_stages(layers::PipelineSchedule schedule, bool with_automatic) {
                       ranks.adjust(options, {.pipeline = ranks.world.size()});
                       options.model.pattern = "M*-EM|E-*M";
                       options.sharing.schedule = schedule;
+                      if (schedule == layers::PipelineSchedule::interleaved) {
+                        options.model.pattern = "M*-|EM|E-|*M";
+                        options.model.virtual_stages = 2;
+                        options.step.microbatches *= ranks.world.size();
+                      }
                     },
                 .budget_percent = 85});  // single tensors weigh more in a stage
   for (const Cell& cell : pairwise_cells())
     if (with_automatic || (cell.offload != "auto" && cell.offload != "berths")) cells.check(cell);
+  if (schedule == layers::PipelineSchedule::interleaved) return;  // twice the microbatches
   for (const Cell& cell : knob_cells()) cells.check(cell);
 }
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_stages) {
   check_stages(layers::PipelineSchedule::one_forward_one_backward, true);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_interleaved_stages) {
+  check_stages(layers::PipelineSchedule::interleaved, true);
 }
 
 /// At its fullest this one keeps what products for weights read, of which nothing can leave.

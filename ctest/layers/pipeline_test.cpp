@@ -133,6 +133,36 @@ TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
     }
 }
 
+TEST(pipeline, several_stages_a_rank_give_the_bits_of_one_rank) {
+  const int ranks = parallel::Communicator::world().size();
+  const Pipeline pipeline(ranks);
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
+    for (const int groups : {1, 2, 4}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ", groups " << groups);
+      layers::TrainerOptions options =
+          options_of(ranks == 8 ? "M*-EM-E-M*-E*EM-" : "M*-EM-E-", dtype, groups * ranks);
+      options.model.virtual_stages = 2;
+      options.sharing.schedule = layers::PipelineSchedule::interleaved;
+      expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
+    }
+}
+
+TEST(pipeline, several_stages_a_rank_may_be_uneven_and_tied) {
+  const Pipeline pipeline(2);
+  for (const bool zero : {false, true})
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
+      layers::TrainerOptions options = options_of("M|*-E|M-|E|-*|M", Dtype::fp64, 4);
+      options.sharing.zero = zero;
+      options.sharing.schedule = layers::PipelineSchedule::interleaved;
+      options.model.virtual_stages = 3;
+      options.model.tied_embeddings = tied;
+      const Outcome partial = pipeline.run(options);
+      expect_equal(partial, pipeline.run_whole(options), 1e-10);
+      expect_equal(pipeline.run(options, parallel::RankOrder::chain), partial, 0);
+    }
+}
+
 TEST(pipeline, cuts_make_uneven_stages) {
   const int stages = parallel::Communicator::world().size();
   const Pipeline pipeline(stages);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 #include "layers/balance.hpp"
 #include "offload/cargo.hpp"
@@ -40,34 +42,77 @@ TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
 }
 
 /// Cuts for these times of embedding, layers and head.
-std::string cuts(const std::string& pattern, int stages, double embedding,
+std::string cuts(const std::string& pattern, layers::PipelineShape shape, double embedding,
                  const std::vector<double>& layers, double head) {
   layers::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
   for (const double layer_s : layers)
     times.layers.push_back({layer_s / 4, layer_s / 2, layer_s / 4});
-  return layers::balanced_cuts(pattern, stages, times);
+  return layers::balanced_cuts(pattern, shape, times);
 }
 
 TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
   // The head takes as long as four layers, the embedding as long as one.
-  EXPECT_EQ(cuts("--------", 2, 1, std::vector<double>(8, 1.0), 4), "-----|---");
-  EXPECT_EQ(cuts("M-M-", 2, 0, {4, 1, 1, 1}, 0), "M|-M-");
-  EXPECT_EQ(cuts("----", 4, 0, {9, 1, 1, 1}, 0), "-|-|-|-");
+  EXPECT_EQ(cuts("--------", {2}, 1, std::vector<double>(8, 1.0), 4), "-----|---");
+  EXPECT_EQ(cuts("M-M-", {2}, 0, {4, 1, 1, 1}, 0), "M|-M-");
+  EXPECT_EQ(cuts("----", {4}, 0, {9, 1, 1, 1}, 0), "-|-|-|-");
   // The first layer decides; the rest is even all the same.
-  EXPECT_EQ(cuts("-------", 3, 0, {9, 1, 1, 1, 1, 1, 1}, 0), "-|---|---");
-  EXPECT_THROW(cuts("--", 3, 0, {1, 1}, 0), execution::Error);
+  EXPECT_EQ(cuts("-------", {3}, 0, {9, 1, 1, 1, 1, 1, 1}, 0), "-|---|---");
+  EXPECT_THROW(cuts("--", {3}, 0, {1, 1}, 0), execution::Error);
+}
+
+TEST(stages, cuts_are_even_for_ranks_of_several_stages) {
+  // The last stage has the head, so the other one of its rank has less.
+  EXPECT_EQ(cuts("------------", {2, 2}, 0, std::vector<double>(12, 1.0), 4), "----|---|----|-");
+  EXPECT_EQ(cuts("--------", {2, 2}, 0, std::vector<double>(8, 1.0), 0), "--|--|--|--");
 }
 
 TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
   layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.planner.rates.op_s = 0;
-  const auto layers_of_first = [&] { return layers::TrainerPlan(options).model().stage().end; };
+  const auto layers_of_first = [&] {
+    return layers::TrainerPlan(options).model().stages().front().end;
+  };
   const int narrow = layers_of_first();
   options.model.vocabulary = 1000;
   EXPECT_GT(layers_of_first(), narrow);
   options.model.pattern = "--|------";
   EXPECT_EQ(layers_of_first(), 2);
+}
+
+TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
+  layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
+  options.sharing.schedule = layers::PipelineSchedule::automatic;
+  options.model.virtual_stages = 4;
+  options.planner.rates.op_s = 0;
+  options.planner.rates.link = {0, 1e30};
+  const auto made = [&](int microbatches) {
+    options.step.microbatches = microbatches;
+    const layers::Prospect prospect = *layers::foresee(options);
+    EXPECT_EQ(std::ranges::count(prospect.pattern, '|'), 2 * prospect.virtual_stages - 1);
+    EXPECT_EQ(prospect.schedule == layers::PipelineSchedule::interleaved,
+              prospect.virtual_stages == 4);
+    return prospect.virtual_stages;
+  };
+  EXPECT_EQ(made(3), 1);  // no full groups
+  EXPECT_EQ(made(2), 4);
+  options.planner.rates.link.latency_s = 1;  // four times as many messages
+  EXPECT_EQ(made(2), 1);
+  options.planner.rates.link.latency_s = 0;
+  options.model.pattern = "----|----";
+  EXPECT_EQ(made(2), 1);
+  options.model.pattern = "-|-|-|-|-|-|-|-";
+  EXPECT_EQ(made(2), 4);
+  options.model.pattern = "-|---|----";
+  EXPECT_THROW(layers::foresee(options), execution::Error);
+  options.model.pattern = "-------";
+  EXPECT_EQ(made(2), 1);  // too few layers
+}
+
+TEST(stages, a_rank_says_which_layers_it_has) {
+  const std::vector<layers::Stage> all = layers::divide("M-|*E|M|--", 4);
+  EXPECT_EQ(layers::layers_text({all[0], all[2]}), "layers 0 to 1 and 4 to 4");
 }
 
 /// A stage of four equal layers, planned: all that is saved may leave.

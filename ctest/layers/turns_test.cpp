@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "layers/pipeline.hpp"
@@ -17,105 +18,136 @@ using layers::Turns;
 
 constexpr auto k1F1B = layers::PipelineSchedule::one_forward_one_backward;
 constexpr auto kZeroBubble = layers::PipelineSchedule::zero_bubble;
+constexpr auto kInterleaved = layers::PipelineSchedule::interleaved;
 
-/// "F0 F1 B0 B1", exchanges as "(>s0 <g0)": the stream of 0 is sent, its gradient received.
-std::string text(const Turns& turns) {
+std::string marks(int chunk) { return std::string(static_cast<std::size_t>(chunk), '\''); }
+
+/// "F0 F1' B1' B0", of the rank's second stage with ', exchanges as "(>s0 <g0)": the stream of 0 is
+/// sent, its gradient received.
+std::string text(const Turns& turns, bool exchanges = true) {
   std::vector<std::string> words;
   for (const layers::TurnSection& section : turns)
     for (const Turn& turn : section.turns) {
       if (turn.pass != Turn::Pass::exchange) {
-        words.push_back(fmt::format("{}{}", "FBWE"[static_cast<int>(turn.pass)], turn.slot));
+        words.push_back(fmt::format("{}{}{}", "FBWE"[static_cast<int>(turn.pass)], turn.slot,
+                                    marks(turn.chunk)));
         continue;
       }
+      if (!exchanges) continue;
       std::vector<std::string> hops;
       for (const layers::Hop& hop : turn.hops)
-        hops.push_back(
-            fmt::format("{}{}{}", hop.sends ? '>' : '<', hop.gradient ? 'g' : 's', hop.slot));
+        hops.push_back(fmt::format("{}{}{}{}", hop.sends ? '>' : '<', hop.gradient ? 'g' : 's',
+                                   hop.slot, marks(hop.chunk)));
       words.push_back(fmt::format("({})", fmt::join(hops, " ")));
     }
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+std::string passes(const Turns& turns) { return text(turns, false); }
+
 TEST(turns, stages_alternate_when_their_pipeline_is_full) {
-  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3, k1F1B)),
-            "F0 (>s0) F1 (>s1 <g0) B0 F2 (>s2 <g1) B1 (<g2) B2");
-  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3, k1F1B)),
-            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1 <s2) F2 B2 (>g2)");
-  EXPECT_EQ(text(layers::evaluate_in_pipeline({1, 3}, 2)), "(<s0) E0 (>s0 <s1) E1 (>s1)");
+  const std::vector<Turns> two = layers::train_in_pipeline({2}, 3, k1F1B);
+  EXPECT_EQ(text(two[0]), "F0 (>s0) F1 (>s1) (<g0) B0 F2 (>s2 <g1) B1 (<g2) B2");
+  EXPECT_EQ(text(two[1]), "(<s0) F0 (<s1) B0 (>g0) F1 B1 (>g1 <s2) F2 B2 (>g2)");
+  EXPECT_EQ(text(layers::evaluate_in_pipeline({3}, 2)[1]), "(<s0) E0 (>s0 <s1) E1 (>s1)");
+}
+
+TEST(turns, groups_of_microbatches_go_through_all_stages_of_a_rank) {
+  const std::vector<Turns> two = layers::train_in_pipeline({2, 2}, 4, kInterleaved);
+  EXPECT_EQ(passes(two[0]), "F0 F1 F0' F1' F2 B0' F3 B1' F2' B0 F3' B1 B2' B3' B2 B3");
+  EXPECT_EQ(passes(two[1]), "F0 F1 F0' B0' F1' B1' F2 B0 F3 B1 F2' B2' F3' B3' B2 B3");
+  EXPECT_EQ(passes(layers::evaluate_in_pipeline({2, 2}, 3)[0]), "E0 E1 E0' E1' E2 E2'");
 }
 
 TEST(turns, weights_fill_what_would_be_waiting) {
-  EXPECT_EQ(text(layers::train_in_pipeline({0, 2}, 3, kZeroBubble)),
-            "F0 (>s0) F1 (>s1 <g0) B0 W0 F2 (>s2 <g1) B1 W1 (<g2) B2 W2");
-  EXPECT_EQ(text(layers::train_in_pipeline({1, 2}, 3, kZeroBubble)),
-            "(<s0) F0 B0 (>g0 <s1) F1 B1 (>g1) W0 (<s2) F2 B2 (>g2) W1 W2");
+  const std::vector<Turns> two = layers::train_in_pipeline({2}, 3, kZeroBubble);
+  EXPECT_EQ(passes(two[0]), "F0 F1 B0 W0 F2 B1 W1 B2 W2");
+  EXPECT_EQ(passes(two[1]), "F0 B0 F1 B1 W0 F2 B2 W1 W2");
 }
 
 TEST(turns, gradients_are_stored_once_and_complete_once) {
-  for (const auto schedule : {k1F1B, kZeroBubble})
-    for (const int stage : {0, 1, 2}) {
-      std::map<Turn::Pass, int> begun, complete;
-      const Turns turns = layers::train_in_pipeline({stage, 3}, 5, schedule);
+  using layers::PipelineShape;
+  for (const auto& [shape, schedule] : {std::pair{PipelineShape{3}, k1F1B},
+                                        {PipelineShape{3}, kZeroBubble},
+                                        {PipelineShape{3, 2}, kInterleaved}})
+    for (const Turns& turns : layers::train_in_pipeline(shape, 6, schedule)) {
+      std::map<std::pair<int, Turn::Pass>, int> begun, complete;  // by the rank's stage
       for (const Turn& turn : turns.front().turns) {
         if (turn.pass == Turn::Pass::exchange) continue;
-        EXPECT_EQ(begun[turn.pass] > 0, turn.accumulate);
-        EXPECT_EQ(complete[turn.pass], 0);
-        EXPECT_EQ(turn.slot, begun[turn.pass]++);
+        const std::pair at{turn.chunk, turn.pass};
+        EXPECT_EQ(begun[at] > 0, turn.accumulate);
+        EXPECT_EQ(complete[at], 0);
+        EXPECT_EQ(turn.slot, begun[at]++);
         EXPECT_EQ(turn.weights_later, schedule == kZeroBubble && turn.pass == Turn::Pass::backward);
-        complete[turn.pass] += turn.last;
+        complete[at] += turn.last;
       }
-      EXPECT_EQ(begun.size(), schedule == kZeroBubble ? 3U : 2U);
+      EXPECT_EQ(begun.size(), schedule == k1F1B ? 2U : schedule == kZeroBubble ? 3U : 4U);
       for (const auto& [pass, number] : begun) {
-        EXPECT_EQ(number, 5);
+        EXPECT_EQ(number, 6);
         EXPECT_EQ(complete[pass], 1);
       }
     }
 }
 
-/// All stages of a pipeline that does some turns, planned and proved together.
-std::vector<std::string> faults(int stages, const std::vector<Turns>& turns, int microbatches) {
+/// All ranks of a pipeline that do some turns, planned and proved together.
+std::vector<std::string> faults(layers::PipelineShape shape, const std::vector<Turns>& turns,
+                                int microbatches) {
   std::vector<parallel::RankTrace> traces;
-  for (int stage = 0; stage < stages; ++stage) {
-    layers::TrainerOptions options = tiny_options(std::string(8, '-'), execution::Dtype::fp32);
-    layers::StepShape shape = options.step;
-    shape.capacity = options.capacities.front();
-    shape.microbatches = microbatches;
-    const auto ranks = parallel::planned_ranks(parallel::fit_grid(stages, 1, 1, 1, stages), stage);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    layers::TrainerOptions options =
+        tiny_options(std::string(static_cast<std::size_t>(std::max(8, shape.stages())), '-'),
+                     execution::Dtype::fp32);
+    options.model.virtual_stages = shape.virtual_stages;
+    layers::StepShape step = options.step;
+    step.capacity = options.capacities.front();
+    step.microbatches = microbatches;
+    const auto ranks =
+        parallel::planned_ranks(parallel::fit_grid(shape.ranks, 1, 1, 1, shape.ranks), rank);
     const layers::Model model(options.model, options.precision, 1, ranks);
     const execution::PersistentLayout layout =
         layers::lay_out_state(model.parameters(), model.states(), options.precision, options.state);
     execution::Program program("train", &layout);
     program.begin_section("prologue");
-    const layers::StackedInputs inputs = add_inputs(program, shape, model.stage());
+    const layers::StackedInputs inputs = add_inputs(program, step, model);
     const auto scale = program.input("loss_scale", execution::Dtype::fp32, {1});
     const auto loss = program.scratch("loss", execution::Dtype::fp32, {2});
     layers::Handles handles;
-    layers::TurnRecorder(program, model, handles, {shape, inputs, scale, loss})
-        .record(turns[static_cast<std::size_t>(stage)]);
+    layers::TurnRecorder(program, model, handles, {step, inputs, scale, loss})
+        .record(turns[static_cast<std::size_t>(rank)]);
     program.finish();
     const execution::Plan plan = offload::make_plan(program, layout);
     const execution::PlannedProgram planned{&program, &plan};
     execution::require_proven({&planned, 1});
-    traces.push_back(parallel::trace_communication(stage, {&planned, 1}));
+    traces.push_back(parallel::trace_communication(rank, {&planned, 1}));
   }
   return parallel::prove_jointly(traces);
-}
-
-std::vector<Turns> schedule(int stages, int microbatches,
-                            layers::PipelineSchedule schedule = k1F1B) {
-  std::vector<Turns> all;
-  for (int stage = 0; stage < stages; ++stage)
-    all.push_back(layers::train_in_pipeline({stage, stages}, microbatches, schedule));
-  return all;
 }
 
 TEST(turns, no_number_of_stages_and_microbatches_can_block) {
   for (const auto order : {k1F1B, kZeroBubble})
     for (const int stages : {2, 3, 4, 8})
       for (const int microbatches : {1, stages - 1, stages, 2 * stages + 1})
-        EXPECT_EQ(faults(stages, schedule(stages, microbatches, order), microbatches),
+        EXPECT_EQ(faults({stages}, layers::train_in_pipeline({stages}, microbatches, order),
+                         microbatches),
                   std::vector<std::string>())
             << stages << " stages, " << microbatches << " microbatches";
+}
+
+TEST(turns, no_number_of_interleaved_stages_can_block) {
+  for (const layers::PipelineShape shape :
+       {layers::PipelineShape{2, 2}, {2, 4}, {3, 2}, {3, 3}, {4, 2}, {8, 2}})
+    for (const int groups : {1, 2, 3}) {
+      const int microbatches = groups * shape.ranks;
+      EXPECT_EQ(
+          faults(shape, layers::train_in_pipeline(shape, microbatches, kInterleaved), microbatches),
+          std::vector<std::string>())
+          << shape.ranks << " ranks, " << shape.virtual_stages << " stages each, " << microbatches
+          << " microbatches";
+      // Forward alone takes any number.
+      EXPECT_EQ(
+          faults(shape, layers::evaluate_in_pipeline(shape, microbatches + 1), microbatches + 1),
+          std::vector<std::string>());
+    }
 }
 
 /// Index of the n-th exchange of a stage, counted from 0.
@@ -126,19 +158,34 @@ std::size_t exchange_at(const std::vector<Turn>& turns, int number) {
 }
 
 TEST(turns, microbatches_sent_in_another_order_are_a_fault_by_name) {
-  std::vector<Turns> turns = schedule(2, 3);
+  std::vector<Turns> turns = layers::train_in_pipeline({2}, 3, k1F1B);
   std::vector<Turn>& first = turns[0].front().turns;
-  ASSERT_EQ(text(turns[0]).substr(0, 22), "F0 (>s0) F1 (>s1 <g0) ");
+  ASSERT_EQ(text(turns[0]).substr(0, 24), "F0 (>s0) F1 (>s1) (<g0) ");
   std::swap(first[1], first[2]);  // the sizes are the same
   std::swap(first[2].hops[0].slot, first[3].hops[0].slot);
-  ASSERT_EQ(text(turns[0]).substr(0, 22), "F0 F1 (>s1) (>s0 <g0) ");
-  const std::vector<std::string> found = faults(2, turns, 3);
+  ASSERT_EQ(text(turns[0]).substr(0, 24), "F0 F1 (>s1) (>s0) (<g0) ");
+  const std::vector<std::string> found = faults({2}, turns, 3);
   ASSERT_FALSE(found.empty());
-  EXPECT_NE(found.front().find("rank 0 sends 276 x fp32, stream of microbatch 1"),
+  EXPECT_NE(found.front().find("rank 0 sends 276 x fp32, stream of microbatch 1 to stage 1"),
             std::string::npos)
       << found.front();
-  EXPECT_NE(found.front().find("rank 1 receives 276 x fp32, stream of microbatch 0"),
+  EXPECT_NE(found.front().find("rank 1 receives 276 x fp32, stream of microbatch 0 to stage 1"),
             std::string::npos)
+      << found.front();
+}
+
+TEST(turns, stages_of_a_rank_served_in_another_order_are_a_fault_by_name) {
+  std::vector<Turns> turns = layers::train_in_pipeline({2, 2}, 2, kInterleaved);
+  std::vector<Turn>& first = turns[0].front().turns;
+  ASSERT_EQ(text(turns[0]).substr(0, 38), "F0 (>s0) F1 (>s1 <s0') F0' (>s0' <s1')");
+  first.insert(first.begin() + 6, {.pass = Turn::Pass::exchange, .hops = {first[3].hops[0]}});
+  first[3].hops.erase(first[3].hops.begin());
+  ASSERT_EQ(text(turns[0]).substr(0, 40), "F0 (>s0) F1 (<s0') F0' (>s0' <s1') (>s1)");
+  const std::vector<std::string> found = faults({2, 2}, turns, 2);
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(found.front().find("stream of microbatch 0 to stage 3"), std::string::npos)
+      << found.front();
+  EXPECT_NE(found.front().find("stream of microbatch 1 to stage 1"), std::string::npos)
       << found.front();
 }
 
@@ -156,41 +203,55 @@ TEST(turns, stages_that_wait_for_each_other_are_a_fault) {
   // Either may receive before it sends if the other does both at once; both may not.
   for (const bool one : {false, true})
     for (const bool other : {false, true}) {
-      std::vector<Turns> turns = schedule(2, 3);
-      if (one) split(turns[0], 1, 1);
-      if (other) split(turns[1], 1, 1);
-      const std::vector<std::string> found = faults(2, turns, 3);
+      std::vector<Turns> turns = layers::train_in_pipeline({2}, 3, k1F1B);
+      if (one) split(turns[0], 3, 1);
+      if (other) split(turns[1], 3, 1);
+      const std::vector<std::string> found = faults({2}, turns, 3);
       EXPECT_EQ(found.empty(), !(one && other)) << text(turns[0]) << ", " << text(turns[1]);
       if (one && other) {
-        EXPECT_NE(found.front().find("mb0/pipeline/receive_gradient"), std::string::npos)
+        EXPECT_NE(found.front().find("mb1/stage.0/receive_gradient"), std::string::npos)
             << found.front();
       }
     }
 }
 
 /// A forward takes 1 s, backward and its weights as long each; messages take none.
-layers::Timeline timeline(int stages, int microbatches, layers::PipelineSchedule order,
-                          double exchange_s = 0) {
-  const std::vector<layers::PassTimes> times(static_cast<std::size_t>(stages), {1, 1, 1});
-  return layers::follow(schedule(stages, microbatches, order), times, exchange_s);
+layers::Timeline timeline(layers::PipelineShape shape, int microbatches,
+                          layers::PipelineSchedule order, double exchange_s = 0) {
+  const std::vector<layers::PassTimes> times(static_cast<std::size_t>(shape.stages()), {1, 1, 1});
+  return layers::follow(layers::train_in_pipeline(shape, microbatches, order), times, exchange_s);
 }
 
 TEST(turns, bubbles_are_those_of_the_formula) {
   for (const int stages : {2, 3, 4, 8})
     for (const int microbatches : {stages, 2 * stages + 1, 4 * stages}) {
-      const layers::Timeline plain = timeline(stages, microbatches, k1F1B);
+      const layers::Timeline plain = timeline({stages}, microbatches, k1F1B);
       EXPECT_DOUBLE_EQ(plain.time_s, 3.0 * (microbatches + stages - 1));
       EXPECT_NEAR(plain.bubble(), (stages - 1.0) / (microbatches + stages - 1.0), 1e-12);
       // ZB-H1: a third of it is left.
-      const layers::Timeline filled = timeline(stages, microbatches, kZeroBubble);
+      const layers::Timeline filled = timeline({stages}, microbatches, kZeroBubble);
       EXPECT_DOUBLE_EQ(filled.time_s, 3.0 * microbatches + stages - 1)
           << stages << " stages, " << microbatches << " microbatches";
     }
 }
 
+TEST(turns, bubbles_of_interleaved_stages_are_a_part_of_it) {
+  for (const layers::PipelineShape shape :
+       {layers::PipelineShape{2, 2}, {2, 5}, {4, 2}, {4, 3}, {8, 2}})
+    for (const int groups : {1, 2, 4}) {
+      const int microbatches = groups * shape.ranks;
+      const layers::Timeline found = timeline(shape, microbatches, kInterleaved);
+      const int passes = shape.virtual_stages * microbatches;
+      EXPECT_DOUBLE_EQ(found.time_s, 3.0 * (passes + shape.ranks - 1))
+          << shape.ranks << " ranks, " << shape.virtual_stages << " stages each, " << microbatches
+          << " microbatches";
+      EXPECT_NEAR(found.bubble(), (shape.ranks - 1.0) / (passes + shape.ranks - 1.0), 1e-12);
+    }
+}
+
 TEST(turns, messages_take_time_on_the_way_to_the_last_stage_and_back) {
-  EXPECT_DOUBLE_EQ(timeline(4, 1, k1F1B, 0.25).time_s, 4 * 3 + 6 * 0.25);
-  EXPECT_GT(timeline(4, 8, k1F1B, 0.25).time_s, timeline(4, 8, k1F1B).time_s);
+  EXPECT_DOUBLE_EQ(timeline({4}, 1, k1F1B, 0.25).time_s, 4 * 3 + 6 * 0.25);
+  EXPECT_GT(timeline({4}, 8, k1F1B, 0.25).time_s, timeline({4}, 8, k1F1B).time_s);
 }
 
 }  // namespace

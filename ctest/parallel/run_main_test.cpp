@@ -2,40 +2,19 @@
 #include "parallel/run_main.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
+#include "ctest/support/run_ranks.hpp"
 
 namespace stowage::parallel {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string output;
+using Outcome = ctest::JobOutcome;
 
-  /// How often `part` is in the output.
-  int count(const std::string& part) const {
-    int found = 0;
-    for (std::size_t at = output.find(part); at != std::string::npos;
-         at = output.find(part, at + 1))
-      ++found;
-    return found;
-  }
-};
-
-/// Runs the failing program on `ranks` ranks; code 124 means that it hung.
+/// Runs the failing program on `ranks` ranks.
 Outcome run(const std::string& how, int ranks) {
-  const std::string command = fmt::format("timeout 30 {} -np {} {} {} 2>&1", STOWAGE_TEST_MPIRUN,
-                                          ranks, STOWAGE_TEST_PROGRAM, how);
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  std::array<char, 4096> part{};
-  while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr)
-    outcome.output += part.data();
-  outcome.code = WEXITSTATUS(::pclose(pipe));
-  return outcome;
+  return ctest::run_ranks(STOWAGE_TEST_MPIRUN, ranks,
+                          fmt::format("{} {}", STOWAGE_TEST_PROGRAM, how));
 }
 
 TEST(run_main, returns_the_exit_code_of_the_program) {

@@ -1,10 +1,16 @@
 // The main program of a test on several ranks. All ranks run the same cases in the same order; only
 // rank 0 reports, except that a failed assertion is printed by the rank on which it failed. The
 // exit code is the worst of all ranks, so a failure on any rank fails the test.
+//
+// What ends a case early on one rank would leave the others waiting for it: an exception that a
+// case does not catch, or a failed ASSERT, ends all ranks at once.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
 
 namespace {
 
@@ -25,18 +31,52 @@ class RankPrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+/// Ends all ranks if a case ends early; stands behind the printer.
+class Ender : public testing::EmptyTestEventListener {
+ public:
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.fatally_failed()) return;
+    std::fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+};
+
+/// Instead of unwinding: destructors of what ranks share may wait for the others too.
+[[noreturn]] void end_by_exception() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::string what = "no exception";
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+    what = "not a std::exception";
+  }
+  std::fprintf(stderr, "[rank %d] ends all ranks: %s\n", rank, what.c_str());
+  std::fflush(stdout);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  int rank = 0;
+  int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   testing::InitGoogleTest(&argc, argv);
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (rank != 0) {
-    auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new RankPrinter(rank));
+  }
+  if (ranks > 1) {
+    listeners.Append(new Ender);
+    testing::FLAGS_gtest_catch_exceptions = false;
+    std::set_terminate(end_by_exception);
   }
   int failed = RUN_ALL_TESTS();
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

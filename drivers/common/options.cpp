@@ -47,6 +47,7 @@ layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
 layers::PipelineSchedule pipeline_schedule(const std::string& word) {
   using layers::PipelineSchedule;
   if (word == "zero_bubble") return PipelineSchedule::zero_bubble;
+  if (word == "interleaved") return PipelineSchedule::interleaved;
   return word == "auto" ? PipelineSchedule::automatic : PipelineSchedule::one_forward_one_backward;
 }
 
@@ -55,6 +56,7 @@ layers::PipelineSchedule pipeline_schedule(const std::string& word) {
 layers::ModelConfig model_config(const Deck& deck) {
   layers::ModelConfig model;
   model.pattern = text(deck, "model.pattern");
+  model.virtual_stages = small(deck, "parallel.virtual_stages");
   model.width = integer(deck, "model.hidden_size");
   model.vocabulary = integer(deck, "model.vocab_size");
   model.norm_epsilon = real(deck, "model.norm_epsilon");

@@ -54,6 +54,7 @@ layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& la
   layers::TrainerOptions options = rank_options(deck, layout.shape, stage, layout.microbatches);
   options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
   options.sharing.schedule = layers::PipelineSchedule::automatic;
+  options.model.virtual_stages = 1;
   return options;
 }
 
@@ -90,6 +91,7 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
   if (!added) return most;
   layers::ModelConfig config = model_config(deck_);
   config.pattern = pattern;
+  config.virtual_stages = 1;
   double largest = 0;
   for (int stage = 0; stage < shape[Axis::pipeline]; ++stage) {
     parallel::PerAxis place;
@@ -145,7 +147,7 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
   std::string pattern = deck_.get<std::string>("model.pattern");
   try {
     if (pattern.find('|') == std::string::npos)
-      pattern = layers::balanced_cuts(pattern, stages, cut.parts);
+      pattern = layers::balanced_cuts(pattern, {stages}, cut.parts);
     const std::vector<layers::Stage> divided = layers::divide(pattern, stages);
     const PassTimes stage = slowest(layers::stage_times(divided, cut.parts));
     const PassTimes compute = slowest(layers::stage_times(divided, cut.compute));

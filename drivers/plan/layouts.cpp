@@ -185,7 +185,7 @@ class LayoutSearch {
       double step_s = plan.time_s;
       if (made.prospect()) {
         const layers::Timeline& line = made.prospect()->timeline;
-        step_s += line.time_s - line.stages[static_cast<std::size_t>(stage)].busy_s;
+        step_s += line.time_s - line.ranks[static_cast<std::size_t>(stage)].busy_s;
         candidate.schedule = made.prospect()->schedule == layers::PipelineSchedule::zero_bubble
                                  ? "zero_bubble"
                                  : "1f1b";

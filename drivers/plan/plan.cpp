@@ -236,15 +236,16 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
   const auto& training = *plan.training().back();
   const layers::TrainerOptions& trainer = plan.options();
   const std::int64_t tokens = trainer.step.tokens * std::int64_t{trainer.step.microbatches};
-  const layers::Stage& stage = plan.model().stage();
+  const layers::Model& model = plan.model();
   const int stages = trainer.sharing.ranks.shape[parallel::Axis::pipeline];
   std::string what = fmt::format("{} tokens a step and rank", tokens);
   if (stages > 1)
-    what =
-        fmt::format("stage {} of {} with layers {} to {}{}{}, {} microbatches", options.stage,
-                    stages, stage.begin, stage.end - 1, stage.embedding ? " and the embedding" : "",
-                    stage.head ? " and the head" : "", trainer.step.microbatches) +
-        ", " + what;
+    what = fmt::format("{} {} of {} with {}{}{}, {} microbatches",
+                       model.stages().size() > 1 ? "pipeline rank" : "stage", options.stage, stages,
+                       layers::layers_text(model.stages()),
+                       model.has_embedding() ? " and the embedding" : "",
+                       model.has_head() ? " and the head" : "", trainer.step.microbatches) +
+           ", " + what;
   const std::string text = text_of(
       {title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
        training.plan, training.choice, trainer.planner.rates, has_fused_mixer(trainer.model)},

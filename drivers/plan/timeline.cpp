@@ -28,28 +28,34 @@ char letter(Turn::Pass pass) {
   return '?';
 }
 
-/// Two lines of a stage: what is computed in the middle of each column's time, and the last digit
-/// of its microbatch.
-std::string stage_lines(const Timeline& timeline, const Timeline::Stage& stage, int number,
-                        int columns) {
-  std::string passes(static_cast<std::size_t>(columns), '.'), slots = passes;
-  std::ranges::fill(slots, ' ');
+char digit(int number) { return static_cast<char>('0' + number % 10); }
+
+/// Lines of a rank: what is computed in the middle of each column's time, the last digit of its
+/// microbatch, and which of several stages of the rank it is.
+std::string rank_lines(const Timeline& timeline, const Timeline::Rank& rank, int number,
+                       bool several, int columns) {
+  std::string passes(static_cast<std::size_t>(columns), '.');
+  std::string slots(passes.size(), ' '), chunks = slots;
   for (int column = 0; column < columns; ++column) {
     const double at_s = timeline.time_s * (column + 0.5) / columns;
-    for (std::size_t i = 0; i < stage.turns.size(); ++i) {
-      const Turn& turn = stage.turns[i];
-      if (turn.pass == Turn::Pass::exchange || at_s < stage.spans[i].begin_s ||
-          at_s >= stage.spans[i].end_s)
+    for (std::size_t i = 0; i < rank.turns.size(); ++i) {
+      const Turn& turn = rank.turns[i];
+      if (turn.pass == Turn::Pass::exchange || at_s < rank.spans[i].begin_s ||
+          at_s >= rank.spans[i].end_s)
         continue;
       passes[static_cast<std::size_t>(column)] = letter(turn.pass);
-      slots[static_cast<std::size_t>(column)] = static_cast<char>('0' + turn.slot % 10);
+      slots[static_cast<std::size_t>(column)] = digit(turn.slot);
+      chunks[static_cast<std::size_t>(column)] = digit(turn.chunk);
     }
   }
-  return fmt::format("  stage {:<3} |{}| waits {:.1f} %\n  {:<9} |{}|\n", number, passes,
-                     100 * (1 - stage.busy_s / timeline.time_s), "", slots);
+  std::string text = fmt::format("  rank {:<4} |{}| waits {:.1f} %\n  {:<9} |{}|\n", number, passes,
+                                 100 * (1 - rank.busy_s / timeline.time_s), "", slots);
+  if (several) text += fmt::format("  {:<9} |{}|\n", "", chunks);
+  return text;
 }
 
 const char* name(layers::PipelineSchedule schedule) {
+  if (schedule == layers::PipelineSchedule::interleaved) return "interleaved";
   return schedule == layers::PipelineSchedule::zero_bubble ? "zero_bubble" : "1f1b";
 }
 
@@ -62,15 +68,17 @@ std::string timeline_text(const inputs::Deck& deck, int columns) {
     execution::throw_usage("--timeline: {}: at least 2 stages are needed",
                            deck.cite("parallel.pipeline"));
   const Timeline& timeline = prospect->timeline;
+  const bool several = prospect->virtual_stages > 1;
   std::string text = fmt::format(
-      "# timeline of {}: {} stages \"{}\", {} microbatches, schedule {}\n"
-      "# {:.3f} ms without sums over ranks, optimizer and copies; stages wait {:.1f} % of it\n"
-      "# F forward, B backward, W gradients of weights apart, . waits; below: the microbatch\n",
-      deck.get<std::string>("run.name"), timeline.stages.size(), prospect->pattern,
-      options.step.microbatches, name(prospect->schedule), 1e3 * timeline.time_s,
-      100 * timeline.bubble());
-  for (std::size_t s = 0; s < timeline.stages.size(); ++s)
-    text += stage_lines(timeline, timeline.stages[s], static_cast<int>(s), columns);
+      "# timeline of {}: {} ranks{} \"{}\", {} microbatches, schedule {}\n"
+      "# {:.3f} ms without sums over ranks, optimizer and copies; ranks wait {:.1f} % of it\n"
+      "# F forward, B backward, W gradients of weights apart, . waits; below: the microbatch{}\n",
+      deck.get<std::string>("run.name"), timeline.ranks.size(),
+      several ? fmt::format(" with {} stages each", prospect->virtual_stages) : "",
+      prospect->pattern, options.step.microbatches, name(prospect->schedule), 1e3 * timeline.time_s,
+      100 * timeline.bubble(), several ? ", and which of the rank's stages" : "");
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)
+    text += rank_lines(timeline, timeline.ranks[rank], static_cast<int>(rank), several, columns);
   return text;
 }
 

@@ -134,9 +134,10 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   };
   const parallel::RankGroup& pipeline =
       plan.options().sharing.ranks.group(parallel::Group::pipeline);
+  const bool several = plan.model().stages().size() > 1;
   if (pipeline.size() > 1)
-    text += fmt::format("# stage {} of {}: layers {} to {}\n", pipeline.rank(), pipeline.size(),
-                        plan.model().stage().begin, plan.model().stage().end - 1);
+    text += fmt::format("# {} {} of {}: {}\n", several ? "pipeline rank" : "stage", pipeline.rank(),
+                        pipeline.size(), layers::layers_text(plan.model().stages()));
   text += "# memory of one rank by class\n";
   row("parameters", layout.bytes(Lifetime::parameter));
   row("gradients", layout.bytes(Lifetime::gradient));

@@ -242,6 +242,35 @@ void check_sizes(const Deck& deck, const std::string& pattern) {
   }
 }
 
+/// Several stages of a rank, and the schedule that is for them.
+void check_stages(const Deck& deck) {
+  const auto& schedule = deck.get<std::string>("parallel.schedule");
+  const bool several = number(deck, "parallel.virtual_stages") > 1;
+  if (several && number(deck, "parallel.pipeline") == 1)
+    throw_usage("{} needs parallel.pipeline of at least 2, not {}",
+                deck.cite("parallel.virtual_stages"), deck.cite("parallel.pipeline"));
+  if (several && schedule != "interleaved" && schedule != "auto")
+    throw_usage("{} goes with parallel.schedule = \"interleaved\" or \"auto\", not {}",
+                deck.cite("parallel.virtual_stages"), deck.cite("parallel.schedule"));
+  if (!several && schedule == "interleaved")
+    throw_usage("{} needs at least 2 stages of each rank, not {}", deck.cite("parallel.schedule"),
+                deck.cite("parallel.virtual_stages"));
+}
+
+/// Interleaved stages take microbatches in full groups.
+void check_groups(const Deck& deck, std::int64_t microbatches) {
+  const std::int64_t pipeline = number(deck, "parallel.pipeline");
+  const std::int64_t several = number(deck, "parallel.virtual_stages");
+  const auto& pattern = deck.get<std::string>("model.pattern");
+  const bool cut_for_them =
+      several > 1 && std::ranges::count(pattern, '|') + 1 == pipeline * several;
+  if (deck.get<std::string>("parallel.schedule") != "interleaved" && !cut_for_them) return;
+  if (microbatches % pipeline == 0) return;
+  throw_usage("{} needs microbatches of a step that are a multiple of {}; {} makes {} on each rank",
+              deck.cite("parallel.schedule"), deck.cite("parallel.pipeline"),
+              deck.cite("train.global_batch_size"), microbatches);
+}
+
 }  // namespace
 
 void check(const Deck& deck) {
@@ -256,6 +285,7 @@ void check(const Deck& deck) {
   check_packing(deck);
   check_memory(deck);
   check_context(deck);
+  check_stages(deck);
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
@@ -292,7 +322,9 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
         "{} must be a multiple of ranks with other sequences * micro_batch_size = {} * {} "
         "= {}",
         deck.cite("train.global_batch_size"), parts, number(deck, "train.micro_batch_size"), share);
-  return number(deck, "train.global_batch_size") / share;
+  const std::int64_t microbatches = number(deck, "train.global_batch_size") / share;
+  check_groups(deck, microbatches);
+  return microbatches;
 }
 
 }  // namespace stowage::inputs

@@ -67,14 +67,22 @@ std::vector<Parameter> parallel_rows() {
        .range = between(1, kMostCount),
        .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut "
                "where model.pattern has |, or where predicted times are most even."},
+      {.key = "parallel.virtual_stages",
+       .fallback = 1,
+       .unit = "stages",
+       .range = between(1, kMostCount),
+       .help = "Stages of each pipeline rank: rank r of p has the stages r, p + r, 2 p + r and so "
+               "on. More than one go with parallel.schedule interleaved or auto."},
       {.key = "parallel.schedule",
        .fallback = string("1f1b"),
-       .allowed = {"1f1b", "zero_bubble", "auto"},
+       .allowed = {"1f1b", "interleaved", "zero_bubble", "auto"},
        .help =
-           "How stages pass microbatches on. 1f1b: one forward, one backward. zero_bubble: the "
+           "How stages pass microbatches on. 1f1b: one forward, one backward. interleaved: the "
+           "same over parallel.virtual_stages stages of each rank, which hand on earlier; "
+           "microbatches of a step must be a multiple of parallel.pipeline. zero_bubble: the "
            "products that make gradients of weights fill what 1f1b leaves empty; they hold what "
-           "they read until then. auto: the one that is predicted to be quicker. The same bits "
-           "either way."},
+           "they read until then. auto: the one that is predicted to be quickest. The same bits "
+           "any way."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),
