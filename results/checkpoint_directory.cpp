@@ -27,19 +27,6 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// What `make` makes; an error says which file is not written. The user's choice of folder was
-/// right at the start.
-template <class Make>
-auto or_say(const fs::path& file, Make&& make) {
-  try {
-    return make();
-  } catch (const execution::Error& error) {
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("checkpoint {} is not written, the ones before it stay: {}",
-                                       file.string(), error.what()));
-  }
-}
-
 /// The step of a file that a dead run may have left: "step_00000020.h5.part" and what lies beside.
 bool is_left_over(std::string name) {
   if (name.ends_with(kSums)) name.resize(name.size() - kSums.size());
@@ -97,19 +84,28 @@ std::vector<std::int64_t> CheckpointDirectory::steps() const {
   return found;
 }
 
+execution::Error CheckpointDirectory::not_written(std::int64_t step,
+                                                  const execution::Error& why) const {
+  return {execution::Exit::runtime,
+          fmt::format("checkpoint {} is not written, the ones before it stay: {}",
+                      file_of(step).string(), why.what())};
+}
+
 std::unique_ptr<CheckpointDraft> CheckpointDirectory::begin(
     const CheckpointState& state, std::span<const TensorSpec> tensors) const {
-  const fs::path file = file_of(state.step);
   require_claimed();
-  return or_say(file, [&] { return std::make_unique<CheckpointDraft>(file, state, tensors); });
+  try {
+    return std::make_unique<CheckpointDraft>(file_of(state.step), state, tensors);
+  } catch (const execution::Error& error) {
+    throw not_written(state.step, error);
+  }
 }
 
 std::int64_t CheckpointDirectory::finish(CheckpointDraft& draft, std::int64_t step,
                                          std::span<const TensorDigest> digests) const {
   require_claimed();
-  const fs::path file = file_of(step);
-  const std::int64_t bytes = or_say(file, [&] { return draft.commit(digests); });
-  replace_link(path_ / "latest", file.filename());
+  const std::int64_t bytes = draft.commit(digests);
+  replace_link(path_ / "latest", file_of(step).filename());
   if (keep_.last == 0) return bytes;
   std::vector<std::int64_t> old = steps();
   std::erase(old, 0);  // what the run started from is no checkpoint of the run
@@ -125,8 +121,11 @@ std::int64_t CheckpointDirectory::finish(CheckpointDraft& draft, std::int64_t st
 std::int64_t CheckpointDirectory::save(const CheckpointState& state,
                                        std::span<const TensorSource> tensors) const {
   const auto draft = begin(state, specs_of(tensors));
-  const auto digests = or_say(file_of(state.step), [&] { return write_tensors(*draft, tensors); });
-  return finish(*draft, state.step, digests);
+  try {
+    return finish(*draft, state.step, write_tensors(*draft, tensors));
+  } catch (const execution::Error& error) {
+    throw not_written(state.step, error);
+  }
 }
 
 CheckpointDirectory::Found CheckpointDirectory::latest() const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "execution/error.hpp"
 #include "results/checkpoint.hpp"
 #include "results/checkpoint_draft.hpp"
 #include "results/file_lock.hpp"
@@ -41,6 +42,9 @@ class CheckpointDirectory {
   /// that fails. Any thread may call it, one at a time. @return bytes of the file
   std::int64_t finish(CheckpointDraft& draft, std::int64_t step,
                       std::span<const TensorDigest> digests) const;
+
+  /// The error of a file that is not finished: an exit of the run, whatever the reason's own was.
+  execution::Error not_written(std::int64_t step, const execution::Error& why) const;
 
   /// All of that by one process. @return bytes of the file
   std::int64_t save(const CheckpointState& state, std::span<const TensorSource> tensors) const;

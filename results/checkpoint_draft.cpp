@@ -35,18 +35,6 @@ std::vector<std::string> names_of(std::span<const TensorSpec> tensors) {
   return names;
 }
 
-/// Takes the room on the disk now: a full one is an error before anybody writes. File systems that
-/// cannot do that say so, and find out later.
-void take_room(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) fail("open", path);
-  const auto bytes = static_cast<off_t>(std::filesystem::file_size(path));
-  const int failed = ::fallocate(descriptor, 0, 0, bytes) != 0 ? errno : 0;
-  ::close(descriptor);
-  errno = failed;
-  if (failed != 0 && failed != EOPNOTSUPP && failed != ENOSYS) fail("writing", path);
-}
-
 }  // namespace
 
 CheckpointDraft::CheckpointDraft(std::filesystem::path path, const CheckpointState& state,
@@ -73,7 +61,16 @@ CheckpointDraft::CheckpointDraft(std::filesystem::path path, const CheckpointSta
     }
   }
   file.close();
-  take_room(part());
+}
+
+void CheckpointDraft::take_room() const {
+  const int descriptor = ::open(part().c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) fail("open", part());
+  const auto bytes = static_cast<off_t>(std::filesystem::file_size(part()));
+  const int failed = ::fallocate(descriptor, 0, 0, bytes) != 0 ? errno : 0;
+  ::close(descriptor);
+  errno = failed;
+  if (failed != 0 && failed != EOPNOTSUPP && failed != ENOSYS) fail("writing", part());
 }
 
 std::vector<std::int64_t> CheckpointDraft::offsets() const {

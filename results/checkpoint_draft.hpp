@@ -18,14 +18,18 @@ namespace stowage::results {
 /// checkpoint; without one it is removed.
 class CheckpointDraft {
  public:
-  /// Makes `path.part`. Throws Error(Exit::usage) as PartFile does, and Error(Exit::runtime) if the
-  /// disk has no room for all of it.
+  /// Makes `path.part`. Throws Error(Exit::usage) as PartFile does.
   CheckpointDraft(std::filesystem::path path, const CheckpointState& state,
                   std::span<const TensorSpec> tensors);
 
   const std::filesystem::path& part() const { return part_.part(); }
   /// Where in the file each tensor begins.
   std::vector<std::int64_t> offsets() const;
+
+  /// Takes the room on the disk for all of it, which may take seconds: a full one is an error
+  /// before anything is written. File systems that cannot do that find out later. Any thread may
+  /// call it. Throws Error(Exit::runtime).
+  void take_room() const;
 
   /// Seals, syncs and renames; needs no HDF5, so that any thread may do it.
   /// @param digests of the tensors, in their order

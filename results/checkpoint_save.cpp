@@ -58,6 +58,7 @@ TensorTarget to_memory(TensorSpec spec, void* data) {
 
 std::vector<TensorDigest> write_tensors(const CheckpointDraft& draft,
                                         std::span<const TensorSource> tensors) {
+  draft.take_room();
   const std::vector<std::int64_t> offsets = draft.offsets();
   const TensorBytes file(draft.part());
   std::vector<std::byte> buffer;

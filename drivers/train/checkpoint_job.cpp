@@ -37,13 +37,14 @@ CheckpointJob::~CheckpointJob() {
 void CheckpointJob::run() {
   const double begin_s = results::steady_seconds();
   try {
+    if (draft_) draft_->take_room();
     const results::TensorBytes file(task_.part);
     std::vector<TensorDigest> digests =
         writer_.write(file, task_.offsets, task_.as_it_is, abandoned_);
     if (!abandoned_ && task_.rank != 0) sums_.done(task_.rank, digests);
     if (!abandoned_ && task_.rank == 0) written_.bytes = seal(std::move(digests));
-  } catch (const std::exception& error) {
-    error_ = std::current_exception();
+  } catch (const execution::Error& error) {
+    error_ = std::make_exception_ptr(directory_.not_written(task_.step, error));
     try {
       if (task_.rank != 0) sums_.failed(task_.rank, error.what());
     } catch (const execution::Error&) {  // then this rank's own error ends the run
