@@ -4,10 +4,12 @@
 Usage: plan_test.py CASE --plan PROGRAM --source FOLDER.
 """
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import h5py
@@ -305,6 +307,48 @@ def stages_are_planned_and_drawn(r):
     assert "and the head" in text and "the embedding" not in text.splitlines()[0], text
     for arguments in (["--stage", "2/2"], ["--stage", "0/26"], ["--timeline"]):
         r.run(deck, *arguments, *keys, expect=2)
+
+
+@case
+def a_timeline_is_traced_and_plotted(r):
+    deck, keys = "inputs/hybrid-dense-1b.toml", ["parallel.pipeline=2", "train.global_batch_size=8"]
+    moved = ["offload.policy=manual", 'offload.modules=["mlp_act"]', "offload.keep_unhidden=false"]
+    tool = os.path.join(r.source, "results", "tools", "plot_timeline.py")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.json")
+        text = r.run(deck, "--timeline", "--trace", path, *keys, *moved)
+        total_us = 1e3 * float(re.search(r"# ([0-9.]+) ms without", text).group(1))
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        queues = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+        bars = [(e["pid"], queues[e["pid"], e["tid"]], e["name"], e["ts"], e["ts"] + e["dur"])
+                for e in events if e["ph"] == "X"]
+        busy = sum(end - begin for _, queue, _, begin, end in bars if queue == "compute")
+        waits = float(re.search(r"ranks wait ([0-9.]+) %", text).group(1))
+        assert abs(100 * (1 - busy / (2 * total_us)) - waits) < 0.1, (busy, total_us, waits)
+        for rank in (0, 1):
+            own = [bar for bar in bars if bar[0] == rank]
+            for what in ("forward", "backward"):
+                assert sum(bar[2].startswith(f"{what} of") for bar in own) == 4, own
+            compute = sorted(bar[3:] for bar in own if bar[1] == "compute")
+            assert all(a[1] <= b[0] + 1e-3 for a, b in zip(compute, compute[1:])), compute
+            out, back = ([bar for bar in own if bar[1] == queue] for queue in ("d2h", "h2d"))
+            assert out and len(out) == len(back), (len(out), len(back))
+            assert all("mlp" in bar[2] for bar in out), out
+        plain = os.path.join(folder, "plain.json")
+        r.run(deck, "--timeline", "--trace", plain, *keys)
+        with open(plain, encoding="utf-8") as file:
+            assert "d2h" not in file.read()
+        for arguments, image in (([path], "plan.png"), ([plain, path], "plain.png")):
+            subprocess.run([sys.executable, tool, *arguments], check=True, capture_output=True)
+            assert os.path.getsize(os.path.join(folder, image)) > 10000
+        with open(plain, "w", encoding="utf-8") as file:
+            file.write('{"of": "somebody"}')
+        done = subprocess.run([sys.executable, tool, plain], capture_output=True, text=True)
+        assert done.returncode == 2 and "not a trace" in done.stderr, done
+        # What is no older trace is somebody's.
+        assert "--trace" in r.run(deck, "--trace", path, *keys, expect=2)
+        r.run(deck, "--timeline", "--trace", plain, *keys, expect=2)
 
 
 if __name__ == "__main__":

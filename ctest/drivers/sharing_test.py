@@ -155,6 +155,14 @@ def experts_without_room_are_run_again(r):
 
 
 @case
+def a_pipeline_that_ran_is_drawn(r):
+    r.run("parallel.pipeline=2", "--time-ops", "1", "--trace", "run.json", ranks=2)
+    subprocess.run([sys.executable, os.path.join(r.tools, "plot_timeline.py"), "run.json"],
+                   check=True, capture_output=True, timeout=60)
+    assert os.path.getsize("run.png") > 10000
+
+
+@case
 def stages_are_bitwise_equal(r):
     r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
     for stages, schedule, several in ((2, "1f1b", 1), (4, "zero_bubble", 1),

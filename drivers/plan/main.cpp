@@ -17,12 +17,27 @@
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
+namespace {
+
+/// @param trace where it is written; empty: nowhere
+void draw_timeline(const stowage::inputs::Deck& deck, const std::string& trace, int columns) {
+  using namespace stowage;
+  const drivers::PipelinePicture picture(deck);
+  if (!trace.empty()) {
+    results::PartFile part(trace, results::FileKind::trace);
+    picture.write(part);
+  }
+  fmt::print("{}", picture.text(columns));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false, timeline = false;
-    std::string ceilings, links, stage;
+    std::string ceilings, links, stage, trace;
     constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
     std::int64_t ranks = kNotGiven, best = kNotGiven;
     inputs::CommandLine command = inputs::parse_command_line(
@@ -34,6 +49,7 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options = {{"--stage", "Plan stage p of a pipeline of P: p/P", &stage},
                      {"--timeline", "Draw what all stages of the pipeline do when", &timeline},
+                     {"--trace", "Write the timeline as a Chrome trace to this file", &trace},
                      {"--ranks", "Find the best layouts of so many ranks", &ranks},
                      {"--best", "How many of them are shown (5)", &best},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
@@ -51,6 +67,8 @@ int main(int argc, char** argv) {
       execution::throw_usage("--best {} shows layouts: give --ranks", best);
     if (ranks != kNotGiven && (timeline || longest || !stage.empty()))
       execution::throw_usage("--ranks {}: not with --timeline, --longest or --stage", ranks);
+    if (!trace.empty() && !timeline)
+      execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
     // What the command line says of the machine still counts.
@@ -74,7 +92,7 @@ int main(int argc, char** argv) {
     if (ranks != kNotGiven)
       fmt::print("{}", drivers::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
     else if (timeline)
-      fmt::print("{}", drivers::timeline_text(deck, static_cast<int>(options.columns)));
+      draw_timeline(deck, trace, static_cast<int>(options.columns));
     else
       fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
     return execution::Exit::valid;

@@ -59,24 +59,31 @@ const char* name(layers::PipelineSchedule schedule) {
   return schedule == layers::PipelineSchedule::zero_bubble ? "zero_bubble" : "1f1b";
 }
 
-}  // namespace
-
-std::string timeline_text(const inputs::Deck& deck, int columns) {
-  const layers::TrainerOptions options = rank_options(deck);
-  const std::optional<layers::Prospect> prospect = layers::foresee(options);
+layers::Prospect require_prospect(const inputs::Deck& deck, const layers::TrainerOptions& options) {
+  std::optional<layers::Prospect> prospect = layers::foresee(options);
   if (!prospect)
     execution::throw_usage("--timeline: {}: at least 2 stages are needed",
                            deck.cite("parallel.pipeline"));
-  const Timeline& timeline = prospect->timeline;
-  const bool several = prospect->virtual_stages > 1;
+  return *std::move(prospect);
+}
+
+}  // namespace
+
+PipelinePicture::PipelinePicture(const inputs::Deck& deck)
+    : deck_(deck), options_(rank_options(deck)), prospect_(require_prospect(deck, options_)) {}
+
+std::string PipelinePicture::text(int columns) const {
+  const Timeline& timeline = prospect_.timeline;
+  const bool several = prospect_.virtual_stages > 1;
   std::string text = fmt::format(
       "# timeline of {}: {} ranks{} \"{}\", {} microbatches, schedule {}\n"
       "# {:.3f} ms without sums over ranks, optimizer and copies; ranks wait {:.1f} % of it\n"
       "# F forward, B backward, W gradients of weights apart, . waits; below: the microbatch{}\n",
-      deck.get<std::string>("run.name"), timeline.ranks.size(),
-      several ? fmt::format(" with {} stages each", prospect->virtual_stages) : "",
-      prospect->pattern, options.step.microbatches, name(prospect->schedule), 1e3 * timeline.time_s,
-      100 * timeline.bubble(), several ? ", and which of the rank's stages" : "");
+      deck_.get<std::string>("run.name"), timeline.ranks.size(),
+      several ? fmt::format(" with {} stages each", prospect_.virtual_stages) : "",
+      prospect_.pattern, options_.step.microbatches, name(prospect_.schedule),
+      1e3 * timeline.time_s, 100 * timeline.bubble(),
+      several ? ", and which of the rank's stages" : "");
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     text += rank_lines(timeline, timeline.ranks[rank], static_cast<int>(rank), several, columns);
   return text;

@@ -3,12 +3,28 @@
 #include <string>
 
 #include "inputs/deck/deck.hpp"
+#include "layers/trainer.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
-/// The schedule of all stages of a deck's pipeline as a picture of text: time to the right, for
-/// each stage what it computes and of which microbatch, and how long it waits.
-/// @throws Error (exit 2) if the deck has no pipeline
-std::string timeline_text(const inputs::Deck& deck, int columns);
+/// What all ranks of a deck's pipeline are expected to do when.
+class PipelinePicture {
+ public:
+  /// @throws Error (exit 2) if the deck has no pipeline
+  explicit PipelinePicture(const inputs::Deck& deck);
+
+  /// As a picture of text: time to the right, for each rank what it computes and of which
+  /// microbatch, and how long it waits.
+  std::string text(int columns) const;
+  /// As a trace: passes, exchanges beside them, and the copies of what leaves device memory, which
+  /// lie where they lie in the plan of a rank, beside the same pass.
+  void write(results::PartFile& part) const;
+
+ private:
+  const inputs::Deck& deck_;
+  layers::TrainerOptions options_;
+  layers::Prospect prospect_;
+};
 
 }  // namespace stowage::drivers

@@ -3,15 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "drivers/common/copies.hpp"
 #include "execution/error.hpp"
 #include "results/statistics.hpp"
+#include "results/trace.hpp"
 
 namespace stowage::drivers {
 
@@ -188,35 +185,18 @@ std::vector<offload::ModuleSummary> Profile::modules() const {
 }
 
 void Profile::write_trace(results::PartFile& part) const {
-  using nlohmann::json;
   const execution::Program& program = executor_->program();
   const execution::Plan& plan = executor_->plan();
   double start_s = last_.front().begin_s;
   for (const OpTimer::Interval& i : last_) start_s = std::min(start_s, i.begin_s);
-  json events = json::array();
+  results::Trace trace;
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
-    events.push_back({{"ph", "M"},
-                      {"name", "thread_name"},
-                      {"pid", 0},
-                      {"tid", q},
-                      {"args", {{"name", plan.queues[q].name}}}});
+    trace.name_queue(0, static_cast<int>(q), plan.queues[q].name);
   for (const OpTimer::Interval& i : last_) {
     const execution::Step& step = plan.steps[static_cast<std::size_t>(i.step)];
-    events.push_back({{"ph", "X"},
-                      {"name", describe(program, step)},
-                      {"pid", 0},
-                      {"tid", step.queue},
-                      {"ts", 1e6 * (i.begin_s - start_s)},
-                      {"dur", 1e6 * i.time_s()}});
+    trace.add({0, step.queue, describe(program, step), i.begin_s - start_s, i.time_s()});
   }
-  std::ofstream file(part.part());
-  file << json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() << "\n";
-  file.close();
-  if (!file)
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("--trace {}: cannot be written: {}",
-                                       part.final_path().string(), std::strerror(errno)));
-  part.commit();
+  trace.write(part, "--trace");
 }
 
 }  // namespace stowage::drivers
