@@ -82,6 +82,17 @@ std::vector<Kind> kinds(std::int64_t p) {
     all.push_back({"one key" + mask, {two, Packed({1})}, Stored::any, {}});
     all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, Stored::any, {}});
     if (p != 64 && p != 128) continue;
+    const auto inside = [](AttentionCase c) {
+      c.shape.query_gradient = QueryGradient::inside;
+      return c;
+    };
+    const AttentionShape group = attention_shape(4, 2, p, causal);
+    all.push_back({"inside, packed" + mask, inside(large_case(p, causal)), Stored::none, {}});
+    all.push_back(
+        {"inside, short" + mask, inside({two, Packed({0, 1, 0, 1, 2}, 1)}), Stored::none, {}});
+    all.push_back({"inside, long" + mask, inside({group, Packed({5000, 70})}), Stored::none, {}});
+    all.push_back({"inside, equal" + mask, inside({group, Packed({400, 400, 400})}), Stored::none,
+                   [](auto& layout) { layout.uniform_length = 400; }});
     all.push_back(
         {"equal, stored" + mask, {two, Packed({400, 400, 400})}, Stored::all, [](auto& layout) {
            layout.uniform_length = 400;

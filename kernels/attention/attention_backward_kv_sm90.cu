@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                                  const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
   auto& shared = aligned_shared<Shared<T>>(raw);
-  if (threadIdx.x == 0) begin_rings<T>(shared, maps);
+  if (threadIdx.x == 0) begin_rings<T>(shared, maps, 256);
   __syncthreads();
   join_call();
   split_roles<T>([&] { produce<T, kCausal>(shared, maps, p); },

@@ -12,8 +12,9 @@
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 
-/// The steps of the kernel that owns keys, attention_backward_kv_sm90.cu: a tile is 128 keys of one
-/// kv head, a step is some queries of one head of its group. T: tile sizes, S: shared memory.
+/// The steps of the kernels that own keys, attention_backward_kv_sm90.cu and
+/// attention_backward_inside_sm90.cu: a tile is 128 keys of one kv head, a step is some queries of
+/// one head of its group. T: tile sizes, S: shared memory.
 namespace stowage::kernels::attention {
 
 /// Gives a tile the queries that its steps take: those of the call that see any of its keys, from
@@ -26,17 +27,15 @@ __device__ __forceinline__ void choose_queries(Tile& tile, const BackwardParamet
   tile.end_query = rows.end;
 }
 
-/// Sets the barriers up and fetches the maps; by one thread.
+/// Sets the barriers up and fetches the maps; by one thread. `tile_readers` give a tile back.
 template <class T, class S>
-__device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps) {
+__device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps, int tile_readers) {
   hopper::prefetch_tensor_map(&maps.q);
   hopper::prefetch_tensor_map(&maps.k);
   hopper::prefetch_tensor_map(&maps.v);
   hopper::prefetch_tensor_map(&maps.d_o);
-  for (int i = 0; i < 2; ++i) {
-    hopper::mbarrier_init(&shared.kv_full[i], 1);
-    hopper::mbarrier_init(&shared.kv_empty[i], 256);
-  }
+  for (hopper::Mbarrier& full : shared.kv_full) hopper::mbarrier_init(&full, 1);
+  for (hopper::Mbarrier& empty : shared.kv_empty) hopper::mbarrier_init(&empty, tile_readers);
   for (int i = 0; i < T::kStages; ++i) {
     hopper::mbarrier_init(&shared.q_full[i], 1);
     hopper::mbarrier_init(&shared.d_o_full[i], 1);
