@@ -14,12 +14,11 @@
 // Waits are rare: tiles begin at the diagonal, so that of the next lower keys comes to a block of
 // queries one step later, or more if it was drawn later.
 // Design (FlashAttention-3's backward, arXiv 2407.08608; the order of FlashAttention's
-// deterministic mode): as attention_backward_kv_sm90.cu, but both warpgroups take every step together, because
-// dS of both lies in shared memory for dS K, of which each makes 64 rows (P = 64) or 64 columns
-// (P = 128). dK and dV run while the warpgroups meet, dS K behind them, and the share leaves
-// under the next scores.
-// Of the producer's warpgroup two warps more wait for turns and drive the copies' additions, one
-// for each consumer.
+// deterministic mode): as attention_backward_kv_sm90.cu, but both warpgroups take every step
+// together, because dS of both lies in shared memory for dS K, of which each makes 64 rows (P = 64)
+// or 64 columns (P = 128). dK and dV run while the warpgroups meet, dS K behind them, and the share
+// leaves under the next scores. Two more warps of the producer's warpgroup wait for turns and drive
+// the copies' additions, one for each consumer.
 
 #include "kernels/attention/attention_backward_steps.cuh"
 #include "kernels/attention/attention_launch.hpp"
@@ -39,13 +38,13 @@ namespace {
 
 using namespace hopper;
 
-template <int kHeadDimension, int kQueryRows, int kTilesAhead>
+template <int kHeadDimension, int kQueryRows, int kTilesInRing, int kStepsInRing>
 struct Tiles {
   static constexpr int kHeadDim = kHeadDimension;
-  static constexpr int kKeys = kBackwardKeys;      // of a tile, 64 for each of two warpgroups
-  static constexpr int kQueries = kQueryRows;      // of a step
-  static constexpr int kStages = 2;                // of Q and dO
-  static constexpr int kTileStages = kTilesAhead;  // of K and V
+  static constexpr int kKeys = kBackwardKeys;       // of a tile, 64 for each of two warpgroups
+  static constexpr int kQueries = kQueryRows;       // of a step
+  static constexpr int kStages = kStepsInRing;      // of Q and dO
+  static constexpr int kTileStages = kTilesInRing;  // of K and V
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -321,8 +320,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   }
 }
 
-using Tiles128 = Tiles<128, kBackwardQueries128, 1>;
-using Tiles64 = Tiles<64, kBackwardQueries64, 2>;
+using Tiles128 = Tiles<128, kBackwardQueries128, 1, 3>;
+using Tiles64 = Tiles<64, kBackwardQueries64, 2, 2>;
 
 }  // namespace
 
