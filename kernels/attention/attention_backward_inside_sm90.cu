@@ -6,13 +6,14 @@
 // Layout of the sums: blocks of 64 queries x 64 columns, each as the accumulators of a warpgroup
 // lie, so that they are staged and copied without a bank conflict.
 // Cost: 10 P flops for every visible pair; 4 P bytes are added in L2 for every 128 pairs.
-// Deterministic: a block's shares are added in the order of decreasing keys. Its turn is a counter
-// in memory: an adder waits until those before it have added, and counts itself when its bytes are
-// in memory. The first one writes, so the sums are not cleared.
+// Deterministic: a block's shares are added in the order of their keys. Its turn is a counter in
+// memory: an adder waits until those before it have added, and counts itself when its bytes are in
+// memory. The first one writes, so the sums are not cleared.
 // No wait can be for ever: tiles of a head and document are drawn in the order of the adds, a block
 // takes its tiles in the order in which it drew them, and the first unfinished one waits for none.
-// Waits are rare: tiles begin at the diagonal, so that of the next lower keys comes to a block of
-// queries one step later, or more if it was drawn later.
+// Waits are rare: tiles take queries from the last ones down, and of each all heads, so that tiles
+// of any keys keep the same pace, each behind the one drawn before it by as much as an addition
+// takes. The longest tiles can be drawn first, and few idle at the end.
 // Design (FlashAttention-3's backward, arXiv 2407.08608; the order of FlashAttention's
 // deterministic mode): as attention_backward_kv_sm90.cu, but both warpgroups take every step
 // together, because dS of both lies in shared memory for dS K, of which each makes 64 rows (P = 64)
@@ -96,7 +97,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
       if (tile.index < 0) {
         mbarrier_arrive(&shared.kv_full[kv_at.stage]);
       } else {
-        produce_tile<T>(shared, maps, p, tile, kv_at.stage, at);
+        produce_tile<T, StepsFromLast<T>>(shared, maps, p, tile, kv_at.stage, at);
       }
     }
     kv_at.next();
@@ -106,7 +107,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
 }
 
 /// Adds the shares of warpgroup `group` to the sums, each in its turn; by one thread.
-template <class T, bool kCausal>
+template <class T>
 __device__ __forceinline__ void add_shares(Shared<T>& shared, int group,
                                            const BackwardParameters& p) {
   constexpr int kColumnBlocks = T::kHeadDim / 64;
@@ -122,12 +123,11 @@ __device__ __forceinline__ void add_shares(Shared<T>& shared, int group,
     kv_at.next();
     if (tile.index < 0) return;
     const int document = padded_first(p, tile.document) / 64 + my_queries;
-    const int last_key_tile = (tile.length - 1) / T::kKeys;
-    for (Steps<T> steps(tile, p); !steps.done(p); steps.next(tile)) {
+    const int turn = tile.index;  // all tiles of lower keys see these queries, too
+    for (StepsFromLast<T> steps(tile, p); !steps.done(tile, p); steps.next(tile, p)) {
       const int head = tile.head * p.heads_per_kv + steps.head;
       const int block =
           head * head_blocks + (document + steps.query / 64) * kColumnBlocks + my_columns;
-      const int turn = (kCausal ? steps.query / T::kKeys : last_key_tile) - tile.index;
       float* sum = p.sums + std::int64_t{block} * kSumBlock;
       while (load_acquire(p.turns + block) != turn) {
       }
@@ -188,7 +188,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   RingPosition<T::kStages> at;    // of the next step that is not begun
   RingPosition<T::kTileStages> kv_at;
   std::uint32_t parity = 0;  // of this step's dS and share
-  Steps<T> steps{};
+  StepsFromLast<T> steps{};
   float s[T::kQueries / 2];   // scores of the current step, then its probabilities
   float dp[T::kQueries / 2];  // their gradients
   float dk[T::kHeadDim / 2];
@@ -268,11 +268,11 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       finish_gradients();
       mbarrier_arrive(&shared.empty[stage]);  // by every lane, for the statistics that it read
       at.next();
-      steps.next(tile());
+      steps.next(tile(), p);
       wgmma_wait_group<0>();
       pin_registers(dq);
       if (lane == 0) mbarrier_arrive(&shared.ds_empty);
-      if (steps.done(p)) {
+      if (steps.done(tile(), p)) {
         hand_over(dq);
         return;
       }
@@ -285,10 +285,10 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   while (true) {
     mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
     if (tile().index < 0) return;
-    steps = Steps<T>(tile(), p);
+    steps = StepsFromLast<T>(tile(), p);
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-    if (!steps.done(p)) take_steps();
+    if (!steps.done(tile(), p)) take_steps();
     // K and V become the staging room of dK and dV once both warpgroups are done with all keys.
     named_barrier_sync(kBothGroups, 256);
     store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
@@ -312,8 +312,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     setmaxnreg_dec<T::kProducerRegisters>();
     const int warp = uniform_warp_index();
     if (warp == 0) produce<T, kCausal>(shared, maps, p);
-    if ((warp == 1 || warp == 2) && threadIdx.x % 32 == 0)
-      add_shares<T, kCausal>(shared, warp - 1, p);
+    if ((warp == 1 || warp == 2) && threadIdx.x % 32 == 0) add_shares<T>(shared, warp - 1, p);
   } else {
     setmaxnreg_inc<T::kConsumerRegisters>();
     consume<T, kCausal>(shared, group - 1, p);

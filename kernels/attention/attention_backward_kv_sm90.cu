@@ -83,7 +83,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
       if (tile.index < 0) {
         mbarrier_arrive(&shared.kv_full[kv_at.stage]);
       } else {
-        produce_tile<T>(shared, maps, p, tile, kv_at.stage, at);
+        produce_tile<T, Steps<T>>(shared, maps, p, tile, kv_at.stage, at);
       }
     }
     kv_at.next();
@@ -134,13 +134,13 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   // Releases the steps that this warpgroup does not see, and waits for the queries of the next that
   // it sees.
   const auto await_queries = [&] {
-    while (!steps.done(p)) {
+    while (!steps.done(tile(), p)) {
       mbarrier_wait(&shared.q_full[at.stage], at.parity);
       if (!kCausal || steps.query + T::kQueries > group_key()) return;
       mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
       release(at.stage);
       at.next();
-      steps.next(tile());
+      steps.next(tile(), p);
     }
   };
   // Whether there is another tile; waits for its first step.
@@ -204,9 +204,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
       wgmma_commit_group();
       at.next();
-      steps.next(tile());
+      steps.next(tile(), p);
       await_queries();
-      if (steps.done(p)) {
+      if (steps.done(tile(), p)) {
         wgmma_wait_group<0>();
         finish_gradients();
         release(stage);
@@ -223,7 +223,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   for (; await_tile(); kv_at.next()) {
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-    if (!steps.done(p)) take_steps();
+    if (!steps.done(tile(), p)) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
     store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),

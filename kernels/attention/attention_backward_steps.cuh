@@ -44,9 +44,54 @@ __device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps,
   hopper::mbarrier_init_fence();
 }
 
+/// Walks over the steps of a tile: all heads of the group, and of each the tile's queries.
+/// Registers are short: what the tile says is read again.
+template <class T>
+struct Steps {
+  int query, head;
+
+  Steps() = default;
+  __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters& p)
+      : query(tile.first_query), head(tile.first_query < tile.end_query ? 0 : p.heads_per_kv) {}
+
+  __device__ __forceinline__ void next(const Tile& tile, const BackwardParameters&) {
+    query += T::kQueries;
+    if (query >= tile.end_query) {
+      query = tile.first_query;
+      ++head;
+    }
+  }
+
+  __device__ __forceinline__ bool done(const Tile&, const BackwardParameters& p) const {
+    return head >= p.heads_per_kv;
+  }
+};
+
+/// The same steps, from the tile's last queries down, and of each those of all heads.
+template <class T>
+struct StepsFromLast {
+  int query, head;
+
+  StepsFromLast() = default;
+  __device__ __forceinline__ StepsFromLast(const Tile& tile, const BackwardParameters&)
+      : query(tile.first_query - T::kQueries), head(0) {
+    if (tile.first_query < tile.end_query) query = (tile.end_query - 1) / T::kQueries * T::kQueries;
+  }
+
+  __device__ __forceinline__ void next(const Tile&, const BackwardParameters& p) {
+    if (++head < p.heads_per_kv) return;
+    head = 0;
+    query -= T::kQueries;
+  }
+
+  __device__ __forceinline__ bool done(const Tile& tile, const BackwardParameters&) const {
+    return query < tile.first_query;
+  }
+};
+
 /// Brings a tile's keys and values, then Q, dO and their statistics for all of its steps, in the
-/// order of Steps; by one thread.
-template <class T, class S>
+/// order of Walk; by one thread.
+template <class T, class Walk, class S>
 __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps,
                                              const BackwardParameters& p, const Tile& tile,
                                              int kv_stage, hopper::RingPosition<T::kStages>& at) {
@@ -58,49 +103,24 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   hopper::bulk_load_5d(shared.v[kv_stage], &maps.v, full, 0, key_row, 0, tile.head, sequence);
   constexpr int kStatBytes = T::kQueries * 4;
   const int padded = padded_first(p, tile.document) - tile.first_row;
-  const int end_row = tile.first_row + tile.end_query;
-  int head = tile.head * p.heads_per_kv;
-  for (int h = p.heads_per_kv; h > 0; --h, ++head) {
-    for (int row = tile.first_row + tile.first_query; row < end_row; row += T::kQueries) {
-      const std::int64_t statistics = head * p.padded_rows + (padded + row);
-      hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
-      hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0,
-                           row - p.queries.first, 0, head, sequence);
-      hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
-                        &shared.q_full[at.stage]);
-      hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0,
-                           row - p.queries.first, 0, head, sequence);
-      hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
-                        &shared.d_o_full[at.stage]);
-      at.next();
-    }
+  for (Walk steps(tile, p); !steps.done(tile, p); steps.next(tile, p)) {
+    const int head = tile.head * p.heads_per_kv + steps.head;
+    const int row = tile.first_row + steps.query;
+    const std::int64_t statistics = head * p.padded_rows + (padded + row);
+    hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+    hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
+    hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0,
+                         row - p.queries.first, 0, head, sequence);
+    hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
+                      &shared.q_full[at.stage]);
+    hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
+    hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0,
+                         row - p.queries.first, 0, head, sequence);
+    hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
+                      &shared.d_o_full[at.stage]);
+    at.next();
   }
 }
-
-/// Walks over the steps of a tile: all heads of the group, and of each the tile's queries.
-/// Registers are short: what the tile says is read again.
-template <class T>
-struct Steps {
-  int query, head;
-
-  Steps() = default;
-  __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters& p)
-      : query(tile.first_query), head(tile.first_query < tile.end_query ? 0 : p.heads_per_kv) {}
-
-  __device__ __forceinline__ void next(const Tile& tile) {
-    query += T::kQueries;
-    if (query >= tile.end_query) {
-      query = tile.first_query;
-      ++head;
-    }
-  }
-
-  __device__ __forceinline__ bool done(const BackwardParameters& p) const {
-    return head >= p.heads_per_kv;
-  }
-};
 
 /// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
 /// document.

@@ -94,7 +94,7 @@ T* at(void* workspace, std::size_t offset) {
 }
 
 TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* workspace, int ticket,
-                           int tile_rows, int heads, bool last_first) {
+                           int tile_rows, int heads, bool longest_last) {
   TileSchedule schedule{};
   schedule.ticket = at<int>(workspace, room.tickets) + ticket;
   schedule.order = at<int>(workspace, room.order);
@@ -105,7 +105,7 @@ TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* wor
   schedule.tile_rows = tile_rows;
   schedule.heads = heads;
   schedule.heads_per_section = heads_per_section(s, heads, bytes_read_again(s, room.inside));
-  schedule.last_first = last_first;
+  schedule.longest_last = longest_last;
   return schedule;
 }
 
@@ -242,8 +242,8 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
   part.kv_heads = kv_heads;
   const int blocks = machine().multiprocessors;
   const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
-  const auto schedule = [&](int ticket, int rows, int heads, bool last_first) {
-    return make_schedule(part, room, a.workspace, 3 * kv + ticket, rows, heads, last_first);
+  const auto schedule = [&](int ticket, int rows, int heads, bool longest_last) {
+    return make_schedule(part, room, a.workspace, 3 * kv + ticket, rows, heads, longest_last);
   };
   BackwardParameters p = backward_parameters(s, a, room, kv);
   p.schedule = schedule(0, kBackwardKeys, kv_heads, false);
@@ -277,7 +277,7 @@ void backward_inside(const AttentionLayout& s, const AttentionBackwardPointers& 
                      cudaStream_t stream) {
   const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
   BackwardParameters p = backward_parameters(s, a, room, 0);
-  p.schedule = make_schedule(s, room, a.workspace, 0, kBackwardKeys, s.kv_heads, true);
+  p.schedule = make_schedule(s, room, a.workspace, 0, kBackwardKeys, s.kv_heads, false);
   check_launch(launch_attention_backward_inside_sm90(s.head_dim, s.causal,
                                                      backward_maps(s, a, 0, s.kv_heads, steps), p,
                                                      machine().multiprocessors, stream),

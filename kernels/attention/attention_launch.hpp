@@ -28,7 +28,7 @@ struct TileSchedule {
   int tile_rows;
   int heads;              // tiles of one row range: query heads, or kv heads for key tiles
   int heads_per_section;  // divides heads
-  bool last_first;        // a document's last rows first: the longest tiles if queries are causal
+  bool longest_last;      // the last rows of a document are the longest tiles (causal queries)
 };
 
 /// The tokens that are queries: row i of q, o, d_o and dq is token first + i. Addresses of these

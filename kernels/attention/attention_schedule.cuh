@@ -84,7 +84,7 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
   rest -= section * tiles * s.heads_per_section;
   const int index = rest / s.heads_per_section;
   tile.head = section * s.heads_per_section + rest - index * s.heads_per_section;
-  tile.index = s.last_first ? tiles - 1 - index : index;
+  tile.index = s.longest_last ? tiles - 1 - index : index;
   return tile;
 }
 
