@@ -151,35 +151,15 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     await_queries();
     return true;
   };
-  const auto issue_s = [&] {
-    pin_registers(s);
-    wgmma_fence();
-    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(s, shared.k[kv_at.stage] + group * 64 * 128,
-                                                     shared.q[at.stage]);
-    wgmma_commit_group();
-  };
-  const auto finish_scores = [&] {
-    mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
-    pin_registers(dp);
-    wgmma_fence();
-    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_at.stage] + group * 64 * 128,
-                                                     shared.d_o[at.stage]);
-    wgmma_commit_group();
-    wgmma_wait_group<1>();
-    pin_registers(s);
-    const int first_key = group_key();
-    if (kCausal ? steps.query < first_key + 63 : first_key + 64 > tile().length) {
-      mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, steps.query + lane % 4 * 2,
-                               tile().length);
-    }
-    exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, p.scale_log2);
-    wgmma_wait_group<0>();
-    pin_registers(dp);
+  const auto issue_s = [&] { begin_scores<T>(s, shared, kv_at.stage, group * 64, at.stage); };
+  const auto finish = [&] {
+    finish_scores<T, kCausal>(s, dp, shared, kv_at.stage, group * 64, at, steps.query,
+                              p.scale_log2);
   };
   // All steps of the current tile.
   const auto take_steps = [&] {
     issue_s();
-    finish_scores();
+    finish();
     while (true) {
       const int stage = at.stage;
       std::uint32_t probabilities[T::kQueries / 4];
@@ -216,7 +196,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       wgmma_wait_group<1>();
       finish_gradients();
       release(stage);
-      finish_scores();
+      finish();
     }
   };
 

@@ -6,11 +6,13 @@
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 /// The steps of the kernels that own keys, attention_backward_kv_sm90.cu and
 /// attention_backward_inside_sm90.cu: a tile is 128 keys of one kv head, a step is some queries of
@@ -150,6 +152,45 @@ __device__ __forceinline__ void exponentiate(float (&s)[T::kQueries / 2], const 
     s[4 * j + 2] = hopper::ex2(s[4 * j + 2] * scale_log2 - l.x);
     s[4 * j + 3] = hopper::ex2(s[4 * j + 3] * scale_log2 - l.y);
   }
+}
+
+/// Issues a warpgroup's scores of the step whose queries lie in `stage`; its keys are the 64 from
+/// row `row` of the tile on.
+template <class T, class S>
+__device__ __forceinline__ void begin_scores(float (&s)[T::kQueries / 2], S& shared, int kv_stage,
+                                             int row, int stage) {
+  hopper::pin_registers(s);
+  hopper::wgmma_fence();
+  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(s, shared.k[kv_stage] + row * 128,
+                                                   shared.q[stage]);
+  hopper::wgmma_commit_group();
+}
+
+/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+template <class T, bool kCausal, class S>
+__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
+                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
+                                              int row, hopper::RingPosition<T::kStages>& at,
+                                              int query, float scale_log2) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  hopper::mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+  hopper::pin_registers(dp);
+  hopper::wgmma_fence();
+  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_stage] + row * 128,
+                                                   shared.d_o[at.stage]);
+  hopper::wgmma_commit_group();
+  hopper::wgmma_wait_group<1>();
+  hopper::pin_registers(s);
+  const Tile& tile = shared.tile[kv_stage];
+  const int first_key = tile.index * T::kKeys + row;
+  if (kCausal ? query < first_key + 63 : first_key + 64 > tile.length) {
+    mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, query + lane % 4 * 2,
+                             tile.length);
+  }
+  exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, scale_log2);
+  hopper::wgmma_wait_group<0>();
+  hopper::pin_registers(dp);
 }
 
 /// Rounds one step's probabilities and score gradients to the operands of dV and dK.
