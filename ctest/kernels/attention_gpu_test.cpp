@@ -174,6 +174,7 @@ TEST(attention_gpu, equal_lengths) {
         check_layout(random, {attention_shape(4, 2, p, causal), Packed({200, 200})},
                      [limit](AttentionLayout& layout) {
                        layout.uniform_length = 200;
+                       layout.query_gradient = QueryGradient::stored;
                        layout.stored_limit_bytes = limit;
                      });
 }
@@ -203,6 +204,7 @@ TEST(attention_gpu, some_heads_at_a_time) {
           {attention_shape(2, 2, p), Packed(std::vector<std::int64_t>(kDocuments, kLength))},
           [&](AttentionLayout& layout) {
             layout.uniform_length = uniform_length;
+            layout.query_gradient = QueryGradient::stored;
             layout.pairs = kDocuments * kLength * (kLength + 1) / 2;
             layout.stored_limit_bytes = (uniform_length > 0 ? 9 : 20) << 20;
             ASSERT_EQ(attention::make_room(layout, true).kv_heads_at_once, 1);
@@ -214,8 +216,10 @@ TEST(attention_gpu, no_room_for_packed_documents) {
   STOWAGE_NEED_WGMMA();
   Random random;
   for (const std::int64_t p : {64, 128})
-    check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)},
-                 [](AttentionLayout& layout) { layout.stored_limit_bytes = 0; });
+    check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)}, [](AttentionLayout& layout) {
+      layout.query_gradient = QueryGradient::stored;
+      layout.stored_limit_bytes = 0;
+    });
 }
 
 TEST(attention_gpu, large_logits) {

@@ -360,6 +360,7 @@ TEST(attention, room_for_score_gradients) {
   layout.heads = 32;
   layout.kv_heads = 8;
   layout.head_dim = 128;
+  layout.query_gradient = QueryGradient::stored;
   const auto heads_at_once = [&](std::int64_t documents, std::int64_t length) {
     layout.tokens = documents * length;
     layout.documents = static_cast<int>(documents);
