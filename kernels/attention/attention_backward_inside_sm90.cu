@@ -46,6 +46,9 @@ struct Tiles {
   static constexpr int kQueries = kQueryRows;       // of a step
   static constexpr int kStages = kStepsInRing;      // of Q and dO
   static constexpr int kTileStages = kTilesInRing;  // of K and V
+  // The wait for dP held behind the exponentials: the warpgroups take them at the same time, so no
+  // other product runs beside them.
+  static constexpr bool kHoldWait = true;
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;

@@ -166,6 +166,15 @@ __device__ __forceinline__ void begin_scores(float (&s)[T::kQueries / 2], S& sha
   hopper::wgmma_commit_group();
 }
 
+/// Keeps the waits that follow behind all of these values, none of which is negative.
+template <int kCount>
+__device__ __forceinline__ void hold_wait(const float (&values)[kCount]) {
+  std::uint32_t bits = 0;  // never negative either
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) bits |= __float_as_uint(values[i]);
+  hopper::keep_ahead(__uint_as_float(bits));
+}
+
 /// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
 template <class T, bool kCausal, class S>
 __device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
@@ -189,6 +198,7 @@ __device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
                              tile.length);
   }
   exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, scale_log2);
+  if constexpr (T::kHoldWait) hold_wait(s);
   hopper::wgmma_wait_group<0>();
   hopper::pin_registers(dp);
 }
