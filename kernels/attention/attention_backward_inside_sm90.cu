@@ -85,30 +85,6 @@ __device__ __forceinline__ void begin_barriers(Shared<T>& shared, const Backward
   begin_rings<T>(shared, maps, 256 + 2);  // the consumers, and the adders for the tile
 }
 
-template <class T, bool kCausal>
-__device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
-                                        const BackwardParameters& p) {
-  const bool leader = threadIdx.x % 32 == 0;
-  RingPosition<T::kStages> at;
-  RingPosition<T::kTileStages> kv_at;
-  while (true) {
-    Tile tile = next_tile(p.schedule);
-    if (leader) {
-      if (tile.index >= 0) choose_queries<T, kCausal>(tile, p);
-      mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
-      shared.tile[kv_at.stage] = tile;
-      if (tile.index < 0) {
-        mbarrier_arrive(&shared.kv_full[kv_at.stage]);
-      } else {
-        produce_tile<T, StepsFromLast<T>>(shared, maps, p, tile, kv_at.stage, at);
-      }
-    }
-    kv_at.next();
-    if (tile.index < 0) return;
-    __syncwarp();
-  }
-}
-
 /// Adds the shares of warpgroup `group` to the sums, each in its turn; by one thread.
 template <class T>
 __device__ __forceinline__ void add_shares(Shared<T>& shared, int group,
@@ -296,7 +272,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
     const int warp = uniform_warp_index();
-    if (warp == 0) produce<T, kCausal>(shared, maps, p);
+    if (warp == 0) produce_tiles<T, kCausal, StepsFromLast<T>>(shared, maps, p);
     if ((warp == 1 || warp == 2) && threadIdx.x % 32 == 0) add_shares<T>(shared, warp - 1, p);
   } else {
     setmaxnreg_inc<T::kConsumerRegisters>();

@@ -45,6 +45,7 @@ struct Tiles {
   // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
   // see while it holds the step before; with two, that deadlocks.
   static constexpr int kStages = 3;
+  static constexpr int kTileStages = 2;     // of K and V: this tile's and the next one's
   static constexpr bool kHoldWait = false;  // for dP behind the exponentials: gained nothing
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
@@ -55,43 +56,16 @@ struct Tiles {
 
 template <class T>
 struct Shared {
-  alignas(1024) unsigned char k[2][T::kKeyBytes];  // this tile's and the next one's
-  alignas(1024) unsigned char v[2][T::kKeyBytes];
+  alignas(1024) unsigned char k[T::kTileStages][T::kKeyBytes];
+  alignas(1024) unsigned char v[T::kTileStages][T::kKeyBytes];
   alignas(1024) unsigned char q[T::kStages][T::kQueryBytes];
   alignas(1024) unsigned char d_o[T::kStages][T::kQueryBytes];
   alignas(16) float lse2[T::kStages][T::kQueries];
   alignas(16) float delta[T::kStages][T::kQueries];
-  Mbarrier kv_full[2], kv_empty[2];
+  Mbarrier kv_full[T::kTileStages], kv_empty[T::kTileStages];
   Mbarrier q_full[T::kStages], d_o_full[T::kStages], empty[T::kStages];
-  Tile tile[2];
+  Tile tile[T::kTileStages];
 };
-
-template <class T, bool kCausal>
-__device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
-                                        const BackwardParameters& p) {
-  const bool leader = threadIdx.x % 32 == 0;
-  RingPosition<T::kStages> at;
-  RingPosition<2> kv_at;
-  while (true) {
-    Tile tile = next_tile(p.schedule);
-    if (leader) {
-      if (tile.index >= 0) {
-        tile.stored = stored_place(p, tile.document);
-        choose_queries<T, kCausal>(tile, p);
-      }
-      mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
-      shared.tile[kv_at.stage] = tile;
-      if (tile.index < 0) {
-        mbarrier_arrive(&shared.kv_full[kv_at.stage]);
-      } else {
-        produce_tile<T, Steps<T>>(shared, maps, p, tile, kv_at.stage, at);
-      }
-    }
-    kv_at.next();
-    if (tile.index < 0) return;
-    __syncwarp();
-  }
-}
 
 /// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
 /// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`, `key`
@@ -120,7 +94,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kGroup = 1;     // named barriers of each warpgroup alone
   RingPosition<T::kStages> at;  // of the next step that is not begun
-  RingPosition<2> kv_at;
+  RingPosition<T::kTileStages> kv_at;
   Steps<T> steps;
   float s[T::kQueries / 2];   // scores of the current step, then its probabilities
   float dp[T::kQueries / 2];  // their gradients
@@ -222,7 +196,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   if (threadIdx.x == 0) begin_rings<T>(shared, maps, 256);
   __syncthreads();
   join_call();
-  split_roles<T>([&] { produce<T, kCausal>(shared, maps, p); },
+  split_roles<T>([&] { produce_tiles<T, kCausal, Steps<T>>(shared, maps, p); },
                  [&](int group) { consume<T, kCausal, kStoreDs>(shared, group, p); });
 }
 

@@ -124,6 +124,34 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   }
 }
 
+/// Draws tiles and brings them, until none is left; by one warp.
+template <class T, bool kCausal, class Walk, class S>
+__device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& maps,
+                                              const BackwardParameters& p) {
+  const bool leader = threadIdx.x % 32 == 0;
+  hopper::RingPosition<T::kStages> at;
+  hopper::RingPosition<T::kTileStages> kv_at;
+  while (true) {
+    Tile tile = next_tile(p.schedule);
+    if (leader) {
+      if (tile.index >= 0) {
+        tile.stored = stored_place(p, tile.document);
+        choose_queries<T, kCausal>(tile, p);
+      }
+      hopper::mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
+      shared.tile[kv_at.stage] = tile;
+      if (tile.index < 0) {
+        hopper::mbarrier_arrive(&shared.kv_full[kv_at.stage]);
+      } else {
+        produce_tile<T, Walk>(shared, maps, p, tile, kv_at.stage, at);
+      }
+    }
+    kv_at.next();
+    if (tile.index < 0) return;
+    __syncwarp();
+  }
+}
+
 /// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
 /// document.
 template <class T, bool kCausal>

@@ -57,7 +57,7 @@ void plan_stored(const AttentionLayout& s, Room& room) {
   room.end += static_cast<std::size_t>(at_once * head_bytes);
 }
 
-/// Whether the kernel that owns keys makes dq.
+/// Whether the kernel that owns keys makes dq. By shape, score gradients are stored.
 bool makes_dq_inside(const AttentionLayout& s) { return s.query_gradient == QueryGradient::inside; }
 
 /// Blocks of dq's sums of all heads.
