@@ -49,9 +49,15 @@ struct Kind {
   }
 };
 
+/// A shape whose dq is made from score gradients.
+AttentionShape stored_shape(std::int64_t heads, std::int64_t head_dim, bool causal) {
+  AttentionShape shape = attention_shape(heads, 2, head_dim, causal);
+  shape.query_gradient = QueryGradient::stored;
+  return shape;
+}
+
 AttentionCase large_case(std::int64_t head_dim, bool causal = true) {
-  return {attention_shape(4, 2, head_dim, causal),
-          Packed({900, 1, 0, 333, 128, 1, 640, 257, 64}, 40)};
+  return {stored_shape(4, head_dim, causal), Packed({900, 1, 0, 333, 128, 1, 640, 257, 64}, 40)};
 }
 
 /// Room for the score gradients of one kv head of two.
@@ -76,12 +82,23 @@ std::vector<Kind> kinds(std::int64_t p) {
     all.push_back({"packed" + mask, large_case(p, causal), Stored::all, {}});
     all.push_back({"packed, some computed twice" + mask, large_case(p, causal), Stored::some, {}});
     all.back().c.shape.pairs = 1;
-    const AttentionShape two = attention_shape(2, 2, p, causal);
+    const AttentionShape two = stored_shape(2, p, causal);
     all.push_back(
         {"short documents" + mask, {two, Packed({0, 1, 0, 0, 1, 1, 0, 2}, 1)}, Stored::any, {}});
     all.push_back({"one key" + mask, {two, Packed({1})}, Stored::any, {}});
     all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, Stored::any, {}});
     if (p != 64 && p != 128) continue;
+    const auto inside = [](AttentionCase c) {
+      c.shape.query_gradient = QueryGradient::inside;
+      return c;
+    };
+    const AttentionShape group = attention_shape(4, 2, p, causal);
+    all.push_back({"inside, packed" + mask, inside(large_case(p, causal)), Stored::none, {}});
+    all.push_back(
+        {"inside, short" + mask, inside({two, Packed({0, 1, 0, 1, 2}, 1)}), Stored::none, {}});
+    all.push_back({"inside, long" + mask, inside({group, Packed({5000, 70})}), Stored::none, {}});
+    all.push_back({"inside, equal" + mask, inside({group, Packed({400, 400, 400})}), Stored::none,
+                   [](auto& layout) { layout.uniform_length = 400; }});
     all.push_back(
         {"equal, stored" + mask, {two, Packed({400, 400, 400})}, Stored::all, [](auto& layout) {
            layout.uniform_length = 400;
@@ -173,9 +190,9 @@ TEST_P(attention_bits_gpu, replayed_graph) {
   }
 }
 
-TEST_P(attention_bits_gpu, graph_of_a_capacity) {
+/// One graph, captured from a case, for other documents of its capacity.
+void check_graph_of_a_capacity(const AttentionCase& c) {
   Random random;
-  const AttentionCase c = large_case(GetParam());
   const AttentionProblem problem(random, c);
   DeviceAttention device(problem);
   Gpu gpu;
@@ -200,6 +217,14 @@ TEST_P(attention_bits_gpu, graph_of_a_capacity) {
       gpu.queue->synchronize();
       ASSERT_TRUE(device.bits() == eager);
     }
+  }
+}
+
+TEST_P(attention_bits_gpu, graph_of_a_capacity) {
+  for (const QueryGradient way : ways_of(GetParam())) {
+    AttentionCase c = large_case(GetParam());
+    c.shape.query_gradient = way;
+    check_graph_of_a_capacity(c);
   }
 }
 

@@ -99,10 +99,19 @@ inline AttentionLayout layout_of(const AttentionCase& c) {
   layout.scale = static_cast<float>(c.shape.scale);
   layout.documents = static_cast<int>(c.documents());
   layout.pairs = c.shape.pairs;
+  layout.query_gradient = c.shape.query_gradient;
   layout.q = layout.k = layout.v = layout.dq = layout.dk =
       layout.dv = {c.width(), c.shape.head_dim};
   layout.o = layout.d_o = {c.q(), c.shape.head_dim};
   return layout;
+}
+
+/// The ways of dq that the backward of a head dimension and storage has.
+inline std::vector<QueryGradient> ways_of(std::int64_t head_dim, Dtype storage = Dtype::bf16) {
+  if (storage != Dtype::bf16 || (head_dim != 64 && head_dim != 128)) {
+    return {QueryGradient::by_shape};
+  }
+  return {QueryGradient::stored, QueryGradient::inside};
 }
 
 /// o, lse, and dq | dk | dv as they lie in one tensor.
@@ -120,6 +129,7 @@ class AttentionProblem {
         d_o_(rounded(random.normal(n_ * c_.q()), c_.storage)) {}
 
   const AttentionCase& at() const { return c_; }
+  void set_way(QueryGradient way) { c_.shape.query_gradient = way; }
   std::int64_t tokens() const { return n_; }
   Array qkv(Dtype dtype) const { return {dtype, {n_, c_.width()}, qkv_}; }
   Array d_o(Dtype dtype) const { return {dtype, {n_, c_.q()}, d_o_}; }

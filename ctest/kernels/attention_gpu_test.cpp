@@ -21,21 +21,27 @@ void compare(const AttentionCase& c, const AttentionResults& actual,
   SCOPED_TRACE("head_dim " + std::to_string(c.shape.head_dim) + ", heads " +
                std::to_string(c.shape.heads) + "/" + std::to_string(c.shape.kv_heads) +
                ", causal " + std::to_string(c.shape.causal) + ", tokens " +
-               std::to_string(c.packed.tokens) + ", " + std::string(execution::name(c.storage)));
+               std::to_string(c.packed.tokens) + ", " + std::string(execution::name(c.storage)) +
+               (c.shape.query_gradient == QueryGradient::inside ? ", dq inside" : ""));
   EXPECT_LT(relative_error(actual.o, expected.o), output_tolerance(c.storage));
   EXPECT_LT(rms_difference(actual.lse, expected.lse), kLseTolerance);
   EXPECT_LT(relative_error(actual.gradient, expected.gradient), gradient_tolerance(c.storage));
 }
 
-/// Through the queue form.
+/// Through the queue form, every way.
 void check(Random& random, const AttentionCase& c) {
-  const AttentionProblem problem(random, c);
-  DeviceAttention device(problem);
-  Gpu gpu;
-  device.forward(*gpu.queue);
-  device.backward(*gpu.queue);
-  gpu.queue->synchronize();
-  compare(c, device.results(), problem.on_host());
+  AttentionProblem problem(random, c);
+  const AttentionResults expected = problem.on_host();
+  for (const QueryGradient way : ways_of(c.shape.head_dim, c.storage)) {
+    problem.set_way(way);
+    DeviceAttention device(problem);
+    Gpu gpu;
+    device.poison();
+    device.forward(*gpu.queue);
+    device.backward(*gpu.queue);
+    gpu.queue->synchronize();
+    compare(problem.at(), device.results(), expected);
+  }
 }
 
 /// Through the launchers.
@@ -141,7 +147,11 @@ TEST(attention_gpu, free_strides) {
   Random random;
   for (const std::int64_t p : {64, 128, 40})
     for (const bool causal : {true, false})
-      for (const StridedCase& c : strided_cases(p, causal)) check_strides(random, c, Dtype::bf16);
+      for (const QueryGradient way : ways_of(p))
+        for (StridedCase& c : strided_cases(p, causal)) {
+          c.shape.query_gradient = way;
+          check_strides(random, c, Dtype::bf16);
+        }
   for (const StridedCase& c : strided_cases(16, true)) check_strides(random, c, Dtype::fp32);
 }
 
@@ -164,8 +174,23 @@ TEST(attention_gpu, equal_lengths) {
         check_layout(random, {attention_shape(4, 2, p, causal), Packed({200, 200})},
                      [limit](AttentionLayout& layout) {
                        layout.uniform_length = 200;
+                       layout.query_gradient = QueryGradient::stored;
                        layout.stored_limit_bytes = limit;
                      });
+}
+
+TEST(attention_gpu, equal_lengths_with_dq_inside) {
+  // Many tiles of keys for each block of queries: more of them wait for their turns.
+  STOWAGE_NEED_WGMMA();
+  Random random;
+  for (const std::int64_t p : {64, 128})
+    for (const std::int64_t length : {64, 200, 1030})
+      for (const bool causal : {true, false}) {
+        AttentionShape shape = attention_shape(4, 2, p, causal);
+        shape.query_gradient = QueryGradient::inside;
+        check_layout(random, {shape, Packed({length, length})},
+                     [length](AttentionLayout& layout) { layout.uniform_length = length; });
+      }
 }
 
 TEST(attention_gpu, some_heads_at_a_time) {
@@ -179,6 +204,7 @@ TEST(attention_gpu, some_heads_at_a_time) {
           {attention_shape(2, 2, p), Packed(std::vector<std::int64_t>(kDocuments, kLength))},
           [&](AttentionLayout& layout) {
             layout.uniform_length = uniform_length;
+            layout.query_gradient = QueryGradient::stored;
             layout.pairs = kDocuments * kLength * (kLength + 1) / 2;
             layout.stored_limit_bytes = (uniform_length > 0 ? 9 : 20) << 20;
             ASSERT_EQ(attention::make_room(layout, true).kv_heads_at_once, 1);
@@ -190,8 +216,10 @@ TEST(attention_gpu, no_room_for_packed_documents) {
   STOWAGE_NEED_WGMMA();
   Random random;
   for (const std::int64_t p : {64, 128})
-    check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)},
-                 [](AttentionLayout& layout) { layout.stored_limit_bytes = 0; });
+    check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)}, [](AttentionLayout& layout) {
+      layout.query_gradient = QueryGradient::stored;
+      layout.stored_limit_bytes = 0;
+    });
 }
 
 TEST(attention_gpu, large_logits) {

@@ -360,6 +360,7 @@ TEST(attention, room_for_score_gradients) {
   layout.heads = 32;
   layout.kv_heads = 8;
   layout.head_dim = 128;
+  layout.query_gradient = QueryGradient::stored;
   const auto heads_at_once = [&](std::int64_t documents, std::int64_t length) {
     layout.tokens = documents * length;
     layout.documents = static_cast<int>(documents);
@@ -376,6 +377,30 @@ TEST(attention, room_for_score_gradients) {
   EXPECT_EQ(heads_at_once(1, 32768), 0);  // computed again
   layout.stored_limit_bytes = 0;
   EXPECT_EQ(heads_at_once(4, 4096), 0);
+}
+
+// dq made inside needs its sums in fp32 and a counter for each block of them, whatever the limit.
+TEST(attention, room_for_sums) {
+  AttentionLayout layout;
+  layout.tokens = 2 * 8192;
+  layout.documents = 2;
+  layout.uniform_length = 8192;
+  layout.heads = 32;
+  layout.kv_heads = 8;
+  layout.query_gradient = QueryGradient::inside;
+  for (const int head_dim : {64, 128}) {
+    layout.head_dim = head_dim;
+    const attention::Room room = attention::make_room(layout, true);
+    EXPECT_TRUE(room.inside);
+    EXPECT_EQ(room.stored_per_head, 0);
+    EXPECT_EQ(room.kv_heads_at_once, 8);
+    EXPECT_EQ(room.end - room.sums, std::size_t{4} * 2 * 8192 * 32 * head_dim);
+    EXPECT_EQ(room.counters, 3 * 8 + 2 * 8192 / 64 * 32 * (head_dim / 64));
+    EXPECT_LE(room.turns + sizeof(int) * 2 * 8192 / 64 * 32 * (head_dim / 64), room.starts);
+    EXPECT_EQ(room.end, attention_backward_cuda_workspace_bytes(layout));
+  }
+  layout.head_dim = 96;  // no path on tensor cores
+  EXPECT_FALSE(attention::make_room(layout, true).inside);
 }
 
 // No length needs more blocks than the bound says that the room is made from.

@@ -120,6 +120,9 @@ void check_attention(Random& random, const AttentionShape& shape, const Packed& 
     for (std::int64_t h = 0; h < shape.heads; ++h)
       for (std::int64_t t = 0; t < m; ++t)
         ASSERT_EQ(lse[at(h * m + t)], all[at(h * n + first + t)]) << "head " << h << " row " << t;
+    if (shape.query_gradient == QueryGradient::inside) {  // shares are added as for the whole
+      EXPECT_EQ(own[2].values(), rows_of(whole[2].values(), first, m, width));
+    }
     EXPECT_LT(rms_difference(own[2].values(), rows_of(reference.dq.values(), first, m, width)),
               bound);
     add(dk, wide[3].values());
@@ -142,7 +145,11 @@ TEST(context_gpu, parts_of_the_queries_make_the_whole) {
     for (const bool causal : {true, false})
       for (const std::int64_t parts : {2, 3, 8}) {
         for (const std::int64_t dim : {64, 128})
-          check_attention(random, shape_of(3, 1, dim, causal), packed, Dtype::bf16, parts);
+          for (const QueryGradient way : {QueryGradient::stored, QueryGradient::inside}) {
+            AttentionShape shape = shape_of(3, 1, dim, causal);
+            shape.query_gradient = way;
+            check_attention(random, shape, packed, Dtype::bf16, parts);
+          }
         check_attention(random, shape_of(4, 2, 48, causal), packed, Dtype::bf16, parts);
         check_attention(random, shape_of(4, 2, 16, causal), packed, Dtype::fp32, parts);
       }

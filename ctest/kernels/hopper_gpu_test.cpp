@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ctest/kernels/hopper_mbarrier.hpp"
+#include "ctest/kernels/hopper_order.hpp"
 #include "ctest/kernels/hopper_product.hpp"
 #include "ctest/kernels/need_gpu.hpp"
 
@@ -79,6 +80,21 @@ TEST(hopper_gpu, mbarrier_tests_say_which_phase_has_ended) {
       EXPECT_EQ(seen[point].tried[parity], parity == ended[point])
           << "try_wait, point " << point << ", parity " << parity;
     }
+  }
+}
+
+// A block sees what those before it have written, also what the copy engine has added for them.
+TEST(hopper_gpu, blocks_take_turns) {
+  STOWAGE_NEED_WGMMA();
+  std::uint32_t chained[kChainWords];
+  float sums[kChainWords];
+  ASSERT_EQ(run_chain(chained, sums), cudaSuccess);
+  for (int i = 0; i < kChainWords; ++i) {
+    std::uint32_t expected = 0;
+    for (int ticket = 0; ticket < kChainBlocks; ++ticket)
+      expected = 3 * expected + static_cast<std::uint32_t>(ticket + i);
+    EXPECT_EQ(chained[i], expected) << "word " << i;
+    EXPECT_EQ(sums[i], static_cast<float>(kChainBlocks * (kChainBlocks - 1) / 2)) << "word " << i;
   }
 }
 

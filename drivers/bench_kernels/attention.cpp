@@ -9,6 +9,7 @@
 #include "drivers/bench_kernels/attention_case.hpp"
 #include "drivers/bench_kernels/attention_cudnn.hpp"
 #include "drivers/bench_kernels/entries.hpp"
+#include "execution/error.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -126,6 +127,18 @@ class AttentionForwardCase final : public AttentionCase {
   kernels::AttentionForwardPointers args_;
 };
 
+kernels::QueryGradient way_of(std::int64_t way) {
+  using kernels::QueryGradient;
+  constexpr QueryGradient kWays[] = {QueryGradient::by_shape, QueryGradient::stored,
+                                     QueryGradient::inside};
+  if (way < 0 || way > 2) {
+    throw execution::Error(
+        execution::Exit::usage,
+        fmt::format("way {} is not 0 (by shape), 1 (stored) or 2 (inside)", way));
+  }
+  return kWays[way];
+}
+
 class AttentionBackwardCase final : public AttentionCase {
  public:
   AttentionBackwardCase(Gpu& gpu, const Shape& shape, std::int64_t seed, const Lengths& lengths,
@@ -135,7 +148,7 @@ class AttentionBackwardCase final : public AttentionCase {
         lse_(gpu, "lse", Role::input, Dtype::fp32, {h_, n_}),
         d_o_(gpu, "do", Role::input, Dtype::bf16, {n_, h_ * p_}),
         dqkv_(gpu, "dqkv", Role::output, Dtype::bf16, {n_, width_}),
-        workspace_(gpu.device_memory(workspace_bytes(shape["room_mib"]))) {
+        workspace_(gpu.device_memory(workspace_bytes(shape))) {
     d_o_.fill_normal(seed, 0, 1);
     operands.insert(operands.end(), {&o_, &lse_, &d_o_, &dqkv_});
     kernels::AttentionForwardPointers forward;
@@ -210,9 +223,11 @@ class AttentionBackwardCase final : public AttentionCase {
   }
 
  private:
-  // Of both directions; room_mib limits the score gradients that the backward keeps.
-  std::size_t workspace_bytes(std::int64_t room_mib) {
-    if (room_mib > 0) layout_.stored_limit_bytes = room_mib << 20;
+  // Of both directions; room_mib limits the score gradients that the backward keeps, way says how
+  // it makes dq.
+  std::size_t workspace_bytes(const Shape& shape) {
+    if (shape["room_mib"] > 0) layout_.stored_limit_bytes = shape["room_mib"] << 20;
+    layout_.query_gradient = way_of(shape["way"]);
     return std::max(kernels::attention_forward_cuda_workspace_bytes(layout_),
                     kernels::attention_backward_cuda_workspace_bytes(layout_));
   }
@@ -223,7 +238,8 @@ class AttentionBackwardCase final : public AttentionCase {
   kernels::AttentionBackwardPointers args_;
 };
 
-/// The backward has a size more: the room for score gradients, 0 for what the kernels ask for.
+/// The backward has two sizes more: the room for score gradients, 0 for what the kernels ask for,
+/// and the way of dq, 0 for what they choose.
 template <class Direction>
 constexpr bool has_room() {
   return std::is_same_v<Direction, AttentionBackwardCase>;
@@ -233,8 +249,9 @@ template <class Direction>
 Shape sizes(std::int64_t documents, std::int64_t length, std::int64_t heads, std::int64_t kv_heads,
             std::int64_t head_dim, std::int64_t large = 0) {
   if constexpr (has_room<Direction>())
-    return Shape{{"B", documents}, {"T", length}, {"H", heads},     {"K", kv_heads},
-                 {"P", head_dim},  {"causal", 1}, {"large", large}, {"room_mib", 0}};
+    return Shape{{"B", documents}, {"T", length},   {"H", heads},
+                 {"K", kv_heads},  {"P", head_dim}, {"causal", 1},
+                 {"large", large}, {"room_mib", 0}, {"way", 0}};
   else
     return Shape{{"B", documents}, {"T", length}, {"H", heads},    {"K", kv_heads},
                  {"P", head_dim},  {"causal", 1}, {"large", large}};
@@ -243,7 +260,8 @@ Shape sizes(std::int64_t documents, std::int64_t length, std::int64_t heads, std
 template <class Direction>
 Shape packed_sizes() {
   if constexpr (has_room<Direction>())
-    return Shape{{"H", 32}, {"K", 32}, {"P", 128}, {"causal", 1}, {"large", 0}, {"room_mib", 0}};
+    return Shape{{"H", 32},    {"K", 32},       {"P", 128}, {"causal", 1},
+                 {"large", 0}, {"room_mib", 0}, {"way", 0}};
   else
     return Shape{{"H", 32}, {"K", 32}, {"P", 128}, {"causal", 1}, {"large", 0}};
 }
@@ -286,7 +304,8 @@ Entry attention_forward_entry() {
 
 Entry attention_backward_entry() {
   return entry<AttentionBackwardCase>(
-      "attention_backward", "dq, dk, dv of attention_forward",
+      "attention_backward",
+      "dq, dk, dv of attention_forward; way: how dq is made, 1: from stored dS, 2: added up inside",
       {{"ours", "", ""}, cudnn("cudnn"), cudnn("cudnn_deterministic")});
 }
 

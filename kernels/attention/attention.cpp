@@ -143,6 +143,7 @@ AttentionLayout layout_of(const AttentionShape& shape, std::int64_t tokens, std:
   layout.uniform_length = shape.length;
   layout.pairs = shape.pairs;
   layout.first_query = shape.first_query;
+  layout.query_gradient = shape.query_gradient;
   return layout;
 }
 

@@ -6,6 +6,7 @@
 
 #include "execution/op.hpp"
 #include "kernels/attention/attention_heads.hpp"
+#include "kernels/attention/attention_way.hpp"
 #include "kernels/matrix.hpp"
 
 namespace stowage::kernels {
@@ -26,6 +27,7 @@ struct AttentionShape {
   /// The queries are m rows from this one on of the n tokens that k, v and seq_idx have: q, o, d_o
   /// and dq have m rows, lse (H, m). dk and dv, of n rows, then have these queries' share.
   std::int64_t first_query = 0;
+  QueryGradient query_gradient = QueryGradient::by_shape;
 };
 
 /// The heads of one matrix inside a tensor, read or written in place: element p of head h of token

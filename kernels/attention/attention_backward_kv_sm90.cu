@@ -45,6 +45,8 @@ struct Tiles {
   // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
   // see while it holds the step before; with two, that deadlocks.
   static constexpr int kStages = 3;
+  static constexpr int kTileStages = 2;     // of K and V: this tile's and the next one's
+  static constexpr bool kHoldWait = false;  // for dP behind the exponentials: gained nothing
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -54,43 +56,16 @@ struct Tiles {
 
 template <class T>
 struct Shared {
-  alignas(1024) unsigned char k[2][T::kKeyBytes];  // this tile's and the next one's
-  alignas(1024) unsigned char v[2][T::kKeyBytes];
+  alignas(1024) unsigned char k[T::kTileStages][T::kKeyBytes];
+  alignas(1024) unsigned char v[T::kTileStages][T::kKeyBytes];
   alignas(1024) unsigned char q[T::kStages][T::kQueryBytes];
   alignas(1024) unsigned char d_o[T::kStages][T::kQueryBytes];
   alignas(16) float lse2[T::kStages][T::kQueries];
   alignas(16) float delta[T::kStages][T::kQueries];
-  Mbarrier kv_full[2], kv_empty[2];
+  Mbarrier kv_full[T::kTileStages], kv_empty[T::kTileStages];
   Mbarrier q_full[T::kStages], d_o_full[T::kStages], empty[T::kStages];
-  Tile tile[2];
+  Tile tile[T::kTileStages];
 };
-
-template <class T, bool kCausal>
-__device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& maps,
-                                        const BackwardParameters& p) {
-  const bool leader = threadIdx.x % 32 == 0;
-  RingPosition<T::kStages> at;
-  RingPosition<2> kv_at;
-  while (true) {
-    Tile tile = next_tile(p.schedule);
-    if (leader) {
-      if (tile.index >= 0) {
-        tile.stored = stored_place(p, tile.document);
-        choose_queries<T, kCausal>(tile, p);
-      }
-      mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
-      shared.tile[kv_at.stage] = tile;
-      if (tile.index < 0) {
-        mbarrier_arrive(&shared.kv_full[kv_at.stage]);
-      } else {
-        produce_tile<T>(shared, maps, p, tile, kv_at.stage, at);
-      }
-    }
-    kv_at.next();
-    if (tile.index < 0) return;
-    __syncwarp();
-  }
-}
 
 /// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
 /// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`, `key`
@@ -119,7 +94,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kGroup = 1;     // named barriers of each warpgroup alone
   RingPosition<T::kStages> at;  // of the next step that is not begun
-  RingPosition<2> kv_at;
+  RingPosition<T::kTileStages> kv_at;
   Steps<T> steps;
   float s[T::kQueries / 2];   // scores of the current step, then its probabilities
   float dp[T::kQueries / 2];  // their gradients
@@ -134,13 +109,13 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
   // Releases the steps that this warpgroup does not see, and waits for the queries of the next that
   // it sees.
   const auto await_queries = [&] {
-    while (!steps.done(p)) {
+    while (!steps.done(tile(), p)) {
       mbarrier_wait(&shared.q_full[at.stage], at.parity);
       if (!kCausal || steps.query + T::kQueries > group_key()) return;
       mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
       release(at.stage);
       at.next();
-      steps.next(tile());
+      steps.next(tile(), p);
     }
   };
   // Whether there is another tile; waits for its first step.
@@ -151,35 +126,15 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     await_queries();
     return true;
   };
-  const auto issue_s = [&] {
-    pin_registers(s);
-    wgmma_fence();
-    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(s, shared.k[kv_at.stage] + group * 64 * 128,
-                                                     shared.q[at.stage]);
-    wgmma_commit_group();
-  };
-  const auto finish_scores = [&] {
-    mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
-    pin_registers(dp);
-    wgmma_fence();
-    issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_at.stage] + group * 64 * 128,
-                                                     shared.d_o[at.stage]);
-    wgmma_commit_group();
-    wgmma_wait_group<1>();
-    pin_registers(s);
-    const int first_key = group_key();
-    if (kCausal ? steps.query < first_key + 63 : first_key + 64 > tile().length) {
-      mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, steps.query + lane % 4 * 2,
-                               tile().length);
-    }
-    exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, p.scale_log2);
-    wgmma_wait_group<0>();
-    pin_registers(dp);
+  const auto issue_s = [&] { begin_scores<T>(s, shared, kv_at.stage, group * 64, at.stage); };
+  const auto finish = [&] {
+    finish_scores<T, kCausal>(s, dp, shared, kv_at.stage, group * 64, at, steps.query,
+                              p.scale_log2);
   };
   // All steps of the current tile.
   const auto take_steps = [&] {
     issue_s();
-    finish_scores();
+    finish();
     while (true) {
       const int stage = at.stage;
       std::uint32_t probabilities[T::kQueries / 4];
@@ -204,9 +159,9 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
       wgmma_commit_group();
       at.next();
-      steps.next(tile());
+      steps.next(tile(), p);
       await_queries();
-      if (steps.done(p)) {
+      if (steps.done(tile(), p)) {
         wgmma_wait_group<0>();
         finish_gradients();
         release(stage);
@@ -216,14 +171,14 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
       wgmma_wait_group<1>();
       finish_gradients();
       release(stage);
-      finish_scores();
+      finish();
     }
   };
 
   for (; await_tile(); kv_at.next()) {
 #pragma unroll
     for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-    if (!steps.done(p)) take_steps();
+    if (!steps.done(tile(), p)) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
     store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
@@ -238,10 +193,10 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                                  const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char raw[];
   auto& shared = aligned_shared<Shared<T>>(raw);
-  if (threadIdx.x == 0) begin_rings<T>(shared, maps);
+  if (threadIdx.x == 0) begin_rings<T>(shared, maps, 256);
   __syncthreads();
   join_call();
-  split_roles<T>([&] { produce<T, kCausal>(shared, maps, p); },
+  split_roles<T>([&] { produce_tiles<T, kCausal, Steps<T>>(shared, maps, p); },
                  [&](int group) { consume<T, kCausal, kStoreDs>(shared, group, p); });
 }
 

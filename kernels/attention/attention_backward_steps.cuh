@@ -6,14 +6,17 @@
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_products.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
-/// The steps of the kernel that owns keys, attention_backward_kv_sm90.cu: a tile is 128 keys of one
-/// kv head, a step is some queries of one head of its group. T: tile sizes, S: shared memory.
+/// The steps of the kernels that own keys, attention_backward_kv_sm90.cu and
+/// attention_backward_inside_sm90.cu: a tile is 128 keys of one kv head, a step is some queries of
+/// one head of its group. T: tile sizes, S: shared memory.
 namespace stowage::kernels::attention {
 
 /// Gives a tile the queries that its steps take: those of the call that see any of its keys, from
@@ -26,58 +29,21 @@ __device__ __forceinline__ void choose_queries(Tile& tile, const BackwardParamet
   tile.end_query = rows.end;
 }
 
-/// Sets the barriers up and fetches the maps; by one thread.
+/// Sets the barriers up and fetches the maps; by one thread. `tile_readers` give a tile back.
 template <class T, class S>
-__device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps) {
+__device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps, int tile_readers) {
   hopper::prefetch_tensor_map(&maps.q);
   hopper::prefetch_tensor_map(&maps.k);
   hopper::prefetch_tensor_map(&maps.v);
   hopper::prefetch_tensor_map(&maps.d_o);
-  for (int i = 0; i < 2; ++i) {
-    hopper::mbarrier_init(&shared.kv_full[i], 1);
-    hopper::mbarrier_init(&shared.kv_empty[i], 256);
-  }
+  for (hopper::Mbarrier& full : shared.kv_full) hopper::mbarrier_init(&full, 1);
+  for (hopper::Mbarrier& empty : shared.kv_empty) hopper::mbarrier_init(&empty, tile_readers);
   for (int i = 0; i < T::kStages; ++i) {
     hopper::mbarrier_init(&shared.q_full[i], 1);
     hopper::mbarrier_init(&shared.d_o_full[i], 1);
     hopper::mbarrier_init(&shared.empty[i], 256);
   }
   hopper::mbarrier_init_fence();
-}
-
-/// Brings a tile's keys and values, then Q, dO and their statistics for all of its steps, in the
-/// order of Steps; by one thread.
-template <class T, class S>
-__device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps,
-                                             const BackwardParameters& p, const Tile& tile,
-                                             int kv_stage, hopper::RingPosition<T::kStages>& at) {
-  hopper::Mbarrier* full = &shared.kv_full[kv_stage];
-  hopper::mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
-  const int key_row = tile.first_row + tile.index * T::kKeys;
-  const int sequence = tile.sequence;
-  hopper::bulk_load_5d(shared.k[kv_stage], &maps.k, full, 0, key_row, 0, tile.head, sequence);
-  hopper::bulk_load_5d(shared.v[kv_stage], &maps.v, full, 0, key_row, 0, tile.head, sequence);
-  constexpr int kStatBytes = T::kQueries * 4;
-  const int padded = padded_first(p, tile.document) - tile.first_row;
-  const int end_row = tile.first_row + tile.end_query;
-  int head = tile.head * p.heads_per_kv;
-  for (int h = p.heads_per_kv; h > 0; --h, ++head) {
-    for (int row = tile.first_row + tile.first_query; row < end_row; row += T::kQueries) {
-      const std::int64_t statistics = head * p.padded_rows + (padded + row);
-      hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
-      hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0,
-                           row - p.queries.first, 0, head, sequence);
-      hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
-                        &shared.q_full[at.stage]);
-      hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
-      hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0,
-                           row - p.queries.first, 0, head, sequence);
-      hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
-                        &shared.d_o_full[at.stage]);
-      at.next();
-    }
-  }
 }
 
 /// Walks over the steps of a tile: all heads of the group, and of each the tile's queries.
@@ -90,7 +56,7 @@ struct Steps {
   __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters& p)
       : query(tile.first_query), head(tile.first_query < tile.end_query ? 0 : p.heads_per_kv) {}
 
-  __device__ __forceinline__ void next(const Tile& tile) {
+  __device__ __forceinline__ void next(const Tile& tile, const BackwardParameters&) {
     query += T::kQueries;
     if (query >= tile.end_query) {
       query = tile.first_query;
@@ -98,10 +64,93 @@ struct Steps {
     }
   }
 
-  __device__ __forceinline__ bool done(const BackwardParameters& p) const {
+  __device__ __forceinline__ bool done(const Tile&, const BackwardParameters& p) const {
     return head >= p.heads_per_kv;
   }
 };
+
+/// The same steps, from the tile's last queries down, and of each those of all heads.
+template <class T>
+struct StepsFromLast {
+  int query, head;
+
+  StepsFromLast() = default;
+  __device__ __forceinline__ StepsFromLast(const Tile& tile, const BackwardParameters&)
+      : query(tile.first_query - T::kQueries), head(0) {
+    if (tile.first_query < tile.end_query) query = (tile.end_query - 1) / T::kQueries * T::kQueries;
+  }
+
+  __device__ __forceinline__ void next(const Tile&, const BackwardParameters& p) {
+    if (++head < p.heads_per_kv) return;
+    head = 0;
+    query -= T::kQueries;
+  }
+
+  __device__ __forceinline__ bool done(const Tile& tile, const BackwardParameters&) const {
+    return query < tile.first_query;
+  }
+};
+
+/// Brings a tile's keys and values, then Q, dO and their statistics for all of its steps, in the
+/// order of Walk; by one thread.
+template <class T, class Walk, class S>
+__device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps,
+                                             const BackwardParameters& p, const Tile& tile,
+                                             int kv_stage, hopper::RingPosition<T::kStages>& at) {
+  hopper::Mbarrier* full = &shared.kv_full[kv_stage];
+  hopper::mbarrier_arrive_expect_tx(full, 2 * T::kKeyBytes);
+  const int key_row = tile.first_row + tile.index * T::kKeys;
+  const int sequence = tile.sequence;
+  hopper::bulk_load_5d(shared.k[kv_stage], &maps.k, full, 0, key_row, 0, tile.head, sequence);
+  hopper::bulk_load_5d(shared.v[kv_stage], &maps.v, full, 0, key_row, 0, tile.head, sequence);
+  constexpr int kStatBytes = T::kQueries * 4;
+  const int padded = padded_first(p, tile.document) - tile.first_row;
+  for (Walk steps(tile, p); !steps.done(tile, p); steps.next(tile, p)) {
+    const int head = tile.head * p.heads_per_kv + steps.head;
+    const int row = tile.first_row + steps.query;
+    const std::int64_t statistics = head * p.padded_rows + (padded + row);
+    hopper::mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+    hopper::mbarrier_arrive_expect_tx(&shared.q_full[at.stage], T::kQueryBytes + kStatBytes);
+    hopper::bulk_load_5d(shared.q[at.stage], &maps.q, &shared.q_full[at.stage], 0,
+                         row - p.queries.first, 0, head, sequence);
+    hopper::bulk_load(shared.lse2[at.stage], p.lse2 + statistics, kStatBytes,
+                      &shared.q_full[at.stage]);
+    hopper::mbarrier_arrive_expect_tx(&shared.d_o_full[at.stage], T::kQueryBytes + kStatBytes);
+    hopper::bulk_load_5d(shared.d_o[at.stage], &maps.d_o, &shared.d_o_full[at.stage], 0,
+                         row - p.queries.first, 0, head, sequence);
+    hopper::bulk_load(shared.delta[at.stage], p.delta + statistics, kStatBytes,
+                      &shared.d_o_full[at.stage]);
+    at.next();
+  }
+}
+
+/// Draws tiles and brings them, until none is left; by one warp.
+template <class T, bool kCausal, class Walk, class S>
+__device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& maps,
+                                              const BackwardParameters& p) {
+  const bool leader = threadIdx.x % 32 == 0;
+  hopper::RingPosition<T::kStages> at;
+  hopper::RingPosition<T::kTileStages> kv_at;
+  while (true) {
+    Tile tile = next_tile(p.schedule);
+    if (leader) {
+      if (tile.index >= 0) {
+        tile.stored = stored_place(p, tile.document);
+        choose_queries<T, kCausal>(tile, p);
+      }
+      hopper::mbarrier_wait(&shared.kv_empty[kv_at.stage], kv_at.parity ^ 1U);
+      shared.tile[kv_at.stage] = tile;
+      if (tile.index < 0) {
+        hopper::mbarrier_arrive(&shared.kv_full[kv_at.stage]);
+      } else {
+        produce_tile<T, Walk>(shared, maps, p, tile, kv_at.stage, at);
+      }
+    }
+    kv_at.next();
+    if (tile.index < 0) return;
+    __syncwarp();
+  }
+}
 
 /// Sets scores that are not seen to -inf; `key` and `query` are the thread's first ones in the
 /// document.
@@ -131,6 +180,55 @@ __device__ __forceinline__ void exponentiate(float (&s)[T::kQueries / 2], const 
     s[4 * j + 2] = hopper::ex2(s[4 * j + 2] * scale_log2 - l.x);
     s[4 * j + 3] = hopper::ex2(s[4 * j + 3] * scale_log2 - l.y);
   }
+}
+
+/// Issues a warpgroup's scores of the step whose queries lie in `stage`; its keys are the 64 from
+/// row `row` of the tile on.
+template <class T, class S>
+__device__ __forceinline__ void begin_scores(float (&s)[T::kQueries / 2], S& shared, int kv_stage,
+                                             int row, int stage) {
+  hopper::pin_registers(s);
+  hopper::wgmma_fence();
+  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(s, shared.k[kv_stage] + row * 128,
+                                                   shared.q[stage]);
+  hopper::wgmma_commit_group();
+}
+
+/// Keeps the waits that follow behind all of these values, none of which is negative.
+template <int kCount>
+__device__ __forceinline__ void hold_wait(const float (&values)[kCount]) {
+  std::uint32_t bits = 0;  // never negative either
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) bits |= __float_as_uint(values[i]);
+  hopper::keep_ahead(__uint_as_float(bits));
+}
+
+/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+template <class T, bool kCausal, class S>
+__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
+                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
+                                              int row, hopper::RingPosition<T::kStages>& at,
+                                              int query, float scale_log2) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  hopper::mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+  hopper::pin_registers(dp);
+  hopper::wgmma_fence();
+  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_stage] + row * 128,
+                                                   shared.d_o[at.stage]);
+  hopper::wgmma_commit_group();
+  hopper::wgmma_wait_group<1>();
+  hopper::pin_registers(s);
+  const Tile& tile = shared.tile[kv_stage];
+  const int first_key = tile.index * T::kKeys + row;
+  if (kCausal ? query < first_key + 63 : first_key + 64 > tile.length) {
+    mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, query + lane % 4 * 2,
+                             tile.length);
+  }
+  exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, scale_log2);
+  if constexpr (T::kHoldWait) hold_wait(s);
+  hopper::wgmma_wait_group<0>();
+  hopper::pin_registers(dp);
 }
 
 /// Rounds one step's probabilities and score gradients to the operands of dV and dK.

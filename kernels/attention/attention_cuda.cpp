@@ -71,12 +71,17 @@ std::int64_t document_length(const AttentionLayout& s) {
   return s.pairs > 0 ? std::min(s.tokens, (s.causal ? 2 : 1) * s.pairs / s.tokens + 1) : s.tokens;
 }
 
-/// Heads whose keys and values are read side by side: as many as keep them within half of the L2
-/// cache, whole groups of query heads, a divisor of `heads`.
-int heads_per_section(const AttentionLayout& s, int heads) {
+/// Bytes of a row that tiles of one kv head read again: of keys and values; or, by the tiles of
+/// keys that make dq inside, of the queries of its group, d_o, and dq's sums in fp32.
+int bytes_read_again(const AttentionLayout& s, bool inside) {
+  return inside ? s.heads / s.kv_heads * s.head_dim * (2 + 2 + 4) : s.head_dim * (2 + 2);
+}
+
+/// Heads whose rows are read side by side: as many as keep them within half of the L2 cache, whole
+/// groups of query heads, a divisor of `heads`.
+int heads_per_section(const AttentionLayout& s, int heads, int row_bytes) {
   constexpr double kL2Share = 24e6;
-  const double length = static_cast<double>(document_length(s));
-  const double kv_bytes = length * s.head_dim * 2 * 2;
+  const double kv_bytes = static_cast<double>(document_length(s)) * row_bytes;
   const int fit = std::max(1, static_cast<int>(kL2Share / kv_bytes));
   int kv = std::min(fit, s.kv_heads);
   while (s.kv_heads % kv != 0) --kv;
@@ -99,7 +104,7 @@ TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* wor
   schedule.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   schedule.tile_rows = tile_rows;
   schedule.heads = heads;
-  schedule.heads_per_section = heads_per_section(s, heads);
+  schedule.heads_per_section = heads_per_section(s, heads, bytes_read_again(s, room.inside));
   schedule.longest_last = longest_last;
   return schedule;
 }
@@ -185,7 +190,7 @@ void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a
   p.lse2 = at<float>(a.workspace, room.lse2);
   p.delta = at<float>(a.workspace, room.delta);
   p.ticket = at<int>(a.workspace, room.tickets);
-  p.tickets = 3 * s.kv_heads;
+  p.tickets = room.counters;
   p.starts = at<int>(a.workspace, room.starts);
   p.o_strides = s.o;
   p.d_o_strides = s.d_o;
@@ -216,6 +221,8 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.stored = room.stored_per_head > 0 ? at<unsigned char>(a.workspace, room.stored) : nullptr;
   p.stored_per_head = room.stored_per_head;
   p.stored_at = at<int>(a.workspace, room.stored_at);
+  p.sums = at<float>(a.workspace, room.sums);
+  p.turns = at<int>(a.workspace, room.turns);
   p.starts = at<int>(a.workspace, room.starts);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.heads = room.kv_heads_at_once * group;
@@ -263,6 +270,31 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
         launch_attention_backward_stored_sm90(s.head_dim, s.causal, maps, p, blocks, stream),
         "attention_backward_stored_kernel");
   }
+}
+
+/// dk, dv and the sums of dq for all heads, then dq from the sums.
+void backward_inside(const AttentionLayout& s, const AttentionBackwardPointers& a, const Room& room,
+                     cudaStream_t stream) {
+  const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
+  BackwardParameters p = backward_parameters(s, a, room, 0);
+  p.schedule = make_schedule(s, room, a.workspace, 0, kBackwardKeys, s.kv_heads, false);
+  check_launch(launch_attention_backward_inside_sm90(s.head_dim, s.causal,
+                                                     backward_maps(s, a, 0, s.kv_heads, steps), p,
+                                                     machine().multiprocessors, stream),
+               "attention_backward_inside_kernel");
+  RoundParameters round{};
+  round.sums = p.sums;
+  round.dq = p.dq;
+  round.starts = p.starts;
+  round.dq_strides = s.dq;
+  round.queries = p.queries;
+  round.padded_rows = p.padded_rows;
+  round.heads = s.heads;
+  round.documents = all_documents(s);
+  round.uniform_length = p.uniform_length;
+  round.scale = s.scale;
+  check_launch(launch_attention_backward_round(s.head_dim, round, stream),
+               "attention_backward_round_kernel");
 }
 
 SimpleParameters simple_parameters(const AttentionLayout& s) {
@@ -366,6 +398,7 @@ void attention_backward_cuda(const AttentionLayout& asked, const AttentionBackwa
     order_documents(layout, room, args.workspace, args.cu_seqlens, kBackwardKeys, true, stream);
   }
   backward_delta(layout, args, room, stream);
+  if (room.inside) return backward_inside(layout, args, room, stream);
   for (int kv = 0; kv < layout.kv_heads; kv += room.kv_heads_at_once) {
     backward_heads(layout, args, room, kv, stream);
   }

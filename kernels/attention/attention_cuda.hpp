@@ -46,7 +46,7 @@ void attention_forward_cuda(const AttentionLayout& layout, const AttentionForwar
                             cudaStream_t stream);
 
 /// dQ, dK, dV for the upstream gradient d_o, under the same conditions; deterministic: every sum is
-/// taken in a fixed order, without floating-point atomics.
+/// taken in a fixed order.
 void attention_backward_cuda(const AttentionLayout& layout, const AttentionBackwardPointers& args,
                              cudaStream_t stream);
 

@@ -27,23 +27,6 @@ constexpr int kWarpRows = 4;  // of a warp
 constexpr int kThreads = kRows / kWarpRows * 32;
 constexpr float kLog2e = 1.4426950408889634F;
 
-/// The document whose padded rows include `row`; every document owns at least the rows up to the
-/// next's. By whole warps: its reads depend on one another once for each factor of 32 in their
-/// number.
-__device__ __forceinline__ int padded_document(const DeltaParameters& p, int row) {
-  if (p.uniform_length > 0) return min(row / padded_first(p, 1), p.documents - 1);
-  int low = 0;
-  int high = p.documents;
-  while (high - low > 1) {
-    const int width = (high - low + 31) / 32;
-    const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
-    const bool begun = probe < high && padded_first(p, probe) <= row;
-    low += (__popc(__ballot_sync(~0U, begun)) - 1) * width;
-    high = min(high, low + width);
-  }
-  return low;
-}
-
 __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
   const std::uint32_t x[4] = {a.x, a.y, a.z, a.w};
   const std::uint32_t y[4] = {b.x, b.y, b.z, b.w};
@@ -101,10 +84,10 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
   const int warp = thread / 32;
   const int piece = thread % kLanes;
   join_call();
-  if (blockIdx.x == 0) {
-    for (int i = thread; i < p.tickets; i += kThreads) p.ticket[i] = 0;
-  }
-  const int first = static_cast<int>(blockIdx.x) * kRows;
+  const int block = static_cast<int>(blockIdx.x);
+  const int all_threads = static_cast<int>(gridDim.x) * kThreads;
+  for (int i = block * kThreads + thread; i < p.tickets; i += all_threads) p.ticket[i] = 0;
+  const int first = block * kRows;
   const int document = padded_document(p, first);
   const bool equal = p.uniform_length > 0;
   const int sequence = equal ? document : 0;

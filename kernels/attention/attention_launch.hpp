@@ -12,8 +12,8 @@ namespace stowage::kernels::attention {
 /// How blocks share the tiles of one attention pass, passed to its kernels by value.
 ///
 /// A tile is `tile_rows` rows of one document and one head. Tiles are taken in this order:
-/// documents by decreasing length; in a document, sections of heads whose keys and values stay in
-/// L2 together; in a section, the longest tiles first, all heads of the section side by side.
+/// documents by decreasing length; in a document, sections of heads whose rows stay in L2 together;
+/// in a section, the longest tiles first, all heads of the section side by side.
 /// Blocks draw tickets from an atomic counter, so the order in time is free; results do not depend
 /// on it.
 struct TileSchedule {
@@ -84,7 +84,7 @@ struct DeltaParameters {
   const float* lse;  // (heads, queries)
   float* lse2;       // (heads, padded_rows), +inf for tokens that are no queries
   float* delta;      // (heads, padded_rows)
-  int* ticket;       // counters of the later parts, cleared here
+  int* ticket;       // counters of the later parts and turns, cleared here
   int tickets;
   const int* starts;
   HeadStrides o_strides, d_o_strides;
@@ -112,6 +112,8 @@ struct BackwardParameters {
   unsigned char* stored;         // dS blocks, or null: part 2 recomputes
   std::int64_t stored_per_head;  // blocks of a head, and of a document if they are equal
   const int* stored_at;          // packed: see ScheduleTables
+  float* sums;  // dq in fp32, blocks of kSumBlock: (heads, padded_rows / 64, P / 64)
+  int* turns;   // shares added to each block of sums; 0 before the launch
   const int* starts;
   int uniform_length;
   int heads;
@@ -124,6 +126,23 @@ struct BackwardParameters {
 struct BackwardMaps {
   CUtensorMap q, k, v, d_o;
 };
+
+/// Sums of attention_backward_inside_sm90.cu to dq.
+struct RoundParameters {
+  const float* sums;  // as in BackwardParameters
+  void* dq;
+  const int* starts;
+  HeadStrides dq_strides;
+  QueryRange queries;
+  std::int64_t padded_rows;
+  int heads;
+  int documents;
+  int uniform_length;
+  float scale;
+};
+
+cudaError_t launch_attention_backward_round(int head_dim, const RoundParameters& parameters,
+                                            cudaStream_t stream);
 
 /// The path without tensor cores serves both directions with one set.
 struct SimpleParameters {
@@ -158,6 +177,10 @@ constexpr int kStoredRows = 256;         // or from the stored dS
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
                                               cudaStream_t stream);
+cudaError_t launch_attention_backward_inside_sm90(int head_dim, bool causal,
+                                                  const BackwardMaps& maps,
+                                                  const BackwardParameters& parameters, int blocks,
+                                                  cudaStream_t stream);
 cudaError_t launch_attention_backward_q_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                              const BackwardParameters& parameters, int blocks,
                                              cudaStream_t stream);

@@ -57,6 +57,14 @@ void plan_stored(const AttentionLayout& s, Room& room) {
   room.end += static_cast<std::size_t>(at_once * head_bytes);
 }
 
+/// Whether the kernel that owns keys makes dq. By shape, score gradients are stored.
+bool makes_dq_inside(const AttentionLayout& s) { return s.query_gradient == QueryGradient::inside; }
+
+/// Blocks of dq's sums of all heads.
+std::int64_t sum_blocks(const AttentionLayout& s, const Room& room) {
+  return s.heads * (room.padded_rows / 64) * (s.head_dim / 64);
+}
+
 }  // namespace
 
 bool has_fast_path(const AttentionLayout& s) {
@@ -75,7 +83,16 @@ Room make_room(const AttentionLayout& s, bool backward) {
   const auto heads = static_cast<std::size_t>(s.heads);
   const std::size_t table = s.uniform_length > 0 ? 0 : (documents + 1) * sizeof(int);
   const std::size_t backward_table = backward ? table : 0;
-  room.starts = aligned(3 * static_cast<std::size_t>(s.kv_heads) * sizeof(int));
+  if (backward) {
+    room.padded_rows = s.uniform_length > 0
+                           ? s.documents * ((s.uniform_length + 127) / 128 * 128)
+                           : (s.tokens + std::int64_t{128} * all_documents(s)) / 64 * 64;
+    room.inside = makes_dq_inside(s);
+  }
+  const int tickets = 3 * s.kv_heads;
+  room.counters = tickets + (room.inside ? static_cast<int>(sum_blocks(s, room)) : 0);
+  room.turns = static_cast<std::size_t>(tickets) * sizeof(int);
+  room.starts = aligned(static_cast<std::size_t>(room.counters) * sizeof(int));
   room.order = aligned(room.starts + table);
   room.first = aligned(room.order + table);
   room.wide = aligned(room.first + table);
@@ -84,14 +101,15 @@ Room make_room(const AttentionLayout& s, bool backward) {
   room.lse2 = aligned(room.limits + 2 * sizeof(int));
   room.end = room.lse2;
   if (!backward) return room;
-  room.padded_rows = s.uniform_length > 0
-                         ? s.documents * ((s.uniform_length + 127) / 128 * 128)
-                         : (s.tokens + std::int64_t{128} * all_documents(s)) / 64 * 64;
   const std::size_t statistics = heads * static_cast<std::size_t>(room.padded_rows) * sizeof(float);
   room.delta = aligned(room.lse2 + statistics);
   room.stored = aligned(room.delta + statistics);
-  room.end = room.stored;
-  plan_stored(s, room);
+  room.sums = room.end = room.stored;
+  if (room.inside) {
+    room.end += static_cast<std::size_t>(sum_blocks(s, room)) * kSumBlock * sizeof(float);
+  } else {
+    plan_stored(s, room);
+  }
   return room;
 }
 

@@ -5,6 +5,7 @@
 
 #include "execution/dtype.hpp"
 #include "kernels/attention/attention_heads.hpp"
+#include "kernels/attention/attention_way.hpp"
 
 namespace stowage::kernels {
 
@@ -39,6 +40,7 @@ struct AttentionLayout {
   /// Scratch that the backward may use to keep score gradients (2 bytes for every visible query-key
   /// pair of the heads taken at once) instead of computing them twice.
   std::int64_t stored_limit_bytes = kStoredGradientBytes;
+  QueryGradient query_gradient = QueryGradient::by_shape;
 };
 
 /// Bytes of scratch, 256-byte aligned; the contents need not survive or be cleared. The same on
@@ -50,6 +52,8 @@ namespace attention {
 
 constexpr int kStoredBytes = 128 * 64 * 2;  ///< a block of dS: 128 keys x 64 queries, bf16
 
+constexpr int kSumBlock = 64 * 64;  ///< a block of dq's sums: 64 queries x 64 columns, fp32
+
 /// Number of dS blocks of one head and document of `length` tokens. A causal even row of 64 queries
 /// keeps a whole block on the diagonal, of which it fills a half.
 constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
@@ -60,9 +64,12 @@ constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
 
 /// Byte offsets of what a call keeps in its workspace; parts of no use have no bytes.
 struct Room {
-  std::size_t tickets, starts, order, first, wide, stored_at, limits, lse2, delta, stored, end;
+  std::size_t tickets, turns, starts, order, first, wide, stored_at, limits, lse2, delta, stored;
+  std::size_t sums, end;
+  int counters;                  ///< tickets, and turns right behind them
   std::int64_t padded_rows;      ///< of lse2 and delta, where documents begin at whole tiles
   int kv_heads_at_once;          ///< taken by one round of launches of the backward
+  bool inside;                   ///< dq is added up by the kernel that owns keys
   std::int64_t stored_per_head;  ///< dS blocks of a head (of each of its documents if they are
                                  ///< equal) in one round; 0: none are stored
 };

@@ -95,12 +95,29 @@ __device__ __forceinline__ std::int64_t element(const HeadStrides& s, const Tile
 }
 
 /// First row of a document in the padded statistics: a multiple of 64, past all rows of the
-/// documents before. Works for `documents` too, which gives the end. P: DeltaParameters or
-/// BackwardParameters.
+/// documents before. Works for `documents` too, which gives the end. P: parameters of the backward.
 template <class P>
 __device__ __forceinline__ int padded_first(const P& p, int document) {
   if (p.uniform_length > 0) return document * ((p.uniform_length + 127) / 128 * 128);
   return (p.starts[document] + document * 128) / 64 * 64;
+}
+
+/// The document that holds padded row `row`; every document owns at least the rows up to the
+/// next's. By whole warps: its reads depend on one another once for each factor of 32 in their
+/// number. P has the number of documents, too.
+template <class P>
+__device__ __forceinline__ int padded_document(const P& p, int row) {
+  if (p.uniform_length > 0) return min(row / padded_first(p, 1), p.documents - 1);
+  int low = 0;
+  int high = p.documents;
+  while (high - low > 1) {
+    const int width = (high - low + 31) / 32;
+    const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
+    const bool begun = probe < high && padded_first(p, probe) <= row;
+    low += (__popc(__ballot_sync(~0U, begun)) - 1) * width;
+    high = min(high, low + width);
+  }
+  return low;
 }
 
 /// Place of a document's dS blocks in the room of every head; < 0 if they are not kept.
