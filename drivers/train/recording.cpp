@@ -9,6 +9,7 @@
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "execution/error.hpp"
+#include "layers/flops.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
 #include "results/part_file.hpp"
@@ -203,14 +204,8 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
     add("train/val_accuracy", history.evaluations.back().accuracy);
   }
   if (history.steps.empty()) return;
-  add("train/skipped_steps",
-      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
-                                        [](const StepReport& r) { return !r.ok; })));
-  const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
-  double sum = 0;
-  for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
-    sum += history.steps[i].loss;
-  add("train/loss", sum / static_cast<double>(tail));
+  add("train/skipped_steps", static_cast<double>(skipped_steps(history)));
+  if (const double loss = tail_loss(history); std::isfinite(loss)) add("train/loss", loss);
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",
         history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));

@@ -7,6 +7,7 @@
 
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
+#include "drivers/train/judge.hpp"
 #include "drivers/train/mllog.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"

@@ -16,6 +16,7 @@
 #include "drivers/common/state_digest.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
+#include "drivers/train/judge.hpp"
 #include "drivers/train/logits.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"

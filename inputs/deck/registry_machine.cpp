@@ -114,6 +114,12 @@ std::vector<Parameter> machine_parameters() {
        .fallback = kInfinity,
        .help = "Every gradient norm after warm-up, before clipping, must be smaller. inf: not "
                "checked."},
+      {.key = "validate.most_skipped_steps",
+       .fallback = 1,
+       .unit = "steps",
+       .range = between(0, kMostSteps),
+       .help = "Steps of a run that may be skipped, since their gradient is not finite: more make "
+               "it invalid."},
       {.key = "validate.finite_differences",
        .fallback = string("auto"),
        .allowed = {"auto", "on", "off"},
