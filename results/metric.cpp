@@ -29,6 +29,8 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/wall_time", "s", kLower, "start of the program to the end of the last step"},
     {"train/setup_time", "s", kLower, "start of the program to the first step"},
     {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},
+    {"train/transient_errors", "1", kLower,
+     "bad steps that had other bits when they were done again from the same state"},
     {"train/peak_device_bytes", "B", kLower, "highest device memory of a rank"},
     {"train/persistent_bytes", "B", kLower, "parameters, gradients, masters and states of a rank"},
     {"train/transient_bytes", "B", kLower, "shared transient region of a rank, as planned"},

@@ -64,10 +64,10 @@ double tail_loss(const History& history) {
 results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete) {
   results::Verdict verdict;
   const double none = std::nan("");
-  verdict.add(
-      results::at_most("skipped_steps", static_cast<double>(skipped_steps(history)),
-                       static_cast<double>(deck.get<std::int64_t>("validate.most_skipped_steps")),
-                       "steps that changed nothing, since their gradient was not finite"));
+  verdict.add(results::at_most(
+      "skipped_steps", static_cast<double>(skipped_steps(history)),
+      static_cast<double>(deck.get<std::int64_t>("validate.most_skipped_steps")),
+      "steps that changed nothing, since their gradient was not finite or a spike"));
   if (history.gradients)
     verdict.add(results::at_most(
         "gradients", history.gradients->error, 1,

@@ -2,23 +2,51 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "results/progress.hpp"
 
 namespace stowage::drivers {
+namespace {
+
+/// Numbers that are not finite have bits too.
+bool same_bits(const std::vector<double>& one, const std::vector<double>& other) {
+  return one.size() == other.size() &&
+         std::memcmp(one.data(), other.data(), one.size() * sizeof(double)) == 0;
+}
+
+}  // namespace
 
 Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule,
-           double weight_decay)
+           double weight_decay, Bad bad)
     : trainer_(trainer),
       data_(data),
       schedule_(schedule),
       weight_decay_(weight_decay),
+      bad_(bad),
       last_end_s_(results::steady_seconds()) {}
 
 std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
+  const std::optional<Pending> before = std::exchange(pending_, std::nullopt);
+  kernels::Attempt attempt;
+  if (bad_ == Bad::done_again) attempt = {before ? before->good_steps + 1 : good_steps(), 0};
+  pending_ = start(step, then, attempt);
+  if (!before) return std::nullopt;
+  const Outcome outcome = read(*before, before->executor == pending_->executor ? 1 : 0);
+  if (outcome.report.ok || bad_ == Bad::skipped) return outcome.report;
+  // The step under way finds one good step fewer than it expects, so it changes nothing.
+  const StepReport second = again(*before, outcome);
+  attempt.good_steps = before->good_steps + (second.ok ? 1 : 0);
+  pending_ = start(step, then, attempt);
+  return second;
+}
+
+Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& attempt) {
   inputs::Loader& loader = *data_.train;
+  const inputs::LoaderPosition position = loader.position();
   const auto [recorded, executor] = trainer_.training(loader.global_documents());
   const double lr = schedule_.at(step);
   const auto targets = static_cast<double>(loader.global_targets());
@@ -26,12 +54,32 @@ std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {lr, weight_decay_});
   std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
+  if (recorded.attempt)
+    std::memcpy(executor.stage(recorded.attempt).data(), &attempt, sizeof(attempt));
   executor.step();
   loader.advance();
-  std::optional<StepReport> report;
-  if (pending_) report = read(*pending_, pending_->executor == &executor ? 1 : 0);
-  pending_ = Pending{&executor, &recorded, step + 1, lr, pairs};
+  return {&executor, &recorded, step + 1, lr, pairs, then, position, attempt.good_steps};
+}
+
+StepReport Loop::again(const Pending& pending, const Outcome& first) {
+  data_.train->seek(pending.position);
+  const Pending second =
+      start(pending.step - 1, pending.then, {.good_steps = pending.good_steps, .last = 1});
+  Outcome outcome = read(second, 0);
+  StepReport& report = outcome.report;
+  report.first = FirstAttempt{.loss = first.report.loss,
+                              .grad_norm = first.report.grad_norm,
+                              .same_bits = same_bits(first.values, outcome.values),
+                              .same_own_loss = same_bits(first.own_loss, outcome.own_loss)};
+  report.time_s += first.report.time_s;
+  report.disturbed = true;
   return report;
+}
+
+std::int64_t Loop::good_steps() {
+  std::int64_t count = 0;
+  trainer_.device().read(layers::kGoodSteps, std::as_writable_bytes(std::span(&count, 1)));
+  return count;
 }
 
 execution::Executor& Loop::next() {
@@ -40,24 +88,30 @@ execution::Executor& Loop::next() {
 
 std::optional<StepReport> Loop::drain() {
   if (!pending_) return std::nullopt;
-  const StepReport report = read(*pending_, 0);
-  pending_.reset();
-  return report;
+  const Pending last = *std::exchange(pending_, std::nullopt);
+  const Outcome outcome = read(last, 0);
+  return outcome.report.ok || bad_ == Bad::skipped ? outcome.report : again(last, outcome);
 }
 
-StepReport Loop::read(const Pending& pending, int ago) {
-  StepReport report;
+Loop::Outcome Loop::read(const Pending& pending, int ago) {
+  Outcome outcome;
+  StepReport& report = outcome.report;
   report.step = pending.step;
   report.lr = pending.lr;
   report.pairs = pending.pairs;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
   report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
+  outcome.values = loss;
   if (pending.recorded->router_losses) {
     const auto routers = read_values(*pending.executor, pending.recorded->router_losses, ago);
     report.aux_loss = routers[0];
     report.z_loss = routers[1];
+    outcome.values.insert(outcome.values.end(), routers.begin(), routers.end());
   }
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
+  outcome.values.push_back(report.grad_norm);
+  if (pending.recorded->own_loss)
+    outcome.own_loss = read_values(*pending.executor, pending.recorded->own_loss, ago);
   std::int32_t ok = 0;
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;
@@ -66,7 +120,7 @@ StepReport Loop::read(const Pending& pending, int ago) {
   const double end_s = pending.executor->end_time_s(ago);
   report.time_s = end_s - last_end_s_;
   last_end_s_ = end_s;
-  return report;
+  return outcome;
 }
 
 Evaluation Loop::evaluate(std::int64_t batches) {

@@ -3,12 +3,22 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "drivers/common/data.hpp"
 #include "layers/schedule.hpp"
 #include "layers/trainer.hpp"
 
 namespace stowage::drivers {
+
+/// The first attempt at a step that was done again since it was bad: its gradient was not finite,
+/// or its norm a spike. A bad step changes nothing, so both attempts begin with the same state.
+struct FirstAttempt {
+  double loss = 0;
+  double grad_norm = 0;
+  bool same_bits = true;      ///< as the second one: the cause lies in the state or in the tokens
+  bool same_own_loss = true;  ///< likewise, of what this rank alone added to the loss
+};
 
 /// What is known of a training step when it is done.
 struct StepReport {
@@ -18,12 +28,15 @@ struct StepReport {
   double z_loss = 0;      ///< of router logits; not part of `loss`
   double grad_norm = 0;   ///< before clipping
   double lr = 0;
-  double time_s = 0;       ///< from the end of the step before to its own end
-  bool ok = true;          ///< false: it changed nothing
-  bool stop = false;       ///< a rank was asked to stop before this step
-  bool save = false;       ///< a rank was asked to save, and none to stop
-  double pairs = 0;        ///< (query, key) pairs within documents, on this rank
-  bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
+  double time_s = 0;  ///< from the end of the step before to its own end
+  bool ok = true;     ///< false: it changed nothing
+  bool stop = false;  ///< a rank was asked to stop before this step
+  bool save = false;  ///< a rank was asked to save, and none to stop
+  double pairs = 0;   ///< (query, key) pairs within documents, on this rank
+  bool disturbed =
+      false;  ///< its time counts in no figure: ops were timed, a dump was made, or the
+              ///< step was done twice
+  std::optional<FirstAttempt> first;  ///< of a step that was done again; all else is of the second
 };
 
 /// What held-out data show.
@@ -35,7 +48,12 @@ struct Evaluation {
 /// Issues training steps one ahead of the step whose results are read, and evaluations.
 class Loop {
  public:
-  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
+  /// What becomes of a bad step. Both leave the same state, unless the cause has gone.
+  enum class Bad { skipped, done_again };
+
+  /// @param bad done_again: the programs need OptimizerConfig::attempts
+  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay,
+       Bad bad = Bad::skipped);
 
   /// What this rank was asked to do after a step.
   enum class Then : std::int32_t {
@@ -65,13 +83,30 @@ class Loop {
     std::int64_t step;
     double lr;
     double pairs;
+    Then then;
+    inputs::LoaderPosition position;  ///< of its tokens
+    std::int64_t good_steps;          ///< that it expects
   };
-  StepReport read(const Pending& pending, int ago);
+  /// Issues the loader's next step, `step` (from 0).
+  Pending start(std::int64_t step, Then then, const kernels::Attempt& attempt);
+  /// What a step said of itself, to be compared to the bit.
+  struct Outcome {
+    StepReport report;
+    std::vector<double> values;    ///< of all ranks
+    std::vector<double> own_loss;  ///< of this rank
+  };
+  Outcome read(const Pending& pending, int ago);
+  /// The report of a bad step that is done once more, for the last time. The loader then stands
+  /// behind it.
+  StepReport again(const Pending& pending, const Outcome& first);
+  /// Steps that changed the state so far, of which none may be under way.
+  std::int64_t good_steps();
 
   layers::Trainer& trainer_;
   Data& data_;
   layers::Schedule schedule_;
   double weight_decay_;
+  Bad bad_;
   std::optional<Pending> pending_;
   double last_end_s_;
 };

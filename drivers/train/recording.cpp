@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
@@ -26,6 +27,19 @@ std::vector<double> timed(const History& history) {
     if (!history.steps[i].disturbed) times.push_back(history.steps[i].time_s);
   if (times.empty() && !history.steps.empty()) times.push_back(history.steps.back().time_s);
   return times;
+}
+
+/// What is wrong with a step that was skipped.
+std::string fault(const StepReport& report) {
+  return std::isfinite(report.grad_norm)
+             ? fmt::format("gradient norm {:.4g} is a spike", report.grad_norm)
+             : "gradient is not finite";
+}
+
+/// "rank 3 (host n2, GPU-1f0c...)".
+std::string rank_text(const results::RankInfo& info) {
+  return fmt::format("rank {} (host {}{}{})", info.rank, info.host,
+                     info.gpu_uuid.empty() ? "" : ", ", info.gpu_uuid);
 }
 
 }  // namespace
@@ -129,10 +143,43 @@ void Recording::step(const StepReport& report) {
                       {"step_time", report.time_s},
                       {"ok", report.ok}});
   if (!report.ok)
-    progress_->note(fmt::format("# step {}: gradient is not finite, nothing changed", report.step));
+    progress_->note(fmt::format("# step {}: {}, nothing changed", report.step, fault(report)));
   const bool due = report.step % deck_.get<std::int64_t>("run.log_interval") == 0;
   if (due || report.step == last_step_ || results::is_terminal(stdout))
     progress_->update(report.step, report.loss, report.time_s);
+}
+
+void Recording::done_again(const StepReport& report, const std::vector<int>& erred) {
+  if (!root()) return;
+  const FirstAttempt& first = *report.first;
+  const bool transient = !first.same_bits || !erred.empty();
+  if (again_ == nullptr)
+    again_ = &set_->series("again", "step",
+                           {{"loss", "nat", "of the first attempt at a step that was done twice"},
+                            {"grad_norm", "1", "likewise"},
+                            {"transient", "1", "1: the second attempt had other bits"},
+                            {"rank", "1", "first rank whose own loss had; -1: none"}});
+  const double rank = erred.empty() ? -1 : erred.front();
+  again_->append(report.step, {first.loss, first.grad_norm, transient ? 1.0 : 0.0, rank});
+  log_.write("again", {{"step", report.step},
+                       {"loss", first.loss},
+                       {"grad_norm", first.grad_norm},
+                       {"transient", transient},
+                       {"rank", static_cast<std::int64_t>(rank)}});
+  if (!transient)
+    return progress_->note(
+        fmt::format("# step {}: done again with the same bits: the cause is in the state or the "
+                    "tokens",
+                    report.step));
+  std::string where = "backward or an exchange, on a rank that cannot be told";
+  if (!erred.empty()) {
+    where.clear();
+    for (const int at : erred)
+      where += (where.empty() ? "" : ", ") + rank_text(rank_infos_[static_cast<std::size_t>(at)]);
+  }
+  progress_->note(fmt::format(
+      "# WARN step {}: gradient norm {:.4g}, done again {:.4g}: an error of the machine, {}",
+      report.step, first.grad_norm, report.grad_norm, where));
 }
 
 void Recording::position(std::int64_t step, const inputs::LoaderPosition& position) {
@@ -205,6 +252,10 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   }
   if (history.steps.empty()) return;
   add("train/skipped_steps", static_cast<double>(skipped_steps(history)));
+  if (again_ != nullptr) {
+    const std::vector<double>& transient = again_->column("transient");
+    add("train/transient_errors", std::accumulate(transient.begin(), transient.end(), 0.0));
+  }
   if (const double loss = tail_loss(history); std::isfinite(loss)) add("train/loss", loss);
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",

@@ -308,6 +308,7 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"train/val_accuracy", lambda r: Figure(series(r, "train/val_accuracy")[-1])),
     (r"train/val_perplexity", lambda r: Figure(math.exp(series(r, "train/val_loss")[-1]))),
     (r"train/skipped_steps", lambda r: Figure(np.sum(series(r, "train/ok") == 0))),
+    (r"train/transient_errors", lambda r: Figure(np.sum(series(r, "again/transient")))),
 )]
 
 
