@@ -171,11 +171,13 @@ void Recording::done_again(const StepReport& report, const std::vector<int>& err
         fmt::format("# step {}: done again with the same bits: the cause is in the state or the "
                     "tokens",
                     report.step));
-  std::string where = "backward or an exchange, on a rank that cannot be told";
+  std::string where = "in backward or an exchange, on a rank that cannot be told";
   if (!erred.empty()) {
-    where.clear();
+    where = "in the loss of ";
+    const std::size_t begin = where.size();
     for (const int at : erred)
-      where += (where.empty() ? "" : ", ") + rank_text(rank_infos_[static_cast<std::size_t>(at)]);
+      where += (where.size() == begin ? "" : ", ") +
+               rank_text(rank_infos_[static_cast<std::size_t>(at)]);
   }
   progress_->note(fmt::format(
       "# WARN step {}: gradient norm {:.4g}, done again {:.4g}: an error of the machine, {}",
