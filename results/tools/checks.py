@@ -61,11 +61,11 @@ def kernel_errors(result):
     return values
 
 
-def without_skipped(found, ok):
+def without_skipped(result, found):
     """A series without the steps that changed nothing; None of none."""
     if found is None:
         return None
-    kept = ~np.isin(found[0], ok[0][ok[1] == 0])
+    kept = ~np.isin(found[0], result.skipped_steps())
     return found[0][kept], found[1][kept]
 
 
@@ -77,10 +77,9 @@ def training_values(result):
     loss, ok, norm, val = (found if found is not None and len(found[1]) else None
                            for found in (result.series(f"train/{name}") for name in
                                          ("loss", "ok", "grad_norm", "val_loss")))
-    good = {"loss": loss, "grad_norm": norm}
+    good = {"loss": without_skipped(result, loss), "grad_norm": without_skipped(result, norm)}
     if ok is not None:
-        values["skipped_steps"] = float(np.sum(ok[1] == 0))
-        good = {name: without_skipped(found, ok) for name, found in good.items()}
+        values["skipped_steps"] = float(len(result.skipped_steps()))
     if good["loss"] is not None:
         last = good["loss"][1][-1] if len(good["loss"][1]) else math.nan
         values["finite_loss"] = abs(last)

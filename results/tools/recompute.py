@@ -396,14 +396,13 @@ def check_step_times(result):
     if not all(any(one == step for step in steps) for one in samples):
         problems.append("/samples/train/step_time: are not steps of /series/train/step_time")
     if result.verdict == "VALID":
-        ok = result.series("train/ok")
         for name in ("train/loss", "train/val_loss"):
             losses = result.series(name)
             if losses is None:
                 continue
             finite = np.isfinite(losses[1])
-            if name == "train/loss" and ok is not None:  # a step that changed nothing may have none
-                finite |= np.isin(losses[0], ok[0][ok[1] == 0])
+            if name == "train/loss":
+                finite |= np.isin(losses[0], result.skipped_steps())
             if not np.all(finite):
                 problems.append(f"/series/{name}: holds a loss that is not finite in a VALID set")
     return problems
