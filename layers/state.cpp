@@ -87,6 +87,10 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
   }
   layout.open_bucket(kGoodSteps, "", Dtype::int64);
   layout.add(execution::one_buffer(kGoodSteps, Dtype::int64, {1}, Lifetime::optimizer_state));
+  if (options.running_norm) {
+    layout.open_bucket(kRunningNorm, "", Dtype::fp64);
+    layout.add(execution::one_buffer(kRunningNorm, Dtype::fp64, {2}, Lifetime::optimizer_state));
+  }
   layout.close();
   return layout;
 }

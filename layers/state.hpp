@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "execution/device.hpp"
@@ -14,10 +15,18 @@ struct StateOptions {
   /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
   /// one starts earlier and a larger one uses a link better.
   std::int64_t bucket_elements = std::int64_t{16} << 20;
+  bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
 };
 
 /// Name of the count of steps that changed the parameters, (1) int64.
 inline constexpr const char* kGoodSteps = "optimizer/good_steps";
+/// Name of the running norm of good steps and of the spikes skipped since, (2) fp64
+/// (kernels/optimizer/guard.hpp).
+inline constexpr const char* kRunningNorm = "optimizer/running_norm";
+/// Whether a tensor is one of these, which are the same on all stages of a pipeline.
+inline bool is_of_all_stages(const std::string& name) {
+  return name == kGoodSteps || name == kRunningNorm;
+}
 
 /// Lays out parameters, gradients, fp32 masters (if any), both Adam moments, the states of layers
 /// and the step count. Buckets follow the order of `parameters` (backward order), those of one

@@ -14,11 +14,12 @@ using Views = std::span<const execution::View>;
 
 namespace {
 
-void add_outputs(TrainingProgram& step, const Model& model) {
+void add_outputs(TrainingProgram& step, const Model& model, bool attempts) {
   const Dtype accum = model.precision().accumulation();
   step.loss = step.program.output("loss", accum, {2});
   step.grad_norm = step.program.output("grad_norm", accum, {1});
   step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
+  if (attempts) step.own_loss = step.program.output("own_loss", accum, {2});
   if (model.has_router_losses())
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
   if (model.shares_experts())
@@ -145,8 +146,10 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   step.loss_scale = program.input("loss_scale", accum, {1});
   step.schedule = program.input("schedule", accum, {2});
   step.go_on = program.input("go_on", Dtype::int32, {1});
+  if (optimizer.attempts)
+    step.attempt = program.input("attempt", Dtype::int64, {kernels::kAttemptWords});
   gather_parameters(program, layout, sharing);
-  add_outputs(step, model);
+  add_outputs(step, model, optimizer.attempts);
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   begin(recorder, model, step);
@@ -163,10 +166,16 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
   if (rows) values.push_back(rows);
   Update update(recorder, model, layout, sharing, std::move(values));
+  if (step.own_loss)
+    recorder.compute("own_loss", {}, {read(step.loss), write(step.own_loss)},
+                     [](execution::Queue& q, Views v) {
+                       q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                     });
   update.record_squares();
   update.record_sums(step.step_ok);
   if (rows) judge_rows(recorder, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
+  if (step.attempt) update.record_guard(optimizer.spikes, step);
   update.record_adamw(optimizer, step);
   model.end_of_step(recorder, step.step_ok);
   program.finish();

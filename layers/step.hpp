@@ -4,6 +4,7 @@
 
 #include "execution/persistent.hpp"
 #include "execution/program.hpp"
+#include "kernels/optimizer/guard.hpp"
 #include "layers/model.hpp"
 #include "layers/sharing.hpp"
 #include "layers/turns.hpp"
@@ -16,6 +17,10 @@ struct OptimizerConfig {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double clip = 1.0;  ///< largest global norm of the gradient; 0: none
+  /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
+  /// that changed nothing can be done again from the same state though the next one is under way.
+  bool attempts = false;
+  kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };
 
 /// What the host tells a step. It travels in step_ok, so that ranks agree to stop or to save by the
@@ -33,6 +38,7 @@ struct TrainingProgram {
   Tensor loss_scale;  ///< (1) accum, 1 / counted targets of the step over all ranks
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
   Tensor go_on;       ///< (1) int32, kGoOn, or kSaveAfter or kStopAfter if this rank was asked to
+  Tensor attempt;     ///< (2) int64, kernels::Attempt; none without OptimizerConfig::attempts
   // Outputs.
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping
@@ -45,6 +51,7 @@ struct TrainingProgram {
       ///< of a layer and microbatch. None if no ranks share experts
   std::int64_t expert_room = 0;  ///< rows that there is room for
   double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
+  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`; none without attempts
 };
 
 /// The step of this rank's stages of the model.

@@ -20,6 +20,11 @@ TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospec
   return options;
 }
 
+TrainerOptions with_states(TrainerOptions options) {
+  options.state.running_norm = options.optimizer.spikes.factor > 0;
+  return options;
+}
+
 TrainerOptions with_exchange(TrainerOptions options,
                              const std::optional<ExchangeForecast>& forecast) {
   if (forecast) options.model.attention.exchange = forecast->chosen;
@@ -58,11 +63,12 @@ std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options)
 TrainerPlan::TrainerPlan(TrainerOptions options)
     : exchange_(forecast_exchange(options)),
       prospect_(foresee(options)),
-      options_(with_prospect(with_exchange(std::move(options), exchange_), prospect_)),
+      options_(with_states(with_prospect(with_exchange(std::move(options), exchange_), prospect_))),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)) {
   expert_shares_ = expert_shares(options_, model_);
+  if (expert_shares_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
   plan_smallest();
   plan_larger();
 }

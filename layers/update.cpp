@@ -115,6 +115,15 @@ void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
       [](execution::Queue& q, Views v) { kernels::norm_finish(q, v[0], v[1], v[2]); });
 }
 
+void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step) {
+  std::vector<Use> uses = {read(step.attempt), read(step.grad_norm), read(state(kGoodSteps)),
+                           update(step.step_ok)};
+  if (layout_.has(kRunningNorm)) uses.push_back(update(state(kRunningNorm)));
+  recorder_.compute("guard", {}, std::move(uses), [rule](execution::Queue& q, Views v) {
+    kernels::guard_step(q, v[0], v[1], v[2], v.size() > 4 ? v[4] : View{}, v[3], rule);
+  });
+}
+
 void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
   std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),

@@ -23,6 +23,8 @@ class Update {
   void record_sums(Tensor step_ok);
   /// The global norm of all gradients; one that is not finite clears step_ok.
   void record_norm(Tensor grad_norm, Tensor step_ok);
+  /// Clears step_ok of spikes, and of steps that were issued before the host knew of a bad one.
+  void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
   /// Clipping and AdamW on what this rank holds, and the count of good steps. Nothing is written
   /// where step_ok is 0.
   void record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step);

@@ -31,6 +31,8 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"train/skipped_steps", "1", kLower, "steps that changed nothing: overflow, NaN or spike"},
     {"experts/reruns", "1", kLower,
      "times that a step was done again since experts lacked room for their rows"},
+    {"train/transient_errors", "1", kLower,
+     "bad steps that had other bits when they were done again from the same state"},
     {"train/peak_device_bytes", "B", kLower, "highest device memory of a rank"},
     {"train/persistent_bytes", "B", kLower, "parameters, gradients, masters and states of a rank"},
     {"train/transient_bytes", "B", kLower, "shared transient region of a rank, as planned"},

@@ -11,6 +11,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
+#include "kernels/optimizer/guard.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -90,6 +91,30 @@ TEST(optimizer_gpu, norm_guards_the_step) {
   EXPECT_EQ(step_ok({{1}, {std::nan(""), 2}}, 1), 0);
   EXPECT_EQ(step_ok({{1}, {-std::numeric_limits<double>::infinity()}}, 1), 0);
   EXPECT_EQ(step_ok({{1}}, 0), 0) << "a good norm does not mend a bad step";
+}
+
+// Sums of one product and quotients: the same bits on both backends.
+TEST(optimizer_gpu, the_guard_is_that_of_the_host) {
+  STOWAGE_NEED_GPU();
+  constexpr std::int64_t kGood = 6;
+  const SpikeRule rule{.factor = 3, .window = 4, .most_in_a_row = 2};
+  for (const double norm : {0.7, 2.2, 30.0})
+    for (const double in_a_row : {0.0, 2.0})
+      for (const Attempt attempt : {Attempt{}, Attempt{kGood, 0}, Attempt{kGood + 1, 0}}) {
+        const Array words(Dtype::int64, {2}), good(Dtype::int64, {1});
+        words.as<std::int64_t>()[0] = attempt.good_steps;
+        words.as<std::int64_t>()[1] = attempt.last;
+        good.as<std::int64_t>()[0] = kGood;
+        const Array value(Dtype::fp32, {1}, Values{norm}), ok = int32_array({3});
+        const Array running(Dtype::fp64, {2}, Values{1.1, in_a_row});
+        const auto guard = [&](Queue& q, auto& at) {
+          guard_step(q, at(words), at(value), at(good), at(running), at(ok), rule);
+        };
+        const std::vector<Array> results = on_gpu(guard, {running, ok});
+        on_queue([&](Queue& q) { guard(q, kHere); });
+        EXPECT_EQ(results[0].values(), running.values()) << norm << ", " << in_a_row;
+        EXPECT_EQ(results[1].values(), ok.values()) << norm << ", " << in_a_row;
+      }
 }
 
 // Both backends add in one order; without the first element nothing lies on 16 bytes.

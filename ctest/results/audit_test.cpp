@@ -70,6 +70,27 @@ TEST_F(audit, checks_follow_from_what_was_measured) {
   expect_found(edited(firsts(defects)), defects);
 }
 
+TEST_F(audit, a_skipped_step_needs_no_finite_loss) {
+  const std::string skipped =
+      "f['series/train/ok'][{0}] = 0; f['series/train/loss'][{0}] = float('nan')"
+      "; f['metrics/train/skipped_steps'][()] = 1; c = f['validation/skipped_steps'].attrs"
+      "; c['value'] = 1.0; c['low'] = -float('inf'); c['high'] = 1.0; c['threshold'] = '<= 1'";
+  const std::string middle = fmt::format(fmt::runtime(skipped), 7);
+  const std::vector<fs::path> good = edited({middle});
+  const Ran ran = tool("validate", good);
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  const Ran same = tool("compare", {good[0], good[0]}, "--equal-loss");
+  EXPECT_EQ(same.code, 0) << same.output;
+  expect_line(same, "equal to the bit at all 60 common steps");
+  const std::vector<std::pair<std::string, std::string>> defects = {
+      {middle + "; f['series/train/loss'][8] = float('nan')",
+       "/series/train/loss: holds a loss that is not finite"},
+      {middle + "; f['metrics/train/skipped_steps'][()] = 0", "/metrics/train/skipped_steps: is 0"},
+      {middle + "; c['value'] = 0.0", "/validation/skipped_steps: value is 0, "},
+      {fmt::format(fmt::runtime(skipped), 59), "/validation/finite_loss: value is "}};
+  expect_found(edited(firsts(defects)), defects);
+}
+
 TEST_F(audit, states_are_there_and_whole) {
   const std::string state = "f['validation/state_digest']";
   const std::vector<std::pair<std::string, std::string>> defects = {

@@ -196,6 +196,9 @@ void BenchOffload::issue(execution::Executor& executor, double lr, double weight
   stage_values(executor, recorded.schedule, {lr, weight_decay});
   const std::int32_t go_on = layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
+  const kernels::Attempt attempt;
+  if (recorded.attempt)
+    std::memcpy(executor.stage(recorded.attempt).data(), &attempt, sizeof(attempt));
   executor.step();
 }
 

@@ -109,6 +109,12 @@ layers::OptimizerConfig optimizer_config(const Deck& deck) {
           .clip = real(deck, "optim.clip_grad")};
 }
 
+kernels::SpikeRule spike_rule(const Deck& deck) {
+  return {.factor = real(deck, "optim.spike_factor"),
+          .window = integer(deck, "optim.spike_window"),
+          .most_in_a_row = integer(deck, "optim.spikes_in_a_row")};
+}
+
 layers::Schedule schedule(const Deck& deck) {
   using Shape = layers::Schedule::Shape;
   const std::string& word = text(deck, "optim.schedule");
@@ -191,6 +197,9 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.step.tokens = options.step.sequence * integer(deck, "train.micro_batch_size");
   options.step.microbatches = static_cast<int>(microbatches);
   options.optimizer = optimizer_config(deck);
+  options.optimizer.spikes = spike_rule(deck);
+  options.optimizer.attempts =
+      flag(deck, "validate.bad_steps_again") || options.optimizer.spikes.factor > 0;
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
   options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));

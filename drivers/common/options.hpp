@@ -12,6 +12,8 @@ namespace stowage::drivers {
 /// From deck keys to the plain structs that layers take. The deck is checked already.
 layers::ModelConfig model_config(const inputs::Deck& deck);
 layers::OptimizerConfig optimizer_config(const inputs::Deck& deck);
+/// When a step is skipped although its gradient is finite.
+kernels::SpikeRule spike_rule(const inputs::Deck& deck);
 layers::Schedule schedule(const inputs::Deck& deck);
 execution::Dtype storage_dtype(const inputs::Deck& deck);
 /// What may leave the device or is computed again, on one stage of a pipeline.

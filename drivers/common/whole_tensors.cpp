@@ -66,7 +66,8 @@ Range WholeTensors::spoken_for(const std::string& name) const {
   const layers::Model& model = trainer_.plan().model();
   const layers::Sharing& sharing = trainer_.plan().options().sharing;
   // What several stages have: the count of steps, and a weight that is tied.
-  const bool of_first_stage = name == layers::kGoodSteps || name.ends_with(model.embedding().name);
+  const bool of_first_stage =
+      layers::is_of_all_stages(name) || name.ends_with(model.embedding().name);
   if (of_first_stage && !model.has_embedding()) return {0, 0};
   const execution::Bucket& bucket = layout().bucket_of(name);
   if (bucket.group.empty()) {  // not a parameter's: every rank of a stage has the same

@@ -3,31 +3,49 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "results/progress.hpp"
 
 namespace stowage::drivers {
+namespace {
+
+/// Numbers that are not finite have bits too.
+bool same_bits(const std::vector<double>& one, const std::vector<double>& other) {
+  return one.size() == other.size() &&
+         std::memcmp(one.data(), other.data(), one.size() * sizeof(double)) == 0;
+}
+
+}  // namespace
 
 Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule,
-           double weight_decay)
+           double weight_decay, Bad bad)
     : trainer_(trainer),
       data_(data),
       schedule_(schedule),
       weight_decay_(weight_decay),
+      bad_(bad),
+      guarded_(trainer.plan().options().optimizer.attempts),
       last_end_s_(results::steady_seconds()) {}
 
 std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
-  std::optional<StepReport> report;
-  if (pending_ && !has_room_for_all(*pending_)) report = drain();
-  Pending next = launch(step, then);
-  if (pending_) report = read(*pending_, pending_->executor == next.executor ? 1 : 0);
-  pending_ = next;
-  return report;
+  const std::optional<Pending> before = std::exchange(pending_, std::nullopt);
+  kernels::Attempt attempt;
+  if (guarded_) attempt = {before ? before->good_steps + 1 : good_steps(), 0};
+  pending_ = start(step, then, attempt);
+  if (!before) return std::nullopt;
+  const Settled settled = settle(*before, before->executor == pending_->executor ? 1 : 0);
+  if (!settled.redone) return settled.report;
+  // The step under way finds one good step fewer than it expects, so it changes nothing.
+  attempt.good_steps = before->good_steps + (settled.report.ok ? 1 : 0);
+  pending_ = start(step, then, attempt);
+  return settled.report;
 }
 
-Loop::Pending Loop::launch(std::int64_t step, Then then) {
+Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& attempt) {
   inputs::Loader& loader = *data_.train;
   const auto [recorded, executor] = trainer_.training(loader.global_documents(), expert_class_);
   Pending pending{.executor = &executor,
@@ -36,15 +54,59 @@ Loop::Pending Loop::launch(std::int64_t step, Then then) {
                   .then = then,
                   .expert_class = expert_class_,
                   .position = loader.position(),
-                  .lr = schedule_.at(step)};
+                  .lr = schedule_.at(step),
+                  .good_steps = attempt.good_steps};
   const auto targets = static_cast<double>(loader.global_targets());
   pending.pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
   stage_values(executor, recorded.schedule, {pending.lr, weight_decay_});
   std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
+  if (recorded.attempt)
+    std::memcpy(executor.stage(recorded.attempt).data(), &attempt, sizeof(attempt));
   executor.step();
   loader.advance();
   return pending;
+}
+
+Loop::Settled Loop::settle(Pending pending, int ago) {
+  Settled settled;
+  while (!judge(pending, ago)) {
+    const ExpertReport so_far = pending.experts;
+    data_.train->seek(pending.position);
+    pending = start(pending.step - 1, pending.then, {pending.good_steps, 0});
+    pending.experts = so_far;
+    ++pending.experts.reruns;
+    ago = 0;
+    settled.redone = true;
+  }
+  const Outcome outcome = read(pending, ago);
+  settled.report = outcome.report;
+  if (outcome.report.ok || bad_ == Bad::skipped) return settled;
+  settled.report = again(pending, outcome);
+  settled.redone = true;
+  return settled;
+}
+
+StepReport Loop::again(const Pending& pending, const Outcome& first) {
+  data_.train->seek(pending.position);
+  Pending second =
+      start(pending.step - 1, pending.then, {.good_steps = pending.good_steps, .last = 1});
+  (void)judge(second, 0);
+  Outcome outcome = read(second, 0);
+  StepReport& report = outcome.report;
+  report.first = FirstAttempt{.loss = first.report.loss,
+                              .grad_norm = first.report.grad_norm,
+                              .same_bits = same_bits(first.values, outcome.values),
+                              .same_own_loss = same_bits(first.own_loss, outcome.own_loss)};
+  report.time_s += first.report.time_s;
+  report.disturbed = true;
+  return report;
+}
+
+std::int64_t Loop::good_steps() {
+  std::int64_t count = 0;
+  trainer_.device().read(layers::kGoodSteps, std::as_writable_bytes(std::span(&count, 1)));
+  return count;
 }
 
 execution::Executor& Loop::next() {
@@ -53,20 +115,8 @@ execution::Executor& Loop::next() {
 
 std::optional<StepReport> Loop::drain() {
   if (!pending_) return std::nullopt;
-  while (!judge(*pending_, 0)) {
-    ExpertReport so_far = pending_->experts;
-    ++so_far.reruns;
-    data_.train->seek(pending_->position);
-    pending_ = launch(pending_->step - 1, pending_->then);
-    pending_->experts = so_far;
-  }
-  const StepReport report = read(*pending_, 0);
-  pending_.reset();
-  return report;
-}
-
-bool Loop::has_room_for_all(const Pending& pending) const {
-  return pending.expert_class == trainer_.plan().expert_classes() - 1;
+  const Pending last = *std::exchange(pending_, std::nullopt);
+  return settle(last, 0).report;
 }
 
 bool Loop::judge(Pending& pending, int ago) {
@@ -77,7 +127,7 @@ bool Loop::judge(Pending& pending, int ago) {
               sizeof(rows));
   const auto [lacking, most, most_of_one] = rows;
   expert_class_ = plan.expert_class(most);
-  const bool room = lacking == 0 || has_room_for_all(pending);
+  const bool room = lacking == 0 || pending.expert_class == plan.expert_classes() - 1;
   if (!room) expert_class_ = std::max(expert_class_, pending.expert_class + 1);
   const layers::TrainingProgram& all = plan.training(plan.expert_classes() - 1).front()->recorded;
   const double balanced = static_cast<double>(all.expert_room) /
@@ -92,21 +142,26 @@ bool Loop::judge(Pending& pending, int ago) {
   return room;
 }
 
-StepReport Loop::read(Pending& pending, int ago) {
-  StepReport report;
+Loop::Outcome Loop::read(const Pending& pending, int ago) {
+  Outcome outcome;
+  StepReport& report = outcome.report;
   report.step = pending.step;
   report.lr = pending.lr;
   report.pairs = pending.pairs;
-  if (pending.experts.capacity == 0) (void)judge(pending, ago);
   report.experts = pending.experts;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
   report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
+  outcome.values = loss;
   if (pending.recorded->router_losses) {
     const auto routers = read_values(*pending.executor, pending.recorded->router_losses, ago);
     report.aux_loss = routers[0];
     report.z_loss = routers[1];
+    outcome.values.insert(outcome.values.end(), routers.begin(), routers.end());
   }
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
+  outcome.values.push_back(report.grad_norm);
+  if (pending.recorded->own_loss)
+    outcome.own_loss = read_values(*pending.executor, pending.recorded->own_loss, ago);
   std::int32_t ok = 0;
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;
@@ -115,7 +170,7 @@ StepReport Loop::read(Pending& pending, int ago) {
   const double end_s = pending.executor->end_time_s(ago);
   report.time_s = end_s - last_end_s_;
   last_end_s_ = end_s;
-  return report;
+  return outcome;
 }
 
 Evaluation Loop::evaluate(std::int64_t batches) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "drivers/common/data.hpp"
 #include "layers/schedule.hpp"
@@ -19,6 +20,15 @@ struct ExpertReport {
   double exchanged_bytes = 0;  ///< for experts, by this rank, reruns included
 };
 
+/// The first attempt at a step that was done again since it was bad: its gradient was not finite,
+/// or its norm a spike. A bad step changes nothing, so both attempts begin with the same state.
+struct FirstAttempt {
+  double loss = 0;
+  double grad_norm = 0;
+  bool same_bits = true;      ///< as the second one: the cause lies in the state or in the tokens
+  bool same_own_loss = true;  ///< likewise, of what this rank alone added to the loss
+};
+
 /// What is known of a training step when it is done.
 struct StepReport {
   std::int64_t step = 0;  ///< counted from 1
@@ -27,13 +37,15 @@ struct StepReport {
   double z_loss = 0;      ///< of router logits; not part of `loss`
   double grad_norm = 0;   ///< before clipping
   double lr = 0;
-  double time_s = 0;       ///< from the end of the step before to its own end
-  bool ok = true;          ///< false: it changed nothing
-  bool stop = false;       ///< a rank was asked to stop before this step
-  bool save = false;       ///< a rank was asked to save, and none to stop
-  double pairs = 0;        ///< (query, key) pairs within documents, on this rank
-  bool disturbed = false;  ///< its time counts in no figure: ops were timed, or a dump was made
-  ExpertReport experts;    ///< if ranks share experts
+  double time_s = 0;  ///< from the end of the step before to its own end
+  bool ok = true;     ///< false: it changed nothing
+  bool stop = false;  ///< a rank was asked to stop before this step
+  bool save = false;  ///< a rank was asked to save, and none to stop
+  double pairs = 0;   ///< (query, key) pairs within documents, on this rank
+  /// Its time counts in no figure: ops were timed, a dump was made, or the step was done twice.
+  bool disturbed = false;
+  ExpertReport experts;               ///< if ranks share experts
+  std::optional<FirstAttempt> first;  ///< of a step that was done again; all else is of the second
 };
 
 /// What held-out data show.
@@ -42,12 +54,17 @@ struct Evaluation {
   double accuracy = 0;  ///< part of them whose logit is the largest
 };
 
-/// Issues training steps one ahead of the step whose results are read, and evaluations. Where the
-/// experts of a step may lack room for their rows, nothing is issued before it is known that they
-/// did not, and a step that lacked it is done again with more.
+/// Issues training steps one ahead of the step whose results are read, and evaluations. A step whose
+/// experts lacked room for their rows is done again with more; it has changed nothing, and the one
+/// that was issued behind it finds so and changes nothing either.
 class Loop {
  public:
-  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay);
+  /// What becomes of a bad step. Both leave the same state, unless the cause has gone.
+  enum class Bad { skipped, done_again };
+
+  /// @param bad done_again: the programs need OptimizerConfig::attempts
+  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay,
+       Bad bad = Bad::skipped);
 
   /// What this rank was asked to do after a step.
   enum class Then : std::int32_t {
@@ -80,19 +97,38 @@ class Loop {
     inputs::LoaderPosition position;  ///< of its data
     double lr;
     double pairs = 0;
+    std::int64_t good_steps = 0;  ///< that it expects
     ExpertReport experts = {};
   };
-  Pending launch(std::int64_t step, Then then);
+  /// Issues the loader's next step, `step` (from 0).
+  Pending start(std::int64_t step, Then then, const kernels::Attempt& attempt);
+  /// What a step said of itself, to be compared to the bit.
+  struct Outcome {
+    StepReport report;
+    std::vector<double> values;    ///< of all ranks
+    std::vector<double> own_loss;  ///< of this rank
+  };
+  struct Settled {
+    StepReport report;
+    bool redone = false;  ///< the loader then stands behind it
+  };
+  /// Reads a step that is over, and does it again where its experts lacked room or it was bad.
+  Settled settle(Pending pending, int ago);
+  Outcome read(const Pending& pending, int ago);
+  /// The report of a bad step that is done once more, for the last time.
+  StepReport again(const Pending& pending, const Outcome& first);
   /// Chooses the class of the next step. @return whether this one had room
   bool judge(Pending& pending, int ago);
-  bool has_room_for_all(const Pending& pending) const;
-  StepReport read(Pending& pending, int ago);
+  /// Steps that changed the state so far, of which none may be under way.
+  std::int64_t good_steps();
 
   layers::Trainer& trainer_;
   Data& data_;
   layers::Schedule schedule_;
   double weight_decay_;
   int expert_class_ = 0;  ///< of the next step
+  Bad bad_;
+  bool guarded_;  ///< steps learn how many good ones the host believes to be done
   std::optional<Pending> pending_;
   double last_end_s_;
 };

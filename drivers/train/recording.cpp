@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "execution/error.hpp"
+#include "layers/flops.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
 #include "results/part_file.hpp"
@@ -25,6 +27,19 @@ std::vector<double> timed(const History& history) {
     if (!history.steps[i].disturbed) times.push_back(history.steps[i].time_s);
   if (times.empty() && !history.steps.empty()) times.push_back(history.steps.back().time_s);
   return times;
+}
+
+/// What is wrong with a step that was skipped.
+std::string fault(const StepReport& report) {
+  return std::isfinite(report.grad_norm)
+             ? fmt::format("gradient norm {:.4g} is a spike", report.grad_norm)
+             : "gradient is not finite";
+}
+
+/// "rank 3 (host n2, GPU-1f0c...)".
+std::string rank_text(const results::RankInfo& info) {
+  return fmt::format("rank {} (host {}{}{})", info.rank, info.host,
+                     info.gpu_uuid.empty() ? "" : ", ", info.gpu_uuid);
 }
 
 }  // namespace
@@ -141,7 +156,7 @@ void Recording::step(const StepReport& report) {
                       {"step_time", report.time_s},
                       {"ok", report.ok}});
   if (!report.ok)
-    progress_->note(fmt::format("# step {}: gradient is not finite, nothing changed", report.step));
+    progress_->note(fmt::format("# step {}: {}, nothing changed", report.step, fault(report)));
   if (report.experts.reruns > 0)
     progress_->note(fmt::format(
         "# step {}: experts lacked room, done again with {:.3g} times the balanced rows",
@@ -149,6 +164,41 @@ void Recording::step(const StepReport& report) {
   const bool due = report.step % deck_.get<std::int64_t>("run.log_interval") == 0;
   if (due || report.step == last_step_ || results::is_terminal(stdout))
     progress_->update(report.step, report.loss, report.time_s);
+}
+
+void Recording::done_again(const StepReport& report, const std::vector<int>& erred) {
+  if (!root()) return;
+  const FirstAttempt& first = *report.first;
+  const bool transient = !first.same_bits || !erred.empty();
+  if (again_ == nullptr)
+    again_ = &set_->series("again", "step",
+                           {{"loss", "nat", "of the first attempt at a step that was done twice"},
+                            {"grad_norm", "1", "likewise"},
+                            {"transient", "1", "1: the second attempt had other bits"},
+                            {"rank", "1", "first rank whose own loss had; -1: none"}});
+  const double rank = erred.empty() ? -1 : erred.front();
+  again_->append(report.step, {first.loss, first.grad_norm, transient ? 1.0 : 0.0, rank});
+  log_.write("again", {{"step", report.step},
+                       {"loss", first.loss},
+                       {"grad_norm", first.grad_norm},
+                       {"transient", transient},
+                       {"rank", static_cast<std::int64_t>(rank)}});
+  if (!transient)
+    return progress_->note(
+        fmt::format("# step {}: done again with the same bits: the cause is in the state or the "
+                    "tokens",
+                    report.step));
+  std::string where = "in backward or an exchange, on a rank that cannot be told";
+  if (!erred.empty()) {
+    where = "in the loss of ";
+    const std::size_t begin = where.size();
+    for (const int at : erred)
+      where += (where.size() == begin ? "" : ", ") +
+               rank_text(rank_infos_[static_cast<std::size_t>(at)]);
+  }
+  progress_->note(fmt::format(
+      "# WARN step {}: gradient norm {:.4g}, done again {:.4g}: an error of the machine, {}",
+      report.step, first.grad_norm, report.grad_norm, where));
 }
 
 void Recording::position(std::int64_t step, const inputs::LoaderPosition& position) {
@@ -244,17 +294,15 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   }
   add_files();
   if (history.steps.empty()) return;
-  add("train/skipped_steps",
-      static_cast<double>(std::count_if(history.steps.begin(), history.steps.end(),
-                                        [](const StepReport& r) { return !r.ok; })));
+  add("train/skipped_steps", static_cast<double>(skipped_steps(history)));
   double reruns = 0;
   for (const StepReport& report : history.steps) reruns += report.experts.reruns;
   if (experts_ != nullptr) add("experts/reruns", reruns);
-  const std::size_t tail = std::max<std::size_t>(1, history.steps.size() / 10);
-  double sum = 0;
-  for (std::size_t i = history.steps.size() - tail; i < history.steps.size(); ++i)
-    sum += history.steps[i].loss;
-  add("train/loss", sum / static_cast<double>(tail));
+  if (again_ != nullptr) {
+    const std::vector<double>& transient = again_->column("transient");
+    add("train/transient_errors", std::accumulate(transient.begin(), transient.end(), 0.0));
+  }
+  if (const double loss = tail_loss(history); std::isfinite(loss)) add("train/loss", loss);
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",
         history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));

@@ -8,6 +8,7 @@
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
 #include "drivers/train/checkpoint_job.hpp"
+#include "drivers/train/judge.hpp"
 #include "drivers/train/mllog.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/report.hpp"
@@ -36,6 +37,9 @@ class Recording {
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
+  /// Keeps and prints what a second attempt at the step says of the cause.
+  /// @param erred ranks whose own loss was another one the first time
+  void done_again(const StepReport& report, const std::vector<int>& erred);
   void evaluation(std::int64_t step, const Evaluation& found);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
@@ -75,6 +79,7 @@ class Recording {
   std::unique_ptr<MlLog> mllog_;
   std::unique_ptr<results::Progress> progress_;
   results::Series* train_ = nullptr;
+  results::Series* again_ = nullptr;    ///< if a step was done twice
   results::Series* board_ = nullptr;    ///< on a GPU
   results::Series* routers_ = nullptr;  ///< if routers have losses
   results::Series* experts_ = nullptr;  ///< if ranks share experts

@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 
 #include "drivers/common/result_config.hpp"
@@ -38,38 +36,12 @@ std::map<std::string, std::size_t> peak_by_module(const execution::Program& prog
   return bytes;
 }
 
-/// The value of a quantity after `step` steps (-1: the last), or NaN.
-double value_at(const History& history, const inputs::Expectation& expected) {
-  const double none = std::nan("");
-  if (expected.quantity == "val_loss") {
-    for (const auto& e : history.evaluations)
-      if (e.step == expected.step) return e.loss;
-    return expected.step < 0 && !history.evaluations.empty() ? history.evaluations.back().loss
-                                                             : none;
-  }
-  const auto pick = [&](const StepReport& r) {
-    return expected.quantity == "loss" ? r.loss : r.grad_norm;
-  };
-  for (const StepReport& report : history.steps)
-    if (report.step == expected.step) return pick(report);
-  return expected.step < 0 && !history.steps.empty() ? pick(history.steps.back()) : none;
-}
-
-/// Adds a check that a deck asks for; `value` is NaN if the run has none, and fails.
-void add_limit(results::Verdict& verdict, const inputs::Deck& deck, const char* name,
-               const char* key, double value, const char* formula) {
-  const double high = deck.get<double>(key);
-  if (std::isfinite(high)) verdict.add(results::at_most(name, value, high, formula));
-}
-
 /// Of a step; ranks that share sequences share their tokens.
 std::int64_t tokens_per_rank(const layers::TrainerPlan& plan) {
   const parallel::Ranks& ranks = plan.options().sharing.ranks;
   return plan.options().step.tokens * plan.options().step.microbatches * ranks.sequences().parts /
          ranks.size();
 }
-
-constexpr double kLargest = std::numeric_limits<double>::max();
 
 }  // namespace
 
@@ -155,65 +127,6 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
       training.recorded.program.ops().size(), cost.flops / 1e12, cost.bytes / 1e9,
       cost.flops / 1e9 / static_cast<double>(tokens));
   return text;
-}
-
-results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete) {
-  results::Verdict verdict;
-  const double none = std::nan("");
-  const auto bad = std::count_if(history.steps.begin(), history.steps.end(),
-                                 [](const StepReport& r) { return !r.ok; });
-  verdict.add(results::equal("skipped_steps", static_cast<double>(bad), 0,
-                             "steps whose gradient was not finite"));
-  if (history.gradients)
-    verdict.add(results::at_most(
-        "gradients", history.gradients->error, 1,
-        fmt::format("largest distance of a gradient from finite differences, over what it may be: "
-                    "{} parameters of {}; {}",
-                    history.gradients->parameters, history.gradients->how,
-                    history.gradients->parameter)));
-  if (history.replayed)
-    verdict.add(results::equal("replayed_step", *history.replayed ? 0 : 1, 0,
-                               "first steps whose state differs, done twice from the same start"));
-  if (history.copies)
-    verdict.add(results::equal("copies_that_differ", history.differing, 0,
-                               "tensors of the state that ranks share and hold other bits of"));
-  const double loss = history.steps.empty() ? none : history.steps.back().loss;
-  verdict.add(results::at_most("finite_loss", std::abs(loss), kLargest, "|last training loss|"));
-  double norm = history.steps.empty() ? none : 0;
-  for (const StepReport& r : history.steps)
-    if (r.step > deck.get<std::int64_t>("optim.warmup_steps")) norm = std::max(norm, r.grad_norm);
-  add_limit(verdict, deck, "grad_norm", "validate.grad_norm_below", norm,
-            "largest gradient norm after warm-up");
-  const auto& evaluations = history.evaluations;
-  const double val_loss = evaluations.empty() ? none : evaluations.back().loss;
-  if (!evaluations.empty())
-    verdict.add(results::at_most("finite_val_loss", std::abs(val_loss), kLargest,
-                                 "|last validation loss|"));
-  if (!complete) return verdict;
-  // What the deck promises of the end of the run; a value that is missing fails its check.
-  add_limit(verdict, deck, "loss", "validate.loss_below", loss, "last training loss");
-  add_limit(verdict, deck, "val_loss", "validate.val_loss_below", val_loss,
-            "last validation loss per token");
-  if (deck.get<bool>("validate.val_loss_falling")) {
-    const std::size_t n = evaluations.size();
-    const double fall = n < 2 ? none : evaluations[n - 2].loss - evaluations[n - 1].loss;
-    verdict.add({"val_loss_falling", fall, 0, HUGE_VAL, "fall of the last validation loss"});
-  }
-  for (const inputs::Expectation& expected : deck.expectations())
-    if (expected.step < 0 || history.steps.empty() || expected.step >= history.steps.front().step)
-      verdict.add(results::between(expected.key, value_at(history, expected), expected.low,
-                                   expected.high, "expects." + expected.key));
-  return verdict;
-}
-
-results::Verdict judge_evaluation(const inputs::Deck& deck, const History& history) {
-  results::Verdict verdict;
-  const double loss = history.evaluations.back().loss;
-  verdict.add(
-      results::at_most("finite_val_loss", std::abs(loss), kLargest, "|last validation loss|"));
-  add_limit(verdict, deck, "val_loss", "validate.val_loss_below", loss,
-            "last validation loss per token");
-  return verdict;
 }
 
 }  // namespace stowage::drivers

@@ -16,6 +16,7 @@
 #include "drivers/common/state_digest.hpp"
 #include "drivers/train/checkpointing.hpp"
 #include "drivers/train/dump.hpp"
+#include "drivers/train/judge.hpp"
 #include "drivers/train/logits.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
@@ -149,7 +150,9 @@ class Run {
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
         digest_(trainer.device(), trainer.plan(), world),
-        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay")) {
+        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay"),
+              deck.get<bool>("validate.bad_steps_again") ? Loop::Bad::done_again
+                                                         : Loop::Bad::skipped) {
     if (!options.trace.empty() && world.rank() == 0)
       trace_.emplace(options.trace, results::FileKind::trace);
   }
@@ -300,6 +303,16 @@ class Run {
     stop_heard_ = stop_heard_ || report->stop;
     save_heard_ = save_heard_ || report->save;
     recording_.step(*report);
+    if (report->first) recording_.done_again(*report, ranks_that_erred(*report->first));
+  }
+
+  /// Those whose own loss had other bits the second time, on rank 0: collective.
+  std::vector<int> ranks_that_erred(const FirstAttempt& first) const {
+    std::vector<int> ranks;
+    const std::vector<std::string> said = world_.gather(first.same_own_loss ? "" : "erred");
+    for (std::size_t rank = 0; rank < said.size(); ++rank)
+      if (!said[rank].empty()) ranks.push_back(static_cast<int>(rank));
+    return ranks;
   }
 
   void evaluate(std::int64_t step) {

@@ -114,6 +114,17 @@ std::vector<Parameter> machine_parameters() {
        .fallback = kInfinity,
        .help = "Every gradient norm after warm-up, before clipping, must be smaller. inf: not "
                "checked."},
+      {.key = "validate.most_skipped_steps",
+       .fallback = 1,
+       .unit = "steps",
+       .range = between(0, kMostSteps),
+       .help = "Steps of a run that may be skipped, since their gradient is not finite or a spike "
+               "(optim.spike_factor): more make it invalid."},
+      {.key = "validate.bad_steps_again",
+       .fallback = true,
+       .help = "Do a step that is to be skipped once more from the same state: other bits than the "
+               "first time are an error of the machine, the same bits are in the state or the "
+               "tokens. It is skipped if it is bad again."},
       {.key = "validate.finite_differences",
        .fallback = string("auto"),
        .allowed = {"auto", "on", "off"},

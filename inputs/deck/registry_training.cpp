@@ -188,6 +188,27 @@ std::vector<Parameter> optimizer_rows() {
        .range = at_least(0),
        .numerics = true,
        .help = "Largest global gradient norm. 0: no clipping."},
+      {.key = "optim.spike_factor",
+       .fallback = 0.0,
+       .range = zero_or_at_least(1),
+       .numerics = true,
+       .help = "Skip a step whose gradient norm, before clipping, is above so many times the mean "
+               "norm of the steps before. 0: steps are skipped only if the norm is not finite."},
+      {.key = "optim.spike_window",
+       .fallback = 100,
+       .unit = "steps",
+       .range = between(1, kMostInt),
+       .numerics = true,
+       .help = "Steps of the mean that spike_factor goes by: of all good steps while there are "
+               "fewer, then each new one has a weight of 1/spike_window."},
+      {.key = "optim.spikes_in_a_row",
+       .fallback = 3,
+       .unit = "steps",
+       .range = between(1, kMostInt),
+       .numerics = true,
+       .help =
+           "Most steps that spike_factor skips one behind the other: the next one is taken, and "
+           "the mean begins anew with its norm."},
   };
 }
 

@@ -61,6 +61,14 @@ def kernel_errors(result):
     return values
 
 
+def without_skipped(result, found):
+    """A series without the steps that changed nothing; None of none."""
+    if found is None:
+        return None
+    kept = ~np.isin(found[0], result.skipped_steps())
+    return found[0][kept], found[1][kept]
+
+
 def training_values(result):
     """Values of a training run's checks by name, from its series."""
     values = {}
@@ -69,32 +77,37 @@ def training_values(result):
     loss, ok, norm, val = (found if found is not None and len(found[1]) else None
                            for found in (result.series(f"train/{name}") for name in
                                          ("loss", "ok", "grad_norm", "val_loss")))
-    if loss is not None:
-        values["finite_loss"] = abs(loss[1][-1])
-        values["loss"] = loss[1][-1]
+    good = {"loss": without_skipped(result, loss), "grad_norm": without_skipped(result, norm)}
     if ok is not None:
-        values["skipped_steps"] = float(np.sum(ok[1] == 0))
-    if norm is not None:
-        late = norm[1][norm[0] > int(result.config().get("optim.warmup_steps", 0))]
-        values["grad_norm"] = late.max() if len(late) else 0.0
+        values["skipped_steps"] = float(len(result.skipped_steps()))
+    if good["loss"] is not None:
+        last = good["loss"][1][-1] if len(good["loss"][1]) else math.nan
+        values["finite_loss"] = abs(last)
+        values["loss"] = last
+    if good["grad_norm"] is not None:
+        steps, norms = good["grad_norm"]
+        late = norms[steps > int(result.config().get("optim.warmup_steps", 0))]
+        values["grad_norm"] = late.max() if len(late) else 0.0 if len(norms) else math.nan
     if val is not None:
         values["finite_val_loss"] = abs(val[1][-1])
         values["val_loss"] = val[1][-1]
         if len(val[1]) > 1:
             values["val_loss_falling"] = val[1][-2] - val[1][-1]
     for name in result.file["validation"]:
-        values.update(value_in_band(name, {"loss": loss, "val_loss": val, "grad_norm": norm}))
+        last = {**good, "val_loss": val}
+        values.update(value_in_band(name, {"loss": loss, "val_loss": val, "grad_norm": norm}, last))
     return values
 
 
-def value_in_band(name, series):
-    """{name: value} of a check such as loss_at_100 or final_loss; {} of any other."""
+def value_in_band(name, series, good):
+    """{name: value} of a check such as loss_at_100 or final_loss; {} of any other. The final values
+    are of the last step that was not skipped: `good` has the series without skipped steps."""
     band = re.fullmatch(r"(loss|val_loss|grad_norm)_at_(\d+)|final_(loss|val_loss|grad_norm)", name)
-    found = band and series[band[1] or band[3]]
+    found = band and (series[band[1]] if band[1] else good[band[3]])
     if not found:
         return {}
     steps, numbers = found
-    at = np.flatnonzero(steps == int(band[2])) if band[1] else np.array([len(steps) - 1])
+    at = np.flatnonzero(steps == int(band[2])) if band[1] else np.arange(len(steps))[-1:]
     return {name: float(numbers[at[0]]) if len(at) else math.nan}
 
 

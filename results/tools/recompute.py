@@ -229,7 +229,7 @@ def series(result, name):
 
 
 def tail_loss(result):
-    losses = series(result, "train/loss")
+    losses = series(result, "train/loss")[series(result, "train/ok") != 0]
     return Figure(float(np.mean(losses[-max(1, len(losses) // 10):])))
 
 
@@ -312,6 +312,7 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"train/val_perplexity", lambda r: Figure(math.exp(series(r, "train/val_loss")[-1]))),
     (r"experts/reruns", lambda r: Figure(np.sum(series(r, "experts/reruns")))),
     (r"train/skipped_steps", lambda r: Figure(np.sum(series(r, "train/ok") == 0))),
+    (r"train/transient_errors", lambda r: Figure(np.sum(series(r, "again/transient")))),
 )]
 
 
@@ -401,7 +402,12 @@ def check_step_times(result):
     if result.verdict == "VALID":
         for name in ("train/loss", "train/val_loss"):
             losses = result.series(name)
-            if losses is not None and not np.all(np.isfinite(losses[1])):
+            if losses is None:
+                continue
+            finite = np.isfinite(losses[1])
+            if name == "train/loss":
+                finite |= np.isin(losses[0], result.skipped_steps())
+            if not np.all(finite):
                 problems.append(f"/series/{name}: holds a loss that is not finite in a VALID set")
     return problems
 

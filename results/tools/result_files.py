@@ -86,6 +86,12 @@ class Result:
         where = scales[0][()] if len(scales) else np.arange(len(values))
         return where, values
 
+    def skipped_steps(self):
+        """Training steps that changed nothing: what they say of loss and norm counts in no figure,
+        and need not be finite."""
+        ok = self.series("train/ok")
+        return ok[0][ok[1] == 0] if ok is not None else np.array([], dtype=np.int64)
+
     def datasets(self, group):
         """Paths, relative to `group`, of all datasets below it, sorted."""
         found = []

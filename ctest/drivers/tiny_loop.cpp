@@ -1,0 +1,80 @@
+#include "tiny_loop.hpp"
+
+#include <algorithm>
+
+#include "drivers/common/options.hpp"
+
+namespace stowage::drivers {
+
+void WrongTokens::read(std::int64_t first, std::span<std::int32_t> out) const {
+  constexpr std::int32_t kToken = 5;
+  right_->read(first, out);
+  if (wrong) std::ranges::fill(out, kToken);
+}
+
+TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
+                   const parallel::Ranks& ranks)
+    : deck_(inputs::Deck::load(STOWAGE_SOURCE "/ctest/drivers/tiny.toml", overrides)),
+      backend_(execution::make_host_backend()),
+      data_(open_data(deck_, ranks.sequences())) {
+  auto source = std::make_unique<WrongTokens>(std::move(data_.source));
+  tokens_ = source.get();
+  const auto batch = deck_.get<std::int64_t>("train.global_batch_size");
+  const parallel::SequencePart part = ranks.sequences();
+  const inputs::LoaderOptions options{
+      .sequences = {.seq_length = deck_.get<std::int64_t>("train.seq_length")},
+      .micro_batch_size = 1,
+      .global_batch_size = batch,
+      .rank = part.index,
+      .ranks = part.parts,
+      .seed = 7};
+  data_.train =
+      std::make_unique<inputs::Loader>(*source, inputs::TokenRange{0, source->tokens()}, options);
+  data_.held_out.reset();
+  data_.source = std::move(source);
+  layers::TrainerOptions trained = trainer_options(deck_, data_.train->microbatches(), ranks);
+  trained.capacities = {data_.train->max_documents()};
+  trained.evaluation_microbatches = 0;
+  trainer_ = std::make_unique<layers::Trainer>(
+      std::make_unique<layers::TrainerPlan>(std::move(trained)), *backend_);
+  loop_ = std::make_unique<Loop>(*trainer_, data_, schedule(deck_), 0.1, bad);
+}
+
+void TinyLoop::issue(bool wrong) {
+  tokens_->wrong = wrong;
+  note(loop_->issue(next_++));
+}
+
+void TinyLoop::drain(bool wrong) {
+  tokens_->wrong = wrong;
+  note(loop_->drain());
+}
+
+void TinyLoop::issue_right(int count) {
+  for (int i = 0; i < count; ++i) issue(false);
+}
+
+std::vector<std::vector<std::byte>> TinyLoop::state() {
+  const execution::PersistentLayout& layout = trainer_->plan().layout();
+  std::vector<std::vector<std::byte>> all;
+  for (const execution::Bucket& bucket : layout.buckets())
+    for (const std::string& name : bucket.tensors) {
+      if (layout.info(name).lifetime == execution::Lifetime::gradient) continue;
+      all.emplace_back(layout.info(name).bytes());
+      trainer_->device().read(name, all.back());
+    }
+  return all;
+}
+
+float TinyLoop::put(const std::string& name, float value) {
+  float before = 0;
+  trainer_->device().read(name, std::as_writable_bytes(std::span(&before, 1)));
+  trainer_->device().write(name, std::as_bytes(std::span(&value, 1)));
+  return before;
+}
+
+void TinyLoop::note(const std::optional<StepReport>& report) {
+  if (report) reports.push_back(*report);
+}
+
+}  // namespace stowage::drivers

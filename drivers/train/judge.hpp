@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "drivers/train/gradient_slice.hpp"
+#include "drivers/train/loop.hpp"
+#include "inputs/deck/deck.hpp"
+#include "results/verdict.hpp"
+
+namespace stowage::drivers {
+
+/// Values that a run leaves behind, by step. A step that changed nothing says nothing of what the
+/// run became: its loss and norm, which may not be finite, count in no check but that of skipped
+/// steps.
+struct History {
+  std::vector<StepReport> steps;
+  struct EvaluationAt {
+    std::int64_t step;
+    double loss, accuracy;
+  };
+  std::vector<EvaluationAt> evaluations;
+  std::optional<GradientSlice::Finding> gradients;  ///< if they were compared with differences
+  std::optional<bool> replayed;  ///< the first step done twice left the same bits; if it was
+  bool copies = false;           ///< several ranks hold the same tensors, which the digest compares
+  double differing = 0;          ///< of these, not the same to the bit
+  double pairs = 0;  ///< (query, key) pairs within documents of a step, all ranks, on average
+  double executed_flops = 0;  ///< of a step, all ranks
+  double energy_j = 0;        ///< of all ranks' GPUs, over these steps; NaN if nobody says
+};
+
+/// Steps that changed nothing.
+std::int64_t skipped_steps(const History& history);
+/// Losses of the last tenth of the steps that changed something, at least of one: the mean, or NaN.
+double tail_loss(const History& history);
+
+/// The checks that every run must pass, and, of a complete run, those that the deck asks for.
+/// `validate.most_skipped_steps` steps may have changed nothing, never all.
+results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete);
+/// Those of a run that only evaluates.
+results::Verdict judge_evaluation(const inputs::Deck& deck, const History& history);
+
+}  // namespace stowage::drivers
