@@ -65,8 +65,13 @@ Passes zero_bubble(PipelineShape shape, int rank, int microbatches) {
 /// When the passes of all ranks end by the clock of with_exchanges, and what they hand on when.
 class Clock {
  public:
-  Clock(PipelineShape shape, const std::vector<Passes>& passes)
-      : shape_(shape), passes_(passes), ends_(passes.size()), moved_(passes.size()) {
+  Clock(PipelineShape shape, const std::vector<Passes>& passes, std::vector<PassTimes> times)
+      : shape_(shape),
+        passes_(passes),
+        times_(std::move(times)),
+        ends_(passes.size()),
+        moved_(passes.size()) {
+    if (times_.empty()) times_.assign(static_cast<std::size_t>(shape_.stages()), {1, 1, 1});
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < shape_.ranks; ++rank)
@@ -78,39 +83,41 @@ class Clock {
   }
 
   /// By pass.
-  const std::vector<int>& ends(std::size_t rank) const { return ends_[rank]; }
+  const std::vector<double>& ends(std::size_t rank) const { return ends_[rank]; }
   /// What a rank sends and receives, by the time at which it is made.
-  const std::map<int, std::vector<Hop>>& moved(std::size_t rank) const { return moved_[rank]; }
+  const std::map<double, std::vector<Hop>>& moved(std::size_t rank) const { return moved_[rank]; }
 
  private:
-  static int ticks(const Turn& turn) {
-    return turn.pass == Turn::Pass::backward && !turn.weights_later ? 2 : 1;
+  /// Longer than nothing: what is made of a message comes behind it.
+  double time_s(const Turn& turn, int stage) const {
+    constexpr double kShortest = 1e-9;
+    return std::max(kShortest, pass_s(turn, times_[static_cast<std::size_t>(stage)]));
   }
 
   /// @return false if the rank is done, or has not got what its next pass needs
   bool do_next(int rank) {
     const Passes& passes = passes_[static_cast<std::size_t>(rank)];
-    std::vector<int>& ends = ends_[static_cast<std::size_t>(rank)];
+    std::vector<double>& ends = ends_[static_cast<std::size_t>(rank)];
     if (ends.size() == passes.size()) return false;
     const Turn& turn = passes[ends.size()];
     const int stage = shape_.stage(rank, turn.chunk);
     const bool gradient = turn.pass == Turn::Pass::backward;
     const int before = stage + (gradient ? 1 : -1), behind = stage + (gradient ? -1 : 1);
     const bool passed_on = turn.pass != Turn::Pass::weights;
-    int begin = ends.empty() ? 0 : ends.back();
+    double begin = ends.empty() ? 0 : ends.back();
     if (passed_on && is_stage(before)) {
       const auto found = made_.find({stage, gradient, turn.slot});
       if (found == made_.end()) return false;
       begin = std::max(begin, found->second);
     }
-    ends.push_back(begin + ticks(turn));
+    ends.push_back(begin + time_s(turn, stage));
     if (passed_on && is_stage(behind)) hand_on(rank, turn, gradient, behind, ends.back());
     return true;
   }
 
   bool is_stage(int stage) const { return stage >= 0 && stage < shape_.stages(); }
 
-  void hand_on(int rank, const Turn& turn, bool gradient, int to, int time) {
+  void hand_on(int rank, const Turn& turn, bool gradient, int to, double time) {
     made_[{to, gradient, turn.slot}] = time;
     const int peer = to % shape_.ranks;
     std::vector<Hop>& mine = moved_[static_cast<std::size_t>(rank)][time];
@@ -128,23 +135,41 @@ class Clock {
 
   PipelineShape shape_;
   const std::vector<Passes>& passes_;
-  std::vector<std::vector<int>> ends_;
-  std::vector<std::map<int, std::vector<Hop>>> moved_;
-  std::map<std::tuple<int, bool, int>, int> made_;  ///< by stage it goes to, gradient, slot
+  std::vector<PassTimes> times_;
+  std::vector<std::vector<double>> ends_;
+  std::vector<std::map<double, std::vector<Hop>>> moved_;
+  std::map<std::tuple<int, bool, int>, double> made_;  ///< by stage it goes to, gradient, slot
 };
 
 /// The passes of every rank, made by `of_rank`, with their exchanges.
 template <class OfRank>
-std::vector<Turns> of_all_ranks(PipelineShape shape, OfRank&& of_rank) {
+std::vector<Turns> of_all_ranks(PipelineShape shape, const std::vector<PassTimes>& times,
+                                OfRank&& of_rank) {
   std::vector<Passes> passes;
   for (int rank = 0; rank < shape.ranks; ++rank) passes.push_back(of_rank(rank));
-  return with_exchanges(shape, passes);
+  return with_exchanges(shape, passes, times);
 }
 
 }  // namespace
 
-std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<Passes>& passes) {
-  const Clock clock(shape, passes);
+double pass_s(const Turn& turn, const PassTimes& times) {
+  switch (turn.pass) {
+    case Turn::Pass::forward:
+    case Turn::Pass::evaluate:
+      return times.forward_s;
+    case Turn::Pass::backward:
+      return times.backward_s + (turn.weights_later ? 0 : times.weights_s);
+    case Turn::Pass::weights:
+      return times.weights_s;
+    case Turn::Pass::exchange:
+      break;
+  }
+  return 0;
+}
+
+std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<Passes>& passes,
+                                  const std::vector<PassTimes>& times) {
+  const Clock clock(shape, passes, times);
   std::vector<Turns> all;
   for (std::size_t rank = 0; rank < passes.size(); ++rank) {
     std::vector<Turn> turns;
@@ -162,21 +187,23 @@ std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<Passes>
 }
 
 std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
-                                     PipelineSchedule schedule) {
+                                     PipelineSchedule schedule,
+                                     const std::vector<PassTimes>& times) {
   const bool interleaved = schedule == PipelineSchedule::interleaved;
   STOWAGE_ASSERT(interleaved == (shape.virtual_stages > 1),
                  "{} stages of a rank do not fit the schedule", shape.virtual_stages);
   STOWAGE_ASSERT(!interleaved || microbatches % shape.ranks == 0,
                  "{} microbatches are no multiple of {} ranks", microbatches, shape.ranks);
-  return of_all_ranks(shape, [&](int rank) {
+  return of_all_ranks(shape, times, [&](int rank) {
     return schedule == PipelineSchedule::zero_bubble
                ? zero_bubble(shape, rank, microbatches)
                : one_forward_one_backward(shape, rank, microbatches);
   });
 }
 
-std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches) {
-  return of_all_ranks(shape, [&](int) {
+std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches,
+                                        const std::vector<PassTimes>& times) {
+  return of_all_ranks(shape, times, [&](int) {
     Passes passes;
     for (int i = 0; i < microbatches * shape.virtual_stages; ++i)
       passes.push_back(nth_pass(shape, Turn::Pass::evaluate, i, microbatches));

@@ -31,22 +31,29 @@ struct PipelineShape {
 ///
 /// All of it lies in one section: a microbatch has memory of its own from its forward to its last
 /// pass, which a plan gives to a later one.
+/// @param times by stage, for with_exchanges
 /// @throws Error if several stages of a rank are not interleaved, or in groups that are not full
 std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
-                                     PipelineSchedule schedule);
+                                     PipelineSchedule schedule,
+                                     const std::vector<PassTimes>& times = {});
 /// Forward alone.
-std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches);
+std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches,
+                                        const std::vector<PassTimes>& times = {});
+
+/// What a pass takes of these times.
+double pass_s(const Turn& turn, const PassTimes& times);
 
 /// The passes of all ranks with what ranks exchange between them, so that no order of passes that
 /// one rank alone could keep can block.
 ///
-/// A clock in which a forward takes 1, a backward 1 and its weights 1 gives each message the time
-/// at which it is made. Every rank sends and receives in the order of these times, and all that it
+/// A clock in which passes take what is predicted gives each message the time at which it is made.
+/// Every rank sends and receives in the order of these times, and all that it
 /// moves at one time starts together. So whatever passes really take, the earliest message that is
 /// not through yet waits for nothing but passes whose messages are. A rank receives before the pass
 /// during which a message is made, so that it comes beside that pass, not behind it.
-/// @param passes by rank
-std::vector<Turns> with_exchanges(PipelineShape shape,
-                                  const std::vector<std::vector<Turn>>& passes);
+/// @param passes by rank  @param times by stage, the same on all ranks; none: forward, backward and
+/// weights take as long each
+std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<std::vector<Turn>>& passes,
+                                  const std::vector<PassTimes>& times = {});
 
 }  // namespace stowage::layers

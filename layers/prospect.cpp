@@ -60,12 +60,13 @@ Prospect foresee(const ProspectOptions& options) {
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
     const PipelineShape shape{ranks, virtual_stages};
-    Prospect prospect{options.model.pattern, virtual_stages, schedule, {}};
+    Prospect prospect{options.model.pattern, virtual_stages, schedule, {}, {}};
     if (prospect.pattern.find('|') == std::string::npos)
       prospect.pattern = balanced_cuts(prospect.pattern, shape, parts);
+    prospect.times = stage_times(divide(prospect.pattern, shape.stages()), parts);
     prospect.timeline =
-        follow(train_in_pipeline(shape, options.step.microbatches, schedule),
-               stage_times(divide(prospect.pattern, shape.stages()), parts), exchange_s(options));
+        follow(train_in_pipeline(shape, options.step.microbatches, schedule, prospect.times),
+               prospect.times, exchange_s(options));
     if (best.timeline.ranks.empty() || prospect.timeline.time_s < best.timeline.time_s)
       best = std::move(prospect);
   }

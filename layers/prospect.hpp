@@ -20,7 +20,8 @@ struct Prospect {
   std::string pattern;     ///< with cuts
   int virtual_stages = 1;  ///< of each rank
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  Timeline timeline;  ///< without copies, sums of gradients and the optimizer
+  std::vector<PassTimes> times;  ///< by stage
+  Timeline timeline;             ///< without copies, sums of gradients and the optimizer
 };
 
 /// Cuts a model that is not cut by hand where the predicted times are most even, and of

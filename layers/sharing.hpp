@@ -19,6 +19,8 @@ struct Sharing {
   bool zero = false;
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  /// Predicted, by stage, the same on all ranks: messages go in the order that follows from them.
+  std::vector<PassTimes> stage_times;
 
   /// The ranks that have the same parameters of a reduction group ("dense", "expert").
   const parallel::RankGroup& holders(const std::string& group) const;

@@ -38,6 +38,13 @@ void throw_too_few_layers(const std::string& pattern, int layers, int stages) {
       pattern, layers, stages);
 }
 
+PassTimes& PassTimes::operator+=(const PassTimes& other) {
+  forward_s += other.forward_s;
+  backward_s += other.backward_s;
+  weights_s += other.weights_s;
+  return *this;
+}
+
 std::string stage_prefix(const Stage& stage) { return fmt::format("stage.{}", stage.index); }
 
 std::string layers_text(const std::vector<Stage>& stages) {

@@ -16,6 +16,16 @@ struct Stage {
   bool head = false;       ///< ends with the head and the loss: the last stage
 };
 
+/// Predicted time of the passes of one microbatch through some layers.
+struct PassTimes {
+  double forward_s = 0;
+  double backward_s = 0;  ///< without what can be left for later
+  double weights_s = 0;   ///< that: products that make weights' gradients
+
+  double all_s() const { return forward_s + backward_s + weights_s; }
+  PassTimes& operator+=(const PassTimes& other);
+};
+
 /// The order in which stages pass microbatches on.
 enum class PipelineSchedule : unsigned char {
   one_forward_one_backward,  ///< 1F1B

@@ -36,16 +36,17 @@ const Turns& own(const std::vector<Turns>& turns, const Model& model) {
   return turns[static_cast<std::size_t>(model.ranks().group(parallel::Group::pipeline).rank())];
 }
 
-Turns training_turns(const Model& model, int microbatches, PipelineSchedule schedule) {
+Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
   if (pipeline.ranks == 1) return train_in_turn(microbatches);
-  return own(train_in_pipeline(pipeline, microbatches, schedule), model);
+  return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times),
+             model);
 }
 
-Turns evaluation_turns(const Model& model, int microbatches) {
+Turns evaluation_turns(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
   if (pipeline.ranks == 1) return evaluate_in_turn(microbatches);
-  return own(evaluate_in_pipeline(pipeline, microbatches), model);
+  return own(evaluate_in_pipeline(pipeline, microbatches, sharing.stage_times), model);
 }
 
 /// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
@@ -155,7 +156,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   begin(recorder, model, step);
   GradientBuckets buckets(program, layout, sharing);
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(training_turns(model, shape.microbatches, sharing.schedule),
+      .record(training_turns(model, shape.microbatches, sharing),
               [&](std::span<const Parameter> parameters) { buckets.finished(parameters); });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
@@ -204,7 +205,7 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   clear_loss(recorder, model, step.loss);
   clear_loss(recorder, model, step.hits, "no_hits");
   TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
-      .record(evaluation_turns(model, shape.microbatches));
+      .record(evaluation_turns(model, shape.microbatches, sharing));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
   if (world.size() > 1)

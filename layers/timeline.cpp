@@ -11,21 +11,6 @@ namespace {
 
 bool is_exchange(const Turn& turn) { return turn.pass == Turn::Pass::exchange; }
 
-double time_of(const Turn& turn, const PassTimes& times) {
-  switch (turn.pass) {
-    case Turn::Pass::forward:
-    case Turn::Pass::evaluate:
-      return times.forward_s;
-    case Turn::Pass::backward:
-      return times.backward_s + (turn.weights_later ? 0 : times.weights_s);
-    case Turn::Pass::weights:
-      return times.weights_s;
-    case Turn::Pass::exchange:
-      break;
-  }
-  return 0;
-}
-
 /// One kind of a rank's turns, each of which follows the one before it.
 struct Line {
   std::vector<std::size_t> turns;
@@ -81,7 +66,7 @@ class Follower {
       if (found == come_.end()) return false;
       given_s = found->second;
     }
-    const double time_s = time_of(turn, times_[static_cast<std::size_t>(stage)]);
+    const double time_s = pass_s(turn, times_[static_cast<std::size_t>(stage)]);
     const double begin_s = std::max(line.free_s, given_s);
     line.free_s = begin_s + time_s;
     timeline_.ranks[rank].spans[line.next()] = {begin_s, line.free_s};
@@ -143,13 +128,6 @@ class Follower {
 };
 
 }  // namespace
-
-PassTimes& PassTimes::operator+=(const PassTimes& other) {
-  forward_s += other.forward_s;
-  backward_s += other.backward_s;
-  weights_s += other.weights_s;
-  return *this;
-}
 
 double Timeline::bubble() const {
   double busy_s = 0;

@@ -6,16 +6,6 @@
 
 namespace stowage::layers {
 
-/// Predicted time of the passes of one microbatch.
-struct PassTimes {
-  double forward_s = 0;
-  double backward_s = 0;  ///< without what can be left for later
-  double weights_s = 0;   ///< that: products that make weights' gradients
-
-  double all_s() const { return forward_s + backward_s + weights_s; }
-  PassTimes& operator+=(const PassTimes& other);
-};
-
 /// When each rank of a pipeline does what.
 struct Timeline {
   struct Span {

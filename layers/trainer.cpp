@@ -17,6 +17,7 @@ TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospec
   options.model.pattern = prospect->pattern;
   options.model.virtual_stages = prospect->virtual_stages;
   options.sharing.schedule = prospect->schedule;
+  options.sharing.stage_times = prospect->times;
   return options;
 }
 

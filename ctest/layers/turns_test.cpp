@@ -249,6 +249,24 @@ TEST(turns, bubbles_of_interleaved_stages_are_a_part_of_it) {
     }
 }
 
+TEST(turns, messages_of_uneven_stages_go_in_the_order_in_which_they_are_made) {
+  // The head makes the last forward longer; cuts are such that all of it is as long.
+  std::vector<layers::PassTimes> times(4, {1, 1, 1});
+  times.back() = {2, 0.6, 0.4};
+  for (const auto& [shape, schedule] : {std::pair{layers::PipelineShape{4}, k1F1B},
+                                        {layers::PipelineShape{4}, kZeroBubble},
+                                        {layers::PipelineShape{2, 2}, kInterleaved}}) {
+    const auto turns = layers::train_in_pipeline(shape, 16, schedule, times);
+    EXPECT_EQ(faults(shape, turns, 16), std::vector<std::string>());
+    const auto as_if_even = layers::train_in_pipeline(shape, 16, schedule);
+    EXPECT_LE(layers::follow(turns, times, 0).time_s, layers::follow(as_if_even, times, 0).time_s);
+    if (schedule == kZeroBubble) {
+      EXPECT_LT(layers::follow(turns, times, 0).time_s,
+                0.95 * layers::follow(as_if_even, times, 0).time_s);
+    }
+  }
+}
+
 TEST(turns, messages_take_time_on_the_way_to_the_last_stage_and_back) {
   EXPECT_DOUBLE_EQ(timeline({4}, 1, k1F1B, 0.25).time_s, 4 * 3 + 6 * 0.25);
   EXPECT_GT(timeline({4}, 8, k1F1B, 0.25).time_s, timeline({4}, 8, k1F1B).time_s);
