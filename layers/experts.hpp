@@ -25,9 +25,9 @@ struct Routed {
 
 /// How ranks share the experts of a layer: each has E / size whole ones, and works on the rows of
 /// all ranks that chose them. Rows travel by gathering and summing (SharedRows), so how many do is
-/// known beforehand, and no count leaves the device. How many fall on a rank's experts is not: there
-/// is room for Batch::expert_rows, and where that is too little, kMostRows says so; such a step must
-/// change nothing.
+/// known beforehand, and no count leaves the device. How many fall on a rank's experts is not:
+/// there is room for Batch::expert_rows, and where that is too little, kMostRows says so; such a
+/// step must change nothing.
 class SharedExperts {
  public:
   /// @throws Error (exit 2) if the experts do not divide among the ranks

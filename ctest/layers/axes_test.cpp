@@ -346,7 +346,7 @@ TEST(axes, heads_that_do_not_divide_are_refused) {
   }
 }
 
-// Of eight experts: all alike, the first ones most (Zipf), those of one rank alone, every other one.
+// Of eight experts: all alike, the first most (Zipf), those of one rank alone, every other one.
 TEST(axes, any_routing_equals_one_rank) {
   const Axes axes;
   const auto zipf = [](std::int32_t t, std::int32_t r) {

@@ -17,7 +17,8 @@ void limit_offsets(execution::Queue& queue, const execution::View& wanted, std::
                    const execution::View& offsets, const execution::View& most);
 
 /// What rank `rank` of W adds to the ranks' sums: rows (1 + 2 W) accum = whether more rows than
-/// `room` were wanted, 0 or 1, then `most` (2) int32 in the rank's places of W and of W; 0 elsewhere.
+/// `room` were wanted, 0 or 1, then `most` (2) int32 in the rank's places of W and of W; 0
+/// elsewhere.
 void tell_rows(execution::Queue& queue, const execution::View& most, std::int64_t room,
                std::int64_t rank, const execution::View& rows);
 
