@@ -115,6 +115,9 @@ void TinyRun::train(int index, double lr, Part part, int expert_class) {
   stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * part.parts)});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
+  const kernels::Attempt attempt;
+  if (recorded.attempt)
+    stage(executor, recorded.attempt, std::vector<std::int64_t>{attempt.good_steps, attempt.last});
   executor.step();
 }
 

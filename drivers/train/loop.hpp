@@ -54,9 +54,9 @@ struct Evaluation {
   double accuracy = 0;  ///< part of them whose logit is the largest
 };
 
-/// Issues training steps one ahead of the step whose results are read, and evaluations. A step whose
-/// experts lacked room for their rows is done again with more; it has changed nothing, and the one
-/// that was issued behind it finds so and changes nothing either.
+/// Issues training steps one ahead of the step whose results are read, and evaluations. A step
+/// whose experts lacked room for their rows is done again with more; it has changed nothing, and
+/// the one that was issued behind it finds so and changes nothing either.
 class Loop {
  public:
   /// What becomes of a bad step. Both leave the same state, unless the cause has gone.
