@@ -106,6 +106,26 @@ def a_step_done_again_changes_no_bit(r):
 
 
 @case
+def spikes_and_experts_without_room_are_told_apart(r):
+    """Both kinds of steps are issued again; the classes of room change no bit of what is kept."""
+    shared = (*SPIKES, "validate.most_skipped_steps=12", "validate.replayed_step=false",
+              "parallel.expert=2", "train.micro_batch_size=2")
+    r.run(*shared, "run.output=all.h5", "parallel.expert_capacity=[]", ranks=2)
+    with h5py.File("all.h5") as file:
+        middle = float(numpy.median(file["/series/experts/busiest_rank"][:]))
+    wanted = skipped("all.h5")
+    assert len(wanted) > 0
+    for word in ("true", "false"):
+        r.run(*shared, f"run.output={word}.h5", f"validate.bad_steps_again={word}",
+              f"parallel.expert_capacity=[0.25, {middle}]", ranks=2)
+        assert skipped(f"{word}.h5") == wanted
+        assert_equal("all.h5", f"{word}.h5")
+        assert states("all.h5") == states(f"{word}.h5")
+        with h5py.File(f"{word}.h5") as file:
+            assert file["/metrics/experts/reruns"][()] > 0
+
+
+@case
 def a_restart_knows_the_norms_before(r):
     many = (*SPIKES, "validate.most_skipped_steps=12", "optim.decay_steps=12",
             "optim.spikes_in_a_row=1")

@@ -28,19 +28,20 @@ Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedul
       schedule_(schedule),
       weight_decay_(weight_decay),
       bad_(bad),
-      guarded_(trainer.plan().options().optimizer.attempts),
+      guarded_(bad == Bad::done_again || trainer.plan().expert_classes() > 1),
       last_end_s_(results::steady_seconds()) {}
 
 std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
   const std::optional<Pending> before = std::exchange(pending_, std::nullopt);
-  kernels::Attempt attempt;
-  if (guarded_) attempt = {before ? before->good_steps + 1 : good_steps(), 0};
+  kernels::Attempt attempt = first_attempt(-1);
+  if (guarded_) attempt.good_steps = before ? before->good_steps + 1 : good_steps();
   pending_ = start(step, then, attempt);
   if (!before) return std::nullopt;
   const Settled settled = settle(*before, before->executor == pending_->executor ? 1 : 0);
-  if (!settled.redone) return settled.report;
-  // The step under way finds one good step fewer than it expects, so it changes nothing.
+  if (!settled.redone && (settled.report.ok || !guarded_)) return settled.report;
+  // The step under way found one good step fewer than it expected, so it changed nothing.
   attempt.good_steps = before->good_steps + (settled.report.ok ? 1 : 0);
+  data_.train->seek(pending_->position);
   pending_ = start(step, then, attempt);
   return settled.report;
 }
@@ -73,7 +74,7 @@ Loop::Settled Loop::settle(Pending pending, int ago) {
   while (!judge(pending, ago)) {
     const ExpertReport so_far = pending.experts;
     data_.train->seek(pending.position);
-    pending = start(pending.step - 1, pending.then, {pending.good_steps, 0});
+    pending = start(pending.step - 1, pending.then, first_attempt(pending.good_steps));
     pending.experts = so_far;
     ++pending.experts.reruns;
     ago = 0;
@@ -101,6 +102,10 @@ StepReport Loop::again(const Pending& pending, const Outcome& first) {
   report.time_s += first.report.time_s;
   report.disturbed = true;
   return report;
+}
+
+kernels::Attempt Loop::first_attempt(std::int64_t good_steps) const {
+  return {.good_steps = good_steps, .last = bad_ == Bad::skipped ? 1 : 0};
 }
 
 std::int64_t Loop::good_steps() {

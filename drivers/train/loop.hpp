@@ -110,7 +110,7 @@ class Loop {
   };
   struct Settled {
     StepReport report;
-    bool redone = false;  ///< the loader then stands behind it
+    bool redone = false;
   };
   /// Reads a step that is over, and does it again where its experts lacked room or it was bad.
   Settled settle(Pending pending, int ago);
@@ -119,6 +119,8 @@ class Loop {
   StepReport again(const Pending& pending, const Outcome& first);
   /// Chooses the class of the next step. @return whether this one had room
   bool judge(Pending& pending, int ago);
+  /// Of a step that is done again at most for want of room, or also since it is bad.
+  kernels::Attempt first_attempt(std::int64_t good_steps) const;
   /// Steps that changed the state so far, of which none may be under way.
   std::int64_t good_steps();
 
