@@ -50,7 +50,11 @@ class Attention final : public Mixer {
               Init::normal,
               true,
               "dense",
-              partition_.cut(0, {query_width(config), kv_width(config), kv_width(config)})}},
+              partition_.cut(0, {query_width(config),
+                                 {kv_width(config), tensor_copies(config)},
+                                 {kv_width(config), tensor_copies(config)}}),
+              partition_.repeat({query_width(), query_width() + 2 * kv_width()},
+                                tensor_copies(config))}},
         proj_{{prefix + ".attn.proj.weight",
                {width_, query_width(config)},
                Init::residual_normal,
@@ -339,11 +343,16 @@ class Attention final : public Mixer {
                                           const Partition& partition) {
     kernels::AttentionShape shape;
     shape.heads = partition.share(attention.heads, "model.num_attention_heads");
-    shape.kv_heads = partition.share(attention.kv_heads, "model.num_query_groups");
+    shape.kv_heads = partition.share_or_copy(attention.kv_heads, "model.num_query_groups");
     shape.head_dim = attention.head_dim;
     shape.causal = true;
     shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
     return shape;
+  }
+
+  /// Tensor ranks that have the same key and value head.
+  int tensor_copies(const ModelConfig& config) const {
+    return partition_.copies(config.attention.kv_heads, "model.num_query_groups");
   }
 
   /// With what is known of the batch.

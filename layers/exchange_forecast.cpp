@@ -53,7 +53,7 @@ std::optional<ExchangeForecast> forecast_exchange(const ProspectOptions& options
   const Partition partition(options.ranks.group(parallel::Group::tensor));
   kernels::AttentionShape shape;
   shape.heads = partition.share(attention.heads, "model.num_attention_heads");
-  shape.kv_heads = partition.share(attention.kv_heads, "model.num_query_groups");
+  shape.kv_heads = partition.share_or_copy(attention.kv_heads, "model.num_query_groups");
   const bool by_heads = exchanges_heads(attention, shape, sharers);
   ExchangeForecast forecast;
   if (by_heads) forecast.forms.push_back(predict(options, Exchange::heads));

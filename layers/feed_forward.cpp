@@ -8,8 +8,8 @@ using kernels::activation_width;
 namespace {
 
 /// Rows of fc1: those of the gate and of what it gates each have their share on every rank.
-std::vector<std::int64_t> blocks(kernels::Activation activation, std::int64_t ffn) {
-  return std::vector<std::int64_t>(static_cast<std::size_t>(activation_width(activation, 1)), ffn);
+std::vector<Block> blocks(kernels::Activation activation, std::int64_t ffn) {
+  return std::vector<Block>(static_cast<std::size_t>(activation_width(activation, 1)), ffn);
 }
 
 }  // namespace

@@ -32,6 +32,19 @@ std::int64_t Cut::extent() const {
   return sum;
 }
 
+Cut Cut::of(execution::Range local) const {
+  Cut part{dimension, {}};
+  std::int64_t first = 0;
+  for (const execution::Range& range : ranges) {
+    const std::int64_t length = range.end - range.begin;
+    const std::int64_t begin = std::clamp<std::int64_t>(local.begin - first, 0, length);
+    const std::int64_t end = std::clamp<std::int64_t>(local.end - first, 0, length);
+    if (begin < end) part.ranges.push_back({range.begin + begin, range.begin + end});
+    first += length;
+  }
+  return part;
+}
+
 std::vector<std::int64_t> Parameter::local_shape() const {
   std::vector<std::int64_t> local = shape;
   for (const Cut& cut : cuts) local[static_cast<std::size_t>(cut.dimension)] = cut.extent();
@@ -64,6 +77,30 @@ execution::GlobalIndex Parameter::index() const {
     }
   }
   return index;
+}
+
+execution::Range Parameter::repeated() const {
+  if (repeat.copies == 1) return {0, 0};
+  const std::int64_t row = elements() / local(0);
+  return {repeat.rows.begin * row, repeat.rows.end * row};
+}
+
+std::vector<Stretch> Parameter::stretches() const {
+  const execution::Range all{0, elements()};
+  if (repeat.copies == 1) return {{all, index()}};
+  const execution::Range inside = repeated();
+  std::vector<Stretch> found;
+  const auto add = [&](execution::Range elements, execution::Range rows, bool spoken_for) {
+    if (elements.begin == elements.end) return;
+    Parameter part = *this;
+    for (Cut& cut : part.cuts)
+      if (cut.dimension == 0) cut = cut.of(rows);
+    found.push_back({elements, part.index(), spoken_for});
+  };
+  add({0, inside.begin}, {0, repeat.rows.begin}, false);
+  add(inside, repeat.rows, repeat.copy > 0);
+  add({inside.end, all.end}, {repeat.rows.end, local(0)}, false);
+  return found;
 }
 
 std::string gradient_name(const std::string& parameter) { return "gradient/" + parameter; }

@@ -27,6 +27,22 @@ struct Cut {
   std::vector<execution::Range> ranges;
 
   std::int64_t extent() const;  ///< elements in all ranges
+  Cut of(execution::Range local) const;  ///< what some of those elements are
+};
+
+/// Neighbouring rows of a rank's part that `copies` ranks of the tensor group have alike, since each
+/// computes what it needs of them itself: their gradients are summands.
+struct Repeat {
+  execution::Range rows = {0, 0};
+  int copies = 1;
+  int copy = 0;  ///< which of them this rank has
+};
+
+/// Elements [begin, end) of a rank's part, all of which other ranks have too, or none.
+struct Stretch {
+  execution::Range elements;
+  execution::GlobalIndex index;  ///< which element of the whole each of them is
+  bool spoken_for = false;       ///< by a rank that has a copy before this one's
 };
 
 /// One trained tensor. Its name and its initial values are those of the whole tensor, on any layout
@@ -38,6 +54,7 @@ struct Parameter {
   bool decay = false;           ///< decoupled weight decay: matrices only
   std::string group = "dense";  ///< reduction group: "dense" or "expert"
   std::vector<Cut> cuts = {};   ///< at most one a dimension; none: every rank has all of it
+  Repeat repeat = {};
 
   /// Of the part that a rank has.
   std::vector<std::int64_t> local_shape() const;
@@ -46,6 +63,10 @@ struct Parameter {
   /// Elements of the whole.
   std::int64_t global_elements() const;
   execution::GlobalIndex index() const;
+  /// Elements of the part that lie in repeated rows.
+  execution::Range repeated() const;
+  /// The part, cut where repeated rows begin and end.
+  std::vector<Stretch> stretches() const;
 };
 
 /// Names under which a parameter's other tensors live.

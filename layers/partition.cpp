@@ -26,14 +26,27 @@ int Partition::share(int extent, const char* key) const {
   return static_cast<int>(share(std::int64_t{extent}, key));
 }
 
-std::vector<Cut> Partition::cut(int dimension, const std::vector<std::int64_t>& blocks) const {
+int Partition::copies(std::int64_t extent, const char* key) const {
+  if (extent % parts != 0 && (extent <= 0 || parts % extent != 0))
+    execution::throw_usage(
+        "{} = {}: it is shared by {} ranks, so it must be a multiple of {} or divide it", key,
+        extent, parts, parts);
+  return extent < parts ? static_cast<int>(parts / extent) : 1;
+}
+
+int Partition::share_or_copy(int extent, const char* key) const {
+  return extent * copies(extent, key) / parts;
+}
+
+std::vector<Cut> Partition::cut(int dimension, const std::vector<Block>& blocks) const {
   if (parts == 1) return {};
   Cut cut{dimension, {}};
   std::int64_t begin = 0;
-  for (const std::int64_t block : blocks) {
-    const std::int64_t share = block / parts;
-    cut.ranges.push_back({begin + index * share, begin + (index + 1) * share});
-    begin += block;
+  for (const auto& [extent, copies] : blocks) {
+    const std::int64_t share = extent * copies / parts;
+    const std::int64_t first = begin + index / copies * share;
+    cut.ranges.push_back({first, first + share});
+    begin += extent;
   }
   return {cut};
 }

@@ -11,6 +11,15 @@
 
 namespace stowage::layers {
 
+/// Neighbouring weights along a dimension that ranks share equally; `copies` neighbouring ranks have
+/// the same ones.
+struct Block {
+  Block(std::int64_t size, int copies_of_a_share = 1) : extent(size), copies(copies_of_a_share) {}
+
+  std::int64_t extent;
+  int copies;
+};
+
 /// Which part of a layer's weights a rank has: part `index` of `parts` equal ones.
 struct Partition {
   int parts = 1;
@@ -23,9 +32,17 @@ struct Partition {
   /// @throws Error (exit 2) if they do not divide: `key` is the deck's name of the extent
   std::int64_t share(std::int64_t extent, const char* key) const;
   int share(int extent, const char* key) const;
-  /// The part that a rank has of a dimension that consists of blocks, one behind the other, of
-  /// which each is cut into equal parts; no cut if there is one part.
-  std::vector<Cut> cut(int dimension, const std::vector<std::int64_t>& blocks) const;
+  /// Ranks that have the same of `extent` things, which may be fewer than ranks.
+  /// @throws Error (exit 2) if neither number divides the other
+  int copies(std::int64_t extent, const char* key) const;
+  /// This rank's share of what may be fewer things than ranks: one of them at least.
+  /// @throws Error as above
+  int share_or_copy(int extent, const char* key) const;
+  /// The part that a rank has of a dimension that consists of blocks, one behind the other; no cut
+  /// if there is one part.
+  std::vector<Cut> cut(int dimension, const std::vector<Block>& blocks) const;
+  /// Rows of a part, of which each is on so many ranks.
+  Repeat repeat(execution::Range rows, int copies) const { return {rows, copies, index % copies}; }
   /// Reduction group of a parameter that all parts have whole, whose gradients are summands: each
   /// comes from some of the rows.
   std::string replicated() const { return parts > 1 ? "replicated" : "dense"; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "layers/repeats.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -47,6 +48,7 @@ GradientBuckets::GradientBuckets(execution::Program& program,
 }
 
 void GradientBuckets::finished(std::span<const Parameter> parameters) {
+  sum_repeats(program_, layout_, sharing_.ranks.group(parallel::Group::tensor), parameters);
   for (const Parameter& parameter : parameters) {
     const Bucket& bucket = layout_.bucket_of(gradient_name(parameter.name));
     if (--missing_.at(bucket.name) == 0 && sharing_.holders(bucket.group).size() > 1)

@@ -28,7 +28,8 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
     const Range held = layout_.is_part(moment) ? layout_.held(moment) : Range{0, 0};
     if (held.begin < held.end) {
       const Range squared = this->squared(model, parameter, held);
-      pieces_.push_back({std::move(parameter), held, squared, blocks_});
+      const Range copies = parameter.repeat.copy > 0 ? parameter.repeated() : Range{0, 0};
+      pieces_.push_back({std::move(parameter), held, squared, copies, blocks_});
     }
     blocks_ += blocks;
   }
@@ -73,7 +74,8 @@ void Update::record_squares() {
     pieces.push_back({.gradient = {},
                       .first = piece.squared.begin,
                       .elements = piece.squared.end - piece.squared.begin,
-                      .slot = piece.first_block});
+                      .slot = piece.first_block,
+                      .left_out = piece.left_out});
   }
   recorder_.compute(
       "squares", kernels::norm_partials_cost(elements(&Piece::squared), recorder_.accumulation()),
@@ -129,7 +131,7 @@ void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgra
   std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),
                            read(step.step_ok)};
   std::vector<kernels::AdamwTensor> tensors;
-  for (const auto& [p, held, squared, block] : pieces_) {
+  for (const auto& [p, held, squared, left_out, block] : pieces_) {
     uses.push_back({recorder_.parameter(p), Access::update, held});
     if (has_master_) uses.push_back(update(state(master_name(p.name))));
     uses.push_back({recorder_.gradient(p), Access::read, held});

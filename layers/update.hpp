@@ -36,6 +36,7 @@ class Update {
     Parameter parameter;
     execution::Range held;
     execution::Range squared;
+    execution::Range left_out;  ///< of those; another rank of the tensor group adds up their copies
     std::int64_t first_block = 0;
   };
 

@@ -275,6 +275,63 @@ TEST(axes, key_heads_of_several_ranks_equal_one_rank) {
   }
 }
 
+/// Grids of which some ranks share layers, with and without shards of states, and one of eight.
+std::vector<Case> tensor_grids(const Axes& axes) {
+  std::vector<Case> found;
+  for (const Case& c : axes.grids())
+    if (c.tensor > 1) found.push_back(c);
+  if (axes.world.size() == 8) found.push_back({.tensor = 8});
+  const std::vector<Case> plain = found;
+  for (Case c : plain) {
+    c.zero = true;
+    found.push_back(c);
+  }
+  return found;
+}
+
+/// Sizes that divide among eight ranks, but for key heads and groups.
+layers::TrainerOptions options_of_eight(const std::string& pattern) {
+  layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
+  options.model.attention.heads = 8;
+  options.model.mamba.heads = 8;
+  options.model.mlp.ffn = 16;
+  return options;
+}
+
+// Fewer key and value heads than tensor ranks: their rows of the weight are on several, each of
+// which has a summand of the gradient.
+TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
+  const Axes axes;
+  for (Case c : tensor_grids(axes))
+    for (const int kv_heads : {1, 2, 4})
+      for (const bool norms : {false, true}) {
+        layers::TrainerOptions options = options_of_eight(norms ? "*" : "*-*");
+        options.model.attention.kv_heads = kv_heads;
+        options.model.attention.norms = norms;
+        c.microbatches = norms ? 1 : 3;
+        if (norms && c.pipeline > 1) continue;
+        SCOPED_TRACE(text(c, "*-*") + fmt::format(", {} key heads", kv_heads));
+        axes.compare(options, c);
+        if (testing::Test::HasFailure()) return;
+      }
+}
+
+TEST(axes, key_heads_that_neither_divide_are_refused) {
+  const Axes axes;
+  for (const Case& c : tensor_grids(axes)) {
+    layers::TrainerOptions options = axes.shared(options_of_eight("*-"), c);
+    options.model.attention.heads = 24;
+    options.model.attention.kv_heads = 3;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "three key heads were shared by " << c.tensor << " ranks";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find("model.num_query_groups = 3"), std::string::npos);
+    }
+  }
+}
+
 // Each rank's share of a key's gradient is rounded with the others', once.
 TEST(axes, shares_of_key_gradients_travel_unrounded) {
   const Axes axes;

@@ -23,14 +23,15 @@ using execution::Range;
 /// Two sums of 64 bits.
 constexpr std::size_t kSumsBytes = 2 * sizeof(std::uint64_t);
 
-/// Which elements of its whole each tensor of the parameters' shape is.
-std::map<std::string, GlobalIndex> indices(const layers::Model& model) {
-  std::map<std::string, GlobalIndex> all;
+/// Which elements of its whole each tensor of the parameters' shape is. Those that other ranks have
+/// too are stretches of their own: ranks that have them call them alike.
+std::map<std::string, std::vector<layers::Stretch>> stretches(const layers::Model& model) {
+  std::map<std::string, std::vector<layers::Stretch>> all;
   for (const layers::Parameter& parameter : model.parameters())
     for (const std::string& name :
          {parameter.name, layers::master_name(parameter.name),
           layers::first_moment_name(parameter.name), layers::second_moment_name(parameter.name)})
-      all[name] = parameter.index();
+      all[name] = parameter.stretches();
   return all;
 }
 
@@ -99,13 +100,16 @@ StateDigest::Value merge(const std::vector<std::string>& by_rank) {
 StateDigest::StateDigest(execution::Device& device, const layers::TrainerPlan& plan,
                          const parallel::Communicator& world)
     : device_(device), world_(world) {
-  const std::map<std::string, GlobalIndex> cut = indices(plan.model());
+  const std::map<std::string, std::vector<layers::Stretch>> cut = stretches(plan.model());
   for (const execution::Bucket& bucket : plan.layout().buckets())
     for (const std::string& name : bucket.tensors) {
       if (plan.layout().whole(name).lifetime == Lifetime::gradient) continue;
+      const Range range = up_to_date(plan, bucket, name);
       const auto found = cut.find(name);
-      hold(bucket, name, found == cut.end() ? GlobalIndex{} : found->second,
-           up_to_date(plan, bucket, name));
+      if (found == cut.end())
+        hold(bucket, name, {{0, range.end}, {}}, range);
+      else
+        for (const layers::Stretch& stretch : found->second) hold(bucket, name, stretch, range);
     }
   const std::size_t bytes = std::max<std::size_t>(held_.size(), 1) * kSumsBytes;
   sums_ = device.backend().allocate(MemoryKind::device, bytes);
@@ -113,16 +117,18 @@ StateDigest::StateDigest(execution::Device& device, const layers::TrainerPlan& p
 }
 
 void StateDigest::hold(const execution::Bucket& bucket, const std::string& name,
-                       const GlobalIndex& index, Range range) {
-  if (range.begin == range.end) return;
+                       const layers::Stretch& stretch, Range range) {
+  const std::int64_t first = stretch.elements.begin;
+  range = {std::max(range.begin, first), std::min(range.end, stretch.elements.end)};
+  if (range.begin >= range.end) return;
   const execution::PersistentLayout& layout = device_.layout();
   const std::size_t before = static_cast<std::size_t>(range.begin - layout.held(name).begin) *
                              execution::size_bytes(bucket.dtype);
   Held held{execution::one_buffer(name, bucket.dtype, {range.end - range.begin},
                                   layout.whole(name).lifetime),
-            {execution::stream_of(name), index},
+            {execution::stream_of(name), stretch.index},
             device_.address(layout.place(name)) + before};
-  held.part.index.first = range.begin;
+  held.part.index.first = range.begin - first;
   held_.push_back(std::move(held));
 }
 

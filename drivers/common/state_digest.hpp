@@ -40,7 +40,7 @@ class StateDigest {
     void* data;
   };
   void hold(const execution::Bucket& bucket, const std::string& name,
-            const execution::GlobalIndex& index, execution::Range range);
+            const layers::Stretch& stretch, execution::Range range);
   std::string sums_text();
 
   execution::Device& device_;

@@ -36,7 +36,7 @@ WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicato
          {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
           layers::first_moment_name(p.name), layers::second_moment_name(p.name)}) {
       if (!all_stages_.is_part(name)) continue;
-      Whole whole{all_stages_.whole(name), p.index()};
+      Whole whole{all_stages_.whole(name), p.index(), p.stretches()};
       whole.info.buffers.front().shape = p.shape;
       wholes_.emplace(name, std::move(whole));
     }
@@ -91,8 +91,18 @@ TensorPart WholeTensors::part(const std::string& name, Range range) const {
   return part;
 }
 
-TensorPart WholeTensors::spoken_part(const std::string& name) const {
-  return part(name, spoken_for(name));
+std::vector<TensorPart> WholeTensors::spoken_parts(const std::string& name) const {
+  const Range all = spoken_for(name);
+  const auto found = wholes_.find(name);
+  if (found == wholes_.end()) return {part(name, all)};
+  std::vector<TensorPart> parts;
+  for (const layers::Stretch& stretch : found->second.stretches) {
+    const Range mine{std::max(all.begin, stretch.elements.begin),
+                     std::min(all.end, stretch.elements.end)};
+    if (!stretch.spoken_for && mine.begin < mine.end) parts.push_back(part(name, mine));
+  }
+  if (parts.empty()) parts.emplace_back();
+  return parts;
 }
 
 TensorPart WholeTensors::held_part(const std::string& name) const {
@@ -100,37 +110,42 @@ TensorPart WholeTensors::held_part(const std::string& name) const {
 }
 
 std::vector<std::byte> WholeTensors::gather(const std::string& name) const {
-  const TensorPart mine = spoken_part(name);
+  const std::vector<TensorPart> mine = spoken_parts(name);
   const std::size_t size = execution::size_bytes(info(name).buffers.front().dtype);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(mine.elements) * size);
-  if (!bytes.empty()) {
+  const auto read = [&](const TensorPart& part) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(part.elements) * size);
     const std::byte* all = trainer_.device().address(layout().place(name));
-    trainer_.device().read(name, bytes, static_cast<std::size_t>(mine.data - all));
-  }
+    trainer_.device().read(name, bytes, static_cast<std::size_t>(part.data - all));
+    return bytes;
+  };
   const std::vector<std::string> parts =
-      world_.gather({reinterpret_cast<const char*>(&mine), sizeof(mine)});
+      world_.gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(TensorPart)});
   if (world_.rank() != 0) {
-    if (!bytes.empty()) world_.send(bytes, 0);
+    for (const TensorPart& part : mine)
+      if (part.elements > 0) world_.send(read(part), 0);
     return {};
   }
   std::vector<std::byte> whole(info(name).bytes());
-  std::vector<std::byte> received;
   for (int rank = 0; rank < world_.size(); ++rank) {
-    TensorPart part;
-    std::memcpy(&part, parts[static_cast<std::size_t>(rank)].data(), sizeof(part));
-    if (part.elements == 0) continue;
-    std::span<const std::byte> from = bytes;
-    if (rank != 0) {
-      received.resize(static_cast<std::size_t>(part.elements) * size);
-      world_.receive(received, rank);
-      from = received;
+    const std::string& theirs = parts[static_cast<std::size_t>(rank)];
+    for (std::size_t at = 0; at < theirs.size(); at += sizeof(TensorPart)) {
+      TensorPart part;
+      std::memcpy(&part, theirs.data() + at, sizeof(part));
+      if (part.elements == 0) continue;
+      std::vector<std::byte> from;
+      if (rank == 0) {
+        from = read(part);
+      } else {
+        from.resize(static_cast<std::size_t>(part.elements) * size);
+        world_.receive(from, rank);
+      }
+      part.index.for_each_run(0, part.elements,
+                              [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+                                std::memcpy(whole.data() + static_cast<std::size_t>(global) * size,
+                                            from.data() + static_cast<std::size_t>(local) * size,
+                                            static_cast<std::size_t>(count) * size);
+                              });
     }
-    part.index.for_each_run(0, part.elements,
-                            [&](std::int64_t local, std::int64_t global, std::int64_t count) {
-                              std::memcpy(whole.data() + static_cast<std::size_t>(global) * size,
-                                          from.data() + static_cast<std::size_t>(local) * size,
-                                          static_cast<std::size_t>(count) * size);
-                            });
   }
   return whole;
 }

@@ -30,9 +30,10 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// The elements of a tensor that this rank speaks for, where they lie. Of the ranks that have an
-  /// element one speaks for it: of a parameter or gradient, one whose shard is up to date.
-  TensorPart spoken_part(const std::string& name) const;
+  /// The elements of a tensor that this rank speaks for, where they lie, in one part or more. Of the
+  /// ranks that have an element one speaks for it: of a parameter or gradient, one whose shard is up
+  /// to date.
+  std::vector<TensorPart> spoken_parts(const std::string& name) const;
   /// All elements of a tensor that this rank has.
   TensorPart held_part(const std::string& name) const;
   /// Collective. The bytes of a tensor on rank 0, nothing elsewhere.
@@ -45,11 +46,12 @@ class WholeTensors {
   struct Whole {
     execution::TensorInfo info;
     execution::GlobalIndex index;
+    std::vector<layers::Stretch> stretches;
   };
   /// Of what this rank has.
   const execution::PersistentLayout& layout() const;
   execution::GlobalIndex index(const std::string& name) const;
-  /// Elements of this rank's part that it speaks for.
+  /// Elements of this rank's part that it speaks for, but for those of stretches that others do.
   execution::Range spoken_for(const std::string& name) const;
   TensorPart part(const std::string& name, execution::Range range) const;
 

@@ -52,7 +52,11 @@ CheckpointWriter::CheckpointWriter(execution::Backend& backend, std::vector<Part
       parts_(std::move(parts)),
       staging_(backend.allocate(MemoryKind::host, 2 * kPieceBytes)),
       queue_(backend.make_queue(execution::Lane::d2h, "checkpoint")) {
-  for (const Part& part : parts_) bytes_ += bytes_of(part);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    bytes_ += bytes_of(parts_[i]);
+    const bool same = i > 0 && parts_[i].whole.name == parts_[i - 1].whole.name;
+    tensors_.push_back(i == 0 ? 0 : tensors_.back() + (same ? 0 : 1));
+  }
   lay_out();
   take_memory(asked, host_budget);
 }
@@ -113,7 +117,7 @@ std::vector<TensorDigest> CheckpointWriter::write(const results::TensorBytes& fi
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
-    digests.emplace_back(part.whole.name, part.whole.dtype);
+    if (tensors_[i] == digests.size()) digests.emplace_back(part.whole.name, part.whole.dtype);
     const std::size_t size = element_bytes(part);
     const std::byte* data =
         as_it_is || copy_ == Copy::none ? part.part.data : aside_->data() + at_[i];
@@ -132,12 +136,13 @@ std::vector<TensorDigest> CheckpointWriter::write(const results::TensorBytes& fi
     if (at + 1 < pieces.size()) fetch(pieces[at + 1], staged(at + 1));  // beside what follows
     const Piece& piece = pieces[at];
     const auto size = static_cast<std::int64_t>(element_bytes(parts_[piece.part]));
+    const std::size_t tensor = tensors_[piece.part];
     parts_[piece.part].part.index.for_each_run(
         piece.begin, piece.end, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
           const std::span<const std::byte> run(staged(at) + (local - piece.begin) * size,
                                                static_cast<std::size_t>(count * size));
-          digests[piece.part].add(global, run);
-          file.write(offsets[piece.part] + global * size, run);
+          digests[tensor].add(global, run);
+          file.write(offsets[tensor] + global * size, run);
         });
   }
   file.sync();

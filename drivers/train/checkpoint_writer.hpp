@@ -22,6 +22,7 @@ class CheckpointWriter {
   /// Where the copy lies until it is written; none: there is no copy, and training waits.
   enum class Copy : unsigned char { none, device, host };
 
+  /// Parts of one tensor follow each other; a rank that has nothing of a tensor has an empty one.
   struct Part {
     results::TensorSpec whole;
     TensorPart part;
@@ -62,6 +63,7 @@ class CheckpointWriter {
 
   execution::Backend& backend_;
   std::vector<Part> parts_;
+  std::vector<std::size_t> tensors_;  ///< of each part: how many tensors come before its own
   std::vector<std::size_t> at_;  ///< of each part in the copy
   std::vector<Span> spans_;
   std::size_t bytes_ = 0, copy_bytes_ = 0;

@@ -174,7 +174,7 @@ void Checkpointing::prepare(layers::Trainer& trainer) {
   specs_ = saved(tensors);
   std::vector<CheckpointWriter::Part> parts;
   for (const results::TensorSpec& spec : specs_)
-    parts.push_back({spec, tensors.spoken_part(spec.name)});
+    for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
   writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts),
                                                copy_of(asked_copy_),
                                                static_cast<std::size_t>(host_budget_));

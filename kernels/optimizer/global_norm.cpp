@@ -1,5 +1,6 @@
 #include "kernels/optimizer/global_norm.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -21,11 +22,11 @@ namespace {
 struct Located {
   template <class T>
   NormPointers<T> as() const {
-    return {gradient.as<const T>(), elements, slot};
+    return {gradient.as<const T>(), elements, slot, out_begin, out_end};
   }
 
   Address gradient;
-  std::int64_t elements, slot;
+  std::int64_t elements, slot, out_begin, out_end;
 };
 
 Located locate(const Operands& operands, const NormPiece& piece, Dtype dtype, std::int64_t slots) {
@@ -44,7 +45,14 @@ Located locate(const Operands& operands, const NormPiece& piece, Dtype dtype, st
   operands.require(piece.slot >= 0 && slot + norm_blocks(piece.elements) <= slots,
                    fmt::format("slots {} to {} of a piece are not among the {} partials", slot,
                                slot + norm_blocks(piece.elements) - 1, slots));
-  return {Address(piece.gradient), piece.elements, slot};
+  operands.require(piece.left_out.begin >= 0 && piece.left_out.begin <= piece.left_out.end,
+                   fmt::format("elements {} to {} of a piece are left out", piece.left_out.begin,
+                               piece.left_out.end));
+  const auto in_piece = [&](std::int64_t element) {
+    return std::clamp<std::int64_t>(element - piece.first, 0, piece.elements);
+  };
+  return {Address(piece.gradient), piece.elements, slot, in_piece(piece.left_out.begin),
+          in_piece(piece.left_out.end)};
 }
 
 }  // namespace

@@ -36,10 +36,11 @@ struct Entry {
   std::int64_t slot;
   std::uint32_t first_block;
   bool aligned;  ///< the address allows 16-byte accesses
+  std::int64_t out_begin, out_end;
 };
 
 /// A kernel's arguments may take 32764 bytes.
-constexpr int kEntries = 1000;
+constexpr int kEntries = 680;
 struct Table {
   double* partials;
   std::uint32_t blocks;
@@ -77,11 +78,15 @@ __device__ __forceinline__ void add_whole_block(const float* gradient, int lane,
   }
 }
 
+/// @param out_begin, out_end of elements that count as 0
 __device__ __forceinline__ void add_elements(const float* gradient, std::int64_t count, int lane,
+                                             std::int64_t out_begin, std::int64_t out_end,
                                              double terms[4]) {
   for (std::int64_t first = 4 * lane; first < count; first += kNormTerms)
-    for (int i = 0; i < 4; ++i)
-      if (first + i < count) add_square(terms[i], gradient[first + i]);
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t at = first + i;
+      if (at < count && (at < out_begin || at >= out_end)) add_square(terms[i], gradient[at]);
+    }
 }
 
 __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ Table table) {
@@ -95,13 +100,15 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ 
   }
   const Entry& entry = table.entries[low];
   const std::int64_t index = block - entry.first_block;
-  const float* gradient = entry.gradient + index * kNormBlock;
-  const std::int64_t count = min(kNormBlock, entry.elements - index * kNormBlock);
+  const std::int64_t begin = index * kNormBlock;
+  const float* gradient = entry.gradient + begin;
+  const std::int64_t count = min(kNormBlock, entry.elements - begin);
+  const bool counts = entry.out_end <= begin || entry.out_begin >= begin + count;
   double terms[4] = {};
-  if (entry.aligned && count == kNormBlock) {
+  if (entry.aligned && count == kNormBlock && counts) {
     add_whole_block(gradient, lane, terms);
   } else {
-    add_elements(gradient, count, lane, terms);
+    add_elements(gradient, count, lane, entry.out_begin - begin, entry.out_end - begin, terms);
   }
   const double sum = warp_sum((terms[0] + terms[1]) + (terms[2] + terms[3]));
   if (lane == 0) table.partials[entry.slot + index] = sum;
@@ -159,8 +166,13 @@ int launch_norm_partials(std::span<const NormPointers<float>> pieces, double* pa
          pieces.subspan(first, std::min<std::size_t>(kEntries, pieces.size() - first))) {
       if (piece.elements == 0) continue;
       table.entries[table.count++] = {
-          piece.gradient, piece.elements, piece.slot, table.blocks,
-          reinterpret_cast<std::uintptr_t>(piece.gradient) % sizeof(float4) == 0};
+          piece.gradient,
+          piece.elements,
+          piece.slot,
+          table.blocks,
+          reinterpret_cast<std::uintptr_t>(piece.gradient) % sizeof(float4) == 0,
+          piece.out_begin,
+          piece.out_end};
       table.blocks += static_cast<std::uint32_t>(norm_blocks(piece.elements));
     }
     if (table.blocks == 0) continue;

@@ -20,6 +20,8 @@ struct NormPiece {
   std::int64_t first = 0;    ///< the piece's first element in its tensor, a multiple of kNormBlock
   std::int64_t elements = -1;  ///< of the piece; a multiple of kNormBlock if the tensor goes on
   std::int64_t slot = 0;       ///< of the tensor's block 0; block b has slot + b
+  /// Elements of the tensor that count as 0: another rank answers for them.
+  execution::Range left_out = {0, 0};
 };
 
 /// partials[slot + b] = the sum of squares of block b, for each block that lies in a piece. Other
@@ -45,7 +47,8 @@ template <class T>
 struct NormPointers {
   const T* gradient = nullptr;
   std::int64_t elements = 0;
-  std::int64_t slot = 0;  ///< of its first block
+  std::int64_t slot = 0;                  ///< of its first block
+  std::int64_t out_begin = 0, out_end = 0;  ///< elements of the piece that count as 0
 };
 
 /// Host references; T is float or double.

@@ -10,11 +10,13 @@ namespace stowage::kernels {
 namespace {
 
 template <class T>
-double sum_block(const T* gradient, std::int64_t elements) {
+double sum_block(const NormPointers<T>& piece, std::int64_t at, std::int64_t elements) {
   double terms[kNormTerms] = {};
   const auto add = [&](std::int64_t first, std::int64_t count) {
     for (std::int64_t t = 0; t < count; ++t) {
-      const auto g = static_cast<double>(gradient[first + t]);
+      const std::int64_t i = at + first + t;
+      const bool left_out = piece.out_begin <= i && i < piece.out_end;
+      const double g = left_out ? 0 : static_cast<double>(piece.gradient[i]);
       terms[t] += g * g;
     }
   };
@@ -38,7 +40,7 @@ void norm_partials_ref(const NormPointers<T>& piece, double* partials) {
                       [&](std::int64_t begin, std::int64_t end) {
                         for (std::int64_t at = begin; at < end; at += kNormBlock)
                           partials[piece.slot + at / kNormBlock] =
-                              sum_block(piece.gradient + at, std::min(kNormBlock, end - at));
+                              sum_block(piece, at, std::min(kNormBlock, end - at));
                       });
 }
 
