@@ -1,7 +1,7 @@
 #include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
-#include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/ssd/ssd.hpp"
+#include "layers/gated_norm.hpp"
 #include "layers/layer.hpp"
 #include "layers/partition.hpp"
 #include "layers/products.hpp"
@@ -26,34 +26,49 @@ class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        epsilon_(config.norm_epsilon),
         rows_(ranks.shared_group(parallel::Group::tensor)),
         mamba_(part_of(config.mamba, ranks)),
         shape_(shape_of(mamba_)),
-        segments_(ranks.shared_group(parallel::Group::context), shape_) {
+        segments_(ranks.shared_group(parallel::Group::context), shape_),
+        norm_(ranks.shared_group(parallel::Group::tensor),
+              {prefix + ".mamba.norm.weight",
+               {config.mamba.inner()},
+               Init::ones,
+               false,
+               "dense",
+               Partition(ranks.group(parallel::Group::tensor)).cut(0, {config.mamba.inner()})},
+              mamba_.groups, copies(config.mamba, ranks), config.norm_epsilon) {
     const Shape& all = config.mamba;
     const Partition partition(ranks.group(parallel::Group::tensor));
-    const std::int64_t inner = all.inner(), group = group_width(all), heads = all.heads;
+    const int copies = this->copies(all, ranks);
+    const std::int64_t inner = all.inner(), heads = all.heads;
+    const Block group(group_width(all), copies);
+    // B and C of a group are on every rank that has heads of it.
+    const auto repeat = [&](std::int64_t first) {
+      return partition.repeat({first, first + 2 * group_width(mamba_)}, copies);
+    };
     const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
-                               bool decay, std::vector<Cut> cuts) {
-      return Parameter{
-          prefix + ".mamba." + name, std::move(shape), init, decay, "dense", std::move(cuts)};
+                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {}) {
+      return Parameter{prefix + ".mamba." + name, std::move(shape), init, decay, "dense",
+                       std::move(cuts),           repeated};
     };
     const std::vector<Cut> by_head = partition.cut(0, {heads});
     const std::vector<Cut> by_channel = partition.cut(0, {inner, group, group});
+    const Repeat channels = repeat(mamba_.inner());
     in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
-                          partition.cut(0, {inner, inner, group, group, heads}))};
+                          partition.cut(0, {inner, inner, group, group, heads}),
+                          repeat(2 * mamba_.inner()))};
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
                            partition.cut(1, {inner}))};
     conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
-                             Init::uniform_half, false, by_channel);
-    conv_bias_ = parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel);
+                             Init::uniform_half, false, by_channel, channels);
+    conv_bias_ =
+        parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel, channels);
     a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
     d_ = parameter("D", {heads}, Init::ones, false, by_head);
     dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
-    norm_ = parameter("norm.weight", {inner}, Init::ones, false, partition.cut(0, {inner}));
-    parameters_ = {out_proj_.weight, norm_,        a_log_,     d_,
-                   dt_bias_,         conv_weight_, conv_bias_, in_proj_.weight};
+    parameters_ = {out_proj_.weight, norm_.weight(), a_log_,     d_,
+                   dt_bias_,         conv_weight_,   conv_bias_, in_proj_.weight};
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -74,13 +89,7 @@ class Mamba final : public Mixer {
     if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
-    kept.gated = recorder.saved("gated", {n, mamba_.inner()}, "mamba_out_proj");
-    recorder.compute(
-        "gated_norm", kernels::gated_rmsnorm_forward_cost(n, mamba_.inner(), recorder.storage()),
-        {read(kept.y), read(kept.zxbcdt), read(recorder.parameter(norm_)), write(kept.gated)},
-        [m = mamba_, eps = epsilon_](execution::Queue& q, Views v) {
-          kernels::gated_rmsnorm_forward(q, v[0], z(m, v[1]), v[2], v[3], m.groups, eps);
-        });
+    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj");
     const Tensor out = recorder.scratch("out", {n, width_});
     out_proj_.forward(recorder, "out_proj", kept.gated, out);
     return rows_.reduce(recorder, "delta", out);
@@ -95,7 +104,7 @@ class Mamba final : public Mixer {
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
     out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
-    const Tensor dscan = gate_backward(recorder, kept, dgated, dzxbcdt);
+    const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt);
     if (mamba_.form == Form::fused) {
       conv_scan_backward(recorder, kept, dscan, dzxbcdt);
     } else {
@@ -122,8 +131,14 @@ class Mamba final : public Mixer {
     const Partition partition(ranks.group(parallel::Group::tensor));
     if (ranks.group(parallel::Group::context).size() > 1) mamba.form = Form::separate;
     mamba.heads = partition.share(mamba.heads, "model.mamba_num_heads");
-    mamba.groups = partition.share(mamba.groups, "model.mamba_num_groups");
+    mamba.groups = partition.share_or_copy(mamba.groups, "model.mamba_num_groups");
     return mamba;
+  }
+
+  /// Tensor ranks that have heads of the same group.
+  static int copies(const Shape& all, const parallel::Ranks& ranks) {
+    const Partition partition(ranks.group(parallel::Group::tensor));
+    return partition.copies(all.groups, "model.mamba_num_groups");
   }
 
   static kernels::SsdShape shape_of(const Shape& mamba) {
@@ -139,7 +154,6 @@ class Mamba final : public Mixer {
   }
 
   static std::int64_t group_width(const Shape& m) { return std::int64_t{m.groups} * m.state; }
-  static Columns z(const Shape& m, const execution::View& zxbcdt) { return {zxbcdt, 0, m.inner()}; }
   static Columns conv_input(const Shape& m, const execution::View& zxbcdt) {
     return {zxbcdt, m.inner(), m.conv_channels()};
   }
@@ -244,26 +258,6 @@ class Mamba final : public Mixer {
                                                    .y = v[7],
                                                    .workspace = v[8]});
                      });
-  }
-
-  /// Writes the z columns of din_proj_out; returns the gradient of the scan's output.
-  Tensor gate_backward(Recorder& recorder, const Saved& kept, Tensor dgated, Tensor dzxbcdt) const {
-    const std::int64_t n = recorder.tokens();
-    const Tensor dscan = recorder.scratch("dscan_out", {n, mamba_.inner()});
-    const Tensor workspace = recorder.workspace(
-        "norm_gate_workspace",
-        kernels::gated_rmsnorm_backward_workspace_bytes(n, mamba_.inner(), recorder.storage()));
-    const bool accumulate = recorder.batch().accumulate;
-    recorder.compute(
-        "gated_norm_backward",
-        kernels::gated_rmsnorm_backward_cost(n, mamba_.inner(), recorder.storage()),
-        {read(dgated), read(kept.y), read(kept.zxbcdt), read(recorder.parameter(norm_)),
-         write(dscan), write(dzxbcdt), recorder.into(recorder.gradient(norm_)), write(workspace)},
-        [m = mamba_, eps = epsilon_, accumulate](execution::Queue& q, Views v) {
-          kernels::gated_rmsnorm_backward(q, v[0], v[1], z(m, v[2]), v[3], v[4], z(m, v[5]), v[6],
-                                          v[7], m.groups, eps, accumulate);
-        });
-    return dscan;
   }
 
   /// Writes the dt columns of din_proj_out; returns the gradient of xBC.
@@ -391,14 +385,14 @@ class Mamba final : public Mixer {
   }
 
   std::int64_t width_;
-  double epsilon_;
   SharedRows rows_;
   Shape mamba_;
   kernels::SsdShape shape_;
   SegmentExchange segments_;
+  GatedNorm norm_;
   Product in_proj_;
   Product out_proj_;
-  Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_, norm_;
+  Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_;
   std::vector<Parameter> parameters_;
 };
 

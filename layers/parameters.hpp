@@ -26,7 +26,7 @@ struct Cut {
   int dimension = 0;
   std::vector<execution::Range> ranges;
 
-  std::int64_t extent() const;  ///< elements in all ranges
+  std::int64_t extent() const;           ///< elements in all ranges
   Cut of(execution::Range local) const;  ///< what some of those elements are
 };
 

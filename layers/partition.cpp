@@ -56,9 +56,14 @@ Tensor SharedRows::gather(Recorder& recorder, const std::string& name, Tensor mi
   std::vector<std::int64_t> shape = shape_of(recorder, mine);
   shape.front() *= size();
   const Tensor all = recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
+  gather_to(recorder, name, mine, all);
+  return all;
+}
+
+void SharedRows::gather_to(Recorder& recorder, const std::string& name, Tensor mine,
+                           Tensor all) const {
   recorder.append(group_->all_gather_from(recorder.program(), recorder.full_name("gather_" + name),
                                           {mine, {}}, {all, {}}));
-  return all;
 }
 
 Tensor SharedRows::reduce(Recorder& recorder, const std::string& name, Tensor summand) const {

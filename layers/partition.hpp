@@ -60,6 +60,8 @@ class SharedRows {
   int rank() const { return group_ ? group_->rank() : 0; }
   /// (rows, …) of each rank to (rows * size, …), in the order of ranks.
   Tensor gather(Recorder& recorder, const std::string& name, Tensor mine) const;
+  /// The same into a tensor that the caller made; several ranks.
+  void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
   /// Each rank's summand (rows * size, …) to this rank's rows of the sum.
   Tensor reduce(Recorder& recorder, const std::string& name, Tensor summand) const;
   /// The same into a tensor that the caller made; several ranks.

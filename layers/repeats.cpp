@@ -66,8 +66,8 @@ void sum_repeats(execution::Program& program, const execution::PersistentLayout&
     for (int copy = 0; copy < repeat.copies; ++copy) {
       if (copy == repeat.copy) continue;
       const int peer = tensor.rank() - repeat.copy + copy;
-      const Tensor theirs = program.scratch("repeats/" + name + "/" + std::to_string(copy), dtype,
-                                            {of.count()});
+      const Tensor theirs =
+          program.scratch("repeats/" + name + "/" + std::to_string(copy), dtype, {of.count()});
       of.theirs.push_back(theirs);
       messages.push_back({peer, true, {of.gradient, of.rows}, name});
       messages.push_back({peer, false, {theirs, {}}, name});

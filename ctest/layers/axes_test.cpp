@@ -316,6 +316,23 @@ TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
       }
 }
 
+// Fewer groups than tensor ranks: their rows of B and C are on several, and their norm has one mean.
+TEST(axes, groups_of_several_tensor_ranks_equal_one_rank) {
+  using Form = layers::ModelConfig::Mamba::Form;
+  const Axes axes;
+  for (Case c : tensor_grids(axes))
+    for (const int groups : {1, 2, 8})
+      for (const Form form : {Form::separate, Form::fused_forward, Form::fused}) {
+        layers::TrainerOptions options = options_of_eight("M-M");
+        options.model.mamba.groups = groups;
+        options.model.mamba.form = form;
+        c.microbatches = form == Form::separate ? 3 : 1;
+        SCOPED_TRACE(text(c, "M-M") + fmt::format(", {} groups, form {}", groups, int(form)));
+        axes.compare(options, c);
+        if (testing::Test::HasFailure()) return;
+      }
+}
+
 TEST(axes, key_heads_that_neither_divide_are_refused) {
   const Axes axes;
   for (const Case& c : tensor_grids(axes)) {

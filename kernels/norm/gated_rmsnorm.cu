@@ -38,6 +38,13 @@ __device__ __forceinline__ uint4 load(const void* row, int pack, int count) {
   return pack < count ? static_cast<const uint4*>(row)[pack] : uint4{};
 }
 
+/// Of a group of which this rank has `size` columns, and these squares.
+__device__ __forceinline__ float make_rstd(const GroupSharePointers<float>& shares, float squares,
+                                           std::int64_t row, std::int64_t size, float eps) {
+  if (shares.shared()) squares = shares.sum(shares.squares, row);
+  return 1.0F / sqrtf(squares / static_cast<float>(size * shares.count) + eps);
+}
+
 template <class S, int kWarps, int kPacks>
 __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     forward_kernel(const GatedForward<S> args) {
@@ -68,7 +75,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     }
   }
   squares = Row::sum(squares, slots, turn);
-  const float rstd = 1.0F / sqrtf(squares / static_cast<float>(size) + args.eps);
+  const float rstd = make_rstd(args.shares, squares, row, size, args.eps);
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     if (Row::pack(p) >= count) continue;
@@ -94,7 +101,7 @@ __global__ void __launch_bounds__(kPlainThreads) forward_plain_kernel(const Gate
     squares += gated * gated;
   }
   squares = block_sum(squares);
-  const float rstd = 1.0F / sqrtf(squares / static_cast<float>(size) + args.eps);
+  const float rstd = make_rstd(args.shares, squares, row, size, args.eps);
   for (std::int64_t j = threadIdx.x; j < size; j += kPlainThreads) {
     const float gate = device::to_float(z[j]);
     const float gated = device::to_float(y[j]) * gate * sigmoid(gate);
@@ -119,10 +126,12 @@ __device__ __forceinline__ void element_backward(const Scales& scales, float dou
   dz = dgated * y * device::silu_derivative(z, gate);
 }
 
-__device__ __forceinline__ Scales make_scales(float squares, float projection, std::int64_t size,
-                                              float eps) {
-  const float rstd = 1.0F / sqrtf(squares / static_cast<float>(size) + eps);
-  return {rstd, projection * rstd / static_cast<float>(size)};
+__device__ __forceinline__ Scales make_scales(const GroupSharePointers<float>& shares,
+                                              float squares, float projection, std::int64_t row,
+                                              std::int64_t size, float eps) {
+  const float rstd = make_rstd(shares, squares, row, size, eps);
+  if (shares.shared()) projection = shares.sum(shares.projections, row);
+  return {rstd, projection * rstd / static_cast<float>(size * shares.count)};
 }
 
 template <class S, int kWarps, int kPacks>
@@ -166,7 +175,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
     }
     squares = Row::sum(squares, slots, turn);
     projection = Row::sum(projection, slots, turn);
-    const Scales scales = make_scales(squares, projection, size, args.eps);
+    const Scales scales = make_scales(args.shares, squares, projection, row, size, args.eps);
     stay_packed(dout);
     stay_packed(y);
     stay_packed(z);
@@ -218,7 +227,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     }
     squares = block_sum(squares);
     projection = block_sum(projection);
-    const Scales scales = make_scales(squares, projection, size, args.eps);
+    const Scales scales = make_scales(args.shares, squares, projection, row, size, args.eps);
     for (std::int64_t j = threadIdx.x; j < size; j += kPlainThreads) {
       const float gate = device::to_float(z[j]);
       float dy, dz, dw = 0;

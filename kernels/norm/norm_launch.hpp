@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/norm/group_shares.hpp"
 #include "kernels/norm/head_rmsnorm.hpp"
 
 /// The launches of the norms' kernels, behind the checks of their queue forms: on a cudaStream_t,
@@ -49,6 +50,7 @@ struct GatedForward {
   const S* w;
   S* out;
   float eps;
+  GroupSharePointers<float> shares;
 };
 
 template <class S>
@@ -66,6 +68,7 @@ struct GatedBackward {
   float* partials;  ///< (kPartials, width)
   float eps;
   bool accumulate;
+  GroupSharePointers<float> shares;
 };
 
 template <class S>
@@ -107,6 +110,8 @@ template <class S>
 int launch(const GatedForward<S>& args, void* stream);
 template <class S>
 int launch(const GatedBackward<S>& args, void* stream);
+template <class S>
+int launch(const GatedSums<S>& args, void* stream);
 
 /// sum (width), or sum +=, = the sum of partials (count, width) in a fixed order.
 int launch_partial_sums(std::int64_t count, std::int64_t width, const float* partials, float* sum,

@@ -47,7 +47,7 @@ template <class T>
 struct NormPointers {
   const T* gradient = nullptr;
   std::int64_t elements = 0;
-  std::int64_t slot = 0;                  ///< of its first block
+  std::int64_t slot = 0;                    ///< of its first block
   std::int64_t out_begin = 0, out_end = 0;  ///< elements of the piece that count as 0
 };
 
