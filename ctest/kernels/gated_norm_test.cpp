@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <tuple>
 
 #include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 
 namespace stowage::kernels::test {
@@ -86,7 +89,8 @@ struct Gradients {
 };
 
 // Through the queue, on z and dz inside wider tensors; the columns around dz must not change.
-Gradients backward(Sizes s, Dtype storage, const Inputs& in, const Values& old_dw) {
+Gradients backward(Sizes s, Dtype storage, const Inputs& in, const Values& old_dw,
+                   const GroupShares& shares = {}) {
   const Dtype accumulation = execution::accumulation(storage);
   const bool accumulate = !old_dw.empty();
   const Array y(storage, {s.n, s.width}, in.y), w(storage, {s.width}, in.w);
@@ -98,7 +102,8 @@ Gradients backward(Sizes s, Dtype storage, const Inputs& in, const Values& old_d
   const Array scratch = workspace(gated_rmsnorm_backward_workspace_bytes(s.n, s.width, storage));
   on_queue([&](Queue& q) {
     gated_rmsnorm_backward(q, dout, y, z.columns(kBefore, s.width), w, dy,
-                           dz.columns(kBefore, s.width), dw, scratch, s.groups, kEps, accumulate);
+                           dz.columns(kBefore, s.width), dw, scratch, s.groups, kEps, accumulate,
+                           shares);
   });
   Gradients g{dy.values(), narrowed(s, dz.values()), dw.values()};
   EXPECT_EQ(dz.values(), widened(s, g.dz, 7.0));
@@ -159,6 +164,85 @@ TEST(gated_norm, saturated_gates_stay_finite) {
   const Gradients g = backward(s, Dtype::fp32, in, {});
   for (const Values* values : {&g.dy, &g.dz, &g.dw})
     for (const double value : *values) EXPECT_TRUE(std::isfinite(value));
+}
+
+/// The columns of one of `count` equal parts.
+Values part_of(const Values& all, std::int64_t n, int part, int count) {
+  const std::int64_t width = static_cast<std::int64_t>(all.size()) / n, own = width / count;
+  Values columns;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < own; ++j)
+      columns.push_back(all[index(i * width + part * own + j)]);
+  return columns;
+}
+
+// Ranks that have parts of a group compute what one does that has it, from the sums of all; the
+// sums of other groups lie beside them.
+TEST(gated_norm, parts_of_a_group_equal_the_whole) {
+  Random random;
+  for (const auto& [n, width, count, storage] :
+       {std::tuple{5, 18, 3, Dtype::fp64}, {67, 40, 2, Dtype::fp32}, {33, 64, 8, Dtype::bf16}}) {
+    const Sizes s{n, width, 1}, own{n, width / count, 1};
+    const Inputs in(random, s, storage);
+    const Values out = plain_forward(s, in.y, in.z, in.w);
+    const Gradients whole = backward(s, Dtype::fp64, in, {});
+    const Dtype sums = execution::accumulation(storage);
+    const int before = 2;  // parts of another group
+    const Array squares(sums, {before + count, n}, Values(index((before + count) * n), NAN));
+    const Array projections(sums, {before + count, n}, Values(index((before + count) * n), NAN));
+    std::vector<Inputs> parts;
+    for (int p = 0; p < count; ++p) {
+      Inputs& part = parts.emplace_back(in);
+      part.y = part_of(in.y, n, p, count);
+      part.z = part_of(in.z, n, p, count);
+      part.w = part_of(in.w, 1, p, count);
+      part.dout = part_of(in.dout, n, p, count);
+      const Array y(storage, {n, own.width}, part.y), w(storage, {own.width}, part.w);
+      const Array z(storage, {n, own.stride()}, widened(own, part.z, NAN));
+      const Array dout(storage, {n, own.width}, part.dout);
+      const Array square(sums, {1, n}), projection(sums, {1, n});
+      on_queue([&](Queue& q) {
+        gated_squares(q, y, z.columns(kBefore, own.width), square);
+        gated_projections(q, dout, y, z.columns(kBefore, own.width), w, projection);
+      });
+      const std::size_t bytes = index(n) * execution::size_bytes(sums);
+      const std::size_t at = index(before + p) * bytes;
+      std::memcpy(squares.as<std::byte>().data() + at, square.as<std::byte>().data(), bytes);
+      std::memcpy(projections.as<std::byte>().data() + at, projection.as<std::byte>().data(),
+                  bytes);
+    }
+    for (int p = 0; p < count; ++p) {
+      SCOPED_TRACE(testing::Message() << "part " << p << " of " << count);
+      const GroupShares shares{squares, projections, before, count};
+      const Array y(storage, {n, own.width}, parts[index(p)].y);
+      const Array z(storage, {n, own.stride()}, widened(own, parts[index(p)].z, NAN));
+      const Array w(storage, {own.width}, parts[index(p)].w), result(storage, {n, own.width});
+      on_queue([&](Queue& q) {
+        gated_rmsnorm_forward(q, y, z.columns(kBefore, own.width), w, result, 1, kEps, shares);
+      });
+      const double bound = tolerance(storage, static_cast<double>(width));
+      EXPECT_LT(relative_error(result.values(), part_of(out, n, p, count)), bound);
+      const Gradients g = backward(own, storage, parts[index(p)], {}, shares);
+      EXPECT_LT(relative_error(g.dy, part_of(whole.dy, n, p, count)), bound);
+      EXPECT_LT(relative_error(g.dz, part_of(whole.dz, n, p, count)), bound);
+      EXPECT_LT(relative_error(g.dw, part_of(whole.dw, 1, p, count)),
+                tolerance(sums, static_cast<double>(width + n)));
+    }
+  }
+}
+
+TEST(gated_norm, parts_that_are_none_are_refused) {
+  const Array y(Dtype::fp32, {4, 6}), w(Dtype::fp32, {6}), out(Dtype::fp32, {4, 6});
+  const Array squares(Dtype::fp32, {3, 4});
+  const auto run = [&](std::int64_t groups, int first, int count) {
+    on_queue([&](Queue& q) {
+      gated_rmsnorm_forward(q, y, y.columns(0, 6), w, out, groups, kEps,
+                            {squares, {}, first, count});
+    });
+  };
+  EXPECT_NO_THROW(run(1, 1, 2));
+  EXPECT_THROW(run(2, 0, 2), execution::Error) << "several groups on a rank";
+  EXPECT_THROW(run(1, 2, 2), execution::Error) << "a part behind the last one";
 }
 
 TEST(gated_norm, cost_counts_each_operand_once) {

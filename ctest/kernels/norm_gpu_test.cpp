@@ -225,6 +225,71 @@ TEST(norm_gpu, gated_rmsnorm_matches_fp64) {
     }
 }
 
+// Two parts of one group: the sums of both, and what comes of them.
+class SharedGroup {
+ public:
+  SharedGroup(Dtype storage, const GatedSizes& s, const Values& y, const Values& z, const Values& w,
+              const Values& dout)
+      : s_(s),
+        sums_(execution::accumulation(storage)),
+        y_(storage, {s.n, s.width}, y),
+        z_(storage, {s.n, s.before + s.width + 8}, z),
+        w_(storage, {s.width}, w),
+        dout_(storage, {s.n, s.width}, dout),
+        out_(storage, {s.n, s.width}),
+        dy_(storage, {s.n, s.width}),
+        dz_(storage, {s.n, s.width}),
+        dw_(sums_, {s.width}),
+        own_squares_(sums_, {1, s.n}),
+        own_projections_(sums_, {1, s.n}),
+        squares_(sums_, {2, s.n}, Values(static_cast<std::size_t>(2 * s.n), 50.0)),
+        projections_(sums_, {2, s.n}, Values(static_cast<std::size_t>(2 * s.n), -3.0)),
+        room_(workspace(gated_rmsnorm_backward_workspace_bytes(s.n, s.width, storage))) {}
+
+  template <class At>
+  void enqueue(Queue& q, At& at) const {
+    const Columns z{at(z_), s_.before, s_.width}, dz{at(dz_), 0, s_.width};
+    gated_squares(q, at(y_), z, at(own_squares_));
+    gated_projections(q, at(dout_), at(y_), z, at(w_), at(own_projections_));
+    const GroupShares shares{at(squares_), at(projections_), 0, 2};
+    gated_rmsnorm_forward(q, at(y_), z, at(w_), at(out_), 1, kEps, shares);
+    gated_rmsnorm_backward(q, at(dout_), at(y_), z, at(w_), at(dy_), dz, at(dw_), at(room_), 1,
+                           kEps, false, shares);
+  }
+  std::vector<Output> outputs() const {
+    const double once = tolerance(y_.dtype(), static_cast<double>(s_.width));
+    const double wide = tolerance(sums_, static_cast<double>(s_.width + s_.n));
+    return {{"squares", own_squares_, wide},
+            {"projections", own_projections_, wide},
+            {"out", out_, once},
+            {"dy", dy_, once},
+            {"dz", dz_, once},
+            {"dw", dw_, wide}};
+  }
+
+ private:
+  GatedSizes s_;
+  Dtype sums_;
+  Array y_, z_, w_, dout_, out_, dy_, dz_, dw_, own_squares_, own_projections_, squares_,
+      projections_, room_;
+};
+
+TEST(norm_gpu, parts_of_a_group_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const GatedSizes& s : kGatedSizes)
+    for (const Dtype storage : kDeviceTypes) {
+      if (s.groups > 1 || s.n == 0) continue;
+      SCOPED_TRACE(testing::Message() << s.n << " x " << s.width);
+      const Values y = rounded(random.normal(s.n * s.width), storage);
+      const Values z = rounded(random.normal(s.n * (s.before + s.width + 8)), storage);
+      const Values w = rounded(random.normal(s.width), storage);
+      const Values dout = rounded(random.normal(s.n * s.width), storage);
+      check_on_gpu(SharedGroup(storage, s, y, z, w, dout),
+                   SharedGroup(Dtype::fp64, s, y, z, w, dout));
+    }
+}
+
 TEST(norm_gpu, saturated_gates_stay_finite) {
   STOWAGE_NEED_GPU();
   const GatedSizes s{1, 8, 1, 0, false};

@@ -124,7 +124,10 @@ TEST(optimizer_gpu, norm_has_the_bits_of_the_reference) {
   std::vector<Values> gradients;
   for (const std::int64_t count : {5, 2048, 100003, 2049, 30 * 2048})
     gradients.push_back(rounded(random.normal(count), Dtype::fp32));
-  for (const bool shifted : {false, true}) {
+  for (const auto& [shifted, left_out] : {std::pair{false, execution::Range{0, 0}},
+                                          {true, {0, 0}},
+                                          {false, {3, 2051}},
+                                          {true, {2000, 9999}}}) {
     const Norm n(Dtype::fp32, gradients, 1);
     const auto work = [&](Queue& q, auto& at) {
       std::vector<Shifted> views;
@@ -133,6 +136,7 @@ TEST(optimizer_gpu, norm_has_the_bits_of_the_reference) {
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         pieces[i].gradient = shifted ? views[i].view() : at(n.arrays[i]);
         pieces[i].elements -= shifted;
+        pieces[i].left_out = left_out;
       }
       fill(q, at(n.partials), 0);
       norm_partials(q, pieces, at(n.partials));

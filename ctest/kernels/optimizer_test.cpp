@@ -123,6 +123,29 @@ TEST(optimizer, norm_partials_keep_to_their_piece) {
   EXPECT_EQ(all, expected);
 }
 
+TEST(optimizer, what_is_left_out_of_the_norm_counts_as_zero) {
+  Random random;
+  const std::int64_t count = 4 * kNormBlock + 5, first = 2 * kNormBlock;
+  for (const execution::Range out : {execution::Range{first, first + count},
+                                     {0, first + 3},
+                                     {first + 100, first + kNormBlock + 7},
+                                     {first + count - 1, first + 2 * count},
+                                     {3, 9}}) {
+    Values values = random.normal(count);
+    const Array gradient(Dtype::fp32, {count}, values);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (out.begin <= first + i && first + i < out.end) values[static_cast<std::size_t>(i)] = 0;
+    const Array cleared(Dtype::fp32, {count}, values);
+    const Array partials(Dtype::fp64, {7}, Values(7, 1)), expected(Dtype::fp64, {7}, Values(7, 1));
+    on_queue([&](Queue& q) {
+      const NormPiece piece{gradient, first, count, 0, out}, zeros{cleared, first, count, 0};
+      norm_partials(q, {&piece, 1}, partials);
+      norm_partials(q, {&zeros, 1}, expected);
+    });
+    EXPECT_EQ(partials.values(), expected.values()) << out.begin << " to " << out.end;
+  }
+}
+
 TEST(optimizer, norm_partials_refuse_what_is_no_piece) {
   const Array gradient(Dtype::fp64, {2 * kNormBlock}), partials(Dtype::fp64, {3});
   const auto run = [&](std::int64_t first, std::int64_t elements, std::int64_t slot) {

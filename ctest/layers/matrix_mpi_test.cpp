@@ -145,8 +145,13 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
   }
 }
 
-/// The cells with layers cut over all ranks. @param expert by experts alone, over other tokens
-void check_cut_layers(bool expert) {
+/// What ranks share of layers: their parts; heads and groups that are too few for all of them; or
+/// experts alone, over other tokens.
+enum class Shared { parts, few_heads, experts };
+
+/// The cells with layers shared by all ranks.
+void check_cut_layers(Shared shared) {
+  const bool expert = shared == Shared::experts;
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
@@ -158,17 +163,24 @@ void check_cut_layers(bool expert) {
                       options.step.tokens = options.step.sequence = 24;
                       options.model.moe.experts = 6;
                       options.model.vocabulary = 14;
+                      if (shared != Shared::few_heads) return;
+                      options.model.attention.kv_heads = 1;
+                      options.model.mamba.groups = 1;
                     },
                 .rank = expert ? ranks.world.rank() : 0});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
 }
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_cut_layers) {
-  check_cut_layers(false);
+  check_cut_layers(Shared::parts);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_repeated_rows) {
+  check_cut_layers(Shared::few_heads);
 }
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_experts) {
-  check_cut_layers(true);
+  check_cut_layers(Shared::experts);
 }
 
 }  // namespace

@@ -43,6 +43,35 @@ TEST(parameters, a_part_has_the_values_of_the_whole) {
             std::vector<float>(expected.begin() + 13, expected.begin() + 29));
 }
 
+TEST(parameters, repeated_rows_are_a_stretch_of_their_own) {
+  // Rows [2 of 4 | 1 of 1 | 1 of 1 | 1 of 2] of rank 1 of two, which has a copy of the single ones.
+  Parameter part{"w", {8, 3}, Init::normal};
+  part.cuts = {{0, {{2, 4}, {4, 5}, {5, 6}, {7, 8}}}};
+  part.repeat = {{2, 4}, 2, 1};
+  EXPECT_EQ(part.repeated(), (execution::Range{6, 12}));
+  const std::vector<layers::Stretch> found = part.stretches();
+  ASSERT_EQ(found.size(), 3U);
+  std::vector<std::int64_t> elements;
+  for (const layers::Stretch& stretch : found)
+    for (std::int64_t i = 0; i < stretch.elements.end - stretch.elements.begin; ++i) {
+      EXPECT_EQ(stretch.index(i), part.index()(stretch.elements.begin + i));
+      elements.push_back(stretch.index(i));
+    }
+  EXPECT_EQ(elements,
+            (std::vector<std::int64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 21, 22, 23}));
+  EXPECT_FALSE(found[0].spoken_for || found[2].spoken_for);
+  EXPECT_TRUE(found[1].spoken_for);
+  // The rank with the first copy calls the same elements alike.
+  Parameter first = part;
+  first.cuts = {{0, {{0, 2}, {4, 5}, {5, 6}, {6, 7}}}};
+  first.repeat.copy = 0;
+  EXPECT_FALSE(first.stretches()[1].spoken_for);
+  for (const std::int64_t i : {0, 3, 5})
+    EXPECT_EQ(first.stretches()[1].index(i), found[1].index(i));
+  part.repeat = {};
+  EXPECT_EQ(part.stretches().size(), 1U);
+}
+
 TEST(parameters, a_run_starts_from_them) {
   TinyRun run(tiny_options("M*-E", execution::Dtype::fp32));
   const layers::TrainerOptions& options = run.trainer().plan().options();
