@@ -33,7 +33,7 @@ class Attention final : public Mixer {
  public:
   Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor)),
+        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
         context_(ranks.shared_group(parallel::Group::context)),
         partition_(ranks.group(parallel::Group::tensor)),
         rope_(config.attention.rope),
@@ -86,7 +86,8 @@ class Attention final : public Mixer {
       product = kept.raw = recorder.saved("qkv_raw", {n, qkv_.outputs()}, "core_attn");
     else if (rope_)
       product = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
-    qkv_.forward(recorder, "qkv", x, product);
+    for (const RowPiece& piece : rows_.pieces(n))
+      qkv_.forward(recorder, "qkv" + piece.suffix, x, product, piece.all);
     if (norms_) {
       const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, qkv_.outputs()}) : qkv;
       norm(recorder, product, normed);
@@ -97,20 +98,22 @@ class Attention final : public Mixer {
         by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
     core(recorder, shape, kept);
-    const Tensor y = recorder.scratch("out", {n, width_});
-    proj_.forward(recorder, "proj", kept.out, y);
-    return rows_.reduce(recorder, "delta", y);
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](Tensor y, execution::Range rows, const std::string& suffix) {
+                               proj_.forward(recorder, "proj" + suffix, kept.out, y, rows);
+                             });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     const Saved& kept = recorder.kept<Saved>(*this);
-    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
-    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
-    proj_.backward_input(recorder, "proj_backward", dy, dout);
+    for (const RowPiece& piece : rows_.pieces(n))
+      proj_.backward_input(recorder, "proj_backward" + piece.suffix, dy, dout, false, piece.all);
+    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
     Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});

@@ -18,7 +18,7 @@ FeedForward::FeedForward(const ModelConfig& config, std::int64_t ffn, const char
                          std::shared_ptr<const parallel::RankGroup> tensor,
                          const std::string& prefix, std::string module)
     : width_(config.width),
-      rows_(tensor),
+      rows_(tensor, config.tensor_pieces),
       ffn_(Partition(*tensor).share(ffn, key)),
       activation_(config.mlp.activation),
       module_(std::move(module)),
@@ -41,23 +41,25 @@ Tensor FeedForward::forward(Recorder& recorder, const std::string& name, Tensor 
   const Tensor x = rows_.gather(recorder, name + "x", mine);
   Tensor& hidden = recorder.kept<Hidden>(*this).fc1_out;
   hidden = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
-  fc1_.forward(recorder, name + "fc1", x, hidden);
+  for (const RowPiece& piece : rows_.pieces(n))
+    fc1_.forward(recorder, name + "fc1" + piece.suffix, x, hidden, piece.all);
   const Tensor active = recorder.scratch(name + "act_out", {n, ffn_});
   recorder.compute(
       name + "act", kernels::activation_forward_cost(activation_, n, ffn_, recorder.storage()),
       {read(hidden), write(active)}, [kind = activation_](execution::Queue& q, Views v) {
         kernels::activation_forward(q, kind, v[0], {}, v[1]);
       });
-  const Tensor y = recorder.scratch(name + "out", {n, width_});
-  fc2_.forward(recorder, name + "fc2", active, y);
-  return rows_.reduce(recorder, name + "delta", y);
+  return rows_.reduce_each(recorder, name + "out", name + "delta", width_,
+                           [&](Tensor y, execution::Range rows, const std::string& suffix) {
+                             fc2_.forward(recorder, name + "fc2" + suffix, active, y, rows);
+                           });
 }
 
 Tensor FeedForward::backward(Recorder& recorder, const std::string& name, Tensor dy_mine,
                              Tensor x_mine, Tensor onto) const {
   const std::int64_t n = recorder.tokens();
-  const Tensor x = rows_.gather(recorder, name + "x_again", x_mine);
   const Tensor dy = rows_.gather(recorder, name + "dy", dy_mine);
+  const Tensor x = rows_.gather(recorder, name + "x_again", x_mine);
   const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
   const Tensor active = recorder.scratch(name + "act_again", {n, ffn_});
   recorder.compute(name + "act_again",

@@ -16,7 +16,7 @@ using Views = std::span<const execution::View>;
 
 Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding)
     : width_(config.width),
-      rows_(ranks.shared_group(parallel::Group::tensor)),
+      rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
       group_(ranks.shared_group(parallel::Group::tensor)),
       vocabulary_(Partition(*group_).share(config.vocabulary, "model.vocab_size")),
       epsilon_(config.norm_epsilon),
@@ -138,7 +138,7 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
                      [first](execution::Queue& q, Views v) {
                        kernels::sharded_logits(q, v[0], v[1], v[2], first, v[3], v[4]);
                      });
-    c.stats = rows_.gather(recorder, "stats" + at, own);
+    c.stats = SharedRows(group_).gather(recorder, "stats" + at, own);
   };
   const auto finish = [&](std::size_t index) {
     const Chunk& c = chunks[index];

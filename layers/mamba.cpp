@@ -26,7 +26,7 @@ class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor)),
+        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
         mamba_(part_of(config.mamba, ranks)),
         shape_(shape_of(mamba_)),
         segments_(ranks.shared_group(parallel::Group::context), shape_),
@@ -83,26 +83,31 @@ class Mamba final : public Mixer {
     const Tensor x = rows_.gather(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
-    in_proj_.forward(recorder, "in_proj", x, kept.zxbcdt);
+    for (const RowPiece& piece : rows_.pieces(n))
+      in_proj_.forward(recorder, "in_proj" + piece.suffix, x, kept.zxbcdt, piece.all);
     if (mamba_.form != Form::fused)
       kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
     if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
     kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj");
-    const Tensor out = recorder.scratch("out", {n, width_});
-    out_proj_.forward(recorder, "out_proj", kept.gated, out);
-    return rows_.reduce(recorder, "delta", out);
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](Tensor out, execution::Range rows, const std::string& suffix) {
+                               out_proj_.forward(recorder, "out_proj" + suffix, kept.gated, out,
+                                                 rows);
+                             });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
-    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
-    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
-    out_proj_.backward_input(recorder, "out_proj_backward", dy, dgated);
+    for (const RowPiece& piece : rows_.pieces(n))
+      out_proj_.backward_input(recorder, "out_proj_backward" + piece.suffix, dy, dgated, false,
+                               piece.all);
+    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
     const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt);
     if (mamba_.form == Form::fused) {

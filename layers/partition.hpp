@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,17 +49,29 @@ struct Partition {
   std::string replicated() const { return parts > 1 ? "replicated" : "dense"; }
 };
 
+/// Rows that are exchanged by one op.
+struct RowPiece {
+  execution::Range all;   ///< of all rows; of the only piece: the range that means all
+  execution::Range mine;  ///< of this rank's
+  std::string suffix;     ///< of names; none if there is one piece
+};
+
 /// Exchanges between the rows of the residual stream that a rank has, n / size of them, and all
 /// rows, of which ranks compute the products that they share. One rank: no exchange.
+///
+/// With several pieces each is exchanged beside the products of its neighbours. A piece is a stretch
+/// of all rows, and every rank has its share of each (Recorder::row_tokens).
 class SharedRows {
  public:
   SharedRows() = default;
-  explicit SharedRows(std::shared_ptr<const parallel::RankGroup> group)
-      : group_(std::move(group)) {}
+  explicit SharedRows(std::shared_ptr<const parallel::RankGroup> group, int pieces = 1)
+      : group_(std::move(group)), pieces_(size() > 1 ? pieces : 1) {}
 
   int size() const { return group_ ? group_->size() : 1; }
   int rank() const { return group_ ? group_->rank() : 0; }
-  /// (rows, …) of each rank to (rows * size, …), in the order of ranks.
+  /// In the order in which they are exchanged. @param rows of all ranks
+  std::vector<RowPiece> pieces(std::int64_t rows) const;
+  /// (rows, …) of each rank to (rows * size, …), of each piece in the order of ranks.
   Tensor gather(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same into a tensor that the caller made; several ranks.
   void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
@@ -66,9 +79,19 @@ class SharedRows {
   Tensor reduce(Recorder& recorder, const std::string& name, Tensor summand) const;
   /// The same into a tensor that the caller made; several ranks.
   void reduce_to(Recorder& recorder, const std::string& name, Tensor summand, Tensor mine) const;
+  /// Appends ops that write some rows of a tensor; their names end in a suffix.
+  using MakeRows = std::function<void(Tensor to, execution::Range rows, const std::string& suffix)>;
+  /// reduce() of a summand (tokens, width) that is made piece by piece: each is summed while the
+  /// next one is made.
+  Tensor reduce_each(Recorder& recorder, const std::string& summand, const std::string& name,
+                     std::int64_t width, const MakeRows& make) const;
 
  private:
+  void reduce_piece(Recorder& recorder, const std::string& name, Tensor summand, Tensor mine,
+                    const RowPiece& piece) const;
+
   std::shared_ptr<const parallel::RankGroup> group_;
+  int pieces_ = 1;
 };
 
 }  // namespace stowage::layers

@@ -15,10 +15,13 @@ struct Product {
   std::int64_t inputs() const { return weight.local(1); }
 
   /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
-  void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y) const;
+  /// @param rows of x and y; none: all
+  void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
+               execution::Range rows = {}) const;
   /// dx (n, inputs) from dy: stored, or added when `accumulate`.
+  /// @param rows of dy and dx; none: all
   void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
-                      bool accumulate = false) const;
+                      bool accumulate = false, execution::Range rows = {}) const;
   /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
   void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
   /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.

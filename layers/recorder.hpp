@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "execution/program.hpp"
+#include "kernels/moe/row_tokens.hpp"
 #include "layers/parameters.hpp"
 
 namespace stowage::layers {
@@ -34,7 +35,8 @@ struct Batch {
   std::int64_t tokens_count = 0;     ///< of them, those of which this rank's mixers compute …
   std::int64_t first_token = 0;      ///< … which begin at this one
   std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream …
-  std::int64_t first_row = 0;        ///< … which begin at this one
+  std::int64_t first_row = 0;        ///< the same share of tokens begins at this one
+  kernels::RowTokens row_tokens;     ///< which tokens those rows are
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
   std::int64_t expert_rows = 0;      ///< for so many rows this rank's experts have room
   Tensor tokens;                     ///< (tokens) int32
@@ -86,7 +88,8 @@ class Recorder {
   /// that share the products of a layer also share its rows out.
   std::int64_t tokens() const { return batch_.tokens_count; }
   std::int64_t rows() const { return batch_.rows_count; }
-  /// This rank's rows among the tokens: elements of a tensor with so many for each token.
+  /// This rank's share of the tokens, as many as it has rows: elements of a tensor with so many for
+  /// each token.
   execution::Range own_rows(std::int64_t each = 1) const {
     return {batch_.first_row * each, (batch_.first_row + batch_.rows_count) * each};
   }

@@ -40,7 +40,7 @@ Router::Router(const ModelConfig& config, const Partition& tensor, const std::st
 
 kernels::RouterOptions Router::options(const Recorder& recorder) const {
   kernels::RouterOptions options = options_;
-  options.first_row = recorder.batch().first_token + recorder.batch().first_row;
+  options.rows = recorder.batch().row_tokens;
   return options;
 }
 

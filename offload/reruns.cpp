@@ -59,7 +59,8 @@ Reruns::Reruns(const Program& program)
         continue;
       }
       last_use_[tensor] = static_cast<int>(i);
-      if (use.access != Access::read) writers_[tensor].push_back({static_cast<int>(i), use.access});
+      if (use.access != Access::read)
+        writers_[tensor].push_back({static_cast<int>(i), use.access, program.resolve(use)});
     }
   }
 }
@@ -86,8 +87,14 @@ bool Reruns::make(int tensor, Search& search) const {
   for (const int op : rerun_makers_[static_cast<std::size_t>(tensor)])
     if (!found) found = try_producer(op, layer, search);
   const auto& writers = writers_[static_cast<std::size_t>(tensor)];
-  if (!found && writers.size() == 1 && writers.front().access == Access::write)
-    found = try_producer(writers.front().op, layer, search);
+  const std::size_t ops = search.ops.size(), made = search.made.size();
+  if (!found && written_once(tensor))
+    found = std::ranges::all_of(
+        writers, [&](const Writer& writer) { return try_producer(writer.op, layer, search); });
+  if (!found) {
+    search.ops.resize(ops);
+    search.made.resize(made);
+  }
   search.making.pop_back();
   return found;
 }
@@ -102,7 +109,7 @@ bool Reruns::try_producer(int op, int layer, Search& search) const {
   const std::size_t made = search.made.size();
   for (const Use& use : producer.uses)
     if (use.access == Access::update ||
-        (use.access == Access::read && !have(use.tensor.id, op, layer, search))) {
+        (use.access == Access::read && !have(use, op, layer, search))) {
       search.ops.resize(ops);
       search.made.resize(made);
       return false;
@@ -113,21 +120,36 @@ bool Reruns::try_producer(int op, int layer, Search& search) const {
   return true;
 }
 
-bool Reruns::have(int tensor, int producer, int layer, Search& search) const {
+bool Reruns::have(const Use& use, int producer, int layer, Search& search) const {
+  const int tensor = use.tensor.id;
   const auto at = static_cast<std::size_t>(tensor);
   if (search.decisions[at] == Decision::recompute)
     return search.present[at] || make(tensor, search);
-  if (changed_between(tensor, producer, search.before)) return false;
+  if (changed_between(use, producer, search.before)) return false;
   const Lifetime lifetime = program_.tensors()[at].lifetime;
   if (lifetime != Lifetime::scratch || last_use_[at] >= search.before) return true;
   // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
   return home(tensor) < 0 || (home(tensor) == layer && make(tensor, search));
 }
 
-bool Reruns::changed_between(int tensor, int from, int to) const {
-  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
-  return std::any_of(writers.begin(), writers.end(),
-                     [&](const Writer& writer) { return writer.op > from && writer.op < to; });
+bool Reruns::changed_between(const Use& use, int from, int to) const {
+  const execution::Range read = program_.resolve(use);
+  return std::ranges::any_of(
+      writers_[static_cast<std::size_t>(use.tensor.id)], [&](const Writer& writer) {
+        return writer.op > from && writer.op < to && writer.range.begin < read.end &&
+               read.begin < writer.range.end;
+      });
+}
+
+bool Reruns::written_once(int tensor) const {
+  std::vector<Writer> writers = writers_[static_cast<std::size_t>(tensor)];
+  std::ranges::sort(writers, {}, [](const Writer& writer) { return writer.range.begin; });
+  std::int64_t end = 0;
+  for (const Writer& writer : writers) {
+    if (writer.access != Access::write || writer.range.begin != end) return false;
+    end = writer.range.end;
+  }
+  return end == program_.resolve({Tensor{tensor}, Access::read}).end;
 }
 
 std::vector<Run> with_reruns(const Program& program, const Reruns& reruns, int section,

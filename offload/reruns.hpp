@@ -9,8 +9,8 @@ namespace stowage::offload {
 
 /// How saved tensors are computed again: from what is still there, inside one layer.
 ///
-/// A tensor can be computed again if one op writes it whole, or an op that is made for reruns does,
-/// and if what that op reads is unchanged and still there, or can be computed again itself. Scratch
+/// A tensor can be computed again if one op writes it whole, or several do part by part, or an op
+/// that is made for reruns does, and if what that op reads is unchanged and still there, or can be computed again itself. Scratch
 /// that is dead by then is; what belongs to another layer is not, so a layer's input ends a chain.
 class Reruns {
  public:
@@ -29,14 +29,17 @@ class Reruns {
   struct Writer {
     int op;
     execution::Access access;
+    execution::Range range;
   };
   struct Search;
 
   int home(int tensor) const;
   bool make(int tensor, Search& search) const;
   bool try_producer(int op, int layer, Search& search) const;
-  bool have(int tensor, int producer, int layer, Search& search) const;
-  bool changed_between(int tensor, int from, int to) const;
+  bool have(const execution::Use& use, int producer, int layer, Search& search) const;
+  bool changed_between(const execution::Use& use, int from, int to) const;
+  /// Whether every element has one writer, which looks at no old content.
+  bool written_once(int tensor) const;
 
   const execution::Program& program_;
   std::vector<int> layer_;                      ///< by op: its scope of kind "layer", or -1

@@ -30,7 +30,7 @@ std::vector<int> Stays::bind(const execution::Op& op, bool again) {
   std::size_t next = 0;
   for (const execution::Use& use : op.uses) {
     if (!again || use.access != Access::write) continue;
-    const std::vector<int> made = made_again(use.tensor);
+    const std::vector<int> made = made_again(use);
     std::copy(made.begin(), made.end(),
               places.begin() + static_cast<std::ptrdiff_t>(made_at[next++]));
   }
@@ -80,8 +80,19 @@ std::vector<int>& Stays::stay(Tensor tensor) {
   return places;
 }
 
-std::vector<int> Stays::made_again(Tensor tensor) {
+std::vector<int> Stays::made_again(const execution::Use& use) {
+  const Tensor tensor = use.tensor;
   const auto id = static_cast<std::size_t>(tensor.id);
+  const execution::Range part = program_.resolve(use);
+  const std::int64_t all = program_.resolve({tensor, Access::write}).end;
+  if (part.end - part.begin < all) {
+    Unfinished& unfinished = unfinished_[tensor.id];
+    if (unfinished.places.empty()) unfinished.places = made_again({tensor, Access::write});
+    unfinished.elements += part.end - part.begin;
+    const std::vector<int> places = unfinished.places;
+    if (unfinished.elements == all) unfinished_.erase(tensor.id);
+    return places;
+  }
   const bool saved = program_.info(tensor).lifetime == execution::Lifetime::saved;
   const bool wanted = plan_.decisions[id] == execution::Decision::recompute && !again_[id];
   if (saved && !wanted) return add_stay(tensor);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "execution/persistent.hpp"
@@ -31,7 +33,7 @@ class Stays {
   int add(execution::Tensor tensor, int buffer, execution::Region region);
   std::vector<int> add_stay(execution::Tensor tensor);
   std::vector<int>& stay(execution::Tensor tensor);
-  std::vector<int> made_again(execution::Tensor tensor);
+  std::vector<int> made_again(const execution::Use& use);
 
   const execution::Program& program_;
   const execution::PersistentLayout& layout_;
@@ -39,6 +41,12 @@ class Stays {
   execution::Plan& plan_;
   std::vector<std::vector<int>> stays_;  ///< by tensor: the places of its stay, by buffer
   std::vector<char> again_;              ///< by tensor: it was computed again
+  /// What is computed again part by part, until its last part is: the parts have one place.
+  struct Unfinished {
+    std::vector<int> places;
+    std::int64_t elements = 0;
+  };
+  std::map<int, Unfinished> unfinished_;  ///< by tensor
 };
 
 }  // namespace stowage::offload

@@ -67,6 +67,7 @@ struct Case {
   int microbatches = 1;
   int context = 1;
   int pipeline = 1;
+  int pieces = 1;  ///< of rows that tensor ranks share
   /// Of each microbatch; none: those of a TinyRun, which cross ranks, end at one's border, and have
   /// one token.
   std::vector<std::int32_t> documents = {};
@@ -101,6 +102,7 @@ class Axes {
     options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
     options.sharing.zero = c.zero;
     options.step.microbatches = c.microbatches;
+    options.model.tensor_pieces = c.pieces;
     return options;
   }
 
@@ -314,6 +316,46 @@ TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
         axes.compare(options, c);
         if (testing::Test::HasFailure()) return;
       }
+}
+
+// Rows in pieces, each exchanged beside the products of others; packed documents have a tail, which
+// routers count by token.
+TEST(axes, rows_in_pieces_equal_one_rank) {
+  const Axes axes;
+  for (Case c : tensor_grids(axes)) {
+    if (c.tensor == 8) continue;  // 24 tokens do not divide
+    for (const int pieces : {2, 3})
+      for (const std::vector<std::int32_t>& documents :
+           {std::vector<std::int32_t>{}, {0, 5, 5, 14}}) {
+        if (24 % (c.tensor * c.context * pieces) != 0) continue;
+        c.pieces = pieces;
+        c.documents = documents;
+        c.microbatches = pieces == 2 ? 1 : 3;
+        for (const char* pattern : {"M*-E", "E-"}) {
+          if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
+          SCOPED_TRACE(text(c, pattern) +
+                       fmt::format(", {} pieces, {} documents", pieces, documents.size()));
+          axes.compare(options_of(pattern, Dtype::fp64), c);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+  }
+}
+
+TEST(axes, rows_that_do_not_divide_into_pieces_are_refused) {
+  const Axes axes;
+  for (const Case& c : tensor_grids(axes)) {
+    layers::TrainerOptions options = axes.shared(options_of_eight("-"), c);
+    options.model.tensor_pieces = 5;
+    if (c.pipeline > 1) continue;
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "24 tokens were five pieces";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find("parallel.tensor_pieces = 5"), std::string::npos);
+    }
+  }
 }
 
 // Fewer groups than tensor ranks: their rows of B and C are on several, and their norm has one mean.

@@ -145,8 +145,8 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
   }
 }
 
-/// What ranks share of layers: their parts; heads and groups that are too few for all of them; or
-/// experts alone, over other tokens.
+/// What ranks share of layers: their parts; heads and groups that are too few for all of them, with
+/// rows in pieces; or experts alone, over other tokens.
 enum class Shared { parts, few_heads, experts };
 
 /// The cells with layers shared by all ranks.
@@ -164,6 +164,7 @@ void check_cut_layers(Shared shared) {
                       options.model.moe.experts = 6;
                       options.model.vocabulary = 14;
                       if (shared != Shared::few_heads) return;
+                      options.model.tensor_pieces = 2;
                       options.model.attention.kv_heads = 1;
                       options.model.mamba.groups = 1;
                     },
@@ -175,7 +176,8 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_cut_
   check_cut_layers(Shared::parts);
 }
 
-TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_repeated_rows) {
+TEST(matrix_mpi,
+     every_pair_of_choices_gives_the_bits_of_the_plain_run_with_repeated_rows_and_pieces) {
   check_cut_layers(Shared::few_heads);
 }
 

@@ -3,28 +3,29 @@
 #include <cstdint>
 
 #include "execution/op.hpp"
+#include "kernels/moe/row_tokens.hpp"
 
 namespace stowage::kernels {
 
 /// How tokens choose experts (arXiv 2412.19437 section 2.1.2, DeepSeek-V3; softmax: arXiv
 /// 2101.03961, Switch).
 struct RouterOptions {
-  int experts = 0;             ///< E
-  int topk = 0;                ///< R, experts per token
-  int groups = 1;              ///< the experts lie in this many equal groups …
-  int group_topk = 1;          ///< … of which a token uses this many
-  bool sigmoid = true;         ///< scores: sigmoid of each logit; else softmax over the experts
-  bool normalise = true;       ///< weights of a token sum to `scaling`
-  double scaling = 1;          ///< factor of all weights
-  double aux_coeff = 0;        ///< load-balancing loss, see router_losses
-  double z_coeff = 0;          ///< z loss
-  double aux_scale = 1;        ///< 1 / (microbatches * ranks): these losses are means over the step
-  std::int64_t first_row = 0;  ///< token of the first row: ranks may share the tokens' rows out
+  int experts = 0;        ///< E
+  int topk = 0;           ///< R, experts per token
+  int groups = 1;         ///< the experts lie in this many equal groups …
+  int group_topk = 1;     ///< … of which a token uses this many
+  bool sigmoid = true;    ///< scores: sigmoid of each logit; else softmax over the experts
+  bool normalise = true;  ///< weights of a token sum to `scaling`
+  double scaling = 1;     ///< factor of all weights
+  double aux_coeff = 0;   ///< load-balancing loss, see router_losses
+  double z_coeff = 0;     ///< z loss
+  double aux_scale = 1;   ///< 1 / (microbatches * ranks): these losses are means over the step
+  RowTokens rows = {};    ///< ranks may share the tokens' rows out
 };
 
 /// In all of these: logits (n, E) in an accumulation dtype ("accum": fp32 or fp64), E experts, R
 /// experts per token, cu_seqlens (C + 1) int32; N = cu_seqlens[C] tokens are routed, later ones are
-/// the tail. The n rows may be a part of the tokens, from first_row on; `offsets` count all N.
+/// the tail. The n rows may be a part of the tokens; `offsets` count all N.
 
 /// indices (n, R) int32: the R experts with the largest score + bias, largest first, ties to the
 /// lower index; -1 for tail tokens. bias (E) accum may be absent. With groups, only experts of the

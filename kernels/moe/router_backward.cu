@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps, kBlocks<kPer>)
   float logits[kPer], scores[kPer], dscores[kPer];
   load_logits(row, options.experts, lane, logits);
   float* dlogits = args.dlogits + t * options.experts;
-  if (options.first_row + t >= routed) {
+  if (options.rows.token(t) >= routed) {
     for (int e = lane; e < options.experts; e += 32) dlogits[e] = 0;
     return;
   }

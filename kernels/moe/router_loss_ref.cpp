@@ -12,7 +12,7 @@ void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const 
                        const std::int32_t* offsets, const std::int32_t* routed, A* losses,
                        bool accumulate) {
   const std::int64_t experts = options.experts;
-  const std::int64_t counted = std::clamp<std::int64_t>(*routed - options.first_row, 0, tokens);
+  const std::int64_t counted = options.rows.before(*routed, tokens);
   const auto width = static_cast<std::size_t>(experts + 1);  // sums of p_e, then of lse^2
   std::vector<A> sums(width);
   std::vector<A> partials(static_cast<std::size_t>(partial_count(counted)) * width);

@@ -72,7 +72,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(32 * kLossWarps<kPer
   extern __shared__ float shared[];  // (kWarps, E + 1); the first row ends as the block's sums
   const int width = options.experts + 1;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const std::int64_t counted = max(std::int64_t{0}, min(tokens, *routed - options.first_row));
+  const std::int64_t counted = options.rows.before(*routed, tokens);
   float sums[kPer] = {};
   float squares = 0;
   add_tokens(counted, options, logits, static_cast<int>(blockIdx.x) * kWarps + warp,

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   const float* row = logits + t * options.experts;
   float preference[kPer];
   load_logits(row, options.experts, lane, preference);  // beside the count of tokens
-  if (options.first_row + t >= *routed) {
+  if (options.rows.token(t) >= *routed) {
     for (int r = lane; r < options.topk; r += 32) {
       chosen[r] = -1;
       if (weight != nullptr) weight[r] = 0;

@@ -60,7 +60,7 @@ void router_select_ref(std::int64_t tokens, const RouterOptions& options, const 
     std::vector<A> group_score(static_cast<std::size_t>(options.groups));
     for (std::int64_t t = begin; t < end; ++t) {
       std::int32_t* chosen = indices + t * options.topk;
-      if (options.first_row + t >= *routed) {
+      if (options.rows.token(t) >= *routed) {
         std::fill_n(chosen, options.topk, -1);
         continue;
       }

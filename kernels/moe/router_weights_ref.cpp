@@ -112,7 +112,7 @@ void router_backward_ref(std::int64_t tokens, const RouterOptions& options, cons
     for (std::int64_t t = begin; t < end; ++t) {
       const A* logit = logits + t * experts;
       A* dlogit = dlogits + t * experts;
-      if (options.first_row + t >= *routed) {
+      if (options.rows.token(t) >= *routed) {
         std::fill_n(dlogit, experts, A{0});
         continue;
       }
