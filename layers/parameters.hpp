@@ -30,8 +30,8 @@ struct Cut {
   Cut of(execution::Range local) const;  ///< what some of those elements are
 };
 
-/// Neighbouring rows of a rank's part that `copies` ranks of the tensor group have alike, since each
-/// computes what it needs of them itself: their gradients are summands.
+/// Neighbouring rows of a rank's part that `copies` ranks of the tensor group have alike, since
+/// each computes what it needs of them itself: their gradients are summands.
 struct Repeat {
   execution::Range rows = {0, 0};
   int copies = 1;

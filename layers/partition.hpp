@@ -12,8 +12,8 @@
 
 namespace stowage::layers {
 
-/// Neighbouring weights along a dimension that ranks share equally; `copies` neighbouring ranks have
-/// the same ones.
+/// Neighbouring weights along a dimension that ranks share equally; `copies` neighbouring ranks
+/// have the same ones.
 struct Block {
   Block(std::int64_t size, int copies_of_a_share = 1) : extent(size), copies(copies_of_a_share) {}
 
@@ -59,8 +59,8 @@ struct RowPiece {
 /// Exchanges between the rows of the residual stream that a rank has, n / size of them, and all
 /// rows, of which ranks compute the products that they share. One rank: no exchange.
 ///
-/// With several pieces each is exchanged beside the products of its neighbours. A piece is a stretch
-/// of all rows, and every rank has its share of each (Recorder::row_tokens).
+/// With several pieces each is exchanged beside the products of its neighbours. A piece is a
+/// stretch of all rows, and every rank has its share of each (Batch::row_tokens).
 class SharedRows {
  public:
   SharedRows() = default;

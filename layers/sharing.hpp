@@ -29,8 +29,8 @@ struct Sharing {
   execution::Shards updated(const std::string& group) const;
 };
 
-/// The reductions of gradients: those of repeated rows behind the ops that complete them, those of
-/// a bucket as soon as its last gradient is complete, so that they go on beside the rest of backward.
+/// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
+/// soon as its last gradient is complete, so that they go on beside the rest of backward.
 class GradientBuckets {
  public:
   /// @param sharing, layout outlive this

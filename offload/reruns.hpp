@@ -10,8 +10,9 @@ namespace stowage::offload {
 /// How saved tensors are computed again: from what is still there, inside one layer.
 ///
 /// A tensor can be computed again if one op writes it whole, or several do part by part, or an op
-/// that is made for reruns does, and if what that op reads is unchanged and still there, or can be computed again itself. Scratch
-/// that is dead by then is; what belongs to another layer is not, so a layer's input ends a chain.
+/// that is made for reruns does, and if what they read is unchanged and still there, or can be
+/// computed again itself. Scratch that is dead by then is; what belongs to another layer is not, so
+/// a layer's input ends a chain.
 class Reruns {
  public:
   explicit Reruns(const execution::Program& program);

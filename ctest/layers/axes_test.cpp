@@ -358,7 +358,7 @@ TEST(axes, rows_that_do_not_divide_into_pieces_are_refused) {
   }
 }
 
-// Fewer groups than tensor ranks: their rows of B and C are on several, and their norm has one mean.
+// Fewer groups than tensor ranks: their rows of B and C are on several, whose norm has one mean.
 TEST(axes, groups_of_several_tensor_ranks_equal_one_rank) {
   using Form = layers::ModelConfig::Mamba::Form;
   const Axes axes;

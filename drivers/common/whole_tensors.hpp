@@ -30,9 +30,9 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// The elements of a tensor that this rank speaks for, where they lie, in one part or more. Of the
-  /// ranks that have an element one speaks for it: of a parameter or gradient, one whose shard is up
-  /// to date.
+  /// The elements of a tensor that this rank speaks for, where they lie: one part or more. Of the
+  /// ranks that have an element one speaks for it: of a parameter or gradient, one whose shard is
+  /// up to date.
   std::vector<TensorPart> spoken_parts(const std::string& name) const;
   /// All elements of a tensor that this rank has.
   TensorPart held_part(const std::string& name) const;

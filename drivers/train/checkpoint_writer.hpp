@@ -64,7 +64,7 @@ class CheckpointWriter {
   execution::Backend& backend_;
   std::vector<Part> parts_;
   std::vector<std::size_t> tensors_;  ///< of each part: how many tensors come before its own
-  std::vector<std::size_t> at_;  ///< of each part in the copy
+  std::vector<std::size_t> at_;       ///< of each part in the copy
   std::vector<Span> spans_;
   std::size_t bytes_ = 0, copy_bytes_ = 0;
   Copy copy_ = Copy::none;
