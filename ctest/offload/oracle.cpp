@@ -6,6 +6,8 @@
 #include <bitset>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,18 +26,37 @@ auto& at(T& list, int index) {
   return list[static_cast<std::size_t>(index)];
 }
 
-/// Calls `visit(place, access)` for all operands of a step, reads first.
+/// Bytes of a region.
+struct Bytes {
+  Region region;
+  std::size_t begin, end;
+};
+
+Bytes bytes_of(const Place& place) { return {place.region, place.offset, place.end()}; }
+
+/// Of what a use names of a place; ranges are of tensors with one buffer.
+Bytes bytes_of(const Program& program, const Use& use, const Place& place) {
+  const auto& buffers = program.info(use.tensor).buffers;
+  if (buffers.size() > 1) return bytes_of(place);
+  const Range range = program.resolve(use);
+  const std::size_t size = size_bytes(buffers.front().dtype);
+  return {place.region, place.offset + static_cast<std::size_t>(range.begin) * size,
+          place.offset + static_cast<std::size_t>(range.end) * size};
+}
+
+/// Calls `visit(bytes, access)` for all operands of a step, reads first.
 template <class Visit>
 void for_each_touched(const Program& program, const Plan& plan, const Step& step, Visit&& visit) {
   if (step.what == Step::What::mark) return;
   if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-    visit(at(plan.places, step.places[0]), Access::read);
-    visit(at(plan.places, step.places[1]), Access::write);
+    visit(bytes_of(at(plan.places, step.places[0])), Access::read);
+    visit(bytes_of(at(plan.places, step.places[1])), Access::write);
     return;
   }
   for (const bool writes : {false, true})
     for_each_operand(program, at(program.ops(), step.op), step, [&](const Use& use, int place) {
-      if ((use.access != Access::read) == writes) visit(at(plan.places, place), use.access);
+      if ((use.access != Access::read) == writes)
+        visit(bytes_of(program, use, at(plan.places, place)), use.access);
     });
 }
 
@@ -121,23 +142,23 @@ class Order {
   /// Everything earlier that touches the same bytes must be before this node.
   void compare(int node) {
     const Step& step = at(plan_.steps, at(nodes_, node).step);
-    for_each_touched(program_, plan_, step, [&](const Place& place, Access access) {
+    for_each_touched(program_, plan_, step, [&](const Bytes& bytes, Access access) {
       for (const Touch& other : touches_) {
-        const bool apart = other.place->region != place.region ||
-                           other.place->offset >= place.end() || place.offset >= other.place->end();
+        const bool apart = other.bytes.region != bytes.region || other.bytes.begin >= bytes.end ||
+                           bytes.begin >= other.bytes.end;
         if (apart || (access == Access::read && other.access == Access::read)) continue;
         if (!before(other.node, node))
           fail(fmt::format("{} is not ordered with {}", describe(program_, step),
                            describe(program_, at(plan_.steps, at(nodes_, other.node).step))));
       }
     });
-    for_each_touched(program_, plan_, step, [&](const Place& place, Access access) {
-      touches_.push_back({&place, access, node});
+    for_each_touched(program_, plan_, step, [&](const Bytes& bytes, Access access) {
+      touches_.push_back({bytes, access, node});
     });
   }
 
   struct Touch {
-    const Place* place;
+    Bytes bytes;
     Access access;
     int node;
   };
@@ -160,9 +181,43 @@ Value combine(Value a, Value b) {
   return (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6) + (a >> 2))) * 0x100000001b3U;
 }
 
+/// A buffer's stretches that uses tell apart: each is written as a whole.
+class Stretches {
+ public:
+  explicit Stretches(const Program& program) : program_(program), cuts_(program.tensors().size()) {
+    for (const Op& op : program.ops())
+      for (const Use& use : op.uses) {
+        const Range range = program.resolve(use);
+        at(cuts_, use.tensor.id).insert({range.begin, range.end});
+      }
+  }
+
+  /// Their bytes in a buffer of which something is used, in order.
+  std::vector<std::pair<std::size_t, std::size_t>> of(const Use& use, int buffer) const {
+    const auto& buffers = program_.info(use.tensor).buffers;
+    const BufferInfo& info = at(buffers, buffer);
+    if (buffers.size() > 1) return {{0, info.bytes()}};
+    const std::size_t size = size_bytes(info.dtype);
+    const Range range = program_.resolve(use);
+    std::vector<std::pair<std::size_t, std::size_t>> found;
+    const std::set<std::int64_t>& cuts = at(cuts_, use.tensor.id);
+    for (auto cut = cuts.find(range.begin); *cut < range.end; ++cut)
+      found.emplace_back(static_cast<std::size_t>(*cut) * size,
+                         static_cast<std::size_t>(*std::next(cut)) * size);
+    return found;
+  }
+
+ private:
+  const Program& program_;
+  std::vector<std::set<std::int64_t>> cuts_;  ///< by tensor, in elements
+};
+
+/// The values of an operand's stretches.
+using Values = std::vector<Value>;
+
 /// What an op makes of the values of its operands: those of buffers that it writes are replaced.
 /// The copy of an input brings another value each time.
-void apply(const Program& program, int index, std::size_t execution, std::vector<Value>& values) {
+void apply(const Program& program, int index, std::size_t execution, std::vector<Values>& values) {
   const Op& op = at(program.ops(), index);
   Value read = combine(static_cast<Value>(index), op.launch ? 0 : execution);
   std::size_t next = 0;
@@ -170,16 +225,19 @@ void apply(const Program& program, int index, std::size_t execution, std::vector
   for (const Use& use : op.uses)
     for (std::size_t b = 0; b < program.info(use.tensor).buffers.size(); ++b, ++next) {
       writes.push_back(use.access != Access::read);
-      if (use.access != Access::write) read = combine(read, values[next]);
+      if (use.access != Access::write)
+        for (const Value value : values[next]) read = combine(read, value);
     }
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (writes[i]) values[i] = combine(read, i);
+    for (std::size_t s = 0; writes[i] && s < values[i].size(); ++s)
+      values[i][s] = combine(combine(read, i), s);
 }
 
 /// The values that every op finds, in the program's own order; tensors are apart from each other.
 class Reference {
  public:
-  explicit Reference(const Program& program) : program_(program), found_(program.ops().size()) {
+  explicit Reference(const Program& program)
+      : program_(program), stretches_(program), found_(program.ops().size()) {
     for (int replay = 0; replay < 2; ++replay)
       for (const Section& section : program.sections())
         for (int repetition = 0; repetition < std::min(section.repeat, 2); ++repetition)
@@ -187,28 +245,69 @@ class Reference {
   }
 
   /// By execution of the op, by operand.
-  const std::vector<std::vector<Value>>& found(int op) const { return at(found_, op); }
+  const std::vector<std::vector<Values>>& found(int op) const { return at(found_, op); }
+  const Stretches& stretches() const { return stretches_; }
 
  private:
   void run(int op) {
-    std::vector<Value*> operands;
-    std::vector<Value> values;
+    std::vector<std::vector<Value*>> operands;
+    std::vector<Values> values;
     for (const Use& use : at(program_.ops(), op).uses)
-      for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b) {
-        operands.push_back(&state_[{use.tensor.id, static_cast<int>(b)}]);
-        values.push_back(*operands.back());
+      for (int b = 0; b < static_cast<int>(program_.info(use.tensor).buffers.size()); ++b) {
+        operands.emplace_back();
+        values.emplace_back();
+        for (const auto& [begin, end] : stretches_.of(use, b)) {
+          operands.back().push_back(&state_[{use.tensor.id, b, begin}]);
+          values.back().push_back(*operands.back().back());
+        }
       }
     at(found_, op).push_back(values);
     apply(program_, op, at(found_, op).size(), values);
-    for (std::size_t i = 0; i < values.size(); ++i) *operands[i] = values[i];
+    for (std::size_t i = 0; i < values.size(); ++i)
+      for (std::size_t s = 0; s < values[i].size(); ++s) *operands[i][s] = values[i][s];
   }
 
   const Program& program_;
-  std::map<std::pair<int, int>, Value> state_;
-  std::vector<std::vector<std::vector<Value>>> found_;
+  Stretches stretches_;
+  std::map<std::tuple<int, int, std::size_t>, Value> state_;
+  std::vector<std::vector<std::vector<Values>>> found_;
 };
 
-/// Executes a plan on values of whole places, kept for each aligned unit of memory.
+/// What memory holds: stretches that were stored as a whole, and what was left of them.
+class Memory {
+ public:
+  /// 0: nothing was ever stored there; ~0: what is there is not one whole stretch.
+  Value load(std::size_t begin, std::size_t end) const {
+    const auto next = cells_.lower_bound(begin);
+    if (next != cells_.end() && next->first == begin && next->second.end == end)
+      return next->second.value;
+    const bool covered = next != cells_.begin() && std::prev(next)->second.end > begin;
+    return covered || (next != cells_.end() && next->first < end) ? kBroken : 0;
+  }
+  void store(std::size_t begin, std::size_t end, Value value) {
+    cut(begin);
+    cut(end);
+    cells_.erase(cells_.lower_bound(begin), cells_.lower_bound(end));
+    cells_[begin] = {end, value};
+  }
+
+ private:
+  static constexpr Value kBroken = ~Value{0};
+  struct Cell {
+    std::size_t end;
+    Value value;
+  };
+  void cut(std::size_t where) {
+    auto cell = cells_.lower_bound(where);
+    if (cell == cells_.begin() || (--cell)->second.end <= where) return;
+    cells_[where] = {cell->second.end, kBroken};
+    cell->second = {where, kBroken};
+  }
+
+  std::map<std::size_t, Cell> cells_;  ///< by begin
+};
+
+/// Executes a plan on values of stretches in memory.
 class Simulation {
  public:
   Simulation(const Program& program, const Plan& plan)
@@ -225,21 +324,19 @@ class Simulation {
   }
 
  private:
-  struct Unit {
-    Value value;
-    std::size_t index;  ///< in its buffer
-  };
-  using Key = std::pair<int, std::size_t>;  ///< region, unit
-
   std::string execute(const Step& step) {
     if (step.what == Step::What::mark) return {};
-    std::vector<Value> values;
-    for (const int place : step.places) values.push_back(load(at(plan_.places, place)));
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-      store(at(plan_.places, step.places[1]), values[0]);
+      const Place& from = at(plan_.places, step.places[0]);
+      const Use all{from.tensor, Access::write};
+      store(at(plan_.places, step.places[1]), all, load(from, all));
       return {};
     }
     const Op& op = at(program_.ops(), step.op);
+    std::vector<Values> values;
+    for_each_operand(program_, op, step, [&](const Use& use, int place) {
+      values.push_back(load(at(plan_.places, place), use));
+    });
     std::string fault;
     std::size_t& execution = at(executions_, step.op);
     if (step.what == Step::What::run) {
@@ -251,18 +348,18 @@ class Simulation {
     }
     apply(program_, step.op, execution, values);
     std::size_t next = 0;
-    for (const Use& use : op.uses)
-      for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b, ++next)
-        if (use.access != Access::read)
-          store(at(plan_.places, at(step.places, static_cast<int>(next))), values[next]);
+    for_each_operand(program_, op, step, [&](const Use& use, int place) {
+      if (use.access != Access::read) store(at(plan_.places, place), use, values[next]);
+      ++next;
+    });
     return fault;
   }
 
   /// Whether a step finds the operands of an execution of its op.
-  std::string compare(const Step& step, const std::vector<Value>& values,
+  std::string compare(const Step& step, const std::vector<Values>& values,
                       std::size_t execution) const {
     const auto& all = reference_.found(step.op);
-    const std::vector<Value>& expected = all[std::min(execution, all.size() - 1)];
+    const std::vector<Values>& expected = all[std::min(execution, all.size() - 1)];
     std::size_t next = 0;
     for (const Use& use : at(program_.ops(), step.op).uses)
       for (std::size_t b = 0; b < program_.info(use.tensor).buffers.size(); ++b, ++next)
@@ -272,28 +369,23 @@ class Simulation {
     return {};
   }
 
-  /// 0: nothing was ever stored there; ~0: what is there is not one whole buffer.
-  Value load(const Place& place) const {
-    Value value = 0;
-    for (std::size_t i = 0; i * kAlignment < place.bytes; ++i) {
-      const auto found =
-          memory_.find({static_cast<int>(place.region), place.offset / kAlignment + i});
-      const Unit unit = found == memory_.end() ? Unit{0, i} : found->second;
-      if (i == 0) value = unit.value;
-      if (unit.value != value || unit.index != i) return ~Value{0};
-    }
-    return value;
+  Values load(const Place& place, const Use& use) {
+    Values values;
+    for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
+      values.push_back(memory_[place.region].load(place.offset + begin, place.offset + end));
+    return values;
   }
-  void store(const Place& place, Value value) {
-    for (std::size_t i = 0; i * kAlignment < place.bytes; ++i)
-      memory_[{static_cast<int>(place.region), place.offset / kAlignment + i}] = {value, i};
+  void store(const Place& place, const Use& use, const Values& values) {
+    std::size_t next = 0;
+    for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
+      memory_[place.region].store(place.offset + begin, place.offset + end, values[next++]);
   }
 
   const Program& program_;
   const Plan& plan_;
   Reference reference_;
   std::vector<std::size_t> executions_;  ///< by op
-  std::map<Key, Unit> memory_;
+  std::map<Region, Memory> memory_;
 };
 
 }  // namespace

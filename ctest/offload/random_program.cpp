@@ -100,6 +100,14 @@ Tensor RandomProgram::tensor(const std::string& name, Lifetime lifetime, const s
   return program.add(std::move(info));
 }
 
+std::vector<Range> RandomProgram::parts(Tensor tensor, Rng& rng) {
+  const TensorInfo& info = program.info(tensor);
+  const std::int64_t elements = info.buffers.front().elements();
+  const std::int64_t cut = draw(rng, 0, elements - 1);
+  if (info.buffers.size() > 1 || cut == 0 || draw(rng, 0, 1) == 0) return {{}};
+  return {{0, cut}, {cut, elements}};
+}
+
 void RandomProgram::append(const std::string& name, Lane lane, std::vector<Use> uses,
                            std::uint64_t salt) {
   Op op;
@@ -159,12 +167,13 @@ Tensor RandomProgram::forward(const Layer& layer, const std::string& at, int slo
     const Tensor y = draw(rng, 0, 2) == 0
                          ? tensor("t" + name, Lifetime::scratch, "", rng)
                          : tensor("y" + name, Lifetime::saved, kModules[kind], rng);
-    append("inner" + name, Lane::compute,
-           {{last, Access::read},
-            {kept.saved.back(), Access::read},
-            {layer.weight, Access::read},
-            {y, Access::write}},
-           layer.seed + 3 + static_cast<std::uint64_t>(j));
+    for (const Range part : parts(y, rng))
+      append("inner" + name + "/" + std::to_string(part.begin), Lane::compute,
+             {{last, Access::read},
+              {kept.saved.back(), Access::read},
+              {layer.weight, Access::read},
+              {y, Access::write, part}},
+             layer.seed + 3 + static_cast<std::uint64_t>(j));
     if (communicates) append("exchange" + name, Lane::comm, {{y, Access::update}}, layer.seed + 9);
     if (program.info(y).lifetime == Lifetime::saved) kept.saved.push_back(y);
     last = y;

@@ -59,6 +59,8 @@ class RandomProgram {
     return std::uniform_int_distribution<std::int64_t>(least, most)(rng);
   }
   Tensor tensor(const std::string& name, Lifetime lifetime, const std::string& module, Rng& rng);
+  /// How an op writes a tensor: whole, or in two parts.
+  std::vector<Range> parts(Tensor tensor, Rng& rng);
   void append(const std::string& name, Lane lane, std::vector<Use> uses, std::uint64_t salt);
   void add_layers();
   void record_section(const char* name, int repeat, int slot, bool last);
