@@ -152,14 +152,18 @@ def readme(root):
 
 
 def notes(root):
-    """A note for later names the issue in which it is done: "TODO(#12): ..."."""
+    """A note for later names the issue in which it is done: "TODO(#12): ...". What to try next
+    stands in the README of a folder, not in its sources."""
     note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
+    plan = re.compile(r"//.*\bNext:")
     for path in files(root, TEXT):
         if path.relative_to(root).parts[:2] == ("ctest", "lint"):
             continue
         for number, line in numbered_lines(path):
             if match := note.search(line):
                 yield path, number, f"{match.group(1)} without an issue; write TODO(#N)"
+            if plan.search(line):
+                yield path, number, "says what to try next, which belongs into the README"
 
 
 def paths(root):

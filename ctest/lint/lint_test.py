@@ -86,6 +86,8 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.defects("notes"), [])
         self.write("kernels/a.cpp", "// TODO: later\n")
         self.assertEqual(len(self.defects("notes")), 1)
+        self.write("a.cpp", "// Limit: memory. Ne" + "xt: less of it\n")
+        self.assertEqual(len(self.defects("notes")), 2)
 
     def test_paths(self):
         self.write("kernels/a.cpp", "// /usr/bin/python3 and ${x}/work/ and a/work/b\n")

@@ -7,7 +7,7 @@
 // butterfly, then the warps in order; a lane loads kUnroll packs before it uses the first. Rows
 // that are not whole packs go element by element. Blocks beyond the valid rows end at once.
 // Arithmetic is fp32.
-// Limit: that of a copy of as many bytes. Next: in the epilogue of the product before it.
+// Limit: that of a copy of as many bytes.
 
 #include "kernels/access.cuh"
 #include "kernels/activation/activation.cuh"

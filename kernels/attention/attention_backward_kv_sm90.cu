@@ -12,13 +12,8 @@
 // issued behind this step's gradients. dS leaves once, from the registers: four products here and
 // one in part 2 need no recomputation, no fp32 dQ in memory and no order between blocks.
 // Limit on one H200 at P = 128: tensor pipe 71 % of cycles, shared-memory wavefronts 58 %; S and dP
-// are 64 wide, where both operands from shared memory take all its bandwidth. dS through shared
-// memory behind the gradients was 3 % faster at P = 128, 10 % slower at 64; the next tile's first
-// scores behind the gradients' stores gained nothing. At P = 64, T = 1024: tensor pipe 50 %, issue
-// 36 %, and dS is 0.4 GB of the 0.7 GB moved. One block for all keys of a document there, dS in
-// shared memory and dQ summed in fp32 in L2 by the block that owns it, was 3 % slower (two barriers
-// of both warpgroups a step); turns of the warpgroups 2 %; the wait for dP held behind the
-// exponentials gained nothing. Next: tiles of both parts in one launch, dS read back from L2.
+// are 64 wide, where both operands from shared memory take all its bandwidth. At P = 64, T = 1024:
+// tensor pipe 50 %, issue 36 %, and dS is 0.4 GB of the 0.7 GB moved.
 
 #include "kernels/attention/attention_backward_steps.cuh"
 #include "kernels/attention/attention_launch.hpp"

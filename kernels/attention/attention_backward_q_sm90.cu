@@ -7,8 +7,7 @@
 // forward, with dO beside Q; dS leaves the accumulators as the register operand of the third
 // product.
 // Limit on one H200 at P = 64, T = 1024: tensor pipe 47 % of cycles, exp 31 %, issue 30 %: the
-// chain of a step, of which two warpgroups hide half. The next scores behind this dQ made it 5 %
-// slower. Next: tiles of both parts in one launch.
+// chain of a step, of which two warpgroups hide half.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"

@@ -6,9 +6,7 @@
 // Design: a plain product with a producer warp and two warpgroups of 128 query rows each, so that a
 // block of K serves 256 rows; dS is an M-major A operand, K an N-major B operand, both straight
 // from shared memory.
-// Limit on one H200: device memory, 86 % of its peak, tensor pipe 57 % at P = 128. Next: tiles of
-// both parts in one launch, a few documents apart, so that dS is read back from L2, beside part 1's
-// products, and its room is a ring.
+// Limit on one H200: device memory, 86 % of its peak, tensor pipe 57 % at P = 128.
 
 #include "kernels/attention/attention_fragment.cuh"
 #include "kernels/attention/attention_launch.hpp"

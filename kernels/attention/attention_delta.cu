@@ -9,8 +9,7 @@
 // Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that a lane
 // has several loads in flight; the butterfly adds up and transposes, so that four lanes store a
 // head's four rows together.
-// Limit on one H200: memory, at three quarters of its peak behind a cold L2; issue 28 %. Next: the
-// sums while part 1 reads dO anyway, or while the forward still holds o.
+// Limit on one H200: memory, at three quarters of its peak behind a cold L2; issue 28 %.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"

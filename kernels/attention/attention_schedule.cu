@@ -6,8 +6,7 @@
 // because the call's other kernels wait for it. Ties keep the batch's order, so the result is a
 // function of the lengths alone. The room for dS goes to the shortest documents first, so those
 // without are the first in the order: they are the ones with the most work for each byte.
-// Limit: a launch and two misses of a cold cache one after the other, some microseconds. Next:
-// every block of the kernel that follows ranks for itself while it starts.
+// Limit: a launch and two misses of a cold cache one after the other, some microseconds.
 
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"

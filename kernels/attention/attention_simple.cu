@@ -8,7 +8,7 @@
 // Design: a warp owns a row; 32 rows of the other side are scored at a time, one by each lane, and
 // then added up with the lanes spread over the head dimension.
 // Limit, counted: each lane walks a row of its own, so a scored element costs a load of its own
-// sector and three instructions. Next: tiles of 32 rows of both sides in shared memory.
+// sector and three instructions.
 
 #include <cuda_bf16.h>
 

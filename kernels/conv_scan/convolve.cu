@@ -16,9 +16,7 @@
 // Cost: 4 bytes and about 14 flops a token and channel; the products (256 N flops a token and unit)
 // hide behind them.
 // Limits: the warps that convolve, two a scheduler, are at work for four fifths of the time, on
-// chains through the special-function unit that so few do not fill; then they wait for loads. Fewer
-// instructions a row, or fewer reciprocals, change nothing. Next: registers for twice as many of
-// them, from states in halves of N; B convolved once, for a cluster.
+// chains through the special-function unit that so few do not fill; then they wait for loads.
 
 #include "kernels/conv1d/conv1d_device.cuh"
 #include "kernels/conv_scan/convolve_launch.hpp"

@@ -12,10 +12,9 @@
 // an expert's last rows may be tall ones. README.md has what was tried besides.
 // What is behind the products shares the issue slots and the shared memory with them, so it is
 // instructions that count: row addresses in registers that move down, one formula for both results
-// of the activation. Prefetching h to L2 during the products made it 5 to 8 % slower.
+// of the activation.
 // Limit on one H200 (ncu, SwiGLU, 32 experts): the products, tensor cores 85 % busy at the clock
 // that power leaves, L2 at 80 %; what is behind them takes three quarters of their time.
-// Next: tiles handed out so that blocks end together; up to a tile in 15 is lost at the end.
 
 #include "kernels/activation/activation.cuh"
 #include "kernels/grouped_mlp/grouped_rows.cuh"

@@ -8,8 +8,7 @@
 // expert are multiplied and not stored. So that they are fewer, the last rows of an expert may be
 // tiles 192 by 128 instead of two rows of others (grouped_schedule.cuh); a row's bits are the same.
 // Limit on one H200 at 64 experts of 512 rows, K = 2048: 91 % of the tensor pipe's cycles at a
-// clock that power holds near 1.5 GHz. Next: blocks that stay together where experts are
-// unequal, so that operands are still in L2 at their last use (README.md).
+// clock that power holds near 1.5 GHz.
 
 #include "kernels/grouped_mlp/grouped_rows.cuh"
 

@@ -8,15 +8,11 @@
 // the contraction down their rows, which wgmma reads as it is. The rows of the next expert that
 // share the last stage are zeroed in shared memory, in both operands: they may hold anything, not
 // only numbers. Tiles are 128 by 192 or 192 by 128, whichever wastes less of the matrix.
-// No gain: adding in L2 (1.2 TB/s), prefetching rows or dw to L2, evicting dw first, storing from
-// registers, clusters of two tiles that share an operand (a quarter slower), boxes of whole rows,
-// several boxes made visible at once, five stages, tiles dealt to pairs of blocks from a count.
 // Limits on one H200: all operands and dw go through L2, 8 to 11 TB/s of it, which binds where dw
 // is stored; with 384 or 512 rows an expert adding reaches 85 to 92 % of what its bytes allow: a
 // few blocks lose the others, with whom they shared operands in L2, take 15000 clocks a tile
 // instead of 12000, and end a tenth after them. With rows as 1 / (e + 1) what is stored is shared
 // in pieces (grouped_weight_pieces.cuh); what is added to is not, as they gained nothing there.
-// Next: a bound on how far blocks drift apart, or their last tiles to others.
 
 #include <algorithm>
 #include <type_traits>

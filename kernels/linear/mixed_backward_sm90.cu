@@ -12,7 +12,6 @@
 // operands. The runs' dw meet in fp32 in order of the run, in a kernel of their own.
 // Cost: 6 bytes an element of dx, 2 (2 + 3) n D E flops; same bits every time, no atomics.
 // Limits on one H200, D 2048: memory at E 32 (ncu: 3.4 TB/s); at E 128 shared memory, 83 % busy.
-// Next: the split in router_backward.
 
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/dependent_launch.cuh"

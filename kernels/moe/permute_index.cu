@@ -11,8 +11,7 @@
 // and slot, whatever runs first: the only atomics count integers in shared memory. No workspace.
 // Cost: 16 to 32 bytes a pair, and 4 more for each cluster, from L2; the time is that of a launch
 // and of a few waits for memory. Limits: 1024 experts, 2^30 pairs; beyond 16 clusters (131072
-// pairs) a thread has several. Next: the counts from router_select, which has the choices in
-// registers.
+// pairs) a thread has several.
 
 #include <algorithm>
 

@@ -11,7 +11,6 @@
 // run in slot order, sums over experts by a butterfly.
 // Cost: 8 E + 16 R bytes a token and up to 3 exponentials an expert; its time is that of the launch
 // and of two waits for memory, the second for what token_row names. Limits: 1024 experts.
-// Next: dlogits as the parts that the gate's gradients take (linear/mixed_backward_sm90.cu).
 
 #include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"

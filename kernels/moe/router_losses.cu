@@ -7,7 +7,7 @@
 // every W-th token and keeps one sum an expert in its registers; the sums of a block's warps meet
 // in shared memory, those of the blocks in the first block through the cluster's, each in order.
 // Cost: 4 E bytes a token, on 8 multiprocessors: a report, beside other work, not a hot path.
-// Limits: 1024 experts. Next: partial sums from router_select, which has every score.
+// Limits: 1024 experts.
 
 #include "kernels/hopper/cluster.cuh"
 #include "kernels/moe/scores.cuh"

@@ -9,7 +9,7 @@
 // scores runs in slot order, as in the reference.
 // Cost: 4 E bytes a token in, 8 R out; at E 32 the launch itself.
 // Limits: 1024 experts; each group costs two more searches (8 groups of 16: 38 us for 16384 tokens,
-// 11 without). Next: groups as half warps; permute_index's counts here.
+// 11 without).
 
 #include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"

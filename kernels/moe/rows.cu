@@ -10,7 +10,6 @@
 // Long rows, of which shared memory holds several tokens', are carried whole by the copy engine
 // instead: rows_bulk.cu.
 // Cost: (R + 1) rows a token. Limit: R scattered streams, 89 to 96 % of a copy of as many bytes.
-// Next: what rows_bulk.cu does for rows that do not fit there, in pieces.
 
 #include "kernels/moe/permute_launch.hpp"
 #include "kernels/moe/rows_bulk.hpp"

@@ -8,7 +8,6 @@
 // it does not give: with rows of 4 to 5 KiB prototypes were 1 to 6 % faster so on one H200.
 // Cost: (R + 1) rows a token. Limit: R scattered streams, 91 to 99 % of a copy of as many bytes
 // (one H200, 8e976b2, gather_rows and combine_rows).
-// Next: gather and combine inside the grouped products.
 
 #include <algorithm>
 

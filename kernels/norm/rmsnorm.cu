@@ -7,9 +7,7 @@
 // Rows that are not whole packs of 16 bytes, unaligned ones, and very wide ones take a plain path
 // that reads a row twice. Sums are fp32.
 // Limit of the backward: 91 to 93 % of a copy of as many bytes; the partial sums' stage costs 3 us,
-// blocks that drift apart in the rows the rest. Slower: contiguous rows of many blocks, rows ahead
-// by cp.async, a team of the whole block, loads that leave L2 first. Next: partial sums that meet
-// in clusters first.
+// blocks that drift apart in the rows the rest.
 
 #include <algorithm>
 

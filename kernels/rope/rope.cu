@@ -8,7 +8,7 @@
 // theta^(-2i/P) is a product of powers by squares, which the host makes; scaling is fp64, too. Sine
 // and cosine of the reduced angle are fp32. Heads whose halves are not whole packs go element by
 // element.
-// Limit: 95 % of a copy of as many bytes; angles cost the rest. Next: in the product before it.
+// Limit: 95 % of a copy of as many bytes; angles cost the rest.
 
 #include <cmath>
 

@@ -23,10 +23,7 @@
 // becomes fp16 on the way, its rows scaled to one magnitude: 11 digits instead of 8.
 // Cost per token and unit: 2 (128 + 5 N) 64 flops; bytes: 3 * 128 for X, dY, dX and 4 N for the two
 // states. Deterministic.
-// Limits: memory (the states are half of the bytes) and, as long, warpgroup 2's chain: states at
-// every second chunk, the others made by it, take 1.7 times as long for half of those bytes; K made
-// by warpgroup 1, which has B G, and the scales of the next unit made beside the sums, 15 % fewer
-// instructions of that chain, won nothing. Next: both at once, with fewer bytes.
+// Limits: memory (the states are half of the bytes) and, as long, warpgroup 2's chain.
 
 #include <algorithm>
 

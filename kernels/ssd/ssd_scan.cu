@@ -21,13 +21,9 @@
 // Deterministic.
 // Limits: two chains of about equal length, most of whose time is latency (waits for products,
 // stages and each other): CB, exponentials, products and store, 96 registers a thread; and the
-// update of two states, 160. Two stages are all that fits, and loads are waited for; to bring a
-// chunk to L2 one ahead of its load was slower. A loading thread is part of its warpgroup's
-// chain: with a copy and a division a unit it took a fifth of its warp's time (sampled), hence one
-// copy of all units' factors, and a thread in each warpgroup. Y written before the next CB was
-// slower.
-// Next: the next 16 tokens scaled too while a product runs (1 % faster; one register short: it
-// spills one, or the products are serialized); CB made once a block and shared in fp32.
+// update of two states, 160. Two stages are all that fits, and loads are waited for. A loading
+// thread is part of its warpgroup's chain: with a copy and a division a unit it took a fifth of its
+// warp's time (sampled), hence one copy of all units' factors, and a thread in each warpgroup.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/setmaxnreg.cuh"

@@ -21,9 +21,6 @@
 // twice the warpgroups, each with half of a state, take a tenth longer; so does more overlap, the
 // next operand and the image made while the products run). The segment states are latency, as
 // blocks with a head of long memory go through all chunks, most through nine: hence the pieces.
-// From the far edge back, with the decay in the weights, they were 9 % faster, but twice as far off
-// at long memory: the adjoint's weights round. Next: images of several chunks that the gradient
-// reads while they are still in L2, from a state pass that runs a band of chunks ahead of it.
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/ssd/ssd_pieces.cuh"
