@@ -1,5 +1,5 @@
 // What communication costs beside compute, from when ops ran.
-#include "drivers/train/exposure.hpp"
+#include "drivers/common/exposure.hpp"
 
 #include <gtest/gtest.h>
 
@@ -58,6 +58,23 @@ TEST(exposure, parts_of_a_step_add_up_to_it) {
   EXPECT_DOUBLE_EQ(parts.exposed_copies_s, 2.5);       // 6 to 8.5
   EXPECT_DOUBLE_EQ(parts.idle_s, 0.5);                 // 8.5 to 9
   EXPECT_DOUBLE_EQ(parts.total_s(), 10);
+}
+
+TEST(exposure, a_prediction_counts_sections_as_often_as_they_run) {
+  // The steps of compute, comm data and comm tensor; the last one repeats.
+  execution::Plan plan = plan_of({{"compute", Lane::compute},
+                                  {"comm data", Lane::comm},
+                                  {"compute", Lane::compute},
+                                  {"comm tensor", Lane::comm}});
+  plan.sections = {{.begin = 0, .end = 2}, {.begin = 2, .end = 4, .repeat = 5}};
+  const offload::Prediction prediction{
+      .time_s = 40, .exposed_s = 0, .begin_s = {0, 1, 4, 5}, .end_s = {2, 4.5, 6, 8}};
+  const auto found = predicted_exposure(plan, prediction);
+  EXPECT_DOUBLE_EQ(found.at("comm data").busy_s, 3.5);
+  EXPECT_DOUBLE_EQ(found.at("comm data").exposed_s, 2);     // 2 to 4
+  EXPECT_DOUBLE_EQ(found.at("comm tensor").busy_s, 15);     // 5 times 5 to 8
+  EXPECT_DOUBLE_EQ(found.at("comm tensor").exposed_s, 10);  // 6 to 8
+  EXPECT_DOUBLE_EQ(found.at(kAllGroups).exposed_s, 12);
 }
 
 TEST(exposure, of_no_communication_is_none) {

@@ -36,7 +36,8 @@ RandomShape random_shape(std::uint64_t seed) {
           .microbatches = draw(rng, 1, 4),
           .width = draw(rng, 0, 1) == 0 ? 40 : 900,
           .communicates = draw(rng, 0, 2) > 0,
-          .stores_early = seed % 8 == 0};
+          .stores_early = seed % 8 == 0,
+          .in_parts = seed % 3 != 0};
 }
 
 offload::PlannerOptions random_options(Rng& rng) {

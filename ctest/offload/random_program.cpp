@@ -101,6 +101,7 @@ Tensor RandomProgram::tensor(const std::string& name, Lifetime lifetime, const s
 }
 
 std::vector<Range> RandomProgram::parts(Tensor tensor, Rng& rng) {
+  if (!shape_.in_parts) return {{}};
   const TensorInfo& info = program.info(tensor);
   const std::int64_t elements = info.buffers.front().elements();
   const std::int64_t cut = draw(rng, 0, elements - 1);

@@ -22,6 +22,7 @@ struct RandomShape {
   /// Backward reads what a layer saves in forward's order and stores the gradient after the first:
   /// reruns read later than the program does.
   bool stores_early = false;
+  bool in_parts = false;  ///< some tensors are written by two ops
 };
 
 /// A training step that means nothing but has all that one has: layers of four kinds with scopes,

@@ -8,7 +8,7 @@
 #include "drivers/common/data.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/state_digest.hpp"
-#include "drivers/train/exposure.hpp"
+#include "drivers/common/exposure.hpp"
 #include "drivers/train/loop.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"

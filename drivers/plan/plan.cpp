@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "drivers/common/exposure.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
@@ -96,7 +97,7 @@ std::string tensors_text(const execution::Program& program, const offload::Choic
 }
 
 std::string time_text(const execution::Program& program, const execution::Plan& plan,
-                      const offload::Rates& rates) {
+                      const offload::Rates& rates, const offload::Prediction& prediction) {
   double again_s = 0;
   std::size_t out = 0;
   long reruns = 0;
@@ -120,6 +121,10 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
   row("computing again", again_s, fmt::format("{} reruns", reruns));
   row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));
   row("copying back", rates.h2d_s(out), "");
+  for (const auto& [queue, exposure] : predicted_exposure(plan, prediction))
+    row(queue == kAllGroups ? "communicating" : "  " + queue, exposure.busy_s,
+        fmt::format("{:.3f} ms of it exposed, {:.0f} % hidden", 1e3 * exposure.exposed_s,
+                    100 * (1 - exposure.exposed_s / std::max(exposure.busy_s, 1e-12))));
   return text;
 }
 
@@ -158,7 +163,7 @@ std::string text_of(const Subject& subject, const PlanOptions& options) {
                       subject.fused_mixer);
   if (options.tensors) text += tensors_text(subject.program, subject.choice);
   text += graphs_text(subject);
-  return text + time_text(subject.program, subject.plan, subject.rates);
+  return text + time_text(subject.program, subject.plan, subject.rates, prediction);
 }
 
 /// The programs of a run, if it has several: they share one region of memory.

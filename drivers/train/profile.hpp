@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/train/exposure.hpp"
+#include "drivers/common/exposure.hpp"
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
 #include "offload/summary.hpp"

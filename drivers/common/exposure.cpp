@@ -1,4 +1,4 @@
-#include "drivers/train/exposure.hpp"
+#include "drivers/common/exposure.hpp"
 
 #include <algorithm>
 
@@ -64,6 +64,30 @@ std::map<std::string, Exposure> communication_exposure(
     exposures[name] = {busy_s, busy_s - common_s(spans, compute)};
   }
   return exposures;
+}
+
+std::map<std::string, Exposure> predicted_exposure(const execution::Plan& plan,
+                                                   const offload::Prediction& prediction) {
+  const auto interval = [&](int i) {
+    const auto at = static_cast<std::size_t>(i);
+    return execution::OpTimer::Interval{i, 0, prediction.begin_s[at], prediction.end_s[at]};
+  };
+  const auto of = [&](int begin, int end) {
+    std::vector<execution::OpTimer::Interval> intervals;
+    for (int i = begin; i < end; ++i)
+      if (plan.steps[static_cast<std::size_t>(i)].what != execution::Step::What::mark)
+        intervals.push_back(interval(i));
+    return communication_exposure(plan, intervals);
+  };
+  std::map<std::string, Exposure> sum = of(0, static_cast<int>(plan.steps.size()));
+  for (const execution::StepRange& section : plan.sections) {
+    if (section.repeat == 1) continue;
+    for (const auto& [queue, exposure] : of(section.begin, section.end)) {
+      sum[queue].busy_s += (section.repeat - 1) * exposure.busy_s;
+      sum[queue].exposed_s += (section.repeat - 1) * exposure.exposed_s;
+    }
+  }
+  return sum;
 }
 
 StepParts step_parts(const execution::Plan& plan,

@@ -6,6 +6,7 @@
 
 #include "execution/op_timer.hpp"
 #include "execution/plan.hpp"
+#include "offload/prediction.hpp"
 
 namespace stowage::drivers {
 
@@ -21,6 +22,11 @@ std::map<std::string, Exposure> communication_exposure(
     const execution::Plan& plan, const std::vector<execution::OpTimer::Interval>& intervals);
 
 inline constexpr const char* kAllGroups = "all";
+
+/// The same of one step as a plan is expected to do it; sections that repeat count as often as they
+/// run, their times as in their first period.
+std::map<std::string, Exposure> predicted_exposure(const execution::Plan& plan,
+                                                   const offload::Prediction& prediction);
 
 /// Where the time of one step on a rank went, each moment in one part: they add up to the time from
 /// the first op's begin to the last one's end.
