@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layers/state_copy.hpp"
+
 namespace stowage::drivers {
 
 using execution::GlobalIndex;
@@ -61,25 +63,6 @@ GlobalIndex WholeTensors::index(const std::string& name) const {
   return found == wholes_.end() ? GlobalIndex{} : found->second.index;
 }
 
-Range WholeTensors::spoken_for(const std::string& name) const {
-  if (!layout().is_part(name)) return {0, 0};
-  const layers::Model& model = trainer_.plan().model();
-  const layers::Sharing& sharing = trainer_.plan().options().sharing;
-  // What several stages have: the count of steps, and a weight that is tied.
-  const bool of_first_stage =
-      layers::is_of_all_stages(name) || name.ends_with(model.embedding().name);
-  if (of_first_stage && !model.has_embedding()) return {0, 0};
-  const execution::Bucket& bucket = layout().bucket_of(name);
-  if (bucket.group.empty()) {  // not a parameter's: every rank of a stage has the same
-    parallel::PerAxis first;
-    first[parallel::Axis::pipeline] = sharing.ranks.coordinates[parallel::Axis::pipeline];
-    return sharing.ranks.coordinates == first ? layout().held(name) : Range{0, 0};
-  }
-  const parallel::RankGroup& holders = sharing.holders(bucket.group);
-  if (bucket.shards.parts > 1) return layout().held(name, holders.rank());
-  return holders.rank() == 0 ? layout().held(name) : Range{0, 0};
-}
-
 TensorPart WholeTensors::part(const std::string& name, Range range) const {
   if (range.begin == range.end) return {};
   const std::int64_t first = range.begin - layout().held(name).begin;
@@ -92,7 +75,8 @@ TensorPart WholeTensors::part(const std::string& name, Range range) const {
 }
 
 TensorPart WholeTensors::spoken_part(const std::string& name) const {
-  return part(name, spoken_for(name));
+  const layers::TrainerPlan& plan = trainer_.plan();
+  return part(name, layers::spoken_for(name, layout(), plan.model(), plan.options().sharing));
 }
 
 TensorPart WholeTensors::held_part(const std::string& name) const {

@@ -30,8 +30,7 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// The elements of a tensor that this rank speaks for, where they lie. Of the ranks that have an
-  /// element one speaks for it: of a parameter or gradient, one whose shard is up to date.
+  /// The elements of a tensor that this rank speaks for (layers/state_copy.hpp), where they lie.
   TensorPart spoken_part(const std::string& name) const;
   /// All elements of a tensor that this rank has.
   TensorPart held_part(const std::string& name) const;
@@ -49,8 +48,6 @@ class WholeTensors {
   /// Of what this rank has.
   const execution::PersistentLayout& layout() const;
   execution::GlobalIndex index(const std::string& name) const;
-  /// Elements of this rank's part that it speaks for.
-  execution::Range spoken_for(const std::string& name) const;
   TensorPart part(const std::string& name, execution::Range range) const;
 
   layers::Trainer& trainer_;

@@ -47,13 +47,6 @@ void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
   }
 }
 
-std::optional<CheckpointWriter::Copy> copy_of(const std::string& asked) {
-  using Copy = CheckpointWriter::Copy;
-  for (const Copy copy : {Copy::none, Copy::device, Copy::host})
-    if (name(copy) == asked) return copy;
-  return std::nullopt;  // auto
-}
-
 }  // namespace
 
 Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
@@ -68,8 +61,6 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       last_s_(results::steady_seconds()),
       directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
                                    .every = deck.get<std::int64_t>("checkpoint.keep_every")}),
-      asked_copy_(deck.get<std::string>("checkpoint.copy")),
-      host_budget_(deck.get<std::int64_t>("checkpoint.host_budget_bytes")),
       may_put_off_(deck.get<std::string>("checkpoint.busy") == "put_off") {
   if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
   found_ = find();
@@ -168,22 +159,26 @@ void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) con
                results::integer_value(state, "loader.sample")});
 }
 
-void Checkpointing::prepare(layers::Trainer& trainer) {
+CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+                                       std::size_t left) const {
+  if (!enabled()) return {};
+  const CopyChoice mine = possible_copies(deck, plan, left);
+  const CopyChoice all{.device = world_.max(mine.device ? 0 : 1) == 0,
+                       .host = world_.max(mine.host ? 0 : 1) == 0};
+  return {.saves = true, .copy = all.place(), .copy_bytes = plan.state_copy_bytes()};
+}
+
+void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy) {
   if (!enabled()) return;
   const WholeTensors tensors(trainer, world_);
   specs_ = saved(tensors);
   std::vector<CheckpointWriter::Part> parts;
   for (const results::TensorSpec& spec : specs_)
     parts.push_back({spec, tensors.spoken_part(spec.name)});
-  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts),
-                                               copy_of(asked_copy_),
-                                               static_cast<std::size_t>(host_budget_));
-}
-
-std::string Checkpointing::copies() const {
-  if (!writer_ || writer_->copy() == CheckpointWriter::Copy::none) return "none";
-  return fmt::format("{}, {:.1f} GB", name(writer_->copy()),
-                     static_cast<double>(writer_->bytes()) / 1e9);
+  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy);
+  STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
+                 "a copy of the state has {} bytes, {} were planned", writer_->copy_bytes(),
+                 trainer.plan().state_copy_bytes());
 }
 
 /// Rank 0 makes the file; the others learn where what belongs.
@@ -225,7 +220,7 @@ bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace p
   }
   settle();
   put_off_ = false;
-  const bool waits = pace == Pace::wait || writer_->copy() == CheckpointWriter::Copy::none;
+  const bool waits = pace == Pace::wait || writer_->copy() == CopyPlace::none;
   CheckpointJob::Task task;
   std::unique_ptr<results::CheckpointDraft> draft = begin(loader, step, task);
   task.as_it_is = waits;
