@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/common/whole_tensors.hpp"
+#include "drivers/train/shared_verification.hpp"
 #include "execution/error.hpp"
 #include "results/progress.hpp"
 
@@ -70,7 +71,6 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
     return;
   }
   const results::Checkpoint checkpoint(found_);
-  if (resume_ != "auto" && world_.rank() == 0) checkpoint.verify();  // else find() has
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) {
     require_same_numerics(deck, checkpoint);
@@ -124,21 +124,29 @@ bool Checkpointing::due_by_clock() const {
 
 std::string Checkpointing::find() const {
   if (resume_ == "never") return {};
-  if (resume_ != "auto") return resume_;
-  std::string path;
-  if (enabled() && world_.rank() == 0) {
-    const results::CheckpointDirectory::Found found = directory_.latest();
-    if (!found.path && !found.skipped.empty())
-      execution::throw_usage(
-          "checkpoint.directory = \"{}\": no checkpoint in it is whole ({}); start anew with "
-          "checkpoint.resume=never",
-          directory_name_, fmt::join(found.skipped, "; "));
-    for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
-    if (!found.skipped.empty())
-      fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
-    if (found.path) path = found.path->string();
-  }
-  return world_.broadcast(path);
+  if (resume_ == "auto") return world_.broadcast(find_latest());
+  if (StartWeights::are_at(resume_)) return resume_;
+  SharedVerification verification(world_);
+  if (world_.rank() == 0) verification.verify(resume_);
+  return resume_;
+}
+
+/// On rank 0; the others verify what it looks at.
+std::string Checkpointing::find_latest() const {
+  if (!enabled()) return {};
+  SharedVerification verification(world_);
+  if (world_.rank() != 0) return {};
+  const results::CheckpointDirectory::Found found =
+      directory_.latest([&](const std::filesystem::path& path) { verification.verify(path); });
+  if (!found.path && !found.skipped.empty())
+    execution::throw_usage(
+        "checkpoint.directory = \"{}\": no checkpoint in it is whole ({}); start anew with "
+        "checkpoint.resume=never",
+        directory_name_, fmt::join(found.skipped, "; "));
+  for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
+  if (!found.skipped.empty())
+    fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
+  return found.path ? found.path->string() : std::string();
 }
 
 void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {

@@ -64,6 +64,7 @@ class Checkpointing {
 
  private:
   std::string find() const;
+  std::string find_latest() const;
   void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
   std::unique_ptr<results::CheckpointDraft> begin(const inputs::Loader& loader, std::int64_t step,
