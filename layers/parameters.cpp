@@ -90,16 +90,16 @@ std::vector<Stretch> Parameter::stretches() const {
   if (repeat.copies == 1) return {{all, index()}};
   const execution::Range inside = repeated();
   std::vector<Stretch> found;
-  const auto add = [&](execution::Range elements, execution::Range rows, bool spoken_for) {
+  const auto add = [&](execution::Range elements, execution::Range rows) {
     if (elements.begin == elements.end) return;
     Parameter part = *this;
     for (Cut& cut : part.cuts)
       if (cut.dimension == 0) cut = cut.of(rows);
-    found.push_back({elements, part.index(), spoken_for});
+    found.push_back({elements, part.index()});
   };
-  add({0, inside.begin}, {0, repeat.rows.begin}, false);
-  add(inside, repeat.rows, repeat.copy > 0);
-  add({inside.end, all.end}, {repeat.rows.end, local(0)}, false);
+  add({0, inside.begin}, {0, repeat.rows.begin});
+  add(inside, repeat.rows);
+  add({inside.end, all.end}, {repeat.rows.end, local(0)});
   return found;
 }
 

@@ -38,11 +38,10 @@ struct Repeat {
   int copy = 0;  ///< which of them this rank has
 };
 
-/// Elements [begin, end) of a rank's part, all of which other ranks have too, or none.
+/// Elements of a rank's part, all of which other ranks have too, or none.
 struct Stretch {
   execution::Range elements;
   execution::GlobalIndex index;  ///< which element of the whole each of them is
-  bool spoken_for = false;       ///< by a rank that has a copy before this one's
 };
 
 /// One trained tensor. Its name and its initial values are those of the whole tensor, on any layout

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "layers/state_copy.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -67,7 +68,9 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
       options_(with_states(with_prospect(with_exchange(std::move(options), exchange_), prospect_))),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
-                            options_.state, options_.sharing)) {
+                            options_.state, options_.sharing)),
+      state_copy_bytes_(layers::state_copy_bytes(layout_, model_, options_.sharing)) {
+  if (options_.state_copy) options_.planner.policy.state_copy_bytes = state_copy_bytes_;
   expert_shares_ = expert_shares(options_, model_);
   if (expert_shares_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
   plan_smallest();
@@ -99,6 +102,7 @@ void TrainerPlan::plan_larger() {
       if (training->plan.bytes[static_cast<int>(execution::Region::transient)] > there) {
         options.policy.kind = offload::Policy::Kind::automatic;
         options.policy.device_budget_bytes = static_cast<std::int64_t>(layout_.bytes() + there);
+        options.policy.state_copy_bytes = 0;
         try {
           training->plan = offload::make_plan(program, layout_, options, &training->choice);
         } catch (const execution::Error& error) {

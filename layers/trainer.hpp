@@ -35,6 +35,7 @@ struct TrainerOptions {
   offload::PlannerOptions planner;
   std::int64_t largest_graphed = 0;  ///< programs of larger capacities have no graphs; 0: all have
   std::size_t slack_bytes = 0;       ///< see execution::Device
+  bool state_copy = false;           ///< a copy of the state lies in device memory too
 };
 
 /// What is expected of the pipeline that a run has; none if it has one stage.
@@ -78,6 +79,8 @@ class TrainerPlan {
   /// The queues on which compute is issued and captured, each name once. Those that only launch
   /// graphs are not among them.
   std::vector<execution::QueueInfo> compute_queues() const;
+  /// Bytes of a copy of what this rank speaks for of the state (state_copy.hpp), wherever it lies.
+  std::size_t state_copy_bytes() const { return state_copy_bytes_; }
   /// Largest region of all programs: device memory that no tensor keeps for longer than a step, and
   /// pinned host memory.
   std::size_t transient_bytes() const { return bytes(execution::Region::transient); }
@@ -100,6 +103,7 @@ class TrainerPlan {
   TrainerOptions options_;
   Model model_;
   execution::PersistentLayout layout_;
+  std::size_t state_copy_bytes_;
   std::vector<double> expert_shares_;                             ///< by class; 0: room for all
   std::vector<std::vector<std::unique_ptr<Training>>> training_;  ///< by class and capacity
   std::vector<std::unique_ptr<Evaluation>> evaluation_;

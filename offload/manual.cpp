@@ -1,5 +1,7 @@
 #include "offload/manual.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 
@@ -12,6 +14,16 @@ using execution::Program;
 
 bool ModuleName::covers(const std::string& module) const {
   return std::find(modules.begin(), modules.end(), module) != modules.end();
+}
+
+std::string beside_copy(const Policy& policy) {
+  if (policy.state_copy_bytes == 0) return {};
+  return fmt::format(
+      " and a copy of that for checkpoints (checkpoint.copy = \"device\", {} bytes; \"host\", "
+      "\"none\" "
+      "and "
+      "\"auto\" do without)",
+      policy.state_copy_bytes);
 }
 
 std::string_view text(Reason reason) {

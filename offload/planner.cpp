@@ -41,12 +41,13 @@ constexpr double kFree = 1.002;
 std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
   if (policy.kind != Policy::Kind::automatic || policy.device_budget_bytes == 0) return 0;
   const auto budget = static_cast<std::size_t>(policy.device_budget_bytes);
-  if (budget <= layout.bytes())
+  const std::size_t outlives = layout.bytes() + policy.state_copy_bytes;
+  if (budget <= outlives)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
-        "{} bytes",
-        budget, layout.bytes());
-  return budget - layout.bytes();
+        "{} bytes{}",
+        budget, layout.bytes(), beside_copy(policy));
+  return budget - outlives;
 }
 
 Choice choose(const Drafts& drafts, std::size_t budget) {
@@ -169,9 +170,9 @@ std::int64_t host_excess(const Plan& plan, const Policy& policy) {
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
   if (transient > 0 && needed(plan) > transient)
     execution::throw_usage(
-        "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it, {} "
+        "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it{}, {} "
         "more than are left",
-        policy.device_budget_bytes, needed(plan), needed(plan) - transient);
+        policy.device_budget_bytes, needed(plan), beside_copy(policy), needed(plan) - transient);
   if (host_excess(plan, policy) > 0)
     execution::throw_usage(
         "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "

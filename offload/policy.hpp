@@ -32,7 +32,8 @@ struct Policy {
   execution::CopyCaps caps;
   bool keep_unhidden = true;  ///< what could not come back in time stays
   std::int64_t device_budget_bytes =
-      0;               ///< automatic: persistent and transient; 0: only what is free
+      0;                             ///< automatic: persistent and transient; 0: only what is free
+  std::size_t state_copy_bytes = 0;  ///< of that budget: a copy of the state for checkpoints
   bool berths = true;  ///< automatic, with a budget: tensors may lie where gradients come later
   std::int64_t host_budget_bytes = -1;  ///< of pinned memory; -1: no cap
 };
@@ -55,6 +56,9 @@ enum class Reason : unsigned char {
 
 /// "asked", "below min_tensor_bytes", …
 std::string_view text(Reason reason);
+
+/// What a message about a policy's device budget says of a copy of the state; "" if there is none.
+std::string beside_copy(const Policy& policy);
 
 /// The outcome of a policy, by tensor id.
 struct Choice {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "execution/dtype.hpp"
+#include "results/tensor_digest.hpp"
 #include "results/value.hpp"
 
 /// Checkpoints: every persistent tensor by name, whole, with its global shape. Nothing in the file
@@ -103,6 +104,10 @@ class Checkpoint {
 
   /// Reads every byte of every tensor against its digest.
   void verify() const;
+  /// The same by several readers: what the bytes of one of `shares` equal shares add to the digests
+  /// of tensors(), in their order; and whether those of all shares add up to what was sealed.
+  std::vector<TensorDigest::Sums> sums(int share, int shares) const;
+  void require_sums(std::span<const TensorDigest::Sums> of_all) const;
 
  private:
   struct State;

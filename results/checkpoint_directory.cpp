@@ -128,7 +128,9 @@ std::int64_t CheckpointDirectory::save(const CheckpointState& state,
   }
 }
 
-CheckpointDirectory::Found CheckpointDirectory::latest() const {
+void CheckpointDirectory::verify_alone(const fs::path& path) { Checkpoint(path).verify(); }
+
+CheckpointDirectory::Found CheckpointDirectory::latest(const Verify& verify) const {
   std::vector<std::int64_t> candidates = steps();
   std::ranges::reverse(candidates);  // the newest first
   Found found;
@@ -146,10 +148,9 @@ CheckpointDirectory::Found CheckpointDirectory::latest() const {
   for (const std::int64_t step : candidates) {
     const fs::path file = file_of(step);
     try {
-      const Checkpoint checkpoint(file);
-      checkpoint.verify();
-      if (checkpoint.state().step != step)
-        execution::throw_usage("{}: holds step {}", file.string(), checkpoint.state().step);
+      verify(file);
+      const std::int64_t holds = Checkpoint(file).state().step;
+      if (holds != step) execution::throw_usage("{}: holds step {}", file.string(), holds);
       found.path = file;
       return found;
     } catch (const execution::Error& problem) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,10 +61,14 @@ class CheckpointDirectory {
     std::vector<std::string> skipped;           ///< files that came first but are not whole: why
   };
 
+  /// Throws Error(Exit::usage) if a checkpoint is damaged anywhere.
+  using Verify = std::function<void(const std::filesystem::path&)>;
+
   /// The checkpoint to resume from: the target of `latest`, or else the newest before it that is
   /// whole (every byte is checked), or else the newest after it. Without `latest`, the newest of
   /// all. A `latest` that leads nowhere is among what was skipped. Call on one rank.
-  Found latest() const;
+  Found latest(const Verify& verify = verify_alone) const;
+  static void verify_alone(const std::filesystem::path& path);
 
  private:
   void require_claimed() const;

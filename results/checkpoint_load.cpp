@@ -22,6 +22,8 @@ struct Checkpoint::State {
   // Reads one tensor piece by piece into `piece`, and checks its digest at the end.
   template <class F>
   void read(const TensorSpec& spec, F&& piece) const;
+  // Throws if a tensor's digest is not the one that was sealed.
+  void require_digest(const TensorSpec& spec, const TensorDigest& digest) const;
 
   std::filesystem::path path;
   Seal seal;  // read first: HDF5 is to see no damaged file
@@ -33,6 +35,8 @@ struct Checkpoint::State {
 
 namespace {
 
+constexpr std::size_t kVerifiedBytes = std::size_t{8} << 20;  // read at once
+
 template <class T>
 T typed_value(const CheckpointState& state, std::string_view name, std::string_view type) {
   for (const auto& field : state.values) {
@@ -41,6 +45,12 @@ T typed_value(const CheckpointState& state, std::string_view name, std::string_v
     throw_usage("the checkpoint's state '{}' is not {}", name, type);
   }
   throw_usage("the checkpoint has no state '{}'", name);
+}
+
+/// Where the shares before `share` end, of so many bytes.
+std::size_t share_of(std::size_t bytes, int share, int shares) {
+  const auto s = static_cast<std::size_t>(share), all = static_cast<std::size_t>(shares);
+  return bytes / all * s + bytes % all * s / all;
 }
 
 std::vector<TensorSpec> read_specs(const h5::File& file) {
@@ -99,7 +109,6 @@ template <class F>
 void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
   if (spec.bytes() == 0) return;
   const h5::Dataset dataset = file.dataset("tensors/" + spec.name);
-  const auto sealed = std::ranges::find(seal.tensors, spec.name, &SealedTensor::name);
   const std::int64_t rows = spec.shape.empty() ? 1 : spec.shape[0];
   const std::size_t row_bytes = spec.bytes() / static_cast<std::size_t>(rows);
   const std::int64_t step = rows_of_piece(row_bytes);
@@ -117,6 +126,11 @@ void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
                buffer);
     piece(static_cast<std::size_t>(first) * row_bytes, std::span<const std::byte>(buffer));
   }
+  require_digest(spec, digest);
+}
+
+void Checkpoint::State::require_digest(const TensorSpec& spec, const TensorDigest& digest) const {
+  const auto sealed = std::ranges::find(seal.tensors, spec.name, &SealedTensor::name);
   if (sealed == seal.tensors.end() || sealed->digest != digest.text())
     throw_usage("{}: tensor '{}' is damaged: its bytes have the digest {}, sealed was {}",
                 path.string(), spec.name, digest.text(),
@@ -152,17 +166,55 @@ void Checkpoint::load(std::span<const TensorTarget> targets, bool allow_more) co
 void Checkpoint::read(const std::string& tensor, std::size_t offset,
                       std::span<std::byte> to) const {
   const auto sealed = std::ranges::find(state_->seal.tensors, tensor, &SealedTensor::name);
-  STOWAGE_ASSERT(sealed != state_->seal.tensors.end() &&
-                     offset + to.size() <= static_cast<std::size_t>(sealed->bytes),
-                 "bytes {}+{} of '{}' are none of {}", offset, to.size(), tensor, path().string());
+  if (sealed == state_->seal.tensors.end() ||
+      offset + to.size() > static_cast<std::size_t>(sealed->bytes))
+    throw_usage("{}: tensor '{}' is damaged: its bytes {} to {} are not sealed", path().string(),
+                tensor, offset, offset + to.size());
   std::ifstream& bytes = state_->bytes;
   bytes.seekg(sealed->offset + static_cast<std::int64_t>(offset));
   bytes.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size()));
   if (!bytes) throw_usage("{}: tensor '{}' cannot be read", path().string(), tensor);
 }
 
-void Checkpoint::verify() const {
-  for (const auto& spec : tensors()) state_->read(spec, [](std::size_t, auto) {});
+void Checkpoint::verify() const { require_sums(sums(0, 1)); }
+
+std::vector<TensorDigest::Sums> Checkpoint::sums(int share, int shares) const {
+  std::size_t total = 0, before = 0;
+  for (const TensorSpec& spec : tensors()) total += spec.bytes();
+  const std::size_t begin = share_of(total, share, shares);
+  const std::size_t end = share_of(total, share + 1, shares);
+  std::vector<TensorDigest::Sums> all;
+  std::vector<std::byte> piece;
+  for (const TensorSpec& spec : tensors()) {
+    TensorDigest digest(spec.name, spec.dtype);
+    const std::size_t size = execution::size_bytes(spec.dtype);
+    // An element is in the share in which it begins.
+    const auto elements_before = [&](std::size_t at) {
+      return at <= before ? 0 : (std::min(at - before, spec.bytes()) + size - 1) / size;
+    };
+    const std::size_t last = elements_before(end);
+    for (std::size_t first = elements_before(begin); first < last;) {
+      piece.resize(std::min(kVerifiedBytes / size, last - first) * size);
+      read(spec.name, first * size, piece);
+      digest.add(static_cast<std::int64_t>(first), piece);
+      first += piece.size() / size;
+    }
+    all.push_back(digest.sums());
+    before += spec.bytes();
+  }
+  return all;
+}
+
+void Checkpoint::require_sums(std::span<const TensorDigest::Sums> of_all) const {
+  STOWAGE_ASSERT(of_all.size() == tensors().size(), "{} sums of {} tensors", of_all.size(),
+                 tensors().size());
+  for (std::size_t i = 0; i < of_all.size(); ++i) {
+    const TensorSpec& spec = tensors()[i];
+    if (spec.bytes() == 0) continue;
+    TensorDigest digest(spec.name, spec.dtype);
+    digest.add(of_all[i]);
+    state_->require_digest(spec, digest);
+  }
 }
 
 }  // namespace stowage::results

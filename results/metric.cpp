@@ -95,6 +95,7 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"ckpt/stall", "s", kLower, "time that training waited for a checkpoint"},
     {"ckpt/bytes_per_s", "B/s", kHigher, "bytes of a checkpoint / time until it was whole"},
     {"ckpt/bytes", "B", kNeither, "size of a checkpoint file"},
+    {"ckpt/copy_bytes", "B", kLower, "device memory of a rank for a copy of its state"},
 });
 
 // A '*' matches one or more parts of the path: kernels/*/time matches kernels/ssd/fwd/t4096/time.

@@ -19,7 +19,6 @@ using execution::Dtype;
 using execution::GlobalIndex;
 using results::TensorDigest;
 using results::TensorSpec;
-using Copy = CheckpointWriter::Copy;
 
 class checkpoint_writer : public testing::Test {
  protected:
@@ -91,9 +90,9 @@ TEST_F(checkpoint_writer, two_ranks_make_one_file_from_copies_made_before) {
   for (const TensorSpec& spec : kTensors)
     wholes.push_back(random_bytes(spec.bytes(), static_cast<unsigned>(wholes.size())));
   Rank ranks[] = {{*backend, 0, wholes}, {*backend, 1, wholes}};
-  for (const Copy copy : {Copy::device, Copy::host}) {
-    CheckpointWriter writers[] = {{*backend, ranks[0].parts, copy, 0},
-                                  {*backend, ranks[1].parts, copy, 0}};
+  for (const CopyPlace copy : {CopyPlace::device, CopyPlace::host}) {
+    CheckpointWriter writers[] = {{*backend, ranks[0].parts, copy},
+                                  {*backend, ranks[1].parts, copy}};
     EXPECT_EQ(writers[0].copy(), copy);
     const results::CheckpointDirectory directory(folder_ / std::string(name(copy)));
     auto draft = directory.begin({.step = 7, .values = {}, .deck = "[train]\n"}, kTensors);
@@ -134,7 +133,7 @@ TEST_F(checkpoint_writer, one_that_fails_ends_it_and_one_that_is_given_up_leaves
   std::vector<std::vector<std::byte>> wholes;
   for (const TensorSpec& spec : kTensors) wholes.emplace_back(spec.bytes());
   const Rank rank(*backend, 0, wholes);
-  CheckpointWriter writer(*backend, rank.parts, Copy::none, 0);
+  CheckpointWriter writer(*backend, rank.parts, CopyPlace::none);
   const results::CheckpointDirectory directory(folder_);
   const auto task = [&](const results::CheckpointDraft& draft) {
     results::SumsFile::make(sums_path(draft.part()), 2, kTensors.size());

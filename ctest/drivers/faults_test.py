@@ -5,6 +5,7 @@ Usage: faults_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a 
 """
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,7 +94,9 @@ def edited_checkpoints_are_refused(r):
     def refuse(edit, *says):
         with h5py.File(path, "r+") as file:
             edit(file)
-        r.refuse(*options, says=[str(path), *says])
+        for ranks in (1, 2, 4):  # which verify it together
+            r.refuse(*options, says=[str(path), *says], ranks=ranks)
+        r.refuse(*options, f"checkpoint.resume={path}", says=[str(path), *says], ranks=2)
         path.write_bytes(whole)
 
     def zero(file):
@@ -127,10 +130,15 @@ def a_broken_latest_falls_back_and_says_so(r):
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 4]))
-    done = r.run(*options, "run.output=b.h5")
-    assert "# warning: ckpt/step_00000004.h5" in done.stderr, done.stderr
-    assert "resumed from ckpt/step_00000002.h5" in done.stderr, done.stderr
-    assert (losses("b.h5") == losses("whole.h5")[2:]).all()
+    shutil.copytree("ckpt", "kept", symlinks=True)
+    for ranks in (1, 4):
+        shutil.rmtree("ckpt")
+        shutil.copytree("kept", "ckpt", symlinks=True)
+        done = r.run(*options, f"run.output=b{ranks}.h5", ranks=ranks)
+        assert done.stderr.count("# warning: ckpt/step_00000004.h5") == 1, done.stderr
+        assert "resumed from ckpt/step_00000002.h5" in done.stderr, done.stderr
+        assert len(losses(f"b{ranks}.h5")) == 4
+    assert (losses("b1.h5") == losses("whole.h5")[2:]).all()
 
 
 @case

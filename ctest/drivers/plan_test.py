@@ -106,6 +106,56 @@ def what_cannot_be_is_refused(r):
     assert "attn_norm" in said, said
 
 
+def memory_rows(text):
+    return {name: int(size) for name, size in re.findall(r"^  ([a-z ]+?) +(\d+) B ", text, re.M)}
+
+
+@case
+def a_copy_of_the_state_is_planned(r):
+    deck, saving = "ctest/drivers/tiny.toml", "checkpoint.directory=ckpt"
+    plain = memory_rows(r.run(deck))
+    assert "copy for checkpoints" not in plain
+    copied = memory_rows(r.run(deck, saving, "checkpoint.copy=device"))
+    copy, device = copied["copy for checkpoints"], copied["all device memory"]
+    assert device == plain["all device memory"] + copy
+    # All that outlives a step but the gradients, which differ from it by padding only.
+    state = plain["parameters"] + plain["optimizer states"]
+    assert state / 4 < copy <= state, (copy, state)
+    on_host = memory_rows(r.run(deck, saving, "checkpoint.copy=host"))
+    assert on_host["all device memory"] == plain["all device memory"]
+    assert on_host["pinned host memory"] == copied["pinned host memory"] + copy
+    # With less than there must be: auto takes the host if it may, and `device` is refused.
+    machine = [f"machine.device_memory_bytes={2**31 + device}"]
+    assert memory_rows(r.run(deck, saving, *machine)) == copied
+    assert memory_rows(r.run(deck, saving, "checkpoint.copy=device", *machine)) == copied
+    machine = [f"machine.device_memory_bytes={2**31 + device - 1}"]
+    none = memory_rows(r.run(deck, saving, *machine))
+    assert none["all device memory"] == plain["all device memory"], none
+    assert "copy for checkpoints" not in none
+    assert memory_rows(r.run(deck, saving, f"checkpoint.host_budget_bytes={copy}",
+                             *machine)) == on_host
+    said = r.run(deck, saving, "checkpoint.copy=device", *machine, expect=2)
+    for word in ("checkpoint.copy", f"{copy} bytes", f"{copy - 1} of", '"host", "none"'):
+        assert word in said, said
+
+
+@case
+def a_copy_of_the_state_counts_in_a_budget(r):
+    deck, saving = "inputs/hybrid-dense-1b.toml", "checkpoint.directory=ckpt"
+    def budget(gib):
+        return "offload.policy=auto", f"offload.device_budget_bytes={gib}GiB"
+    plain = memory_rows(r.run(deck, *budget(30)))
+    copied = memory_rows(r.run(deck, saving, "checkpoint.copy=device", *budget(38)))
+    copy = copied["copy for checkpoints"]
+    assert copied["all device memory"] <= 38 * 2**30
+    assert copied["transient"] > 0 and copied["all device memory"] > copy + plain["parameters"]
+    with_auto = memory_rows(r.run(deck, saving, *budget(30)))  # takes what the plan leaves: none
+    assert with_auto["all device memory"] == plain["all device memory"], with_auto
+    said = r.run(deck, saving, "checkpoint.copy=device", *budget(30), expect=2)
+    for word in ("offload.device_budget_bytes", 'checkpoint.copy = "device"', f"{copy} bytes"):
+        assert word in said, said
+
+
 @case
 def the_longest_sequence_grows_with_what_leaves(r):
     text = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",

@@ -78,6 +78,13 @@ def a_copy_aside_changes_no_bit(r):
             for step in steps_in(folder):
                 assert (tensors(f"{folder}/step_{step:08}.h5")
                         == tensors(f"none_wait/step_{step:08}.h5")), (folder, step)
+    def memory(path):
+        with h5py.File(path) as file:
+            return (file["/metrics/ckpt/copy_bytes"][()],
+                    file["/metrics/train/peak_device_bytes"][()])
+    copy, peak = memory("device_wait.h5")
+    assert copy > 0 and memory("auto_wait.h5") == (copy, peak)
+    assert memory("none_wait.h5") == memory("host_wait.h5") == (0, peak - copy)
     with h5py.File("device_wait.h5") as file:
         saved = file["/series/checkpoint"]
         assert list(saved["step"]) == list(range(1, 7)), list(saved["step"])

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "results/checkpoint_directory.hpp"
@@ -186,6 +187,45 @@ TEST(checkpoint, one_flipped_bit_is_found_and_its_tensor_named) {
   const Checkpoint file(folder / "a.h5");
   expect_error(Exit::usage, {"a.h5", "tensor 'mask' is damaged"}, [&] { file.verify(); });
   expect_error(Exit::usage, {"tensor 'mask' is damaged"}, [&] { file.load(model.targets()); });
+}
+
+/// Bytes that this process has asked files for.
+std::size_t bytes_read() {
+  std::ifstream io("/proc/self/io");
+  std::string word;
+  std::size_t bytes = 0;
+  io >> word >> bytes;
+  EXPECT_EQ(word, "rchar:");
+  return bytes;
+}
+
+TEST(checkpoint, shares_add_up_and_each_reads_its_part) {
+  const ScratchFolder folder;
+  const std::vector<std::uint16_t> big(700001, 0x3F80);
+  const std::int64_t one = 5;
+  const std::vector<double> some(1001, 0.5);
+  const TensorSource sources[] = {from_memory({"a", Dtype::bf16, {700001}}, big.data()),
+                                  from_memory({"b", Dtype::int64, {}}, &one),
+                                  from_memory({"c", Dtype::fp32, {0, 4}}, nullptr),
+                                  from_memory({"d", Dtype::fp64, {1001}}, some.data())};
+  save_checkpoint(folder / "a.h5", state_at(1), sources);
+  const Checkpoint file(folder / "a.h5");
+  const std::size_t all = 2 * 700001 + 8 + 8 * 1001;
+  for (const int shares : {1, 2, 3, 7, 64}) {
+    std::vector<TensorDigest::Sums> sums(4, {0, 0});
+    for (int share = 0; share < shares; ++share) {
+      const std::size_t before = bytes_read();
+      const std::vector<TensorDigest::Sums> part = file.sums(share, shares);
+      EXPECT_LE(bytes_read() - before, all / static_cast<std::size_t>(shares) + 40000)
+          << share << " of " << shares;
+      ASSERT_EQ(part.size(), sums.size());
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        for (std::size_t half = 0; half < 2; ++half) sums[i][half] += part[i][half];
+    }
+    file.require_sums(sums);
+    sums[3][1] ^= 1;
+    expect_error(Exit::usage, {"a.h5", "tensor 'd' is damaged"}, [&] { file.require_sums(sums); });
+  }
 }
 
 /// A file small enough to be damaged everywhere; returns its bytes.

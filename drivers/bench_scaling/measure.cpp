@@ -6,9 +6,9 @@
 
 #include "drivers/common/agreement.hpp"
 #include "drivers/common/data.hpp"
+#include "drivers/common/exposure.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/state_digest.hpp"
-#include "drivers/common/exposure.hpp"
 #include "drivers/train/loop.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"

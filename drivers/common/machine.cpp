@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <set>
 
 #include "drivers/common/gpu_agreement.hpp"
+#include "drivers/common/host_memory.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "parallel/connect.hpp"
@@ -41,11 +43,24 @@ std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communi
       {.delay_seed = seed == 0 ? 0 : seed + static_cast<std::uint64_t>(world.rank())});
 }
 
+/// Device memory of the host backend is that of the host.
+std::size_t left_on_host(const layers::TrainerPlan& plan) {
+  const std::size_t there = host_memory_bytes();
+  const std::size_t taken = plan.layout().bytes() + plan.transient_bytes() + plan.host_bytes();
+  return there - std::min(taken, there);
+}
+
 parallel::MakeTransport host_transports(const Deck& deck) {
   return parallel::host_transports(deck.get<double>("parallel.collective_patience_s"));
 }
 
 #if STOWAGE_HAVE_CUDA
+/// What cuBLASLt takes beside a plan.
+std::size_t product_bytes(const layers::TrainerPlan& plan) {
+  return plan.compute_queues().size() *
+         (kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
+}
+
 /// GPUs of their own that the ranks of a host have: distinct names, empty ones left out.
 std::int64_t count_gpus(const Communicator& host, const std::string& uuid) {
   const std::vector<std::string> all = host.gather(uuid);
@@ -155,20 +170,34 @@ parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
   });
 }
 
-void Machine::require_memory(const layers::TrainerPlan& plan) const {
+std::size_t Machine::memory_left(const layers::TrainerPlan& plan) const {
+  if (!has_gpu()) return left_on_host(plan);
+  constexpr std::size_t kSpare = std::size_t{2} << 30;  // for libraries
+  const std::size_t free = execution::open_cuda_device(device_).free_bytes;
+  const std::size_t taken = plan.layout().bytes() + plan.transient_bytes() + product_bytes(plan) +
+                            plan.options().slack_bytes + kSpare;
+  return free - std::min(taken, free);
+}
+
+void Machine::require_memory(const layers::TrainerPlan& plan, std::size_t copy) const {
   if (!has_gpu()) return;
   const std::size_t free = execution::open_cuda_device(device_).free_bytes;
   const execution::PersistentLayout& layout = plan.layout();
-  const std::size_t products = plan.compute_queues().size() *
-                               (kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
-  const std::size_t needed = layout.bytes() + plan.transient_bytes() + products;
+  const std::size_t products = product_bytes(plan);
+  const std::size_t needed = layout.bytes() + plan.transient_bytes() + products + copy;
   if (needed + plan.options().slack_bytes <= free) return;
+  std::string of_copy;
+  if (copy > 0)
+    of_copy = fmt::format(
+        ", copy of the state {} (checkpoint.copy = \"device\"; \"host\", \"none\" and \"auto\" do "
+        "without)",
+        copy);
   execution::throw_environment(
       "{} has {} bytes free, a rank needs {}: parameters {}, gradients {}, optimizer states {}, "
-      "transient {}, room of cuBLASLt {}",
+      "transient {}, room of cuBLASLt {}{}",
       rank_info_.gpu_name, free, needed, layout.bytes(Lifetime::parameter),
       layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state),
-      plan.transient_bytes(), products);
+      plan.transient_bytes(), products, of_copy);
 }
 
 #else
@@ -190,7 +219,10 @@ parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
   return parallel::connect(world, grid_shape(deck, world.size()), host_transports(deck));
 }
 
-void Machine::require_memory(const layers::TrainerPlan&) const {}
+std::size_t Machine::memory_left(const layers::TrainerPlan& plan) const {
+  return left_on_host(plan);
+}
+void Machine::require_memory(const layers::TrainerPlan&, std::size_t) const {}
 
 #endif
 

@@ -59,9 +59,13 @@ class Machine {
   /// Collective. This rank's place in the grid that the deck asks for, with the way to the others.
   parallel::Ranks connect(const inputs::Deck& deck, const parallel::Communicator& world);
 
+  /// Device memory that is free beside a plan and what libraries may need; that of the host, if
+  /// there is no GPU.
+  std::size_t memory_left(const layers::TrainerPlan& plan) const;
   /// Refuses a plan that does not fit, before anything is allocated or launched.
+  /// @param copy bytes of a copy of the state in device memory
   /// @throws Error (exit 3) with the bytes needed per class and those that are free
-  void require_memory(const layers::TrainerPlan& plan) const;
+  void require_memory(const layers::TrainerPlan& plan, std::size_t copy = 0) const;
 
  private:
   void open_gpu(const parallel::Communicator& world, bool required);

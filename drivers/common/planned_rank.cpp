@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
@@ -31,6 +32,7 @@ layers::TrainerOptions rank_options(const inputs::Deck& deck, const parallel::Gr
   for (const std::int64_t capacity : graphed) documents = std::max(documents, capacity);
   options.capacities = capacities(deck, documents);
   options.evaluation_microbatches = 0;
+  options.state_copy = copies_within_device(deck);
   return options;
 }
 

@@ -27,7 +27,9 @@ std::int64_t lower_bound(const GlobalIndex& index, std::int64_t elements, std::i
 }  // namespace
 
 WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicator& world)
-    : trainer_(trainer), world_(world) {
+    : trainer_(trainer),
+      world_(world),
+      spoken_(trainer.plan().layout(), trainer.plan().model(), trainer.plan().options().sharing) {
   const layers::TrainerPlan& plan = trainer_.plan();
   all_stages_ = layers::lay_out_state(plan.model().whole_parameters(), plan.model().whole_states(),
                                       plan.options().precision, plan.options().state);
@@ -36,7 +38,7 @@ WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicato
          {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
           layers::first_moment_name(p.name), layers::second_moment_name(p.name)}) {
       if (!all_stages_.is_part(name)) continue;
-      Whole whole{all_stages_.whole(name), p.index(), p.stretches()};
+      Whole whole{all_stages_.whole(name), p.index()};
       whole.info.buffers.front().shape = p.shape;
       wholes_.emplace(name, std::move(whole));
     }
@@ -61,25 +63,6 @@ GlobalIndex WholeTensors::index(const std::string& name) const {
   return found == wholes_.end() ? GlobalIndex{} : found->second.index;
 }
 
-Range WholeTensors::spoken_for(const std::string& name) const {
-  if (!layout().is_part(name)) return {0, 0};
-  const layers::Model& model = trainer_.plan().model();
-  const layers::Sharing& sharing = trainer_.plan().options().sharing;
-  // What several stages have: the count of steps, and a weight that is tied.
-  const bool of_first_stage =
-      layers::is_of_all_stages(name) || name.ends_with(model.embedding().name);
-  if (of_first_stage && !model.has_embedding()) return {0, 0};
-  const execution::Bucket& bucket = layout().bucket_of(name);
-  if (bucket.group.empty()) {  // not a parameter's: every rank of a stage has the same
-    parallel::PerAxis first;
-    first[parallel::Axis::pipeline] = sharing.ranks.coordinates[parallel::Axis::pipeline];
-    return sharing.ranks.coordinates == first ? layout().held(name) : Range{0, 0};
-  }
-  const parallel::RankGroup& holders = sharing.holders(bucket.group);
-  if (bucket.shards.parts > 1) return layout().held(name, holders.rank());
-  return holders.rank() == 0 ? layout().held(name) : Range{0, 0};
-}
-
 TensorPart WholeTensors::part(const std::string& name, Range range) const {
   if (range.begin == range.end) return {};
   const std::int64_t first = range.begin - layout().held(name).begin;
@@ -92,15 +75,8 @@ TensorPart WholeTensors::part(const std::string& name, Range range) const {
 }
 
 std::vector<TensorPart> WholeTensors::spoken_parts(const std::string& name) const {
-  const Range all = spoken_for(name);
-  const auto found = wholes_.find(name);
-  if (found == wholes_.end()) return {part(name, all)};
   std::vector<TensorPart> parts;
-  for (const layers::Stretch& stretch : found->second.stretches) {
-    const Range mine{std::max(all.begin, stretch.elements.begin),
-                     std::min(all.end, stretch.elements.end)};
-    if (!stretch.spoken_for && mine.begin < mine.end) parts.push_back(part(name, mine));
-  }
+  for (const Range& range : spoken_.of(name)) parts.push_back(part(name, range));
   if (parts.empty()) parts.emplace_back();
   return parts;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "execution/global_index.hpp"
+#include "layers/state_copy.hpp"
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 
@@ -30,9 +31,8 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// The elements of a tensor that this rank speaks for, where they lie: one part or more. Of the
-  /// ranks that have an element one speaks for it: of a parameter or gradient, one whose shard is
-  /// up to date.
+  /// The elements of a tensor that this rank speaks for (layers/state_copy.hpp), where they lie:
+  /// one part or more.
   std::vector<TensorPart> spoken_parts(const std::string& name) const;
   /// All elements of a tensor that this rank has.
   TensorPart held_part(const std::string& name) const;
@@ -46,17 +46,15 @@ class WholeTensors {
   struct Whole {
     execution::TensorInfo info;
     execution::GlobalIndex index;
-    std::vector<layers::Stretch> stretches;
   };
   /// Of what this rank has.
   const execution::PersistentLayout& layout() const;
   execution::GlobalIndex index(const std::string& name) const;
-  /// Elements of this rank's part that it speaks for, but for those of stretches that others do.
-  execution::Range spoken_for(const std::string& name) const;
   TensorPart part(const std::string& name, execution::Range range) const;
 
   layers::Trainer& trainer_;
   const parallel::Communicator& world_;
+  layers::Spoken spoken_;
   execution::PersistentLayout all_stages_;  ///< of a rank that has all layers of the model
   std::map<std::string, Whole> wholes_;     ///< of the tensors of parameters
 };

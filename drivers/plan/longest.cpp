@@ -91,7 +91,8 @@ class Longest {
     try {
       const layers::TrainerPlan made(std::move(options));
       const execution::Plan& plan = made.training().front()->plan;
-      const Fit fit{tokens, plan.device_bytes(), plan.bytes[static_cast<int>(Region::host)],
+      const std::size_t copy = made.options().planner.policy.state_copy_bytes;
+      const Fit fit{tokens, plan.device_bytes() + copy, plan.bytes[static_cast<int>(Region::host)],
                     plan.time_s};
       if (fit.device_bytes <= static_cast<std::size_t>(memory_)) return fit;
     } catch (const execution::Error& error) {

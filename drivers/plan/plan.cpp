@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/exposure.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
@@ -44,6 +45,7 @@ struct Subject {
   const offload::Choice& choice;
   const offload::Rates& rates;
   bool fused_mixer;  ///< of a model that has Mamba-2 layers
+  CheckpointMemory saving;
 };
 
 std::string memory_text(const Subject& subject) {
@@ -59,8 +61,11 @@ std::string memory_text(const Subject& subject) {
   row("  live at once, at most", plan.live_bytes);
   if (const std::size_t bytes = offload::berth_bytes(subject.program, plan); bytes > 0)
     row("saved, in gradients' memory", bytes);
-  row("all device memory", plan.device_bytes());
-  row("pinned host memory", plan.bytes[static_cast<int>(Region::host)]);
+  const CheckpointMemory& saving = subject.saving;
+  for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
+  row("all device memory", plan.device_bytes() + saving.device_bytes());
+  row("pinned host memory", plan.bytes[static_cast<int>(Region::host)] + saving.host_bytes());
+  for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
   return text;
 }
 
@@ -251,10 +256,11 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
                        model.has_embedding() ? " and the embedding" : "",
                        model.has_head() ? " and the head" : "", trainer.step.microbatches) +
            ", " + what;
-  const std::string text = text_of(
-      {title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
-       training.plan, training.choice, trainer.planner.rates, has_fused_mixer(trainer.model)},
-      options);
+  const std::string text =
+      text_of({title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
+               training.plan, training.choice, trainer.planner.rates,
+               has_fused_mixer(trainer.model), planned_checkpoints(deck, plan)},
+              options);
   return text + exchange_text(plan) + capacities_text(plan) + classes_text(plan);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/common/whole_tensors.hpp"
+#include "drivers/train/shared_verification.hpp"
 #include "execution/error.hpp"
 #include "results/progress.hpp"
 
@@ -47,13 +48,6 @@ void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
   }
 }
 
-std::optional<CheckpointWriter::Copy> copy_of(const std::string& asked) {
-  using Copy = CheckpointWriter::Copy;
-  for (const Copy copy : {Copy::none, Copy::device, Copy::host})
-    if (name(copy) == asked) return copy;
-  return std::nullopt;  // auto
-}
-
 }  // namespace
 
 Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
@@ -68,8 +62,6 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       last_s_(results::steady_seconds()),
       directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
                                    .every = deck.get<std::int64_t>("checkpoint.keep_every")}),
-      asked_copy_(deck.get<std::string>("checkpoint.copy")),
-      host_budget_(deck.get<std::int64_t>("checkpoint.host_budget_bytes")),
       may_put_off_(deck.get<std::string>("checkpoint.busy") == "put_off") {
   if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
   found_ = find();
@@ -79,7 +71,6 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
     return;
   }
   const results::Checkpoint checkpoint(found_);
-  if (resume_ != "auto" && world_.rank() == 0) checkpoint.verify();  // else find() has
   first_step_ = checkpoint.state().step;
   if (!deck.get<bool>("checkpoint.allow_changes")) {
     require_same_numerics(deck, checkpoint);
@@ -133,21 +124,29 @@ bool Checkpointing::due_by_clock() const {
 
 std::string Checkpointing::find() const {
   if (resume_ == "never") return {};
-  if (resume_ != "auto") return resume_;
-  std::string path;
-  if (enabled() && world_.rank() == 0) {
-    const results::CheckpointDirectory::Found found = directory_.latest();
-    if (!found.path && !found.skipped.empty())
-      execution::throw_usage(
-          "checkpoint.directory = \"{}\": no checkpoint in it is whole ({}); start anew with "
-          "checkpoint.resume=never",
-          directory_name_, fmt::join(found.skipped, "; "));
-    for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
-    if (!found.skipped.empty())
-      fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
-    if (found.path) path = found.path->string();
-  }
-  return world_.broadcast(path);
+  if (resume_ == "auto") return world_.broadcast(find_latest());
+  if (StartWeights::are_at(resume_)) return resume_;
+  SharedVerification verification(world_);
+  if (world_.rank() == 0) verification.verify(resume_);
+  return resume_;
+}
+
+/// On rank 0; the others verify what it looks at.
+std::string Checkpointing::find_latest() const {
+  if (!enabled()) return {};
+  SharedVerification verification(world_);
+  if (world_.rank() != 0) return {};
+  const results::CheckpointDirectory::Found found =
+      directory_.latest([&](const std::filesystem::path& path) { verification.verify(path); });
+  if (!found.path && !found.skipped.empty())
+    execution::throw_usage(
+        "checkpoint.directory = \"{}\": no checkpoint in it is whole ({}); start anew with "
+        "checkpoint.resume=never",
+        directory_name_, fmt::join(found.skipped, "; "));
+  for (const std::string& why : found.skipped) fmt::print(stderr, "# warning: {}\n", why);
+  if (!found.skipped.empty())
+    fmt::print(stderr, "# warning: resumed from {} instead\n", found.path->string());
+  return found.path ? found.path->string() : std::string();
 }
 
 void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
@@ -168,22 +167,26 @@ void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) con
                results::integer_value(state, "loader.sample")});
 }
 
-void Checkpointing::prepare(layers::Trainer& trainer) {
+CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+                                       std::size_t left) const {
+  if (!enabled()) return {};
+  const CopyChoice mine = possible_copies(deck, plan, left);
+  const CopyChoice all{.device = world_.max(mine.device ? 0 : 1) == 0,
+                       .host = world_.max(mine.host ? 0 : 1) == 0};
+  return {.saves = true, .copy = all.place(), .copy_bytes = plan.state_copy_bytes()};
+}
+
+void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy) {
   if (!enabled()) return;
   const WholeTensors tensors(trainer, world_);
   specs_ = saved(tensors);
   std::vector<CheckpointWriter::Part> parts;
   for (const results::TensorSpec& spec : specs_)
     for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
-  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts),
-                                               copy_of(asked_copy_),
-                                               static_cast<std::size_t>(host_budget_));
-}
-
-std::string Checkpointing::copies() const {
-  if (!writer_ || writer_->copy() == CheckpointWriter::Copy::none) return "none";
-  return fmt::format("{}, {:.1f} GB", name(writer_->copy()),
-                     static_cast<double>(writer_->bytes()) / 1e9);
+  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy);
+  STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
+                 "a copy of the state has {} bytes, {} were planned", writer_->copy_bytes(),
+                 trainer.plan().state_copy_bytes());
 }
 
 /// Rank 0 makes the file; the others learn where what belongs.
@@ -225,7 +228,7 @@ bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace p
   }
   settle();
   put_off_ = false;
-  const bool waits = pace == Pace::wait || writer_->copy() == CheckpointWriter::Copy::none;
+  const bool waits = pace == Pace::wait || writer_->copy() == CopyPlace::none;
   CheckpointJob::Task task;
   std::unique_ptr<results::CheckpointDraft> draft = begin(loader, step, task);
   task.as_it_is = waits;

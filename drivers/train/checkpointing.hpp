@@ -39,10 +39,12 @@ class Checkpointing {
   /// True on rank 0 if the deck asks for a checkpoint by now: the others learn it from a step.
   bool due_by_clock() const;
 
+  /// Collective. What saving will take beside a plan, and where all ranks put the copy.
+  /// @param left device bytes that nobody else takes
+  CheckpointMemory memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+                          std::size_t left) const;
   /// Takes the memory for copies of the state, before step 1.
-  void prepare(layers::Trainer& trainer);
-  /// How saving goes on beside training: "device, 28.7 GB"; "none": training waits.
-  std::string copies() const;
+  void prepare(layers::Trainer& trainer, CopyPlace copy);
   /// Loads what was found, on every rank.
   void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
 
@@ -62,6 +64,7 @@ class Checkpointing {
 
  private:
   std::string find() const;
+  std::string find_latest() const;
   void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
   std::unique_ptr<results::CheckpointDraft> begin(const inputs::Loader& loader, std::int64_t step,
@@ -80,8 +83,6 @@ class Checkpointing {
   double last_s_;  ///< when the run began or has saved last
   results::CheckpointDirectory directory_;
   std::optional<StartWeights> weights_;  ///< what was found, if it is weights alone
-  std::string asked_copy_;
-  std::int64_t host_budget_;
   bool may_put_off_;
   std::vector<results::TensorSpec> specs_;  ///< of what is saved
   std::unique_ptr<CheckpointWriter> writer_;

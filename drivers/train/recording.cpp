@@ -84,8 +84,10 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                      {"val_accuracy", "1", "held-out tokens whose logit is the largest"}});
 }
 
-void Recording::planned(const results::Fields& facts, std::int64_t device_bytes) {
+void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
+                        const CheckpointMemory& saving) {
   device_bytes_ = device_bytes;
+  saving_ = saving;
   if (!root()) return;
   if (quiet_) return;
   fmt::print("{}{}", results::header_text("stowage_train", run_, rank_infos_, facts),
@@ -279,9 +281,11 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("train/peak_device_bytes", static_cast<double>(device_bytes_));
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
   add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
+  if (saving_.saves) add("ckpt/copy_bytes", static_cast<double>(saving_.device_bytes()));
   if (machine_.has_gpu())
-    add("train/driver_bytes", static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(
-                                  plan.layout().bytes() + plan.transient_bytes()))));
+    add("train/driver_bytes",
+        static_cast<double>(machine_.driver_bytes(static_cast<std::int64_t>(
+            plan.layout().bytes() + plan.transient_bytes() + saving_.device_bytes()))));
   if (machine_.collectives_bytes() > 0)
     add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
   if (!history.evaluations.empty()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
 #include "drivers/train/checkpoint_job.hpp"
@@ -33,7 +34,9 @@ class Recording {
 
   /// Prints the header.
   /// @param device_bytes the most that a rank plans to use
-  void planned(const results::Fields& facts, std::int64_t device_bytes);
+  /// @param saving of this rank
+  void planned(const results::Fields& facts, std::int64_t device_bytes,
+               const CheckpointMemory& saving);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
@@ -71,6 +74,7 @@ class Recording {
   inputs::PackingSummary packing_;
   double tokens_per_step_;  ///< of documents, on average over a pass
   std::int64_t device_bytes_ = 0;
+  CheckpointMemory saving_;
   results::RunInfo run_;
   std::vector<results::RankInfo> rank_infos_;
   std::unique_ptr<results::ResultSet> set_;

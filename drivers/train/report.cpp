@@ -68,7 +68,7 @@ double executed_flops(const layers::TrainerPlan& plan, double pairs) {
 }
 
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
-                      layers::TrainerPlan& plan) {
+                      layers::TrainerPlan& plan, const CheckpointMemory& saving) {
   const auto& training = *plan.training().back();
   results::Fields fields{
       {"model", plan.options().model.pattern},
@@ -81,7 +81,8 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"TFLOP/step/rank", training.recorded.program.cost().flops / 1e12},
       {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
       {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
-      {"host MiB", static_cast<double>(plan.host_bytes()) / (1 << 20)}};
+      {"host MiB", static_cast<double>(plan.host_bytes() + saving.host_bytes()) / (1 << 20)}};
+  if (saving.saves) fields.push_back({"copy of the state", saving.text()});
   // A prediction is worth something for the machine that the deck describes.
   if (deck.get<std::string>("machine.name").empty()) return fields;
   if (plan.prospect()) {
@@ -96,6 +97,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   const execution::PersistentLayout& layout = plan.layout();
   const auto& training = *plan.training().back();
+  const CheckpointMemory saving = planned_checkpoints(deck, plan);
   const std::int64_t tokens = tokens_per_rank(plan);
   std::string text =
       fmt::format("# dry run of {}: {} layers, {:.4g} M parameters, {} tokens a step and rank\n",
@@ -115,8 +117,10 @@ std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
   row("gradients", layout.bytes(Lifetime::gradient));
   row("optimizer states", layout.bytes(Lifetime::optimizer_state));
   row("transient", plan.transient_bytes());
-  row("all device memory", layout.bytes() + plan.transient_bytes());
-  row("pinned host memory", plan.host_bytes());
+  for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
+  row("all device memory", layout.bytes() + plan.transient_bytes() + saving.device_bytes());
+  row("pinned host memory", plan.host_bytes() + saving.host_bytes());
+  for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
   row("largest sum of live bytes", training.plan.live_bytes);
   text += "# transient at its fullest, by module\n";
   for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))

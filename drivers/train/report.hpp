@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/trainer.hpp"
 #include "results/result_set.hpp"
@@ -11,7 +12,7 @@ namespace stowage::drivers {
 
 /// What one rank needs and does, for people: parameters, memory by class, flops of a step.
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
-                      layers::TrainerPlan& plan);
+                      layers::TrainerPlan& plan, const CheckpointMemory& saving);
 /// The same as text, for --dry-run.
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/host_memory.hpp"
 #include "drivers/common/machine.hpp"
@@ -43,6 +44,7 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
   options.logits = logits;
+  options.state_copy = copies_within_device(deck);
   options.planner.chained_communication = machine.has_gpu();
   return std::make_unique<layers::TrainerPlan>(std::move(options));
 }
@@ -406,20 +408,24 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   std::unique_ptr<layers::TrainerPlan> plan =
       make_plan(deck, world, machine, microbatches, data, !options.logits.empty());
   plan->require_proven();
-  machine.require_memory(*plan);
+  const CheckpointMemory saving = options.evaluate_only
+                                      ? CheckpointMemory{}
+                                      : checkpoints.memory(deck, *plan, machine.memory_left(*plan));
+  machine.require_memory(*plan, saving.device_bytes());
+  const std::size_t device_bytes =
+      plan->layout().bytes() + plan->transient_bytes() + saving.device_bytes();
   const bool on_host = machine.backend().name() == "host";
-  require_host_memory(plan->host_bytes() +
-                      (on_host ? plan->layout().bytes() + plan->transient_bytes() : 0));
+  require_host_memory(plan->host_bytes() + saving.host_bytes() + (on_host ? device_bytes : 0),
+                      saving.copy == CopyPlace::none ? 0 : saving.copy_bytes);
   parallel::require_joint_proof(
       world, plan->programs(),
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
-  results::Fields about = facts(deck, std::string(machine.backend().name()), *plan);
+  results::Fields about = facts(deck, std::string(machine.backend().name()), *plan, saving);
   about.push_back({"packing", inputs::text(data.train->packing())});
-  recording.planned(about, world.max(static_cast<std::int64_t>(plan->layout().bytes() +
-                                                               plan->transient_bytes())));
+  recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)), saving);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
-  if (!options.evaluate_only) checkpoints.prepare(trainer);
+  if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy);
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go(gradients);

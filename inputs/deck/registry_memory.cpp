@@ -185,7 +185,8 @@ std::vector<Parameter> offload_rows() {
        .fallback = 0,
        .unit = "B",
        .range = between(0, kMostBytes),
-       .help = "Device memory that auto may use. 0: offload exactly what costs nothing."},
+       .help = "Device memory that auto may use, with the copy that checkpoint.copy = \"device\" "
+               "asks for. 0: offload exactly what costs nothing."},
       {.key = "offload.gradient_memory",
        .fallback = true,
        .help = "auto with a budget may keep tensors in the memory of gradients that are written "

@@ -245,8 +245,8 @@ std::vector<Parameter> saving_rows() {
        .help =
            "Where the state is copied to between two steps, so that it is written while "
            "training goes on: within device memory; to pinned host memory; none: training waits "
-           "for the file. auto: device if it has room for the copy and 2 GiB more, else host "
-           "within checkpoint.host_budget_bytes, else none."},
+           "for the file. auto: device if the plan leaves room for the copy and 2 GiB more on all "
+           "ranks, else host within checkpoint.host_budget_bytes, else none."},
       {.key = "checkpoint.host_budget_bytes",
        .fallback = 0,
        .unit = "B",

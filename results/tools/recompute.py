@@ -18,7 +18,7 @@ SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)|scaling/.*/predictio
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
     r"|driver_bytes|collectives_bytes|pinned_bytes)|energy/j_per_token"
-    r"|ckpt/bytes|data/(packing_efficiency|split_documents|dropped_tokens)"
+    r"|ckpt/(bytes|copy_bytes)|data/(packing_efficiency|split_documents|dropped_tokens)"
     r"|offload/(exposed_copy|bytes|bandwidth)")
 
 
