@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "execution/program.hpp"
+#include "kernels/moe/room.hpp"
 #include "layers/parameters.hpp"
 
 namespace stowage::layers {
@@ -36,7 +37,7 @@ struct Batch {
   std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream …
   std::int64_t first_row = 0;        ///< … which begin at this one
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
-  std::int64_t expert_rows = 0;      ///< for so many rows this rank's experts have room
+  kernels::ExpertRoom expert_room;   ///< of this rank's experts
   Tensor tokens;                     ///< (tokens) int32
   Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
   Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens

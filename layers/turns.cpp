@@ -155,7 +155,7 @@ Batch TurnRecorder::sizes(const Turn& turn) const {
   batch.rows_count = batch.tokens_count / tensor.size();
   batch.first_row = batch.rows_count * tensor.rank();
   batch.attention_pairs = shape.attention_pairs();
-  batch.expert_rows =
+  batch.expert_room =
       expert_room(model_.config(), model_.ranks(), shape.tokens, shape.expert_share);
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;

@@ -145,8 +145,10 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
   }
 }
 
+using ExpertExchange = layers::ModelConfig::Moe::Exchange;
+
 /// The cells with layers cut over all ranks. @param expert by experts alone, over other tokens
-void check_cut_layers(bool expert) {
+void check_cut_layers(bool expert, ExpertExchange exchange) {
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
@@ -157,6 +159,7 @@ void check_cut_layers(bool expert) {
                       ranks.adjust(options, expert ? Sizes{.expert = all} : Sizes{.tensor = all});
                       options.step.tokens = options.step.sequence = 24;
                       options.model.moe.experts = 6;
+                      options.model.moe.exchange = exchange;
                       options.model.vocabulary = 14;
                     },
                 .rank = expert ? ranks.world.rank() : 0});
@@ -164,11 +167,15 @@ void check_cut_layers(bool expert) {
 }
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_cut_layers) {
-  check_cut_layers(false);
+  check_cut_layers(false, ExpertExchange::gather);
 }
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_experts) {
-  check_cut_layers(true);
+  check_cut_layers(true, ExpertExchange::gather);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_experts_by_slots) {
+  check_cut_layers(true, ExpertExchange::slots);
 }
 
 }  // namespace
