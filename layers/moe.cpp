@@ -107,25 +107,27 @@ class Moe final : public Mixer {
   Tensor forward(Recorder& recorder, Tensor x) const override {
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
-    const Tensor all = experts_.rows().gather(recorder, "x", x);
+    // Rows that all ranks get need not wait for the router.
+    Tensor received = experts_.by_slots() ? Tensor{} : experts_.send(recorder, "x", x, {});
     {
       const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot);
       kept.choices = router_.forward(recorder, x);
       kept.routed = experts_.route(recorder, kept.choices);
     }
+    if (experts_.by_slots()) received = experts_.send(recorder, "x", x, kept.routed);
     // Beside the exchange of rows; alone on one rank, it comes last, where its result is added to.
-    const bool shared_first = shared_ && experts_.rows().size() > 1;
+    const bool shared_first = shared_ && experts_.size() > 1;
     const Tensor shared = shared_first ? shared_->forward(recorder, "shared_", x) : Tensor{};
-    const Tensor out = experts_forward(recorder, kept, all);
+    const Tensor out = experts_forward(recorder, kept, received);
     if (!shared_first) {
       const Tensor y = shared_ ? shared_->forward(recorder, "shared_", x)
-                               : recorder.scratch("out", {experts_.tokens(recorder), width_});
+                               : recorder.scratch("out", {experts_.received(recorder), width_});
       combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
-      return experts_.rows().reduce(recorder, "delta", y);
+      return experts_.send_back(recorder, "delta", y, kept.routed);
     }
-    const Tensor y = recorder.scratch("out", {experts_.tokens(recorder), width_});
+    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
     combine(recorder, "combine", out, kept.routed, y, false);
-    const Tensor delta = experts_.rows().reduce(recorder, "delta", y);
+    const Tensor delta = experts_.send_back(recorder, "delta", y, kept.routed);
     recorder.add("add_shared", shared, delta);
     return delta;
   }
@@ -134,8 +136,8 @@ class Moe final : public Mixer {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
-    const Tensor x = experts_.rows().gather(recorder, "x_again", kept.x);
-    const Tensor dy_all = experts_.rows().gather(recorder, "dy_all", dy);
+    const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
+    const Tensor dy_all = experts_.send(recorder, "dy_all", dy, r);
     router_.count(recorder, kept.choices);
     const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});
@@ -148,9 +150,9 @@ class Moe final : public Mixer {
                          r.offsets);
     const Tensor dsorted = recorder.scratch("drows", {rows, width_});
     fc1_.backward_input(recorder, "fc1_backward", expected(recorder), dhidden, r.offsets, dsorted);
-    const Tensor dx_all = recorder.scratch("dx", {experts_.tokens(recorder), width_});
+    const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), width_});
     combine(recorder, "combine_dx", dsorted, r, dx_all, false);
-    const Tensor dx = experts_.rows().reduce(recorder, "dx_mine", dx_all);
+    const Tensor dx = experts_.send_back(recorder, "dx_mine", dx_all, r);
     const Tensor sorted = gather(recorder, "gather_again", x, r);
     fc1_.backward_weight(recorder, "fc1_weight_backward", expected(recorder), dhidden, sorted,
                          r.offsets);
@@ -169,7 +171,7 @@ class Moe final : public Mixer {
   /// Rows that they have if the load is balanced: what costs are counted with.
   std::int64_t expected(const Recorder& recorder) const { return recorder.rows() * topk_; }
 
-  /// @param x of all rows  @return the experts' outputs by row
+  /// @param x that reached this rank  @return the experts' outputs by row
   Tensor experts_forward(Recorder& recorder, Saved& kept, Tensor x) const {
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
@@ -193,12 +195,12 @@ class Moe final : public Mixer {
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
         recorder.scratch(std::string(name) + "_rows", {experts_.room(recorder), width_});
-    recorder.compute(name,
-                     kernels::gather_rows_cost(experts_.tokens(recorder), topk_, expected(recorder),
-                                               width_, recorder.storage()),
-                     {read(x), read(r.token_row), write(rows)}, [](execution::Queue& q, Views v) {
-                       kernels::gather_rows(q, v[0], v[1], v[2]);
-                     });
+    recorder.compute(
+        name,
+        kernels::gather_rows_cost(experts_.received(recorder), topk_, expected(recorder), width_,
+                                  recorder.storage()),
+        {read(x), read(r.received_row), write(rows)},
+        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
     return rows;
   }
 
@@ -206,9 +208,9 @@ class Moe final : public Mixer {
                bool accumulate) const {
     recorder.compute(
         name,
-        kernels::combine_rows_cost(experts_.tokens(recorder), topk_, expected(recorder), width_,
+        kernels::combine_rows_cost(experts_.received(recorder), topk_, expected(recorder), width_,
                                    recorder.storage(), accumulate),
-        {read(rows), read(r.token_row), accumulate ? update(y) : write(y)},
+        {read(rows), read(r.received_row), accumulate ? update(y) : write(y)},
         [accumulate](execution::Queue& q, Views v) {
           kernels::combine_rows(q, v[0], v[1], v[2], accumulate);
         });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "execution/program.hpp"
+#include "kernels/moe/room.hpp"
 #include "kernels/moe/row_tokens.hpp"
 #include "layers/parameters.hpp"
 
@@ -38,7 +39,7 @@ struct Batch {
   std::int64_t first_row = 0;        ///< the same share of tokens begins at this one
   kernels::RowTokens row_tokens;     ///< which tokens those rows are
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
-  std::int64_t expert_rows = 0;      ///< for so many rows this rank's experts have room
+  kernels::ExpertRoom expert_room;   ///< of this rank's experts
   Tensor tokens;                     ///< (tokens) int32
   Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
   Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens

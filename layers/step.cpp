@@ -23,7 +23,7 @@ void add_outputs(TrainingProgram& step, const Model& model, bool attempts) {
   if (model.has_router_losses())
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
   if (model.shares_experts())
-    step.expert_rows = step.program.output("expert_rows", Dtype::int32, {3});
+    step.expert_rows = step.program.output("expert_rows", Dtype::int32, {4});
 }
 
 PipelineShape pipeline_of(const Model& model) {
@@ -66,7 +66,7 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) 
     recorder.compute("router_losses", {}, {write(step.router_losses)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
   if (step.expert_rows) {
-    const Tensor most = recorder.program().scratch(kMostRows, Dtype::int32, {2});
+    const Tensor most = recorder.program().scratch(kMostRows, Dtype::int32, {3});
     recorder.compute("most_rows", {}, {write(most)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
   }
@@ -95,7 +95,7 @@ void add_tied_gradients(Recorder& recorder, const Model& model) {
 Tensor tell_rows(Recorder& recorder, const Model& model, const TrainingProgram& step) {
   const parallel::RankGroup& world = model.ranks().group(parallel::Group::world);
   const Tensor rows =
-      recorder.scratch("expert_rows", recorder.accumulation(), {1 + 2 * world.size()});
+      recorder.scratch("expert_rows", recorder.accumulation(), {1 + 3 * world.size()});
   recorder.compute("tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
                    {read(recorder.program().find(kMostRows)), write(rows)},
                    [room = step.expert_room, rank = world.rank()](execution::Queue& q, Views v) {

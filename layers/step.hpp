@@ -46,12 +46,13 @@ struct TrainingProgram {
       router_losses;   ///< (2) accum, load-balancing and z loss over all routers, microbatches and
                        ///< ranks; none if the model has neither
   Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
-  Tensor expert_rows;  ///< (3) int32: ranks without room for all rows of their experts, which clear
+  Tensor expert_rows;  ///< (4) int32: ranks without room for all rows of their experts, which clear
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
-      ///< of a layer and microbatch. None if no ranks share experts
-  std::int64_t expert_room = 0;  ///< rows that there is room for
-  double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
-  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`; none without attempts
+      ///< of a layer and microbatch, and the most slots that a rank wanted of what it
+      ///< sends to another. None if no ranks share experts
+  kernels::ExpertRoom expert_room;
+  double expert_bytes = 0;  ///< that this rank exchanges in layers of experts
+  Tensor own_loss;          ///< (2) accum, what this rank added to `loss`; none without attempts
 };
 
 /// The step of this rank's stages of the model.

@@ -143,9 +143,12 @@ offload::PlannerOptions TrainerPlan::planner(std::int64_t capacity) const {
   return planner;
 }
 
-int TrainerPlan::expert_class(std::int64_t rows) const {
+int TrainerPlan::expert_class(const kernels::ExpertRoom& wanted) const {
+  const auto lacks = [&](const kernels::ExpertRoom& room) {
+    return room.rows < wanted.rows || room.slots < wanted.slots;
+  };
   int at = 0;
-  while (at + 1 < expert_classes() && training(at).front()->recorded.expert_room < rows) ++at;
+  while (at + 1 < expert_classes() && lacks(training(at).front()->recorded.expert_room)) ++at;
   return at;
 }
 

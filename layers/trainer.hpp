@@ -73,7 +73,7 @@ class TrainerPlan {
   }
   int expert_classes() const { return static_cast<int>(training_.size()); }
   /// The smallest class with room for so many rows of a rank's experts; the last has it for all.
-  int expert_class(std::int64_t rows) const;
+  int expert_class(const kernels::ExpertRoom& wanted) const;
   /// One for each capacity, or none.
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
   /// The queues on which compute is issued and captured, each name once. Those that only launch

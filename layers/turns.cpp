@@ -170,7 +170,7 @@ Batch TurnRecorder::sizes(const Turn& turn) const {
                       .piece = batch.rows_count / pieces,
                       .stride = batch.tokens_count / pieces};
   batch.attention_pairs = shape.attention_pairs();
-  batch.expert_rows =
+  batch.expert_room =
       expert_room(model_.config(), model_.ranks(), shape.tokens, shape.expert_share);
   batch.loss_scale = options_.loss_scale;
   batch.slot = turn.slot;

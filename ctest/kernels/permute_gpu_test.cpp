@@ -103,7 +103,7 @@ TEST(permute_gpu, with_less_room_the_index_is_the_hosts) {
     const Array indices = choices(random, s);
     const Array weights(Dtype::fp32, {s.n, s.topk}, random.uniform(s.n * s.topk, 0, 1));
     const Index index(s, room);
-    const Array limited(Dtype::int32, {s.experts + 1}), most = int32_array({3, 5});
+    const Array limited(Dtype::int32, {s.experts + 1}), most = int32_array({3, 5, 7});
     const auto work = [&](Queue& q, auto& at) {
       permute_index(q, at(indices), at(index.offsets), at(index.token_row), at(index.row_weight),
                     at(weights));
@@ -126,10 +126,10 @@ TEST(permute_gpu, with_less_room_the_index_is_the_hosts) {
 TEST(room_gpu, what_ranks_tell_and_learn_is_the_hosts) {
   STOWAGE_NEED_GPU();
   for (const std::int32_t wanted : {7, 8}) {
-    const Array most = int32_array({wanted, 4}), rows(Dtype::fp32, {7});
-    const Array need(Dtype::int32, {3}), step_ok = int32_array({2});
+    const Array most = int32_array({wanted, 4, 2}), rows(Dtype::fp32, {10});
+    const Array need(Dtype::int32, {4}), step_ok = int32_array({2});
     const auto work = [&](Queue& q, auto& at) {
-      tell_rows(q, at(most), 7, 1, at(rows));
+      tell_rows(q, at(most), {.rows = 7, .slots = 2}, 1, at(rows));
       judge_rows(q, at(rows), at(need), at(step_ok));
     };
     const std::vector<Array> results = on_gpu(work, {rows, need, step_ok});

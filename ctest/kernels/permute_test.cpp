@@ -151,7 +151,7 @@ TEST(permute, pairs_beyond_the_room_have_no_row_and_nothing_is_written_behind_it
       const std::int64_t pairs = s.n * s.topk;
       const Array wanted(Dtype::int32, {s.experts + 1}), offsets(Dtype::int32, {s.experts + 1});
       const Array token_row(Dtype::int32, {s.n, s.topk}), row_weight(Dtype::fp64, {pairs});
-      const Array xs(Dtype::fp64, {pairs, s.width}), most = int32_array({1, 1});
+      const Array xs(Dtype::fp64, {pairs, s.width}), most = int32_array({1, 1, 5});
       const Values x = random.normal(s.n * s.width);
       const Front weight(row_weight, {room}), rows(xs, {room, s.width});
       on_queue([&](Queue& q) {
@@ -167,7 +167,7 @@ TEST(permute, pairs_beyond_the_room_have_no_row_and_nothing_is_written_behind_it
         if (e > 0) busiest = std::max(busiest, offset - all.offsets.values()[e - 1]);
       }
       const double routed = std::max(1.0, static_cast<double>(all.rows()));
-      EXPECT_EQ(most.values(), (Values{routed, busiest}));
+      EXPECT_EQ(most.values(), (Values{routed, busiest, 5}));
       const Values places = all.token_row.values(), weights = row_weight.values();
       for (std::size_t pair = 0; pair < places.size(); ++pair)
         EXPECT_EQ(token_row.values()[pair],
@@ -202,24 +202,26 @@ TEST(permute, gather_and_combine_are_adjoint) {
   EXPECT_NEAR(one, other, 1e-12 * static_cast<double>(ys.size()));
 }
 
-// Three ranks: each tells what its experts wanted, the sums say who had too little room.
+// Three ranks: each tells what its experts and its slots wanted, the sums say who had too little.
 TEST(room, ranks_learn_what_each_wanted) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp64})
-    for (const std::int32_t wanted : {7, 8}) {
-      Values sums(7, 0.0);
-      for (std::int64_t rank = 0; rank < 3; ++rank) {
-        const Array most = int32_array({rank == 1 ? wanted : 3, rank == 2 ? 3 : 2});
-        const Array told(dtype, {7});
-        on_queue([&](Queue& q) { tell_rows(q, most, 7, rank, told); });
-        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told.values()[i];
+    for (const std::int32_t wanted : {7, 8})
+      for (const std::int32_t slots : {4, 5, 6}) {
+        Values sums(10, 0.0);
+        for (std::int64_t rank = 0; rank < 3; ++rank) {
+          const Array most =
+              int32_array({rank == 1 ? wanted : 3, rank == 2 ? 3 : 2, rank == 0 ? slots : 1});
+          const Array told(dtype, {10});
+          on_queue([&](Queue& q) { tell_rows(q, most, {.rows = 7, .slots = 5}, rank, told); });
+          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told.values()[i];
+        }
+        const double w = wanted, s = slots, lacking = (w > 7 ? 1 : 0) + (s > 5 ? 1 : 0);
+        EXPECT_EQ(sums, (Values{lacking, 3, w, 3, 2, 2, 3, s, 1, 1}));
+        const Array need(Dtype::int32, {4}), step_ok = int32_array({2});
+        on_queue([&](Queue& q) { judge_rows(q, Array(dtype, {10}, sums), need, step_ok); });
+        EXPECT_EQ(need.values(), (Values{lacking, w, 3, s}));
+        EXPECT_EQ(step_ok.values(), (Values{lacking > 0 ? 0.0 : 2.0}));
       }
-      const double w = wanted;
-      EXPECT_EQ(sums, (Values{w > 7 ? 1.0 : 0.0, 3, w, 3, 2, 2, 3}));
-      const Array need(Dtype::int32, {3}), step_ok = int32_array({2});
-      on_queue([&](Queue& q) { judge_rows(q, Array(dtype, {7}, sums), need, step_ok); });
-      EXPECT_EQ(need.values(), (Values{w > 7 ? 1.0 : 0.0, w, 3}));
-      EXPECT_EQ(step_ok.values(), (Values{w > 7 ? 0.0 : 2.0}));
-    }
 }
 
 // 6 tokens with 2 choices of which 3 have a row: 3 tokens are read, 6 written, for width 8 in fp64.

@@ -171,6 +171,7 @@ class Axes {
       case 8:
         return {{2, 2},
                 {4, 2},
+                {1, 8},
                 {.context = 8},
                 {.tensor = 2, .context = 4},
                 {.tensor = 2, .expert = 2, .context = 2}};
@@ -462,6 +463,23 @@ TEST(axes, heads_that_do_not_divide_are_refused) {
   }
 }
 
+// Rows that go to the ranks of their experts alone, those of a tail to none.
+TEST(axes, experts_by_slots_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const int microbatches : {1, 3}) {
+      if (c.tensor * c.expert == 1) continue;
+      c.microbatches = microbatches;
+      c.zero = microbatches > 1;
+      layers::TrainerOptions options = options_of("M*E-E", Dtype::fp64);
+      options.model.moe.exchange = layers::ModelConfig::Moe::Exchange::slots;
+      options.expert_capacity = {1.25};
+      SCOPED_TRACE(text(c, "by slots"));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
 // Of eight experts: all alike, the first most (Zipf), those of one rank alone, every other one.
 TEST(axes, any_routing_equals_one_rank) {
   const Axes axes;
@@ -472,18 +490,23 @@ TEST(axes, any_routing_equals_one_rank) {
       {[](std::int32_t t, std::int32_t r) { return (t * 3 + r) % 8; }, 0},
       {zipf, kSteps},
       {[](std::int32_t, std::int32_t r) { return r; }, kSteps},
-      {[](std::int32_t t, std::int32_t r) { return (t + r) * 2 % 8; }, 0}};
+      // With an expert for each rank, half of these have twice the balanced rows.
+      {[](std::int32_t t, std::int32_t r) { return (t + r) * 2 % 8; },
+       axes.world.size() == 8 ? kSteps : 0}};
   for (Case c : axes.grids()) {
     if (c.expert == 1 || c.tensor * c.context * c.pipeline > 1) continue;
-    for (const auto& [routing, reruns] : routings) {
-      c.routing = routing;
-      layers::TrainerOptions options = options_of("-EE", Dtype::fp64);
-      options.model.moe.frozen_tokens = options.step.tokens;
-      options.expert_capacity = {1.25};
-      SCOPED_TRACE(text(c, "frozen routing"));
-      EXPECT_EQ(axes.compare(options, c), reruns);
-      if (testing::Test::HasFailure()) return;
-    }
+    using Exchange = layers::ModelConfig::Moe::Exchange;
+    for (const Exchange exchange : {Exchange::gather, Exchange::slots})
+      for (const auto& [routing, reruns] : routings) {
+        c.routing = routing;
+        layers::TrainerOptions options = options_of("-EE", Dtype::fp64);
+        options.model.moe.frozen_tokens = options.step.tokens;
+        options.model.moe.exchange = exchange;
+        options.expert_capacity = {1.25};
+        SCOPED_TRACE(text(c, "frozen routing") + fmt::format(", exchange {}", int(exchange)));
+        EXPECT_EQ(axes.compare(options, c), reruns);
+        if (testing::Test::HasFailure()) return;
+      }
   }
 }
 

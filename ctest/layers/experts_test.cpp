@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <string>
 
 #include "layers/experts.hpp"
 #include "parallel/connect.hpp"
@@ -15,11 +16,13 @@ namespace stowage::ctest {
 namespace {
 
 using execution::Dtype;
+using Exchange = layers::ModelConfig::Moe::Exchange;
 
 struct Case {
   int tensor = 1, expert = 1, pipeline = 1;
   bool zero = false;
   int microbatches = 1;
+  Exchange exchange = Exchange::gather;
 };
 
 const parallel::Communicator& world() {
@@ -28,13 +31,17 @@ const parallel::Communicator& world() {
 }
 
 /// Ways in which all ranks share experts.
-std::vector<Case> cases() {
+std::vector<Case> cases(Exchange exchange) {
+  std::vector<Case> all;
   if (world().size() == 2)
-    return {{.expert = 2}, {.expert = 2, .zero = true, .microbatches = 3}, {.tensor = 2}};
-  return {{.expert = 4, .microbatches = 2},
-          {.tensor = 2, .expert = 2, .zero = true},
-          {.expert = 2},
-          {.expert = 2, .pipeline = 2, .microbatches = 3}};
+    all = {{.expert = 2}, {.expert = 2, .zero = true, .microbatches = 3}, {.tensor = 2}};
+  else
+    all = {{.expert = 4, .microbatches = 2},
+           {.tensor = 2, .expert = 2, .zero = true},
+           {.expert = 2},
+           {.expert = 2, .pipeline = 2, .microbatches = 3}};
+  for (Case& c : all) c.exchange = exchange;
+  return all;
 }
 
 /// @param capacity of the first classes of room
@@ -44,14 +51,21 @@ layers::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
   options.model.vocabulary = 16;
   options.model.mlp.ffn = 12;
   options.model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
+  options.model.moe.exchange = c.exchange;
   options.step.tokens = options.step.sequence = 24;
   options.step.microbatches = c.microbatches;
   options.expert_capacity = std::move(capacity);
   options.sharing.zero = c.zero;
+  options.evaluation_microbatches = 1;
   options.sharing.ranks = parallel::connect(
       world(), parallel::fit_grid(world().size(), c.tensor, 1, c.expert, c.pipeline),
       parallel::make_host_transport);
   return options;
+}
+
+std::string text(const Case& c) {
+  return fmt::format("tensor {} expert {} pipeline {} zero {} microbatches {}", c.tensor, c.expert,
+                     c.pipeline, c.zero, c.microbatches);
 }
 
 TinyRun::Part part_of(TinyRun& run) {
@@ -73,10 +87,9 @@ std::map<std::string, std::vector<std::byte>> kept(TinyRun& run) {
   return all;
 }
 
-TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_with_room) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(fmt::format("tensor {} expert {} pipeline {} zero {} microbatches {}", c.tensor,
-                             c.expert, c.pipeline, c.zero, c.microbatches));
+void expect_done_again_in_a_larger_class(Exchange exchange) {
+  for (const Case& c : cases(exchange)) {
+    SCOPED_TRACE(text(c));
     TinyRun small(options_of(c, {0.25, 1.5})), large(options_of(c, {}));
     ASSERT_EQ(large.trainer().plan().expert_classes(), 1);
     ASSERT_EQ(small.trainer().plan().expert_classes(), 3);
@@ -94,7 +107,7 @@ TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_wit
       if (step == 0 || !c.zero) {
         EXPECT_EQ(kept(small), before);
       }
-      const int wanted = small.trainer().plan().expert_class(rows[1]);
+      const int wanted = small.trainer().plan().expert_class({rows[1], rows[3]});
       EXPECT_GT(wanted, 0);
       small.train(step, 1e-2, part_of(small), wanted);
       EXPECT_TRUE(small.step_ok());
@@ -107,19 +120,96 @@ TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_wit
   }
 }
 
+TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_with_room) {
+  expect_done_again_in_a_larger_class(Exchange::gather);
+}
+
+TEST(experts, a_step_without_slots_changes_nothing_and_leaves_the_bits_of_one_with_slots) {
+  expect_done_again_in_a_larger_class(Exchange::slots);
+}
+
+// Every rank adds the same numbers in the same order, however they came.
+TEST(experts, rows_by_slots_leave_the_bits_of_gathered_rows) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp32, Dtype::fp64})
+    for (const Case& c : cases(Exchange::gather)) {
+      SCOPED_TRACE(text(c));
+      Case other = c;
+      other.exchange = Exchange::slots;
+      TinyRun gathered(options_of(c, {1.5}, dtype)), sent(options_of(other, {1.5}, dtype));
+      for (int step = 0; step < 2; ++step) {
+        gathered.train_with_room(step, 1e-2, part_of(gathered));
+        sent.train_with_room(step, 1e-2, part_of(sent));
+        EXPECT_EQ(sent.loss(), gathered.loss());
+        EXPECT_EQ(sent.grad_norm(), gathered.grad_norm());
+        EXPECT_EQ(sent.state(), gathered.state());
+        EXPECT_EQ(sent.evaluate(step, part_of(sent)), gathered.evaluate(step, part_of(gathered)));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+}
+
+// The rows of every expert have room, but each row has its experts on different ranks, and so needs
+// more slots than rows whose experts are drawn.
+TEST(experts, slots_alone_may_be_too_few) {
+  for (const Case& c : cases(Exchange::slots)) {
+    if (c.tensor > 1) continue;
+    SCOPED_TRACE(text(c));
+    layers::TrainerOptions options = options_of(c, {1});
+    options.model.moe.topk = c.expert == 2 ? 2 : 3;
+    options.model.moe.frozen_tokens = options.step.tokens;
+    TinyRun run(options);
+    run.freeze_routing([ranks = c.expert](std::int32_t t, std::int32_t r) {
+      return (t + 1 + r) % ranks * (8 / ranks);
+    });
+    run.train(0, 1e-2, part_of(run), 0);
+    EXPECT_FALSE(run.step_ok());
+    const std::vector<std::int32_t> wanted = run.expert_rows();
+    const layers::TrainerPlan& plan = run.trainer().plan();
+    const kernels::ExpertRoom room = plan.training(0).front()->recorded.expert_room;
+    EXPECT_EQ(wanted[0], world().size());
+    EXPECT_LE(wanted[1], room.rows);
+    EXPECT_GT(wanted[3], room.slots);
+    EXPECT_EQ(plan.expert_class({wanted[1], wanted[3]}), 1);
+    run.train(0, 1e-2, part_of(run), 1);
+    EXPECT_TRUE(run.step_ok());
+    EXPECT_EQ(run.expert_rows()[3], wanted[3]);
+  }
+}
+
+// Of 24 tokens with 3 of 8 experts each, so many are expected to have some of half of them (a
+// quarter): 1 - (4 3 2) / (8 7 6) of them, and 1 - (6 5 4) / (8 7 6).
+TEST(experts, slots_are_a_part_of_the_rows_expected_and_never_more_than_all) {
+  const auto slots_of = [](int expert, int tensor, double share) {
+    const layers::TrainerOptions options = options_of({.exchange = Exchange::slots}, {});
+    return layers::expert_room(options.model,
+                               parallel::planned_ranks(
+                                   parallel::fit_grid(expert * tensor, tensor, 1, expert, 1), 0),
+                               24, share)
+        .slots;
+  };
+  EXPECT_EQ(slots_of(2, 1, 0.5), 12);
+  EXPECT_EQ(slots_of(2, 1, 1), 23);
+  EXPECT_EQ(slots_of(2, 1, 1.25), 24);
+  EXPECT_EQ(slots_of(4, 1, 1), 16);
+  EXPECT_EQ(slots_of(4, 1, 1.25), 20);
+  EXPECT_EQ(slots_of(4, 1, 0), 24);
+  EXPECT_EQ(slots_of(2, 2, 1), 8);
+  EXPECT_EQ(slots_of(1, 1, 1), 0);
+}
+
 TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
-  for (const Case& c : cases()) {
+  for (const Case& c : cases(Exchange::gather)) {
     const layers::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
     const layers::TrainerPlan plan(options);
     const int ranks = c.tensor * c.expert;
     const std::int64_t balanced = 24 / c.tensor * 3;
     ASSERT_EQ(plan.expert_classes(), 3);
-    EXPECT_EQ(plan.training(0).front()->recorded.expert_room, (balanced + 3) / 4);
-    EXPECT_EQ(plan.training(1).front()->recorded.expert_room, balanced * 3 / 2);
-    EXPECT_EQ(plan.training(2).front()->recorded.expert_room, balanced * ranks);
-    EXPECT_EQ(plan.expert_class(0), 0);
-    EXPECT_EQ(plan.expert_class((balanced + 3) / 4 + 1), 1);
-    EXPECT_EQ(plan.expert_class(balanced * ranks), 2);
+    EXPECT_EQ(plan.training(0).front()->recorded.expert_room.rows, (balanced + 3) / 4);
+    EXPECT_EQ(plan.training(1).front()->recorded.expert_room.rows, balanced * 3 / 2);
+    EXPECT_EQ(plan.training(2).front()->recorded.expert_room.rows, balanced * ranks);
+    EXPECT_EQ(plan.expert_class({0}), 0);
+    EXPECT_EQ(plan.expert_class({(balanced + 3) / 4 + 1}), 1);
+    EXPECT_EQ(plan.expert_class({balanced * ranks}), 2);
     const auto bytes_of = [](const layers::TrainerPlan::Training& training, const char* module) {
       std::size_t bytes = 0;
       for (const execution::TensorInfo& info : training.recorded.program.tensors())
@@ -129,14 +219,14 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
     for (int i = 0; i < 3; ++i) {
       const auto& training = *plan.training(i).front();
       const std::size_t row = 7 * 2;  // of an expert's hidden layer, in bf16
-      EXPECT_EQ(bytes_of(training, "moe_act") % (row * training.recorded.expert_room), 0U);
+      EXPECT_EQ(bytes_of(training, "moe_act") % (row * training.recorded.expert_room.rows), 0U);
     }
   }
 }
 
 // The larger classes take no memory beyond the smallest's where what they save can move.
 TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
-  layers::TrainerOptions options = options_of(cases().front(), {1});
+  layers::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2, 1), 0);
   options.model.pattern = "EEEEEEEEEEEE";
   options.model.moe.ffn = 64;

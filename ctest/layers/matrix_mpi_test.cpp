@@ -146,12 +146,14 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
 }
 
 /// What ranks share of layers: their parts; heads and groups that are too few for all of them, with
-/// rows in pieces; or experts alone, over other tokens.
-enum class Shared { parts, few_heads, experts };
+/// rows in pieces; or experts alone, over other tokens, whose rows are gathered or travel by slots.
+enum class Shared { parts, few_heads, experts, experts_by_slots };
 
 /// The cells with layers shared by all ranks.
 void check_cut_layers(Shared shared) {
-  const bool expert = shared == Shared::experts;
+  using Exchange = layers::ModelConfig::Moe::Exchange;
+  const bool slots = shared == Shared::experts_by_slots,
+             expert = shared == Shared::experts || slots;
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
@@ -162,6 +164,7 @@ void check_cut_layers(Shared shared) {
                       ranks.adjust(options, expert ? Sizes{.expert = all} : Sizes{.tensor = all});
                       options.step.tokens = options.step.sequence = 24;
                       options.model.moe.experts = 6;
+                      options.model.moe.exchange = slots ? Exchange::slots : Exchange::gather;
                       options.model.vocabulary = 14;
                       if (shared != Shared::few_heads) return;
                       options.model.tensor_pieces = 2;
@@ -183,6 +186,10 @@ TEST(matrix_mpi,
 
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_experts) {
   check_cut_layers(Shared::experts);
+}
+
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_experts_by_slots) {
+  check_cut_layers(Shared::experts_by_slots);
 }
 
 }  // namespace

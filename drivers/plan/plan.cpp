@@ -193,7 +193,7 @@ std::string classes_text(const layers::TrainerPlan& plan) {
   for (int i = 0; i < plan.expert_classes(); ++i) {
     const auto& training = *plan.training(i).back();
     text += fmt::format("  {:>10} rows {:>10.3f} GiB transient {:>10.3f} GiB pinned {:>10.3f} ms\n",
-                        training.recorded.expert_room,
+                        training.recorded.expert_room.rows,
                         gib(training.plan.bytes[static_cast<int>(Region::transient)]),
                         gib(training.plan.bytes[static_cast<int>(Region::host)]),
                         1e3 * training.plan.time_s);

@@ -127,20 +127,20 @@ std::optional<StepReport> Loop::drain() {
 bool Loop::judge(Pending& pending, int ago) {
   if (!pending.recorded->expert_rows) return true;
   const layers::TrainerPlan& plan = trainer_.plan();
-  std::array<std::int32_t, 3> rows{};
+  std::array<std::int32_t, 4> rows{};
   std::memcpy(rows.data(), pending.executor->result(pending.recorded->expert_rows, ago).data(),
               sizeof(rows));
-  const auto [lacking, most, most_of_one] = rows;
-  expert_class_ = plan.expert_class(most);
+  const auto [lacking, most, most_of_one, slots] = rows;
+  expert_class_ = plan.expert_class({.rows = most, .slots = slots});
   const bool room = lacking == 0 || pending.expert_class == plan.expert_classes() - 1;
   if (!room) expert_class_ = std::max(expert_class_, pending.expert_class + 1);
   const layers::TrainingProgram& all = plan.training(plan.expert_classes() - 1).front()->recorded;
-  const double balanced = static_cast<double>(all.expert_room) /
+  const double balanced = static_cast<double>(all.expert_room.rows) /
                           plan.options().sharing.ranks.group(parallel::Group::experts).size();
-  const double of_one =
-      static_cast<double>(all.expert_room) / static_cast<double>(plan.options().model.moe.experts);
+  const double of_one = static_cast<double>(all.expert_room.rows) /
+                        static_cast<double>(plan.options().model.moe.experts);
   ExpertReport& report = pending.experts;
-  report.capacity = static_cast<double>(pending.recorded->expert_room) / balanced;
+  report.capacity = static_cast<double>(pending.recorded->expert_room.rows) / balanced;
   report.busiest_rank = most / balanced;
   report.busiest_expert = most_of_one / of_one;
   report.exchanged_bytes += pending.recorded->expert_bytes;

@@ -4,6 +4,7 @@
 #include "kernels/moe/room_element.hpp"
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::LimitOffsets);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::LimitSlots);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::TellRows<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::TellRows<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::JudgeRows<float>);

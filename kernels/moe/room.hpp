@@ -8,26 +8,37 @@ namespace stowage::kernels {
 
 /// What a step needs to know when there may be less room for routed rows than there are rows
 /// (permute.hpp): the products stay within the room, and all ranks learn that it was too small for
-/// one of them, and how many rows they wanted.
+/// one of them, and how much they wanted.
+
+/// Room of a rank: so many routed rows, and slots for what it sends to another rank (slots.hpp), 0
+/// if rows do not travel by slots.
+struct ExpertRoom {
+  std::int64_t rows = 0, slots = 0;
+};
 
 /// offsets (E + 1) = wanted (E + 1), all int32, but none above `room`: what the products of experts
-/// may touch. most (2) int32, updated: the most rows that were ever wanted, of all experts and of
-/// one.
+/// may touch. most (3) int32, updated: its first numbers are the most rows that were ever wanted,
+/// of all experts and of one.
 void limit_offsets(execution::Queue& queue, const execution::View& wanted, std::int64_t room,
                    const execution::View& offsets, const execution::View& most);
 
-/// What rank `rank` of W adds to the ranks' sums: rows (1 + 2 W) accum = whether more rows than
-/// `room` were wanted, 0 or 1, then `most` (2) int32 in the rank's places of W and of W; 0
-/// elsewhere.
-void tell_rows(execution::Queue& queue, const execution::View& most, std::int64_t room,
+/// most (3) int32, updated: its third number is the most slots that were ever wanted, of `wanted`
+/// (W) int32.
+void limit_slots(execution::Queue& queue, const execution::View& wanted,
+                 const execution::View& most);
+
+/// What rank `rank` of W adds to the ranks' sums: rows (1 + 3 W) accum = whether more than the room
+/// was wanted, 0 or 1, then each number of `most` (3) int32 in the rank's place of W; 0 elsewhere.
+void tell_rows(execution::Queue& queue, const execution::View& most, const ExpertRoom& room,
                std::int64_t rank, const execution::View& rows);
 
-/// From the sums: need (3) int32 = ranks without enough room, the most rows that a rank wanted, and
-/// those of one expert. step_ok (1) int32 becomes 0 if there is such a rank.
+/// From the sums: need (4) int32 = ranks without enough room, the most rows that a rank wanted,
+/// those of one expert, and the most slots. step_ok (1) int32 becomes 0 if there is such a rank.
 void judge_rows(execution::Queue& queue, const execution::View& rows, const execution::View& need,
                 const execution::View& step_ok);
 
 execution::Cost limit_offsets_cost(std::int64_t experts);
+execution::Cost limit_slots_cost(std::int64_t ranks);
 execution::Cost tell_rows_cost(std::int64_t ranks, execution::Dtype accumulation);
 
 }  // namespace stowage::kernels

@@ -25,21 +25,31 @@ struct LimitOffsets {
   }
 };
 
+struct LimitSlots {
+  const std::int32_t* wanted;
+  std::int32_t* most;
+  std::int64_t ranks;
+
+  STOWAGE_PORTABLE void operator()(std::int64_t) const {
+    for (std::int64_t r = 0; r < ranks; ++r) LimitOffsets::raise(most[2], wanted[r]);
+  }
+};
+
 template <class A>
 struct TellRows {
   const std::int32_t* most;
   A* rows;
-  std::int64_t ranks, rank, room;
+  std::int64_t ranks, rank, room, slots;
 
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
     if (i == 0)
-      rows[i] = most[0] > room ? A{1} : A{0};
+      rows[i] = most[0] > room || most[2] > slots ? A{1} : A{0};
     else
       rows[i] = (i - 1) % ranks == rank ? static_cast<A>(most[(i - 1) / ranks]) : A{0};
   }
 };
 
-/// Element 0 judges, 1 and 2 find the largest of W numbers.
+/// Element 0 judges, 1 to 3 find the largest of W numbers.
 template <class A>
 struct JudgeRows {
   const A* rows;
