@@ -20,6 +20,9 @@ struct OptimizerConfig {
   /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
   /// that changed nothing can be done again from the same state though the next one is under way.
   bool attempts = false;
+  /// Ranks keep what they alone added to loss and gradients (own_loss, own_norm), by which the rank
+  /// of an error is told.
+  bool own_parts = false;
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };
 
@@ -51,7 +54,9 @@ struct TrainingProgram {
       ///< of a layer and microbatch. None if no ranks share experts
   std::int64_t expert_room = 0;  ///< rows that there is room for
   double expert_bytes = 0;       ///< that this rank exchanges in layers of experts
-  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`; none without attempts
+  // None without OptimizerConfig::own_parts; the second none on one rank.
+  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`
+  Tensor own_norm;  ///< (1) accum, norm of its gradients before ranks add them up
 };
 
 /// The step of this rank's stages of the model.

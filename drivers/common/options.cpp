@@ -200,6 +200,7 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.optimizer.spikes = spike_rule(deck);
   options.optimizer.attempts =
       flag(deck, "validate.bad_steps_again") || options.optimizer.spikes.factor > 0;
+  options.optimizer.own_parts = flag(deck, "validate.bad_steps_again");
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
   options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));

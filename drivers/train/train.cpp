@@ -308,13 +308,16 @@ class Run {
     if (report->first) recording_.done_again(*report, ranks_that_erred(*report->first));
   }
 
-  /// Those whose own loss had other bits the second time, on rank 0: collective.
-  std::vector<int> ranks_that_erred(const FirstAttempt& first) const {
-    std::vector<int> ranks;
-    const std::vector<std::string> said = world_.gather(first.same_own_loss ? "" : "erred");
-    for (std::size_t rank = 0; rank < said.size(); ++rank)
-      if (!said[rank].empty()) ranks.push_back(static_cast<int>(rank));
-    return ranks;
+  /// Those whose own loss or gradients had other bits the second time, on rank 0: collective.
+  Erred ranks_that_erred(const FirstAttempt& first) const {
+    Erred erred;
+    const char* mine = !first.same_own_loss ? "loss" : !first.same_own_norm ? "backward" : "";
+    const std::vector<std::string> said = world_.gather(mine);
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      if (said[rank] == "loss") erred.in_loss.push_back(static_cast<int>(rank));
+      if (said[rank] == "backward") erred.in_backward.push_back(static_cast<int>(rank));
+    }
+    return erred;
   }
 
   void evaluate(std::int64_t step) {
