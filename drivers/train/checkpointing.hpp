@@ -45,8 +45,9 @@ class Checkpointing {
                           std::size_t left) const;
   /// Takes the memory for copies of the state, before step 1.
   void prepare(layers::Trainer& trainer, CopyPlace copy);
-  /// Loads what was found, on every rank.
-  void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
+  /// Loads what was found, on every rank. @return a line for people if it has more or less than the
+  /// run keeps, which checkpoint.allow_changes allows; else nothing
+  std::string resume(layers::Trainer& trainer, inputs::Loader& loader) const;
 
   /// Whether training goes on while the file is written.
   enum class Pace { beside, wait };

@@ -163,9 +163,10 @@ class Run {
     if (options_.evaluate_only) return evaluate_only();
     history_.gradients = gradients;
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
-    checkpoints_.resume(trainer_, *data_.train);
+    const std::string change = checkpoints_.resume(trainer_, *data_.train);
     rehearse();
     recording_.begin(trainer_.plan());
+    if (!change.empty()) recording_.note(change);
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
@@ -198,7 +199,7 @@ class Run {
 
  private:
   bool evaluate_only() {
-    checkpoints_.resume(trainer_, *data_.train);
+    (void)checkpoints_.resume(trainer_, *data_.train);  // its norms are for steps
     recording_.begin(trainer_.plan());
     if (!checkpoints_.resumed())
       recording_.note("# no checkpoint: the initial weights are evaluated");
@@ -226,7 +227,7 @@ class Run {
     (void)loop_.drain();
     rehearsed_ = digest_.make().text;
     trainer_.set_initial_state();
-    checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
+    (void)checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
     data_.train->seek(start);
     loop_.restart_clock();
   }
