@@ -86,8 +86,8 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
                                    .every = deck.get<std::int64_t>("checkpoint.keep_every")}),
       may_put_off_(deck.get<std::string>("checkpoint.busy") == "put_off") {
-  if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
-  found_ = find();
+  if (enabled() && use == Use::train) claim();
+  found_ = find(deck);
   if (found_.empty()) return;
   if (StartWeights::are_at(found_)) {
     weights_.emplace(deck, found_);
@@ -145,9 +145,22 @@ bool Checkpointing::due_by_clock() const {
   return interval_s_ > 0 && results::steady_seconds() - last_s_ >= interval_s_;
 }
 
-std::string Checkpointing::find() const {
+/// Ranks that see another folder than rank 0 would find out when they write.
+void Checkpointing::claim() {
+  if (world_.rank() == 0) directory_.claim();
+  if (world_.size() == 1) return;
+  const std::string mark = world_.broadcast(world_.rank() == 0 ? directory_.mark() : "");
+  if (world_.rank() != 0) directory_.require_mark(mark);
+}
+
+std::string Checkpointing::find(const inputs::Deck& deck) const {
   if (resume_ == "never") return {};
   if (resume_ == "auto") return world_.broadcast(find_latest());
+  std::error_code ignored;
+  if (resume_.empty() || resume_ == "hf:" || std::filesystem::is_directory(resume_, ignored))
+    execution::throw_usage(
+        "{}: {}; allowed: \"auto\", \"never\", the path of a checkpoint, or hf: and a folder",
+        deck.cite("checkpoint.resume"), resume_.empty() ? "is empty" : "is no checkpoint");
   if (StartWeights::are_at(resume_)) return resume_;
   SharedVerification verification(world_);
   if (world_.rank() == 0) verification.verify(resume_);

@@ -64,7 +64,8 @@ class Checkpointing {
   std::vector<CheckpointJob::Written> written();
 
  private:
-  std::string find() const;
+  void claim();
+  std::string find(const inputs::Deck& deck) const;
   std::string find_latest() const;
   void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;
