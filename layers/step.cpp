@@ -1,8 +1,11 @@
 #include "layers/step.hpp"
 
+#include <optional>
+
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/moe/room.hpp"
 #include "layers/experts.hpp"
+#include "layers/own_norm.hpp"
 #include "layers/pipeline.hpp"
 #include "layers/router.hpp"
 #include "layers/update.hpp"
@@ -14,12 +17,14 @@ using Views = std::span<const execution::View>;
 
 namespace {
 
-void add_outputs(TrainingProgram& step, const Model& model, bool attempts) {
+void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfig& optimizer) {
   const Dtype accum = model.precision().accumulation();
   step.loss = step.program.output("loss", accum, {2});
   step.grad_norm = step.program.output("grad_norm", accum, {1});
   step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
-  if (attempts) step.own_loss = step.program.output("own_loss", accum, {2});
+  if (optimizer.own_loss) step.own_loss = step.program.output("own_loss", accum, {2});
+  if (optimizer.own_norm && model.ranks().size() > 1)
+    step.own_norm = step.program.output("own_norm", accum, {1});
   if (model.has_router_losses())
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
   if (model.shares_experts())
@@ -150,19 +155,25 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   if (optimizer.attempts)
     step.attempt = program.input("attempt", Dtype::int64, {kernels::kAttemptWords});
   gather_parameters(program, layout, sharing);
-  add_outputs(step, model, optimizer.attempts);
+  add_outputs(step, model, optimizer);
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   begin(recorder, model, step);
   GradientBuckets buckets(program, layout, sharing);
+  std::optional<OwnNorm> own;
+  if (step.own_norm) own.emplace(recorder, model);
+  const auto finished = [&](std::span<const Parameter> parameters) {
+    if (own) own->finished(parameters);
+    buckets.finished(parameters);
+  };
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(training_turns(model, shape.microbatches, sharing),
-              [&](std::span<const Parameter> parameters) { buckets.finished(parameters); });
+      .record(training_turns(model, shape.microbatches, sharing), finished);
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
     add_tied_gradients(recorder, model);
-    buckets.finished({&model.embedding(), 1});
+    finished({&model.embedding(), 1});
   }
+  if (own) own->record(step.own_norm);
   std::vector<Tensor> values = values_of(step, model, recorder);
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
   if (rows) values.push_back(rows);

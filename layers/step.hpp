@@ -20,6 +20,10 @@ struct OptimizerConfig {
   /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
   /// that changed nothing can be done again from the same state though the next one is under way.
   bool attempts = false;
+  /// Ranks keep what they alone added to the loss (own_loss) and, for one more read of the
+  /// gradients, to these (own_norm): the rank of an error is told by them.
+  bool own_loss = false;
+  bool own_norm = false;
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };
 
@@ -52,7 +56,9 @@ struct TrainingProgram {
       ///< sends to another. None if no ranks share experts
   kernels::ExpertRoom expert_room;
   double expert_bytes = 0;  ///< that this rank exchanges in layers of experts
-  Tensor own_loss;          ///< (2) accum, what this rank added to `loss`; none without attempts
+  // None if OptimizerConfig does not ask for them; the second none on one rank.
+  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`
+  Tensor own_norm;  ///< (1) accum, norm of its gradients before ranks add them up
 };
 
 /// The step of this rank's stages of the model.

@@ -107,7 +107,10 @@ void require_printed() {
 
 int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
   std::optional<StopSignals> signals;
-  if (stops == Stops::between_steps) signals.emplace();
+  if (stops == Stops::between_steps) {
+    signals.emplace();
+    std::signal(SIGPIPE, SIG_IGN);  // who reads the output may go: the run goes on, and tells
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails as on a full disk, and is told
   std::optional<Environment> environment;
   std::optional<Communicator> world, failing;

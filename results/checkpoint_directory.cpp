@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <random>
 #include <system_error>
 
 #include "execution/error.hpp"
@@ -17,6 +19,7 @@ constexpr std::string_view kSuffix = ".h5";
 constexpr std::string_view kPart = ".part";
 constexpr std::string_view kSums = ".sums";
 constexpr const char* kLock = "lock";
+constexpr const char* kLatest = "latest";
 
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
@@ -56,6 +59,13 @@ void CheckpointDirectory::claim() {
   if (!lock_)
     execution::throw_usage("checkpoint directory {}: another run saves here", path_.string());
   std::error_code error;
+  const fs::file_status latest = fs::symlink_status(path_ / kLatest, error);
+  if (fs::exists(latest) && !fs::is_symlink(latest))
+    execution::throw_usage(
+        "{}: is no link to a checkpoint, and would be replaced by one: move it away (links that "
+        "were "
+        "copied as files may be deleted)",
+        (path_ / kLatest).string());
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     if (!is_left_over(name)) continue;
@@ -63,6 +73,30 @@ void CheckpointDirectory::claim() {
                entry.path().string());
     fs::remove(entry.path(), error);
   }
+}
+
+std::string CheckpointDirectory::mark() const {
+  std::random_device random;
+  const std::string mark = fmt::format("{:08x}{:08x}\n", random(), random());
+  try {
+    lock_->write(mark);
+  } catch (const std::system_error& error) {
+    execution::throw_usage("checkpoint directory {}: its file {} cannot be written: {}",
+                           path_.string(), kLock, error.code().message());
+  }
+  return mark;
+}
+
+void CheckpointDirectory::require_mark(const std::string& mark) const {
+  std::ifstream file(path_ / kLock);
+  std::string found;
+  std::getline(file, found);
+  if (found + "\n" != mark)
+    execution::throw_usage(
+        "checkpoint directory {}: is not the one that rank 0 sees; it must be on a file system "
+        "that "
+        "all ranks share",
+        fs::absolute(path_).string());
 }
 
 void CheckpointDirectory::require_claimed() const {
@@ -105,7 +139,7 @@ std::int64_t CheckpointDirectory::finish(CheckpointDraft& draft, std::int64_t st
                                          std::span<const TensorDigest> digests) const {
   require_claimed();
   const std::int64_t bytes = draft.commit(digests);
-  replace_link(path_ / "latest", file_of(step).filename());
+  replace_link(path_ / kLatest, file_of(step).filename());
   if (keep_.last == 0) return bytes;
   std::vector<std::int64_t> old = steps();
   std::erase(old, 0);  // what the run started from is no checkpoint of the run
@@ -135,7 +169,7 @@ CheckpointDirectory::Found CheckpointDirectory::latest(const Verify& verify) con
   std::ranges::reverse(candidates);  // the newest first
   Found found;
   std::error_code error;
-  const fs::path link = path_ / "latest";
+  const fs::path link = path_ / kLatest;
   if (fs::exists(fs::symlink_status(link, error))) {
     const std::string target = fs::read_symlink(link, error).filename().string();
     const auto step = step_of(target);

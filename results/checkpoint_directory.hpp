@@ -29,9 +29,16 @@ class CheckpointDirectory {
   CheckpointDirectory(std::filesystem::path path, Keep keep);
 
   /// Takes the folder for this process, before step 1: makes it if needed, tries to write, and
-  /// locks it, so that no other run saves here. Throws Error(Exit::usage) if that cannot be done.
+  /// locks it, so that no other run saves here. Throws Error(Exit::usage) if that cannot be done,
+  /// or if `latest` is no link but something of the user's.
   /// Unfinished checkpoints of dead runs are named on stderr and removed.
   void claim();
+
+  /// Leaves a mark in the folder, which has been claimed. @return it
+  std::string mark() const;
+  /// Throws Error(Exit::usage) unless this process finds the mark: it sees another folder than the
+  /// process that has claimed it.
+  void require_mark(const std::string& mark) const;
 
   /// A file for `state.step`, for its tensors to be written. Throws Error(Exit::runtime) if that
   /// fails or the folder is no longer the one that was claimed; what was whole stays.

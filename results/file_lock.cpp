@@ -40,6 +40,13 @@ LockedFile::~LockedFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+void LockedFile::write(std::string_view text) const {
+  const auto bytes = static_cast<ssize_t>(text.size());
+  if (::ftruncate(descriptor_, 0) != 0 ||
+      ::pwrite(descriptor_, text.data(), text.size(), 0) != bytes || ::fsync(descriptor_) != 0)
+    throw std::system_error(errno, std::generic_category());
+}
+
 bool LockedFile::is_at(const std::filesystem::path& path) const {
   struct stat held = {}, named = {};
   return ::fstat(descriptor_, &held) == 0 && ::lstat(path.c_str(), &named) == 0 &&

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 namespace stowage::results {
 
@@ -19,6 +20,9 @@ class LockedFile {
   ~LockedFile();
 
   int descriptor() const { return descriptor_; }
+
+  /// Makes this all that the file holds, on the disk. Throws std::system_error.
+  void write(std::string_view text) const;
 
   /// Is it still this file that the path names?
   bool is_at(const std::filesystem::path& path) const;

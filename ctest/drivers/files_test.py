@@ -5,6 +5,7 @@ Usage: files_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a f
 """
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -243,6 +244,118 @@ def what_is_no_plain_file_is_no_input(r):
     refused(r, "59.toml", says=["at most 64 files"])
     pathlib.Path("huge.toml").write_bytes(b"#" * (2 << 20))
     refused(r, "huge.toml", says=["huge.toml", "no deck"])
+
+
+def break_latest(kind):
+    """Replaces the link by something else."""
+    link = pathlib.Path("ckpt/latest")
+    link.unlink()
+    if kind == "folder":
+        link.mkdir()
+    elif kind == "file":
+        shutil.copy("ckpt/step_00000003.h5", link)  # as a copy of the folder may have made it
+    else:
+        link.symlink_to(kind)
+
+
+@case
+def odd_things_in_a_checkpoint_folder_lose_nothing(r):
+    schedule = ["optim.decay_steps=6", "checkpoint.directory=ckpt", "eval.steps=1"]
+    r.run("run.steps=3", "run.output=a.h5", *schedule)
+    shutil.copytree("ckpt", "kept", symlinks=True)
+    step = pathlib.Path("ckpt/step_00000003.h5")
+
+    def anew():
+        shutil.rmtree("ckpt")
+        shutil.copytree("kept", "ckpt", symlinks=True)
+
+    for kind in ("folder", "file"):  # what is the user's is never replaced
+        break_latest(kind)
+        for ranks in (1, 2):
+            refused(r, r.deck, *schedule, says=["ckpt/latest", "no link"], ranks=ranks)
+        anew()
+    for number, make in enumerate((os.mkfifo, os.mkdir)):
+        step.unlink()
+        make(step)
+        refused(r, r.deck, *schedule, says=[str(step), "not a regular file", "resume=never"])
+        anew()
+        os.remove("ckpt/lock")
+        os.symlink("/etc/hostname", "ckpt/lock") if number else os.mkdir("ckpt/lock")
+        refused(r, r.deck, *schedule, says=["ckpt", "lock cannot be opened"])
+        anew()
+    for number, odd in enumerate(("latest", "/etc/passwd", "gone.h5")):
+        break_latest(odd)
+        done = r.run(*schedule, f"run.output=b{number}.h5")
+        assert "ckpt/latest leads to" in done.stderr, done.stderr
+        assert "resumed from ckpt/step_00000003.h5 instead" in done.stderr, done.stderr
+        anew()
+    for name in ("step_00000009.h5", "step_00000005.h5", "step_99999999999999999999.h5"):
+        os.remove("ckpt/latest")
+        if "5" in name:
+            pathlib.Path("ckpt", name).touch()
+        else:
+            shutil.copy(step, pathlib.Path("ckpt", name))
+        done = r.run(*schedule, f"run.output={name}")
+        told = len(name) == len("step_00000009.h5")  # other names are nobody's
+        assert (f"# warning: ckpt/{name}" in done.stderr) == told, done.stderr
+        with h5py.File(name) as file:
+            assert len(file["/series/train/loss"]) == 3, name
+        anew()
+
+
+@case
+def a_resume_that_names_no_checkpoint_is_refused(r):
+    os.mkdir("folder")
+    for value in ("", "hf:", "folder", "."):
+        for ranks in (1, 2):
+            refused(r, r.deck, f"checkpoint.resume={value}", ranks=ranks,
+                    says=["checkpoint.resume", '"auto", "never"'])
+
+
+@case
+def ranks_that_see_other_folders_are_refused(r):
+    for name in "ab":
+        os.makedirs(f"{name}/ckpt")
+    run = [r.train, r.deck, "run.steps=2", "checkpoint.directory=ckpt"]
+    for stale in (False, True):
+        if stale:
+            pathlib.Path("b/ckpt/lock").write_text("of an older run\n")
+        done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":",
+                               "-np", "1", "-wdir", "b", *run], env=r.env, capture_output=True,
+                              text=True, timeout=60)
+        assert done.returncode == 2 and "b/ckpt: is not the one that rank 0 sees" in done.stderr, (
+            done.returncode, done.stderr)
+        assert not list(pathlib.Path(".").rglob("*.h5*")), list(pathlib.Path(".").rglob("*"))
+
+
+@case
+def a_file_size_limit_is_a_full_disk(r):
+    """Beyond `ulimit -f` writes fail; MPI's own files are smaller than this."""
+    limit = 8 << 20
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    for copy in ("none", "host"):
+        done = subprocess.run(
+            r.command(r.deck, "run.steps=2", "model.vocab_size=40000", "eval.steps=1",
+                      "checkpoint.directory=ckpt", f"checkpoint.copy={copy}",
+                      "checkpoint.interval=1", f"run.output={copy}.h5"),
+            env=r.env, capture_output=True, text=True, timeout=100, preexec_fn=limited)
+        assert done.returncode == 4 and "File too large" in done.stderr, (done.returncode,
+                                                                          done.stderr)
+        assert os.listdir("ckpt") == ["lock"], os.listdir("ckpt")
+
+
+@case
+def a_reader_that_goes_away_stops_no_run(r):
+    process = subprocess.Popen(r.command(r.deck, "run.steps=30"), env=r.env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=100) == 4 and "standard output is not complete" in err, err
+    with h5py.File("tiny.h5") as file:
+        assert len(file["/series/train/loss"]) == 30
 
 
 @case

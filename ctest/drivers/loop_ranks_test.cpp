@@ -8,7 +8,7 @@
 namespace stowage::drivers {
 namespace {
 
-const std::vector<std::string> kSpikes = {"optim.spike_factor=1.3"};
+const std::vector<std::string> kSpikes = {"optim.spike_factor=1.3", "validate.own_norms=true"};
 
 class loop_ranks : public testing::Test {
  protected:
@@ -45,8 +45,40 @@ TEST_F(loop_ranks, the_rank_of_a_transient_error_is_told) {
     }
     EXPECT_FALSE(struck.reports[3].first->same_bits) << "what all ranks add up";
     EXPECT_EQ(struck.reports[3].first->same_own_loss, !here(rank));
+    EXPECT_EQ(struck.reports[3].first->same_own_norm, !here(rank));
     EXPECT_EQ(struck.state(), clean.state());
     EXPECT_EQ(struck.position(), clean.position());
+  }
+}
+
+TEST_F(loop_ranks, an_error_behind_the_loss_is_told_by_the_own_gradients) {
+  for (const bool zero : {false, true}) {
+    std::vector<std::string> keys = kSpikes;
+    if (zero) keys.emplace_back("parallel.zero=1");
+    const auto make = [&] {
+      return TinyLoop(keys, Loop::Bad::done_again,
+                      parallel::connect(world_, parallel::fit_grid(world_.size()),
+                                        parallel::make_host_transport));
+    };
+    TinyLoop clean = make();
+    clean.issue_right(7);
+    clean.drain();
+    for (const int rank : {0, last()}) {
+      TinyLoop struck = make();
+      struck.issue_right(3);
+      struck.spoil_gradient(here(rank));
+      struck.issue_right(1);
+      struck.spoil_gradient(false);
+      struck.issue_right(3);
+      struck.drain();
+      ASSERT_EQ(struck.reports.size(), 7U);
+      ASSERT_TRUE(struck.reports[3].first && struck.reports[3].ok);
+      const FirstAttempt& first = *struck.reports[3].first;
+      EXPECT_FALSE(first.same_bits);
+      EXPECT_TRUE(first.same_own_loss);
+      EXPECT_EQ(first.same_own_norm, !here(rank)) << "zero " << zero << ", rank " << rank;
+      EXPECT_EQ(struck.state(), clean.state());
+    }
   }
 }
 
@@ -68,7 +100,8 @@ TEST_F(loop_ranks, a_lasting_cause_is_none_of_a_rank) {
   loop.issue(here(0));
   loop.drain(here(0));
   ASSERT_TRUE(loop.reports.back().first && !loop.reports.back().ok);
-  EXPECT_TRUE(loop.reports.back().first->same_bits && loop.reports.back().first->same_own_loss);
+  const FirstAttempt& first = *loop.reports.back().first;
+  EXPECT_TRUE(first.same_bits && first.same_own_loss && first.same_own_norm);
 }
 
 }  // namespace

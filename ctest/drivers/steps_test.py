@@ -5,6 +5,7 @@ Usage: steps_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a f
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -138,6 +139,32 @@ def a_restart_knows_the_norms_before(r):
         r.run(*many, *grid, *saved, f"run.output=more{ranks}.h5", ranks=ranks)
         assert skipped(f"first{ranks}.h5") + skipped(f"more{ranks}.h5") == wanted
         assert states(f"more{ranks}.h5")[12] == states(f"whole{ranks}.h5")[12]
+
+
+@case
+def spikes_may_begin_and_end_at_a_restart(r):
+    many = (*SPIKES[1:], "validate.most_skipped_steps=12", "optim.decay_steps=12")
+    plain = ("optim.decay_steps=12",)
+    def go(name, steps, *keys, folder, expect=0, ranks=1):
+        return r.run(*keys, f"run.output={name}.h5", f"run.steps={steps}",
+                     f"checkpoint.directory={folder}", expect=expect, ranks=ranks).stdout
+    go("plain", 5, *plain, folder="on")
+    shutil.copytree("on", "on2", symlinks=True)
+    r.refuse(*many, "run.steps=12", "run.output=x.h5", "checkpoint.directory=on",
+             says=["optim.spike_factor", "allow_changes"])
+    for folder, ranks in (("on", 1), ("on2", 2)):
+        said = go(folder, 12, *many, "checkpoint.allow_changes=true", folder=folder, ranks=ranks)
+        assert said.count("the checkpoint has no mean of gradient norms: it begins anew") == 1, said
+        # The rule as if the steps before had not been: the first norm is none.
+        wanted = [5 + step for step in spikes(losses(f"{folder}.h5", "grad_norm"))]
+        assert len(wanted) > 0 and skipped(f"{folder}.h5") == wanted, wanted
+    go("first", 6, *many, folder="off")
+    r.refuse(*plain, "run.steps=12", "run.output=x.h5", "checkpoint.directory=off",
+             says=["optim.spike_factor", "allow_changes"])
+    said = go("off", 9, *plain, "checkpoint.allow_changes=true", folder="off")
+    assert "mean of gradient norms is dropped" in said and skipped("off.h5") == [], said
+    said = go("off2", 12, *plain, folder="off")  # which has none now
+    assert "mean of gradient norms" not in said, said
 
 
 @case

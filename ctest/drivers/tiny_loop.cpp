@@ -2,9 +2,53 @@
 
 #include <algorithm>
 
+#include <gtest/gtest.h>
+
 #include "drivers/common/options.hpp"
+#include "execution/observer.hpp"
 
 namespace stowage::drivers {
+
+/// Spoils a gradient behind the last op that writes it.
+class TinyLoop::Spoiler final : public execution::Observer {
+ public:
+  explicit Spoiler(layers::Trainer& trainer) {
+    const layers::TrainerPlan& plan = trainer.plan();
+    const std::string gradient = layers::gradient_name(plan.model().parameters().back().name);
+    element_ = reinterpret_cast<float*>(trainer.device().address(plan.layout().place(gradient)));
+    const auto& training = *plan.training().front();
+    const auto& ops = training.recorded.program.ops();
+    for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
+      const execution::Step& step = training.plan.steps[i];
+      if (step.op < 0) continue;
+      const execution::Op& op = ops[static_cast<std::size_t>(step.op)];
+      for (const execution::Use& use : op.uses)
+        if (!op.communication && use.access != execution::Access::read &&
+            training.recorded.program.info(use.tensor).name == gradient)
+          last_ = static_cast<int>(i);
+    }
+    EXPECT_GE(last_, 0) << gradient;
+    for (execution::Executor* executor : trainer.executors()) executor->add(*this);
+  }
+
+  void before(int, execution::Queue&) override {}
+  void after(int index, execution::Queue& queue) override {
+    if (index == last_ && spoils) queue.enqueue([element = element_] { *element = 1e5F; });
+  }
+
+  bool spoils = false;
+
+ private:
+  float* element_;
+  int last_ = -1;
+};
+
+TinyLoop::~TinyLoop() = default;
+
+void TinyLoop::spoil_gradient(bool spoiled) {
+  if (!spoiler_) spoiler_ = std::make_unique<Spoiler>(*trainer_);
+  spoiler_->spoils = spoiled;
+}
 
 void WrongTokens::read(std::int64_t first, std::span<std::int32_t> out) const {
   constexpr std::int32_t kToken = 5;
@@ -59,6 +103,7 @@ std::vector<std::vector<std::byte>> TinyLoop::state() {
   std::vector<std::vector<std::byte>> all;
   for (const execution::Bucket& bucket : layout.buckets())
     for (const std::string& name : bucket.tensors) {
+      if (!layout.has(name)) continue;  // another rank's shard
       if (layout.info(name).lifetime == execution::Lifetime::gradient) continue;
       all.emplace_back(layout.info(name).bytes());
       trainer_->device().read(name, all.back());

@@ -41,6 +41,7 @@ class TinyLoop {
 
   TinyLoop(const TinyLoop&) = delete;
   TinyLoop& operator=(const TinyLoop&) = delete;
+  ~TinyLoop();
 
   /// Issues the next step; the tokens that the loop reads meanwhile are right or wrong.
   void issue(bool wrong);
@@ -50,6 +51,9 @@ class TinyLoop {
 
   /// All that this rank keeps from step to step.
   std::vector<std::vector<std::byte>> state();
+  /// Makes an element of the gradient that backward finishes last wrong, in every step that is
+  /// issued until it is told not to: behind the op that completes it, before ranks add it up.
+  void spoil_gradient(bool spoiled);
   /// Puts a value into the first element of a tensor of fp32. @return what was there
   float put(const std::string& name, float value);
   inputs::LoaderPosition position() const { return data_.train->position(); }
@@ -57,6 +61,7 @@ class TinyLoop {
   std::vector<StepReport> reports;
 
  private:
+  class Spoiler;
   void note(const std::optional<StepReport>& report);
 
   inputs::Deck deck_;
@@ -65,6 +70,7 @@ class TinyLoop {
   WrongTokens* tokens_;
   std::unique_ptr<layers::Trainer> trainer_;
   std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Spoiler> spoiler_;
   std::int64_t next_ = 0;
 };
 

@@ -214,6 +214,8 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.optimizer.spikes = spike_rule(deck);
   options.optimizer.attempts =
       flag(deck, "validate.bad_steps_again") || options.optimizer.spikes.factor > 0;
+  options.optimizer.own_loss = flag(deck, "validate.bad_steps_again");
+  options.optimizer.own_norm = options.optimizer.own_loss && flag(deck, "validate.own_norms");
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
   options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));

@@ -48,6 +48,29 @@ void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
   }
 }
 
+/// Requires that a checkpoint holds what a run has, but the running norm of a run that skips spikes
+/// when the one before did not, or the other way round: what the file lacks is not loaded.
+/// @return what is said of that
+std::string match_running_norm(const results::Checkpoint& checkpoint,
+                               std::vector<results::TensorSpec>& specs) {
+  const auto is_norm = [](const results::TensorSpec& spec) {
+    return spec.name == layers::kRunningNorm;
+  };
+  const auto there = std::ranges::find_if(checkpoint.tensors(), is_norm);
+  const bool has = there != checkpoint.tensors().end();
+  const bool wants = std::erase_if(specs, is_norm) > 0;
+  std::vector<results::TensorSpec> both = specs;
+  if (has) both.push_back(*there);
+  checkpoint.require(both);
+  if (has && wants) specs.push_back(*there);
+  if (has == wants) return {};
+  return wants
+             ? "# the checkpoint has no mean of gradient norms: it begins anew "
+               "(optim.spike_factor)"
+             : "# the checkpoint's mean of gradient norms is dropped: no spike is skipped any more "
+               "(optim.spike_factor)";
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communicator& world,
@@ -63,8 +86,8 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
       directory_(directory_name_, {.last = deck.get<std::int64_t>("checkpoint.keep_last"),
                                    .every = deck.get<std::int64_t>("checkpoint.keep_every")}),
       may_put_off_(deck.get<std::string>("checkpoint.busy") == "put_off") {
-  if (enabled() && use == Use::train && world_.rank() == 0) directory_.claim();
-  found_ = find();
+  if (enabled() && use == Use::train) claim();
+  found_ = find(deck);
   if (found_.empty()) return;
   if (StartWeights::are_at(found_)) {
     weights_.emplace(deck, found_);
@@ -122,9 +145,22 @@ bool Checkpointing::due_by_clock() const {
   return interval_s_ > 0 && results::steady_seconds() - last_s_ >= interval_s_;
 }
 
-std::string Checkpointing::find() const {
+/// Ranks that see another folder than rank 0 would find out when they write.
+void Checkpointing::claim() {
+  if (world_.rank() == 0) directory_.claim();
+  if (world_.size() == 1) return;
+  const std::string mark = world_.broadcast(world_.rank() == 0 ? directory_.mark() : "");
+  if (world_.rank() != 0) directory_.require_mark(mark);
+}
+
+std::string Checkpointing::find(const inputs::Deck& deck) const {
   if (resume_ == "never") return {};
   if (resume_ == "auto") return world_.broadcast(find_latest());
+  std::error_code ignored;
+  if (resume_.empty() || resume_ == "hf:" || std::filesystem::is_directory(resume_, ignored))
+    execution::throw_usage(
+        "{}: {}; allowed: \"auto\", \"never\", the path of a checkpoint, or hf: and a folder",
+        deck.cite("checkpoint.resume"), resume_.empty() ? "is empty" : "is no checkpoint");
   if (StartWeights::are_at(resume_)) return resume_;
   SharedVerification verification(world_);
   if (world_.rank() == 0) verification.verify(resume_);
@@ -149,22 +185,23 @@ std::string Checkpointing::find_latest() const {
   return found.path ? found.path->string() : std::string();
 }
 
-void Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
-  if (found_.empty()) return;
+std::string Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
+  if (found_.empty()) return {};
   const WholeTensors tensors(trainer, world_);
   if (weights_) {
     weights_->load(tensors);
-    return;
+    return {};
   }
   const results::Checkpoint checkpoint(found_);
-  const std::vector<results::TensorSpec> specs = saved(tensors);
-  checkpoint.require(specs);
+  std::vector<results::TensorSpec> specs = saved(tensors);
+  const std::string change = match_running_norm(checkpoint, specs);
   for (const results::TensorSpec& spec : specs)
     load_part(checkpoint, spec, tensors.held_part(spec.name), trainer.device());
   const results::CheckpointState& state = checkpoint.state();
   loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
                results::integer_value(state, "loader.epoch"),
                results::integer_value(state, "loader.sample")});
+  return change;
 }
 
 CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,

@@ -45,8 +45,9 @@ class Checkpointing {
                           std::size_t left) const;
   /// Takes the memory for copies of the state, before step 1.
   void prepare(layers::Trainer& trainer, CopyPlace copy);
-  /// Loads what was found, on every rank.
-  void resume(layers::Trainer& trainer, inputs::Loader& loader) const;
+  /// Loads what was found, on every rank. @return a line for people if it has more or less than the
+  /// run keeps, which checkpoint.allow_changes allows; else nothing
+  std::string resume(layers::Trainer& trainer, inputs::Loader& loader) const;
 
   /// Whether training goes on while the file is written.
   enum class Pace { beside, wait };
@@ -63,7 +64,8 @@ class Checkpointing {
   std::vector<CheckpointJob::Written> written();
 
  private:
-  std::string find() const;
+  void claim();
+  std::string find(const inputs::Deck& deck) const;
   std::string find_latest() const;
   void require_same_data(const inputs::Deck& deck, const results::Checkpoint& found) const;
   void require_same_numerics(const inputs::Deck& deck, const results::Checkpoint& found) const;

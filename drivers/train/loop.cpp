@@ -98,7 +98,8 @@ StepReport Loop::again(const Pending& pending, const Outcome& first) {
   report.first = FirstAttempt{.loss = first.report.loss,
                               .grad_norm = first.report.grad_norm,
                               .same_bits = same_bits(first.values, outcome.values),
-                              .same_own_loss = same_bits(first.own_loss, outcome.own_loss)};
+                              .same_own_loss = same_bits(first.own_loss, outcome.own_loss),
+                              .same_own_norm = same_bits(first.own_norm, outcome.own_norm)};
   report.time_s += first.report.time_s;
   report.disturbed = true;
   return report;
@@ -167,6 +168,8 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   outcome.values.push_back(report.grad_norm);
   if (pending.recorded->own_loss)
     outcome.own_loss = read_values(*pending.executor, pending.recorded->own_loss, ago);
+  if (pending.recorded->own_norm)
+    outcome.own_norm = read_values(*pending.executor, pending.recorded->own_norm, ago);
   std::int32_t ok = 0;
   std::memcpy(&ok, pending.executor->result(pending.recorded->step_ok, ago).data(), sizeof(ok));
   report.ok = ok != 0;

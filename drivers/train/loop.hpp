@@ -27,6 +27,7 @@ struct FirstAttempt {
   double grad_norm = 0;
   bool same_bits = true;      ///< as the second one: the cause lies in the state or in the tokens
   bool same_own_loss = true;  ///< likewise, of what this rank alone added to the loss
+  bool same_own_norm = true;  ///< and of the gradients that it alone has made, if there are several
 };
 
 /// What is known of a training step when it is done.
@@ -107,6 +108,7 @@ class Loop {
     StepReport report;
     std::vector<double> values;    ///< of all ranks
     std::vector<double> own_loss;  ///< of this rank
+    std::vector<double> own_norm;  ///< likewise; empty if there is no other
   };
   struct Settled {
     StepReport report;

@@ -168,17 +168,18 @@ void Recording::step(const StepReport& report) {
     progress_->update(report.step, report.loss, report.time_s);
 }
 
-void Recording::done_again(const StepReport& report, const std::vector<int>& erred) {
+void Recording::done_again(const StepReport& report, const Erred& erred) {
   if (!root()) return;
   const FirstAttempt& first = *report.first;
-  const bool transient = !first.same_bits || !erred.empty();
+  const std::vector<int>& ranks = erred.ranks();
+  const bool transient = !first.same_bits || !ranks.empty();
   if (again_ == nullptr)
     again_ = &set_->series("again", "step",
                            {{"loss", "nat", "of the first attempt at a step that was done twice"},
                             {"grad_norm", "1", "likewise"},
                             {"transient", "1", "1: the second attempt had other bits"},
-                            {"rank", "1", "first rank whose own loss had; -1: none"}});
-  const double rank = erred.empty() ? -1 : erred.front();
+                            {"rank", "1", "first rank whose own part had; -1: none"}});
+  const double rank = ranks.empty() ? -1 : ranks.front();
   again_->append(report.step, {first.loss, first.grad_norm, transient ? 1.0 : 0.0, rank});
   log_.write("again", {{"step", report.step},
                        {"loss", first.loss},
@@ -190,11 +191,11 @@ void Recording::done_again(const StepReport& report, const std::vector<int>& err
         fmt::format("# step {}: done again with the same bits: the cause is in the state or the "
                     "tokens",
                     report.step));
-  std::string where = "in backward or an exchange, on a rank that cannot be told";
-  if (!erred.empty()) {
-    where = "in the loss of ";
+  std::string where = "in an exchange or behind it, on a rank that cannot be told";
+  if (!ranks.empty()) {
+    where = erred.in_loss.empty() ? "in the gradients of " : "in the loss of ";
     const std::size_t begin = where.size();
-    for (const int at : erred)
+    for (const int at : ranks)
       where += (where.size() == begin ? "" : ", ") +
                rank_text(rank_infos_[static_cast<std::size_t>(at)]);
   }

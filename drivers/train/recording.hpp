@@ -22,6 +22,15 @@
 
 namespace stowage::drivers {
 
+/// Ranks whose own part of a step was another one the first time. What is wrong in the loss is so
+/// in backward too, and is told as the first.
+struct Erred {
+  std::vector<int> in_loss, in_backward;
+
+  /// Where the error was, as far as it can be told.
+  const std::vector<int>& ranks() const { return in_loss.empty() ? in_backward : in_loss; }
+};
+
 /// What a run leaves behind: the result set, the JSON lines, and what rank 0 prints. On other ranks
 /// every call does nothing.
 class Recording {
@@ -41,8 +50,7 @@ class Recording {
   void begin(const layers::TrainerPlan& plan);
   void step(const StepReport& report);
   /// Keeps and prints what a second attempt at the step says of the cause.
-  /// @param erred ranks whose own loss was another one the first time
-  void done_again(const StepReport& report, const std::vector<int>& erred);
+  void done_again(const StepReport& report, const Erred& erred);
   void evaluation(std::int64_t step, const Evaluation& found);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);

@@ -57,7 +57,6 @@ SharedVerification::~SharedVerification() {
 }
 
 void SharedVerification::verify(const std::filesystem::path& path) const {
-  if (path.empty()) execution::throw_usage("\"\": no such file");
   (void)world_.broadcast(path.string());
   const std::vector<std::string> findings =
       world_.gather(finding(path, world_.rank(), world_.size()));

@@ -163,9 +163,10 @@ class Run {
     if (options_.evaluate_only) return evaluate_only();
     history_.gradients = gradients;
     const std::int64_t last = deck_.get<std::int64_t>("run.steps");
-    checkpoints_.resume(trainer_, *data_.train);
+    const std::string change = checkpoints_.resume(trainer_, *data_.train);
     rehearse();
     recording_.begin(trainer_.plan());
+    if (!change.empty()) recording_.note(change);
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
@@ -198,7 +199,7 @@ class Run {
 
  private:
   bool evaluate_only() {
-    checkpoints_.resume(trainer_, *data_.train);
+    (void)checkpoints_.resume(trainer_, *data_.train);  // its norms are for steps
     recording_.begin(trainer_.plan());
     if (!checkpoints_.resumed())
       recording_.note("# no checkpoint: the initial weights are evaluated");
@@ -226,7 +227,7 @@ class Run {
     (void)loop_.drain();
     rehearsed_ = digest_.make().text;
     trainer_.set_initial_state();
-    checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
+    (void)checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
     data_.train->seek(start);
     loop_.restart_clock();
   }
@@ -308,13 +309,16 @@ class Run {
     if (report->first) recording_.done_again(*report, ranks_that_erred(*report->first));
   }
 
-  /// Those whose own loss had other bits the second time, on rank 0: collective.
-  std::vector<int> ranks_that_erred(const FirstAttempt& first) const {
-    std::vector<int> ranks;
-    const std::vector<std::string> said = world_.gather(first.same_own_loss ? "" : "erred");
-    for (std::size_t rank = 0; rank < said.size(); ++rank)
-      if (!said[rank].empty()) ranks.push_back(static_cast<int>(rank));
-    return ranks;
+  /// Those whose own loss or gradients had other bits the second time, on rank 0: collective.
+  Erred ranks_that_erred(const FirstAttempt& first) const {
+    Erred erred;
+    const char* mine = !first.same_own_loss ? "loss" : !first.same_own_norm ? "backward" : "";
+    const std::vector<std::string> said = world_.gather(mine);
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      if (said[rank] == "loss") erred.in_loss.push_back(static_cast<int>(rank));
+      if (said[rank] == "backward") erred.in_backward.push_back(static_cast<int>(rank));
+    }
+    return erred;
   }
 
   void evaluate(std::int64_t step) {

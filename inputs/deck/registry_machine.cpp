@@ -125,6 +125,11 @@ std::vector<Parameter> machine_parameters() {
        .help = "Do a step that is to be skipped once more from the same state: other bits than the "
                "first time are an error of the machine, the same bits are in the state or the "
                "tokens. It is skipped if it is bad again."},
+      {.key = "validate.own_norms",
+       .fallback = false,
+       .help = "Of a step that is done again, tell by each rank's own gradients, too, which rank "
+               "an error of the machine was on; else by its loss alone. Every step reads the "
+               "gradients once more."},
       {.key = "validate.finite_differences",
        .fallback = string("auto"),
        .allowed = {"auto", "on", "off"},
