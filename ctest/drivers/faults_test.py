@@ -141,6 +141,26 @@ def a_broken_latest_falls_back_and_says_so(r):
     assert (losses("b1.h5") == losses("whole.h5")[2:]).all()
 
 
+def is_gone(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@case
+def a_stopped_rank_is_named(r):
+    process, pids = start(r, "stopped", "parallel.collective_patience_s=3", ranks=2)
+    os.kill(max(pids), signal.SIGSTOP)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, (process.returncode, err)
+    assert "has not ended for" in err and "does not answer: rank " in err, err
+    deadline = time.time() + 20
+    while not all(is_gone(pid) for pid in pids):
+        assert time.time() < deadline, "a rank outlives its job"
+        time.sleep(0.1)
+
+
 @case
 def a_token_file_that_shrinks_is_an_error(r):
     for ranks in (1, 2):
