@@ -20,12 +20,11 @@ double& pass(PassTimes& times, int turn) {
 
 /// How good some stages are: less is better.
 struct Load {
-  double over = 0;  ///< bytes above budgets
   double slowest_s = 0;
   double squares = 0;  ///< sum of the squares of all times
 
-  Load with(double stage_s, double stage_over = 0) const {
-    return {over + stage_over, std::max(slowest_s, stage_s), squares + stage_s * stage_s};
+  Load operator+(double stage_s) const {
+    return {std::max(slowest_s, stage_s), squares + stage_s * stage_s};
   }
   friend auto operator<=>(const Load&, const Load&) = default;
 };
@@ -34,16 +33,15 @@ constexpr double kNone = std::numeric_limits<double>::infinity();
 
 /// What the last of some stages begins with, and how good they all are.
 struct Best {
-  Load load{kNone, kNone, kNone};
+  Load load{kNone, kNone};
   int begin = 0;
 };
 
 /// The search for cuts of a model with these times.
 class Cuts {
  public:
-  /// @param memory outlives this
-  Cuts(PipelineShape shape, const PartTimes& times, const PartMemory& memory)
-      : shape_(shape), memory_(memory), until_s_{times.embedding.all_s()} {
+  Cuts(PipelineShape shape, const PartTimes& times)
+      : shape_(shape), until_s_{times.embedding.all_s()} {
     for (const PassTimes& layer : times.layers) until_s_.push_back(until_s_.back() + layer.all_s());
     until_s_.back() += times.head.all_s();
   }
@@ -78,9 +76,7 @@ class Cuts {
           const Load before =
               s == 0 ? Load{}
                      : best[static_cast<std::size_t>(s) - 1][static_cast<std::size_t>(begin)].load;
-          const double over = shape_.virtual_stages > 1 ? 0 : memory_.over(s, stages, begin, end);
-          if (const Load load = before.with(stage_s(begin, end), over); load < at.load)
-            at = {load, begin};
+          if (const Load load = before + stage_s(begin, end); load < at.load) at = {load, begin};
         }
       }
     std::vector<int> ends(static_cast<std::size_t>(stages), layers());
@@ -96,10 +92,10 @@ class Cuts {
     for (std::size_t s = 0; s < ends.size(); ++s) {
       const double time_s = stage_s(begin, ends[s]);
       ranks[s % ranks.size()] += time_s;
-      all.second = all.second.with(time_s);
+      all.second = all.second + time_s;
       begin = ends[s];
     }
-    for (const double rank_s : ranks) all.first = all.first.with(rank_s);
+    for (const double rank_s : ranks) all.first = all.first + rank_s;
     return all;
   }
 
@@ -119,7 +115,6 @@ class Cuts {
   }
 
   PipelineShape shape_;
-  const PartMemory& memory_;
   std::vector<double> until_s_;  ///< of all layers before each end, with what stands at the ends
 };
 
@@ -181,11 +176,10 @@ std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartT
   return all;
 }
 
-std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times,
-                          const PartMemory& memory) {
+std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times) {
   const auto layers = static_cast<int>(pattern.size());
   if (layers < shape.stages()) throw_too_few_layers(pattern, layers, shape.stages());
-  const std::vector<int> ends = Cuts(shape, times, memory).find();
+  const std::vector<int> ends = Cuts(shape, times).find();
   std::string cut = pattern;
   for (std::size_t s = ends.size() - 1; s-- > 0;)
     cut.insert(static_cast<std::size_t>(ends[s]), 1, '|');

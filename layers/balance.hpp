@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "layers/part_memory.hpp"
 #include "layers/timeline.hpp"
 #include "layers/turns.hpp"
 #include "offload/rates.hpp"
@@ -26,13 +25,11 @@ Program one_microbatch(const Model& model, StepShape shape,
 PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
                         const parallel::Ranks& ranks, const offload::Rates& rates);
 
-/// A pattern without cuts, with cuts '|' that leave as few bytes above the ranks' budget as any; of
-/// those, the ones that leave the slowest stage as little time; of those, the most even ones. Where
-/// ranks have several stages, layers then move over cuts as long as that helps the slowest rank,
-/// and memory is not looked at.
+/// A pattern without cuts, with cuts '|' that leave the slowest stage as little time as any; of
+/// those, the most even ones. Where ranks have several stages, layers then move over cuts as long
+/// as that helps the slowest rank.
 /// @throws Error (exit 2) if there are too few layers
-std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times,
-                          const PartMemory& memory = {});
+std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times);
 
 /// Times of each stage.
 std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartTimes& times);

@@ -57,20 +57,12 @@ Prospect foresee(const ProspectOptions& options) {
   const int ranks = options.ranks.shape[parallel::Axis::pipeline];
   const PartTimes parts = predict_parts(options.model, options.precision, options.step,
                                         one_stage(options.ranks), options.rates);
-  PartMemory memory;
-  if (options.budget_bytes > 0)
-    memory = predict_memory(options.model, options.precision, options.step,
-                            one_stage(options.ranks), options.sharing);
-  memory.budget = static_cast<double>(options.budget_bytes);
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
     const PipelineShape shape{ranks, virtual_stages};
-    Prospect prospect{options.model.pattern, {}, virtual_stages, schedule, {}, {}};
-    if (prospect.pattern.find('|') == std::string::npos) {
-      prospect.pattern = balanced_cuts(options.model.pattern, shape, parts, memory);
-      const std::string quicker = balanced_cuts(options.model.pattern, shape, parts);
-      if (quicker != prospect.pattern) prospect.quicker = quicker;
-    }
+    Prospect prospect{options.model.pattern, virtual_stages, schedule, {}, {}};
+    if (prospect.pattern.find('|') == std::string::npos)
+      prospect.pattern = balanced_cuts(prospect.pattern, shape, parts);
     prospect.times = stage_times(divide(prospect.pattern, shape.stages()), parts);
     prospect.timeline =
         follow(train_in_pipeline(shape, options.step.microbatches, schedule, prospect.times),

@@ -12,24 +12,19 @@ struct ProspectOptions {
   parallel::Ranks ranks;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   offload::Rates rates;
-  Sharing sharing;  ///< of states
-  /// Device memory of a rank, within which its stages are to stay if nothing leaves; 0: not known.
-  std::size_t budget_bytes = 0;
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank
 /// finds the same.
 struct Prospect {
   std::string pattern;     ///< with cuts
-  std::string quicker;     ///< cuts that would take less time, and memory that there is not
   int virtual_stages = 1;  ///< of each rank
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::vector<PassTimes> times;  ///< by stage
   Timeline timeline;             ///< without copies, sums of gradients and the optimizer
 };
 
-/// Cuts a model that is not cut by hand where the predicted times are most even, of the cuts that
-/// leave ranks within their memory, and of
+/// Cuts a model that is not cut by hand where the predicted times are most even, and of
 /// PipelineSchedule::automatic makes the quickest schedule that the cuts, the layers and the
 /// microbatches allow; of equals the first of 1F1B, which keeps least, zero bubble and, if ranks
 /// are to have several stages, interleaved.

@@ -45,9 +45,8 @@ std::vector<double> expert_shares(const TrainerOptions& options, const Model& mo
 }
 
 ProspectOptions prospect_options(const TrainerOptions& options) {
-  ProspectOptions expected{options.model,         options.precision,         options.step,
-                           options.sharing.ranks, options.sharing.schedule,  options.planner.rates,
-                           options.sharing,       options.stage_budget_bytes};
+  ProspectOptions expected{options.model,         options.precision,        options.step,
+                           options.sharing.ranks, options.sharing.schedule, options.planner.rates};
   expected.step.capacity = options.capacities.back();
   return expected;
 }

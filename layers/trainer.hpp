@@ -36,8 +36,6 @@ struct TrainerOptions {
   std::int64_t largest_graphed = 0;  ///< programs of larger capacities have no graphs; 0: all have
   std::size_t slack_bytes = 0;       ///< see execution::Device
   bool state_copy = false;           ///< a copy of the state lies in device memory too
-  /// Device memory of a rank, by which a pipeline is cut (Prospect); 0: by time alone.
-  std::size_t stage_budget_bytes = 0;
 };
 
 /// What is expected of the pipeline that a run has; none if it has one stage.

@@ -66,57 +66,6 @@ TEST(stages, cuts_are_even_for_ranks_of_several_stages) {
   EXPECT_EQ(cuts("--------", {2, 2}, 0, std::vector<double>(8, 1.0), 0), "--|--|--|--");
 }
 
-TEST(stages, cuts_keep_to_the_memory_of_ranks) {
-  layers::PartTimes times{{}, std::vector<layers::PassTimes>(8, {1, 2, 1}), {}};
-  layers::PartMemory memory{{}, std::vector<layers::PartBytes>(8, {10, 5}), {}, 0, 4};
-  const auto cut = [&](double budget) {
-    memory.budget = budget;
-    return layers::balanced_cuts("--------", {2}, times, memory);
-  };
-  EXPECT_EQ(cut(0), "----|----");
-  EXPECT_EQ(cut(80), "----|----");  // 4 layers: 40 of state, 2 x 20 saved
-  EXPECT_EQ(cut(79), "---|-----");  // 60, and 75 behind, of which one microbatch is kept
-  EXPECT_EQ(cut(74), "---|-----");  // one byte too many is the least
-  memory.microbatches = 1;
-  EXPECT_EQ(cut(60), "----|----");
-}
-
-TEST(stages, parts_take_what_their_plan_takes) {
-  layers::TrainerOptions options = tiny_options("M*-E", execution::Dtype::bf16);
-  const layers::PartMemory memory =
-      layers::predict_memory(options.model, options.precision, options.step,
-                             parallel::planned_ranks({}, 0), options.sharing);
-  layers::PartBytes all = memory.embedding;
-  for (const layers::PartBytes& layer : memory.layers) {
-    EXPECT_GT(layer.saved, 0);
-    all += layer;
-  }
-  all += memory.head;
-  double state = 0;
-  for (const layers::Parameter& p : layers::TrainerPlan(options).model().parameters())
-    state += 18.0 * static_cast<double>(p.elements());  // bf16, and four of fp32
-  EXPECT_EQ(all.state, state);
-}
-
-TEST(stages, a_pipeline_is_cut_by_the_memory_of_its_ranks) {
-  layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
-  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
-  options.planner.rates.op_s = 0;
-  options.step.microbatches = 4;
-  const layers::Prospect by_time = *layers::foresee(options);
-  EXPECT_EQ(by_time.quicker, "");
-  const layers::PartMemory memory =
-      layers::predict_memory(options.model, options.precision, options.step,
-                             parallel::planned_ranks({}, 0), options.sharing);
-  const auto end = static_cast<int>(by_time.pattern.find('|'));
-  layers::PartMemory tight = memory;
-  tight.budget = 1;
-  options.stage_budget_bytes = static_cast<std::size_t>(tight.over(0, 2, 0, end));
-  const layers::Prospect by_memory = *layers::foresee(options);
-  EXPECT_LT(by_memory.pattern.find('|'), by_time.pattern.find('|'));
-  EXPECT_EQ(by_memory.quicker, by_time.pattern);
-}
-
 TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
   layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "drivers/common/machine_links.hpp"
-#include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 
@@ -224,9 +223,6 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
   options.planner.policy = offload_policy(deck, ranks.coordinates[parallel::Axis::pipeline]);
   options.planner.rates = machine_rates(deck, ranks.shape);
-  if (options.planner.policy.kind == offload::Policy::Kind::none &&
-      integer(deck, "machine.device_memory_bytes") > 0)
-    options.stage_budget_bytes = static_cast<std::size_t>(usable_memory(deck, "parallel.pipeline"));
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
   options.executor.warmup_steps = small(deck, "graphs.warmup_steps");

@@ -84,9 +84,6 @@ std::string PipelinePicture::text(int columns) const {
       prospect_.pattern, options_.step.microbatches, name(prospect_.schedule),
       1e3 * timeline.time_s, 100 * timeline.bubble(),
       several ? ", and which of the rank's stages" : "");
-  if (!prospect_.quicker.empty())
-    text += fmt::format("# cut by {}: \"{}\" would take less time and more memory\n",
-                        deck_.cite("machine.device_memory_bytes"), prospect_.quicker);
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     text += rank_lines(timeline, timeline.ranks[rank], static_cast<int>(rank), several, columns);
   return text;

@@ -74,8 +74,7 @@ std::vector<Parameter> parallel_rows() {
        .unit = "ranks",
        .range = between(1, kMostCount),
        .help = "Pipeline stages: ranks that share out the layers of the model, in order. Cut "
-               "where model.pattern has |, or where predicted times are most even, of the cuts "
-               "within machine.device_memory_bytes if offload.policy is none."},
+               "where model.pattern has |, or where predicted times are most even."},
       {.key = "parallel.virtual_stages",
        .fallback = 1,
        .unit = "stages",
