@@ -18,13 +18,21 @@ double& pass(PassTimes& times, int turn) {
   return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;
 }
 
+/// What a stage, or a rank with all of its stages, costs.
+struct Cost {
+  double time_s = 0;
+  double over_bytes = 0;  ///< above a budget
+};
+
 /// How good some stages are: less is better.
 struct Load {
+  double over_bytes = 0;
   double slowest_s = 0;
   double squares = 0;  ///< sum of the squares of all times
 
-  Load operator+(double stage_s) const {
-    return {std::max(slowest_s, stage_s), squares + stage_s * stage_s};
+  Load operator+(Cost cost) const {
+    return {over_bytes + cost.over_bytes, std::max(slowest_s, cost.time_s),
+            squares + cost.time_s * cost.time_s};
   }
   friend auto operator<=>(const Load&, const Load&) = default;
 };
@@ -33,15 +41,16 @@ constexpr double kNone = std::numeric_limits<double>::infinity();
 
 /// What the last of some stages begins with, and how good they all are.
 struct Best {
-  Load load{kNone, kNone};
+  Load load{kNone, kNone, kNone};
   int begin = 0;
 };
 
 /// The search for cuts of a model with these times.
 class Cuts {
  public:
-  Cuts(PipelineShape shape, const PartTimes& times)
-      : shape_(shape), until_s_{times.embedding.all_s()} {
+  /// @param room outlives this
+  Cuts(PipelineShape shape, const PartTimes& times, const DeviceRoom& room)
+      : shape_(shape), room_(room), until_s_{times.embedding.all_s()} {
     for (const PassTimes& layer : times.layers) until_s_.push_back(until_s_.back() + layer.all_s());
     until_s_.back() += times.head.all_s();
   }
@@ -63,6 +72,25 @@ class Cuts {
            (begin == 0 ? 0 : until_s_[static_cast<std::size_t>(begin)]);
   }
 
+  /// Of layers [begin, end), with what stands at the ends of the model; nothing without a budget.
+  PartBytes bytes(int begin, int end) const {
+    if (room_.budget_bytes <= 0) return {};
+    return stage_bytes(
+        {.begin = begin, .end = end, .embedding = begin == 0, .head = end == layers()},
+        room_.parts);
+  }
+
+  Cost rank_cost(int rank, double time_s, const std::vector<PartBytes>& stages) const {
+    const Overflow over = overflow(room_, rank, stages);
+    return {std::max(time_s, over.copies_s), over.over_bytes};
+  }
+  /// Of a stage alone: its rank's memory counts where that has no other.
+  Cost stage_cost(int stage, int begin, int end) const {
+    const double time_s = stage_s(begin, end);
+    if (shape_.virtual_stages > 1) return {time_s};
+    return rank_cost(stage, time_s, {bytes(begin, end)});
+  }
+
   /// The best cuts where each stage is a rank's only one: by best[s][end], layers [0, end) in s + 1
   /// stages.
   std::vector<int> even_stages() const {
@@ -76,7 +104,8 @@ class Cuts {
           const Load before =
               s == 0 ? Load{}
                      : best[static_cast<std::size_t>(s) - 1][static_cast<std::size_t>(begin)].load;
-          if (const Load load = before + stage_s(begin, end); load < at.load) at = {load, begin};
+          if (const Load load = before + stage_cost(s, begin, end); load < at.load)
+            at = {load, begin};
         }
       }
     std::vector<int> ends(static_cast<std::size_t>(stages), layers());
@@ -86,16 +115,20 @@ class Cuts {
   }
 
   Loads loads(const std::vector<int>& ends) const {
-    std::vector<double> ranks(static_cast<std::size_t>(shape_.ranks));
+    const auto ranks = static_cast<std::size_t>(shape_.ranks);
+    std::vector<double> times_s(ranks);
+    std::vector<std::vector<PartBytes>> stages(ranks);
     Loads all;
     int begin = 0;
     for (std::size_t s = 0; s < ends.size(); ++s) {
       const double time_s = stage_s(begin, ends[s]);
-      ranks[s % ranks.size()] += time_s;
-      all.second = all.second + time_s;
+      times_s[s % ranks] += time_s;
+      stages[s % ranks].push_back(bytes(begin, ends[s]));
+      all.second = all.second + Cost{time_s};
       begin = ends[s];
     }
-    for (const double rank_s : ranks) all.first = all.first + rank_s;
+    for (std::size_t r = 0; r < ranks; ++r)
+      all.first = all.first + rank_cost(static_cast<int>(r), times_s[r], stages[r]);
     return all;
   }
 
@@ -115,6 +148,7 @@ class Cuts {
   }
 
   PipelineShape shape_;
+  const DeviceRoom& room_;
   std::vector<double> until_s_;  ///< of all layers before each end, with what stands at the ends
 };
 
@@ -139,6 +173,23 @@ Program one_microbatch(const Model& model, StepShape shape,
   return program;
 }
 
+std::vector<int> turns_of(const Program& microbatch) {
+  std::vector<int> turns;
+  int turn = -1;  // each begins a scope of its own
+  int scope = -1;
+  for (const Op& op : microbatch.ops()) {
+    if (const int at = enclosing(microbatch, op, "microbatch"); at != scope) scope = at, ++turn;
+    turns.push_back(scope < 0 ? -1 : turn);
+  }
+  return turns;
+}
+
+int part_of(const Program& microbatch, const Op& op, int layers) {
+  if (const int layer = enclosing(microbatch, op, "layer"); layer >= 0)
+    return microbatch.scopes()[static_cast<std::size_t>(layer)].layer;
+  return op.name.starts_with("mb0/embedding/") ? -1 : layers;
+}
+
 PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
                         const parallel::Ranks& ranks, const offload::Rates& rates) {
   const Model model(config, precision, 1, ranks);
@@ -146,21 +197,15 @@ PartTimes predict_parts(const ModelConfig& config, Precision precision, const St
       lay_out_state(model.parameters(), model.states(), precision, {});
   const Program program = one_microbatch(model, shape, layout);
   PartTimes times{{}, std::vector<PassTimes>(static_cast<std::size_t>(config.layers())), {}};
-  int turn = -1;  // each begins a scope of its own
-  int scope = -1;
-  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+  const std::vector<int> turns = turns_of(program);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
     const Op& op = program.ops()[i];
-    if (const int at = enclosing(program, op, "microbatch"); at != scope) scope = at, ++turn;
-    if (scope < 0 || op.only_rerun) continue;
-    const double time_s = rates.time_s(program, static_cast<int>(i));
-    if (const int layer = enclosing(program, op, "layer"); layer >= 0)
-      pass(times.layers[static_cast<std::size_t>(
-               program.scopes()[static_cast<std::size_t>(layer)].layer)],
-           turn) += time_s;
-    else if (op.name.starts_with("mb0/embedding/"))
-      pass(times.embedding, turn) += time_s;
-    else
-      pass(times.head, turn) += time_s;
+    if (turns[i] < 0 || op.only_rerun) continue;
+    const int part = part_of(program, op, config.layers());
+    PassTimes& of_part = part < 0                 ? times.embedding
+                         : part < config.layers() ? times.layers[static_cast<std::size_t>(part)]
+                                                  : times.head;
+    pass(of_part, turns[i]) += rates.time_s(program, static_cast<int>(i));
   }
   return times;
 }
@@ -176,10 +221,11 @@ std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartT
   return all;
 }
 
-std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times) {
+std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times,
+                          const DeviceRoom& room) {
   const auto layers = static_cast<int>(pattern.size());
   if (layers < shape.stages()) throw_too_few_layers(pattern, layers, shape.stages());
-  const std::vector<int> ends = Cuts(shape, times).find();
+  const std::vector<int> ends = Cuts(shape, times, room).find();
   std::string cut = pattern;
   for (std::size_t s = ends.size() - 1; s-- > 0;)
     cut.insert(static_cast<std::size_t>(ends[s]), 1, '|');

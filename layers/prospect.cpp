@@ -1,8 +1,12 @@
 #include "layers/prospect.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "layers/pipeline.hpp"
+#include "layers/state.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -51,23 +55,67 @@ double exchange_s(const ProspectOptions& options) {
   return link.latency_s + bytes / link.bytes_per_s;
 }
 
+/// What a cut has to keep to, but for what a schedule has in flight; without a budget, nothing.
+DeviceRoom device_room(const ProspectOptions& options) {
+  const offload::Policy& policy = options.policy;
+  if (policy.kind != offload::Policy::Kind::automatic || policy.device_budget_bytes <= 0) return {};
+  const offload::Rates& rates = options.rates;
+  const Model model(options.model, options.precision, 1, one_stage(options.ranks));
+  const execution::PersistentLayout layout =
+      lay_out_state(model.parameters(), model.states(), options.precision, {});
+  return {static_cast<double>(policy.device_budget_bytes),
+          rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
+          count_bytes(model, one_microbatch(model, options.step, layout), policy, options.zero,
+                      options.ranks),
+          {}};
+}
+
+double over_bytes(const DeviceRoom& room, PipelineShape shape, const std::vector<Stage>& stages) {
+  double over = 0;
+  for (int rank = 0; room.budget_bytes > 0 && rank < shape.ranks; ++rank) {
+    std::vector<PartBytes> own;
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+      own.push_back(
+          stage_bytes(stages[static_cast<std::size_t>(shape.stage(rank, chunk))], room.parts));
+    over += overflow(room, rank, own).over_bytes;
+  }
+  return over;
+}
+
+/// Cuts a prospect's pattern, unless that is done, and says why there.
+void cut(Prospect& prospect, PipelineShape shape, const PartTimes& times, const DeviceRoom& room) {
+  prospect.cut_for = "by hand";
+  if (prospect.pattern.find('|') != std::string::npos) return;
+  const std::string by_time = balanced_cuts(prospect.pattern, shape, times);
+  prospect.cut_for = "for even times";
+  prospect.pattern =
+      room.budget_bytes > 0 ? balanced_cuts(prospect.pattern, shape, times, room) : by_time;
+  if (prospect.pattern != by_time)
+    prospect.cut_for += fmt::format(" within offload.device_budget_bytes, not {}", by_time);
+}
+
 }  // namespace
 
 Prospect foresee(const ProspectOptions& options) {
   const int ranks = options.ranks.shape[parallel::Axis::pipeline];
+  const int microbatches = options.step.microbatches;
   const PartTimes parts = predict_parts(options.model, options.precision, options.step,
                                         one_stage(options.ranks), options.rates);
+  DeviceRoom room = device_room(options);
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
     const PipelineShape shape{ranks, virtual_stages};
-    Prospect prospect{options.model.pattern, virtual_stages, schedule, {}, {}};
-    if (prospect.pattern.find('|') == std::string::npos)
-      prospect.pattern = balanced_cuts(prospect.pattern, shape, parts);
-    prospect.times = stage_times(divide(prospect.pattern, shape.stages()), parts);
-    prospect.timeline =
-        follow(train_in_pipeline(shape, options.step.microbatches, schedule, prospect.times),
-               prospect.times, exchange_s(options));
-    if (best.timeline.ranks.empty() || prospect.timeline.time_s < best.timeline.time_s)
+    Prospect prospect{options.model.pattern, {}, 0, virtual_stages, schedule, {}, {}};
+    if (room.budget_bytes > 0)
+      room.in_flight = in_flight(shape, train_in_pipeline(shape, microbatches, schedule));
+    cut(prospect, shape, parts, room);
+    const std::vector<Stage> stages = divide(prospect.pattern, shape.stages());
+    prospect.over_bytes = over_bytes(room, shape, stages);
+    prospect.times = stage_times(stages, parts);
+    prospect.timeline = follow(train_in_pipeline(shape, microbatches, schedule, prospect.times),
+                               prospect.times, exchange_s(options));
+    if (best.timeline.ranks.empty() || std::pair(prospect.over_bytes, prospect.timeline.time_s) <
+                                           std::pair(best.over_bytes, best.timeline.time_s))
       best = std::move(prospect);
   }
   return best;

@@ -12,22 +12,28 @@ struct ProspectOptions {
   parallel::Ranks ranks;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   offload::Rates rates;
+  offload::Policy policy = {};
+  bool zero = false;  ///< see Sharing
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank
 /// finds the same.
 struct Prospect {
-  std::string pattern;     ///< with cuts
+  std::string pattern;  ///< with cuts
+  /// Why there: "by hand", "for even times", or that within the budget.
+  std::string cut_for;
+  double over_bytes = 0;   ///< what must stay above the budget, over all ranks
   int virtual_stages = 1;  ///< of each rank
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::vector<PassTimes> times;  ///< by stage
   Timeline timeline;             ///< without copies, sums of gradients and the optimizer
 };
 
-/// Cuts a model that is not cut by hand where the predicted times are most even, and of
-/// PipelineSchedule::automatic makes the quickest schedule that the cuts, the layers and the
-/// microbatches allow; of equals the first of 1F1B, which keeps least, zero bubble and, if ranks
-/// are to have several stages, interleaved.
+/// Cuts a model that is not cut by hand where the predicted times are most even within the device
+/// budget of a policy (balanced_cuts). Of PipelineSchedule::automatic it makes the schedule that
+/// leaves the fewest bytes above that budget, and of those the quickest, that the cuts, the layers
+/// and the microbatches allow; of equals the first of 1F1B, which keeps least, zero bubble and, if
+/// ranks are to have several stages, interleaved.
 Prospect foresee(const ProspectOptions& options);
 
 }  // namespace stowage::layers

@@ -45,8 +45,9 @@ std::vector<double> expert_shares(const TrainerOptions& options, const Model& mo
 }
 
 ProspectOptions prospect_options(const TrainerOptions& options) {
-  ProspectOptions expected{options.model,         options.precision,        options.step,
-                           options.sharing.ranks, options.sharing.schedule, options.planner.rates};
+  ProspectOptions expected{options.model,          options.precision,        options.step,
+                           options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
+                           options.planner.policy, options.sharing.zero};
   expected.step.capacity = options.capacities.back();
   return expected;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "execution/error.hpp"
 #include "layers/balance.hpp"
@@ -60,6 +61,76 @@ TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
   EXPECT_THROW(cuts("--", {3}, 0, {1, 1}, 0), execution::Error);
 }
 
+/// Eight layers that take as long each, with a budget of bytes for each of two ranks under 1F1B.
+class TightCuts {
+ public:
+  explicit TightCuts(double budget_bytes, int microbatches = 4)
+      : times_{{}, std::vector<layers::PassTimes>(8, {.forward_s = 1}), {}} {
+    room_.budget_bytes = budget_bytes;
+    room_.parts.layers.resize(8);
+    room_.in_flight = layers::in_flight(
+        {2}, layers::train_in_pipeline({2}, microbatches,
+                                       layers::PipelineSchedule::one_forward_one_backward));
+  }
+
+  layers::DeviceRoom& room() { return room_; }
+  layers::PartBytes& layer(std::size_t i) { return room_.parts.layers[i]; }
+  void each(layers::PartBytes bytes) { room_.parts.layers.assign(8, bytes); }
+  std::string find() const { return layers::balanced_cuts("--------", {2}, times_, room_); }
+
+ private:
+  layers::PartTimes times_;
+  layers::DeviceRoom room_;
+};
+
+TEST(stages, cuts_keep_what_must_stay_within_a_budget) {
+  TightCuts cuts(12);
+  cuts.each({.state = 1, .fixed = 1});
+  // The first has two microbatches in flight: three bytes a layer, of which the last needs two.
+  EXPECT_EQ(cuts.find(), "----|----");
+  cuts.room().budget_bytes = 10;
+  EXPECT_EQ(cuts.find(), "---|-----");
+  // With less, no cut fits: those with the fewest bytes above the budget come first.
+  cuts.room().budget_bytes = 1;
+  EXPECT_EQ(cuts.find(), "-|-------");
+  TightCuts one(10, 1);
+  one.each({.state = 1, .fixed = 1});
+  EXPECT_EQ(one.find(), "----|----");
+  // What a pass works with counts once for each stage.
+  TightCuts working(10);
+  working.each({.state = 2});
+  EXPECT_EQ(working.find(), "----|----");
+  working.layer(7).working = 3;
+  EXPECT_EQ(working.find(), "-----|---");
+}
+
+TEST(stages, cuts_weigh_time_against_copies_that_a_budget_asks_for) {
+  TightCuts cuts(8);
+  cuts.each({.movable = 2});  // four layers of the first keep 16 bytes
+  EXPECT_EQ(cuts.find(), "----|----");
+  cuts.room().copy_s_per_byte = 1;  // hidden: four bytes of a microbatch leave
+  EXPECT_EQ(cuts.find(), "----|----");
+  cuts.room().copy_s_per_byte = 2;
+  EXPECT_EQ(cuts.find(), "---|-----");
+}
+
+TEST(stages, ranks_of_several_stages_count_what_is_in_flight_of_each) {
+  const layers::InFlight all = layers::in_flight(
+      {2, 2}, layers::train_in_pipeline({2, 2}, 4, layers::PipelineSchedule::interleaved));
+  ASSERT_EQ(all.size(), 2U);
+  const auto most = [](const std::set<std::vector<int>>& counts) {
+    int sum = 0;
+    for (const std::vector<int>& of_stages : counts)
+      sum = std::max(sum, of_stages[0] + of_stages[1]);
+    return sum;
+  };
+  EXPECT_EQ(most(all[0]), 5);  // (v - 1) p + 2 (p - 1 - s) + 1
+  EXPECT_EQ(most(all[1]), 3);
+  const auto bubbles = layers::in_flight(
+      {2}, layers::train_in_pipeline({2}, 4, layers::PipelineSchedule::zero_bubble));
+  EXPECT_TRUE(bubbles[1].contains({2}));
+}
+
 TEST(stages, cuts_are_even_for_ranks_of_several_stages) {
   // The last stage has the head, so the other one of its rank has less.
   EXPECT_EQ(cuts("------------", {2, 2}, 0, std::vector<double>(12, 1.0), 4), "----|---|----|-");
@@ -78,6 +149,34 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
   EXPECT_GT(layers_of_first(), narrow);
   options.model.pattern = "--|------";
   EXPECT_EQ(layers_of_first(), 2);
+}
+
+TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
+  layers::TrainerOptions options = tiny_options("------------", execution::Dtype::fp32);
+  options.model.width = 64;
+  options.model.vocabulary = 512;
+  options.model.mlp.ffn = 512;
+  options.step.tokens = 256;
+  options.step.microbatches = 4;
+  options.evaluation_microbatches = 0;
+  options.planner.rates.op_s = 0;
+  offload::Policy& policy = options.planner.policy;
+  policy.kind = offload::Policy::Kind::automatic;
+  policy.min_tensor_bytes = std::size_t{1} << 30;  // nothing can leave
+  const auto plan = [&](int stage) {
+    options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), stage);
+    return layers::TrainerPlan(options);
+  };
+  const layers::TrainerPlan free = plan(0);
+  EXPECT_EQ(free.prospect()->cut_for, "for even times");
+  const std::size_t needed = free.layout().bytes() + free.transient_bytes();
+  policy.device_budget_bytes = static_cast<std::int64_t>(0.9 * static_cast<double>(needed));
+  const layers::TrainerPlan first = plan(0), last = plan(1);
+  EXPECT_EQ(first.prospect()->pattern, last.prospect()->pattern);
+  EXPECT_NE(first.prospect()->cut_for.find(free.prospect()->pattern), std::string::npos);
+  EXPECT_LT(first.model().stages().front().end, free.model().stages().front().end);
+  options.model.pattern = free.prospect()->pattern;
+  EXPECT_THROW(plan(0), execution::Error);
 }
 
 TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {

@@ -255,7 +255,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
                        layers::layers_text(model.stages()),
                        model.has_embedding() ? " and the embedding" : "",
                        model.has_head() ? " and the head" : "", trainer.step.microbatches) +
-           ", " + what;
+           fmt::format(", cut {}: {}, ", plan.prospect()->cut_for, plan.prospect()->pattern) + what;
   const std::string text =
       text_of({title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
                training.plan, training.choice, trainer.planner.rates,

@@ -76,12 +76,12 @@ std::string PipelinePicture::text(int columns) const {
   const Timeline& timeline = prospect_.timeline;
   const bool several = prospect_.virtual_stages > 1;
   std::string text = fmt::format(
-      "# timeline of {}: {} ranks{} \"{}\", {} microbatches, schedule {}\n"
+      "# timeline of {}: {} ranks{} \"{}\" (cut {}), {} microbatches, schedule {}\n"
       "# {:.3f} ms without sums over ranks, optimizer and copies; ranks wait {:.1f} % of it\n"
       "# F forward, B backward, W gradients of weights apart, . waits; below: the microbatch{}\n",
       deck_.get<std::string>("run.name"), timeline.ranks.size(),
       several ? fmt::format(" with {} stages each", prospect_.virtual_stages) : "",
-      prospect_.pattern, options_.step.microbatches, name(prospect_.schedule),
+      prospect_.pattern, prospect_.cut_for, options_.step.microbatches, name(prospect_.schedule),
       1e3 * timeline.time_s, 100 * timeline.bubble(),
       several ? ", and which of the rank's stages" : "");
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)

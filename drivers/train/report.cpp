@@ -82,6 +82,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
       {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
       {"host MiB", static_cast<double>(plan.host_bytes() + saving.host_bytes()) / (1 << 20)}};
+  if (plan.prospect()) fields.insert(fields.begin() + 1, {"cut", plan.prospect()->cut_for});
   if (saving.saves) fields.push_back({"copy of the state", saving.text()});
   // A prediction is worth something for the machine that the deck describes.
   if (deck.get<std::string>("machine.name").empty()) return fields;
