@@ -72,7 +72,8 @@ struct ModelConfig {
     double z_coeff = 0;
     double bias_rate = 1e-3;
     /// How ranks that share experts exchange rows: each gathers all of them, or rows go once to
-    /// each rank that has some of their experts, by slots. automatic: the former.
+    /// each rank that has some of their experts, by slots. automatic: what is expected to be
+    /// quicker, or in a model that no plan is made for the former (exchange_forecast.hpp).
     enum class Exchange { automatic, gather, slots } exchange = Exchange::automatic;
     /// Tests: expert choices of this many tokens are given in a state, not computed; 0: computed.
     std::int64_t frozen_tokens = 0;

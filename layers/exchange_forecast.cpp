@@ -1,5 +1,6 @@
 #include "layers/exchange_forecast.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "layers/attention_exchange.hpp"
@@ -7,8 +8,6 @@
 
 namespace stowage::layers {
 namespace {
-
-using Exchange = ExchangeForecast::Exchange;
 
 /// The last rank of those that share sequences, of one stage: with its own tokens alone it is the
 /// busiest, and none exchanges more stretches.
@@ -20,15 +19,17 @@ parallel::Ranks busiest(const parallel::Ranks& ranks) {
   return parallel::planned_ranks(shape, parallel::rank_at(shape, place));
 }
 
-ExchangeForecast::Form predict(ProspectOptions options, Exchange exchange) {
-  options.model.pattern = std::string(1, '*');
-  options.model.attention.exchange = exchange;
+/// @param letter the layer, of which `options.model` knows the exchange
+template <class Forecast>
+typename Forecast::Form predict(ProspectOptions options, char letter,
+                                typename Forecast::Exchange exchange) {
+  options.model.pattern = std::string(1, letter);
   options.rates.measured_s.clear();  // those of another program
   const Model model(options.model, options.precision, 1, busiest(options.ranks));
   const execution::PersistentLayout layout =
       lay_out_state(model.parameters(), model.states(), options.precision, {});
   const Program program = one_microbatch(model, options.step, layout);
-  ExchangeForecast::Form form{exchange};
+  typename Forecast::Form form{exchange};
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const execution::Op& op = program.ops()[i];
     if (op.only_rerun || op.name.find("/layers.0.") == std::string::npos) continue;
@@ -43,25 +44,53 @@ ExchangeForecast::Form predict(ProspectOptions options, Exchange exchange) {
   return form;
 }
 
+/// The quickest, the first of equals.
+template <class Forecast>
+void choose(Forecast& forecast) {
+  const auto slower = [](const auto& a, const auto& b) { return a.time_s() < b.time_s(); };
+  forecast.chosen = std::ranges::min_element(forecast.forms, slower)->exchange;
+}
+
 }  // namespace
 
 std::optional<ExchangeForecast> forecast_exchange(const ProspectOptions& options) {
+  using Exchange = ExchangeForecast::Exchange;
   const parallel::GridShape& grid = options.ranks.shape;
   const int sharers = grid[parallel::Axis::context];
   if (sharers == 1 || options.model.pattern.find('*') == std::string::npos) return std::nullopt;
-  ModelConfig::Attention attention = options.model.attention;
+  const ModelConfig::Attention& attention = options.model.attention;
   const Partition partition(options.ranks.group(parallel::Group::tensor));
   kernels::AttentionShape shape;
   shape.heads = partition.share(attention.heads, "model.num_attention_heads");
   shape.kv_heads = partition.share_or_copy(attention.kv_heads, "model.num_query_groups");
   const bool by_heads = exchanges_heads(attention, shape, sharers);
   ExchangeForecast forecast;
-  if (by_heads) forecast.forms.push_back(predict(options, Exchange::heads));
-  if (!by_heads || attention.exchange == Exchange::automatic)
-    forecast.forms.push_back(predict(options, Exchange::keys));
-  forecast.chosen = forecast.forms.front().exchange;
-  if (forecast.forms.size() > 1 && forecast.forms[1].time_s() < forecast.forms[0].time_s())
-    forecast.chosen = forecast.forms[1].exchange;
+  const auto add = [&](Exchange exchange) {
+    ProspectOptions with = options;
+    with.model.attention.exchange = exchange;
+    forecast.forms.push_back(predict<ExchangeForecast>(std::move(with), '*', exchange));
+  };
+  if (by_heads) add(Exchange::heads);
+  if (!by_heads || attention.exchange == Exchange::automatic) add(Exchange::keys);
+  choose(forecast);
+  return forecast;
+}
+
+std::optional<ExpertForecast> forecast_experts(const ProspectOptions& options) {
+  using Exchange = ExpertForecast::Exchange;
+  const parallel::GridShape& grid = options.ranks.shape;
+  if (grid[parallel::Axis::tensor] * grid[parallel::Axis::expert] == 1 ||
+      options.model.pattern.find('E') == std::string::npos)
+    return std::nullopt;
+  const Exchange asked = options.model.moe.exchange;
+  ExpertForecast forecast;
+  for (const Exchange exchange : {Exchange::gather, Exchange::slots}) {
+    if (asked != Exchange::automatic && asked != exchange) continue;
+    ProspectOptions with = options;
+    with.model.moe.exchange = exchange;
+    forecast.forms.push_back(predict<ExpertForecast>(std::move(with), 'E', exchange));
+  }
+  choose(forecast);
   return forecast;
 }
 

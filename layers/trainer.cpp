@@ -27,17 +27,19 @@ TrainerOptions with_states(TrainerOptions options) {
   return options;
 }
 
-TrainerOptions with_exchange(TrainerOptions options,
-                             const std::optional<ExchangeForecast>& forecast) {
-  if (forecast) options.model.attention.exchange = forecast->chosen;
+TrainerOptions with_exchanges(TrainerOptions options,
+                              const std::optional<ExchangeForecast>& attention,
+                              const std::optional<ExpertForecast>& experts) {
+  if (attention) options.model.attention.exchange = attention->chosen;
+  if (experts) options.model.moe.exchange = experts->chosen;
   return options;
 }
 
 /// By class: those of the options that leave anything to the last one, which has room for all.
-std::vector<double> expert_shares(const TrainerOptions& options, const Model& model) {
+std::vector<double> expert_shares(const TrainerOptions& options) {
   std::vector<double> shares;
   const int ranks = options.sharing.ranks.group(parallel::Group::experts).size();
-  if (model.shares_experts())
+  if (ranks > 1 && options.model.pattern.find('E') != std::string::npos)
     for (const double share : options.expert_capacity)
       if (share < ranks) shares.push_back(share);
   shares.push_back(0);
@@ -49,6 +51,7 @@ ProspectOptions prospect_options(const TrainerOptions& options) {
                            options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
                            options.planner.policy, options.sharing.zero};
   expected.step.capacity = options.capacities.back();
+  expected.step.expert_share = expert_shares(options).front();
   return expected;
 }
 
@@ -56,23 +59,30 @@ ProspectOptions prospect_options(const TrainerOptions& options) {
 
 std::optional<Prospect> foresee(const TrainerOptions& options) {
   if (options.sharing.ranks.shape[parallel::Axis::pipeline] == 1) return std::nullopt;
-  return foresee(prospect_options(with_exchange(options, forecast_exchange(options))));
+  return foresee(prospect_options(
+      with_exchanges(options, forecast_exchange(options), forecast_experts(options))));
 }
 
 std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options) {
   return forecast_exchange(prospect_options(options));
 }
 
+std::optional<ExpertForecast> forecast_experts(const TrainerOptions& options) {
+  return forecast_experts(prospect_options(options));
+}
+
 TrainerPlan::TrainerPlan(TrainerOptions options)
     : exchange_(forecast_exchange(options)),
+      expert_exchange_(forecast_experts(options)),
       prospect_(foresee(options)),
-      options_(with_states(with_prospect(with_exchange(std::move(options), exchange_), prospect_))),
+      options_(with_states(with_prospect(
+          with_exchanges(std::move(options), exchange_, expert_exchange_), prospect_))),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)),
       state_copy_bytes_(layers::state_copy_bytes(layout_, model_, options_.sharing)) {
   if (options_.state_copy) options_.planner.policy.state_copy_bytes = state_copy_bytes_;
-  expert_shares_ = expert_shares(options_, model_);
+  expert_shares_ = expert_shares(options_);
   if (expert_shares_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
   plan_smallest();
   plan_larger();

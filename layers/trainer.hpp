@@ -42,6 +42,8 @@ struct TrainerOptions {
 std::optional<Prospect> foresee(const TrainerOptions& options);
 /// What is expected of the exchanges of attention; none if no ranks share sequences.
 std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options);
+/// What is expected of those of experts, in the smallest class of room; none if none are shared.
+std::optional<ExpertForecast> forecast_experts(const TrainerOptions& options);
 
 /// The recorded, planned programs of a run: known without memory, so a dry run stops here.
 class TrainerPlan {
@@ -63,6 +65,7 @@ class TrainerPlan {
   /// Of a pipeline: its cuts, schedule and predicted times.
   const std::optional<Prospect>& prospect() const { return prospect_; }
   const std::optional<ExchangeForecast>& exchange() const { return exchange_; }
+  const std::optional<ExpertForecast>& expert_exchange() const { return expert_exchange_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
@@ -99,6 +102,7 @@ class TrainerPlan {
   void evaluate(std::int64_t capacity);
 
   std::optional<ExchangeForecast> exchange_;
+  std::optional<ExpertForecast> expert_exchange_;
   std::optional<Prospect> prospect_;
   TrainerOptions options_;
   Model model_;

@@ -239,6 +239,19 @@ def exchanges_of_context_ranks_are_compared(r):
 
 
 @case
+def exchanges_of_experts_are_compared(r):
+    def taken(*arguments):
+        text = r.run("inputs/hybrid-moe-2b.toml", "train.global_batch_size=16", *arguments)
+        assert f"# experts over {arguments[0][-1]} ranks" in text, text
+        return re.findall(r"^  (all_\w+) .*  taken$", text, re.MULTILINE), " slots " in text
+    assert taken("parallel.expert=2") == (["all_gather"], False)
+    assert taken("parallel.expert=8") == (["all_to_all"], True)
+    assert taken("parallel.expert=8", "parallel.expert_exchange=all_gather") == (
+        ["all_gather"], False)
+    assert "# experts" not in r.run("inputs/hybrid-moe-2b.toml")
+
+
+@case
 def reductions_and_capacities_are_planned(r):
     alone = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=8")
     shared = r.run("ctest/drivers/tiny.toml", "train.global_batch_size=16", "parallel.data=2",

@@ -150,8 +150,51 @@ def experts_without_room_are_run_again(r):
             checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"),
                                       f"{name}.h5"], capture_output=True, text=True, timeout=60)
             assert checked.returncode == 0, checked.stdout
+    # By slots, of which there are more in the larger class: bytes differ, bits do not.
+    r.run("run.output=slots.h5", "parallel.expert_exchange=all_to_all",
+          f"parallel.expert_capacity=[0.25, {middle}]", *shared, ranks=2)
+    assert_equal("all.h5", "slots.h5")
+    with h5py.File("slots.h5") as file:
+        found = {key: values[:] for key, values in file["/series/experts"].items()}
+    assert (found["busiest_rank"] == need).all() and found["reruns"].sum() > 0, found
+    # The first step was issued in the smallest class.
+    assert found["reruns"][0] > 0, found
+    assert found["exchanged"][0] < (1 + found["reruns"][0]) * experts["exchanged"][0], found
     for bad in ("[0]", "[-1.0]", "[\"all\"]"):
         r.refuse(f"parallel.expert_capacity={bad}", says=["parallel.expert_capacity"], ranks=2)
+    r.refuse("parallel.expert_exchange=ring", says=["parallel.expert_exchange", "all_to_all"],
+             ranks=2)
+
+
+@case
+def resumed_on_other_ranks_that_share_experts(r):
+    """What ranks wrote whose experts lacked room is what others read and go on from."""
+    kinds = {1: [], 2: ["parallel.expert=2"],
+             4: ["parallel.expert=4", "parallel.expert_exchange=all_to_all"]}
+    shared = ["parallel.expert_capacity=[0.5, 1.1]", "optim.decay_steps=6",
+              "validate.replayed_step=false"]
+    r.run("run.output=whole.h5", *shared, ranks=4)
+    for e, keys in kinds.items():
+        folder = f"checkpoint.directory=ckpt{e}"
+        r.run(f"run.output=e{e}.h5", folder, "run.steps=2", *keys, *shared, ranks=4)
+        assert numpy.allclose(losses(f"e{e}.h5"), losses("whole.h5")[:2], rtol=2e-5)
+        if e > 1:
+            with h5py.File(f"e{e}.h5") as file:
+                assert file["/metrics/experts/reruns"][()] > 0
+        for other, others in kinds.items():
+            if other == e:
+                continue
+            read = f"read{e}_{other}.h5"
+            r.run("--evaluate-only", f"run.output={read}", folder, *others, *shared, ranks=4)
+            assert states(read)[2] == states(f"e{e}.h5")[2], (e, other)
+    # From 1 over 2 to 4, and back.
+    for way in ((1, 2, 4), (4, 2, 1)):
+        folder = f"checkpoint.directory=ckpt{way[0]}"
+        for e, steps in ((way[1], 4), (way[2], 6)):
+            part = f"part{way[0]}_{e}.h5"
+            r.run(f"run.output={part}", folder, f"run.steps={steps}", *kinds[e], *shared, ranks=4)
+            assert numpy.allclose(losses(part), losses("whole.h5")[steps - 2:steps],
+                                  rtol=2e-5), way
 
 
 @case

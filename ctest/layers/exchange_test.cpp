@@ -1,4 +1,5 @@
-// What attention of ranks that share sequences is expected to take, and what is chosen by it.
+// What the exchanges of attention, by ranks that share sequences, and of experts that ranks share
+// are expected to take, and what is chosen by it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,6 +111,78 @@ TEST(exchange, every_rank_finds_the_same) {
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
   }
+}
+
+using ExpertExchange = layers::ExpertForecast::Exchange;
+
+/// With one choice of 32 experts a token goes to one rank, so that few rows travel by slots.
+layers::TrainerOptions experts_over(int expert, int rank = 0) {
+  layers::TrainerOptions options = tiny_options("E-", execution::Dtype::bf16);
+  options.model.moe = {.experts = 32, .topk = 1, .ffn = 8};
+  options.step.tokens = options.step.sequence = 64;
+  options.sharing.ranks =
+      parallel::planned_ranks(parallel::fit_grid(expert, 1, 1, expert, 1), rank);
+  options.planner.rates.op_s = 0;
+  options.planner.rates.link.latency_s = 0;
+  options.expert_capacity = {1.25, 2};
+  return options;
+}
+
+ExpertExchange chosen_for_experts(const layers::TrainerOptions& options) {
+  const layers::TrainerPlan plan(options);
+  EXPECT_EQ(plan.options().model.moe.exchange, plan.expert_exchange()->chosen);
+  return plan.options().model.moe.exchange;
+}
+
+TEST(exchange, experts_take_the_quicker_form) {
+  layers::TrainerOptions options = experts_over(4);
+  // Links decide: 20 slots for each rank, not 64 rows.
+  options.planner.rates.link.bytes_per_s = 1e3;
+  EXPECT_EQ(chosen_for_experts(options), ExpertExchange::slots);
+  // With eight choices nearly every row goes to every rank.
+  options.model.moe.topk = 8;
+  EXPECT_EQ(chosen_for_experts(options), ExpertExchange::gather);
+  options.model.moe.exchange = ExpertExchange::slots;
+  EXPECT_EQ(chosen_for_experts(options), ExpertExchange::slots);
+  // Passes over memory decide: rows are put into slots, and added from them.
+  options = experts_over(4);
+  options.planner.rates.link.bytes_per_s = 1e30;
+  options.planner.rates.device_bytes_per_s = 1e3;
+  EXPECT_EQ(chosen_for_experts(options), ExpertExchange::gather);
+}
+
+// 5 exchanges of rows either way: what others have, or what they may need of it.
+TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
+  const auto bytes = [](std::vector<double> capacity, ExpertExchange exchange) {
+    layers::TrainerOptions options = experts_over(4);
+    options.expert_capacity = std::move(capacity);
+    options.model.moe.exchange = exchange;
+    const auto forecast = layers::forecast_experts(options);
+    EXPECT_EQ(forecast->forms.size(), 1U);
+    return forecast->forms.front().bytes;
+  };
+  const double all = bytes({}, ExpertExchange::gather);
+  EXPECT_EQ(bytes({1.25}, ExpertExchange::gather), all);
+  EXPECT_EQ(bytes({}, ExpertExchange::slots), all);
+  const layers::ModelConfig model = experts_over(4).model;
+  const double row = static_cast<double>(model.width) * 2;
+  EXPECT_EQ(all - bytes({1.25}, ExpertExchange::slots), 5 * 3 * (64 - 20) * row);
+  EXPECT_EQ(all - bytes({2, 3}, ExpertExchange::slots), 5 * 3 * (64 - 32) * row);
+}
+
+TEST(exchange, every_rank_finds_the_same_for_experts) {
+  const auto first = *layers::forecast_experts(experts_over(4));
+  ASSERT_EQ(first.forms.size(), 2U);
+  for (int rank = 1; rank < 4; ++rank) {
+    const auto own = *layers::forecast_experts(experts_over(4, rank));
+    EXPECT_EQ(own.chosen, first.chosen);
+    for (std::size_t i = 0; i < first.forms.size(); ++i)
+      EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
+  }
+  EXPECT_FALSE(layers::forecast_experts(experts_over(1)));
+  layers::TrainerOptions options = experts_over(4);
+  options.model.pattern = "-";
+  EXPECT_FALSE(layers::forecast_experts(options));
 }
 
 }  // namespace

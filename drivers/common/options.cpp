@@ -38,6 +38,12 @@ layers::ModelConfig::Attention::Exchange attention_exchange(const std::string& w
   return word == "all_to_all" ? Exchange::heads : Exchange::automatic;
 }
 
+layers::ModelConfig::Moe::Exchange expert_exchange(const std::string& word) {
+  using Exchange = layers::ModelConfig::Moe::Exchange;
+  if (word == "all_gather") return Exchange::gather;
+  return word == "all_to_all" ? Exchange::slots : Exchange::automatic;
+}
+
 layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
   using Form = layers::ModelConfig::Mamba::Form;
   if (word == "fused") return Form::fused;
@@ -98,7 +104,8 @@ layers::ModelConfig model_config(const Deck& deck) {
                .scaling = real(deck, "model.moe_router_topk_scaling_factor"),
                .aux_coeff = real(deck, "model.moe_aux_loss_coeff"),
                .z_coeff = real(deck, "model.moe_z_loss_coeff"),
-               .bias_rate = real(deck, "model.moe_expert_bias_update_rate")};
+               .bias_rate = real(deck, "model.moe_expert_bias_update_rate"),
+               .exchange = expert_exchange(text(deck, "parallel.expert_exchange"))};
   return model;
 }
 

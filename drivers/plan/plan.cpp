@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
 
 #include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/exposure.hpp"
@@ -192,31 +194,41 @@ std::string classes_text(const layers::TrainerPlan& plan) {
       "# programs by room for rows of a rank's experts; the smallest is the one above\n";
   for (int i = 0; i < plan.expert_classes(); ++i) {
     const auto& training = *plan.training(i).back();
-    text += fmt::format("  {:>10} rows {:>10.3f} GiB transient {:>10.3f} GiB pinned {:>10.3f} ms\n",
-                        training.recorded.expert_room.rows,
-                        gib(training.plan.bytes[static_cast<int>(Region::transient)]),
-                        gib(training.plan.bytes[static_cast<int>(Region::host)]),
-                        1e3 * training.plan.time_s);
+    const kernels::ExpertRoom& room = training.recorded.expert_room;
+    const std::string slots = room.slots > 0 ? fmt::format(" {:>10} slots", room.slots) : "";
+    text += fmt::format(
+        "  {:>10} rows{} {:>10.3f} GiB transient {:>10.3f} GiB pinned {:>10.3f} ms\n", room.rows,
+        slots, gib(training.plan.bytes[static_cast<int>(Region::transient)]),
+        gib(training.plan.bytes[static_cast<int>(Region::host)]), 1e3 * training.plan.time_s);
   }
   return text;
 }
 
-/// What attention's exchanges are expected to take, and which of them the plan has.
-std::string exchange_text(const layers::TrainerPlan& plan) {
-  using Exchange = layers::ExchangeForecast::Exchange;
-  if (!plan.exchange()) return {};
-  const layers::ExchangeForecast& forecast = *plan.exchange();
+/// What the exchanges of a kind of layer are expected to take, and which of them the plan has.
+/// @param all_to_all which of them the deck calls so
+template <class Forecast>
+std::string exchange_text(const std::string& who, const std::optional<Forecast>& forecast,
+                          typename Forecast::Exchange all_to_all) {
+  if (!forecast) return {};
   std::string text = fmt::format(
-      "# attention over {} context ranks: one layer and microbatch, forward and backward\n"
-      "  {:<11}{:>12}{:>13}{:>15}\n",
-      plan.options().sharing.ranks.shape[parallel::Axis::context], "exchange", "compute ms",
-      "exchange ms", "exchanged GiB");
-  for (const layers::ExchangeForecast::Form& form : forecast.forms)
+      "# {}: one layer and microbatch, forward and backward\n  {:<11}{:>12}{:>13}{:>15}\n", who,
+      "exchange", "compute ms", "exchange ms", "exchanged GiB");
+  for (const auto& form : forecast->forms)
     text += fmt::format("  {:<11}{:>12.3f}{:>13.3f}{:>15.3f}{}\n",
-                        form.exchange == Exchange::heads ? "all_to_all" : "all_gather",
+                        form.exchange == all_to_all ? "all_to_all" : "all_gather",
                         1e3 * form.compute_s, 1e3 * form.exchange_s, form.bytes / (1 << 30),
-                        form.exchange == forecast.chosen ? "  taken" : "");
+                        form.exchange == forecast->chosen ? "  taken" : "");
   return text;
+}
+
+std::string exchanges_text(const layers::TrainerPlan& plan) {
+  const parallel::Ranks& ranks = plan.options().sharing.ranks;
+  return exchange_text(fmt::format("attention over {} context ranks",
+                                   ranks.group(parallel::Group::context).size()),
+                       plan.exchange(), layers::ExchangeForecast::Exchange::heads) +
+         exchange_text(
+             fmt::format("experts over {} ranks", ranks.group(parallel::Group::experts).size()),
+             plan.expert_exchange(), layers::ExpertForecast::Exchange::slots);
 }
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
@@ -261,7 +273,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
                training.plan, training.choice, trainer.planner.rates,
                has_fused_mixer(trainer.model), planned_checkpoints(deck, plan)},
               options);
-  return text + exchange_text(plan) + capacities_text(plan) + classes_text(plan);
+  return text + exchanges_text(plan) + capacities_text(plan) + classes_text(plan);
 }
 
 }  // namespace stowage::drivers

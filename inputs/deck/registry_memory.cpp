@@ -62,6 +62,13 @@ std::vector<Parameter> parallel_rows() {
        .range = between(1, kMostCount),
        .help =
            "Ranks with other sequences that share the experts of MoE layers, as tensor ranks do."},
+      {.key = "parallel.expert_exchange",
+       .fallback = string("auto"),
+       .allowed = {"auto", "all_gather", "all_to_all"},
+       .help = "How ranks that share experts exchange rows. all_gather: all of them to all ranks; "
+               "all_to_all: each once to every rank that has some of its experts, in slots of "
+               "which there are as many as parallel.expert_capacity says. auto: what is predicted "
+               "to be quicker with the deck's [machine]. The same bits either way."},
       {.key = "parallel.expert_capacity",
        .fallback = std::vector<double>{1.25, 2},
        .range = above(0),
