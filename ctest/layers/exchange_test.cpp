@@ -181,7 +181,7 @@ TEST(exchange, every_rank_finds_the_same_for_experts) {
   }
   EXPECT_FALSE(layers::forecast_experts(experts_over(1)));
   layers::TrainerOptions options = experts_over(4);
-  options.model.pattern = "-";
+  options.model.pattern = std::string(1, '-');
   EXPECT_FALSE(layers::forecast_experts(options));
 }
 
