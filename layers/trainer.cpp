@@ -85,7 +85,7 @@ TrainerPlan::TrainerPlan(TrainerOptions options)
   expert_shares_ = expert_shares(options_);
   if (expert_shares_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
   plan_smallest();
-  plan_larger();
+  if (options_.larger_classes) plan_larger();
 }
 
 /// Those that most steps run.

@@ -27,6 +27,7 @@ struct TrainerOptions {
   /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
   /// ascending. Behind them is one with room for all.
   std::vector<double> expert_capacity;
+  bool larger_classes = true;  ///< false: of these the first alone is planned, for a prediction
   OptimizerConfig optimizer;
   StateOptions state;
   std::uint64_t seed = 1;

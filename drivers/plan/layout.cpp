@@ -55,6 +55,7 @@ layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& la
   options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
   options.sharing.schedule = layers::PipelineSchedule::automatic;
   options.model.virtual_stages = 1;
+  options.larger_classes = false;
   return options;
 }
 
@@ -70,6 +71,7 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
     layers::TrainerOptions options = rank_options(deck_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
     options.step.capacity = options.capacities.back();
+    options.model.tensor_pieces = 1;  // what pieces hide is not seen in a sum of times
     const auto predict = [&](const offload::Rates& rates) {
       return layers::predict_parts(options.model, options.precision, options.step, ranks, rates);
     };
