@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -13,10 +14,11 @@
 namespace stowage::drivers {
 namespace {
 
+std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
+
 /// Numbers that are not finite have bits too.
 bool same_bits(const std::vector<double>& one, const std::vector<double>& other) {
-  return one.size() == other.size() &&
-         std::memcmp(one.data(), other.data(), one.size() * sizeof(double)) == 0;
+  return std::ranges::equal(one, other, {}, bits, bits);
 }
 
 }  // namespace
