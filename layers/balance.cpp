@@ -19,7 +19,7 @@ double& pass(PassTimes& times, int turn) {
 }
 
 /// What a stage, or a rank with all of its stages, costs.
-struct Cost {
+struct Burden {
   double time_s = 0;
   double over_bytes = 0;  ///< above a budget
 };
@@ -30,7 +30,7 @@ struct Load {
   double slowest_s = 0;
   double squares = 0;  ///< sum of the squares of all times
 
-  Load operator+(Cost cost) const {
+  Load operator+(Burden cost) const {
     return {over_bytes + cost.over_bytes, std::max(slowest_s, cost.time_s),
             squares + cost.time_s * cost.time_s};
   }
@@ -80,12 +80,12 @@ class Cuts {
         room_.parts);
   }
 
-  Cost rank_cost(int rank, double time_s, const std::vector<PartBytes>& stages) const {
+  Burden rank_cost(int rank, double time_s, const std::vector<PartBytes>& stages) const {
     const Overflow over = overflow(room_, rank, stages);
     return {std::max(time_s, over.copies_s), over.over_bytes};
   }
   /// Of a stage alone: its rank's memory counts where that has no other.
-  Cost stage_cost(int stage, int begin, int end) const {
+  Burden stage_cost(int stage, int begin, int end) const {
     const double time_s = stage_s(begin, end);
     if (shape_.virtual_stages > 1) return {time_s};
     return rank_cost(stage, time_s, {bytes(begin, end)});
@@ -124,7 +124,7 @@ class Cuts {
       const double time_s = stage_s(begin, ends[s]);
       times_s[s % ranks] += time_s;
       stages[s % ranks].push_back(bytes(begin, ends[s]));
-      all.second = all.second + Cost{time_s};
+      all.second = all.second + Burden{time_s};
       begin = ends[s];
     }
     for (std::size_t r = 0; r < ranks; ++r)
