@@ -233,6 +233,8 @@ void apply(const Program& program, int index, std::size_t execution, std::vector
       values[i][s] = combine(combine(read, i), s);
 }
 
+}  // namespace
+
 /// The values that every op finds, in the program's own order; tensors are apart from each other.
 class Reference {
  public:
@@ -273,6 +275,8 @@ class Reference {
   std::vector<std::vector<std::vector<Values>>> found_;
 };
 
+namespace {
+
 /// What memory holds: stretches that were stored as a whole, and what was left of them.
 class Memory {
  public:
@@ -310,8 +314,11 @@ class Memory {
 /// Executes a plan on values of stretches in memory.
 class Simulation {
  public:
-  Simulation(const Program& program, const Plan& plan)
-      : program_(program), plan_(plan), reference_(program), executions_(program.ops().size(), 0) {}
+  Simulation(const Program& program, const Plan& plan, const Reference& reference)
+      : program_(program),
+        plan_(plan),
+        reference_(reference),
+        executions_(program.ops().size(), 0) {}
 
   std::string run() {
     std::string fault;
@@ -383,16 +390,21 @@ class Simulation {
 
   const Program& program_;
   const Plan& plan_;
-  Reference reference_;
+  const Reference& reference_;
   std::vector<std::size_t> executions_;  ///< by op
   std::map<Region, Memory> memory_;
 };
 
 }  // namespace
 
-std::string oracle(const Program& program, const Plan& plan) {
-  const std::string fault = Order(program, plan).run();
-  return fault.empty() ? Simulation(program, plan).run() : fault;
+Oracle::Oracle(const Program& program)
+    : program_(program), reference_(std::make_unique<const Reference>(program)) {}
+
+Oracle::~Oracle() = default;
+
+std::string Oracle::judge(const Plan& plan) const {
+  const std::string fault = Order(program_, plan).run();
+  return fault.empty() ? Simulation(program_, plan, *reference_).run() : fault;
 }
 
 }  // namespace stowage::ctest

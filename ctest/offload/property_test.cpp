@@ -243,7 +243,8 @@ std::vector<std::string> judged(const RandomProgram& random, const Plan& plan) {
 }
 
 /// Breaks copies of a sound plan, or not.
-void judge_changed(Rng& rng, const RandomProgram& random, const Plan& plan, Tally& tally) {
+void judge_changed(Rng& rng, const RandomProgram& random, const Plan& plan, const Oracle& oracle,
+                   Tally& tally) {
   constexpr int kChanges = 12;
   for (int i = 0; i < kChanges; ++i) {
     Plan mutated = plan;
@@ -255,7 +256,7 @@ void judge_changed(Rng& rng, const RandomProgram& random, const Plan& plan, Tall
       ++tally.rule;
       continue;
     }
-    const std::string truth = oracle(random.program, mutated);
+    const std::string truth = oracle.judge(mutated);
     ASSERT_EQ(found.empty(), truth.empty())
         << "change " << i << " (" << how
         << ")\nverifier: " << (found.empty() ? "sound" : found.front()) << "\noracle: " << truth;
@@ -273,9 +274,10 @@ void judge_one(std::uint64_t seed, Tally& tally) {
   if (berths) count_berths(random, options, plan, tally.berthed);
   const std::vector<std::string> faults = judged(random, plan);
   ASSERT_TRUE(faults.empty()) << faults.front();
-  ASSERT_EQ(oracle(random.program, plan), "");
+  const Oracle oracle(random.program);
+  ASSERT_EQ(oracle.judge(plan), "");
   ++tally.sound;
-  judge_changed(rng, random, plan, tally);
+  judge_changed(rng, random, plan, oracle, tally);
 }
 
 /// The seeds from STOWAGE_SEED on, or from 1; as many as there are rounds.
