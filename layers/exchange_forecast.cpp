@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "layers/attention_exchange.hpp"
-#include "layers/state.hpp"
+#include "layers/context/attention_exchange.hpp"
+#include "layers/state/state.hpp"
 
 namespace stowage::layers {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "layers/pipeline.hpp"
-#include "layers/state.hpp"
+#include "layers/schedule/pipeline.hpp"
+#include "layers/state/state.hpp"
 
 namespace stowage::layers {
 namespace {

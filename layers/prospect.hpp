@@ -1,6 +1,6 @@
 #pragma once
 
-#include "layers/balance.hpp"
+#include "layers/schedule/balance.hpp"
 
 namespace stowage::layers {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
-#include "layers/state_copy.hpp"
+#include "layers/state/state_copy.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -13,26 +13,23 @@ double aux_scale(const TrainerOptions& options) {
          (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
 }
 
-TrainerOptions with_prospect(TrainerOptions options, const std::optional<Prospect>& prospect) {
-  if (!prospect) return options;
-  options.model.pattern = prospect->pattern;
-  options.model.virtual_stages = prospect->virtual_stages;
-  options.sharing.schedule = prospect->schedule;
-  options.sharing.stage_times = prospect->times;
+TrainerOptions with_exchanges(TrainerOptions options, const Expected& expected) {
+  if (expected.exchange) options.model.attention.exchange = expected.exchange->chosen;
+  if (expected.expert_exchange) options.model.moe.exchange = expected.expert_exchange->chosen;
   return options;
 }
 
-TrainerOptions with_states(TrainerOptions options) {
-  options.state.running_norm = options.optimizer.spikes.factor > 0;
-  return options;
-}
-
-TrainerOptions with_exchanges(TrainerOptions options,
-                              const std::optional<ExchangeForecast>& attention,
-                              const std::optional<ExpertForecast>& experts) {
-  if (attention) options.model.attention.exchange = attention->chosen;
-  if (experts) options.model.moe.exchange = experts->chosen;
-  return options;
+/// All that is decided, by what is expected and by other options.
+TrainerOptions decided(const TrainerOptions& options, const Expected& expected) {
+  TrainerOptions all = with_exchanges(options, expected);
+  if (const auto& prospect = expected.prospect) {
+    all.model.pattern = prospect->pattern;
+    all.model.virtual_stages = prospect->virtual_stages;
+    all.sharing.schedule = prospect->schedule;
+    all.sharing.stage_times = prospect->times;
+  }
+  all.state.running_norm = options.optimizer.spikes.factor > 0;
+  return all;
 }
 
 /// By class: those of the options that leave anything to the last one, which has room for all.
@@ -57,26 +54,17 @@ ProspectOptions prospect_options(const TrainerOptions& options) {
 
 }  // namespace
 
-std::optional<Prospect> foresee(const TrainerOptions& options) {
-  if (options.sharing.ranks.shape[parallel::Axis::pipeline] == 1) return std::nullopt;
-  return foresee(prospect_options(
-      with_exchanges(options, forecast_exchange(options), forecast_experts(options))));
+Expected foresee(const TrainerOptions& options) {
+  const ProspectOptions open = prospect_options(options);
+  Expected expected{forecast_exchange(open), forecast_experts(open), std::nullopt};
+  if (options.sharing.ranks.shape[parallel::Axis::pipeline] > 1)
+    expected.prospect = foresee(prospect_options(with_exchanges(options, expected)));
+  return expected;
 }
 
-std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options) {
-  return forecast_exchange(prospect_options(options));
-}
-
-std::optional<ExpertForecast> forecast_experts(const TrainerOptions& options) {
-  return forecast_experts(prospect_options(options));
-}
-
-TrainerPlan::TrainerPlan(TrainerOptions options)
-    : exchange_(forecast_exchange(options)),
-      expert_exchange_(forecast_experts(options)),
-      prospect_(foresee(options)),
-      options_(with_states(with_prospect(
-          with_exchanges(std::move(options), exchange_, expert_exchange_), prospect_))),
+TrainerPlan::TrainerPlan(const TrainerOptions& options)
+    : expected_(foresee(options)),
+      options_(decided(options, expected_)),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
       layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
                             options_.state, options_.sharing)),

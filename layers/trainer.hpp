@@ -10,8 +10,8 @@
 #include "execution/executor.hpp"
 #include "layers/exchange_forecast.hpp"
 #include "layers/prospect.hpp"
-#include "layers/state.hpp"
-#include "layers/step.hpp"
+#include "layers/state/state.hpp"
+#include "layers/step/step.hpp"
 #include "offload/planner.hpp"
 
 namespace stowage::layers {
@@ -39,17 +39,23 @@ struct TrainerOptions {
   bool state_copy = false;           ///< a copy of the state lies in device memory too
 };
 
-/// What is expected of the pipeline that a run has; none if it has one stage.
-std::optional<Prospect> foresee(const TrainerOptions& options);
-/// What is expected of the exchanges of attention; none if no ranks share sequences.
-std::optional<ExchangeForecast> forecast_exchange(const TrainerOptions& options);
-/// What is expected of those of experts, in the smallest class of room; none if none are shared.
-std::optional<ExpertForecast> forecast_experts(const TrainerOptions& options);
+/// What is expected of a run, and decided by that, before its programs are recorded.
+struct Expected {
+  /// Of the exchanges of attention; none if no ranks share sequences.
+  std::optional<ExchangeForecast> exchange;
+  /// Of those of experts, in the smallest class of room; none if none are shared.
+  std::optional<ExpertForecast> expert_exchange;
+  /// Of the pipeline: its cuts, schedule and predicted times; none if it has one stage.
+  std::optional<Prospect> prospect;
+};
+
+/// @throws Error (exit 2) as the parts do
+Expected foresee(const TrainerOptions& options);
 
 /// The recorded, planned programs of a run: known without memory, so a dry run stops here.
 class TrainerPlan {
  public:
-  explicit TrainerPlan(TrainerOptions options);
+  explicit TrainerPlan(const TrainerOptions& options);
 
   struct Training {
     TrainingProgram recorded;
@@ -61,12 +67,9 @@ class TrainerPlan {
     execution::Plan plan;
   };
 
-  /// With what is decided about the pipeline and the exchanges of attention.
+  /// With what is decided by what is expected().
   const TrainerOptions& options() const { return options_; }
-  /// Of a pipeline: its cuts, schedule and predicted times.
-  const std::optional<Prospect>& prospect() const { return prospect_; }
-  const std::optional<ExchangeForecast>& exchange() const { return exchange_; }
-  const std::optional<ExpertForecast>& expert_exchange() const { return expert_exchange_; }
+  const Expected& expected() const { return expected_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
@@ -102,9 +105,7 @@ class TrainerPlan {
   void plan_larger();
   void evaluate(std::int64_t capacity);
 
-  std::optional<ExchangeForecast> exchange_;
-  std::optional<ExpertForecast> expert_exchange_;
-  std::optional<Prospect> prospect_;
+  Expected expected_;
   TrainerOptions options_;
   Model model_;
   execution::PersistentLayout layout_;

@@ -79,9 +79,9 @@ TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
   layers::TrainerOptions trained = trainer_options(deck_, data_.train->microbatches(), ranks);
   trained.capacities = {data_.train->max_documents()};
   trained.evaluation_microbatches = 0;
-  trainer_ = std::make_unique<layers::Trainer>(
-      std::make_unique<layers::TrainerPlan>(std::move(trained)), *backend_);
-  loop_ = std::make_unique<Loop>(*trainer_, data_, schedule(deck_), 0.1, bad);
+  trainer_ =
+      std::make_unique<layers::Trainer>(std::make_unique<layers::TrainerPlan>(trained), *backend_);
+  loop_ = std::make_unique<Loop>(*trainer_, data_, learning_rate(deck_), 0.1, bad);
 }
 
 void TinyLoop::issue(bool wrong) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "execution/error.hpp"
-#include "layers/attention_exchange.hpp"
+#include "layers/context/attention_exchange.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -53,7 +53,7 @@ layers::TrainerOptions options_of(int context, int rank = 0) {
 
 Exchange chosen(const layers::TrainerOptions& options) {
   const layers::TrainerPlan plan(options);
-  EXPECT_EQ(plan.options().model.attention.exchange, plan.exchange()->chosen);
+  EXPECT_EQ(plan.options().model.attention.exchange, plan.expected().exchange->chosen);
   return plan.options().model.attention.exchange;
 }
 
@@ -78,7 +78,8 @@ TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
   const auto compute_s = [&](Exchange exchange, bool zigzag) {
     options.model.attention.exchange = exchange;
     options.model.attention.zigzag = zigzag;
-    const auto forecast = layers::forecast_exchange(options);
+    const layers::Expected expected = layers::foresee(options);
+    const auto& forecast = expected.exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().compute_s;
   };
@@ -90,23 +91,26 @@ TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
 
 TEST(exchange, only_what_heads_allow_is_compared) {
   layers::TrainerOptions options = options_of(4);
-  EXPECT_EQ(layers::forecast_exchange(options)->forms.size(), 2U);
+  EXPECT_EQ(layers::foresee(options).exchange->forms.size(), 2U);
   options.model.attention.heads = options.model.attention.kv_heads = 6;
-  const auto forecast = layers::forecast_exchange(options);
+  const layers::Expected expected = layers::foresee(options);
+  const auto& forecast = expected.exchange;
   ASSERT_EQ(forecast->forms.size(), 1U);
   EXPECT_EQ(forecast->chosen, Exchange::keys);
   options.model.attention.exchange = Exchange::heads;
-  EXPECT_THROW((void)layers::forecast_exchange(options), execution::Error);
+  EXPECT_THROW((void)layers::foresee(options).exchange, execution::Error);
   options.model.pattern = std::string(1, 'M');
-  EXPECT_FALSE(layers::forecast_exchange(options));
-  EXPECT_FALSE(layers::forecast_exchange(options_of(1)));
+  EXPECT_FALSE(layers::foresee(options).exchange);
+  EXPECT_FALSE(layers::foresee(options_of(1)).exchange);
 }
 
 // Or they would wait for each other's other exchange.
 TEST(exchange, every_rank_finds_the_same) {
-  const auto first = *layers::forecast_exchange(options_of(4));
+  const layers::Expected first_expected = layers::foresee(options_of(4));
+  const auto& first = *first_expected.exchange;
   for (int rank = 1; rank < 4; ++rank) {
-    const auto own = *layers::forecast_exchange(options_of(4, rank));
+    const layers::Expected own_expected = layers::foresee(options_of(4, rank));
+    const auto& own = *own_expected.exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
@@ -130,7 +134,7 @@ layers::TrainerOptions experts_over(int expert, int rank = 0) {
 
 ExpertExchange chosen_for_experts(const layers::TrainerOptions& options) {
   const layers::TrainerPlan plan(options);
-  EXPECT_EQ(plan.options().model.moe.exchange, plan.expert_exchange()->chosen);
+  EXPECT_EQ(plan.options().model.moe.exchange, plan.expected().expert_exchange->chosen);
   return plan.options().model.moe.exchange;
 }
 
@@ -157,7 +161,8 @@ TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
     layers::TrainerOptions options = experts_over(4);
     options.expert_capacity = std::move(capacity);
     options.model.moe.exchange = exchange;
-    const auto forecast = layers::forecast_experts(options);
+    const layers::Expected expected = layers::foresee(options);
+    const auto& forecast = expected.expert_exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().bytes;
   };
@@ -171,18 +176,20 @@ TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
 }
 
 TEST(exchange, every_rank_finds_the_same_for_experts) {
-  const auto first = *layers::forecast_experts(experts_over(4));
+  const layers::Expected first_expected = layers::foresee(experts_over(4));
+  const auto& first = *first_expected.expert_exchange;
   ASSERT_EQ(first.forms.size(), 2U);
   for (int rank = 1; rank < 4; ++rank) {
-    const auto own = *layers::forecast_experts(experts_over(4, rank));
+    const layers::Expected own_expected = layers::foresee(experts_over(4, rank));
+    const auto& own = *own_expected.expert_exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
   }
-  EXPECT_FALSE(layers::forecast_experts(experts_over(1)));
+  EXPECT_FALSE(layers::foresee(experts_over(1)).expert_exchange);
   layers::TrainerOptions options = experts_over(4);
   options.model.pattern = std::string(1, '-');
-  EXPECT_FALSE(layers::forecast_experts(options));
+  EXPECT_FALSE(layers::foresee(options).expert_exchange);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "layers/experts.hpp"
+#include "layers/mixers/experts.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
 #include "tiny_model.hpp"

@@ -1,4 +1,4 @@
-#include "layers/flops.hpp"
+#include "layers/model/flops.hpp"
 
 #include <gtest/gtest.h>
 

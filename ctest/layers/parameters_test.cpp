@@ -1,11 +1,11 @@
-#include "layers/parameters.hpp"
+#include "layers/recording/parameters.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "execution/error.hpp"
-#include "layers/model.hpp"
+#include "layers/model/model.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {

@@ -1,6 +1,6 @@
 // Stages of a pipeline as they are planned, without their peers: where a model is cut, what is in
 // flight, and what each stage keeps.
-#include "layers/stages.hpp"
+#include "layers/model/stages.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "execution/error.hpp"
-#include "layers/balance.hpp"
+#include "layers/schedule/balance.hpp"
 #include "offload/cargo.hpp"
 #include "tiny_model.hpp"
 
@@ -168,14 +168,15 @@ TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
     return layers::TrainerPlan(options);
   };
   const layers::TrainerPlan free = plan(0);
-  EXPECT_EQ(free.prospect()->cut_for, "for even times");
+  EXPECT_EQ(free.expected().prospect->cut_for, "for even times");
   const std::size_t needed = free.layout().bytes() + free.transient_bytes();
   policy.device_budget_bytes = static_cast<std::int64_t>(0.9 * static_cast<double>(needed));
   const layers::TrainerPlan first = plan(0), last = plan(1);
-  EXPECT_EQ(first.prospect()->pattern, last.prospect()->pattern);
-  EXPECT_NE(first.prospect()->cut_for.find(free.prospect()->pattern), std::string::npos);
+  EXPECT_EQ(first.expected().prospect->pattern, last.expected().prospect->pattern);
+  EXPECT_NE(first.expected().prospect->cut_for.find(free.expected().prospect->pattern),
+            std::string::npos);
   EXPECT_LT(first.model().stages().front().end, free.model().stages().front().end);
-  options.model.pattern = free.prospect()->pattern;
+  options.model.pattern = free.expected().prospect->pattern;
   EXPECT_THROW(plan(0), execution::Error);
 }
 
@@ -188,7 +189,7 @@ TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
   options.planner.rates.link = {0, 1e30};
   const auto made = [&](int microbatches) {
     options.step.microbatches = microbatches;
-    const layers::Prospect prospect = *layers::foresee(options);
+    const layers::Prospect prospect = *layers::foresee(options).prospect;
     EXPECT_EQ(std::ranges::count(prospect.pattern, '|'), 2 * prospect.virtual_stages - 1);
     EXPECT_EQ(prospect.schedule == layers::PipelineSchedule::interleaved,
               prospect.virtual_stages == 4);

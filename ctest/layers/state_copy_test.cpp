@@ -1,4 +1,4 @@
-#include "layers/state_copy.hpp"
+#include "layers/state/state_copy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "layers/step.hpp"
+#include "layers/step/step.hpp"
 
 #include <gtest/gtest.h>
 

@@ -70,8 +70,8 @@ TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
 
 TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
     : backend_(std::move(backend)),
-      trainer_(std::make_unique<layers::Trainer>(
-          std::make_unique<layers::TrainerPlan>(std::move(options)), *backend_)),
+      trainer_(std::make_unique<layers::Trainer>(std::make_unique<layers::TrainerPlan>(options),
+                                                 *backend_)),
       sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
       sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 

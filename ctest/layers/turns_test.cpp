@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "layers/pipeline.hpp"
-#include "layers/timeline.hpp"
+#include "layers/schedule/pipeline.hpp"
+#include "layers/schedule/timeline.hpp"
 #include "parallel/joint_proof.hpp"
 #include "tiny_model.hpp"
 

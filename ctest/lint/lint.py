@@ -19,6 +19,8 @@ LEVELS = {
     "layers": 2, "results": 2,
     "drivers": 3,
 }
+# Folders with rooms: a room includes only itself and those before it, what stands beside them all.
+ROOMS = {"layers": ["recording", "context", "mixers", "model", "state", "schedule", "step"]}
 # One type of error for all: the reader of decks throws it too.
 ALLOWED = {("inputs/deck", "execution/error.hpp")}
 CPP = {".hpp", ".cpp", ".cuh", ".cu"}
@@ -55,6 +57,13 @@ def folder_of(relative):
     return next((name for name in ("/".join(parts[:2]), parts[0]) if name in LEVELS), None)
 
 
+def room_of(folder, relative):
+    """The place of a file among the rooms of its folder; files beside the rooms come last."""
+    rooms = ROOMS.get(folder, [])
+    name = relative.removeprefix(f"{folder}/").split("/")[0]
+    return rooms.index(name) if name in rooms else len(rooms)
+
+
 def include_direction(root):
     include = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
     for path in files(root, CPP):
@@ -70,8 +79,13 @@ def include_direction(root):
             elif there is None and not in_suite:
                 if here is not None:
                     yield path, number, f'include "{target}": not a folder of the design'
-            elif here is None or there is None or here == there or (here, target) in ALLOWED:
+            elif here is None or there is None or (here, target) in ALLOWED:
                 continue
+            elif here == there:
+                if room_of(here, target) > room_of(here, str(path.relative_to(root))):
+                    rooms = ", ".join(ROOMS[here])
+                    yield (path, number, f'include "{target}": a room of {here}/ includes only '
+                           f'itself and those before it: {rooms}')
             elif LEVELS[there] >= LEVELS[here]:
                 yield (path, number, f'include "{target}": {here} is level {LEVELS[here]} and may '
                        f'include only lower levels, {there} is level {LEVELS[there]}')
@@ -144,6 +158,7 @@ def find_clang_format():
 def readme(root):
     """Every folder of the design that has files explains itself."""
     tops = list(LEVELS) + ["inputs", "ctest", "scripts", "docs", "cmake"]
+    tops += [f"{folder}/{room}" for folder, rooms in ROOMS.items() for room in rooms]
     for name in tops:
         folder = root / name
         if name != "version" and folder.is_dir() and any(folder.iterdir()):

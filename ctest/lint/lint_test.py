@@ -37,6 +37,16 @@ class LintTest(unittest.TestCase):
         self.write("inputs/data/b.cpp", '#include "inputs/deck/deck.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 1)
 
+    def test_rooms_of_a_folder(self):
+        self.write("layers/mixers/a.cpp", '#include "layers/model/model.hpp"\n')
+        self.write("layers/step/b.cpp", '#include "layers/trainer.hpp"\n')
+        self.assertEqual(len(self.defects("include_direction")), 2)
+        self.write("layers/mixers/a.cpp", '#include "layers/recording/recorder.hpp"\n'
+                                          '#include "layers/mixers/layer.hpp"\n')
+        self.write("layers/step/b.cpp", '#include "layers/model/model.hpp"\n')
+        self.write("layers/trainer.cpp", '#include "layers/step/step.hpp"\n')
+        self.assertEqual(self.defects("include_direction"), [])
+
     def test_relative_include(self):
         self.write("kernels/norm/a.cpp", '#include "../support.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 1)

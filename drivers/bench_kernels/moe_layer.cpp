@@ -25,8 +25,8 @@ constexpr Dtype kS = Dtype::bf16;
 constexpr Dtype kA = Dtype::fp32;
 
 /// A layer of experts from the router to the combined output and back, by the operators that
-/// layers/moe.cpp records, in its order; squared ReLU, no shared expert. The whole runs from a
-/// graph and counts the flops of the experts' six products and of the router's three; the other
+/// layers/mixers/moe.cpp records, in its order; squared ReLU, no shared expert. The whole runs from
+/// a graph and counts the flops of the experts' six products and of the router's three; the other
 /// implementations are its parts.
 class MoeLayer final : public Case {
  public:

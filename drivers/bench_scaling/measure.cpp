@@ -32,7 +32,7 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
   options.planner.chained_communication = machine.has_gpu();
-  return std::make_unique<layers::TrainerPlan>(std::move(options));
+  return std::make_unique<layers::TrainerPlan>(options);
 }
 
 /// Why the ranks have no room for the plan; empty: they have.
@@ -58,7 +58,8 @@ class Measurement {
         machine_(machine),
         trainer_(trainer),
         stop_(stop),
-        loop_(trainer, data, schedule(point.deck), point.deck.get<double>("optim.weight_decay")) {}
+        loop_(trainer, data, learning_rate(point.deck),
+              point.deck.get<double>("optim.weight_decay")) {}
 
   /// False if it was stopped.
   bool run(std::int64_t samples) {
@@ -176,9 +177,9 @@ class Measurement {
     const layers::TrainerPlan& plan = trainer_.plan();
     double predicted_s = plan.training().front()->plan.time_s;
     double bubble = 0;
-    if (plan.prospect()) {
-      predicted_s = std::max(predicted_s, plan.prospect()->timeline.time_s);
-      bubble = plan.prospect()->timeline.bubble();
+    if (plan.expected().prospect) {
+      predicted_s = std::max(predicted_s, plan.expected().prospect->timeline.time_s);
+      bubble = plan.expected().prospect->timeline.bubble();
     }
     const std::vector<double> all_s = by_rank(ranks_, std::span(&predicted_s, 1));
     if (ranks_.rank() != 0) return;

@@ -5,7 +5,7 @@
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
-#include "layers/model.hpp"
+#include "layers/model/model.hpp"
 #include "parallel/ranks.hpp"
 
 namespace stowage::drivers {

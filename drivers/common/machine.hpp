@@ -6,7 +6,7 @@
 
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/step.hpp"
+#include "layers/step/step.hpp"
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/provenance.hpp"

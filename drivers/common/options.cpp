@@ -122,8 +122,8 @@ kernels::SpikeRule spike_rule(const Deck& deck) {
           .most_in_a_row = integer(deck, "optim.spikes_in_a_row")};
 }
 
-layers::Schedule schedule(const Deck& deck) {
-  using Shape = layers::Schedule::Shape;
+layers::LearningRate learning_rate(const Deck& deck) {
+  using Shape = layers::LearningRate::Shape;
   const std::string& word = text(deck, "optim.schedule");
   return {.shape = word == "cosine" ? Shape::cosine
                    : word == "wsd"  ? Shape::wsd

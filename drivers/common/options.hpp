@@ -2,7 +2,7 @@
 
 #include "execution/dtype.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/schedule.hpp"
+#include "layers/step/learning_rate.hpp"
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "parallel/nccl_options.hpp"
@@ -14,7 +14,7 @@ layers::ModelConfig model_config(const inputs::Deck& deck);
 layers::OptimizerConfig optimizer_config(const inputs::Deck& deck);
 /// When a step is skipped although its gradient is finite.
 kernels::SpikeRule spike_rule(const inputs::Deck& deck);
-layers::Schedule schedule(const inputs::Deck& deck);
+layers::LearningRate learning_rate(const inputs::Deck& deck);
 execution::Dtype storage_dtype(const inputs::Deck& deck);
 /// What may leave the device or is computed again, on one stage of a pipeline.
 offload::Policy offload_policy(const inputs::Deck& deck, int stage);

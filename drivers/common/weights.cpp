@@ -8,7 +8,7 @@
 
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
-#include "layers/model.hpp"
+#include "layers/model/model.hpp"
 
 namespace stowage::drivers {
 

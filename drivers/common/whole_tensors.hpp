@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "execution/global_index.hpp"
-#include "layers/state_copy.hpp"
+#include "layers/state/state_copy.hpp"
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 
@@ -31,8 +31,8 @@ class WholeTensors {
   /// on every rank.
   std::vector<std::string> names() const;
   const execution::TensorInfo& info(const std::string& name) const;
-  /// The elements of a tensor that this rank speaks for (layers/state_copy.hpp), where they lie:
-  /// one part or more.
+  /// The elements of a tensor that this rank speaks for (layers/state/state_copy.hpp), where they
+  /// lie: one part or more.
   std::vector<TensorPart> spoken_parts(const std::string& name) const;
   /// All elements of a tensor that this rank has.
   TensorPart held_part(const std::string& name) const;

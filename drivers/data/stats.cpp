@@ -7,7 +7,7 @@
 #include "drivers/common/options.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "execution/error.hpp"
-#include "layers/flops.hpp"
+#include "layers/model/flops.hpp"
 
 namespace stowage::drivers {
 namespace {

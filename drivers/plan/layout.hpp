@@ -6,7 +6,7 @@
 #include <string>
 
 #include "inputs/deck/deck.hpp"
-#include "layers/balance.hpp"
+#include "layers/schedule/balance.hpp"
 #include "layers/trainer.hpp"
 
 namespace stowage::drivers {

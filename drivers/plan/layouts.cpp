@@ -183,12 +183,13 @@ class LayoutSearch {
         candidate.refused = fmt::format("needs {:.1f} GiB more, with all computed again",
                                         gib(candidate.missing_bytes));
       double step_s = plan.time_s;
-      if (made.prospect()) {
-        const layers::Timeline& line = made.prospect()->timeline;
+      if (made.expected().prospect) {
+        const layers::Timeline& line = made.expected().prospect->timeline;
         step_s += line.time_s - line.ranks[static_cast<std::size_t>(stage)].busy_s;
-        candidate.schedule = made.prospect()->schedule == layers::PipelineSchedule::zero_bubble
-                                 ? "zero_bubble"
-                                 : "1f1b";
+        candidate.schedule =
+            made.expected().prospect->schedule == layers::PipelineSchedule::zero_bubble
+                ? "zero_bubble"
+                : "1f1b";
       }
       candidate.step_s = std::max(candidate.step_s, step_s);
       candidate.device_bytes = std::max(candidate.device_bytes, device);

@@ -12,7 +12,7 @@
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
-#include "layers/step.hpp"
+#include "layers/step/step.hpp"
 #include "offload/cargo.hpp"
 #include "offload/summary.hpp"
 
@@ -225,10 +225,10 @@ std::string exchanges_text(const layers::TrainerPlan& plan) {
   const parallel::Ranks& ranks = plan.options().sharing.ranks;
   return exchange_text(fmt::format("attention over {} context ranks",
                                    ranks.group(parallel::Group::context).size()),
-                       plan.exchange(), layers::ExchangeForecast::Exchange::heads) +
+                       plan.expected().exchange, layers::ExchangeForecast::Exchange::heads) +
          exchange_text(
              fmt::format("experts over {} ranks", ranks.group(parallel::Group::experts).size()),
-             plan.expert_exchange(), layers::ExpertForecast::Exchange::slots);
+             plan.expected().expert_exchange, layers::ExpertForecast::Exchange::slots);
 }
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
@@ -267,7 +267,9 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
                        layers::layers_text(model.stages()),
                        model.has_embedding() ? " and the embedding" : "",
                        model.has_head() ? " and the head" : "", trainer.step.microbatches) +
-           fmt::format(", cut {}: {}, ", plan.prospect()->cut_for, plan.prospect()->pattern) + what;
+           fmt::format(", cut {}: {}, ", plan.expected().prospect->cut_for,
+                       plan.expected().prospect->pattern) +
+           what;
   const std::string text =
       text_of({title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
                training.plan, training.choice, trainer.planner.rates,

@@ -60,7 +60,7 @@ const char* name(layers::PipelineSchedule schedule) {
 }
 
 layers::Prospect require_prospect(const inputs::Deck& deck, const layers::TrainerOptions& options) {
-  std::optional<layers::Prospect> prospect = layers::foresee(options);
+  std::optional<layers::Prospect> prospect = layers::foresee(options).prospect;
   if (!prospect)
     execution::throw_usage("--timeline: {}: at least 2 stages are needed",
                            deck.cite("parallel.pipeline"));

@@ -9,7 +9,7 @@
 #include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/whole_tensors.hpp"
 #include "execution/backend.hpp"
-#include "layers/state_copy.hpp"
+#include "layers/state/state_copy.hpp"
 #include "results/checkpoint_draft.hpp"
 
 namespace stowage::drivers {

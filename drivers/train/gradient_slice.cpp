@@ -10,7 +10,7 @@
 #include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "execution/philox.hpp"
-#include "layers/flops.hpp"
+#include "layers/model/flops.hpp"
 
 namespace stowage::drivers {
 namespace {

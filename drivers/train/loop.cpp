@@ -23,11 +23,11 @@ bool same_bits(const std::vector<double>& one, const std::vector<double>& other)
 
 }  // namespace
 
-Loop::Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule,
+Loop::Loop(layers::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
            double weight_decay, Bad bad)
     : trainer_(trainer),
       data_(data),
-      schedule_(schedule),
+      learning_rate_(learning_rate),
       weight_decay_(weight_decay),
       bad_(bad),
       guarded_(bad == Bad::done_again || trainer.plan().expert_classes() > 1),
@@ -57,7 +57,7 @@ Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& 
                   .then = then,
                   .expert_class = expert_class_,
                   .position = loader.position(),
-                  .lr = schedule_.at(step),
+                  .lr = learning_rate_.at(step),
                   .good_steps = attempt.good_steps};
   const auto targets = static_cast<double>(loader.global_targets());
   pending.pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);

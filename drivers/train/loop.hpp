@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "drivers/common/data.hpp"
-#include "layers/schedule.hpp"
+#include "layers/step/learning_rate.hpp"
 #include "layers/trainer.hpp"
 
 namespace stowage::drivers {
@@ -64,8 +64,8 @@ class Loop {
   enum class Bad { skipped, done_again };
 
   /// @param bad done_again: the programs need OptimizerConfig::attempts
-  Loop(layers::Trainer& trainer, Data& data, const layers::Schedule& schedule, double weight_decay,
-       Bad bad = Bad::skipped);
+  Loop(layers::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
+       double weight_decay, Bad bad = Bad::skipped);
 
   /// What this rank was asked to do after a step.
   enum class Then : std::int32_t {
@@ -128,7 +128,7 @@ class Loop {
 
   layers::Trainer& trainer_;
   Data& data_;
-  layers::Schedule schedule_;
+  layers::LearningRate learning_rate_;
   double weight_decay_;
   int expert_class_ = 0;  ///< of the next step
   Bad bad_;

@@ -10,7 +10,7 @@
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "execution/error.hpp"
-#include "layers/flops.hpp"
+#include "layers/model/flops.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
 #include "results/part_file.hpp"

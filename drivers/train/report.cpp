@@ -82,13 +82,14 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"persistent MiB", static_cast<double>(plan.layout().bytes()) / (1 << 20)},
       {"transient MiB", static_cast<double>(plan.transient_bytes()) / (1 << 20)},
       {"host MiB", static_cast<double>(plan.host_bytes() + saving.host_bytes()) / (1 << 20)}};
-  if (plan.prospect()) fields.insert(fields.begin() + 1, {"cut", plan.prospect()->cut_for});
+  if (plan.expected().prospect)
+    fields.insert(fields.begin() + 1, {"cut", plan.expected().prospect->cut_for});
   if (saving.saves) fields.push_back({"copy of the state", saving.text()});
   // A prediction is worth something for the machine that the deck describes.
   if (deck.get<std::string>("machine.name").empty()) return fields;
-  if (plan.prospect()) {
-    fields.push_back({"predicted pipeline ms", 1e3 * plan.prospect()->timeline.time_s});
-    fields.push_back({"predicted bubble", plan.prospect()->timeline.bubble()});
+  if (plan.expected().prospect) {
+    fields.push_back({"predicted pipeline ms", 1e3 * plan.expected().prospect->timeline.time_s});
+    fields.push_back({"predicted bubble", plan.expected().prospect->timeline.bubble()});
   }
   fields.push_back({"predicted step ms", 1e3 * training.plan.time_s});
   fields.push_back({"predicted wait ms", 1e3 * training.plan.exposed_s});

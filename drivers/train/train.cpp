@@ -46,7 +46,7 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
   options.logits = logits;
   options.state_copy = copies_within_device(deck);
   options.planner.chained_communication = machine.has_gpu();
-  return std::make_unique<layers::TrainerPlan>(std::move(options));
+  return std::make_unique<layers::TrainerPlan>(options);
 }
 
 /// A dry run needs no data, and one rank of each stage stands for all: what stowage_plan plans.
@@ -152,7 +152,7 @@ class Run {
         profile_(machine.backend(), world.size()),
         dump_(world, options.dump_step, dump_path(deck, options)),
         digest_(trainer.device(), trainer.plan(), world),
-        loop_(trainer, data, schedule(deck), deck.get<double>("optim.weight_decay"),
+        loop_(trainer, data, learning_rate(deck), deck.get<double>("optim.weight_decay"),
               deck.get<bool>("validate.bad_steps_again") ? Loop::Bad::done_again
                                                          : Loop::Bad::skipped) {
     if (!options.trace.empty() && world.rank() == 0)

@@ -1,0 +1,42 @@
+#include "layers/step/learning_rate.hpp"
+
+#include <gtest/gtest.h>
+
+namespace stowage::layers {
+namespace {
+
+TEST(learning_rate, warms_up_linearly_to_the_peak) {
+  const LearningRate s{.lr = 2, .min_lr = 1, .warmup_steps = 4, .decay_steps = 20};
+  EXPECT_DOUBLE_EQ(s.at(0), 0.5);
+  EXPECT_DOUBLE_EQ(s.at(3), 2);
+  EXPECT_DOUBLE_EQ(s.at(4), 2);
+}
+
+TEST(learning_rate, cosine_ends_at_the_least_rate) {
+  const LearningRate s{.lr = 2, .min_lr = 1, .warmup_steps = 4, .decay_steps = 20};
+  EXPECT_DOUBLE_EQ(s.at(12), 1.5);
+  EXPECT_DOUBLE_EQ(s.at(20), 1);
+  EXPECT_DOUBLE_EQ(s.at(1000), 1);
+}
+
+TEST(learning_rate, wsd_is_flat_and_then_falls_linearly) {
+  const LearningRate s{.shape = LearningRate::Shape::wsd,
+                       .lr = 2,
+                       .min_lr = 0,
+                       .warmup_steps = 2,
+                       .decay_steps = 20,
+                       .wsd_decay_steps = 10};
+  EXPECT_DOUBLE_EQ(s.at(2), 2);
+  EXPECT_DOUBLE_EQ(s.at(10), 2);
+  EXPECT_DOUBLE_EQ(s.at(15), 1);
+  EXPECT_DOUBLE_EQ(s.at(20), 0);
+}
+
+TEST(learning_rate, constant_stays) {
+  const LearningRate s{.shape = LearningRate::Shape::constant, .lr = 3};
+  EXPECT_DOUBLE_EQ(s.at(0), 3);
+  EXPECT_DOUBLE_EQ(s.at(1 << 20), 3);
+}
+
+}  // namespace
+}  // namespace stowage::layers

@@ -1,0 +1,37 @@
+#include "layers/context/head_exchange.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+Tensor HeadExchange::to_sequence(Recorder& recorder, const std::string& name, Tensor x,
+                                 kernels::ColumnBlocks blocks, std::string_view module) const {
+  const std::int64_t ranks = group_->size(), tokens = recorder.tokens();
+  const std::int64_t share = blocks.part_width(ranks);
+  const Tensor parts = recorder.scratch(name + "_parts", {ranks, tokens, share});
+  recorder.compute(
+      name + "_split", kernels::split_columns_cost(tokens, blocks, ranks, recorder.storage()),
+      {read(x), write(parts)},
+      [blocks](execution::Queue& q, Views v) { kernels::split_columns(q, v[0], blocks, v[1]); });
+  const Tensor result = module.empty() ? recorder.scratch(name, {ranks * tokens, share})
+                                       : recorder.saved(name, {ranks * tokens, share}, module);
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {parts, {}}, {result, {}}));
+  return result;
+}
+
+void HeadExchange::to_rows(Recorder& recorder, const std::string& name, Tensor part,
+                           kernels::ColumnBlocks blocks, Tensor y) const {
+  const std::int64_t ranks = group_->size(), tokens = recorder.tokens();
+  const execution::Dtype dtype = recorder.program().info(part).buffers.front().dtype;
+  const std::int64_t share = blocks.part_width(ranks);
+  const Tensor parts = recorder.scratch(name + "_parts", dtype, {ranks, tokens, share});
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {part, {}}, {parts, {}}));
+  recorder.compute(name + "_join", kernels::split_columns_cost(tokens, blocks, ranks, dtype),
+                   {read(parts), write(y)}, [blocks](execution::Queue& q, Views v) {
+                     kernels::join_columns(q, v[0], blocks, v[1]);
+                   });
+}
+
+}  // namespace stowage::layers

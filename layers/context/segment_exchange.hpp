@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ssd/ssd.hpp"
+#include "layers/recording/recorder.hpp"
+#include "parallel/ranks.hpp"
+
+namespace stowage::layers {
+
+/// What ranks that share sequences exchange for a Mamba-2 mixer: each has a segment of as many
+/// tokens, computes what its own tokens leave behind, and takes what enters its segment from the
+/// others. A document that ends inside cuts the chain. One rank: no exchange.
+class SegmentExchange {
+ public:
+  /// Columns of a tensor (tokens, *) that the convolution reads.
+  struct Channels {
+    std::int64_t first = 0, count = 0;
+  };
+  /// A scan's inputs, from the views of what `uses` says.
+  struct ScanInputs {
+    std::vector<Use> uses;
+    std::function<kernels::SsdInputOperands(std::span<const execution::View>)> of;
+  };
+
+  SegmentExchange(std::shared_ptr<const parallel::RankGroup> group, const kernels::SsdShape& shape)
+      : group_(std::move(group)), shape_(shape) {}
+
+  bool shared() const { return group_->size() > 1; }
+
+  /// (3, C) rows of x before this rank's tokens, kept for backward; none on the first rank.
+  /// @throws Error (exit 2) if a rank has fewer tokens than that
+  Tensor halo(Recorder& recorder, Tensor x, Channels channels) const;
+  /// Hands their gradient back, and adds that of this rank's last rows to dx.
+  /// @param dhalo as halo() gave it, none on the first rank
+  void halo_gradient(Recorder& recorder, Tensor dhalo, Tensor dx, Channels channels) const;
+
+  /// (H, P, N) state before this rank's tokens, kept for backward.
+  Tensor entering_state(Recorder& recorder, const ScanInputs& inputs) const;
+  /// (H, P, N) gradient of the state after them. @param dy (tokens, H P) of the scan's output
+  Tensor entering_adjoint(Recorder& recorder, Tensor dy, const ScanInputs& inputs) const;
+
+ private:
+  bool first() const { return group_->rank() == 0; }
+  bool last() const { return group_->rank() + 1 == group_->size(); }
+  /// (ranks * elements) what all segments leave, from this rank's.
+  Tensor gather(Recorder& recorder, const char* name, Tensor own) const;
+
+  std::shared_ptr<const parallel::RankGroup> group_;
+  kernels::SsdShape shape_;
+};
+
+}  // namespace stowage::layers

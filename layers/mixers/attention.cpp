@@ -1,0 +1,506 @@
+#include "kernels/attention/attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/norm/head_rmsnorm.hpp"
+#include "kernels/rope/rope.hpp"
+#include "layers/context/attention_exchange.hpp"
+#include "layers/context/head_exchange.hpp"
+#include "layers/context/stretch_exchange.hpp"
+#include "layers/mixers/layer.hpp"
+#include "layers/mixers/products.hpp"
+#include "layers/recording/partition.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using Views = std::span<const execution::View>;
+using kernels::Columns;
+
+/// Causal grouped-query attention inside documents. q, k and v are columns of one projection; heads
+/// of q and k may be normed, then turned by their positions.
+///
+/// Ranks that share sequences exchange heads, so that each has all tokens of some of them; or they
+/// have the queries of their own tokens, and keys and values are gathered, again for the backward,
+/// whose shares of their gradients are summed in the order of ranks. Those queries may be exchanged
+/// for ones of an early and a late stretch, which are two parts of the work.
+class Attention final : public Mixer {
+ public:
+  Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
+      : width_(config.width),
+        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+        context_(ranks.shared_group(parallel::Group::context)),
+        partition_(ranks.group(parallel::Group::tensor)),
+        rope_(config.attention.rope),
+        frequencies_(config.attention.frequencies),
+        norms_(config.attention.norms),
+        epsilon_(config.norm_epsilon),
+        shape_(shape_of(config.attention, partition_)),
+        exchange_(ranks.shared_group(parallel::Group::context)),
+        by_heads_(exchanges_heads(config.attention, shape_, context_.size())),
+        stretches_(ranks.shared_group(parallel::Group::context)),
+        zigzag_(config.attention.zigzag && gathers_keys()),
+        qkv_{{prefix + ".attn.qkv.weight",
+              {query_width(config) + 2 * kv_width(config), width_},
+              Init::normal,
+              true,
+              "dense",
+              partition_.cut(0, {query_width(config),
+                                 {kv_width(config), tensor_copies(config)},
+                                 {kv_width(config), tensor_copies(config)}}),
+              partition_.repeat({query_width(), query_width() + 2 * kv_width()},
+                                tensor_copies(config))}},
+        proj_{{prefix + ".attn.proj.weight",
+               {width_, query_width(config)},
+               Init::residual_normal,
+               true,
+               "dense",
+               partition_.cut(1, {query_width(config)})}},
+        q_norm_{norm_parameter(prefix + ".attn.q_norm.weight")},
+        k_norm_{norm_parameter(prefix + ".attn.k_norm.weight")},
+        parameters_{proj_.weight, qkv_.weight} {
+    if (norms_) parameters_.insert(parameters_.begin() + 1, {q_norm_, k_norm_});
+  }
+
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  std::string_view scope() const override { return "attn"; }
+  std::string_view norm_module() const override { return "attn_norm"; }
+  std::string_view input_module() const override { return "qkv_linear"; }
+
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
+    const std::int64_t n = recorder.tokens();
+    const kernels::AttentionShape shape = batch_shape(recorder);
+    Saved& kept = recorder.kept<Saved>(*this);
+    kept = {};
+    kept.x = mine;
+    const Tensor x = rows_.gather(recorder, "x", mine);
+    const Tensor qkv = by_heads_ ? recorder.scratch("qkv_rows", {n, qkv_.outputs()})
+                                 : recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
+    Tensor product = qkv;
+    if (norms_)
+      product = kept.raw = recorder.saved("qkv_raw", {n, qkv_.outputs()}, "core_attn");
+    else if (rope_)
+      product = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
+    for (const RowPiece& piece : rows_.pieces(n))
+      qkv_.forward(recorder, "qkv" + piece.suffix, x, product, piece.all);
+    if (norms_) {
+      const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, qkv_.outputs()}) : qkv;
+      norm(recorder, product, normed);
+      product = normed;
+    }
+    if (rope_) rotate(recorder, product, qkv, false);
+    kept.qkv =
+        by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
+    kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
+    core(recorder, shape, kept);
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](Tensor y, execution::Range rows, const std::string& suffix) {
+                               proj_.forward(recorder, "proj" + suffix, kept.out, y, rows);
+                             });
+  }
+
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
+    const std::int64_t n = recorder.tokens();
+    const kernels::AttentionShape shape = batch_shape(recorder);
+    const Saved& kept = recorder.kept<Saved>(*this);
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
+    for (const RowPiece& piece : rows_.pieces(n))
+      proj_.backward_input(recorder, "proj_backward" + piece.suffix, dy, dout, false, piece.all);
+    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
+    Tensor dqkv = core_backward(recorder, shape, kept, dout);
+    if (rope_) {
+      const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
+      rotate(recorder, dqkv, draw, true);
+      dqkv = draw;
+    }
+    if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
+    const Tensor dx = recorder.scratch("dx", {n, width_});
+    qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
+    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
+    return mine;
+  }
+
+ private:
+  struct Saved {
+    Tensor x, qkv, out;
+    Tensor raw;               ///< of q and k before their norms, if they have any
+    std::vector<Tensor> lse;  ///< of each part
+  };
+
+  /// Queries of one call of the kernel: all that this rank's attention is of, or a stretch of them.
+  struct Part {
+    std::string name;  ///< behind those of ops and tensors
+    std::int64_t first = 0, count = 0;
+  };
+  std::vector<Part> parts(const Recorder& recorder) const {
+    if (!zigzag_) {
+      const bool whole = by_heads_;
+      return {{"", whole ? 0 : recorder.batch().first_token,
+               whole ? recorder.batch().sequence_tokens : recorder.tokens()}};
+    }
+    const std::array<std::int64_t, 2> first = stretches_.first_tokens(recorder);
+    const std::int64_t count = recorder.tokens() / 2;
+    return {{"_early", first[0], count}, {"_late", first[1], count}};
+  }
+  /// Of a head of one part; the same on every rank, whose plans are alike: those of the busiest.
+  std::int64_t pairs(const Recorder& recorder) const {
+    const Batch& batch = recorder.batch();
+    if (!gathers_keys()) return batch.attention_pairs;
+    return busiest_pairs(batch.sequence_tokens, batch.attention_pairs, context_.size(), zigzag_) /
+           (zigzag_ ? 2 : 1);
+  }
+
+  /// Columns of the rows [q | k | v] as a tensor of their own.
+  Tensor pack(Recorder& recorder, const std::string& name, Tensor qkv, std::int64_t width,
+              Columns (*columns)(const kernels::AttentionShape&, const execution::View&)) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor own = recorder.scratch(name + "_own", {n, width});
+    recorder.compute(name, kernels::pack_columns_cost(n * width, recorder.storage()),
+                     {read(qkv), write(own)},
+                     [columns, shape = shape_](execution::Queue& q, Views v) {
+                       kernels::pack_columns(q, columns(shape, v[0]), v[1]);
+                     });
+    return own;
+  }
+
+  /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
+  Tensor all_keys(Recorder& recorder, const std::string& name, Tensor qkv) const {
+    if (!gathers_keys()) return qkv;
+    const Tensor own = pack(recorder, name, qkv, 2 * kv_width(), key_and_value);
+    return context_.gather(recorder, name, own);
+  }
+
+  /// Of each part the rows whose first columns are its queries.
+  std::vector<Tensor> queries(Recorder& recorder, const std::string& name, Tensor qkv) const {
+    if (!zigzag_) return {qkv};
+    return of_parts(recorder, name, pack(recorder, name, qkv, query_width(), query));
+  }
+
+  /// The parts' rows of what each of this rank's tokens has for its heads.
+  std::vector<Tensor> of_parts(Recorder& recorder, const std::string& name, Tensor rows) const {
+    if (by_heads_) return {exchange_.to_sequence(recorder, name, rows, out_blocks())};
+    if (!zigzag_) return {rows};
+    const auto stretches = stretches_.to_stretches(recorder, name, rows);
+    return {stretches.begin(), stretches.end()};
+  }
+
+  /// Softmax and products, into kept.out and kept.lse.
+  void core(Recorder& recorder, const kernels::AttentionShape& shape, Saved& kept) const {
+    const std::vector<Part> parts = this->parts(recorder);
+    // What comes of a message cannot be made again in backward: that of stretches stays.
+    for (const Part& part : parts)
+      kept.lse.push_back(recorder.saved("lse" + part.name, recorder.accumulation(),
+                                        {shape.heads, part.count}, zigzag_ ? "" : "core_attn"));
+    const std::vector<Tensor> queries = this->queries(recorder, "q", kept.qkv);
+    const Tensor kv = all_keys(recorder, "kv", kept.qkv);
+    const Tensor workspace = recorder.workspace(
+        "forward_workspace",
+        kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
+                                                   documents(recorder), recorder.storage()));
+    std::vector<Tensor> outs;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = parts[i];
+      outs.push_back(by_heads_ || zigzag_
+                         ? recorder.scratch("heads_out" + part.name,
+                                            {part.count, shape.heads * shape.head_dim})
+                         : kept.out);
+      recorder.compute(
+          "core" + part.name,
+          kernels::attention_forward_cost(shape, part.count, pairs(recorder), recorder.storage()),
+          {read(queries[i]), read(kv), read(recorder.batch().cu_seqlens),
+           read(recorder.batch().sequence_seq_idx), write(outs[i]), write(kept.lse[i]),
+           write(workspace)},
+          [shape = at(shape, part)](execution::Queue& q, Views v) {
+            kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
+                                       value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
+          });
+    }
+    if (by_heads_) exchange_.to_rows(recorder, "core_out", outs[0], out_blocks(), kept.out);
+    if (zigzag_) stretches_.to_rows(recorder, "core_out", {outs[0], outs[1]}, kept.out);
+  }
+
+  /// @return gradient of the rows [q | k | v]
+  Tensor core_backward(Recorder& recorder, const kernels::AttentionShape& shape, const Saved& kept,
+                       Tensor dout) const {
+    const std::vector<Tensor> outs = of_parts(recorder, "heads_out_again", kept.out);
+    const std::vector<Tensor> douts = of_parts(recorder, "dheads_out", dout);
+    const std::vector<Tensor> queries = this->queries(recorder, "q_again", kept.qkv);
+    const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
+    const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), qkv_.outputs()});
+    if (by_heads_ && kv_copies() == 1) {
+      const Tensor part = recorder.scratch(
+          "dqkv_heads",
+          {recorder.batch().sequence_tokens, qkv_blocks().part_width(context_.size())});
+      part_backward(recorder, shape, kept.lse[0], 0, {douts[0], outs[0], queries[0], kv, part, {}});
+      exchange_.to_rows(recorder, "dqkv", part, qkv_blocks(), dqkv);
+      return dqkv;
+    }
+    if (context_.size() == 1) {
+      part_backward(recorder, shape, kept.lse[0], 0, {douts[0], outs[0], queries[0], kv, dqkv, {}});
+      return dqkv;
+    }
+    // Shares of the gradients of keys and values are rounded when they are summed.
+    const execution::Dtype wide = recorder.accumulation();
+    const std::vector<Part> parts = this->parts(recorder);
+    std::vector<Tensor> dqs, dkvs;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::int64_t heads = shape.heads * shape.head_dim;
+      dqs.push_back(separate_queries()
+                        ? recorder.scratch("dq" + parts[i].name + "_part", {parts[i].count, heads})
+                        : dqkv);
+      dkvs.push_back(recorder.scratch(
+          "dkv_all" + parts[i].name, wide,
+          {recorder.batch().sequence_tokens, 2 * shape.kv_heads * shape.head_dim}));
+      part_backward(recorder, shape, kept.lse[i], i,
+                    {douts[i], outs[i], queries[i], kv, dqs[i], dkvs[i]});
+    }
+    if (zigzag_) recorder.add("dkv_sum", dkvs[1], dkvs[0]);
+    join_gradients(recorder, dqs, dkvs[0], dqkv);
+    return dqkv;
+  }
+
+  /// Gradients of this rank's rows [q | k | v], from those of its parts of the queries, and its
+  /// shares of those of the keys and values that it had.
+  void join_gradients(Recorder& recorder, const std::vector<Tensor>& dqs, Tensor dkv,
+                      Tensor dqkv) const {
+    const std::int64_t n = recorder.tokens();
+    Tensor own;
+    if (by_heads_) {
+      own = recorder.scratch("dkv", recorder.accumulation(), {n, 2 * kv_width()});
+      exchange_.to_rows(recorder, "dkv", dkv, kv_blocks(), own);
+    } else {
+      own = context_.reduce(recorder, "dkv", dkv);
+    }
+    std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
+    if (separate_queries()) {
+      const Tensor dq = recorder.scratch("dq", {n, query_width()});
+      by_heads_ ? exchange_.to_rows(recorder, "dq", dqs[0], out_blocks(), dq)
+                : stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
+      uses.push_back(read(dq));
+    }
+    Cost cost = kernels::cast_cost(2 * n * kv_width(), recorder.accumulation(), recorder.storage());
+    if (separate_queries())
+      cost.bytes += kernels::pack_columns_cost(n * query_width(), recorder.storage()).bytes;
+    recorder.compute("dkv_own", cost, std::move(uses),
+                     [shape = shape_](execution::Queue& q, Views v) {
+                       kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));
+                       if (v.size() > 2) kernels::unpack_columns(q, v[2], query(shape, v[1]));
+                     });
+  }
+
+  struct PartGradients {
+    Tensor dout, out, queries, kv;
+    Tensor dq;   ///< whose first columns are those of q
+    Tensor dkv;  ///< whose last columns are those of k and v; none: dq's last ones
+  };
+
+  /// Gradients that part `index` of the queries has.
+  void part_backward(Recorder& recorder, const kernels::AttentionShape& shape, Tensor lse,
+                     std::size_t index, const PartGradients& of) const {
+    const Part part = parts(recorder)[index];
+    const Tensor workspace = recorder.workspace(
+        "workspace" + part.name,
+        kernels::attention_backward_workspace_bytes(shape, recorder.batch().sequence_tokens,
+                                                    documents(recorder), recorder.storage()));
+    std::vector<Use> uses = {read(of.dout),
+                             read(of.queries),
+                             read(of.kv),
+                             read(of.out),
+                             read(lse),
+                             read(recorder.batch().cu_seqlens),
+                             read(recorder.batch().sequence_seq_idx),
+                             write(workspace),
+                             write(of.dq)};
+    if (of.dkv) uses.push_back(write(of.dkv));
+    recorder.compute(
+        "core_backward" + part.name,
+        kernels::attention_backward_cost(shape, part.count, pairs(recorder), recorder.storage()),
+        std::move(uses), [shape = at(shape, part)](execution::Queue& q, Views v) {
+          kernels::attention_backward(
+              q, shape,
+              kernels::AttentionBackwardOperands<Columns>{.d_o = kernels::all_columns(v[0]),
+                                                          .q = query(shape, v[1]),
+                                                          .k = key(shape, v[2]),
+                                                          .v = value(shape, v[2]),
+                                                          .o = kernels::all_columns(v[3]),
+                                                          .lse = v[4],
+                                                          .cu_seqlens = v[5],
+                                                          .seq_idx = v[6],
+                                                          .dq = query(shape, v[8]),
+                                                          .dk = key(shape, v.back()),
+                                                          .dv = value(shape, v.back()),
+                                                          .workspace = v[7]});
+        });
+  }
+
+  /// The heads of this rank.
+  static kernels::AttentionShape shape_of(const ModelConfig::Attention& attention,
+                                          const Partition& partition) {
+    kernels::AttentionShape shape;
+    shape.heads = partition.share(attention.heads, "model.num_attention_heads");
+    shape.kv_heads = partition.share_or_copy(attention.kv_heads, "model.num_query_groups");
+    shape.head_dim = attention.head_dim;
+    shape.causal = true;
+    shape.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+    return shape;
+  }
+
+  /// Tensor ranks that have the same key and value head.
+  int tensor_copies(const ModelConfig& config) const {
+    return partition_.copies(config.attention.kv_heads, "model.num_query_groups");
+  }
+
+  /// With what is known of the batch.
+  kernels::AttentionShape batch_shape(const Recorder& recorder) const {
+    kernels::AttentionShape shape = shape_;
+    shape.pairs = recorder.batch().attention_pairs;
+    if (by_heads_) {
+      shape.heads /= context_.size();
+      shape.kv_heads /= context_.size() / kv_copies();
+    }
+    return shape;
+  }
+  static kernels::AttentionShape at(kernels::AttentionShape shape, const Part& part) {
+    shape.first_query = part.first;
+    return shape;
+  }
+  /// Whether the gradients of queries come to this rank apart from those of keys.
+  bool separate_queries() const { return by_heads_ || zigzag_; }
+  bool gathers_keys() const { return context_.size() > 1 && !by_heads_; }
+  /// Ranks of the context group that have the same key and value head, if they exchange heads.
+  std::int64_t kv_copies() const {
+    return std::max<std::int64_t>(1, context_.size() / shape_.kv_heads);
+  }
+  kernels::ColumnBlocks qkv_blocks() const {
+    return {{query_width(), kv_width(), kv_width()}, {1, kv_copies(), kv_copies()}};
+  }
+  kernels::ColumnBlocks kv_blocks() const {
+    return {{kv_width(), kv_width(), 0}, {kv_copies(), kv_copies(), 1}};
+  }
+  kernels::ColumnBlocks out_blocks() const { return {{query_width(), 0, 0}}; }
+
+  /// C, the capacity of cu_seqlens.
+  static std::int64_t documents(Recorder& recorder) {
+    return recorder.program().info(recorder.batch().cu_seqlens).buffers[0].shape[0] - 1;
+  }
+
+  std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
+  std::int64_t kv_width() const { return shape_.kv_heads * shape_.head_dim; }
+  /// Of all ranks.
+  static std::int64_t query_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.heads} * config.attention.head_dim;
+  }
+  static std::int64_t kv_width(const ModelConfig& config) {
+    return std::int64_t{config.attention.kv_heads} * config.attention.head_dim;
+  }
+
+  static Columns query(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, 0, s.heads * s.head_dim};
+  }
+  /// The last columns of [q | k | v] and of [k | v].
+  static Columns key_and_value(const kernels::AttentionShape& s, const execution::View& qkv) {
+    const std::int64_t count = 2 * s.kv_heads * s.head_dim;
+    return {qkv, qkv.extent(1) - count, count};
+  }
+  static Columns key(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, qkv.extent(1) - 2 * s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
+  }
+  static Columns value(const kernels::AttentionShape& s, const execution::View& qkv) {
+    return {qkv, qkv.extent(1) - s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
+  }
+
+  void rotate(Recorder& recorder, Tensor from, Tensor to, bool backward) const {
+    recorder.compute(
+        backward ? "rope_backward" : "rope",
+        kernels::rope_cost(recorder.tokens(), shape_.heads, shape_.kv_heads, shape_.head_dim,
+                           recorder.storage()),
+        {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
+        [shape = shape_, frequencies = frequencies_, backward,
+         first = recorder.batch().first_token](execution::Queue& q, Views v) {
+          const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
+          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, frequencies,
+               first);
+        });
+  }
+
+  /// Each tensor rank has other heads, so the gradients are summands.
+  Parameter norm_parameter(std::string name) const {
+    return {std::move(name), {shape_.head_dim}, Init::ones, false, partition_.replicated()};
+  }
+  kernels::HeadSizes head_sizes() const { return {shape_.heads, shape_.kv_heads, shape_.head_dim}; }
+
+  void norm(Recorder& recorder, Tensor from, Tensor to) const {
+    recorder.compute(
+        "qk_norm",
+        kernels::head_rmsnorm_forward_cost(recorder.tokens(), head_sizes(), recorder.storage()),
+        {read(from), read(recorder.parameter(q_norm_)), read(recorder.parameter(k_norm_)),
+         write(to)},
+        [sizes = head_sizes(), eps = epsilon_](execution::Queue& q, Views v) {
+          kernels::head_rmsnorm_forward(q, v[0], v[1], v[2], v[3], sizes, eps);
+        });
+  }
+
+  /// @return gradient of the product
+  Tensor norm_backward(Recorder& recorder, Tensor raw, Tensor dnormed) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
+    const Tensor workspace = recorder.workspace(
+        "qk_norm_workspace",
+        kernels::head_rmsnorm_backward_workspace_bytes(n, head_sizes(), recorder.storage()));
+    const bool accumulate = recorder.batch().accumulate;
+    recorder.compute(
+        "qk_norm_backward",
+        kernels::head_rmsnorm_backward_cost(n, head_sizes(), recorder.storage()),
+        {read(dnormed), read(raw), read(recorder.parameter(q_norm_)),
+         read(recorder.parameter(k_norm_)), write(draw), recorder.into(recorder.gradient(q_norm_)),
+         recorder.into(recorder.gradient(k_norm_)), write(workspace)},
+        [sizes = head_sizes(), eps = epsilon_, accumulate](execution::Queue& q, Views v) {
+          kernels::head_rmsnorm_backward(q,
+                                         {.dout = v[0],
+                                          .in = v[1],
+                                          .q_weight = v[2],
+                                          .k_weight = v[3],
+                                          .din = v[4],
+                                          .dq_weight = v[5],
+                                          .dk_weight = v[6],
+                                          .workspace = v[7]},
+                                         sizes, eps, accumulate);
+        });
+    return draw;
+  }
+
+  std::int64_t width_;
+  SharedRows rows_;
+  SharedRows context_;
+  Partition partition_;
+  bool rope_;
+  kernels::RopeFrequencies frequencies_;
+  bool norms_;
+  double epsilon_;
+  kernels::AttentionShape shape_;
+  HeadExchange exchange_;
+  bool by_heads_;
+  StretchExchange stretches_;
+  bool zigzag_;
+  Product qkv_;
+  Product proj_;
+  Parameter q_norm_, k_norm_;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
+                                      const std::string& prefix) {
+  return std::make_unique<Attention>(config, ranks, prefix);
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,208 @@
+#include "layers/mixers/experts.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/moe/permute.hpp"
+#include "kernels/moe/room.hpp"
+#include "kernels/moe/slots.hpp"
+#include "kernels/shards/shards.hpp"
+
+namespace stowage::layers {
+
+using execution::Dtype;
+using execution::Range;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+bool travel_by_slots(const ModelConfig& config, int ranks) {
+  return ranks > 1 && config.moe.exchange == ModelConfig::Moe::Exchange::slots;
+}
+
+/// The part of all rows that have experts of one of the ranks, if every choice of R different
+/// experts is as likely as any other: those that chose none of it are R draws from the others'.
+double part_for_rank(const ModelConfig::Moe& moe, int ranks) {
+  const double others = moe.experts - static_cast<double>(moe.experts) / ranks;
+  double none = 1;
+  for (int i = 0; i < moe.topk; ++i) none *= std::max(0.0, others - i) / (moe.experts - i);
+  return 1 - none;
+}
+
+}  // namespace
+
+kernels::ExpertRoom expert_room(const ModelConfig& config, const parallel::Ranks& ranks,
+                                std::int64_t tokens, double share) {
+  const int size = ranks.group(parallel::Group::experts).size();
+  const std::int64_t rows = tokens / ranks.group(parallel::Group::tensor).size() /
+                            ranks.group(parallel::Group::context).size();
+  const std::int64_t balanced = rows * config.moe.topk;
+  const bool slots = travel_by_slots(config, size);
+  if (share == 0 || share >= size) return {balanced * size, slots ? rows : 0};
+  const auto part = [share](double all) {
+    return static_cast<std::int64_t>(std::ceil(share * all));
+  };
+  const double to_one = static_cast<double>(rows) * part_for_rank(config.moe, size);
+  return {part(static_cast<double>(balanced)), slots ? std::min(rows, part(to_one)) : 0};
+}
+
+SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& ranks)
+    : experts_(config.moe.experts),
+      topk_(config.moe.topk),
+      tensor_size_(ranks.group(parallel::Group::tensor).size()),
+      by_slots_(travel_by_slots(config, ranks.group(parallel::Group::experts).size())),
+      context_(ranks.shared_group(parallel::Group::context)),
+      group_(ranks.shared_group(parallel::Group::experts)),
+      partition_(ranks.group(parallel::Group::experts)),
+      rows_(group_) {
+  (void)partition_.share(experts_, "model.num_moe_experts");
+}
+
+std::int64_t SharedExperts::received(const Recorder& recorder) const {
+  return rows_.size() * (by_slots_ ? recorder.batch().expert_room.slots : recorder.rows());
+}
+
+Routed SharedExperts::route(Recorder& recorder, Choices& choices) const {
+  if (rows_.size() == 1) {
+    const Routed routed = sort(recorder, choices.indices, choices.weights);
+    choices.offsets = choices.load = routed.offsets;
+    if (context_->size() > 1) choices.offsets = offsets_of_tokens(recorder, choices.indices);
+    return routed;
+  }
+  const Tensor indices = rows_.gather(recorder, "indices_all", choices.indices);
+  const Tensor weights = rows_.gather(recorder, "weights_all", choices.weights);
+  choices.load = recorder.saved("load", Dtype::int32, {experts_ + 1}, "");
+  count(recorder, "count", choices.indices, {}, choices.load);
+  choices.offsets = choices.load;
+  if (tensor_size_ * context_->size() > 1)  // ranks that have the same sequences
+    choices.offsets = offsets_of_tokens(recorder, indices);
+  const std::int64_t own = this->own(), first = partition_.index * own;
+  const Tensor local = recorder.scratch("indices_local", Dtype::int32, {tokens(recorder), topk_});
+  recorder.compute(
+      "localise", kernels::localise_cost(tokens(recorder) * topk_), {read(indices), write(local)},
+      [first, own](execution::Queue& q, Views v) { kernels::localise(q, v[0], first, own, v[1]); });
+  Routed routed = sort(recorder, local, weights);
+  if (by_slots_) find_slots(recorder, choices.indices, local, routed);
+  return routed;
+}
+
+void SharedExperts::find_slots(Recorder& recorder, Tensor indices, Tensor local,
+                               Routed& routed) const {
+  const std::int64_t ranks = rows_.size(), slots = recorder.batch().expert_room.slots;
+  routed.row_slot = recorder.saved("row_slot", Dtype::int32, {recorder.rows(), ranks}, "");
+  const Tensor wanted = recorder.scratch("slots_wanted", Dtype::int32, {ranks});
+  recorder.compute("send_slots", kernels::send_slots_cost(recorder.rows(), topk_, ranks),
+                   {read(indices), write(routed.row_slot), write(wanted)},
+                   [own = own(), slots](execution::Queue& q, Views v) {
+                     kernels::send_slots(q, v[0], own, slots, v[1], v[2]);
+                   });
+  if (const Tensor most = recorder.program().find(kMostRows))
+    recorder.compute("limit_slots", kernels::limit_slots_cost(ranks), {read(wanted), update(most)},
+                     [](execution::Queue& q, Views v) { kernels::limit_slots(q, v[0], v[1]); });
+  routed.received_row =
+      recorder.saved("received_row", Dtype::int32, {received(recorder), topk_}, "");
+  recorder.compute("receive_slots",
+                   kernels::receive_slots_cost(tokens(recorder), topk_, received(recorder)),
+                   {read(local), read(routed.token_row), write(routed.received_row)},
+                   [ranks](execution::Queue& q, Views v) {
+                     kernels::receive_slots(q, v[0], v[1], ranks, v[2]);
+                   });
+}
+
+Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor mine,
+                           const Routed& routed) const {
+  if (!by_slots_) return rows_.gather(recorder, name, mine);
+  const std::int64_t width = recorder.program().info(mine).buffers.front().shape.back();
+  const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
+  recorder.compute("slot_" + name,
+                   kernels::gather_rows_cost(recorder.rows(), rows_.size(), received(recorder),
+                                             width, recorder.storage()),
+                   {read(mine), read(routed.row_slot), write(slots)},
+                   [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
+  const Tensor there = recorder.scratch(name, {received(recorder), width});
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {slots, {}}, {there, {}}));
+  return there;
+}
+
+Tensor SharedExperts::send_back(Recorder& recorder, const std::string& name, Tensor summand,
+                                const Routed& routed) const {
+  if (!by_slots_) return rows_.reduce(recorder, name, summand);
+  const std::int64_t width = recorder.program().info(summand).buffers.front().shape.back();
+  const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
+  recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
+                                     {summand, {}}, {slots, {}}));
+  const Tensor mine = recorder.scratch(name, {recorder.rows(), width});
+  recorder.compute(
+      "add_" + name,
+      kernels::combine_rows_cost(recorder.rows(), rows_.size(), received(recorder), width,
+                                 recorder.storage(), false),
+      {read(slots), read(routed.row_slot), write(mine)},
+      [](execution::Queue& q, Views v) { kernels::combine_rows(q, v[0], v[1], v[2], false); });
+  return mine;
+}
+
+Tensor SharedExperts::offsets_of_tokens(Recorder& recorder, Tensor indices) const {
+  const Tensor offsets = recorder.saved("offsets_of_tokens", Dtype::int32, {experts_ + 1}, "");
+  const std::int64_t pairs = recorder.rows() * tensor_size_ * topk_;
+  const std::int64_t first = rows_.rank() / tensor_size_ * pairs;
+  count(recorder, "count_tokens", indices, {first, first + pairs}, offsets);
+  if (context_->size() > 1)
+    recorder.append(context_->all_reduce(recorder.program(), recorder.full_name("sum_counts"),
+                                         {offsets, {}}, parallel::Reduction::sum));
+  return offsets;
+}
+
+Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) const {
+  const std::int64_t n = tokens(recorder), own = this->own();
+  const Dtype accum = recorder.accumulation();
+  Routed routed{recorder.saved("offsets", Dtype::int32, {own + 1}, ""),
+                recorder.saved("token_row", Dtype::int32, {n, topk_}, ""),
+                recorder.saved("row_weight", accum, {room(recorder)}, ""),
+                {},
+                {}};
+  routed.received_row = routed.token_row;
+  const Tensor most = recorder.program().find(kMostRows);
+  const Tensor wanted =
+      most ? recorder.scratch("offsets_wanted", Dtype::int32, {own + 1}) : routed.offsets;
+  recorder.compute("permute_index", kernels::permute_index_cost(n, topk_, own, accum),
+                   {read(indices), write(wanted), write(routed.token_row), write(routed.row_weight),
+                    read(weights)},
+                   [](execution::Queue& q, Views v) {
+                     kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
+                   });
+  if (most)
+    recorder.compute("limit_offsets", kernels::limit_offsets_cost(own),
+                     {read(wanted), write(routed.offsets), update(most)},
+                     [room = room(recorder)](execution::Queue& q, Views v) {
+                       kernels::limit_offsets(q, v[0], room, v[1], v[2]);
+                     });
+  return routed;
+}
+
+void SharedExperts::count(Recorder& recorder, const char* name, Tensor indices, Range range,
+                          Tensor offsets) const {
+  recorder.compute(name, kernels::expert_offsets_cost(recorder.rows() * topk_, experts_),
+                   {{indices, Access::read, range}, write(offsets)},
+                   [](execution::Queue& q, Views v) { kernels::expert_offsets(q, v[0], v[1]); });
+}
+
+SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
+                                                             const Choices& choices,
+                                                             const Routed& routed,
+                                                             Tensor drow_weight) const {
+  if (rows_.size() == 1) return {drow_weight, routed.token_row};
+  const Dtype accum = recorder.accumulation();
+  const std::int64_t pairs = tokens(recorder) * topk_;
+  const Tensor all = recorder.scratch("dweights_all", accum, {pairs});
+  recorder.compute("pair_values", kernels::pair_values_cost(pairs, accum),
+                   {read(drow_weight), read(routed.token_row), write(all)},
+                   [](execution::Queue& q, Views v) { kernels::pair_values(q, v[0], v[1], v[2]); });
+  const Tensor rows = recorder.scratch("pair_rows", Dtype::int32, {recorder.rows(), topk_});
+  recorder.compute("pair_rows", kernels::localise_cost(recorder.rows() * topk_),
+                   {read(choices.indices), write(rows)},
+                   [](execution::Queue& q, Views v) { kernels::pair_rows(q, v[0], v[1]); });
+  return {rows_.reduce(recorder, "dweights", all), rows};
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "layers/mixers/router.hpp"
+
+namespace stowage::layers {
+
+/// Room for what the experts of a rank get: `share` times as many rows as if the load is balanced,
+/// and so many times as many slots as a rank then wants of what it sends to another, never more
+/// than there are; share 0: all that there are.
+/// @param tokens of a microbatch, of all ranks that share the sequences
+kernels::ExpertRoom expert_room(const ModelConfig& config, const parallel::Ranks& ranks,
+                                std::int64_t tokens, double share);
+
+/// Name of what was wanted so far, (3) int32: the most rows that this rank's experts were to get,
+/// of all and of the busiest one, and the most slots of what it sends to another rank; in programs
+/// that ask for them, where ranks share experts.
+inline constexpr const char* kMostRows = "experts/most_rows";
+
+/// The rows that this rank's experts work on, in the order of experts, then of tokens. Kept for
+/// backward; never moved by a plan.
+struct Routed {
+  Tensor offsets;       ///< (experts of this rank + 1) int32
+  Tensor token_row;     ///< (tokens, R) int32: row of a choice; -1: another rank's expert, or none
+  Tensor row_weight;    ///< (room) accum
+  Tensor received_row;  ///< (received, R) int32: the same of the rows that reach this rank
+  Tensor row_slot;      ///< (rows, ranks) int32: slots that a row goes to; none without slots
+};
+
+/// How ranks share the experts of a layer: each has E / size whole ones, and works on the rows of
+/// all ranks that chose them. All ranks learn all choices. Rows travel by gathering and summing
+/// (SharedRows), or each goes once to every rank that has some of its experts, and comes back as
+/// one sum (kernels/moe/slots.hpp). Either way it is known beforehand how many bytes travel, no
+/// count leaves the device, and the results have the same bits. How many rows fall on a rank's
+/// experts, and on a pair of ranks, is not known: there is room for Batch::expert_room, and where
+/// that is too little, kMostRows says so; such a step must change nothing.
+class SharedExperts {
+ public:
+  /// @throws Error (exit 2) if the experts do not divide among the ranks
+  SharedExperts(const ModelConfig& config, const parallel::Ranks& ranks);
+
+  const Partition& partition() const { return partition_; }
+  int size() const { return rows_.size(); }
+  /// True if rows travel by slots: then they cannot before route().
+  bool by_slots() const { return by_slots_; }
+  /// Rows that reach this rank, or places for them.
+  std::int64_t received(const Recorder& recorder) const;
+  /// Rows that there is room for.
+  std::int64_t room(const Recorder& recorder) const { return recorder.batch().expert_room.rows; }
+
+  /// Rows for this rank's experts; completes the counts of `choices`.
+  Routed route(Recorder& recorder, Choices& choices) const;
+  /// (rows, D) of each rank to what reaches this one, (received, D).
+  Tensor send(Recorder& recorder, const std::string& name, Tensor mine, const Routed& routed) const;
+  /// And back: each rank's summand (received, D) to this rank's rows of the sum, in rank order.
+  Tensor send_back(Recorder& recorder, const std::string& name, Tensor summand,
+                   const Routed& routed) const;
+  /// The gradient of each choice's weight, from that of the rows of all ranks' experts.
+  /// @return (rows * R) accum in an order, and where each of this rank's choices is in it
+  struct WeightGradient {
+    Tensor values, token_row;
+  };
+  WeightGradient weight_gradient(Recorder& recorder, const Choices& choices, const Routed& routed,
+                                 Tensor drow_weight) const;
+
+ private:
+  /// Tokens of all ranks.
+  std::int64_t tokens(const Recorder& recorder) const { return recorder.rows() * rows_.size(); }
+  Routed sort(Recorder& recorder, Tensor indices, Tensor weights) const;
+  /// Completes `routed` by the slots that rows go to and arrive in.
+  /// @param indices this rank's  @param local of all ranks, -1 where the expert is not here
+  void find_slots(Recorder& recorder, Tensor indices, Tensor local, Routed& routed) const;
+  /// Rows of the experts below each, of all tokens of this rank's sequences.
+  /// @param indices of the ranks that share the experts
+  Tensor offsets_of_tokens(Recorder& recorder, Tensor indices) const;
+  /// @param range of `indices` that counts
+  void count(Recorder& recorder, const char* name, Tensor indices, execution::Range range,
+             Tensor offsets) const;
+  std::int64_t own() const { return experts_ / partition_.parts; }
+
+  std::int64_t experts_;  ///< of all ranks
+  int topk_;
+  int tensor_size_;
+  bool by_slots_;
+  std::shared_ptr<const parallel::RankGroup> context_, group_;
+  Partition partition_;
+  SharedRows rows_;
+};
+
+}  // namespace stowage::layers

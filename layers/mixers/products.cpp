@@ -1,0 +1,104 @@
+#include "layers/mixers/products.hpp"
+
+#include <memory>
+
+#include "kernels/linear/linear.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+namespace {
+
+using execution::Range;
+
+/// Some rows of a matrix as a use of their elements, and as the matrix that a kernel sees.
+class Rows {
+ public:
+  Rows(const Recorder& recorder, execution::Dtype dtype, std::int64_t columns, Range rows)
+      : columns_(columns),
+        whole_(rows == Range{}),
+        rows_(whole_ ? Range{0, recorder.tokens()} : rows),
+        info_(std::make_shared<execution::TensorInfo>(execution::one_buffer(
+            "rows", dtype, {count(), columns}, execution::Lifetime::scratch))) {}
+
+  std::int64_t count() const { return rows_.end - rows_.begin; }
+  Use use(Tensor tensor, Access access) const {
+    if (whole_) return {tensor, access};
+    return {tensor, access, {rows_.begin * columns_, rows_.end * columns_}};
+  }
+  execution::View operator()(const execution::View& elements) const {
+    return whole_ ? elements : execution::View{elements.data, info_.get()};
+  }
+
+ private:
+  std::int64_t columns_;
+  bool whole_;
+  Range rows_;
+  std::shared_ptr<const execution::TensorInfo> info_;
+};
+
+execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
+  return recorder.program().info(tensor).buffers[0].dtype;
+}
+
+}  // namespace
+
+void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
+                      Range rows) const {
+  const auto dtype = dtype_of(recorder, y);
+  const Rows from(recorder, recorder.storage(), inputs(), rows);
+  const Rows to(recorder, dtype, outputs(), rows);
+  recorder.compute(
+      name,
+      kernels::linear_forward_cost(from.count(), outputs(), inputs(), recorder.storage(), dtype),
+      {from.use(x, Access::read), read(recorder.parameter(weight)), to.use(y, Access::write)},
+      [from, to](execution::Queue& q, Views v) {
+        kernels::linear_forward(q, from(v[0]), v[1], to(v[2]));
+      });
+}
+
+void Product::backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
+                             bool accumulate, Range rows) const {
+  const auto dtype = dtype_of(recorder, dy);
+  const Rows from(recorder, dtype, outputs(), rows);
+  const Rows to(recorder, recorder.storage(), inputs(), rows);
+  recorder.compute(name,
+                   kernels::linear_backward_input_cost(from.count(), outputs(), inputs(),
+                                                       recorder.storage(), dtype, accumulate),
+                   {from.use(dy, Access::read), read(recorder.parameter(weight)),
+                    to.use(dx, accumulate ? Access::update : Access::write)},
+                   [from, to, accumulate](execution::Queue& q, Views v) {
+                     kernels::linear_backward_input(q, from(v[0]), v[1], to(v[2]), accumulate);
+                   });
+}
+
+void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy,
+                              Tensor x) const {
+  const auto dtype = dtype_of(recorder, dy);
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute_weights(
+      name,
+      kernels::linear_backward_weight_cost(recorder.tokens(), outputs(), inputs(),
+                                           recorder.storage(), dtype, accumulate),
+      {read(dy), read(x), recorder.into(recorder.gradient(weight))},
+      [accumulate](execution::Queue& q, Views v) {
+        kernels::linear_backward_weight(q, v[0], v[1], v[2], accumulate);
+      });
+}
+
+void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
+                       Tensor dx) const {
+  const auto dtype = dtype_of(recorder, dy);
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute(name,
+                   kernels::linear_backward_cost(recorder.tokens(), outputs(), inputs(),
+                                                 recorder.storage(), dtype, true, accumulate),
+                   {read(dy), read(x), read(recorder.parameter(weight)), update(dx),
+                    recorder.into(recorder.gradient(weight))},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::linear_backward(q, v[0], v[1], v[2], v[3], true, v[4], accumulate);
+                   });
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "layers/recording/recorder.hpp"
+
+namespace stowage::layers {
+
+/// A matrix product y = x w^T and its gradients as recorded ops: shared by all layers.
+struct Product {
+  Parameter weight;  ///< (outputs, inputs)
+
+  std::int64_t outputs() const { return weight.local(0); }
+  std::int64_t inputs() const { return weight.local(1); }
+
+  /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
+  /// @param rows of x and y; none: all
+  void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
+               execution::Range rows = {}) const;
+  /// dx (n, inputs) from dy: stored, or added when `accumulate`.
+  /// @param rows of dy and dx; none: all
+  void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
+                      bool accumulate = false, execution::Range rows = {}) const;
+  /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
+  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
+  /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
+  void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;
+};
+
+}  // namespace stowage::layers

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "layers/mixers/layer.hpp"
+#include "layers/recording/partition.hpp"
+
+namespace stowage::layers {
+
+/// Name of the logits (n, V) accum that an evaluation leaves behind, if its program has them.
+inline constexpr const char* kLogits = "logits";
+
+/// Name of the sum (2) accum of hits and counted targets of an evaluation, if its program has it: a
+/// hit is a target whose logit is the largest.
+inline constexpr const char* kHits = "hits";
+
+/// Final norm, output projection and cross-entropy. The projection is fused with the loss and its
+/// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
+class Head {
+ public:
+  /// @param embedding whose weight is the projection's too if they are tied
+  Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding);
+
+  /// In backward order. Without the output weight if it is the embedding.
+  std::vector<Parameter> parameters() const;
+
+  /// Loss of each token (n) accum, and its gradients for backward(). Where ranks share the
+  /// vocabulary each knows the losses of all tokens.
+  Tensor forward(Recorder& recorder, Stream stream) const;
+  /// @return gradient of the stream's sum
+  Tensor backward(Recorder& recorder) const;
+  /// Loss of each token alone; and the logits where the program has kLogits, hits where it has
+  /// kHits.
+  Tensor evaluate(Recorder& recorder, Stream stream) const;
+
+ private:
+  struct Saved {
+    Tensor sum, rstd, dnormed;
+  };
+
+  Tensor norm(Recorder& recorder, Stream stream) const;
+  /// The fused head on all tokens. @param dnormed none: the losses alone, and hits if given
+  Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
+  /// The same where ranks share the vocabulary.
+  Tensor sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
+
+  std::int64_t width_;
+  SharedRows rows_;
+  std::shared_ptr<const parallel::RankGroup> group_;
+  std::int64_t vocabulary_;  ///< of this rank
+  double epsilon_;
+  bool tied_;
+  Parameter norm_;
+  Parameter output_;
+};
+
+}  // namespace stowage::layers

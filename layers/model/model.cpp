@@ -1,0 +1,246 @@
+#include "layers/model/model.hpp"
+
+#include <fmt/core.h>
+
+#include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/shards/shards.hpp"
+
+namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const parallel::Ranks& ranks,
+                                  char letter, int index, double aux_scale) {
+  const std::string prefix = fmt::format("layers.{}", index);
+  switch (letter) {
+    case 'M':
+      return make_mamba(config, ranks, prefix);
+    case '*':
+      return make_attention(config, ranks, prefix);
+    case '-':
+      return make_mlp(config, ranks, prefix);
+    case 'E':
+      return make_moe(config, ranks, prefix, aux_scale);
+    default:
+      execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
+                             config.pattern, letter);
+  }
+}
+
+/// The stages of this rank of a pipeline.
+std::vector<Stage> own_stages(const ModelConfig& config, const parallel::Ranks& ranks) {
+  const int sharers = ranks.shape[parallel::Axis::pipeline];
+  if (sharers == 1) return divide(config.pattern, 1);
+  const std::vector<Stage> all = divide(config.pattern, sharers * config.virtual_stages);
+  std::vector<Stage> own;
+  for (const Stage& stage : all)
+    if (stage.index % sharers == ranks.coordinates[parallel::Axis::pipeline]) own.push_back(stage);
+  return own;
+}
+
+}  // namespace
+
+Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
+             const parallel::Ranks& ranks)
+    : config_(config),
+      precision_(precision),
+      ranks_(ranks),
+      stages_(own_stages(config, ranks)),
+      rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+      embedding_{"embedding.weight",
+                 {config.vocabulary, config.width},
+                 Init::normal,
+                 true,
+                 "dense",
+                 Partition(ranks.group(parallel::Group::tensor)).cut(0, {config.vocabulary})},
+      head_(config, ranks, embedding_) {
+  for (const char letter : config.pattern)
+    if (letter != '|') {
+      const int index = static_cast<int>(layers_.size());
+      layers_.emplace_back(config, ranks, index,
+                           make_mixer(config, ranks, letter, index, aux_scale));
+    }
+}
+
+std::vector<Parameter> Model::parameters(const std::vector<Stage>& stages) const {
+  std::vector<Parameter> all;
+  if (stages.back().head) all = head_.parameters();
+  for (std::size_t s = stages.size(); s-- > 0;)
+    for (int i = stages[s].end; i-- > stages[s].begin;)
+      for (Parameter& p : layers_[static_cast<std::size_t>(i)].parameters())
+        all.push_back(std::move(p));
+  if (stages.front().embedding || (stages.back().head && config_.tied_embeddings))
+    all.push_back(embedding_);
+  return all;
+}
+
+std::vector<execution::TensorInfo> Model::states(const std::vector<Stage>& stages) const {
+  std::vector<execution::TensorInfo> all;
+  for (const Stage& stage : stages)
+    for (const Layer& layer : layers(stage))
+      for (execution::TensorInfo& info : layer.mixer().states(precision_))
+        all.push_back(std::move(info));
+  return all;
+}
+
+bool Model::shares_embedding() const {
+  return config_.tied_embeddings && has_embedding() != has_head();
+}
+
+std::span<const Layer> Model::layers(const Stage& stage) const {
+  return std::span(layers_).subspan(static_cast<std::size_t>(stage.begin),
+                                    static_cast<std::size_t>(stage.end - stage.begin));
+}
+
+std::string_view Model::input_module(const Stage& stage) const {
+  const std::span<const Layer> own = layers(stage);
+  return own.empty() ? std::string_view("") : own.front().mixer().norm_module();
+}
+
+Tensor Model::local_tokens(Recorder& recorder, const char* name) const {
+  const Tensor tokens = recorder.batch().tokens;
+  if (rows_.size() == 1) return tokens;
+  const std::int64_t rows = embedding_.local(0), first = rows_.rank() * rows;
+  const Tensor local = recorder.scratch(name, execution::Dtype::int32, {recorder.tokens()});
+  recorder.compute(name, kernels::localise_cost(recorder.tokens()), {read(tokens), write(local)},
+                   [first, rows](execution::Queue& q, Views v) {
+                     kernels::localise(q, v[0], first, rows, v[1]);
+                   });
+  return local;
+}
+
+/// A rank that has a token's row of the table gives it, the others give zeros.
+Tensor Model::embed(Recorder& recorder, const Stage& stage) const {
+  recorder.set_prefix("embedding");
+  const std::int64_t n = recorder.tokens();
+  const bool shared = rows_.size() > 1;
+  const Tensor x = shared ? recorder.scratch("rows", {n, config_.width})
+                          : recorder.saved("out", {n, config_.width}, input_module(stage));
+  recorder.compute(
+      "forward", kernels::embedding_forward_cost(n, config_.width, recorder.storage()),
+      {read(local_tokens(recorder, "local_tokens")), read(recorder.parameter(embedding_)),
+       write(x)},
+      [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
+  if (!shared) return x;
+  const Tensor mine = recorder.saved("out", {recorder.rows(), config_.width}, input_module(stage));
+  rows_.reduce_to(recorder, "out", x, mine);
+  return mine;
+}
+
+Stream Model::trunk(Recorder& recorder, const Stage& stage, Tensor in) const {
+  Stream stream{stage.embedding ? embed(recorder, stage) : in, {}};
+  for (const Layer& layer : layers(stage)) stream = layer.forward(recorder, stream);
+  return stream;
+}
+
+Tensor Model::hand_on(Recorder& recorder, const Stage& stage, Stream stream) const {
+  recorder.set_prefix(stage_prefix(stage));
+  const Tensor out = recorder.scratch("out", {recorder.rows(), config_.width});
+  recorder.compute("sum", kernels::add_cost(recorder.rows() * config_.width, recorder.storage()),
+                   {read(stream.x), read(stream.delta), write(out)},
+                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[2]); });
+  return out;
+}
+
+Tensor Model::forward(Recorder& recorder, const Stage& stage, Tensor in) const {
+  const Stream stream = trunk(recorder, stage, in);
+  return stage.head ? head_.forward(recorder, stream) : hand_on(recorder, stage, stream);
+}
+
+Tensor Model::evaluate(Recorder& recorder, const Stage& stage, Tensor in) const {
+  const Stream stream = trunk(recorder, stage, in);
+  return stage.head ? head_.evaluate(recorder, stream) : hand_on(recorder, stage, stream);
+}
+
+Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
+                       const Finished& finished) const {
+  Tensor dsum = dout;
+  if (stage.head) {
+    dsum = head_.backward(recorder);
+    finished(head_.parameters());
+  }
+  const std::span<const Layer> own = layers(stage);
+  for (std::size_t i = own.size(); i-- > 0;) {
+    dsum = own[i].backward(recorder, dsum);
+    if (!recorder.batch().weights_later) finished(own[i].parameters());
+  }
+  if (!stage.embedding) return dsum;
+  embed_backward(recorder, stage, dsum);
+  if (!shares_embedding()) finished({&embedding_, 1});
+  return {};
+}
+
+void Model::backward_weights(Recorder& recorder, const Stage& stage,
+                             const Finished& finished) const {
+  const std::span<const Layer> own = layers(stage);
+  for (std::size_t i = own.size(); i-- > 0;) {
+    own[i].backward_weights(recorder);
+    finished(own[i].parameters());
+  }
+}
+
+void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) const {
+  recorder.set_prefix("embedding");
+  const std::int64_t n = recorder.tokens(), vocabulary = embedding_.local(0);
+  const Tensor dx = rows_.gather(recorder, "dsum", dsum);
+  const Tensor workspace =
+      recorder.workspace("workspace", kernels::embedding_backward_workspace_bytes(n, vocabulary));
+  const Tensor gradient = recorder.gradient(embedding_);
+  // The head of this stage, if the weight is its too, has stored its gradient already.
+  const bool accumulate = recorder.batch().accumulate || (config_.tied_embeddings && stage.head);
+  recorder.compute("backward",
+                   kernels::embedding_backward_cost(n, vocabulary, config_.width,
+                                                    recorder.storage(), accumulate),
+                   {read(local_tokens(recorder, "local_tokens_again")), read(dx),
+                    accumulate ? update(gradient) : write(gradient), write(workspace)},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);
+                   });
+}
+
+bool Model::shares_experts() const {
+  return config_.pattern.find('E') != std::string::npos &&
+         ranks_.group(parallel::Group::experts).size() > 1;
+}
+
+bool Model::has_router_losses() const {
+  return config_.pattern.find('E') != std::string::npos &&
+         (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);
+}
+
+std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
+  std::vector<Tensor> all;
+  const auto zeros = [&](const Stage& next_to, const char* name, int begin, int end) {
+    std::int64_t count = 0;
+    for (int i = begin; i < end; ++i)
+      count += layers_[static_cast<std::size_t>(i)].mixer().step_count_elements();
+    if (count == 0) return;
+    recorder.set_prefix(stage_prefix(next_to));
+    all.push_back(recorder.scratch(name, recorder.accumulation(), {count}));
+    recorder.compute(name, kernels::fill_cost(count, recorder.accumulation()), {write(all.back())},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  };
+  int next = 0;
+  for (const Stage& stage : stages_) {
+    zeros(stage, "counts_before", next, stage.begin);
+    for (const Layer& layer : layers(stage))
+      for (const Tensor count : layer.mixer().step_counts(recorder)) all.push_back(count);
+    next = stage.end;
+  }
+  zeros(stages_.back(), "counts_behind", next, whole().end);
+  return all;
+}
+
+void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
+  for (const Stage& stage : stages_)
+    for (const Layer& layer : layers(stage)) {
+      recorder.set_prefix(fmt::format("layers.{}.{}", layer.index(), layer.mixer().scope()));
+      layer.mixer().end_of_step(recorder, step_ok);
+    }
+}
+
+}  // namespace stowage::layers

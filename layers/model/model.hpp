@@ -1,0 +1,102 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "layers/mixers/layer.hpp"
+#include "layers/model/head.hpp"
+#include "layers/model/stages.hpp"
+#include "parallel/ranks.hpp"
+
+namespace stowage::layers {
+
+/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss. It never
+/// changes: what a recording keeps belongs to its recorder.
+///
+/// A rank of a pipeline computes one or more stages of it; names and indices of layers are those of
+/// the whole.
+class Model {
+ public:
+  /// @param aux_scale 1 / (microbatches * ranks with other sequences), for the auxiliary losses of
+  /// routers  @param ranks that share it: the model has this one's part, of its pipeline stages
+  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or what does not divide
+  Model(const ModelConfig& config, Precision precision, double aux_scale,
+        const parallel::Ranks& ranks = parallel::planned_ranks({}, 0));
+
+  const ModelConfig& config() const { return config_; }
+  Precision precision() const { return precision_; }
+  const parallel::Ranks& ranks() const { return ranks_; }
+  /// What this rank computes, in the order of the model.
+  const std::vector<Stage>& stages() const { return stages_; }
+  /// The ends of the model, with its tokens and its loss: whether they are this rank's.
+  bool has_embedding() const { return stages_.front().embedding; }
+  bool has_head() const { return stages_.back().head; }
+  /// The parameters that this rank has, in the order in which backward finishes their gradients.
+  std::vector<Parameter> parameters() const { return parameters(stages_); }
+  /// Those of all stages, each once.
+  std::vector<Parameter> whole_parameters() const { return parameters({whole()}); }
+  /// Persistent tensors besides parameters and what the optimizer adds: expert biases.
+  std::vector<execution::TensorInfo> states() const { return states(stages_); }
+  std::vector<execution::TensorInfo> whole_states() const { return states({whole()}); }
+  /// The embedding's weight, which is the head's too where they are tied.
+  const Parameter& embedding() const { return embedding_; }
+  /// True if this rank has the tied weight for one end of the model and another rank for the other:
+  /// their gradients are to be added. backward() leaves that, and calling `finished`, to the step.
+  bool shares_embedding() const;
+
+  /// Records forward of one of this rank's stages and, on the last one fused with the head's
+  /// gradients, the loss.
+  /// @param in (rows, D) the residual stream from the stage before; none on the first
+  /// @return losses (n) accum on the last stage; elsewhere the residual stream (rows, D)
+  Tensor forward(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
+  /// Called after the ops that finish the gradients of some parameters.
+  using Finished = std::function<void(std::span<const Parameter>)>;
+  /// Records backward of the microbatch whose forward was recorded last in this slot.
+  /// @param dout (rows, D) gradient of what forward returned; none on the last stage
+  /// @return gradient of what it was given; none on the first stage
+  Tensor backward(Recorder& recorder, const Stage& stage, Tensor dout,
+                  const Finished& finished) const;
+  /// Records what backward has left for later of the gradients of layers' weights, which finishes
+  /// those of all of a layer's parameters.
+  void backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished) const;
+  /// As forward, up to the loss alone.
+  Tensor evaluate(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
+  /// Name of the module that a stage's input belongs to when it is saved for backward.
+  std::string_view input_module(const Stage& stage) const;
+
+  /// True if several ranks share the experts of its layers, whichever stage has them.
+  bool shares_experts() const;
+  /// True if routers have a load-balancing or a z loss.
+  bool has_router_losses() const;
+  /// Counts of a training step that ranks add up: loads of experts. All ranks have as many elements
+  /// in the same order: those of other stages are zeros.
+  std::vector<Tensor> step_counts(Recorder& recorder) const;
+  /// Work at the end of a training step, when step_ok is known.
+  void end_of_step(Recorder& recorder, Tensor step_ok) const;
+
+ private:
+  Stage whole() const { return {0, 0, static_cast<int>(layers_.size()), true, true}; }
+  std::vector<Parameter> parameters(const std::vector<Stage>& stages) const;
+  std::vector<execution::TensorInfo> states(const std::vector<Stage>& stages) const;
+  std::span<const Layer> layers(const Stage& stage) const;
+  Tensor embed(Recorder& recorder, const Stage& stage) const;
+  void embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) const;
+  /// Tokens as rows of the part of the table that this rank has; -1: another rank's.
+  Tensor local_tokens(Recorder& recorder, const char* name) const;
+  Stream trunk(Recorder& recorder, const Stage& stage, Tensor in) const;
+  /// The stream as one tensor, for the next stage, which does not see how it was made.
+  Tensor hand_on(Recorder& recorder, const Stage& stage, Stream stream) const;
+
+  ModelConfig config_;
+  Precision precision_;
+  parallel::Ranks ranks_;
+  std::vector<Stage> stages_;
+  SharedRows rows_;
+  Parameter embedding_;
+  std::vector<Layer> layers_;
+  Head head_;
+};
+
+}  // namespace stowage::layers

@@ -1,0 +1,130 @@
+#include "layers/recording/partition.hpp"
+
+#include <fmt/core.h>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+std::vector<std::int64_t> shape_of(Recorder& recorder, Tensor tensor) {
+  return recorder.program().info(tensor).buffers.front().shape;
+}
+
+execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
+  return recorder.program().info(tensor).buffers.front().dtype;
+}
+
+/// The elements of some rows of a tensor.
+parallel::Piece rows_of(Recorder& recorder, Tensor tensor, execution::Range rows) {
+  if (rows == execution::Range{}) return {tensor, {}};
+  const execution::BufferInfo& buffer = recorder.program().info(tensor).buffers.front();
+  const std::int64_t row = buffer.elements() / buffer.shape.front();
+  return {tensor, {rows.begin * row, rows.end * row}};
+}
+
+}  // namespace
+
+std::int64_t Partition::share(std::int64_t extent, const char* key) const {
+  if (extent % parts != 0)
+    execution::throw_usage("{} = {}: it is shared by {} ranks, so it must be a multiple of {}", key,
+                           extent, parts, parts);
+  return extent / parts;
+}
+
+int Partition::share(int extent, const char* key) const {
+  return static_cast<int>(share(std::int64_t{extent}, key));
+}
+
+int Partition::copies(std::int64_t extent, const char* key) const {
+  if (extent % parts != 0 && (extent <= 0 || parts % extent != 0))
+    execution::throw_usage(
+        "{} = {}: it is shared by {} ranks, so it must be a multiple of {} or divide it", key,
+        extent, parts, parts);
+  return extent < parts ? static_cast<int>(parts / extent) : 1;
+}
+
+int Partition::share_or_copy(int extent, const char* key) const {
+  return extent * copies(extent, key) / parts;
+}
+
+std::vector<Cut> Partition::cut(int dimension, const std::vector<Block>& blocks) const {
+  if (parts == 1) return {};
+  Cut cut{dimension, {}};
+  std::int64_t begin = 0;
+  for (const auto& [extent, copies] : blocks) {
+    const std::int64_t share = extent * copies / parts;
+    const std::int64_t first = begin + index / copies * share;
+    cut.ranges.push_back({first, first + share});
+    begin += extent;
+  }
+  return {cut};
+}
+
+std::vector<RowPiece> SharedRows::pieces(std::int64_t rows) const {
+  if (pieces_ == 1) return {{}};
+  STOWAGE_ASSERT(rows % (size() * pieces_) == 0, "{} rows in {} pieces of {} ranks", rows, pieces_,
+                 size());
+  const std::int64_t all = rows / pieces_, own = all / size();
+  std::vector<RowPiece> found;
+  for (int i = 0; i < pieces_; ++i)
+    found.push_back({{i * all, (i + 1) * all}, {i * own, (i + 1) * own}, fmt::format("/{}", i)});
+  return found;
+}
+
+Tensor SharedRows::gather(Recorder& recorder, const std::string& name, Tensor mine) const {
+  if (size() == 1) return mine;
+  std::vector<std::int64_t> shape = shape_of(recorder, mine);
+  shape.front() *= size();
+  const Tensor all = recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
+  gather_to(recorder, name, mine, all);
+  return all;
+}
+
+void SharedRows::gather_to(Recorder& recorder, const std::string& name, Tensor mine,
+                           Tensor all) const {
+  for (const RowPiece& piece : pieces(shape_of(recorder, all).front()))
+    recorder.append(group_->all_gather_from(
+        recorder.program(), recorder.full_name("gather_" + name + piece.suffix),
+        rows_of(recorder, mine, piece.mine), rows_of(recorder, all, piece.all)));
+}
+
+Tensor SharedRows::reduce(Recorder& recorder, const std::string& name, Tensor summand) const {
+  if (size() == 1) return summand;
+  std::vector<std::int64_t> shape = shape_of(recorder, summand);
+  shape.front() /= size();
+  const Tensor mine = recorder.scratch(name, dtype_of(recorder, summand), std::move(shape));
+  reduce_to(recorder, name, summand, mine);
+  return mine;
+}
+
+void SharedRows::reduce_to(Recorder& recorder, const std::string& name, Tensor summand,
+                           Tensor mine) const {
+  for (const RowPiece& piece : pieces(shape_of(recorder, summand).front()))
+    reduce_piece(recorder, name, summand, mine, piece);
+}
+
+void SharedRows::reduce_piece(Recorder& recorder, const std::string& name, Tensor summand,
+                              Tensor mine, const RowPiece& piece) const {
+  recorder.append(group_->reduce_scatter_to(
+      recorder.program(), recorder.full_name("reduce_" + name + piece.suffix),
+      rows_of(recorder, summand, piece.all), rows_of(recorder, mine, piece.mine)));
+}
+
+Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
+                               const std::string& name, std::int64_t width,
+                               const MakeRows& make) const {
+  const Tensor all = recorder.scratch(summand, {recorder.tokens(), width});
+  if (size() == 1) {
+    make(all, {}, "");
+    return all;
+  }
+  const Tensor mine = recorder.scratch(name, {recorder.rows(), width});
+  for (const RowPiece& piece : pieces(recorder.tokens())) {
+    make(all, piece.all, piece.suffix);
+    reduce_piece(recorder, name, all, mine, piece);
+  }
+  return mine;
+}
+
+}  // namespace stowage::layers

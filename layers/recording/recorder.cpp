@@ -1,0 +1,105 @@
+#include "layers/recording/recorder.hpp"
+
+#include <fmt/core.h>
+
+#include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace stowage::layers {
+
+int enclosing(const Program& program, const execution::Op& op, std::string_view kind) {
+  int at = op.scope;
+  while (at >= 0 && program.scopes()[static_cast<std::size_t>(at)].kind != kind)
+    at = program.scopes()[static_cast<std::size_t>(at)].parent;
+  return at;
+}
+
+std::string Recorder::full_name(std::string_view name) const {
+  return fmt::format("mb{}/{}/{}", batch_.slot, prefix_, name);
+}
+
+Tensor Recorder::saved(std::string_view name, std::vector<std::int64_t> shape,
+                       std::string_view module) {
+  return saved(name, storage(), std::move(shape), module);
+}
+
+Tensor Recorder::saved(std::string_view name, execution::Dtype dtype,
+                       std::vector<std::int64_t> shape, std::string_view module) {
+  return program_.saved(full_name(name), dtype, std::move(shape), std::string(module));
+}
+
+Tensor Recorder::scratch(std::string_view name, std::vector<std::int64_t> shape) {
+  return scratch(name, storage(), std::move(shape));
+}
+
+Tensor Recorder::scratch(std::string_view name, execution::Dtype dtype,
+                         std::vector<std::int64_t> shape) {
+  return program_.scratch(full_name(name), dtype, std::move(shape));
+}
+
+Tensor Recorder::workspace(std::string_view name, std::size_t bytes) {
+  const auto count = static_cast<std::int64_t>(bytes == 0 ? 1 : bytes);
+  return scratch(name, execution::Dtype::uint8, {count});
+}
+
+Tensor Recorder::parameter(const Parameter& parameter) {
+  return program_.add(execution::one_buffer(parameter.name, storage(), parameter.local_shape(),
+                                            execution::Lifetime::parameter));
+}
+
+Tensor Recorder::gradient(const Parameter& parameter) {
+  return program_.add(execution::one_buffer(gradient_name(parameter.name), accumulation(),
+                                            parameter.local_shape(),
+                                            execution::Lifetime::gradient));
+}
+
+void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
+  program_.append(make(name, cost, std::move(uses), std::move(launch)));
+}
+
+void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
+                               Launch launch) {
+  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  if (postponed_ == nullptr) return program_.append(std::move(op));
+  postponed_->ops.push_back({std::move(op), program_.ops().size()});
+}
+
+void Recorder::append_postponed(PostponedOps& postponed) {
+  for (PostponedOps::One& one : postponed.ops) {
+    for (std::size_t i = one.before; i < program_.ops().size(); ++i)
+      for (const Use& later : program_.ops()[i].uses)
+        for (const Use& use : one.op.uses)
+          STOWAGE_ASSERT(use.access != Access::read || later.access == Access::read ||
+                             use.tensor != later.tensor,
+                         "{} was left for later, but {} has changed {} meanwhile", one.op.name,
+                         program_.ops()[i].name, program_.info(use.tensor).name);
+    program_.append(std::move(one.op));
+  }
+  postponed.ops.clear();
+}
+
+void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
+  const execution::BufferInfo& buffer = program_.info(x).buffers.front();
+  compute(name, kernels::add_cost(buffer.elements(), buffer.dtype), {read(x), update(onto)},
+          [](execution::Queue& q, std::span<const execution::View> v) {
+            kernels::add(q, v[1], v[0], v[1]);
+          });
+}
+
+void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
+  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  op.only_rerun = true;
+  program_.append(std::move(op));
+}
+
+execution::Op Recorder::make(std::string_view name, Cost cost, std::vector<Use> uses,
+                             Launch launch) const {
+  execution::Op op;
+  op.name = full_name(name);
+  op.uses = std::move(uses);
+  op.cost = cost;
+  op.launch = std::move(launch);
+  return op;
+}
+
+}  // namespace stowage::layers

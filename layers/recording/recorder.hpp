@@ -1,0 +1,161 @@
+#pragma once
+
+#include <any>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "execution/program.hpp"
+#include "kernels/moe/room.hpp"
+#include "kernels/moe/row_tokens.hpp"
+#include "layers/recording/parameters.hpp"
+
+namespace stowage::layers {
+
+using execution::Access;
+using execution::Cost;
+using execution::Launch;
+using execution::Program;
+using execution::Tensor;
+using execution::Use;
+
+inline Use read(Tensor tensor) { return {tensor, Access::read}; }
+inline Use write(Tensor tensor) { return {tensor, Access::write}; }
+inline Use update(Tensor tensor) { return {tensor, Access::update}; }
+
+/// The innermost scope of a kind around an op of a program, or -1.
+int enclosing(const Program& program, const execution::Op& op, std::string_view kind);
+
+/// The tensors that all layers of one microbatch read.
+struct Batch {
+  std::int64_t sequence_tokens = 0;  ///< n = B * T, of all ranks that share the sequences
+  std::int64_t tokens_count = 0;     ///< of them, those of which this rank's mixers compute …
+  std::int64_t first_token = 0;      ///< … which begin at this one
+  std::int64_t rows_count = 0;       ///< of them, those of this rank's residual stream …
+  std::int64_t first_row = 0;        ///< the same share of tokens begins at this one
+  kernels::RowTokens row_tokens;     ///< which tokens those rows are
+  std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
+  kernels::ExpertRoom expert_room;   ///< of this rank's experts
+  Tensor tokens;                     ///< (tokens) int32
+  Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
+  Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens
+  Tensor seq_idx;                    ///< (tokens) int32
+  Tensor sequence_seq_idx;           ///< (n) int32
+  Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
+  int slot = 0;                      ///< which microbatch of the program: first, body or last
+  bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
+  bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
+};
+
+/// Ops that were left for later, and how many ops the program had then.
+struct PostponedOps {
+  struct One {
+    execution::Op op;
+    std::size_t before = 0;
+  };
+  std::vector<One> ops;
+};
+
+/// What layers keep between the passes of one recording, by layer and slot. Layers themselves never
+/// change, so a model can be recorded any number of times.
+class Handles {
+ public:
+  template <class Kept>
+  Kept& of(const void* owner, int slot) {
+    std::any& kept = all_[{owner, std::type_index(typeid(Kept)), slot}];
+    if (!kept.has_value()) kept.emplace<Kept>();
+    return std::any_cast<Kept&>(kept);
+  }
+
+ private:
+  std::map<std::tuple<const void*, std::type_index, int>, std::any> all_;
+};
+
+/// Appends the ops of one microbatch to a program: adds the names, the types and the gradients'
+/// access that every layer would otherwise repeat.
+class Recorder {
+ public:
+  /// @param handles of the whole recording; outlives this
+  Recorder(Program& program, Precision precision, Batch batch, Handles& handles)
+      : program_(program), precision_(precision), batch_(batch), handles_(handles) {}
+
+  Program& program() { return program_; }
+  const Batch& batch() const { return batch_; }
+  /// Tokens that mixers of this rank work on, and rows of the residual stream between them: ranks
+  /// that share the products of a layer also share its rows out.
+  std::int64_t tokens() const { return batch_.tokens_count; }
+  std::int64_t rows() const { return batch_.rows_count; }
+  /// This rank's share of the tokens, as many as it has rows: elements of a tensor with so many for
+  /// each token.
+  execution::Range own_rows(std::int64_t each = 1) const {
+    return {batch_.first_row * each, (batch_.first_row + batch_.rows_count) * each};
+  }
+  /// The handles that a layer keeps of this microbatch, empty at first.
+  template <class Kept, class Owner>
+  Kept& kept(const Owner& owner) {
+    return handles_.of<Kept>(&owner, batch_.slot);
+  }
+  /// Those that it keeps of the whole step.
+  template <class Kept, class Owner>
+  Kept& kept_of_step(const Owner& owner) {
+    return handles_.of<Kept>(&owner, -1);
+  }
+  execution::Dtype storage() const { return precision_.storage; }
+  execution::Dtype accumulation() const { return precision_.accumulation(); }
+
+  /// Names recorded from here on start with this: "layers.3.mamba".
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  const std::string& prefix() const { return prefix_; }
+
+  /// Activations of the storage dtype, or of another one.
+  Tensor saved(std::string_view name, std::vector<std::int64_t> shape, std::string_view module);
+  Tensor saved(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape,
+               std::string_view module);
+  Tensor scratch(std::string_view name, std::vector<std::int64_t> shape);
+  Tensor scratch(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape);
+  /// Scratch bytes for one op, at least one.
+  Tensor workspace(std::string_view name, std::size_t bytes);
+
+  Tensor parameter(const Parameter& parameter);
+  Tensor gradient(const Parameter& parameter);
+  /// A gradient's use: stored by the first microbatch, added to by later ones.
+  Use into(Tensor gradient) const {
+    return {gradient, batch_.accumulate ? Access::update : Access::write};
+  }
+
+  void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
+  /// schedule may put it where a rank has nothing else to do.
+  void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// Where ops for weights go from here on, if the batch asks for that; null: into the program.
+  void postpone_weights_to(PostponedOps* postponed) {
+    postponed_ = batch_.weights_later ? postponed : nullptr;
+  }
+  /// Appends what was left for later.
+  /// @throws Error if what it reads was written over meanwhile
+  void append_postponed(PostponedOps& postponed);
+  /// onto += x, of one floating dtype.
+  void add(std::string_view name, Tensor x, Tensor onto);
+  /// An exchange, under its full name.
+  void append(execution::Op op) { program_.append(std::move(op)); }
+  std::string full_name(std::string_view name) const;
+  /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
+  /// what is kept for backward.
+  void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+
+ private:
+  execution::Op make(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) const;
+
+  Program& program_;
+  Precision precision_;
+  Batch batch_;
+  Handles& handles_;
+  std::string prefix_;
+  PostponedOps* postponed_ = nullptr;
+};
+
+}  // namespace stowage::layers

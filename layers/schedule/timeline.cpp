@@ -1,0 +1,151 @@
+#include "layers/schedule/timeline.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+bool is_exchange(const Turn& turn) { return turn.pass == Turn::Pass::exchange; }
+
+/// One kind of a rank's turns, each of which follows the one before it.
+struct Line {
+  std::vector<std::size_t> turns;
+  std::size_t done = 0;
+  double free_s = 0;  ///< since when the next one could begin
+
+  bool is_done() const { return done == turns.size(); }
+  std::size_t next() const { return turns[done]; }
+};
+
+class Follower {
+ public:
+  Follower(Timeline& timeline, const std::vector<PassTimes>& times, double exchange_s)
+      : timeline_(timeline),
+        times_(times),
+        exchange_s_(exchange_s),
+        shape_{static_cast<int>(timeline.ranks.size()),
+               static_cast<int>(times.size() / timeline.ranks.size())},
+        passes_(timeline.ranks.size()),
+        exchanges_(timeline.ranks.size()) {
+    for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank)
+      for (std::size_t i = 0; i < timeline_.ranks[rank].turns.size(); ++i)
+        (is_exchange(timeline_.ranks[rank].turns[i]) ? exchanges_ : passes_)[rank].turns.push_back(
+            i);
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < passes_.size(); ++rank)
+        while (advance_pass(rank) || advance_exchange(rank)) moved = true;
+    }
+    for (std::size_t rank = 0; rank < passes_.size(); ++rank) {
+      STOWAGE_ASSERT(passes_[rank].is_done() && exchanges_[rank].is_done(),
+                     "ranks of a pipeline wait for each other");
+      timeline_.time_s =
+          std::max({timeline_.time_s, passes_[rank].free_s, exchanges_[rank].free_s});
+    }
+  }
+
+ private:
+  using Message = std::tuple<int, bool, int>;  ///< stage that it goes to, gradient, slot
+
+  bool advance_pass(std::size_t rank) {
+    Line& line = passes_[rank];
+    if (line.is_done()) return false;
+    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    const int stage = shape_.stage(static_cast<int>(rank), turn.chunk);
+    const bool gradient = turn.pass == Turn::Pass::backward;
+    double given_s = 0;
+    if (turn.pass != Turn::Pass::weights && stage != (gradient ? shape_.stages() - 1 : 0)) {
+      const auto found = come_.find({stage, gradient, turn.slot});
+      if (found == come_.end()) return false;
+      given_s = found->second;
+    }
+    const double time_s = pass_s(turn, times_[static_cast<std::size_t>(stage)]);
+    const double begin_s = std::max(line.free_s, given_s);
+    line.free_s = begin_s + time_s;
+    timeline_.ranks[rank].spans[line.next()] = {begin_s, line.free_s};
+    timeline_.ranks[rank].busy_s += time_s;
+    ++line.done;
+    return true;
+  }
+
+  /// @return whether something new is known of the rank's next exchange
+  bool advance_exchange(std::size_t rank) {
+    Line& line = exchanges_[rank];
+    if (line.is_done()) return false;
+    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    Timeline::Span& span = timeline_.ranks[rank].spans[line.next()];
+    bool news = false;
+    if (span.begin_s < 0) {
+      const bool sends = std::ranges::any_of(turn.hops, &Hop::sends);
+      const Line& passes = passes_[rank];
+      if (sends && !passes.is_done() && passes.next() < line.next()) return false;
+      span.begin_s = std::max(line.free_s, sends ? made_s(rank, line.next()) : 0);
+      for (const Hop& hop : turn.hops)
+        (hop.sends ? sent_ : received_)[message(rank, hop)] = span.begin_s;
+      news = true;
+    }
+    double met_s = span.begin_s;
+    for (const Hop& hop : turn.hops) {
+      const auto& theirs = hop.sends ? received_ : sent_;
+      const auto found = theirs.find(message(rank, hop));
+      if (found == theirs.end()) return news;
+      met_s = std::max(met_s, found->second);
+    }
+    span.end_s = line.free_s = met_s + exchange_s_;
+    for (const Hop& hop : turn.hops)
+      if (!hop.sends) come_[message(rank, hop)] = span.end_s;
+    ++line.done;
+    return true;
+  }
+
+  /// The end of the last pass before a turn.
+  double made_s(std::size_t rank, std::size_t turn) const {
+    const Timeline::Rank& line = timeline_.ranks[rank];
+    while (turn-- > 0)
+      if (!is_exchange(line.turns[turn])) return line.spans[turn].end_s;
+    return 0;
+  }
+
+  Message message(std::size_t rank, const Hop& hop) const {
+    const int here = shape_.stage(static_cast<int>(rank), hop.chunk);
+    return {hop.destination(here), hop.gradient, hop.slot};
+  }
+
+  Timeline& timeline_;
+  const std::vector<PassTimes>& times_;
+  double exchange_s_;
+  PipelineShape shape_;
+  std::vector<Line> passes_, exchanges_;       ///< by rank
+  std::map<Message, double> sent_, received_;  ///< when either side came to it
+  std::map<Message, double> come_;             ///< when it was through
+};
+
+}  // namespace
+
+double Timeline::bubble() const {
+  double busy_s = 0;
+  for (const Rank& rank : ranks) busy_s += rank.busy_s;
+  return time_s > 0 ? 1 - busy_s / (time_s * static_cast<double>(ranks.size())) : 0;
+}
+
+Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
+                double exchange_s) {
+  Timeline timeline;
+  for (const Turns& sections : turns) {
+    Timeline::Rank& rank = timeline.ranks.emplace_back();
+    for (const TurnSection& section : sections)
+      rank.turns.insert(rank.turns.end(), section.turns.begin(), section.turns.end());
+    rank.spans.resize(rank.turns.size());
+  }
+  Follower(timeline, times, exchange_s).run();
+  return timeline;
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "layers/model/model.hpp"
+#include "layers/recording/recorder.hpp"
+
+namespace stowage::layers {
+
+/// Sizes of one kind of step on one rank.
+struct StepShape {
+  std::int64_t tokens = 0;    ///< n = B * T of a microbatch, shared by the ranks of a context group
+  std::int64_t sequence = 0;  ///< T; attention's cost is counted for whole sequences
+  std::int64_t capacity = 1;  ///< C, documents of a microbatch
+  int microbatches = 1;       ///< of a step
+  double expert_share = 0;    ///< see expert_room; 0: room for all rows
+
+  /// (query, key) pairs of causal attention in n / T whole sequences.
+  std::int64_t attention_pairs() const { return tokens * (sequence + 1) / 2; }
+};
+
+/// What one stage of a pipeline gives another of one microbatch: the residual stream to the next,
+/// or its gradient to the one before.
+struct Hop {
+  bool sends = false;
+  bool gradient = false;
+  int peer = 0;   ///< rank in the pipeline group
+  int chunk = 0;  ///< which of this rank's stages gives or is given
+  int slot = 0;
+
+  /// The stage that it goes to. @param here the one that gives or is given
+  int destination(int here) const { return !sends ? here : gradient ? here - 1 : here + 1; }
+
+  friend bool operator==(const Hop&, const Hop&) = default;
+};
+
+/// One pass of one microbatch through the layers of one of the rank's stages, or what the rank
+/// exchanges with others.
+struct Turn {
+  enum class Pass : unsigned char { forward, backward, weights, evaluate, exchange };
+
+  Pass pass = Pass::forward;
+  int chunk = 0;            ///< which of the rank's stages
+  int slot = 0;             ///< memory of its own: forward fills it, backward frees it
+  bool accumulate = false;  ///< gradients are added: not the first microbatch of a step
+  bool last = false;        ///< backward, weights: gradients are complete
+  /// Backward leaves what it can of the weights' gradients to the pass `weights` of the slot.
+  bool weights_later = false;
+  std::vector<Hop> hops = {};  ///< of an exchange: they start together
+};
+
+/// Turns that are executed `repeat` times, as a section of the program.
+struct TurnSection {
+  std::string name;
+  int repeat = 1;
+  std::vector<Turn> turns;
+};
+
+/// What a rank does in a step, as data: one recorder makes the program of any of them.
+using Turns = std::vector<TurnSection>;
+
+/// Forward and backward of one microbatch after the other: the first, those between, the last.
+Turns train_in_turn(int microbatches);
+/// Forward alone.
+Turns evaluate_in_turn(int microbatches);
+
+/// The stacked inputs of a step: with M microbatches a leading extent M if M > 1.
+struct StackedInputs {
+  Tensor tokens;      ///< (n) int32; none but with the first stage
+  Tensor targets;     ///< (n) int32, -1: counts in no loss; none but with the last stage
+  Tensor cu_seqlens;  ///< (C + 1) int32
+};
+
+/// Adds the stacked inputs that a rank's stages read to a program.
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& model);
+
+/// Appends the ops of turns to a program.
+class TurnRecorder {
+ public:
+  struct Options {
+    StepShape shape;
+    StackedInputs inputs;
+    Tensor loss_scale;  ///< none when nothing goes backward
+    Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets,
+                        ///< with the last stage
+  };
+
+  /// @param handles of the whole recording; outlives this, as do program and model
+  TurnRecorder(Program& program, const Model& model, Handles& handles, Options options);
+
+  /// @param finished called behind the ops that complete the gradients of some parameters
+  void record(const Turns& turns, const Model::Finished& finished = {});
+
+ private:
+  /// What a microbatch brings to this stage and takes from it.
+  struct Passing {
+    Tensor in, out;    ///< (rows, D) storage, the residual stream
+    Tensor dout, din;  ///< their gradients
+  };
+
+  void record(const Turn& turn, const Model::Finished& finished);
+  void exchange(const std::vector<Hop>& hops);
+  /// The tensor that a hop sends, or makes for what it receives.
+  Tensor passed(const Hop& hop);
+  const Stage& stage(int chunk) const { return model_.stages()[static_cast<std::size_t>(chunk)]; }
+  void forward(const Turn& turn, Recorder& recorder);
+  Batch sizes(const Turn& turn) const;
+  Batch next_batch(const Turn& turn);
+  Tensor take(Recorder& recorder, const char* name, Tensor stack, std::int64_t width) const;
+  Tensor own(Recorder& recorder, const char* name, Tensor all) const;
+  void sum_losses(Recorder& recorder, Tensor losses) const;
+
+  Program& program_;
+  const Model& model_;
+  Handles& handles_;
+  Options options_;
+  Tensor index_;                ///< (1) int32: the next microbatch; none if there is one
+  std::map<int, Batch> slots_;  ///< microbatches under way
+  std::map<std::pair<int, int>, Passing> passing_;  ///< by chunk and slot
+};
+
+}  // namespace stowage::layers

@@ -1,0 +1,82 @@
+#include "layers/state/repeats.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Access;
+using execution::Range;
+using execution::Tensor;
+using execution::Use;
+using execution::View;
+using parallel::Message;
+
+/// A gradient's repeated rows on this rank, and what came of the other ranks' ones.
+struct Summands {
+  std::string name;
+  Tensor gradient;
+  Range rows;
+  int copy = 0;                ///< that this rank has
+  std::vector<Tensor> theirs;  ///< in the order of copies, without this rank's
+
+  std::int64_t count() const { return rows.end - rows.begin; }
+};
+
+/// ((0 + 1) + 2) + …, of which term `copy` is where the sum goes.
+void add_in_order(execution::Queue& queue, std::span<const View> theirs, int copy,
+                  const View& mine) {
+  const auto before = static_cast<std::size_t>(copy);
+  for (std::size_t i = 1; i < before; ++i) kernels::add(queue, theirs[0], theirs[i], theirs[0]);
+  if (before > 0) kernels::add(queue, theirs[0], mine, mine);
+  for (std::size_t i = before; i < theirs.size(); ++i) kernels::add(queue, mine, theirs[i], mine);
+}
+
+void append_sum(execution::Program& program, const Summands& of) {
+  std::vector<Use> uses = {{of.gradient, Access::update, of.rows}};
+  for (std::size_t i = 0; i < of.theirs.size(); ++i)
+    uses.push_back({of.theirs[i], i == 0 && of.copy > 1 ? Access::update : Access::read});
+  execution::Op op;
+  op.name = "sum_repeats/" + of.name;
+  op.uses = std::move(uses);
+  op.cost = kernels::add_cost(of.count(), program.info(of.gradient).buffers.front().dtype);
+  op.cost.flops *= static_cast<double>(of.theirs.size());
+  op.cost.bytes *= static_cast<double>(of.theirs.size());
+  op.launch = [copy = of.copy](execution::Queue& queue, std::span<const View> views) {
+    add_in_order(queue, views.subspan(1), copy, views[0]);
+  };
+  program.append(std::move(op));
+}
+
+}  // namespace
+
+void sum_repeats(execution::Program& program, const execution::PersistentLayout& layout,
+                 const parallel::RankGroup& tensor, std::span<const Parameter> parameters) {
+  std::vector<Summands> all;
+  std::vector<Message> messages;
+  for (const Parameter& parameter : parameters) {
+    const Repeat& repeat = parameter.repeat;
+    if (repeat.copies == 1) continue;
+    const std::string name = gradient_name(parameter.name);
+    Summands of{name, program.add(layout.info(name)), parameter.repeated(), repeat.copy, {}};
+    const execution::Dtype dtype = layout.info(name).buffers.front().dtype;
+    for (int copy = 0; copy < repeat.copies; ++copy) {
+      if (copy == repeat.copy) continue;
+      const int peer = tensor.rank() - repeat.copy + copy;
+      const Tensor theirs =
+          program.scratch("repeats/" + name + "/" + std::to_string(copy), dtype, {of.count()});
+      of.theirs.push_back(theirs);
+      messages.push_back({peer, true, {of.gradient, of.rows}, name});
+      messages.push_back({peer, false, {theirs, {}}, name});
+    }
+    all.push_back(std::move(of));
+  }
+  if (all.empty()) return;
+  program.append(tensor.exchange(program, "exchange_repeats/" + all.front().name, messages));
+  for (const Summands& of : all) append_sum(program, of);
+}
+
+}  // namespace stowage::layers

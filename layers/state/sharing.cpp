@@ -1,0 +1,98 @@
+#include "layers/state/sharing.hpp"
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+#include "layers/state/repeats.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Bucket;
+using execution::Lifetime;
+using execution::Tensor;
+
+bool is_bucket_of(const execution::PersistentLayout& layout, const Bucket& bucket,
+                  Lifetime lifetime) {
+  return !bucket.tensors.empty() && layout.whole(bucket.tensors.front()).lifetime == lifetime;
+}
+
+/// The bucket as a tensor of the program, with all its parts.
+Tensor add_bucket(execution::Program& program, const execution::PersistentLayout& layout,
+                  const Bucket& bucket) {
+  for (const std::string& part : bucket.tensors) program.add(layout.info(part));
+  return program.find(bucket.name);
+}
+
+}  // namespace
+
+const parallel::RankGroup& Sharing::holders(const std::string& group) const {
+  return ranks.group(parallel::gradient_group(group));
+}
+
+execution::Shards Sharing::summed(const std::string& group) const {
+  return {zero ? holders(group).size() : 1, -1};
+}
+
+execution::Shards Sharing::updated(const std::string& group) const {
+  if (!zero) return {};
+  return {holders(group).size(), holders(group).rank()};
+}
+
+GradientBuckets::GradientBuckets(execution::Program& program,
+                                 const execution::PersistentLayout& layout, const Sharing& sharing)
+    : program_(program), layout_(layout), sharing_(sharing) {
+  for (const Bucket& bucket : layout.buckets())
+    if (is_bucket_of(layout, bucket, Lifetime::gradient))
+      missing_[bucket.name] = bucket.tensors.size();
+}
+
+void GradientBuckets::finished(std::span<const Parameter> parameters) {
+  sum_repeats(program_, layout_, sharing_.ranks.group(parallel::Group::tensor), parameters);
+  for (const Parameter& parameter : parameters) {
+    const Bucket& bucket = layout_.bucket_of(gradient_name(parameter.name));
+    if (--missing_.at(bucket.name) == 0 && sharing_.holders(bucket.group).size() > 1)
+      append(bucket);
+  }
+}
+
+void GradientBuckets::append(const Bucket& bucket) {
+  const parallel::RankGroup& group = sharing_.holders(bucket.group);
+  const parallel::Piece whole{add_bucket(program_, layout_, bucket), {}};
+  program_.append(sharing_.zero ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name,
+                                                       whole, wire(bucket), workspace(bucket))
+                                : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
+                                                   parallel::Reduction::sum, wire(bucket),
+                                                   workspace(bucket)));
+}
+
+execution::Dtype GradientBuckets::wire(const Bucket& bucket) const {
+  const bool rounds = sharing_.bf16_gradients && bucket.dtype == execution::Dtype::fp32;
+  return rounds ? execution::Dtype::bf16 : bucket.dtype;
+}
+
+Tensor GradientBuckets::workspace(const Bucket& bucket) {
+  const auto [found, added] = workspaces_.try_emplace(bucket.group);
+  if (!added) return found->second;
+  std::int64_t most = 0;
+  for (const Bucket& other : layout_.buckets())
+    if (other.group == bucket.group && is_bucket_of(layout_, other, Lifetime::gradient))
+      most = std::max(most, other.elements);
+  return found->second = sharing_.holders(bucket.group)
+                             .workspace(program_, "reductions/" + bucket.group, most, bucket.dtype,
+                                        wire(bucket));
+}
+
+void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,
+                       const Sharing& sharing) {
+  if (!sharing.zero) return;
+  for (auto bucket = layout.buckets().rbegin(); bucket != layout.buckets().rend(); ++bucket) {
+    if (!is_bucket_of(layout, *bucket, Lifetime::parameter)) continue;
+    const parallel::RankGroup& group = sharing.holders(bucket->group);
+    if (group.size() == 1) continue;
+    program.append(group.all_gather(program, "all_gather/" + bucket->name,
+                                    {add_bucket(program, layout, *bucket), {}}));
+  }
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "execution/persistent.hpp"
+#include "layers/model/stages.hpp"
+#include "layers/recording/parameters.hpp"
+#include "parallel/ranks.hpp"
+
+namespace stowage::layers {
+
+/// How ranks share a step.
+struct Sharing {
+  parallel::Ranks ranks = parallel::planned_ranks({}, 0);
+  /// Masters and moments are cut over the ranks that have the same parameters (ZeRO stage 1, arXiv
+  /// 1910.02054): each sums, updates and hands out its shard of every bucket.
+  bool zero = false;
+  bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  /// Predicted, by stage, the same on all ranks: messages go in the order that follows from them.
+  std::vector<PassTimes> stage_times;
+
+  /// The ranks that have the same parameters of a reduction group ("dense", "expert").
+  const parallel::RankGroup& holders(const std::string& group) const;
+  /// How a bucket of gradients or parameters is shared out (all of it is held), and one of states.
+  execution::Shards summed(const std::string& group) const;
+  execution::Shards updated(const std::string& group) const;
+};
+
+/// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
+/// soon as its last gradient is complete, so that they go on beside the rest of backward.
+class GradientBuckets {
+ public:
+  /// @param sharing, layout outlive this
+  GradientBuckets(execution::Program& program, const execution::PersistentLayout& layout,
+                  const Sharing& sharing);
+
+  /// Called behind the ops that complete the gradients of some parameters.
+  void finished(std::span<const Parameter> parameters);
+
+ private:
+  void append(const execution::Bucket& bucket);
+  execution::Dtype wire(const execution::Bucket& bucket) const;
+  execution::Tensor workspace(const execution::Bucket& bucket);
+
+  execution::Program& program_;
+  const execution::PersistentLayout& layout_;
+  const Sharing& sharing_;
+  std::map<std::string, std::size_t> missing_;  ///< by bucket: gradients that are not complete
+  std::map<std::string, execution::Tensor>
+      workspaces_;  ///< by reduction group, for all its buckets
+};
+
+/// With sharded states, fetches the parameters that other ranks updated in the step before: bucket
+/// by bucket in the order of forward, each beside the layers before it.
+void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,
+                       const Sharing& sharing);
+
+}  // namespace stowage::layers

@@ -1,0 +1,131 @@
+#include "layers/state/state.hpp"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "execution/philox.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Dtype;
+using execution::Lifetime;
+using execution::PersistentLayout;
+
+struct Group {
+  std::string name;
+  std::vector<const Parameter*> parameters;
+};
+
+/// Parameters of one reduction group, cut where a bucket is full.
+std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::int64_t most) {
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> open;
+  std::map<std::string, std::int64_t> filled;
+  for (const Parameter& p : parameters) {
+    if (!open.contains(p.group) || filled[p.group] >= most) {
+      open[p.group] = groups.size();
+      filled[p.group] = 0;
+      groups.push_back({p.group, {}});
+    }
+    groups[open[p.group]].parameters.push_back(&p);
+    filled[p.group] += p.elements();
+  }
+  return groups;
+}
+
+using Naming = std::function<std::string(const std::string&)>;
+
+void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const char* what,
+               Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string& group = groups[i].name;
+    layout.open_bucket(
+        fmt::format("{}/{}/{}", what, group, i), group, dtype,
+        lifetime == Lifetime::optimizer_state ? sharing.updated(group) : sharing.summed(group));
+    for (const Parameter* p : groups[i].parameters)
+      layout.add(execution::one_buffer(naming(p->name), dtype, p->local_shape(), lifetime));
+  }
+}
+
+/// Rounded to a dtype.
+std::vector<std::byte> to_bytes(const std::vector<float>& values, Dtype dtype) {
+  std::vector<std::byte> bytes(values.size() * execution::size_bytes(dtype));
+  execution::with_storage_type(dtype, [&]<class S>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const S value = static_cast<S>(values[i]);
+      std::memcpy(bytes.data() + i * sizeof(S), &value, sizeof(S));
+    }
+  });
+  return bytes;
+}
+
+}  // namespace
+
+PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
+                               const std::vector<execution::TensorInfo>& states,
+                               Precision precision, const StateOptions& options,
+                               const Sharing& sharing) {
+  const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
+  const Dtype accum = precision.accumulation();
+  PersistentLayout layout;
+  const auto add = [&](const char* what, Lifetime lifetime, Dtype dtype, const Naming& naming) {
+    add_class(layout, groups, what, lifetime, dtype, sharing, naming);
+  };
+  add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
+  add("gradient", Lifetime::gradient, accum, gradient_name);
+  if (precision.has_master()) add("master", Lifetime::optimizer_state, accum, master_name);
+  add("adam_m", Lifetime::optimizer_state, accum, first_moment_name);
+  add("adam_v", Lifetime::optimizer_state, accum, second_moment_name);
+  for (const execution::TensorInfo& state : states) {
+    layout.open_bucket(state.name, "", state.buffers[0].dtype);
+    layout.add(state);
+  }
+  layout.open_bucket(kGoodSteps, "", Dtype::int64);
+  layout.add(execution::one_buffer(kGoodSteps, Dtype::int64, {1}, Lifetime::optimizer_state));
+  if (options.running_norm) {
+    layout.open_bucket(kRunningNorm, "", Dtype::fp64);
+    layout.add(execution::one_buffer(kRunningNorm, Dtype::fp64, {2}, Lifetime::optimizer_state));
+  }
+  layout.close();
+  return layout;
+}
+
+void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
+                       Precision precision, std::uint64_t seed, double std, int layers) {
+  const PersistentLayout& layout = device.layout();
+  execution::Queue& queue = device.queue({"compute", execution::Lane::compute});
+  void* const region = device.base(execution::Region::persistent);
+  const execution::TensorInfo bytes =
+      execution::one_buffer("persistent", Dtype::uint8, {static_cast<std::int64_t>(layout.bytes())},
+                            Lifetime::optimizer_state);
+  kernels::fill(queue, {{&region, 1}, &bytes}, 0);
+  for (const Parameter& parameter : parameters) {
+    std::vector<std::string> names = {parameter.name};
+    if (precision.has_master()) names.push_back(master_name(parameter.name));
+    const double deviation = normal_deviation(parameter, std, layers);
+    for (const std::string& name : names) {
+      if (!layout.has(name)) continue;
+      const execution::TensorInfo& info = layout.info(name);
+      const execution::Range held = layout.held(name);
+      if (deviation > 0) {  // nearly all weights: made where they stay
+        void* const address = device.address(layout.place(name));
+        execution::GlobalIndex index = parameter.index();
+        index.first = held.begin;
+        kernels::fill_normal(queue, {{&address, 1}, &info}, seed,
+                             execution::stream_of(parameter.name),
+                             execution::normal_scale(deviation), index);
+      } else {
+        device.write(name, to_bytes(initial_values(parameter, held, seed, std, layers),
+                                    info.buffers[0].dtype));
+      }
+    }
+  }
+  device.synchronize();
+}
+
+}  // namespace stowage::layers

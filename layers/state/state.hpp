@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "execution/device.hpp"
+#include "execution/persistent.hpp"
+#include "layers/recording/parameters.hpp"
+#include "layers/state/sharing.hpp"
+
+namespace stowage::layers {
+
+/// What lays out the persistent region: the model's parameters and states, and the process grid.
+struct StateOptions {
+  /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
+  /// one starts earlier and a larger one uses a link better.
+  std::int64_t bucket_elements = std::int64_t{16} << 20;
+  bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
+};
+
+/// Name of the count of steps that changed the parameters, (1) int64.
+inline constexpr const char* kGoodSteps = "optimizer/good_steps";
+/// Name of the running norm of good steps and of the spikes skipped since, (2) fp64
+/// (kernels/optimizer/guard.hpp).
+inline constexpr const char* kRunningNorm = "optimizer/running_norm";
+/// Whether a tensor is one of these, which are the same on all stages of a pipeline.
+inline bool is_of_all_stages(const std::string& name) {
+  return name == kGoodSteps || name == kRunningNorm;
+}
+
+/// Lays out parameters, gradients, fp32 masters (if any), both Adam moments, the states of layers
+/// and the step count. Buckets follow the order of `parameters` (backward order), those of one
+/// reduction group apart from those of another. Masters and moments are this rank's shards where
+/// ranks share them out.
+execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
+                                          const std::vector<execution::TensorInfo>& states,
+                                          Precision precision, const StateOptions& options,
+                                          const Sharing& sharing = {});
+
+/// Writes what a run starts from, whatever was there: parameters, and what is held of masters if
+/// there are any, the same for any layout, rank count and backend; zero for all else.
+void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
+                       Precision precision, std::uint64_t seed, double std, int layers);
+
+}  // namespace stowage::layers

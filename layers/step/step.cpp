@@ -1,0 +1,230 @@
+#include "layers/step/step.hpp"
+
+#include <optional>
+
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/moe/room.hpp"
+#include "layers/mixers/experts.hpp"
+#include "layers/mixers/router.hpp"
+#include "layers/schedule/pipeline.hpp"
+#include "layers/step/own_norm.hpp"
+#include "layers/step/update.hpp"
+
+namespace stowage::layers {
+
+using execution::Dtype;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfig& optimizer) {
+  const Dtype accum = model.precision().accumulation();
+  step.loss = step.program.output("loss", accum, {2});
+  step.grad_norm = step.program.output("grad_norm", accum, {1});
+  step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
+  if (optimizer.own_loss) step.own_loss = step.program.output("own_loss", accum, {2});
+  if (optimizer.own_norm && model.ranks().size() > 1)
+    step.own_norm = step.program.output("own_norm", accum, {1});
+  if (model.has_router_losses())
+    step.router_losses = step.program.output(kRouterLosses, accum, {2});
+  if (model.shares_experts())
+    step.expert_rows = step.program.output("expert_rows", Dtype::int32, {4});
+}
+
+PipelineShape pipeline_of(const Model& model) {
+  return {model.ranks().group(parallel::Group::pipeline).size(),
+          static_cast<int>(model.stages().size())};
+}
+
+/// This rank's turns of those of all ranks of its pipeline.
+const Turns& own(const std::vector<Turns>& turns, const Model& model) {
+  return turns[static_cast<std::size_t>(model.ranks().group(parallel::Group::pipeline).rank())];
+}
+
+Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
+  const PipelineShape pipeline = pipeline_of(model);
+  if (pipeline.ranks == 1) return train_in_turn(microbatches);
+  return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times),
+             model);
+}
+
+Turns evaluation_turns(const Model& model, int microbatches, const Sharing& sharing) {
+  const PipelineShape pipeline = pipeline_of(model);
+  if (pipeline.ranks == 1) return evaluate_in_turn(microbatches);
+  return own(evaluate_in_pipeline(pipeline, microbatches, sharing.stage_times), model);
+}
+
+/// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
+void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char* name = "no_loss") {
+  if (model.has_head()) return;
+  recorder.compute(name, {}, {write(loss)},
+                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+}
+
+void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) {
+  recorder.set_prefix("step");
+  recorder.compute("ok", {}, {read(step.go_on), write(step.step_ok)},
+                   [](execution::Queue& q, Views v) {
+                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                   });
+  if (step.router_losses)
+    recorder.compute("router_losses", {}, {write(step.router_losses)},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  if (step.expert_rows) {
+    const Tensor most = recorder.program().scratch(kMostRows, Dtype::int32, {3});
+    recorder.compute("most_rows", {}, {write(most)},
+                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  }
+  clear_loss(recorder, model, step.loss);
+}
+
+/// The tied weight's gradient, of which one stage has the embedding's part and another the head's:
+/// both get the sum.
+void add_tied_gradients(Recorder& recorder, const Model& model) {
+  const parallel::RankGroup& pipeline = model.ranks().group(parallel::Group::pipeline);
+  const Tensor mine = recorder.gradient(model.embedding());
+  recorder.set_prefix("pipeline");
+  const std::int64_t count = model.embedding().elements();
+  const Tensor theirs =
+      recorder.scratch("tied_gradient", recorder.accumulation(), model.embedding().local_shape());
+  const int peer = model.has_embedding() ? pipeline.size() - 1 : 0;
+  Program& program = recorder.program();
+  program.append(pipeline.exchange(program, "pipeline/tied_gradient",
+                                   {{peer, true, {mine, {}}}, {peer, false, {theirs, {}}}}));
+  recorder.compute("add_tied_gradient", kernels::add_cost(count, recorder.accumulation()),
+                   {update(mine), read(theirs)},
+                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[0]); });
+}
+
+/// What this rank's experts were to get, as what ranks add up.
+Tensor tell_rows(Recorder& recorder, const Model& model, const TrainingProgram& step) {
+  const parallel::RankGroup& world = model.ranks().group(parallel::Group::world);
+  const Tensor rows =
+      recorder.scratch("expert_rows", recorder.accumulation(), {1 + 3 * world.size()});
+  recorder.compute("tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
+                   {read(recorder.program().find(kMostRows)), write(rows)},
+                   [room = step.expert_room, rank = world.rank()](execution::Queue& q, Views v) {
+                     kernels::tell_rows(q, v[0], room, rank, v[1]);
+                   });
+  return rows;
+}
+
+/// A step in which rows had no room changes nothing.
+void judge_rows(Recorder& recorder, const TrainingProgram& step, Tensor rows) {
+  recorder.compute("judge_rows", {}, {read(rows), write(step.expert_rows), update(step.step_ok)},
+                   [](execution::Queue& q, Views v) { kernels::judge_rows(q, v[0], v[1], v[2]); });
+}
+
+/// Bytes of the exchanges in layers of experts among the ranks that share them.
+double expert_bytes(const Program& program, const parallel::RankGroup& sharers) {
+  double bytes = 0;
+  for (const execution::Section& section : program.sections())
+    for (int i = section.begin; i < section.end; ++i) {
+      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+      if (op.communication && op.communication->group == sharers.name() &&
+          enclosing(program, op, "moe") >= 0)
+        bytes += section.repeat * op.cost.bytes;
+    }
+  return bytes;
+}
+
+/// What ranks add up: losses, and the loads of experts.
+std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder) {
+  std::vector<Tensor> values = model.step_counts(recorder);
+  values.push_back(step.loss);
+  if (step.router_losses) values.push_back(step.router_losses);
+  return values;
+}
+
+}  // namespace
+
+TrainingProgram record_training(const Model& model, const StepShape& shape,
+                                const OptimizerConfig& optimizer,
+                                const execution::PersistentLayout& layout, const Sharing& sharing) {
+  TrainingProgram step;
+  step.shape = shape;
+  step.expert_room = expert_room(model.config(), model.ranks(), shape.tokens, shape.expert_share);
+  step.program = Program("train", &layout);
+  Program& program = step.program;
+  const Dtype accum = model.precision().accumulation();
+  program.begin_section("prologue");
+  step.inputs = add_inputs(program, shape, model);
+  step.loss_scale = program.input("loss_scale", accum, {1});
+  step.schedule = program.input("schedule", accum, {2});
+  step.go_on = program.input("go_on", Dtype::int32, {1});
+  if (optimizer.attempts)
+    step.attempt = program.input("attempt", Dtype::int64, {kernels::kAttemptWords});
+  gather_parameters(program, layout, sharing);
+  add_outputs(step, model, optimizer);
+  Handles handles;
+  Recorder recorder(program, model.precision(), {}, handles);
+  begin(recorder, model, step);
+  GradientBuckets buckets(program, layout, sharing);
+  std::optional<OwnNorm> own;
+  if (step.own_norm) own.emplace(recorder, model);
+  const auto finished = [&](std::span<const Parameter> parameters) {
+    if (own) own->finished(parameters);
+    buckets.finished(parameters);
+  };
+  TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
+      .record(training_turns(model, shape.microbatches, sharing), finished);
+  program.begin_section("epilogue");
+  if (model.shares_embedding()) {
+    add_tied_gradients(recorder, model);
+    finished({&model.embedding(), 1});
+  }
+  if (own) own->record(step.own_norm);
+  std::vector<Tensor> values = values_of(step, model, recorder);
+  const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
+  if (rows) values.push_back(rows);
+  Update update(recorder, model, layout, sharing, std::move(values));
+  if (step.own_loss)
+    recorder.compute("own_loss", {}, {read(step.loss), write(step.own_loss)},
+                     [](execution::Queue& q, Views v) {
+                       q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                     });
+  update.record_squares();
+  update.record_sums(step.step_ok);
+  if (rows) judge_rows(recorder, step, rows);
+  update.record_norm(step.grad_norm, step.step_ok);
+  if (step.attempt) update.record_guard(optimizer.spikes, step);
+  update.record_adamw(optimizer, step);
+  model.end_of_step(recorder, step.step_ok);
+  program.finish();
+  step.expert_bytes = expert_bytes(program, model.ranks().group(parallel::Group::experts));
+  return step;
+}
+
+EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
+                                    const execution::PersistentLayout& layout,
+                                    const Sharing& sharing, bool logits) {
+  EvaluationProgram step;
+  step.shape = shape;
+  step.program = Program("evaluate", &layout);
+  Program& program = step.program;
+  program.begin_section("prologue");
+  step.inputs = add_inputs(program, shape, model);
+  gather_parameters(program, layout, sharing);
+  step.loss = program.output("loss", model.precision().accumulation(), {2});
+  step.hits = program.output(kHits, model.precision().accumulation(), {2});
+  if (logits)
+    step.logits = program.output(kLogits, model.precision().accumulation(),
+                                 {shape.tokens, model.config().vocabulary});
+  Handles handles;
+  Recorder recorder(program, model.precision(), {}, handles);
+  recorder.set_prefix("step");
+  clear_loss(recorder, model, step.loss);
+  clear_loss(recorder, model, step.hits, "no_hits");
+  TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
+      .record(evaluation_turns(model, shape.microbatches, sharing));
+  program.begin_section("epilogue");
+  const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
+  if (world.size() > 1)
+    for (const Tensor sum : {step.loss, step.hits})
+      program.append(world.all_reduce(program, "all_reduce/" + program.info(sum).name, {sum, {}},
+                                      parallel::Reduction::sum));
+  program.finish();
+  return step;
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+#include "execution/persistent.hpp"
+#include "execution/program.hpp"
+#include "kernels/optimizer/guard.hpp"
+#include "layers/model/model.hpp"
+#include "layers/schedule/turns.hpp"
+#include "layers/state/sharing.hpp"
+
+namespace stowage::layers {
+
+/// AdamW and clipping (Loshchilov and Hutter, arXiv 1711.05101).
+struct OptimizerConfig {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double clip = 1.0;  ///< largest global norm of the gradient; 0: none
+  /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
+  /// that changed nothing can be done again from the same state though the next one is under way.
+  bool attempts = false;
+  /// Ranks keep what they alone added to the loss (own_loss) and, for one more read of the
+  /// gradients, to these (own_norm): the rank of an error is told by them.
+  bool own_loss = false;
+  bool own_norm = false;
+  kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
+};
+
+/// What the host tells a step. It travels in step_ok, so that ranks agree to stop or to save by the
+/// reduction that they make anyway: the least of what they were told.
+inline constexpr std::int32_t kGoOn = 3;
+inline constexpr std::int32_t kSaveAfter = 2;
+inline constexpr std::int32_t kStopAfter = 1;
+
+/// A training step as a program, with the handles that the host stages and reads.
+struct TrainingProgram {
+  Program program{"train"};
+  StepShape shape;
+  // Inputs.
+  StackedInputs inputs;
+  Tensor loss_scale;  ///< (1) accum, 1 / counted targets of the step over all ranks
+  Tensor schedule;    ///< (2) accum, learning rate and weight decay
+  Tensor go_on;       ///< (1) int32, kGoOn, or kSaveAfter or kStopAfter if this rank was asked to
+  Tensor attempt;     ///< (2) int64, kernels::Attempt; none without OptimizerConfig::attempts
+  // Outputs.
+  Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
+  Tensor grad_norm;  ///< (1) accum, before clipping
+  Tensor
+      router_losses;   ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                       ///< ranks; none if the model has neither
+  Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+  Tensor expert_rows;  ///< (4) int32: ranks without room for all rows of their experts, which clear
+      ///< step_ok; the most rows that a rank's experts, and one expert, were to get
+      ///< of a layer and microbatch, and the most slots that a rank wanted of what it
+      ///< sends to another. None if no ranks share experts
+  kernels::ExpertRoom expert_room;
+  double expert_bytes = 0;  ///< that this rank exchanges in layers of experts
+  // None if OptimizerConfig does not ask for them; the second none on one rank.
+  Tensor own_loss;  ///< (2) accum, what this rank added to `loss`
+  Tensor own_norm;  ///< (1) accum, norm of its gradients before ranks add them up
+};
+
+/// The step of this rank's stages of the model.
+/// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
+TrainingProgram record_training(const Model& model, const StepShape& shape,
+                                const OptimizerConfig& optimizer,
+                                const execution::PersistentLayout& layout, const Sharing& sharing);
+
+/// An evaluation step: the loss of some microbatches, nothing changed.
+struct EvaluationProgram {
+  Program program{"evaluate"};
+  StepShape shape;
+  StackedInputs inputs;
+  Tensor loss;    ///< (2) accum
+  Tensor hits;    ///< (2) accum, targets whose logit is the largest, and targets
+  Tensor logits;  ///< (n, V) accum of the last microbatch, if asked for
+};
+
+/// @param logits whether it leaves logits behind
+EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
+                                    const execution::PersistentLayout& layout,
+                                    const Sharing& sharing, bool logits = false);
+
+}  // namespace stowage::layers

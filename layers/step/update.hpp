@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/step/step.hpp"
+
+namespace stowage::layers {
+
+/// The end of a training step: what ranks add up, the norm of all gradients, clipping and AdamW.
+class Update {
+ public:
+  /// @param recorder of the step, outside of microbatches  @param values of the step that ranks add
+  /// up, all of the accumulation type
+  Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
+         const Sharing& sharing, std::vector<Tensor> values);
+
+  /// Sums of squares of the gradients that this rank answers for, block by block: every block of
+  /// the model is one rank's, if ranks share them out.
+  void record_squares();
+  /// Adds up over ranks, by one op: the values, and the squares if gradients are shared out.
+  /// step_ok becomes the least of all ranks'.
+  void record_sums(Tensor step_ok);
+  /// The global norm of all gradients; one that is not finite clears step_ok.
+  void record_norm(Tensor grad_norm, Tensor step_ok);
+  /// Clears step_ok of spikes, and of steps that were issued before the host knew of a bad one.
+  void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
+  /// Clipping and AdamW on what this rank holds, and the count of good steps. Nothing is written
+  /// where step_ok is 0.
+  void record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step);
+
+ private:
+  /// A parameter, the elements of it whose states are held, those of them whose squares this rank
+  /// adds up, and its first block among the sums.
+  struct Piece {
+    Parameter parameter;
+    execution::Range held;
+    execution::Range squared;
+    execution::Range left_out;  ///< of those; another rank of the tensor group adds up their copies
+    std::int64_t first_block = 0;
+  };
+
+  execution::Range squared(const Model& model, const Parameter& parameter,
+                           execution::Range held) const;
+  Tensor state(const std::string& name) const;
+  std::int64_t elements(execution::Range Piece::*part) const;
+
+  Recorder& recorder_;
+  const execution::PersistentLayout& layout_;
+  const Sharing& sharing_;
+  std::vector<Tensor> values_;
+  bool has_master_;
+  bool shares_squares_;        ///< no rank has all gradients
+  std::vector<Piece> pieces_;  ///< of all parameters of which something is held, in backward order
+  std::int64_t blocks_ = 0;    ///< of all parameters
+  std::int64_t values_count_ = 0;  ///< of the values and flags, if there are several ranks
+  Tensor sums_;                    ///< fp64: a sum of squares for each block, then values and flags
+};
+
+}  // namespace stowage::layers
