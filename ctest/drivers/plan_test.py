@@ -258,7 +258,11 @@ def reductions_and_capacities_are_planned(r):
                    "graphs.max_packed_seqs=[4, 16]")
     steps = [int(re.search(r"(\d+) steps, proven", text).group(1)) for text in (alone, shared)]
     assert steps[1] > steps[0], steps
-    assert re.search(r"  +4 documents", shared) and re.search(r"  +16 documents", shared), shared
+    programs = re.findall(r"^  (\w+), (\d+) documents +([0-9.]+) [KMG]iB", shared, re.MULTILINE)
+    assert [row[:2] for row in programs] == [(kind, capacity) for kind in (
+        "training", "evaluation") for capacity in ("4", "16")], shared
+    assert all(float(bytes) > 0 for _, _, bytes in programs), programs
+    assert "evaluation" not in r.run("ctest/drivers/tiny.toml", "data.held_out_fraction=0")
 
 
 @case

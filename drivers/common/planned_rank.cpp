@@ -31,7 +31,9 @@ layers::TrainerOptions rank_options(const inputs::Deck& deck, const parallel::Gr
                                     deck.get<std::int64_t>("train.micro_batch_size"));
   for (const std::int64_t capacity : graphed) documents = std::max(documents, capacity);
   options.capacities = capacities(deck, documents);
-  options.evaluation_microbatches = 0;
+  const bool evaluates = deck.get<double>("data.held_out_fraction") > 0 ||
+                         !deck.get<std::string>("data.validation_path").empty();
+  options.evaluation_microbatches = evaluates ? static_cast<int>(microbatches) : 0;
   options.state_copy = copies_within_device(deck);
   return options;
 }

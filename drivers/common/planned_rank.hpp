@@ -10,7 +10,8 @@ namespace stowage::drivers {
 
 /// What one rank of a deck's run is made of, without the others: communication between ranks are
 /// ops with their bytes that nobody can launch. The data are not opened: a microbatch has as many
-/// documents as the deck says, at least one for each sequence, and nothing is evaluated.
+/// documents as the deck says, at least one for each sequence, and there is enough to evaluate if
+/// the deck holds data out.
 /// @param stage of the pipeline  @param least_ranks of the job; the deck may ask for more
 layers::TrainerOptions rank_options(const inputs::Deck& deck, int stage = 0,
                                     std::int64_t least_ranks = 1);

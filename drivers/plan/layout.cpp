@@ -56,6 +56,7 @@ layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& la
   options.sharing.schedule = layers::PipelineSchedule::automatic;
   options.model.virtual_stages = 1;
   options.larger_classes = false;
+  options.evaluation_microbatches = 0;  // takes less than a step
   return options;
 }
 

@@ -35,6 +35,7 @@ class Longest {
         step_(kStep * options_.sharing.ranks.shape[parallel::Axis::context]),
         memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;
+    options_.evaluation_microbatches = 0;
     options_.capacities = {1};
     options_.sharing.ranks = sharers(options_.sharing.ranks.shape);
     options_.planner.policy = no_policy(options_.planner.policy);

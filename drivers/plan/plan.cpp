@@ -15,6 +15,7 @@
 #include "layers/step/step.hpp"
 #include "offload/cargo.hpp"
 #include "offload/summary.hpp"
+#include "results/format.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -38,35 +39,29 @@ const char* text(Decision decision) {
   return "?";
 }
 
-/// A planned program, however it was made.
-struct Subject {
-  std::string title;
-  const execution::Program& program;
-  const execution::PersistentLayout& layout;
-  const execution::Plan& plan;
-  const offload::Choice& choice;
-  const offload::Rates& rates;
-  bool fused_mixer;  ///< of a model that has Mamba-2 layers
-  CheckpointMemory saving;
-};
+/// The program that is shown: of the first class of room for experts that of the most documents.
+const layers::TrainerPlan::Training& shown(const layers::TrainerPlan& plan) {
+  return *plan.training().back();
+}
 
-std::string memory_text(const Subject& subject) {
+/// Of all programs of the run, which share a region.
+std::string memory_text(const layers::TrainerPlan& run, const CheckpointMemory& saving) {
   std::string text = "# memory of one rank\n";
   const auto row = [&](std::string_view what, std::size_t bytes) {
     text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
   };
-  const execution::Plan& plan = subject.plan;
-  row("parameters", subject.layout.bytes(Lifetime::parameter));
-  row("gradients", subject.layout.bytes(Lifetime::gradient));
-  row("optimizer states", subject.layout.bytes(Lifetime::optimizer_state));
-  row("transient", plan.bytes[static_cast<int>(Region::transient)]);
+  const execution::PersistentLayout& layout = run.layout();
+  const auto& [recorded, choice, plan] = shown(run);
+  row("parameters", layout.bytes(Lifetime::parameter));
+  row("gradients", layout.bytes(Lifetime::gradient));
+  row("optimizer states", layout.bytes(Lifetime::optimizer_state));
+  row("transient", run.transient_bytes());
   row("  live at once, at most", plan.live_bytes);
-  if (const std::size_t bytes = offload::berth_bytes(subject.program, plan); bytes > 0)
+  if (const std::size_t bytes = offload::berth_bytes(recorded.program, plan); bytes > 0)
     row("saved, in gradients' memory", bytes);
-  const CheckpointMemory& saving = subject.saving;
   for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
-  row("all device memory", plan.device_bytes() + saving.device_bytes());
-  row("pinned host memory", plan.bytes[static_cast<int>(Region::host)] + saving.host_bytes());
+  row("all device memory", layout.bytes() + run.transient_bytes() + saving.device_bytes());
+  row("pinned host memory", run.host_bytes() + saving.host_bytes());
   for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
   return text;
 }
@@ -136,8 +131,7 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
 }
 
 /// What is launched as graphs, and how many of them fork branches that they end with.
-std::string graphs_text(const Subject& subject) {
-  const execution::Plan& plan = subject.plan;
+std::string graphs_text(const execution::Plan& plan) {
   if (plan.segments.empty()) return {};
   int with_copies = 0, with_collectives = 0;
   for (const execution::Segment& segment : plan.segments) {
@@ -155,52 +149,34 @@ std::string graphs_text(const Subject& subject) {
                      plan.segments.size(), with_copies, with_collectives);
 }
 
-std::string text_of(const Subject& subject, const PlanOptions& options) {
-  const execution::PlannedProgram planned{&subject.program, &subject.plan};
-  execution::require_proven({&planned, 1});
-  const offload::Prediction prediction =
-      offload::predict(subject.program, subject.plan, subject.rates);
-  std::string text =
-      fmt::format("{}, {} steps, proven\n", subject.title, subject.plan.steps.size());
-  text += memory_text(subject);
-  text += "# transient memory over one step\n";
-  text += memory_picture(subject.program, subject.plan, prediction,
-                         static_cast<int>(options.columns), 20);
-  text += module_text(offload::summarize(subject.program, subject.plan, subject.choice, prediction),
-                      subject.fused_mixer);
-  if (options.tensors) text += tensors_text(subject.program, subject.choice);
-  text += graphs_text(subject);
-  return text + time_text(subject.program, subject.plan, subject.rates, prediction);
-}
-
-/// The programs of a run, if it has several: they share one region of memory.
-std::string capacities_text(const layers::TrainerPlan& plan) {
-  if (plan.training().size() == 1) return {};
-  plan.require_proven();
-  std::string text = "# programs by documents of a microbatch; the largest is the one above\n";
-  for (const auto& training : plan.training())
-    text += fmt::format("  {:>8} documents {:>10.3f} GiB transient {:>10.3f} ms, {} graphs\n",
-                        training->recorded.shape.capacity,
-                        gib(training->plan.bytes[static_cast<int>(Region::transient)]),
-                        1e3 * training->plan.time_s, training->plan.segments.size());
-  return text;
-}
-
-/// The classes of room for rows of experts, if ranks share them.
-std::string classes_text(const layers::TrainerPlan& plan) {
-  if (!plan.training().front()->recorded.expert_rows) return {};
-  plan.require_proven();
-  std::string text =
-      "# programs by room for rows of a rank's experts; the smallest is the one above\n";
-  for (int i = 0; i < plan.expert_classes(); ++i) {
-    const auto& training = *plan.training(i).back();
-    const kernels::ExpertRoom& room = training.recorded.expert_room;
-    const std::string slots = room.slots > 0 ? fmt::format(" {:>10} slots", room.slots) : "";
-    text += fmt::format(
-        "  {:>10} rows{} {:>10.3f} GiB transient {:>10.3f} GiB pinned {:>10.3f} ms\n", room.rows,
-        slots, gib(training.plan.bytes[static_cast<int>(Region::transient)]),
-        gib(training.plan.bytes[static_cast<int>(Region::host)]), 1e3 * training.plan.time_s);
-  }
+/// The programs of a run, if it has several: by documents of a microbatch, by room for rows of a
+/// rank's experts if ranks share them, and the evaluation.
+std::string programs_text(const layers::TrainerPlan& run) {
+  if (run.programs().size() == 1) return {};
+  std::string text = fmt::format("# programs, which share memory\n  {:<46}{:>12}{:>12}{:>12}\n", "",
+                                 "transient", "pinned", "ms");
+  const auto row = [&](const std::string& what, const execution::Plan& plan) {
+    const auto bytes = [&](Region region) {
+      return results::quantity(static_cast<double>(plan.bytes[static_cast<int>(region)]), "B");
+    };
+    text += fmt::format("  {:<46}{:>12}{:>12}{:>12.3f}{}\n", what, bytes(Region::transient),
+                        bytes(Region::host), 1e3 * plan.time_s,
+                        &plan == &shown(run).plan ? "  shown above" : "");
+  };
+  const auto documents = [](std::int64_t count) {
+    return fmt::format("{} document{}", count, count == 1 ? "" : "s");
+  };
+  for (int i = 0; i < run.expert_classes(); ++i)
+    for (const auto& training : run.training(i)) {
+      const layers::TrainingProgram& recorded = training->recorded;
+      std::string what = "training, " + documents(recorded.shape.capacity);
+      if (recorded.expert_rows) what += fmt::format(", {} rows", recorded.expert_room.rows);
+      if (recorded.expert_room.slots > 0)
+        what += fmt::format(", {} slots", recorded.expert_room.slots);
+      row(what, training->plan);
+    }
+  for (const auto& evaluation : run.evaluation())
+    row("evaluation, " + documents(evaluation->recorded.shape.capacity), evaluation->plan);
   return text;
 }
 
@@ -236,10 +212,23 @@ bool has_fused_mixer(const layers::ModelConfig& model) {
          model.pattern.find('M') != std::string::npos;
 }
 
-std::string title(const inputs::Deck& deck, int layers, const std::string& what) {
-  return fmt::format("# plan of {}: {} layers, {}, offload.policy {}",
-                     deck.get<std::string>("run.name"), layers, what,
-                     deck.get<std::string>("offload.policy"));
+std::string title(const inputs::Deck& deck, const layers::TrainerPlan& run, int stage) {
+  const layers::TrainerOptions& options = run.options();
+  const layers::Model& model = run.model();
+  const int stages = options.sharing.ranks.shape[parallel::Axis::pipeline];
+  std::string what;
+  if (stages > 1)
+    what = fmt::format("{} {} of {} with {}{}{}, {} microbatches, cut {}: {}, ",
+                       model.stages().size() > 1 ? "pipeline rank" : "stage", stage, stages,
+                       layers::layers_text(model.stages()),
+                       model.has_embedding() ? " and the embedding" : "",
+                       model.has_head() ? " and the head" : "", options.step.microbatches,
+                       run.expected().prospect->cut_for, run.expected().prospect->pattern);
+  return fmt::format(
+      "# plan of {}: {} layers, {}{} tokens a step and rank, offload.policy {}, {} steps, proven\n",
+      deck.get<std::string>("run.name"), options.model.layers(), what,
+      options.step.tokens * std::int64_t{options.step.microbatches},
+      deck.get<std::string>("offload.policy"), shown(run).plan.steps.size());
 }
 
 }  // namespace
@@ -254,28 +243,22 @@ StageOf parse_stage(const std::string& text) {
 }
 
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
-  const layers::TrainerPlan plan(rank_options(deck, options.stage));
-  const auto& training = *plan.training().back();
-  const layers::TrainerOptions& trainer = plan.options();
-  const std::int64_t tokens = trainer.step.tokens * std::int64_t{trainer.step.microbatches};
-  const layers::Model& model = plan.model();
-  const int stages = trainer.sharing.ranks.shape[parallel::Axis::pipeline];
-  std::string what = fmt::format("{} tokens a step and rank", tokens);
-  if (stages > 1)
-    what = fmt::format("{} {} of {} with {}{}{}, {} microbatches",
-                       model.stages().size() > 1 ? "pipeline rank" : "stage", options.stage, stages,
-                       layers::layers_text(model.stages()),
-                       model.has_embedding() ? " and the embedding" : "",
-                       model.has_head() ? " and the head" : "", trainer.step.microbatches) +
-           fmt::format(", cut {}: {}, ", plan.expected().prospect->cut_for,
-                       plan.expected().prospect->pattern) +
-           what;
-  const std::string text =
-      text_of({title(deck, trainer.model.layers(), what), training.recorded.program, plan.layout(),
-               training.plan, training.choice, trainer.planner.rates,
-               has_fused_mixer(trainer.model), planned_checkpoints(deck, plan)},
-              options);
-  return text + exchanges_text(plan) + capacities_text(plan) + classes_text(plan);
+  const layers::TrainerPlan run(rank_options(deck, options.stage));
+  run.require_proven();
+  const auto& [recorded, choice, plan] = shown(run);
+  const execution::Program& program = recorded.program;
+  const offload::Rates& rates = run.options().planner.rates;
+  const offload::Prediction prediction = offload::predict(program, plan, rates);
+  std::string text = title(deck, run, options.stage);
+  text += memory_text(run, planned_checkpoints(deck, run));
+  text += "# transient memory over one step\n";
+  text += memory_picture(program, plan, prediction, static_cast<int>(options.columns), 20);
+  text += module_text(offload::summarize(program, plan, choice, prediction),
+                      has_fused_mixer(run.options().model));
+  if (options.tensors) text += tensors_text(program, choice);
+  text += graphs_text(plan);
+  text += time_text(program, plan, rates, prediction);
+  return text + exchanges_text(run) + programs_text(run);
 }
 
 }  // namespace stowage::drivers
