@@ -19,7 +19,7 @@ double deviation(const Shape& shape) { return shape["large"] != 0 ? 8 : 1; }
 
 std::vector<std::int64_t> packed_document_lengths() {
   return {
-#include "drivers/bench_kernels/packed_65536.inc"
+#include STOWAGE_PACKED_LENGTHS
   };
 }
 

@@ -9,17 +9,16 @@ import argparse
 import json
 import pathlib
 import statistics
+import tomllib
 
 import torch
 
-LENGTHS = (
-    pathlib.Path(__file__).resolve().parents[2] / "drivers/bench_kernels/packed_65536.inc"
-)
+LENGTHS = pathlib.Path(__file__).resolve().parents[2] / "inputs/lengths/packed_65536.toml"
 FLUSHED_BYTES = 256 << 20  # several times the L2 cache
 
 
 def read_lengths(path):
-    return [int(word) for word in path.read_text().replace(",", " ").split()]
+    return tomllib.loads(path.read_text(encoding="utf-8"))["data"]["synthetic_lengths"]
 
 
 def time_s(work, samples, flush):
