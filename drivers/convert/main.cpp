@@ -4,12 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "drivers/common/subcommands.hpp"
 #include "drivers/convert/export.hpp"
 #include "drivers/convert/import.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/value.hpp"
-#include "parallel/run_main.hpp"
-#include "version/version.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -24,19 +23,6 @@ constexpr const char* kHelp =
     "  export CHECKPOINT --output FOLDER\n"
     "                         a checkpoint to a Hugging Face folder\n\n"
     "stowage_convert COMMAND --help lists the options of a command.\n";
-
-/// Parses; prints help and returns false if that was asked for.
-bool parsed(CLI::App& app, int argc, const char* const* argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw_usage("command line: {} (--help lists the options)", error.what());
-  }
-  return true;
-}
 
 void run_import(int argc, const char* const* argv) {
   ImportOptions options;
@@ -77,22 +63,7 @@ void run_export(int argc, const char* const* argv) {
 }  // namespace stowage::drivers
 
 int main(int argc, char** argv) {
-  using namespace stowage;
-  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
-    if (world.size() != 1)
-      execution::throw_environment("stowage_convert runs on 1 rank, {} were started", world.size());
-    const std::string word = argc > 1 ? argv[1] : "--help";
-    if (word == "import")
-      drivers::run_import(argc - 1, argv + 1);
-    else if (word == "export")
-      drivers::run_export(argc - 1, argv + 1);
-    else if (word == "--version")
-      fmt::print("stowage_convert {} ({})\n", version::build_info().release,
-                 version::build_info().git_describe);
-    else if (word == "--help" || word == "-h")
-      fmt::print("{}", drivers::kHelp);
-    else
-      execution::throw_usage("command '{}' is not known; allowed: import, export", word);
-    return execution::Exit::valid;
-  });
+  using namespace stowage::drivers;
+  return run_subcommands(argc, argv, "stowage_convert", kHelp,
+                         {{"import", run_import}, {"export", run_export}});
 }

@@ -6,12 +6,12 @@
 #include <limits>
 #include <string>
 
+#include "drivers/common/subcommands.hpp"
 #include "drivers/data/check.hpp"
 #include "drivers/data/prepare.hpp"
 #include "drivers/data/stats.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
-#include "parallel/run_main.hpp"
 #include "results/part_file.hpp"
 #include "version/version.hpp"
 
@@ -29,19 +29,6 @@ constexpr const char* kHelp =
     "  stats DECK.toml [section.key=value ...]\n"
     "                                       lengths, packings and capacities of a deck's data\n\n"
     "stowage_data COMMAND --help lists the options of a command.\n";
-
-/// Parses; prints help and returns false if that was asked for.
-bool parsed(CLI::App& app, int argc, const char* const* argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw_usage("command line: {} (--help lists the options)", error.what());
-  }
-  return true;
-}
 
 void run_prepare(int argc, const char* const* argv) {
   PrepareOptions options;
@@ -88,13 +75,14 @@ void write(const std::string& path, const std::string& text) {
   part.commit();
 }
 
-void run_stats(int argc, const char* const* argv, const std::string& version) {
+void run_stats(int argc, const char* const* argv) {
   std::string json;
   const inputs::CommandLine command = inputs::parse_command_line(
       argc, argv,
       {.name = "stowage_data stats",
        .summary = "Shows how a deck's documents lie in sequences and microbatches.",
-       .version = version,
+       .version = fmt::format("{} ({})", version::build_info().release,
+                              version::build_info().git_describe),
        .options = {{"--json", "Write the numbers here as well", &json}},
        .without = {"--out", "--json", "--dry-run", "--quiet", "--print-config"}});
   if (!command.print_and_exit.empty()) {
@@ -110,25 +98,7 @@ void run_stats(int argc, const char* const* argv, const std::string& version) {
 }  // namespace stowage::drivers
 
 int main(int argc, char** argv) {
-  using namespace stowage;
-  return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
-    if (world.size() != 1)
-      execution::throw_environment("stowage_data runs on 1 rank, {} were started", world.size());
-    const std::string word = argc > 1 ? argv[1] : "--help";
-    const std::string version =
-        fmt::format("{} ({})", version::build_info().release, version::build_info().git_describe);
-    if (word == "prepare")
-      drivers::run_prepare(argc - 1, argv + 1);
-    else if (word == "check")
-      drivers::run_check(argc - 1, argv + 1);
-    else if (word == "stats")
-      drivers::run_stats(argc - 1, argv + 1, version);
-    else if (word == "--version")
-      fmt::print("stowage_data {}\n", version);
-    else if (word == "--help" || word == "-h")
-      fmt::print("{}", drivers::kHelp);
-    else
-      execution::throw_usage("command '{}' is not known; allowed: prepare, check, stats", word);
-    return execution::Exit::valid;
-  });
+  using namespace stowage::drivers;
+  return run_subcommands(argc, argv, "stowage_data", kHelp,
+                         {{"prepare", run_prepare}, {"check", run_check}, {"stats", run_stats}});
 }

@@ -26,20 +26,24 @@ Dtype check(const Operands& operands, const View& in, const View& cu_seqlens, co
   return storage;
 }
 
-}  // namespace
+/// Forward by angles that grow with the position, backward by their negatives.
+enum class Direction : std::int8_t { forward = 1, backward = -1 };
 
-void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const View& seq_idx,
-                  const View& out, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-                  const RopeFrequencies& frequencies, std::int64_t first_token) {
-  const Operands operands("rope_forward");
+void rotate(Queue& queue, Direction direction, const View& in, const View& cu_seqlens,
+            const View& seq_idx, const View& out, std::int64_t heads, std::int64_t kv_heads,
+            std::int64_t head_dim, const RopeFrequencies& frequencies, std::int64_t first_token) {
+  const char* name = direction == Direction::forward ? "rope_forward" : "rope_backward";
+  const Operands operands(name);
   const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
   run(
-      queue, "rope_forward", storage,
+      queue, name, storage,
       [=, n = in.extent(0), in = Address(in), cu_seqlens = Address(cu_seqlens),
        seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
-        rope_forward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
-                         seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
-                         head_dim, frequencies, first_token);
+        const auto reference =
+            direction == Direction::forward ? rope_forward_ref<S> : rope_backward_ref<S>;
+        reference(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
+                  seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads, head_dim,
+                  frequencies, first_token);
       },
       [&]<class S>(void* stream) {
         return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
@@ -52,39 +56,26 @@ void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const Vi
                                               .out = out.as<S>(),
                                               .first_token = first_token,
                                               .frequencies = frequencies,
-                                              .direction = 1},
+                                              .direction = static_cast<double>(direction)},
                             stream);
       });
+}
+
+}  // namespace
+
+void rope_forward(Queue& queue, const View& in, const View& cu_seqlens, const View& seq_idx,
+                  const View& out, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                  const RopeFrequencies& frequencies, std::int64_t first_token) {
+  rotate(queue, Direction::forward, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim,
+         frequencies, first_token);
 }
 
 void rope_backward(Queue& queue, const View& in, const View& cu_seqlens, const View& seq_idx,
                    const View& out, std::int64_t heads, std::int64_t kv_heads,
                    std::int64_t head_dim, const RopeFrequencies& frequencies,
                    std::int64_t first_token) {
-  const Operands operands("rope_backward");
-  const Dtype storage = check(operands, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim);
-  run(
-      queue, "rope_backward", storage,
-      [=, n = in.extent(0), in = Address(in), cu_seqlens = Address(cu_seqlens),
-       seq_idx = Address(seq_idx), out = Address(out)]<class S>() {
-        rope_backward_ref(in.as<const S>(), cu_seqlens.as<const std::int32_t>(),
-                          seq_idx.as<const std::int32_t>(), out.as<S>(), n, heads, kv_heads,
-                          head_dim, frequencies, first_token);
-      },
-      [&]<class S>(void* stream) {
-        return rope::launch(rope::Rotation<S>{.tokens = in.extent(0),
-                                              .heads = heads,
-                                              .kv_heads = kv_heads,
-                                              .head_dim = head_dim,
-                                              .in = in.as<const S>(),
-                                              .cu_seqlens = cu_seqlens.as<const std::int32_t>(),
-                                              .seq_idx = seq_idx.as<const std::int32_t>(),
-                                              .out = out.as<S>(),
-                                              .first_token = first_token,
-                                              .frequencies = frequencies,
-                                              .direction = -1},
-                            stream);
-      });
+  rotate(queue, Direction::backward, in, cu_seqlens, seq_idx, out, heads, kv_heads, head_dim,
+         frequencies, first_token);
 }
 
 Cost rope_cost(std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
