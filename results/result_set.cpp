@@ -80,22 +80,39 @@ void write_choices(h5::Group& root, const std::vector<Choice>& choices) {
       {{"library", libraries}, {"what", what}, {"chosen", chosen}, {"source", sources}});
 }
 
+/// A member of all rows as a column of a table.
+template <class Row, class Value>
+h5::Column column(const std::vector<Row>& rows, const char* name, Value Row::*member) {
+  std::vector<Value> values;
+  for (const Row& row : rows) values.push_back(row.*member);
+  return {name, std::move(values)};
+}
+
 void write_modules(h5::Group& root, const std::vector<ModuleCopies>& rows) {
+  using Row = ModuleCopies;
   if (rows.empty()) return;
-  const auto column = [&](const char* name, auto member) {
-    std::vector<std::decay_t<decltype(ModuleCopies{}.*member)>> values;
-    for (const ModuleCopies& row : rows) values.push_back(row.*member);
-    return h5::Column{name, std::move(values)};
-  };
-  root.write_table("offload/modules",
-                   {column("plan", &ModuleCopies::plan), column("module", &ModuleCopies::module),
-                    column("bytes", &ModuleCopies::bytes),
-                    column("offloaded_bytes", &ModuleCopies::offloaded_bytes),
-                    column("recomputed_bytes", &ModuleCopies::recomputed_bytes),
-                    column("copies", &ModuleCopies::copies),
-                    column("d2h_bytes_per_s", &ModuleCopies::d2h_bytes_per_s),
-                    column("h2d_bytes_per_s", &ModuleCopies::h2d_bytes_per_s),
-                    column("exposed_s", &ModuleCopies::exposed_s)});
+  root.write_table(
+      "offload/modules",
+      {column(rows, "plan", &Row::plan), column(rows, "module", &Row::module),
+       column(rows, "bytes", &Row::bytes), column(rows, "offloaded_bytes", &Row::offloaded_bytes),
+       column(rows, "recomputed_bytes", &Row::recomputed_bytes),
+       column(rows, "copies", &Row::copies), column(rows, "d2h_bytes_per_s", &Row::d2h_bytes_per_s),
+       column(rows, "h2d_bytes_per_s", &Row::h2d_bytes_per_s),
+       column(rows, "exposed_s", &Row::exposed_s)});
+}
+
+void write_stages(h5::Group& root, const std::vector<StageNeeds>& rows) {
+  using Row = StageNeeds;
+  if (rows.empty()) return;
+  root.write_table(
+      "offload/stages",
+      {column(rows, "plan", &Row::plan), column(rows, "stage", &Row::stage),
+       column(rows, "persistent_bytes", &Row::persistent_bytes),
+       column(rows, "transient_bytes", &Row::transient_bytes),
+       column(rows, "host_bytes", &Row::host_bytes), column(rows, "copies", &Row::copies),
+       column(rows, "offloaded_bytes", &Row::offloaded_bytes), column(rows, "reruns", &Row::reruns),
+       column(rows, "predicted_time_s", &Row::predicted_time_s),
+       column(rows, "exposed_s", &Row::exposed_s)});
 }
 
 void write_states(h5::Group& root, const std::vector<StateAt>& states) {
@@ -207,6 +224,7 @@ struct ResultSet::State {
   std::vector<Ceiling> ceilings;
   std::vector<Choice> choices;
   std::vector<ModuleCopies> modules;
+  std::vector<StageNeeds> stages;
   std::vector<StateAt> states;
   bool finished = false;
 };
@@ -246,6 +264,7 @@ void ResultSet::State::write_body() {
   write_files(file, files);
   write_choices(file, choices);
   write_modules(file, modules);
+  write_stages(file, stages);
   write_states(file, states);
   file.group("provenance/run").set_attribute("stop", utc_now());
 }
@@ -319,6 +338,7 @@ void ResultSet::add(Ceiling ceiling) { state_->ceilings.push_back(std::move(ceil
 void ResultSet::add(FileRecord file) { state_->files.push_back(std::move(file)); }
 void ResultSet::add(Choice choice) { state_->choices.push_back(std::move(choice)); }
 void ResultSet::add(ModuleCopies row) { state_->modules.push_back(std::move(row)); }
+void ResultSet::add(StageNeeds row) { state_->stages.push_back(std::move(row)); }
 void ResultSet::add(StateAt state) { state_->states.push_back(std::move(state)); }
 void ResultSet::refer(const CeilingsReference& ceilings) {
   state_->file.make_group("provenance/ceilings")

@@ -17,7 +17,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.4";
+inline constexpr std::string_view kSchemaVersion = "1.5";
 
 /// What is known about a run before its first step.
 struct ResultHeader {
@@ -107,6 +107,20 @@ struct ModuleCopies {
   double exposed_s = 0;  ///< compute waits for them, both ways; NaN if that was not timed
 };
 
+/// What a plan needs and does on the first rank of a pipeline's stage.
+struct StageNeeds {
+  std::string plan;
+  std::int64_t stage = 0;
+  std::int64_t persistent_bytes = 0;
+  std::int64_t transient_bytes = 0;
+  std::int64_t host_bytes = 0;
+  std::int64_t copies = 0;  ///< to the host in a step; as many come back
+  std::int64_t offloaded_bytes = 0;
+  std::int64_t reruns = 0;
+  double predicted_time_s = 0;  ///< of the step, with what the other stages are waited for
+  double exposed_s = 0;         ///< compute waits for copies; NaN if that was not timed
+};
+
 /// All that a run keeps from step to step as one number: equal digests, equal bits.
 struct StateAt {
   std::int64_t step = 0;  ///< after it
@@ -132,6 +146,7 @@ class ResultSet {
   void add(FileRecord file);
   void add(Choice choice);
   void add(ModuleCopies row);
+  void add(StageNeeds row);
   void add(StateAt state);                        ///< in the order of steps
   void refer(const CeilingsReference& ceilings);  ///< the limits that shares in it are of
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "drivers/bench_offload/stages.hpp"
 #include "drivers/common/agreement.hpp"
 #include "drivers/common/copies.hpp"
 #include "drivers/common/options.hpp"
@@ -77,6 +78,7 @@ BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::De
       data_(data),
       machine_(machine),
       trainer_(plain_options(world, deck, data, machine)),
+      stage_(world.split(stage_index(), world.rank())),
       base_(trainer_options(deck, inputs::check_ranks(deck, world.size()),
                             trainer_.options().sharing.ranks)
                 .planner) {
@@ -156,12 +158,12 @@ void BenchOffload::fit_rates(const Plan& keep) {
   measured_s.assign(by_op.size(), 0);
   for (std::size_t op = 0; op < by_op.size(); ++op)
     if (!by_op[op].empty()) measured_s[op] = results::summarize(by_op[op]).median;
-  // Plans are made from these times, and all ranks must make the same ones: rank 0's hold for all.
-  measured_s = of_rank_0(world_, measured_s);
-  STOWAGE_ASSERT(measured_s.size() == by_op.size(), "rank 0 has {} ops, this one {}",
+  // Plans are made from these times, and all ranks of a stage must make the same ones.
+  measured_s = of_rank_0(stage_, measured_s);
+  STOWAGE_ASSERT(measured_s.size() == by_op.size(), "the first rank has {} ops, this one {}",
                  measured_s.size(), by_op.size());
   fit_ = step_time_s / offload::predict(program(), keep, base_.rates).time_s;
-  fit_ = of_rank_0(world_, {&fit_, 1}).front();
+  fit_ = of_rank_0(stage_, {&fit_, 1}).front();
   for (double& time_s : measured_s) time_s *= fit_;
 }
 
@@ -300,6 +302,8 @@ std::vector<OffloadOutcome> BenchOffload::prepare_all() const {
 void BenchOffload::agree(std::vector<OffloadOutcome>& outcomes) const {
   std::vector<execution::PlannedProgram> planned{{&program(), &trainer_.training().front()->plan}};
   for (OffloadOutcome& outcome : outcomes) {
+    if (!outcome.refused.empty() && stages() > 1)
+      outcome.refused = fmt::format("stage {}: {}", stage_index(), outcome.refused);
     outcome.refused = first_objection(world_, outcome.refused);
     if (outcome.refused.empty()) planned.push_back({&program(), &outcome.plan});
   }
@@ -315,6 +319,7 @@ void BenchOffload::gather(std::vector<OffloadOutcome>& outcomes) const {
     if (world_.rank() == 0)
       outcome.time_s =
           largest_of_ranks(outcome.rank_time_s, static_cast<std::size_t>(world_.size()));
+    if (outcome.refused.empty()) outcome.stages = needs_by_stage(world_, trainer_, outcome);
   }
 }
 

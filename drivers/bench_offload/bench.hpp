@@ -15,6 +15,7 @@
 #include "layers/trainer.hpp"
 #include "offload/summary.hpp"
 #include "parallel/mpi.hpp"
+#include "results/result_set.hpp"
 
 namespace stowage::drivers {
 
@@ -48,6 +49,7 @@ struct OffloadOutcome {
   /// What becomes of each module's tensors on this rank.
   std::vector<offload::ModuleSummary> modules;
   bool timed_modules = false;  ///< copies and waits were measured: steps are issued op by op
+  std::vector<results::StageNeeds> stages;  ///< of a pipeline, on rank 0
 };
 
 /// Runs the step of a deck under many plans on one device a rank. Each plan first trains some steps
@@ -55,8 +57,9 @@ struct OffloadOutcome {
 /// are timed have the same parameters and tokens: the learning rate is zero, that of expert biases
 /// always, so every step computes the same values.
 ///
-/// All ranks issue the same steps of the same plans in the same order: plans are made from rank 0's
-/// measured op times, what one rank refuses all leave out, and rank 0's clock ends the rounds.
+/// All ranks issue the same steps of the same plans in the same order: plans are made from the op
+/// times that the first rank of each stage measured, what one rank refuses all leave out, and rank
+/// 0's clock ends the rounds.
 class BenchOffload {
  public:
   /// Collective over `world`, the ranks of the job, as run() is.
@@ -71,6 +74,7 @@ class BenchOffload {
   /// Measured over predicted time of the plan that keeps all, before predictions were fitted to it.
   double fit() const { return fit_; }
   bool on_gpu() const { return machine_.has_gpu(); }
+  int stages() const { return trainer_.options().sharing.ranks.shape[parallel::Axis::pipeline]; }
   /// Measured time of the ops of forward, over all microbatches of a step.
   double forward_s() const;
   /// Bytes that forward saves and that may leave, over all microbatches of a step.
@@ -82,6 +86,9 @@ class BenchOffload {
     friend bool operator==(const Values&, const Values&) = default;
   };
 
+  int stage_index() const {
+    return trainer_.options().sharing.ranks.coordinates[parallel::Axis::pipeline];
+  }
   const execution::Program& program() const;
   execution::Plan plan(const offload::PlannerOptions& options) const;
   std::vector<OffloadCase> cases() const;
@@ -118,6 +125,7 @@ class BenchOffload {
   Data& data_;
   Machine& machine_;
   layers::TrainerPlan trainer_;
+  parallel::Communicator stage_;  ///< the ranks of this one's stage, which make the same plans
   offload::PlannerOptions base_;
   std::unique_ptr<execution::Device> device_;
   std::unique_ptr<StateDigest> digest_;

@@ -65,9 +65,6 @@ int main(int argc, char** argv) {
     drivers::refuse_unsupported(deck);
     parallel::require_equal(world, "decks", deck.sha256());
     (void)inputs::check_ranks(deck, world.size());
-    if (deck.get<std::int64_t>("parallel.pipeline") > 1)
-      execution::throw_usage("{}: one plan is compared on all ranks, so it must be 1",
-                             deck.cite("parallel.pipeline"));
     drivers::Data data = drivers::open_data(deck, drivers::sequence_part(deck, world));
     results::require_apart({{{"run.output", drivers::result_paths(deck, command, 0).result}}},
                            drivers::input_files(deck, command, data));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "drivers/bench_offload/stages.hpp"
 #include "drivers/common/copies.hpp"
 #include "drivers/common/result_config.hpp"
 #include "results/console.hpp"
@@ -56,6 +57,7 @@ std::string measured_text(const OffloadOutcome& outcome) {
 /// What costs nothing should be as much as the link carries while forward runs, or all there is.
 void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload& bench,
                 results::Verdict& verdict) {
+  if (bench.stages() > 1) return;  // copies have a stage's bubbles, too
   const auto free = std::ranges::find(outcomes, "free/off", &OffloadOutcome::name);
   if (free == outcomes.end() || !free->refused.empty()) return;
   double moved = 0, time_s = 0;
@@ -139,6 +141,7 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
   for (results::ModuleCopies& row :
        module_rows(outcome.name, outcome.modules, outcome.timed_modules))
     set_->add(std::move(row));
+  for (const results::StageNeeds& stage : outcome.stages) set_->add(stage);
   const std::string tag = "offload/" + outcome.name;
   set_->add(results::metric(tag + "/step_time", results::summarize(outcome.time_s)));
   set_->add(results::metric(tag + "/added", added(outcome, keep)));
@@ -198,6 +201,10 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
              copies_heading("plan"));
   for (const OffloadOutcome& outcome : outcomes)
     fmt::print("{}", copies_text(outcome.name, outcome.modules));
+  if (bench.stages() > 1) {
+    fmt::print("{}", stages_heading());
+    for (const OffloadOutcome& outcome : outcomes) fmt::print("{}", stages_text(outcome.stages));
+  }
   verdict.add(results::at_least("plans", static_cast<double>(measured), 1, "plans measured"));
   verdict.add(results::equal("other_bits", other, 0,
                              "plans whose losses or gradient norms differ in any bit"));

@@ -213,6 +213,28 @@ def check_modules(result):
     return problems
 
 
+def check_stages(result):
+    """Every plan of a pipeline has a row for each stage, the first of them that of rank 0."""
+    rows = result.array("offload/stages")
+    if rows is None:
+        return []
+    stages = int(rows["stage"].max(initial=0)) + 1
+    problems = []
+    for plan in result.datasets("samples/offload"):
+        attributes = result.file[f"samples/offload/{plan}"].attrs
+        mine = rows[np.array([text(name) == plan for name in rows["plan"]], dtype=bool)]
+        if list(mine["stage"]) != list(range(stages)):
+            problems.append(f"/offload/stages: {plan} has stages {list(mine['stage'])}, "
+                            f"not 0 to {stages - 1}")
+            continue
+        first = {"transient_bytes": "transient_bytes", "host_bytes": "host_bytes",
+                 "copies_out": "copies", "bytes_out": "offloaded_bytes", "reruns": "reruns"}
+        problems += [f"/offload/stages: {column} of {plan} on stage 0 is {mine[column][0]}, "
+                     f"rank 0 says {attributes[name]}"
+                     for name, column in first.items() if mine[column][0] != attributes[name]]
+    return problems
+
+
 def check_validation(result):
     problems = []
     for name, check in stored_checks(result).items():
@@ -225,4 +247,4 @@ def check_validation(result):
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
     return (problems + check_values(result) + check_states(result) + check_modules(result)
-            + check_points(result, stored_checks(result).get("first_loss")))
+            + check_stages(result) + check_points(result, stored_checks(result).get("first_loss")))
