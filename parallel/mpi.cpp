@@ -8,6 +8,8 @@
 #include <numeric>
 #include <thread>
 
+#include "parallel/waits.hpp"
+
 namespace stowage::parallel {
 namespace {
 
@@ -99,44 +101,54 @@ Communicator::~Communicator() {
 }
 
 Communicator Communicator::world() {
+  const Wait noted("MPI_Comm_dup");
   MPI_Comm copy = MPI_COMM_NULL;
   STOWAGE_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &copy));
   return Communicator(copy);
 }
 
 Communicator Communicator::duplicate() const {
+  const Wait noted("MPI_Comm_dup");
   MPI_Comm copy = MPI_COMM_NULL;
   STOWAGE_MPI(MPI_Comm_dup(handle_, &copy));
   return Communicator(copy);
 }
 
 Communicator Communicator::split(int color, int key) const {
+  const Wait noted("MPI_Comm_split");
   MPI_Comm part = MPI_COMM_NULL;
   STOWAGE_MPI(MPI_Comm_split(handle_, color, key, &part));
   return Communicator(part);
 }
 
 Communicator Communicator::split_by_host() const {
+  const Wait noted("MPI_Comm_split_type");
   MPI_Comm part = MPI_COMM_NULL;
   STOWAGE_MPI(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part));
   return Communicator(part);
 }
 
-void Communicator::barrier() const { STOWAGE_MPI(MPI_Barrier(handle_)); }
+void Communicator::barrier() const {
+  const Wait noted("MPI_Barrier");
+  STOWAGE_MPI(MPI_Barrier(handle_));
+}
 
 std::int64_t Communicator::max(std::int64_t value) const {
+  const Wait noted("MPI_Allreduce");
   std::int64_t result = value;
   STOWAGE_MPI(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, MPI_MAX, handle_));
   return result;
 }
 
 double Communicator::sum(double value) const {
+  const Wait noted("MPI_Allreduce");
   double total = 0;
   STOWAGE_MPI(MPI_Allreduce(&value, &total, 1, MPI_DOUBLE, MPI_SUM, handle_));
   return total;
 }
 
 std::string Communicator::broadcast(const std::string& text) const {
+  const Wait noted("MPI_Bcast");
   auto length = static_cast<std::int64_t>(text.size());
   STOWAGE_MPI(MPI_Bcast(&length, 1, MPI_INT64_T, 0, handle_));
   std::string result = rank_ == 0 ? text : std::string(static_cast<std::size_t>(length), '\0');
@@ -159,18 +171,21 @@ constexpr int kBytesTag = 1;
 }  // namespace
 
 void Communicator::send(std::span<const std::byte> bytes, int to) const {
+  const Wait noted("MPI_Send");
   in_pieces(bytes, [&](const std::byte* data, int count) {
     STOWAGE_MPI(MPI_Send(data, count, MPI_BYTE, to, kBytesTag, handle_));
   });
 }
 
 void Communicator::receive(std::span<std::byte> bytes, int from) const {
+  const Wait noted("MPI_Recv");
   in_pieces(bytes, [&](std::byte* data, int count) {
     STOWAGE_MPI(MPI_Recv(data, count, MPI_BYTE, from, kBytesTag, handle_, MPI_STATUS_IGNORE));
   });
 }
 
 std::vector<std::string> Communicator::gather(const std::string& text) const {
+  const Wait noted("MPI_Gather");
   const int length = narrow<int>(text.size());
   std::vector<int> lengths(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
   STOWAGE_MPI(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, handle_));

@@ -79,13 +79,16 @@ void RollCall::answer(const Presence& mine) {
   }
 }
 
-std::string RollCall::call(const Presence& mine, Seconds patience) {
+std::string RollCall::ask(const Presence& mine, Seconds patience) {
   const auto deadline = Clock::now() + patience;
   question_ = pack(mine);
-  int missing = 0;
-  for (int r = 0; r < ranks_.size(); ++r)
-    if (r != ranks_.rank() && send(r, kQuestion, question_)) ++missing;
-  while (missing > 0 && Clock::now() < deadline) {
+  for (int r = 0; r < ranks_.size(); ++r) {
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.answers = r == ranks_.rank();
+    if (!peer.answers) (void)send(r, kQuestion, question_);
+  }
+  const auto all_answer = [&] { return std::ranges::all_of(peers_, &Peer::answers); };
+  while (!all_answer() && Clock::now() < deadline) {
     answer(mine);
     int peer = 0;
     Presence theirs;
@@ -93,17 +96,21 @@ std::string RollCall::call(const Presence& mine, Seconds patience) {
       Peer& who = peers_[static_cast<std::size_t>(peer)];
       who.answers = true;
       who.presence = std::move(theirs);
-      --missing;
     }
     std::this_thread::sleep_for(kNap);
   }
-  std::string absent, silent;
+  std::string silent;
+  for (const Peer& peer : peers_)
+    if (!peer.answers) silent += fmt::format("{}{}", silent.empty() ? "" : ", ", peer.place);
+  return silent;
+}
+
+std::string RollCall::call(const Presence& mine, Seconds patience) {
+  const std::string silent = ask(mine, patience);
+  std::string absent;
   for (int r = 0; r < ranks_.size(); ++r) {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
-    if (r == ranks_.rank()) continue;
-    if (!peer.answers)
-      silent += fmt::format("{}{}", silent.empty() ? "" : ", ", peer.place);
-    else if (!has_come(peer.presence, mine))
+    if (r != ranks_.rank() && peer.answers && !has_come(peer.presence, mine))
       absent += fmt::format("{}{}, which {}", absent.empty() ? "" : "; ", peer.place,
                             where(peer.presence));
   }

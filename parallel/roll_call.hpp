@@ -34,10 +34,13 @@ class RollCall {
   /// Answers what others have asked meanwhile. Does not block.
   void answer(const Presence& mine);
   /// Asks the others, answering them meanwhile, until all have answered or `patience` is over.
+  /// @return those that have not, "rank 2 (host n017), rank 3 (host n018)"
+  std::string ask(const Presence& mine, Seconds patience);
+  /// The same with what they said.
   /// @return "has not come: rank 1 (host n017), which has ended reduce/a, number 1; does not
   /// answer: rank 2 (host n017)"
   std::string call(const Presence& mine, Seconds patience = Seconds(2));
-  /// After call(): waits while a lower rank that waits for the same collective may speak for all,
+  /// After one of these: waits while a lower rank that waits for the same collective may speak for all,
   /// and answers it. Whoever speaks ends the job, so this returns only if nobody did.
   void let_lower_speak(const Presence& mine, Seconds patience = Seconds(3));
 

@@ -13,7 +13,9 @@
 #include <thread>
 
 #include "parallel/agreement.hpp"
+#include "parallel/job_watch.hpp"
 #include "parallel/signals.hpp"
+#include "parallel/watchdog.hpp"
 #include "version/version.hpp"
 
 namespace stowage::parallel {
@@ -114,10 +116,12 @@ int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails as on a full disk, and is told
   std::optional<Environment> environment;
   std::optional<Communicator> world, failing;
+  std::optional<JobWatch> watch;
   if (const auto failure = failure_of([&] {
         environment.emplace(argc, argv);
         world = Communicator::world();
         failing = world->duplicate();
+        watch.emplace(*world, end_job);
         if (signals) signals->renew();
       })) {
     print(*failure, execution::error_prefix());

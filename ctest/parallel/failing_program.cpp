@@ -10,6 +10,7 @@
 #include "parallel/collectives.hpp"
 #include "parallel/host_transport.hpp"
 #include "parallel/run_main.hpp"
+#include "parallel/waits.hpp"
 
 namespace {
 
@@ -47,6 +48,14 @@ void miss_a_collective(const parallel::Communicator& world, bool dies) {
   reduce(second);
 }
 
+/// One rank does not come to a call in which the others wait: it is stopped, or busy for long.
+void miss_a_call(const parallel::Communicator& world, bool stops) {
+  parallel::set_wait_patience(std::chrono::seconds(1));
+  if (world.rank() != 1) return;
+  if (stops) std::raise(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+}
+
 Exit fail(const parallel::Communicator& world, const std::string& how) {
   const bool second = world.rank() == 1;
   if (how == "usage") execution::throw_usage("deck key model.heads is 7");
@@ -57,6 +66,8 @@ Exit fail(const parallel::Communicator& world, const std::string& how) {
   if (how == "queue") fail_in_queue(world);
   if (how == "hang") miss_a_collective(world, false);
   if (how == "killed") miss_a_collective(world, true);
+  if (how == "stops_before_work") miss_a_call(world, true);
+  if (how == "busy_before_work") miss_a_call(world, false);
   if (how == "mpi" && second) {
     int value = 0;
     STOWAGE_MPI(MPI_Send(&value, 1, MPI_INT, 99, 0, world.handle()));

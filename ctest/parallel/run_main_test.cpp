@@ -108,6 +108,22 @@ TEST(run_main, a_rank_that_hangs_is_named_by_one_that_waits) {
   EXPECT_EQ(outcome.count("does not answer"), 0) << outcome.output;
 }
 
+TEST(run_main, a_rank_that_is_stopped_outside_of_plans_is_named) {
+  const Outcome outcome = run("stops_before_work", 4);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.count("stowage: error: rank 0 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("stowage: error"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("waits in MPI_Barrier for "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("does not answer: rank 1 (host "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("rank 2"), 0) << outcome.output;
+}
+
+TEST(run_main, a_rank_that_is_busy_is_waited_for) {
+  const Outcome outcome = run("busy_before_work", 4);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(outcome.count("stowage: error"), 0) << outcome.output;
+}
+
 TEST(run_main, a_rank_that_is_killed_ends_all) {
   const Outcome outcome = run("killed", 4);
   EXPECT_NE(outcome.code, 0);

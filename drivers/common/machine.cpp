@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -14,6 +15,7 @@
 #include "execution/error.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
+#include "parallel/waits.hpp"
 
 #if STOWAGE_HAVE_CUDA
 #include "drivers/measure/gpu.hpp"
@@ -89,6 +91,8 @@ bool agreed(const Communicator& world, const GpuFinding& mine, bool required) {
 
 Machine::Machine(const Deck& deck, const Communicator& world)
     : rank_info_(results::this_rank(world.rank(), omp_get_max_threads())) {
+  parallel::set_wait_patience(
+      std::chrono::duration<double>(deck.get<double>("parallel.collective_patience_s")));
   const std::string& wanted = deck.get<std::string>("execution.backend");
   const char* obstacle = host_only(deck);
   if (wanted == "cuda" && obstacle != nullptr)
