@@ -205,6 +205,13 @@ def layouts_are_found_and_planned(r):
     inside = layouts(text := r.run(deck, "--ranks", "4", "--best", "1", *slow))
     assert inside and min(inside.values()) > min(found.values()), (inside, found)
     assert not any(name in layout for layout in inside for name in ("tensor 4", "expert 4")), text
+    # A copy of the state for checkpoints is memory like any other.
+    def device_gib(*keys):
+        row = r.run(deck, "--ranks", "4", "--best", "1", *machine, *keys).splitlines()[3]
+        return float(row.split()[-2])
+    saved = ("checkpoint.directory=kept", "checkpoint.copy=")
+    kept, left = (device_gib(saved[0], saved[1] + place) for place in ("device", "host"))
+    assert kept > left + 3, (kept, left)
     said = r.run(deck, "--ranks", "4", *machine, "machine.device_memory_bytes=8GiB", expect=2)
     assert "GiB too much" in said and "machine.device_memory_bytes" in said, said
     # The state fits, the rest does not: plans were made, and the nearest one says what is missing.

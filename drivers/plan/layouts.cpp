@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/policies.hpp"
 #include "drivers/plan/layout.hpp"
@@ -177,7 +178,8 @@ class LayoutSearch {
                            layers::TrainerPlan(options).training().back()->recorded.program);
       const layers::TrainerPlan made(std::move(options));
       const execution::Plan& plan = made.training().back()->plan;
-      const auto device = static_cast<double>(plan.device_bytes());
+      const CheckpointMemory checkpoints = planned_checkpoints(deck_, made);
+      const auto device = static_cast<double>(plan.device_bytes() + checkpoints.device_bytes());
       candidate.missing_bytes = device - memory_;
       if (device > memory_)
         candidate.refused = fmt::format("needs {:.1f} GiB more, with all computed again",
@@ -185,7 +187,7 @@ class LayoutSearch {
       double step_s = plan.time_s;
       if (made.expected().prospect) {
         const layers::Timeline& line = made.expected().prospect->timeline;
-        step_s += line.time_s - line.ranks[static_cast<std::size_t>(stage)].busy_s;
+        step_s += line.time_s - line.ranks[stage].busy_s;
         candidate.schedule =
             made.expected().prospect->schedule == layers::PipelineSchedule::zero_bubble
                 ? "zero_bubble"
@@ -193,8 +195,9 @@ class LayoutSearch {
       }
       candidate.step_s = std::max(candidate.step_s, step_s);
       candidate.device_bytes = std::max(candidate.device_bytes, device);
-      candidate.host_bytes = std::max(
-          candidate.host_bytes, static_cast<double>(plan.bytes[static_cast<int>(Region::host)]));
+      const std::size_t host =
+          plan.bytes[static_cast<int>(Region::host)] + checkpoints.host_bytes();
+      candidate.host_bytes = std::max(candidate.host_bytes, static_cast<double>(host));
     } catch (const execution::Error& error) {
       if (error.exit() != execution::Exit::usage) throw;
       candidate.refused = error.what();
