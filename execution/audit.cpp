@@ -90,7 +90,7 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
   plan_ = &plan;
   operands_.clear();
   const auto add = [&](std::size_t index, Bytes bytes, bool reads, bool writes) {
-    const Place& place = plan.places[static_cast<std::size_t>(step.places[index])];
+    const Place& place = plan.places[step.places[index]];
     auto* begin = static_cast<std::byte*>(addresses[index]);
     if (place.region == Region::host) return;
     if (place.region == Region::transient)
@@ -101,14 +101,14 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
         {begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads, writes, whole});
   };
   if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-    const std::size_t all = plan.places[static_cast<std::size_t>(step.places[0])].bytes;
+    const std::size_t all = plan.places[step.places[0]].bytes;
     add(0, {0, all}, true, false);
     add(1, {0, all}, false, true);
   } else {
-    const Op& op = program.ops()[static_cast<std::size_t>(step.op)];
+    const Op& op = program.ops()[step.op];
     std::size_t next = 0;
     for_each_operand(program, op, step, [&](const Use& use, int place) {
-      const int buffer = plan.places[static_cast<std::size_t>(place)].buffer;
+      const int buffer = plan.places[place].buffer;
       add(next++, bytes_of(program, use, buffer), use.access != Access::write,
           use.access != Access::read);
     });

@@ -8,8 +8,7 @@ namespace stowage::execution {
 CaptureEvents::CaptureEvents(const Plan& plan)
     : plan_(plan), recorder_(recorders(plan)), waiters_(recorder_.size()) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i)
-    for (const int event : plan.steps[i].waits)
-      waiters_[static_cast<std::size_t>(event)].push_back(static_cast<int>(i));
+    for (const int event : plan.steps[i].waits) waiters_[event].push_back(static_cast<int>(i));
 }
 
 void CaptureEvents::begin(Backend& backend, const Segment& segment) {
@@ -23,9 +22,9 @@ void CaptureEvents::begin(Backend& backend, const Segment& segment) {
   held_.assign(static_cast<std::size_t>(segment.end - segment.begin), 0);
   std::set<int> later;  // queues that have a copy behind
   for (int i = segment.end; i-- > segment.begin;) {
-    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+    const Step& step = plan_.steps[i];
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
-      held_[static_cast<std::size_t>(i - segment.begin)] = !later.insert(step.queue).second;
+      held_[i - segment.begin] = !later.insert(step.queue).second;
   }
 }
 
@@ -33,7 +32,7 @@ void CaptureEvents::wait(const Step& step, Queue& queue,
                          const std::vector<std::unique_ptr<Event>>& events) {
   // The edges first: one of them brings the queue into the capture.
   for (const int event : step.waits)
-    if (const auto& edge = edges_[static_cast<std::size_t>(event)]) queue.wait(*edge);
+    if (const auto& edge = edges_[event]) queue.wait(*edge);
   for (const int event : step.waits)
     if (const auto at = static_cast<std::size_t>(event); !edges_[at])
       queue.wait(*events[at], EventUse::external);
@@ -51,8 +50,7 @@ void CaptureEvents::record(const Step& step, Queue& queue,
 }
 
 void CaptureEvents::hold(int step, Queue& queue, Event& event) const {
-  if (held_[static_cast<std::size_t>(step - segment_.begin)])
-    queue.record(event, EventUse::external);
+  if (held_[step - segment_.begin]) queue.record(event, EventUse::external);
 }
 
 }  // namespace stowage::execution

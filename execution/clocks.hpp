@@ -39,7 +39,7 @@ class Clocks {
     launching_ = queue;
     launch_ = ++launches_;
     forked_.assign(forked_.size(), 0);
-    forked_[static_cast<std::size_t>(queue)] = 1;
+    forked_[queue] = 1;
   }
   void end_launch() {
     launching_ = -1;
@@ -48,18 +48,16 @@ class Clocks {
   bool launching() const { return launching_ >= 0; }
   /// True if work on `queue` belongs to the launch under way: the queue launches it, or has waited
   /// for an event recorded in it.
-  bool forked(int queue) const { return forked_[static_cast<std::size_t>(queue)] != 0; }
+  bool forked(int queue) const { return forked_[queue] != 0; }
   /// True if the latest record of `event` is in the launch under way.
-  bool recorded_inside(int event) const {
-    return launching() && events_[static_cast<std::size_t>(event)].launch == launch_;
-  }
+  bool recorded_inside(int event) const { return launching() && events_[event].launch == launch_; }
 
   /// Makes the next node of `queue` follow the latest record of `event`.
   /// @return false if the event has not been recorded before
   bool wait(int queue, int event) {
-    const Record& record = events_[static_cast<std::size_t>(event)];
-    if (recorded_inside(event)) forked_[static_cast<std::size_t>(queue)] = 1;
-    Clock& clock = chains_[static_cast<std::size_t>(chain_of(queue))];
+    const Record& record = events_[event];
+    if (recorded_inside(event)) forked_[queue] = 1;
+    Clock& clock = chains_[chain_of(queue)];
     if (clock.size() < record.clock.size()) clock.resize(record.clock.size(), 0);
     for (std::size_t i = 0; i < record.clock.size(); ++i)
       clock[i] = std::max(clock[i], record.clock[i]);
@@ -74,18 +72,18 @@ class Clocks {
 
   void record(int queue, int event) { set_record(event, here(queue)); }
   /// What a record on `queue` would hold now.
-  Record here(int queue) { return {chains_[static_cast<std::size_t>(chain_of(queue))], launch_}; }
+  Record here(int queue) { return {chains_[chain_of(queue)], launch_}; }
   void set_record(int event, Record record) {
     if (event >= static_cast<int>(events_.size()))
       events_.resize(static_cast<std::size_t>(event) + 1);
-    events_[static_cast<std::size_t>(event)] = std::move(record);
+    events_[event] = std::move(record);
   }
 
   /// True if `node` is certainly done before the next node of `queue` starts (or is in it).
   bool before(Node node, int queue) { return before(node, Node{chain_of(queue), 0}); }
   /// The same for `latest`, the node that was issued last on its chain.
   bool before(Node node, Node latest) const {
-    const Clock& clock = chains_[static_cast<std::size_t>(latest.chain)];
+    const Clock& clock = chains_[latest.chain];
     const auto chain = static_cast<std::size_t>(node.chain);
     return (chain < clock.size() ? clock[chain] : 0) >= node.position;
   }
@@ -93,13 +91,13 @@ class Clocks {
   /// The last node issued on `queue`, of the launch under way if there is one.
   Node latest(int queue) {
     const int chain = chain_of(queue);
-    return {chain, chains_[static_cast<std::size_t>(chain)][static_cast<std::size_t>(chain)]};
+    return {chain, chains_[chain][chain]};
   }
 
  private:
   int chain_of(int queue) {
     if (launching_ < 0 || launching_ == queue) return queue;
-    int& chain = inner_[static_cast<std::size_t>(launching_ * queues_ + queue)];
+    int& chain = inner_[launching_ * queues_ + queue];
     if (chain < 0) {
       chain = static_cast<int>(chains_.size());
       chains_.emplace_back(static_cast<std::size_t>(chain) + 1, 0);

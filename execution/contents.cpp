@@ -10,7 +10,7 @@ std::size_t first_byte_of(const TensorInfo& info) {
 }  // namespace
 
 Bytes bytes_of(const Program& program, const Use& use, int buffer) {
-  const BufferInfo& info = program.info(use.tensor).buffers[static_cast<std::size_t>(buffer)];
+  const BufferInfo& info = program.info(use.tensor).buffers[buffer];
   if (use.range == Range{}) return {0, info.bytes()};
   const Range range = program.resolve(use);
   return {static_cast<std::size_t>(range.begin) * size_bytes(info.dtype),
@@ -40,8 +40,7 @@ Contents::Contents(std::span<const Program* const> programs) {
     std::vector<First>& firsts = firsts_.emplace_back();
     for (const TensorInfo& info : program->tensors()) {  // a whole comes before its parts
       if (info.whole) {
-        firsts.push_back(
-            {firsts[static_cast<std::size_t>(info.whole.id)].content, first_byte_of(info)});
+        firsts.push_back({firsts[info.whole.id].content, first_byte_of(info)});
       } else if (!is_persistent(info.lifetime)) {
         firsts.push_back({add(info), 0});
       } else {

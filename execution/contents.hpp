@@ -39,17 +39,15 @@ class Contents {
   /// Where a tensor begins in its whole, in bytes.
   std::size_t first_byte(int program, Tensor tensor) const;
   int count() const { return static_cast<int>(names_.size()); }
-  const std::string& name(int content) const { return names_[static_cast<std::size_t>(content)]; }
-  std::size_t bytes(int content) const { return bytes_[static_cast<std::size_t>(content)]; }
+  const std::string& name(int content) const { return names_[content]; }
+  std::size_t bytes(int content) const { return bytes_[content]; }
 
  private:
   struct First {
     int content;             ///< of buffer 0; the others follow
     std::size_t first_byte;  ///< in the whole
   };
-  const First& first(int program, Tensor tensor) const {
-    return firsts_[static_cast<std::size_t>(program)][static_cast<std::size_t>(tensor.id)];
-  }
+  const First& first(int program, Tensor tensor) const { return firsts_[program][tensor.id]; }
 
   std::vector<std::vector<First>> firsts_;  ///< by program and tensor
   std::vector<std::string> names_;

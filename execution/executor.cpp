@@ -65,10 +65,10 @@ void Executor::bind() {
     const Step& step = plan_.steps[i];
     Bound& bound = bound_[i];
     for (const int place : step.places)
-      bound.addresses.push_back(device_.address(plan_.places[static_cast<std::size_t>(place)]));
+      bound.addresses.push_back(device_.address(plan_.places[place]));
     if (step.what != Step::What::run && step.what != Step::What::rerun) continue;
     std::size_t next = 0;
-    for (const Use& use : program_.ops()[static_cast<std::size_t>(step.op)].uses) {
+    for (const Use& use : program_.ops()[step.op].uses) {
       const TensorInfo& info = program_.info(use.tensor);
       bound.views.push_back({{bound.addresses.data() + next, info.buffers.size()}, &info});
       if (use.range != Range{}) bind_range(use, bound.addresses[next], bound.views.back());
@@ -90,8 +90,7 @@ void Executor::bind_range(const Use& use, void*& address, View& view) {
 /// Compute steps of graphs are captured on queue 0, whichever queue launches the graph: a plan
 /// keeps all compute in one order, so what libraries hold for a queue is needed once.
 void Executor::choose_queues() {
-  for (const Step& step : plan_.steps)
-    work_.push_back(queues_[static_cast<std::size_t>(step.queue)]);
+  for (const Step& step : plan_.steps) work_.push_back(queues_[step.queue]);
   for (const Segment& segment : plan_.segments)
     for (int i = segment.begin; i < segment.end; ++i)
       if (const auto at = static_cast<std::size_t>(i); plan_.steps[at].queue == segment.queue)
@@ -99,8 +98,8 @@ void Executor::choose_queues() {
 }
 
 std::span<std::byte> Executor::stage(Tensor input) {
-  done_[static_cast<std::size_t>(steps_ % options_.ring_slots)]->synchronize();
-  staged_[static_cast<std::size_t>(input.id)] = 1;
+  done_[steps_ % options_.ring_slots]->synchronize();
+  staged_[input.id] = 1;
   return ring_.slot(input, steps_);
 }
 
@@ -134,12 +133,12 @@ std::unique_ptr<Graph> Executor::capture(const Segment& segment, CaptureEvents& 
   Queue& origin = *queues_[0];
   device_.backend().begin_capture(origin);
   for (int i = segment.begin; i < segment.end; ++i) {
-    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
-    Queue& queue = *work_[static_cast<std::size_t>(i)];
+    const Step& step = plan_.steps[i];
+    Queue& queue = *work_[i];
     events.wait(step, queue, events_);
-    work(step, bound_[static_cast<std::size_t>(i)], queue);
+    work(step, bound_[i], queue);
     events.record(step, queue, events_);
-    events.hold(i, queue, *events_[static_cast<std::size_t>(plan_.events + step.queue)]);
+    events.hold(i, queue, *events_[plan_.events + step.queue]);
   }
   return device_.backend().end_capture(origin);
 }
@@ -153,14 +152,13 @@ std::vector<std::size_t> Executor::graph_nodes() const {
 ExecutorCounters Executor::count(int begin, int end) const {
   ExecutorCounters sum;
   for (int i = begin; i < end; ++i) {
-    const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+    const Step& step = plan_.steps[i];
     sum.runs += step.what == Step::What::run;
     sum.reruns += step.what == Step::What::rerun;
     if (step.what != Step::What::copy_out && step.what != Step::What::copy_in) continue;
     const bool out = step.what == Step::What::copy_out;
     (out ? sum.copies_out : sum.copies_in) += 1;
-    (out ? sum.bytes_out : sum.bytes_in) +=
-        plan_.places[static_cast<std::size_t>(step.places[0])].bytes;
+    (out ? sum.bytes_out : sum.bytes_in) += plan_.places[step.places[0]].bytes;
   }
   return sum;
 }
@@ -200,10 +198,10 @@ void Executor::launch(std::size_t segment) {
 }
 
 void Executor::issue(int index) {
-  const Step& step = plan_.steps[static_cast<std::size_t>(index)];
-  const Bound& bound = bound_[static_cast<std::size_t>(index)];
-  Queue& queue = *work_[static_cast<std::size_t>(index)];
-  for (const int event : step.waits) queue.wait(*events_[static_cast<std::size_t>(event)]);
+  const Step& step = plan_.steps[index];
+  const Bound& bound = bound_[index];
+  Queue& queue = *work_[index];
+  for (const int event : step.waits) queue.wait(*events_[event]);
   if (step.what == Step::What::mark) {
     work(step, bound, queue);
   } else {
@@ -219,7 +217,7 @@ void Executor::issue(int index) {
     }
     for (Observer* observer : observers_) observer->after(index, queue);
   }
-  if (step.records >= 0) queue.record(*events_[static_cast<std::size_t>(step.records)]);
+  if (step.records >= 0) queue.record(*events_[step.records]);
 }
 
 void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
@@ -228,13 +226,12 @@ void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
       return;
     case Step::What::copy_out:
     case Step::What::copy_in:
-      queue.copy(bound.addresses[1], bound.addresses[0],
-                 plan_.places[static_cast<std::size_t>(step.places[0])].bytes);
+      queue.copy(bound.addresses[1], bound.addresses[0], plan_.places[step.places[0]].bytes);
       return;
     default:
       break;
   }
-  const Op& op = program_.ops()[static_cast<std::size_t>(step.op)];
+  const Op& op = program_.ops()[step.op];
   if (op.launch)
     op.launch(queue, bound.views);
   else

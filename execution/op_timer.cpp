@@ -8,7 +8,7 @@ namespace stowage::execution {
 
 OpTimer::OpTimer(Backend& backend, const Plan& plan) {
   for_each_issued(plan, std::numeric_limits<int>::max(), [&](int step, int, int repetition) {
-    if (plan.steps[static_cast<std::size_t>(step)].what == Step::What::mark) return;
+    if (plan.steps[step].what == Step::What::mark) return;
     entries_.push_back({step, repetition, backend.make_timed_event(), backend.make_timed_event()});
   });
 }

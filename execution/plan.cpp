@@ -19,15 +19,14 @@ std::string_view name(Region region) {
 std::vector<int> recorders(const Plan& plan) {
   std::vector<int> by_event(static_cast<std::size_t>(plan.events), -1);
   for (std::size_t i = 0; i < plan.steps.size(); ++i)
-    if (const int event = plan.steps[i].records; event >= 0)
-      by_event[static_cast<std::size_t>(event)] = static_cast<int>(i);
+    if (const int event = plan.steps[i].records; event >= 0) by_event[event] = static_cast<int>(i);
   return by_event;
 }
 
 std::string describe(const Program& program, const Step& step) {
   const auto op_name = [&]() -> std::string {
     if (step.op < 0 || step.op >= static_cast<int>(program.ops().size())) return "?";
-    return program.ops()[static_cast<std::size_t>(step.op)].name;
+    return program.ops()[step.op].name;
   };
   switch (step.what) {
     case Step::What::run:

@@ -42,7 +42,7 @@ class ShapeCheck {
     const TensorInfo& info = program_.info(place.tensor);
     if (place.buffer < 0 || place.buffer >= static_cast<int>(info.buffers.size()))
       return fault("a place of {} is for buffer {}", info.name, place.buffer);
-    const std::size_t bytes = info.buffers[static_cast<std::size_t>(place.buffer)].bytes();
+    const std::size_t bytes = info.buffers[place.buffer].bytes();
     if (place.bytes != bytes)
       fault("a place of {} has {} bytes, its buffer has {}", info.name, place.bytes, bytes);
     if (place.offset % kAlignment != 0)
@@ -97,13 +97,13 @@ class ShapeCheck {
         fault("section {} does not follow the program", section.name);
       next = range.end;
       for (int i = range.begin; i < range.end; ++i) {
-        const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+        const Step& step = plan_.steps[i];
         if (step.what != Step::What::run) continue;
         if (step.op < section.begin || step.op >= section.end)
           fault("{} runs in section {}, where it does not belong", describe(program_, step),
                 section.name);
         else
-          ++runs[static_cast<std::size_t>(step.op)];
+          ++runs[step.op];
       }
     }
     if (next != static_cast<int>(plan_.steps.size())) fault("steps lie outside all sections");
@@ -139,12 +139,12 @@ class ShapeCheck {
   void check_records() {
     recorder_ = recorders(plan_);
     for (int i = 0; i < static_cast<int>(plan_.steps.size()); ++i) {
-      const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan_.steps[i];
       if (step.records < 0) continue;
-      const int at = recorder_[static_cast<std::size_t>(step.records)];
+      const int at = recorder_[step.records];
       if (at != i)
         fault("event {} is recorded by {} and by {}", step.records, describe(program_, step),
-              describe(program_, plan_.steps[static_cast<std::size_t>(at)]));
+              describe(program_, plan_.steps[at]));
     }
   }
 
@@ -158,8 +158,7 @@ class ShapeCheck {
     if (segment.queue < 0 || segment.queue >= static_cast<int>(plan_.queues.size()))
       return fault("graph {} is launched on queue {}, which does not exist", segment.name,
                    segment.queue);
-    if (const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(segment.queue)];
-        queue.lane != Lane::compute)
+    if (const QueueInfo& queue = plan_.queues[segment.queue]; queue.lane != Lane::compute)
       return fault("graph {} is launched on queue {}, which is no compute queue", segment.name,
                    queue.name);
     for (const StepRange& range : plan_.sections)
@@ -171,18 +170,18 @@ class ShapeCheck {
 
   void check_captured(const Segment& segment) {
     for (int i = segment.begin; i < segment.end; ++i) {
-      const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan_.steps[i];
       if (uses_ring(program_, step))
         fault("{} is in graph {}, but its host address changes from step to step",
               describe(program_, step), segment.name);
       for (const int event : step.waits)
-        if (const int at = recorder_[static_cast<std::size_t>(event)]; at >= i && at < segment.end)
+        if (const int at = recorder_[event]; at >= i && at < segment.end)
           fault("{} waits for event {}, which its graph {} records later", describe(program_, step),
                 event, segment.name);
     }
   }
 
-  const Place& place_at(int index) const { return plan_.places[static_cast<std::size_t>(index)]; }
+  const Place& place_at(int index) const { return plan_.places[index]; }
 
   void check_copy(const Step& step, const std::string& step_name, Region to) {
     if (step.places.size() != 2) return fault("a {} has {} places", step_name, step.places.size());
@@ -197,10 +196,9 @@ class ShapeCheck {
   void check_operands(const Step& step, const std::string& step_name) {
     if (step.op < 0 || step.op >= static_cast<int>(program_.ops().size()))
       return fault("a step is of op {}, which does not exist", step.op);
-    const Op& op = program_.ops()[static_cast<std::size_t>(step.op)];
-    if (plan_.queues[static_cast<std::size_t>(step.queue)].lane != op.lane)
-      fault("{} is on queue {}, of another lane", step_name,
-            plan_.queues[static_cast<std::size_t>(step.queue)].name);
+    const Op& op = program_.ops()[step.op];
+    if (plan_.queues[step.queue].lane != op.lane)
+      fault("{} is on queue {}, of another lane", step_name, plan_.queues[step.queue].name);
     std::size_t next = 0;
     for (const Use& use : op.uses) {
       const TensorInfo& info = program_.info(use.tensor);
@@ -231,7 +229,7 @@ class ShapeCheck {
 }  // namespace
 
 bool uses_ring(const Program& program, const Step& step) {
-  return step.what == Step::What::run && !program.ops()[static_cast<std::size_t>(step.op)].launch;
+  return step.what == Step::What::run && !program.ops()[step.op].launch;
 }
 
 void check_shape(const Program& program, const Plan& plan, std::vector<std::string>& faults) {

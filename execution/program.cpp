@@ -29,7 +29,7 @@ Program::Program(std::string name, const PersistentLayout* layout)
 Tensor Program::add(TensorInfo info) {
   STOWAGE_ASSERT(!info.buffers.empty(), "tensor {} has no buffer", info.name);
   if (const auto found = by_name_.find(info.name); found != by_name_.end()) {
-    const TensorInfo& known = tensors_[static_cast<std::size_t>(found->second)];
+    const TensorInfo& known = tensors_[found->second];
     STOWAGE_ASSERT(is_persistent(info.lifetime) && same_facts(known, info),
                    "program {} has a tensor {} already", name_, info.name);
     return Tensor{found->second};
@@ -150,7 +150,7 @@ std::vector<Use> Program::uses(Tensor whole, Range range, Access access) const {
 const TensorInfo& Program::info(Tensor tensor) const {
   STOWAGE_ASSERT(tensor && tensor.id < static_cast<int>(tensors_.size()),
                  "program {} has no tensor {}", name_, tensor.id);
-  return tensors_[static_cast<std::size_t>(tensor.id)];
+  return tensors_[tensor.id];
 }
 
 Tensor Program::find(std::string_view name) const {
@@ -162,8 +162,8 @@ Cost Program::cost() const {
   Cost sum;
   for (const Section& section : sections_)
     for (int i = section.begin; i < section.end; ++i) {
-      const Cost& cost = ops_[static_cast<std::size_t>(i)].cost;
-      if (ops_[static_cast<std::size_t>(i)].only_rerun) continue;
+      const Cost& cost = ops_[i].cost;
+      if (ops_[i].only_rerun) continue;
       sum = sum + Cost{cost.flops * section.repeat, cost.bytes * section.repeat};
     }
   return sum;

@@ -18,14 +18,13 @@ Ring::Ring(Backend& backend, const Program& program, int slots)
 }
 
 bool Ring::holds(Tensor tensor) const {
-  return tensor && tensor.id < static_cast<int>(entries_.size()) &&
-         entries_[static_cast<std::size_t>(tensor.id)].bytes > 0;
+  return tensor && tensor.id < static_cast<int>(entries_.size()) && entries_[tensor.id].bytes > 0;
 }
 
 std::span<std::byte> Ring::slot(Tensor tensor, long step) const {
   STOWAGE_ASSERT(holds(tensor), "{} is neither an input nor an output of program {}",
                  program_.info(tensor).name, program_.name());
-  const Entry& entry = entries_[static_cast<std::size_t>(tensor.id)];
+  const Entry& entry = entries_[tensor.id];
   const auto set = static_cast<std::size_t>(step % slots_);
   return {arena_->data() + set * set_bytes_ + entry.offset, entry.bytes};
 }

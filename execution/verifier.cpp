@@ -60,8 +60,8 @@ class Proof {
     });
     for (int q = 0; q < static_cast<int>(plan().queues.size()); ++q)
       if (!clocks_.before(clocks_.latest(queue_of(q)), queue_of(0)))
-        fault("queue {} is not joined at the end of program {}",
-              plan().queues[static_cast<std::size_t>(q)].name, current().name());
+        fault("queue {} is not joined at the end of program {}", plan().queues[q].name,
+              current().name());
   }
 
  private:
@@ -70,8 +70,8 @@ class Proof {
     int step;
   };
 
-  const Program& current() const { return *planned_[static_cast<std::size_t>(program_)].program; }
-  const Plan& plan() const { return *planned_[static_cast<std::size_t>(program_)].plan; }
+  const Program& current() const { return *planned_[program_].program; }
+  const Plan& plan() const { return *planned_[program_].plan; }
 
   template <class... Args>
   void fault(fmt::format_string<Args...> format, Args&&... args) {
@@ -98,12 +98,8 @@ class Proof {
     return events;
   }
 
-  int queue_of(int plan_queue) const {
-    return queue_ids_[static_cast<std::size_t>(program_)][static_cast<std::size_t>(plan_queue)];
-  }
-  int event_of(int plan_event) const {
-    return first_event_[static_cast<std::size_t>(program_)] + plan_event;
-  }
+  int queue_of(int plan_queue) const { return queue_ids_[program_][plan_queue]; }
+  int event_of(int plan_event) const { return first_event_[program_] + plan_event; }
 
   /// The whole buffer that a place's bytes belong to.
   int content_at(const Place& place) const {
@@ -135,9 +131,9 @@ class Proof {
 
   std::string describe_seen(int seen) const {
     if (seen < 0) return "the initial state";
-    const Seen& s = history_[static_cast<std::size_t>(seen)];
-    const PlannedProgram& planned = planned_[static_cast<std::size_t>(s.program)];
-    return describe(*planned.program, planned.plan->steps[static_cast<std::size_t>(s.step)]);
+    const Seen& s = history_[seen];
+    const PlannedProgram& planned = planned_[s.program];
+    return describe(*planned.program, planned.plan->steps[s.step]);
   }
 
   /// Starts the launch of the segment that begins at a step, if one does.
@@ -158,14 +154,14 @@ class Proof {
       if (const int queue = queue_of(q);
           clocks_.forked(queue) && !clocks_.before(clocks_.latest(queue), origin))
         fault("graph {}: what was forked to queue {} is not joined", segment.name,
-              plan().queues[static_cast<std::size_t>(q)].name);
+              plan().queues[q].name);
     clocks_.end_launch();
   }
 
   /// Ranks match the communication of a group by its order, so it has one on every rank.
   void check_communication(const Step& step, ByteMap::Access access) {
     if (step.what != Step::What::run) return;
-    const auto& communication = current().ops()[static_cast<std::size_t>(step.op)].communication;
+    const auto& communication = current().ops()[step.op].communication;
     if (!communication) return;
     ByteMap::Access& last = communicated_[communication->group];
     if (!clocks_.before(last.node, access.node))
@@ -178,7 +174,7 @@ class Proof {
   /// however many queues launch them.
   void check_compute(const Step& step, ByteMap::Access access) {
     if (step.what != Step::What::run && step.what != Step::What::rerun) return;
-    if (plan().queues[static_cast<std::size_t>(step.queue)].lane != Lane::compute) return;
+    if (plan().queues[step.queue].lane != Lane::compute) return;
     if (!clocks_.before(computed_.node, access.node))
       fault("{} may run beside {}: missing edge{}", describe(current(), step),
             describe_seen(computed_.step), stale_note());
@@ -189,11 +185,11 @@ class Proof {
   void check_captured(const Step& step, int queue) {
     if (!clocks_.launching() || clocks_.forked(queue)) return;
     fault("{} is not forked from its graph: on queue {} it would run at the capture",
-          describe(current(), step), plan().queues[static_cast<std::size_t>(step.queue)].name);
+          describe(current(), step), plan().queues[step.queue].name);
   }
 
   void issue_step(int index) {
-    const Step& step = plan().steps[static_cast<std::size_t>(index)];
+    const Step& step = plan().steps[index];
     const int queue = queue_of(step.queue);
     stale_.clear();
     for (const int event : step.waits)
@@ -214,7 +210,7 @@ class Proof {
     if (step.what == Step::What::mark) return;
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
       return copy(step, place_at(step.places[0]), place_at(step.places[1]), access);
-    const std::vector<Use>& uses = current().ops()[static_cast<std::size_t>(step.op)].uses;
+    const std::vector<Use>& uses = current().ops()[step.op].uses;
     const auto for_each_place = [&](auto&& visit) {
       std::size_t next = 0;
       for (std::size_t u = 0; u < uses.size(); ++u)
@@ -277,18 +273,16 @@ class Proof {
         copies_.left(access.node, current().info(place.tensor).module, place.bytes);
       else
         wrong = copies_.came_back(clocks_, caps, access.node, place.bytes);
-    } else if (plan().queues[static_cast<std::size_t>(step.queue)].lane == Lane::compute) {
+    } else if (plan().queues[step.queue].lane == Lane::compute) {
       wrong = copies_.computed(clocks_, caps, access.node, step.what != Step::What::mark);
     }
     if (!wrong.empty()) fault("{}: {}", describe(current(), step), wrong);
   }
 
   /// True if an event's record comes after a step in host order: its wait sees an older one.
-  bool recorded_later(int event, int step) const {
-    return recorders_[static_cast<std::size_t>(program_)][static_cast<std::size_t>(event)] > step;
-  }
+  bool recorded_later(int event, int step) const { return recorders_[program_][event] > step; }
 
-  const Place& place_at(int index) const { return plan().places[static_cast<std::size_t>(index)]; }
+  const Place& place_at(int index) const { return plan().places[index]; }
 
   void read(const Step& step, const Place& place, Bytes bytes, std::int64_t wanted,
             ByteMap::Access access) {

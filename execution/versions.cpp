@@ -17,19 +17,19 @@ void Versions::execute(int program) {
   program_ = program;
   values_.clear();
   uses_.clear();
-  const Program& current = *programs_[static_cast<std::size_t>(program)];
+  const Program& current = *programs_[program];
   first_use_.assign(current.ops().size(), {});
   for (const Section& section : current.sections())
     for (int period = 0; period < std::min(section.repeat, 2); ++period)
       for (int i = section.begin; i < section.end; ++i) {
-        first_use_[static_cast<std::size_t>(i)].push_back(uses_.size());
-        follow(current.ops()[static_cast<std::size_t>(i)]);
+        first_use_[i].push_back(uses_.size());
+        follow(current.ops()[i]);
       }
 }
 
 Versions::Span Versions::find(int content, Bytes bytes) {
   const std::size_t first = values_.size();
-  const std::size_t base = base_[static_cast<std::size_t>(content)];
+  const std::size_t base = base_[content];
   std::size_t at = bytes.begin;
   const auto add = [&](std::size_t until, std::int64_t version) {
     if (at < until) values_.push_back({at, until, version});
@@ -45,7 +45,7 @@ Versions::Span Versions::find(int content, Bytes bytes) {
 }
 
 Versions::Span Versions::write(int content, Bytes bytes) {
-  const std::size_t base = base_[static_cast<std::size_t>(content)];
+  const std::size_t base = base_[content];
   order_.write(base + bytes.begin, base + bytes.end, ++writes_, {});
   values_.push_back({bytes.begin, bytes.end, writes_});
   return {values_.size() - 1, values_.size()};
@@ -54,7 +54,7 @@ Versions::Span Versions::write(int content, Bytes bytes) {
 /// All uses of an op see what was there before it. The values of a tensor of several buffers are
 /// those of its first: they are written together.
 void Versions::follow(const Op& op) {
-  const Program& current = *programs_[static_cast<std::size_t>(program_)];
+  const Program& current = *programs_[program_];
   const std::size_t first = uses_.size();
   const auto place = [&](const Use& use) {
     const Bytes bytes = bytes_of(current, use, 0);
@@ -72,7 +72,7 @@ void Versions::follow(const Op& op) {
 }
 
 const Versions::UseValues& Versions::at(int op, std::size_t use, int repetition) const {
-  const std::vector<std::size_t>& periods = first_use_[static_cast<std::size_t>(op)];
+  const std::vector<std::size_t>& periods = first_use_[op];
   const std::size_t period = std::min(static_cast<std::size_t>(repetition), periods.size() - 1);
   return uses_[periods[period] + use];
 }

@@ -75,8 +75,7 @@ double over_bytes(const DeviceRoom& room, PipelineShape shape, const std::vector
   for (int rank = 0; room.budget_bytes > 0 && rank < shape.ranks; ++rank) {
     std::vector<PartBytes> own;
     for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
-      own.push_back(
-          stage_bytes(stages[static_cast<std::size_t>(shape.stage(rank, chunk))], room.parts));
+      own.push_back(stage_bytes(stages[shape.stage(rank, chunk)], room.parts));
     over += overflow(room, rank, own).over_bytes;
   }
   return over;

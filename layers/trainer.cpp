@@ -240,8 +240,7 @@ std::vector<execution::Executor*> Trainer::executors() {
 
 Trainer::Training Trainer::training(std::int64_t documents, int expert_class) {
   const std::size_t at = pick(documents);
-  return {plan_->training(expert_class)[at]->recorded,
-          *training_[static_cast<std::size_t>(expert_class)][at]};
+  return {plan_->training(expert_class)[at]->recorded, *training_[expert_class][at]};
 }
 
 Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {

@@ -76,7 +76,7 @@ class TrainerPlan {
   /// One for each capacity, ascending. Where ranks share experts they are those of a class of room
   /// for rows: class 0, the smallest, unless said otherwise.
   const std::vector<std::unique_ptr<Training>>& training(int expert_class = 0) const {
-    return training_[static_cast<std::size_t>(expert_class)];
+    return training_[expert_class];
   }
   int expert_classes() const { return static_cast<int>(training_.size()); }
   /// The smallest class with room for so many rows of a rank's experts; the last has it for all.

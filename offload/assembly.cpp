@@ -53,7 +53,7 @@ class Assembler {
       release(calls.released);
       for (const std::size_t v : calls.back) bring_back(leg.voyages[v], copies_[v]);
       for (const std::size_t v : calls.needed) guard_.needed(copies_[v].out, copies_[v].back);
-      const execution::Op& op = program_.ops()[static_cast<std::size_t>(runs[r].op)];
+      const execution::Op& op = program_.ops()[runs[r].op];
       if (op.lane == Lane::compute) guard_.before_compute();
       leg.steps.push_back(static_cast<int>(plan_.steps.size()));
       Step& step = add(runs[r].again ? Step::What::rerun : Step::What::run, op.lane, &op);
@@ -97,7 +97,7 @@ class Assembler {
   void arrange(const std::vector<Voyage>& voyages, std::size_t runs) {
     calls_.assign(runs + 1, {});
     copies_.assign(voyages.size(), {});
-    const auto at = [&](int run) -> Calls& { return calls_[static_cast<std::size_t>(run)]; };
+    const auto at = [&](int run) -> Calls& { return calls_[run]; };
     for (std::size_t v = 0; v < voyages.size(); ++v) {
       at(voyages[v].written).out.push_back(v);
       at(voyages[v].released).released.push_back(v);

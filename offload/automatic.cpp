@@ -37,7 +37,7 @@ class Search {
         limit_(limit),
         is_rerun_(drafts.program().tensors().size()) {
     for (const Cargo& item : drafts.cargo()) {
-      const auto id = static_cast<std::size_t>(item.tensor.id);
+      const int id = item.tensor.id;
       if (can_move(item))
         by_forward_.push_back(item.tensor.id);
       else if (start_.decisions[id] == Decision::keep)
@@ -73,7 +73,7 @@ class Search {
   };
 
   bool can_move(const Cargo& item) const {
-    const auto id = static_cast<std::size_t>(item.tensor.id);
+    const int id = item.tensor.id;
     return start_.decisions[id] == Decision::keep && !drafts_.berths().has(item.tensor) &&
            movable_bytes(drafts_.program().info(item.tensor), drafts_.policy().min_tensor_bytes) >
                0;
@@ -100,7 +100,7 @@ class Search {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       if (i > 0 && candidates[i].s_per_byte > candidates[i - 1].s_per_byte) changes_.push_back(i);
       reruns_.push_back(candidates[i].tensor);
-      is_rerun_[static_cast<std::size_t>(candidates[i].tensor)] = 1;
+      is_rerun_[candidates[i].tensor] = 1;
     }
   }
 
@@ -115,15 +115,14 @@ class Search {
   Choice choose(std::size_t reruns, std::size_t offloads) const {
     Choice choice = start_;
     const auto set = [&](int tensor, Decision decision) {
-      choice.decisions[static_cast<std::size_t>(tensor)] = decision;
-      choice.reasons[static_cast<std::size_t>(tensor)] = Reason::budget;
+      choice.decisions[tensor] = decision;
+      choice.reasons[tensor] = Reason::budget;
     };
-    for (const int tensor : by_forward_)
-      choice.reasons[static_cast<std::size_t>(tensor)] = Reason::not_needed;
+    for (const int tensor : by_forward_) choice.reasons[tensor] = Reason::not_needed;
     for (std::size_t i = 0; i < reruns; ++i) set(reruns_[i], Decision::recompute);
     for (const int tensor : by_forward_) {
       if (offloads == 0) break;
-      if (choice.decisions[static_cast<std::size_t>(tensor)] == Decision::recompute) continue;
+      if (choice.decisions[tensor] == Decision::recompute) continue;
       set(tensor, Decision::offload);
       --offloads;
     }
@@ -135,7 +134,7 @@ class Search {
     if (policy.host_budget_bytes < 0) return true;
     HostRoom room(drafts_.program().ops().size());
     for (const Cargo& item : drafts_.cargo())
-      if (choice.decisions[static_cast<std::size_t>(item.tensor.id)] == Decision::offload)
+      if (choice.decisions[item.tensor.id] == Decision::offload)
         room.add(item, movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
     return room.most() <= policy.host_budget_bytes;
   }
@@ -157,7 +156,7 @@ class Search {
   }
 
   bool try_decision(Timed& best, int tensor, Decision decision) const {
-    if (best.choice.decisions[static_cast<std::size_t>(tensor)] == decision) return false;
+    if (best.choice.decisions[tensor] == decision) return false;
     Choice choice = best.choice;
     return set(choice, tensor, decision) && take(best, std::move(choice), kGain);
   }
@@ -200,7 +199,7 @@ class Search {
     return true;
   }
 
-  bool can_rerun(int tensor) const { return is_rerun_[static_cast<std::size_t>(tensor)] != 0; }
+  bool can_rerun(int tensor) const { return is_rerun_[tensor] != 0; }
 
   /// With `reruns` tensors recomputed, the fewest offloads that fit, and the time they take.
   std::optional<Timed> fewest_offloads(std::size_t reruns) const {
@@ -239,7 +238,7 @@ std::string what_is_left(const execution::Program& program, const Draft& draft) 
   std::map<std::string, std::size_t> bytes;
   for (const LiveRange& range : live_ranges(draft.plan)) {
     if (range.begin > fullest || range.end < fullest) continue;
-    const execution::Place& place = draft.plan.places[static_cast<std::size_t>(range.place)];
+    const execution::Place& place = draft.plan.places[range.place];
     if (place.region != execution::Region::transient) continue;
     const execution::TensorInfo& info = program.info(place.tensor);
     const std::string kind(name(info.lifetime));
@@ -258,7 +257,7 @@ Choice choose_free(const Drafts& drafts, Choice choice) {
   const Policy& policy = drafts.policy();
   HostRoom room(drafts.program().ops().size());
   for (const Cargo& item : drafts.cargo()) {
-    const auto id = static_cast<std::size_t>(item.tensor.id);
+    const int id = item.tensor.id;
     const std::size_t bytes =
         movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
     if (choice.decisions[id] != Decision::keep) continue;

@@ -22,7 +22,7 @@ std::vector<int> last_uses(const Program& program) {
   std::vector<int> last(program.tensors().size(), -1);
   for (std::size_t i = 0; i < program.ops().size(); ++i)
     for (const execution::Use& use : program.ops()[i].uses)
-      last[static_cast<std::size_t>(use.tensor.id)] = static_cast<int>(i);
+      last[use.tensor.id] = static_cast<int>(i);
   return last;
 }
 
@@ -35,15 +35,15 @@ struct Workspace {
 std::vector<Workspace> workspaces(const Program& program, int end) {
   std::vector<int> uses(program.tensors().size(), 0);
   for (const execution::Op& op : program.ops())
-    for (const execution::Use& use : op.uses) ++uses[static_cast<std::size_t>(use.tensor.id)];
+    for (const execution::Use& use : op.uses) ++uses[use.tensor.id];
   std::vector<Workspace> found;
   for (int i = 0; i < end; ++i) {
-    const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+    const execution::Op& op = program.ops()[i];
     if (op.lane != execution::Lane::compute) continue;  // or one queue would wait for the other
     for (const execution::Use& use : op.uses) {
       const execution::TensorInfo& info = program.info(use.tensor);
       if (info.lifetime == Lifetime::scratch && info.buffers.size() == 1 && info.bytes() > 0 &&
-          use.access == Access::write && uses[static_cast<std::size_t>(use.tensor.id)] == 1)
+          use.access == Access::write && uses[use.tensor.id] == 1)
         found.push_back({use.tensor.id, info.bytes()});
     }
   }
@@ -61,7 +61,7 @@ Berths::Berths(const Program& program, const execution::PersistentLayout& layout
   berth_workspaces(program, alignment);
   const std::vector<int> last = last_uses(program);
   for (const execution::Tensor guest : guests) {
-    const auto id = static_cast<std::size_t>(guest.id);
+    const int id = guest.id;
     const std::vector<Gap> before = gaps_;
     std::vector<std::size_t> offsets;
     for (const execution::BufferInfo& buffer : program.info(guest).buffers)
@@ -84,8 +84,7 @@ void Berths::berth_workspaces(const Program& program, std::size_t alignment) {
   std::size_t offset = 0;
   for (auto largest = all.begin(); largest != all.end(); ++largest) {
     if (!take(largest->bytes, end - 1, alignment, offset)) continue;
-    for (auto one = largest; one != all.end(); ++one)
-      offsets_[static_cast<std::size_t>(one->tensor)] = {offset};
+    for (auto one = largest; one != all.end(); ++one) offsets_[one->tensor] = {offset};
     return;
   }
 }
@@ -96,7 +95,7 @@ void Berths::find_rooms(const Program& program, const execution::PersistentLayou
   std::vector<char> stored(program.tensors().size(), 0);
   for (std::size_t i = 0; i < program.ops().size(); ++i)
     for (const execution::Use& use : program.ops()[i].uses)
-      if (const auto id = static_cast<std::size_t>(use.tensor.id); first[id] == kNever) {
+      if (const int id = use.tensor.id; first[id] == kNever) {
         first[id] = static_cast<int>(i);
         stored[id] = use.access == Access::write;
       }
@@ -107,7 +106,7 @@ void Berths::find_rooms(const Program& program, const execution::PersistentLayou
     for (std::size_t t = 0; t < bucket.tensors.size(); ++t) {
       const execution::Tensor tensor = program.find(bucket.tensors[t]);
       if (!tensor) continue;
-      const auto id = static_cast<std::size_t>(tensor.id);
+      const int id = tensor.id;
       if (first[id] == kNever || !stored[id]) continue;
       const std::size_t end = t + 1 < bucket.tensors.size()
                                   ? layout.place(bucket.tensors[t + 1]).offset
@@ -181,17 +180,16 @@ void Berths::leave_in_time(Plan& plan) const {
   std::vector<int> last(plan.places.size(), -1);
   for (std::size_t i = 0; i < plan.steps.size(); ++i)
     for (const int at : plan.steps[i].places) {
-      const auto id = static_cast<std::size_t>(plan.places[static_cast<std::size_t>(at)].tensor.id);
+      const int id = plan.places[at].tensor.id;
       first[id] = std::min(first[id], static_cast<int>(i));
-      last[static_cast<std::size_t>(at)] = static_cast<int>(i);
+      last[at] = static_cast<int>(i);
     }
   for (std::size_t p = 0; p < plan.places.size(); ++p) {
     Place& place = plan.places[p];
     if (place.region != Region::persistent || !has(place.tensor)) continue;
     for (auto room = room_at(place.offset); room != rooms_.end() && room->begin < place.end();
          ++room)
-      if (first[static_cast<std::size_t>(room->tensor)] <= last[p])
-        place.region = Region::transient;
+      if (first[room->tensor] <= last[p]) place.region = Region::transient;
   }
 }
 

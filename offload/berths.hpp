@@ -35,12 +35,10 @@ class Berths {
 
   /// Whether a guest has one.
   bool any() const { return any_; }
-  bool has(execution::Tensor tensor) const {
-    return !offsets_[static_cast<std::size_t>(tensor.id)].empty();
-  }
+  bool has(execution::Tensor tensor) const { return !offsets_[tensor.id].empty(); }
   /// In the persistent region.
   std::size_t offset(execution::Tensor tensor, int buffer) const {
-    return offsets_[static_cast<std::size_t>(tensor.id)][static_cast<std::size_t>(buffer)];
+    return offsets_[tensor.id][buffer];
   }
 
   /// Moves back to the transient region what a plan still reads when a gradient is written there:

@@ -24,11 +24,11 @@ constexpr int kNone = -1;
 
 template <class T>
 T& at(std::vector<T>& list, int index) {
-  return list[static_cast<std::size_t>(index)];
+  return list[index];
 }
 template <class T>
 const T& at(const std::vector<T>& list, int index) {
-  return list[static_cast<std::size_t>(index)];
+  return list[index];
 }
 
 /// Compute steps stay in their order and say where graphs begin and end; the others are sorted in.

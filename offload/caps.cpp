@@ -8,13 +8,13 @@ using execution::Step;
 
 CapGuard::Copy CapGuard::last_step() const {
   const Step& step = plan_.steps.back();
-  const execution::Place& place = plan_.places[static_cast<std::size_t>(step.places[0])];
+  const execution::Place& place = plan_.places[step.places[0]];
   return {static_cast<int>(plan_.steps.size()) - 1, place.bytes,
           &program_.info(place.tensor).module};
 }
 
 int CapGuard::record(int step) {
-  int& event = plan_.steps[static_cast<std::size_t>(step)].records;
+  int& event = plan_.steps[step].records;
   if (event < 0) event = plan_.events++;
   return event;
 }

@@ -13,10 +13,9 @@ std::vector<char> backward_ops(const Program& program) {
   const auto& scopes = program.scopes();
   std::vector<char> backward(scopes.size(), 0);
   for (std::size_t i = 0; i < scopes.size(); ++i)  // a parent comes before its children
-    backward[i] = scopes[i].backward ||
-                  (scopes[i].parent >= 0 && backward[static_cast<std::size_t>(scopes[i].parent)]);
+    backward[i] = scopes[i].backward || (scopes[i].parent >= 0 && backward[scopes[i].parent]);
   std::vector<char> result;
-  for (const Op& op : program.ops()) result.push_back(backward[static_cast<std::size_t>(op.scope)]);
+  for (const Op& op : program.ops()) result.push_back(backward[op.scope]);
   return result;
 }
 
@@ -29,15 +28,15 @@ std::vector<Cargo> find_cargo(const Program& program) {
   const std::vector<char> backward = backward_ops(program);
   for (std::size_t s = 0; s < program.sections().size(); ++s)
     for (int i = program.sections()[s].begin; i < program.sections()[s].end; ++i) {
-      const Op& op = program.ops()[static_cast<std::size_t>(i)];
+      const Op& op = program.ops()[i];
       if (op.only_rerun) continue;
       for (const execution::Use& use : op.uses) {
-        Seen& at = seen[static_cast<std::size_t>(use.tensor.id)];
+        Seen& at = seen[use.tensor.id];
         Cargo& cargo = at.cargo;
         const int section = static_cast<int>(s);
         if (cargo.section < 0) cargo = {use.tensor, section, -1, -1, -1};
         if (cargo.section != section) at.fixed = true;
-        if (!backward[static_cast<std::size_t>(i)]) {
+        if (!backward[i]) {
           cargo.last_forward = i;
           if (use.access != Access::read) cargo.written = i;
           if (cargo.first_backward >= 0) at.fixed = true;

@@ -14,7 +14,7 @@ std::vector<std::vector<int>> parts_of(const execution::Program& program,
   std::vector<std::vector<int>> parts(program.tensors().size());
   for (std::size_t p = 0; p < plan.places.size(); ++p)
     if (const execution::Tensor whole = program.info(plan.places[p].tensor).whole)
-      parts[static_cast<std::size_t>(whole.id)].push_back(static_cast<int>(p));
+      parts[whole.id].push_back(static_cast<int>(p));
   return parts;
 }
 
@@ -40,14 +40,13 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
         for (const int place : step.places) note(index, place, false);
         break;
       default:
-        for_each_operand(program, program.ops()[static_cast<std::size_t>(step.op)], step,
+        for_each_operand(program, program.ops()[step.op], step,
                          [&](const execution::Use& use, int place) {
                            const bool writes = use.access != execution::Access::read;
                            note(index, place, writes);
                            const execution::Range range = program.resolve(use);
-                           for (const int part : parts[static_cast<std::size_t>(use.tensor.id)]) {
-                             const auto& info =
-                                 program.info(plan.places[static_cast<std::size_t>(part)].tensor);
+                           for (const int part : parts[use.tensor.id]) {
+                             const auto& info = program.info(plan.places[part].tensor);
                              if (info.first < range.end &&
                                  info.first + info.buffers.front().elements() > range.begin)
                                note(index, part, writes);
@@ -58,8 +57,8 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
 }
 
 void Conflicts::note(int step, int place, bool writes) {
-  uses_[static_cast<std::size_t>(step)].emplace_back(place, writes);
-  by_place_[static_cast<std::size_t>(place)].push_back({step, writes});
+  uses_[step].emplace_back(place, writes);
+  by_place_[place].push_back({step, writes});
 }
 
 }  // namespace stowage::offload

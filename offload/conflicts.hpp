@@ -43,8 +43,7 @@ class Conflicts {
 
   template <class Visit>
   void for_each(int step, Visit&& visit) const {
-    for (const auto& [place, writes] : uses_[static_cast<std::size_t>(step)])
-      visit(by_place_[static_cast<std::size_t>(place)], writes);
+    for (const auto& [place, writes] : uses_[step]) visit(by_place_[place], writes);
   }
   void note(int step, int place, bool writes);
 

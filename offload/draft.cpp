@@ -53,7 +53,7 @@ Drafts::Drafts(const execution::Program& program, const execution::PersistentLay
 std::optional<double> Drafts::rerun_s_per_byte(const Cargo& item,
                                                std::vector<Decision> decisions) const {
   const std::vector<char> present(program_.tensors().size(), 0);
-  decisions[static_cast<std::size_t>(item.tensor.id)] = Decision::recompute;
+  decisions[item.tensor.id] = Decision::recompute;
   const auto chain = reruns_.chain(item.tensor, item.first_backward, decisions, present);
   if (!chain) return std::nullopt;
   double time_s = 0;
@@ -80,7 +80,7 @@ std::vector<execution::Tensor> Drafts::guests() const {
     const bool listed =
         std::any_of(policy_.recompute.begin(), policy_.recompute.end(),
                     [&](const ModuleName& name) { return name.covers(info.module); });
-    if (listed || program_.sections()[static_cast<std::size_t>(item.section)].repeat > 1 ||
+    if (listed || program_.sections()[item.section].repeat > 1 ||
         movable_bytes(info, policy_.min_tensor_bytes) == 0)
       continue;
     const auto s_per_byte = rerun_s_per_byte(item, kept);
@@ -155,7 +155,7 @@ Draft Drafts::make(const std::vector<Decision>& decisions) const {
 
 std::vector<std::size_t> Drafts::live_at_runs(const Draft& draft, const Leg& leg) {
   std::vector<std::size_t> live;
-  for (const int step : leg.steps) live.push_back(draft.live[static_cast<std::size_t>(step)]);
+  for (const int step : leg.steps) live.push_back(draft.live[step]);
   return live;
 }
 

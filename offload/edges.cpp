@@ -50,13 +50,13 @@ class EdgeMaker {
   }
 
   void issue(int index) {
-    Step& step = plan_.steps[static_cast<std::size_t>(index)];
+    Step& step = plan_.steps[index];
     for (const int event : step.waits) clocks_.wait(step.queue, event);
     keep_lane_order(index);
     for_each_dependency(step, [&](const ByteMap::Access& earlier) { require(step, earlier); });
     const Clocks::Node node = clocks_.issue(step.queue);
-    done_[static_cast<std::size_t>(index)] = clocks_.here(step.queue);
-    issued_[static_cast<std::size_t>(index)] = ++count_;
+    done_[index] = clocks_.here(step.queue);
+    issued_[index] = ++count_;
     if (step.records >= 0) clocks_.record(step.queue, step.records);
     note(step, {node, index});
     if (step.what != Step::What::mark) last_of(step) = {node, index};
@@ -66,7 +66,7 @@ class EdgeMaker {
   /// launch them keep each other's. Collectives must not overtake each other, copies should come
   /// as planned, and kernels should not share the machine: so every lane stays in order.
   void keep_lane_order(int index) {
-    Step& step = plan_.steps[static_cast<std::size_t>(index)];
+    Step& step = plan_.steps[index];
     if (step.what != Step::What::mark) require(step, last_of(step));
   }
 
@@ -74,27 +74,27 @@ class EdgeMaker {
   /// communication that is chained.
   ByteMap::Access& last_of(const Step& step) {
     last_.resize(plan_.queues.size());
-    const execution::Lane lane = plan_.queues[static_cast<std::size_t>(step.queue)].lane;
+    const execution::Lane lane = plan_.queues[step.queue].lane;
     if (chained_ && lane == execution::Lane::comm) return last_communication_;
     return last_[lane == execution::Lane::compute ? 0 : static_cast<std::size_t>(step.queue)];
   }
 
   void require(Step& step, const ByteMap::Access& earlier) {
     if (earlier.step < 0 || clocks_.before(earlier.node, step.queue)) return;
-    Step& source = plan_.steps[static_cast<std::size_t>(earlier.step)];
+    Step& source = plan_.steps[earlier.step];
     if (source.records < 0) {
       source.records = plan_.events++;
-      clocks_.set_record(source.records, done_[static_cast<std::size_t>(earlier.step)]);
+      clocks_.set_record(source.records, done_[earlier.step]);
     }
     step.waits.push_back(source.records);
     clocks_.wait(step.queue, source.records);
   }
 
   long issued(const ByteMap::Access& access) const {
-    return access.step < 0 ? 0 : issued_[static_cast<std::size_t>(access.step)];
+    return access.step < 0 ? 0 : issued_[access.step];
   }
 
-  const Place& place_at(int index) const { return plan_.places[static_cast<std::size_t>(index)]; }
+  const Place& place_at(int index) const { return plan_.places[index]; }
   ByteMap& map_of(const Place& place) { return maps_[static_cast<int>(place.region)]; }
 
   /// Calls `visit(place, bytes of its region, access)` for all operands of a step.
@@ -108,7 +108,7 @@ class EdgeMaker {
       }
       return;
     }
-    const auto& op = program_.ops()[static_cast<std::size_t>(step.op)];
+    const auto& op = program_.ops()[step.op];
     for_each_operand(program_, op, step, [&](const Use& use, int at) {
       const Place& place = place_at(at);
       visit(place, bytes_at(program_, use, place), use.access);
@@ -173,16 +173,16 @@ void fork_and_join(Plan& plan) {
   seen[0] = 1;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     Step& step = plan.steps[i];
-    if (inside[i] || seen[static_cast<std::size_t>(step.queue)]) continue;
-    seen[static_cast<std::size_t>(step.queue)] = 1;
+    if (inside[i] || seen[step.queue]) continue;
+    seen[step.queue] = 1;
     step.waits.push_back(fork.records);
   }
   seen.assign(plan.queues.size(), 0);
   seen[0] = 1;
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     Step& step = plan.steps[i];
-    if (inside[i] || seen[static_cast<std::size_t>(step.queue)]) continue;
-    seen[static_cast<std::size_t>(step.queue)] = 1;
+    if (inside[i] || seen[step.queue]) continue;
+    seen[step.queue] = 1;
     if (step.records < 0) step.records = plan.events++;
     join.waits.push_back(step.records);
   }

@@ -21,8 +21,7 @@ std::vector<int> items_of(const Drafts& drafts) {
   auto next = static_cast<int>(tensors);
   for (const Item& item : find_items(drafts.program(), drafts.cargo(), drafts.policy().offload,
                                      drafts.policy().min_tensor_bytes)) {
-    for (const int c : item.cargo)
-      of[static_cast<std::size_t>(drafts.cargo()[static_cast<std::size_t>(c)].tensor.id)] = next;
+    for (const int c : item.cargo) of[drafts.cargo()[c].tensor.id] = next;
     ++next;
   }
   return of;
@@ -32,9 +31,7 @@ std::vector<int> items_of(const Drafts& drafts) {
 /// in which they leave. @return what stays
 std::vector<Tensor> find_unhidden(const std::vector<Voyage>& wanted, const Itinerary& itinerary,
                                   const Rates& rates, const std::vector<int>& items) {
-  const auto item = [&](std::size_t i) {
-    return items[static_cast<std::size_t>(wanted[i].tensor.id)];
-  };
+  const auto item = [&](std::size_t i) { return items[wanted[i].tensor.id]; };
   enum class State : unsigned char { open, taken, stays };
   std::vector<State> states(wanted.size(), State::open);
   const auto set = [&](int which, State state) {
@@ -65,8 +62,8 @@ void keep_unhidden(const Drafts& drafts, Choice& choice) {
   const std::vector<int> items = items_of(drafts);
   for (const Leg& leg : draft.legs)
     for (const Tensor tensor : find_unhidden(leg.voyages, leg.itinerary, drafts.rates(), items)) {
-      choice.decisions[static_cast<std::size_t>(tensor.id)] = Decision::keep;
-      choice.reasons[static_cast<std::size_t>(tensor.id)] = Reason::unhidden;
+      choice.decisions[tensor.id] = Decision::keep;
+      choice.reasons[tensor.id] = Reason::unhidden;
     }
 }
 

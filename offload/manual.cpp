@@ -69,9 +69,9 @@ bool listed(const std::vector<ModuleName>& names, const std::string& module) {
 
 /// The scope of kind "layer" in which a tensor is written, or its own op: what an alias joins.
 int home(const Program& program, const Cargo& cargo) {
-  int scope = program.ops()[static_cast<std::size_t>(cargo.written)].scope;
-  while (scope >= 0 && program.scopes()[static_cast<std::size_t>(scope)].kind != "layer")
-    scope = program.scopes()[static_cast<std::size_t>(scope)].parent;
+  int scope = program.ops()[cargo.written].scope;
+  while (scope >= 0 && program.scopes()[scope].kind != "layer")
+    scope = program.scopes()[scope].parent;
   return scope >= 0 ? scope : -2 - cargo.written;
 }
 
@@ -82,7 +82,7 @@ void choose_recompute(const Program& program, const std::vector<Cargo>& cargo, c
   for (const Cargo& item : cargo) {
     const execution::TensorInfo& info = info_of(program, item);
     if (!listed(policy.recompute, info.module)) continue;
-    const auto id = static_cast<std::size_t>(item.tensor.id);
+    const int id = item.tensor.id;
     const bool small = movable_bytes(info, policy.min_tensor_bytes) == 0;
     choice.reasons[id] = small ? Reason::small : Reason::asked;
     if (!small) choice.decisions[id] = Decision::recompute;
@@ -91,7 +91,7 @@ void choose_recompute(const Program& program, const std::vector<Cargo>& cargo, c
   for (bool changed = true; changed;) {
     changed = false;
     for (const Cargo& item : cargo) {
-      const auto id = static_cast<std::size_t>(item.tensor.id);
+      const int id = item.tensor.id;
       if (choice.decisions[id] != Decision::recompute ||
           reruns.chain(item.tensor, item.first_backward, choice.decisions, present))
         continue;
@@ -113,9 +113,7 @@ void keep_some(std::vector<Item>& items, const Policy& policy, std::size_t secti
       if (item.section != static_cast<int>(s)) continue;
       if (item.bytes > left) break;
       left -= item.bytes;
-      for (const int c : item.cargo)
-        choice.reasons[static_cast<std::size_t>(cargo[static_cast<std::size_t>(c)].tensor.id)] =
-            Reason::pipeline_delta;
+      for (const int c : item.cargo) choice.reasons[cargo[c].tensor.id] = Reason::pipeline_delta;
       item.bytes = 0;
     }
   }
@@ -124,9 +122,7 @@ void keep_some(std::vector<Item>& items, const Policy& policy, std::size_t secti
 void choose_offload(const Program& program, const std::vector<Cargo>& cargo, const Policy& policy,
                     Choice& choice) {
   std::vector<Item> items = find_items(program, cargo, policy.offload, policy.min_tensor_bytes);
-  const auto id_of = [&](int c) {
-    return static_cast<std::size_t>(cargo[static_cast<std::size_t>(c)].tensor.id);
-  };
+  const auto id_of = [&](int c) { return static_cast<std::size_t>(cargo[c].tensor.id); };
   std::erase_if(items, [](const Item& item) { return item.name < 0; });
   for (Item& item : items) {
     // What is computed again does not move; the rest of its item may.
@@ -173,7 +169,7 @@ std::vector<Item> find_items(const Program& program, const std::vector<Cargo>& c
     int found = -1;
     for (std::size_t n = 0; n < names.size() && found < 0; ++n)
       if (names[n].covers(info.module)) found = static_cast<int>(n);
-    const bool alias = found >= 0 && names[static_cast<std::size_t>(found)].modules.size() > 1;
+    const bool alias = found >= 0 && names[found].modules.size() > 1;
     std::size_t at = items.size();
     if (alias) at = joined.emplace(std::pair(found, home(program, cargo[c])), at).first->second;
     if (at == items.size()) items.push_back({{}, cargo[c].section, 0, found});
@@ -191,7 +187,7 @@ Choice choose_manual(const Program& program, const std::vector<Cargo>& cargo, co
   if (policy.kind == Policy::Kind::manual) choose_offload(program, cargo, policy, choice);
   for (const Cargo& item : cargo) {
     const execution::TensorInfo& info = info_of(program, item);
-    if (choice.reasons[static_cast<std::size_t>(item.tensor.id)] != Reason::no_rerun) continue;
+    if (choice.reasons[item.tensor.id] != Reason::no_rerun) continue;
     if (policy.kind == Policy::Kind::manual && listed(policy.offload, info.module)) continue;
     execution::throw_usage(
         "recompute.modules: {} ({}) cannot be computed again from what is there in backward; "

@@ -20,7 +20,7 @@ std::size_t largest_live(const std::vector<Block>& blocks) {
   for (const Block& block : blocks) last = std::max(last, block.end);
   std::vector<std::size_t> live(static_cast<std::size_t>(last) + 2, 0);
   for (const Block& block : blocks) {
-    live[static_cast<std::size_t>(block.begin)] += block.bytes;
+    live[block.begin] += block.bytes;
     live[static_cast<std::size_t>(block.end) + 1] -= block.bytes;
   }
   std::size_t sum = 0;
@@ -33,7 +33,7 @@ std::size_t largest_live(const std::vector<Block>& blocks) {
 std::vector<std::vector<int>> neighbours(const std::vector<Block>& blocks) {
   Order by_begin(blocks.size());
   std::iota(by_begin.begin(), by_begin.end(), 0);
-  const auto at = [&](int i) -> const Block& { return blocks[static_cast<std::size_t>(i)]; };
+  const auto at = [&](int i) -> const Block& { return blocks[i]; };
   std::sort(by_begin.begin(), by_begin.end(),
             [&](int a, int b) { return std::pair(at(a).begin, a) < std::pair(at(b).begin, b); });
   std::vector<std::vector<int>> result(blocks.size());
@@ -41,8 +41,8 @@ std::vector<std::vector<int>> neighbours(const std::vector<Block>& blocks) {
   for (const int i : by_begin) {
     std::erase_if(alive, [&](int j) { return at(j).end < at(i).begin; });
     for (const int j : alive) {
-      result[static_cast<std::size_t>(i)].push_back(j);
-      result[static_cast<std::size_t>(j)].push_back(i);
+      result[i].push_back(j);
+      result[j].push_back(i);
     }
     alive.push_back(i);
   }
@@ -97,9 +97,8 @@ template <class Key>
 Order ordered_by(const std::vector<Block>& blocks, Key&& key) {
   Order order(blocks.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return key(blocks[static_cast<std::size_t>(a)]) > key(blocks[static_cast<std::size_t>(b)]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return key(blocks[a]) > key(blocks[b]); });
   return order;
 }
 

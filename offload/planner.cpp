@@ -61,9 +61,7 @@ Choice choose(const Drafts& drafts, std::size_t budget) {
 /// Gives all places of a region their offsets, in `enough` bytes or as few as are found.
 void place(Plan& plan, Region region, std::size_t alignment, std::size_t enough = 0) {
   std::vector<LiveRange> ranges = live_ranges(plan);
-  const auto place_of = [&](const LiveRange& range) -> Place& {
-    return plan.places[static_cast<std::size_t>(range.place)];
-  };
+  const auto place_of = [&](const LiveRange& range) -> Place& { return plan.places[range.place]; };
   std::erase_if(ranges, [&](const LiveRange& range) { return place_of(range).region != region; });
   std::vector<Block> blocks;
   for (const LiveRange& range : ranges)
@@ -223,8 +221,7 @@ Attempt meet_somehow(const Program& program, const execution::PersistentLayout& 
 /// Not all that has a berth lies there: see Berths::leave_in_time.
 void say_who_lies_in_berths(const Program& program, const Plan& plan, Choice& choice) {
   for (const Place& place : plan.places)
-    if (at_berth(program, place))
-      choice.reasons[static_cast<std::size_t>(place.tensor.id)] = Reason::berth;
+    if (at_berth(program, place)) choice.reasons[place.tensor.id] = Reason::berth;
 }
 
 }  // namespace

@@ -66,12 +66,11 @@ class Run {
   void issue(int index) {
     const auto at = static_cast<std::size_t>(index);
     const Step& step = plan_.steps[at];
-    double& free_s = free_s_[static_cast<std::size_t>(step.queue)];
+    double& free_s = free_s_[step.queue];
     double begin_s = free_s;
-    for (const int event : step.waits)
-      begin_s = std::max(begin_s, event_s_[static_cast<std::size_t>(event)]);
+    for (const int event : step.waits) begin_s = std::max(begin_s, event_s_[event]);
     free_s = end_of(step, begin_s);
-    if (step.records >= 0) event_s_[static_cast<std::size_t>(step.records)] = free_s;
+    if (step.records >= 0) event_s_[step.records] = free_s;
     if (result_.begin_s[at] < 0) {
       result_.begin_s[at] = begin_s;
       result_.end_s[at] = free_s;
@@ -79,7 +78,7 @@ class Run {
   }
 
   double end_of(const Step& step, double begin_s) {
-    const Lane lane = plan_.queues[static_cast<std::size_t>(step.queue)].lane;
+    const Lane lane = plan_.queues[step.queue].lane;
     switch (step.what) {
       case Step::What::mark:
         return begin_s;
@@ -101,9 +100,7 @@ class Run {
            slowed_s(from_host_, rates_.h2d_slowdown);
   }
 
-  std::size_t bytes_of(const Step& copy) const {
-    return plan_.places[static_cast<std::size_t>(copy.places[0])].bytes;
-  }
+  std::size_t bytes_of(const Step& copy) const { return plan_.places[copy.places[0]].bytes; }
 
   double copy(double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;

@@ -31,7 +31,7 @@ double Rates::estimated_s(const execution::Op& op) const {
 double Rates::time_s(const execution::Program& program, int op) const {
   if (const auto at = static_cast<std::size_t>(op); at < measured_s.size() && measured_s[at] > 0)
     return measured_s[at];
-  const execution::Op& what = program.ops()[static_cast<std::size_t>(op)];
+  const execution::Op& what = program.ops()[op];
   return (what.lane == execution::Lane::compute ? scale : 1.0) * estimated_s(what);
 }
 

@@ -31,8 +31,8 @@ std::vector<int> layers_of_ops(const Program& program) {
   std::vector<int> result;
   for (const Op& op : program.ops()) {
     int scope = op.scope;
-    while (scope >= 0 && program.scopes()[static_cast<std::size_t>(scope)].kind != "layer")
-      scope = program.scopes()[static_cast<std::size_t>(scope)].parent;
+    while (scope >= 0 && program.scopes()[scope].kind != "layer")
+      scope = program.scopes()[scope].parent;
     result.push_back(scope);
   }
   return result;
@@ -53,7 +53,7 @@ Reruns::Reruns(const Program& program)
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
     for (const Use& use : op.uses) {
-      const auto tensor = static_cast<std::size_t>(use.tensor.id);
+      const int tensor = use.tensor.id;
       if (op.only_rerun) {
         if (use.access == Access::write) rerun_makers_[tensor].push_back(static_cast<int>(i));
         continue;
@@ -74,8 +74,8 @@ std::optional<std::vector<int>> Reruns::chain(Tensor tensor, int before,
 }
 
 int Reruns::home(int tensor) const {
-  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
-  return writers.empty() ? -1 : layer_[static_cast<std::size_t>(writers.front().op)];
+  const auto& writers = writers_[tensor];
+  return writers.empty() ? -1 : layer_[writers.front().op];
 }
 
 bool Reruns::make(int tensor, Search& search) const {
@@ -84,9 +84,9 @@ bool Reruns::make(int tensor, Search& search) const {
   const int layer = home(tensor);
   search.making.push_back(tensor);
   bool found = false;
-  for (const int op : rerun_makers_[static_cast<std::size_t>(tensor)])
+  for (const int op : rerun_makers_[tensor])
     if (!found) found = try_producer(op, layer, search);
-  const auto& writers = writers_[static_cast<std::size_t>(tensor)];
+  const auto& writers = writers_[tensor];
   const std::size_t ops = search.ops.size(), made = search.made.size();
   if (!found && written_once(tensor))
     found = std::ranges::all_of(
@@ -101,8 +101,8 @@ bool Reruns::make(int tensor, Search& search) const {
 
 bool Reruns::try_producer(int op, int layer, Search& search) const {
   if (contains(search.ops, op)) return true;
-  const Op& producer = program_.ops()[static_cast<std::size_t>(op)];
-  if (layer_[static_cast<std::size_t>(op)] != layer || op >= search.before) return false;
+  const Op& producer = program_.ops()[op];
+  if (layer_[op] != layer || op >= search.before) return false;
   // A message is sent once: its peer does not compute again what this rank does.
   if (producer.communication && !producer.communication->transfers.empty()) return false;
   const std::size_t ops = search.ops.size();
@@ -134,15 +134,14 @@ bool Reruns::have(const Use& use, int producer, int layer, Search& search) const
 
 bool Reruns::changed_between(const Use& use, int from, int to) const {
   const execution::Range read = program_.resolve(use);
-  return std::ranges::any_of(
-      writers_[static_cast<std::size_t>(use.tensor.id)], [&](const Writer& writer) {
-        return writer.op > from && writer.op < to && writer.range.begin < read.end &&
-               read.begin < writer.range.end;
-      });
+  return std::ranges::any_of(writers_[use.tensor.id], [&](const Writer& writer) {
+    return writer.op > from && writer.op < to && writer.range.begin < read.end &&
+           read.begin < writer.range.end;
+  });
 }
 
 bool Reruns::written_once(int tensor) const {
-  std::vector<Writer> writers = writers_[static_cast<std::size_t>(tensor)];
+  std::vector<Writer> writers = writers_[tensor];
   std::ranges::sort(writers, {}, [](const Writer& writer) { return writer.range.begin; });
   std::int64_t end = 0;
   for (const Writer& writer : writers) {
@@ -157,22 +156,20 @@ std::vector<Run> with_reruns(const Program& program, const Reruns& reruns, int s
   const std::vector<char> backward = backward_ops(program);
   std::vector<char> present(program.tensors().size(), 0);
   std::vector<Run> runs;
-  const execution::Section& range = program.sections()[static_cast<std::size_t>(section)];
+  const execution::Section& range = program.sections()[section];
   for (int i = range.begin; i < range.end; ++i) {
-    const Op& op = program.ops()[static_cast<std::size_t>(i)];
+    const Op& op = program.ops()[i];
     if (op.only_rerun) continue;
     for (const Use& use : op.uses) {
-      const auto tensor = static_cast<std::size_t>(use.tensor.id);
-      if (decisions[tensor] != Decision::recompute || present[tensor] ||
-          !backward[static_cast<std::size_t>(i)])
-        continue;
+      const int tensor = use.tensor.id;
+      if (decisions[tensor] != Decision::recompute || present[tensor] || !backward[i]) continue;
       const auto chain = reruns.chain(use.tensor, i, decisions, present);
       STOWAGE_ASSERT(chain, "{} cannot be computed again before {}", program.info(use.tensor).name,
                      op.name);
       for (const int again : *chain) {
         runs.push_back({again, true});
-        for (const Use& made : program.ops()[static_cast<std::size_t>(again)].uses)
-          if (made.access == Access::write) present[static_cast<std::size_t>(made.tensor.id)] = 1;
+        for (const Use& made : program.ops()[again].uses)
+          if (made.access == Access::write) present[made.tensor.id] = 1;
       }
     }
     runs.push_back({i, false});

@@ -28,19 +28,18 @@ class Writer {
   void run(const Bins& bins) {
     std::vector<int> order(old_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return bins.of[static_cast<std::size_t>(a)] < bins.of[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return bins.of[a] < bins.of[b]; });
     section_of_ = sections();
     lengths_.assign(plan_.sections.size(), 0);
     for (std::size_t i = 0; i < order.size();) {
-      const int bin = bins.of[static_cast<std::size_t>(order[i])];
+      const int bin = bins.of[order[i]];
       std::size_t end = i;
-      while (end < order.size() && bins.of[static_cast<std::size_t>(order[end])] == bin) ++end;
+      while (end < order.size() && bins.of[order[end]] == bin) ++end;
       const std::vector<int> steps(order.begin() + static_cast<std::ptrdiff_t>(i),
                                    order.begin() + static_cast<std::ptrdiff_t>(end));
       if (Bins::is_graph(bin))
-        write_graph(steps, bins.graphs[static_cast<std::size_t>(bin / 2)]);
+        write_graph(steps, bins.graphs[bin / 2]);
       else
         for (const int step : steps) write(take(step), section(step));
       i = end;
@@ -56,22 +55,19 @@ class Writer {
                 static_cast<int>(s));
     return of;
   }
-  int section(int step) const { return section_of_[static_cast<std::size_t>(step)]; }
-  Step take(int step) { return std::move(old_[static_cast<std::size_t>(step)]); }
+  int section(int step) const { return section_of_[step]; }
+  Step take(int step) { return std::move(old_[step]); }
 
   void write(Step step, int section) {
     plan_.steps.push_back(std::move(step));
-    ++lengths_[static_cast<std::size_t>(section)];
+    ++lengths_[section];
   }
 
-  bool is_compute(const Step& step) const {
-    return plan_.queues[static_cast<std::size_t>(step.queue)].lane == Lane::compute;
-  }
+  bool is_compute(const Step& step) const { return plan_.queues[step.queue].lane == Lane::compute; }
 
   void write_graph(const std::vector<int>& steps, const std::string& name) {
-    const bool forks = std::any_of(steps.begin(), steps.end(), [&](int i) {
-      return !is_compute(old_[static_cast<std::size_t>(i)]);
-    });
+    const bool forks =
+        std::any_of(steps.begin(), steps.end(), [&](int i) { return !is_compute(old_[i]); });
     Segment segment;
     segment.name = name;
     segment.queue = forks ? next_replay_queue() : 0;
@@ -101,7 +97,7 @@ class Writer {
       if (is_compute(step)) {
         step.queue = origin;
       } else {
-        int& latest = last[static_cast<std::size_t>(step.queue)];
+        int& latest = last[step.queue];
         if (latest < 0) step.waits.push_back(fork.records);
         latest = static_cast<int>(plan_.steps.size());
       }
@@ -109,7 +105,7 @@ class Writer {
     }
     for (const int index : last) {
       if (index < 0) continue;
-      Step& step = plan_.steps[static_cast<std::size_t>(index)];
+      Step& step = plan_.steps[index];
       if (step.records < 0) step.records = plan_.events++;
       join.waits.push_back(step.records);
     }

@@ -45,7 +45,7 @@ class Skyline {
   }
 
  private:
-  const Block& block(int i) const { return blocks_[static_cast<std::size_t>(i)]; }
+  const Block& block(int i) const { return blocks_[i]; }
 
   double weight(int i) const {
     const double length = block(i).end - block(i).begin + 1;

@@ -37,19 +37,17 @@ std::vector<int> Stays::bind(const execution::Op& op, bool again) {
   return places;
 }
 
-int Stays::place(Tensor tensor, int buffer) {
-  return stay(tensor)[static_cast<std::size_t>(buffer)];
-}
+int Stays::place(Tensor tensor, int buffer) { return stay(tensor)[buffer]; }
 
 int Stays::host_place(Tensor tensor, int buffer) { return add(tensor, buffer, Region::host); }
 
 int Stays::come_back(Tensor tensor, int buffer) {
-  return stay(tensor)[static_cast<std::size_t>(buffer)] = add(tensor, buffer, Region::transient);
+  return stay(tensor)[buffer] = add(tensor, buffer, Region::transient);
 }
 
 int Stays::add(Tensor tensor, int buffer, Region region) {
   const execution::TensorInfo& info = program_.info(tensor);
-  Place place{tensor, buffer, region, 0, info.buffers[static_cast<std::size_t>(buffer)].bytes()};
+  Place place{tensor, buffer, region, 0, info.buffers[buffer].bytes()};
   if (is_persistent(info.lifetime)) {
     place.region = Region::persistent;
     place.offset = layout_.place(info.name).offset;
@@ -66,14 +64,13 @@ std::vector<int> Stays::add_stay(Tensor tensor) {
 }
 
 std::vector<int>& Stays::stay(Tensor tensor) {
-  std::vector<int>& places = stays_[static_cast<std::size_t>(tensor.id)];
+  std::vector<int>& places = stays_[tensor.id];
   if (!places.empty()) return places;
   places = add_stay(tensor);
-  const bool kept =
-      plan_.decisions[static_cast<std::size_t>(tensor.id)] == execution::Decision::keep;
+  const bool kept = plan_.decisions[tensor.id] == execution::Decision::keep;
   if (!kept || !berths_.has(tensor)) return places;
   for (std::size_t b = 0; b < places.size(); ++b) {
-    Place& place = plan_.places[static_cast<std::size_t>(places[b])];
+    Place& place = plan_.places[places[b]];
     place.region = Region::persistent;
     place.offset = berths_.offset(tensor, static_cast<int>(b));
   }
@@ -82,7 +79,7 @@ std::vector<int>& Stays::stay(Tensor tensor) {
 
 std::vector<int> Stays::made_again(const execution::Use& use) {
   const Tensor tensor = use.tensor;
-  const auto id = static_cast<std::size_t>(tensor.id);
+  const int id = tensor.id;
   const execution::Range part = program_.resolve(use);
   const std::int64_t all = program_.resolve({tensor, Access::write}).end;
   if (part.end - part.begin < all) {

@@ -27,8 +27,8 @@ class Summary {
   void add_tensors(const Choice& choice) {
     for (const Cargo& cargo : find_cargo(program_)) {
       const execution::TensorInfo& info = program_.info(cargo.tensor);
-      const auto id = static_cast<std::size_t>(cargo.tensor.id);
-      const int repeat = program_.sections()[static_cast<std::size_t>(cargo.section)].repeat;
+      const int id = cargo.tensor.id;
+      const int repeat = program_.sections()[cargo.section].repeat;
       ModuleSummary& module = at(info.module);
       const std::size_t bytes = info.bytes() * static_cast<std::size_t>(repeat);
       module.bytes += bytes;
@@ -48,9 +48,9 @@ class Summary {
   void add_steps() {
     for (const execution::StepRange& section : plan_.sections)
       for (int i = section.begin; i < section.end; ++i) {
-        const Step& step = plan_.steps[static_cast<std::size_t>(i)];
+        const Step& step = plan_.steps[i];
         if (is_copy(step)) add_copy(step, i, section.repeat);
-        if (plan_.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::compute)
+        if (plan_.queues[step.queue].lane == execution::Lane::compute)
           add_wait(step, i, section.repeat);
       }
   }
@@ -64,9 +64,7 @@ class Summary {
     return modules_[found->second];
   }
 
-  const execution::Place& place_of(const Step& copy) const {
-    return plan_.places[static_cast<std::size_t>(copy.places[0])];
-  }
+  const execution::Place& place_of(const Step& copy) const { return plan_.places[copy.places[0]]; }
   double time_s(int step) const {
     const auto at = static_cast<std::size_t>(step);
     return prediction_.end_s[at] - prediction_.begin_s[at];
@@ -90,10 +88,10 @@ class Summary {
     double latest_s = busy_until_s_;
     const Step* latest = nullptr;
     for (const int event : step.waits) {
-      const int source = recorders_[static_cast<std::size_t>(event)];
+      const int source = recorders_[event];
       if (source < 0 || source > index) continue;
-      const double end_s = prediction_.end_s[static_cast<std::size_t>(source)];
-      const Step& other = plan_.steps[static_cast<std::size_t>(source)];
+      const double end_s = prediction_.end_s[source];
+      const Step& other = plan_.steps[source];
       if (!is_copy(other) || end_s <= latest_s) continue;
       latest_s = end_s;
       latest = &other;
@@ -102,8 +100,7 @@ class Summary {
       at(program_.info(place_of(*latest).tensor).module).waited_s +=
           repeat * (latest_s - busy_until_s_);
     busy_until_s_ = latest_s;
-    if (step.what != Step::What::mark)
-      busy_until_s_ = prediction_.end_s[static_cast<std::size_t>(index)];
+    if (step.what != Step::What::mark) busy_until_s_ = prediction_.end_s[index];
   }
 
   const Program& program_;

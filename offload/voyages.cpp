@@ -17,9 +17,7 @@ constexpr double kMargin = 0.1;
 /// Part of a section's time by which a copy may be issued early where memory allows.
 constexpr double kLead = 0.1;
 
-const Op& op_of(const Program& program, const Run& run) {
-  return program.ops()[static_cast<std::size_t>(run.op)];
-}
+const Op& op_of(const Program& program, const Run& run) { return program.ops()[run.op]; }
 
 /// Indices of voyages in the order in which they are needed.
 std::vector<std::size_t> by_need(const std::vector<Voyage>& voyages) {
@@ -61,16 +59,15 @@ std::vector<Voyage> find_voyages(const Program& program, const std::vector<Cargo
   const std::vector<char> backward = backward_ops(program);
   for (std::size_t r = 0; r < itinerary.runs.size(); ++r) {
     const Run& run = itinerary.runs[r];
-    if (!run.again) run_of[static_cast<std::size_t>(run.op)] = static_cast<int>(r);
-    if (!run.again && !backward[static_cast<std::size_t>(run.op)]) continue;
+    if (!run.again) run_of[run.op] = static_cast<int>(r);
+    if (!run.again && !backward[run.op]) continue;
     for (const execution::Use& use : op_of(program, run).uses)
-      if (int& first = needed[static_cast<std::size_t>(use.tensor.id)];
-          first < 0 && use.access != Access::write)
+      if (int& first = needed[use.tensor.id]; first < 0 && use.access != Access::write)
         first = static_cast<int>(r);
   }
   std::vector<Voyage> voyages;
   for (const Cargo& item : cargo) {
-    const auto id = static_cast<std::size_t>(item.tensor.id);
+    const int id = item.tensor.id;
     if (item.section != section || decisions[id] != Decision::offload) continue;
     const auto& buffers = program.info(item.tensor).buffers;
     for (std::size_t b = 0; b < buffers.size(); ++b) {
@@ -79,8 +76,8 @@ std::vector<Voyage> find_voyages(const Program& program, const std::vector<Cargo
       voyage.tensor = item.tensor;
       voyage.buffer = static_cast<int>(b);
       voyage.bytes = buffers[b].bytes();
-      voyage.written = run_of[static_cast<std::size_t>(item.written)];
-      voyage.last_forward = run_of[static_cast<std::size_t>(item.last_forward)];
+      voyage.written = run_of[item.written];
+      voyage.last_forward = run_of[item.last_forward];
       voyage.needed = needed[id];
       voyages.push_back(voyage);
     }
@@ -89,7 +86,7 @@ std::vector<Voyage> find_voyages(const Program& program, const std::vector<Cargo
 }
 
 double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const Rates& rates) {
-  const auto start = [&](int run) { return itinerary.start_s[static_cast<std::size_t>(run)]; };
+  const auto start = [&](int run) { return itinerary.start_s[run]; };
   double free_s = 0;
   for (Voyage& v : voyages) {
     v.out_end_s = std::max(free_s, start(v.written + 1)) + rates.d2h_s(v.bytes);
@@ -128,7 +125,7 @@ double travel_time_s(const std::vector<Voyage>& voyages, const Itinerary& itiner
     std::vector<std::size_t> out, released, back, needed;
   };
   std::vector<Calls> calls(itinerary.runs.size() + 1);
-  const auto at = [&](int run) -> Calls& { return calls[static_cast<std::size_t>(run)]; };
+  const auto at = [&](int run) -> Calls& { return calls[run]; };
   for (const std::size_t v : by_need(voyages)) {
     at(voyages[v].written).out.push_back(v);
     at(voyages[v].released).released.push_back(v);
@@ -158,8 +155,7 @@ void squeeze(std::vector<Voyage>& voyages, std::vector<std::size_t>& live, std::
       if (live[r] <= limit) break;
       const auto run = static_cast<int>(r);
       if (run <= std::max(v.written, v.last_forward) || run >= v.released) continue;
-      for (int i = run; i < v.released; ++i)
-        live[static_cast<std::size_t>(i)] -= execution::align_up(v.bytes, alignment);
+      for (int i = run; i < v.released; ++i) live[i] -= execution::align_up(v.bytes, alignment);
       v.released = run;
     }
 }
@@ -173,8 +169,7 @@ void hoist(std::vector<Voyage>& voyages, const Itinerary& itinerary, std::vector
     const std::size_t bytes = execution::align_up(v.bytes, alignment);
     const int lowest =
         std::max({previous, v.released, first_run_at(itinerary, v.back_begin_s - lead_s, 0)});
-    while (v.back > lowest && live[static_cast<std::size_t>(v.back - 1)] + bytes <= limit)
-      live[static_cast<std::size_t>(--v.back)] += bytes;
+    while (v.back > lowest && live[v.back - 1] + bytes <= limit) live[--v.back] += bytes;
     previous = v.back;
   }
 }

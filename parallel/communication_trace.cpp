@@ -26,15 +26,14 @@ class IssueOrder {
         clocks_(static_cast<int>(plan.queues.size()), plan.events),
         segments_(plan.steps.size(), nullptr) {
     for (const Segment& segment : plan.segments)
-      for (int step = segment.begin; step < segment.end; ++step)
-        segments_[static_cast<std::size_t>(step)] = &segment;
+      for (int step = segment.begin; step < segment.end; ++step) segments_[step] = &segment;
     begin_ = clocks_.issue(0);
   }
 
   /// Goes on to a step, after the events that it waits for.
   void start(int index) {
-    const Step& step = plan_.steps[static_cast<std::size_t>(index)];
-    const Segment* segment = segments_[static_cast<std::size_t>(index)];
+    const Step& step = plan_.steps[index];
+    const Segment* segment = segments_[index];
     queue_ = step.queue;
     if (segment != nullptr && graphs_ && segment->begin == index) clocks_.launch(segment->queue);
     // The executor issues the compute of every graph on queue 0.
@@ -44,9 +43,9 @@ class IssueOrder {
   }
 
   void end(int index) {
-    const Step& step = plan_.steps[static_cast<std::size_t>(index)];
+    const Step& step = plan_.steps[index];
     if (step.records >= 0) clocks_.record(queue_, step.records);
-    const Segment* segment = segments_[static_cast<std::size_t>(index)];
+    const Segment* segment = segments_[index];
     if (segment != nullptr && graphs_ && segment->end == index + 1) clocks_.end_launch();
   }
 
@@ -88,7 +87,7 @@ class ProgramTracer {
   TracedProgram trace() {
     execution::for_each_issued(plan_, INT_MAX, [&](int index, int, int) {
       for (IssueOrder& order : orders_) order.start(index);
-      const Step& step = plan_.steps[static_cast<std::size_t>(index)];
+      const Step& step = plan_.steps[index];
       if (communicates(step)) call(step);
       for (IssueOrder& order : orders_) order.end(index);
     });
@@ -106,13 +105,13 @@ class ProgramTracer {
 
   bool communicates(const Step& step) const {
     return (step.what == Step::What::run || step.what == Step::What::rerun) &&
-           program_.ops()[static_cast<std::size_t>(step.op)].communication.has_value();
+           program_.ops()[step.op].communication.has_value();
   }
 
   int traced_op(int op) {
-    int& traced = traced_[static_cast<std::size_t>(op)];
+    int& traced = traced_[op];
     if (traced >= 0) return traced;
-    const execution::Op& from = program_.ops()[static_cast<std::size_t>(op)];
+    const execution::Op& from = program_.ops()[op];
     const execution::Communication& c = *from.communication;
     const int group = index_of(groups_, TracedGroup{c.group, c.members});
     trace_.ops.push_back({from.name, group, c.kind, c.count, c.dtype, c.detail, c.transfers});
@@ -126,7 +125,7 @@ class ProgramTracer {
     std::ptrdiff_t most = 0;
     for (std::size_t o = 0; o < orders_.size(); ++o) {
       const auto end = std::partition_point(calls.begin(), calls.end(), [&](int call) {
-        return orders_[o].ended(calls_[static_cast<std::size_t>(call)].nodes[o]);
+        return orders_[o].ended(calls_[call].nodes[o]);
       });
       most = std::max(most, end - calls.begin());
     }
@@ -136,7 +135,7 @@ class ProgramTracer {
   /// True if a call has ended when the step under way starts, in every order.
   bool surely_ended(int call) const {
     for (std::size_t o = 0; o < orders_.size(); ++o)
-      if (!orders_[o].ended(calls_[static_cast<std::size_t>(call)].nodes[o])) return false;
+      if (!orders_[o].ended(calls_[call].nodes[o])) return false;
     return true;
   }
 
@@ -144,8 +143,7 @@ class ProgramTracer {
     const int index = static_cast<int>(calls_.size());
     trace_.calls.push_back(traced_op(step.op));
     by_group_.resize(groups_.size());
-    const auto own =
-        static_cast<std::size_t>(trace_.ops[static_cast<std::size_t>(trace_.calls.back())].group);
+    const auto own = static_cast<std::size_t>(trace_.ops[trace_.calls.back()].group);
     for (const IssueOrder& order : orders_)
       if (!order.follows_begin())
         fail("{} may start before program {} does: it does not follow the plan's fork", index);
@@ -172,15 +170,15 @@ class ProgramTracer {
     }
     for (const int before : last) {
       const auto group = group_of(before);
-      const int place = calls_[static_cast<std::size_t>(before)].place;
+      const int place = calls_[before].place;
       const bool implied = std::any_of(last.begin(), last.end(), [&](int other) {
-        const std::vector<int>& ended = calls_[static_cast<std::size_t>(other)].ended;
+        const std::vector<int>& ended = calls_[other].ended;
         return other != before && group < ended.size() && ended[group] > place;
       });
       if (group != own && !implied) trace_.edges.push_back({before, index});
     }
     for (const int before : last) {
-      const std::vector<int>& ended = calls_[static_cast<std::size_t>(before)].ended;
+      const std::vector<int>& ended = calls_[before].ended;
       for (std::size_t g = 0; g < ended.size(); ++g)
         call.ended[g] = std::max(call.ended[g], ended[g]);
     }
@@ -188,20 +186,20 @@ class ProgramTracer {
   }
 
   std::size_t group_of(int call) const {
-    const int op = trace_.calls[static_cast<std::size_t>(call)];
-    return static_cast<std::size_t>(trace_.ops[static_cast<std::size_t>(op)].group);
+    const int op = trace_.calls[call];
+    return static_cast<std::size_t>(trace_.ops[op].group);
   }
 
   void check_joined(int call) {
     for (std::size_t o = 0; o < orders_.size(); ++o)
-      if (!orders_[o].joined(calls_[static_cast<std::size_t>(call)].nodes[o]))
+      if (!orders_[o].joined(calls_[call].nodes[o]))
         fail("{} may still run when program {} has ended: its queue is not joined", call);
   }
 
   [[noreturn]] void fail(fmt::format_string<const std::string&, const std::string&> format,
                          int call) const {
-    const int op = trace_.calls[static_cast<std::size_t>(call)];
-    const std::string& name = trace_.ops[static_cast<std::size_t>(op)].name;
+    const int op = trace_.calls[call];
+    const std::string& name = trace_.ops[op].name;
     throw execution::Error(execution::Exit::runtime, fmt::format(format, name, trace_.name));
   }
 

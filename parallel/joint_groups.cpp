@@ -49,7 +49,7 @@ JointGroups::JointGroups(std::span<const RankTrace> traces, std::vector<std::str
   for (const RankTrace& trace : traces)
     for (const TracedGroup& group : trace.groups)
       for (const int member : group.members)
-        for (const TracedGroup& other : traces[static_cast<std::size_t>(member)].groups)
+        for (const TracedGroup& other : traces[member].groups)
           if (other.name == group.name && other.members != group.members)
             faults.push_back(fmt::format("rank {} says that group {} is {}; rank {}, that it is {}",
                                          trace.rank, group.name, describe_ranks(group.members),

@@ -17,11 +17,9 @@ class JointGroups {
   JointGroups(std::span<const RankTrace> traces, std::vector<std::string>& faults);
 
   int size() const { return static_cast<int>(groups_.size()); }
-  const TracedGroup& group(int id) const { return groups_[static_cast<std::size_t>(id)]; }
+  const TracedGroup& group(int id) const { return groups_[id]; }
   /// The group that a rank's op names by its index in the rank's own list.
-  int id(int rank, int index) const {
-    return ids_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)];
-  }
+  int id(int rank, int index) const { return ids_[rank][index]; }
   /// Where a rank stands in a group.
   std::size_t position(int id, int rank) const;
 

@@ -68,9 +68,7 @@ class Matcher {
   };
   using Pair = std::tuple<int, int, int>;  ///< group, from, to: ranks of the job
 
-  const TracedProgram& program_of(int rank) const {
-    return (*traces_[static_cast<std::size_t>(rank)].programs)[program_];
-  }
+  const TracedProgram& program_of(int rank) const { return (*traces_[rank].programs)[program_]; }
   const TracedOp& op_of(int rank, int call) const { return op_at(program_of(rank), call); }
 
   template <class... Args>
@@ -89,21 +87,18 @@ class Matcher {
       std::vector<Sequence*> own;  // by the rank's index of a group
       for (int g = 0; g < static_cast<int>(trace.groups.size()); ++g) {
         const int group = groups_.id(trace.rank, g);
-        own.push_back(
-            &sequences_[static_cast<std::size_t>(group)][groups_.position(group, trace.rank)]);
+        own.push_back(&sequences_[group][groups_.position(group, trace.rank)]);
       }
       auto& starts = matches_.starts.emplace_back(program.calls.size(), -1);
       for (int call = 0; call < static_cast<int>(program.calls.size()); ++call) {
         const TracedOp& op = op_at(program, call);
         if (op.is_exchange()) {
-          starts[static_cast<std::size_t>(call)] =
-              std::exchange(matches_.numbers, matches_.numbers + 2);
+          starts[call] = std::exchange(matches_.numbers, matches_.numbers + 2);
           collect_messages(trace.rank, call, op);
         } else {
-          Sequence& sequence = *own[static_cast<std::size_t>(op.group)];
+          Sequence& sequence = *own[op.group];
           sequence.calls.push_back(call);
-          sequence.contents.push_back(
-              contents[static_cast<std::size_t>(program.calls[static_cast<std::size_t>(call)])]);
+          sequence.contents.push_back(contents[program.calls[call]]);
         }
       }
     }
@@ -114,7 +109,7 @@ class Matcher {
     const std::vector<int>& members = groups_.group(group).members;
     for (const execution::Transfer& transfer : op.transfers) {
       const bool known = transfer.peer >= 0 && transfer.peer < static_cast<int>(members.size());
-      const int peer = known ? members[static_cast<std::size_t>(transfer.peer)] : rank;
+      const int peer = known ? members[transfer.peer] : rank;
       if (peer == rank) {
         fault(group, "rank {} names number {} of {} members as a peer in {}", rank, transfer.peer,
               members.size(), describe(op));
@@ -127,7 +122,7 @@ class Matcher {
   }
 
   void match_collectives(int group) {
-    const auto& sequences = sequences_[static_cast<std::size_t>(group)];
+    const auto& sequences = sequences_[group];
     const std::vector<int>& members = groups_.group(group).members;
     std::size_t equal = sequences.front().contents.size();
     bool differ = false;
@@ -141,13 +136,12 @@ class Matcher {
     if (differ) return report(group, equal);
     for (std::size_t k = 0; k < equal; ++k, ++matches_.numbers)
       for (std::size_t m = 0; m < members.size(); ++m)
-        matches_.starts[static_cast<std::size_t>(members[m])]
-                       [static_cast<std::size_t>(sequences[m].calls[k])] = matches_.numbers;
+        matches_.starts[members[m]][sequences[m].calls[k]] = matches_.numbers;
   }
 
   /// Says what each member issues at a position where they differ; most are taken to be right.
   void report(int group, std::size_t position) {
-    const auto& sequences = sequences_[static_cast<std::size_t>(group)];
+    const auto& sequences = sequences_[group];
     const std::vector<int>& members = groups_.group(group).members;
     std::map<int, std::vector<std::size_t>> by_content;  // positions in the group
     for (std::size_t m = 0; m < members.size(); ++m) {
@@ -210,8 +204,8 @@ class Matcher {
 }  // namespace
 
 const TracedOp& op_at(const TracedProgram& program, int call) {
-  const int op = program.calls[static_cast<std::size_t>(call)];
-  return program.ops[static_cast<std::size_t>(op)];
+  const int op = program.calls[call];
+  return program.ops[op];
 }
 
 int number_at(const TracedProgram& program, int call) {

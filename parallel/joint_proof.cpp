@@ -49,7 +49,7 @@ class JointOrder {
   std::string deadlock() const {
     std::vector<std::string> waits;
     for (const int edge : shortest_cycle(matches_.numbers, edges_)) {
-      const Reason& reason = reasons_[static_cast<std::size_t>(edge)];
+      const Reason& reason = reasons_[edge];
       if (reason.before.rank != reason.after.rank)
         waits.push_back(fmt::format("{} of rank {} ends only when {} of rank {} starts",
                                     call_name(reason.after), reason.after.rank,
@@ -69,13 +69,9 @@ class JointOrder {
     RankCall after;
   };
 
-  int start(RankCall call) const {
-    return matches_
-        .starts[static_cast<std::size_t>(call.rank)][static_cast<std::size_t>(call.call)];
-  }
+  int start(RankCall call) const { return matches_.starts[call.rank][call.call]; }
   int end(RankCall call) const {
-    const TracedProgram& program =
-        program_of(traces_[static_cast<std::size_t>(call.rank)], program_);
+    const TracedProgram& program = program_of(traces_[call.rank], program_);
     return start(call) + op_at(program, call.call).is_exchange();
   }
 
@@ -94,7 +90,7 @@ class JointOrder {
     for (int call = 0; call < static_cast<int>(program.calls.size()); ++call) {
       const TracedOp& op = op_at(program, call);
       const RankCall here{trace.rank, call};
-      int& before = last[static_cast<std::size_t>(op.group)];
+      int& before = last[op.group];
       if (before >= 0) follow(before, call);
       if (op.is_exchange()) add(start(here), end(here), {here, here});
       before = call;
@@ -107,7 +103,7 @@ class JointOrder {
   }
 
   std::string call_name(RankCall call) const {
-    const RankTrace& trace = traces_[static_cast<std::size_t>(call.rank)];
+    const RankTrace& trace = traces_[call.rank];
     const TracedProgram& program = program_of(trace, program_);
     const TracedOp& op = op_at(program, call.call);
     return fmt::format("{} {} (number {} of group {})", op.kind, op.name,

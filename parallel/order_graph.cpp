@@ -15,8 +15,7 @@ class Adjacency {
     for (std::size_t n = 1; n < first_.size(); ++n) first_[n] += first_[n - 1];
     std::vector<int> next(first_.begin(), first_.end() - 1);
     for (std::size_t e = 0; e < edges.size(); ++e)
-      list_[static_cast<std::size_t>(next[static_cast<std::size_t>(edges[e].*end)]++)] =
-          static_cast<int>(e);
+      list_[next[edges[e].*end]++] = static_cast<int>(e);
   }
 
   std::span<const int> of(int node) const {
@@ -80,7 +79,7 @@ class CycleSearch {
       for (const int node : front) {
         visits_ += static_cast<std::int64_t>(leaving_.of(node).size());
         for (const int edge : leaving_.of(node)) {
-          const int to = edges_[static_cast<std::size_t>(edge)].after;
+          const int to = edges_[edge].after;
           const auto at = static_cast<std::size_t>(to);
           if (to == start) return keep(start, edge);
           if (!in_cycle_[at] || seen_from_[at] == start) continue;
@@ -95,9 +94,8 @@ class CycleSearch {
 
   void keep(int start, int last) {
     best_.assign(1, last);
-    for (int node = edges_[static_cast<std::size_t>(last)].before; node != start;
-         node = edges_[static_cast<std::size_t>(best_.back())].before)
-      best_.push_back(came_by_[static_cast<std::size_t>(node)]);
+    for (int node = edges_[last].before; node != start; node = edges_[best_.back()].before)
+      best_.push_back(came_by_[node]);
     std::reverse(best_.begin(), best_.end());
   }
 

@@ -73,7 +73,7 @@ void RollCall::answer(const Presence& mine) {
   int peer = 0;
   Presence theirs;
   while (receive(kQuestion, peer, theirs)) {
-    Message& reply = peers_[static_cast<std::size_t>(peer)].reply;
+    Message& reply = peers_[peer].reply;
     reply = pack(mine);
     (void)send(peer, kAnswer, reply);
   }
@@ -83,7 +83,7 @@ std::string RollCall::ask(const Presence& mine, Seconds patience) {
   const auto deadline = Clock::now() + patience;
   question_ = pack(mine);
   for (int r = 0; r < ranks_.size(); ++r) {
-    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    Peer& peer = peers_[r];
     peer.answers = r == ranks_.rank();
     if (!peer.answers) (void)send(r, kQuestion, question_);
   }
@@ -93,7 +93,7 @@ std::string RollCall::ask(const Presence& mine, Seconds patience) {
     int peer = 0;
     Presence theirs;
     while (receive(kAnswer, peer, theirs)) {
-      Peer& who = peers_[static_cast<std::size_t>(peer)];
+      Peer& who = peers_[peer];
       who.answers = true;
       who.presence = std::move(theirs);
     }
@@ -109,7 +109,7 @@ std::string RollCall::call(const Presence& mine, Seconds patience) {
   const std::string silent = ask(mine, patience);
   std::string absent;
   for (int r = 0; r < ranks_.size(); ++r) {
-    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    const Peer& peer = peers_[r];
     if (r != ranks_.rank() && peer.answers && !has_come(peer.presence, mine))
       absent += fmt::format("{}{}, which {}", absent.empty() ? "" : "; ", peer.place,
                             where(peer.presence));

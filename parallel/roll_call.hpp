@@ -40,8 +40,8 @@ class RollCall {
   /// @return "has not come: rank 1 (host n017), which has ended reduce/a, number 1; does not
   /// answer: rank 2 (host n017)"
   std::string call(const Presence& mine, Seconds patience = Seconds(2));
-  /// After one of these: waits while a lower rank that waits for the same collective may speak for all,
-  /// and answers it. Whoever speaks ends the job, so this returns only if nobody did.
+  /// After one of these: waits while a lower rank that waits for the same collective may speak for
+  /// all, and answers it. Whoever speaks ends the job, so this returns only if nobody did.
   void let_lower_speak(const Presence& mine, Seconds patience = Seconds(3));
 
  private:

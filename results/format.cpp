@@ -28,13 +28,13 @@ Scaled scale(double value, double base, std::string_view (*prefix_of)(int)) {
 std::string_view si_prefix(int power) {
   static constexpr std::array<std::string_view, 11> kPrefixes = {"p", "n", "u", "m", "", "k",
                                                                  "M", "G", "T", "P", "E"};
-  return kPrefixes[static_cast<std::size_t>(power + 4)];
+  return kPrefixes[power + 4];
 }
 
 std::string_view binary_prefix(int power) {
   static constexpr std::array<std::string_view, 7> kPrefixes = {"",   "Ki", "Mi", "Gi",
                                                                 "Ti", "Pi", "Ei"};
-  return kPrefixes[static_cast<std::size_t>(power)];
+  return kPrefixes[power];
 }
 
 std::string three_digits(double value) {

@@ -295,7 +295,7 @@ std::vector<double> Series::column(std::string_view name) const {
     if (column.name == name && column.shape.empty()) {
       std::vector<double> values;
       for (std::int64_t row = 0; row < size(); ++row)
-        values.push_back(values_[static_cast<std::size_t>(row * width_ + offset)]);
+        values.push_back(values_[row * width_ + offset]);
       return values;
     }
     offset += width;

@@ -29,9 +29,8 @@ void TensorDigest::add_words(std::int64_t first, const std::byte* words, std::in
   const auto add_one = [&](std::int64_t i) {
     const std::int64_t at = first + i;
     for (int half = 0; half < 2; ++half)
-      sums_[static_cast<std::size_t>(half)] +=
-          word(i) * lane_factor(half, static_cast<int>(at % kDigestLanes)) *
-          block_factor(keys_[static_cast<std::size_t>(half)], at / kDigestLanes);
+      sums_[half] += word(i) * lane_factor(half, static_cast<int>(at % kDigestLanes)) *
+                     block_factor(keys_[half], at / kDigestLanes);
   };
   std::int64_t i = 0;
   for (; i < count && (first + i) % kDigestLanes != 0; ++i) add_one(i);

@@ -39,8 +39,7 @@ std::vector<float> part(const std::vector<float>& all, std::int64_t begin, std::
 std::vector<float> sum_in_order(const std::vector<int>& order, std::int64_t count) {
   std::vector<float> sum = sent_by(order.front(), count);
   for (std::size_t r = 1; r < order.size(); ++r)
-    for (std::int64_t i = 0; i < count; ++i)
-      sum[static_cast<std::size_t>(i)] += sent(kSeed, order[r], i);
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += sent(kSeed, order[r], i);
   return sum;
 }
 

@@ -39,7 +39,7 @@ History good_run() {
 }
 
 void skip(History& history, std::int64_t number) {
-  history.steps[static_cast<std::size_t>(number - 1)] = step(number, kNan, kNan, false);
+  history.steps[number - 1] = step(number, kNan, kNan, false);
 }
 
 Outcome outcome(const History& history, std::vector<std::string> overrides = {},

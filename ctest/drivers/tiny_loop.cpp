@@ -21,7 +21,7 @@ class TinyLoop::Spoiler final : public execution::Observer {
     for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
       const execution::Step& step = training.plan.steps[i];
       if (step.op < 0) continue;
-      const execution::Op& op = ops[static_cast<std::size_t>(step.op)];
+      const execution::Op& op = ops[step.op];
       for (const execution::Use& use : op.uses)
         if (!op.communication && use.access != execution::Access::read &&
             training.recorded.program.info(use.tensor).name == gradient)

@@ -30,7 +30,7 @@ TEST_F(host_loops, covers_the_range_once_in_blocks_of_grain) {
       on_compute_thread([&] {
         host_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
           if (begin % grain != 0 || end != std::min(begin + grain, count)) aligned = false;
-          for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+          for (std::int64_t i = begin; i < end; ++i) ++visits[i];
         });
       });
       EXPECT_TRUE(aligned) << count << " " << grain;
@@ -88,7 +88,7 @@ TEST_F(host_loops, partial_sums_per_block_are_deterministic) {
     host_for(kCount, kGrain, [&](std::int64_t begin, std::int64_t end) {
       float s = 0;
       for (std::int64_t i = begin; i < end; ++i) s += 1.0F / static_cast<float>(i + 1);
-      partial[static_cast<std::size_t>(begin / kGrain)] = s;
+      partial[begin / kGrain] = s;
     });
     return std::accumulate(partial.begin(), partial.end(), 0.0F);
   };

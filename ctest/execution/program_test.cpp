@@ -56,10 +56,10 @@ TEST(program, ops_carry_their_innermost_scope) {
   }
   program.append(op("outside", {{x, Access::read}}));
   const auto scope = [&](std::size_t i) -> const Scope& {
-    return program.scopes()[static_cast<std::size_t>(program.ops()[i].scope)];
+    return program.scopes()[program.ops()[i].scope];
   };
   EXPECT_EQ(scope(1).kind, "moe");
-  EXPECT_EQ(program.scopes()[static_cast<std::size_t>(scope(1).parent)].kind, "layer");
+  EXPECT_EQ(program.scopes()[scope(1).parent].kind, "layer");
   EXPECT_EQ(scope(2).layer, 3);
   EXPECT_EQ(scope(3).kind, "step");
 }

@@ -31,9 +31,9 @@ TEST(loader, samples_targets_and_lengths) {
   EXPECT_EQ(loader.max_documents(), 4);
   const Filling first(loader, 0, 20, 6);
   for (std::int32_t i = 0; i < 20; ++i) {
-    EXPECT_EQ(first.tokens[static_cast<std::size_t>(i)], i);
+    EXPECT_EQ(first.tokens[i], i);
     const bool last_of_document = i == 3 || i == 12 || i == 19;
-    EXPECT_EQ(first.targets[static_cast<std::size_t>(i)], last_of_document ? kNoTarget : i + 1);
+    EXPECT_EQ(first.targets[i], last_of_document ? kNoTarget : i + 1);
   }
   // Documents 0-4, 4-10 (cut), 10-13, 13-20; then padding with the last value.
   EXPECT_EQ(first.cu_seqlens, (std::vector<std::int32_t>{0, 4, 10, 13, 20, 20, 20}));

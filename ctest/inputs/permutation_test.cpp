@@ -23,7 +23,7 @@ TEST(permutation, hits_every_element_once) {
     std::vector<int> hits(static_cast<std::size_t>(size), 0);
     for (const std::int64_t at : order(seed, 3, size)) {
       ASSERT_TRUE(at >= 0 && at < size) << "seed " << seed;
-      ++hits[static_cast<std::size_t>(at)];
+      ++hits[at];
     }
     for (const int hit : hits) ASSERT_EQ(hit, 1) << "seed " << seed << " size " << size;
   }

@@ -18,7 +18,7 @@ TEST(digest_gpu, is_the_hosts) {
       for (int how = 0; how < 4; ++how) {
         DigestPart part{static_cast<std::uint64_t>(how)};
         if (how < 3)
-          part.index.first = std::array{0, 3, 8}[static_cast<std::size_t>(how)];
+          part.index.first = std::array{0, 3, 8}[how];
         else  // columns 5 to 10 of 11
           part.index = {
               .dimensions = 2,

@@ -47,8 +47,7 @@ TEST(elementwise, columns_are_packed_and_put_back) {
         const bool chosen = j > first && j <= first + count;
         EXPECT_EQ(returned[at], chosen ? values[at - 1] : 0);
         if (j >= count) continue;
-        EXPECT_EQ(of_columns[static_cast<std::size_t>(i * count + j)],
-                  values[static_cast<std::size_t>(i * width + first + j)]);
+        EXPECT_EQ(of_columns[i * count + j], values[i * width + first + j]);
       }
   }
 }
@@ -64,8 +63,7 @@ TEST(elementwise, sums_are_rounded_into_columns) {
     const Values wanted = rounded(values, storage), made = to.values();
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < count; ++j)
-        ASSERT_EQ(made[static_cast<std::size_t>(i * width + first + j)],
-                  wanted[static_cast<std::size_t>(i * count + j)]);
+        ASSERT_EQ(made[i * width + first + j], wanted[i * count + j]);
     if (storage != Dtype::bf16) continue;
     EXPECT_THROW(on_queue([&](Queue& q) { pack_columns(q, to.columns(first, count), packed); }),
                  execution::Error);
@@ -91,8 +89,7 @@ TEST(elementwise, blocks_of_columns_are_split_among_parts) {
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < share; ++j) {
           const std::int64_t column = first[j] + p * (j < 4 ? 4 : 2);
-          ASSERT_EQ(made[static_cast<std::size_t>((p * rows + i) * share + j)],
-                    values[static_cast<std::size_t>(i * width + column)]);
+          ASSERT_EQ(made[(p * rows + i) * share + j], values[i * width + column]);
         }
   }
 }
@@ -120,16 +117,14 @@ TEST(elementwise, shares_of_several_parts_are_summed) {
                                         13 + p / 2 * 2, 18 + p / 3 * 2, 19 + p / 3 * 2};
         for (std::int64_t j = 0; j < share; ++j) {
           const auto at = static_cast<std::size_t>((p * rows + i) * share + j);
-          ASSERT_EQ(made[at], values[static_cast<std::size_t>(i * width + columns[j])]);
-          double& sum = wanted[static_cast<std::size_t>(columns[j])];
+          ASSERT_EQ(made[at], values[i * width + columns[j]]);
+          double& sum = wanted[columns[j]];
           sum = storage == Dtype::fp64 ? sum + given[at]
                                        : static_cast<float>(sum) + static_cast<float>(given[at]);
         }
       }
       wanted = rounded(wanted, storage);
-      for (std::int64_t j = 0; j < width; ++j)
-        ASSERT_EQ(joined[static_cast<std::size_t>(i * width + j)],
-                  wanted[static_cast<std::size_t>(j)]);
+      for (std::int64_t j = 0; j < width; ++j) ASSERT_EQ(joined[i * width + j], wanted[j]);
     }
   }
 }

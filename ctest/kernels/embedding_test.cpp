@@ -30,9 +30,7 @@ TEST(embedding, forward_copies_rows) {
       const Values copied = x.values();
       for (std::int64_t t = 0; t < s.n; ++t)
         for (std::int64_t j = 0; j < s.width; ++j)
-          ASSERT_EQ(
-              copied[static_cast<std::size_t>(t * s.width + j)],
-              table[static_cast<std::size_t>(tokens[static_cast<std::size_t>(t)] * s.width + j)]);
+          ASSERT_EQ(copied[t * s.width + j], table[tokens[t] * s.width + j]);
     }
 }
 
@@ -41,7 +39,7 @@ Values plain_backward(const Sizes& s, const std::vector<std::int32_t>& tokens, c
                       Values old) {
   for (std::size_t t = 0; t < tokens.size(); ++t)
     for (std::int64_t j = 0; j < s.width; ++j)
-      old[static_cast<std::size_t>(tokens[t] * s.width + j)] +=
+      old[tokens[t] * s.width + j] +=
           dx[t * static_cast<std::size_t>(s.width) + static_cast<std::size_t>(j)];
   return old;
 }

@@ -49,14 +49,14 @@ void check(ProductForm form) {
       double magnitude = 0;
       for (int k = 0; k < kK; ++k) {
         const int b = kM * kK + (form == ProductForm::mn_major_b ? k * kN + n : n * kK + k);
-        const double term = static_cast<double>(values[static_cast<std::size_t>(m * kK + k)]) *
-                            static_cast<double>(values[static_cast<std::size_t>(b)]);
+        const double term =
+            static_cast<double>(values[m * kK + k]) * static_cast<double>(values[b]);
         expected += term;
         magnitude += std::abs(term);
       }
       // Products of bf16 are exact in fp32; the tensor core truncates sums, so one ulp for each
       // term.
-      ASSERT_NEAR(d[static_cast<std::size_t>(m * kN + n)], expected, kK * 0x1p-23 * magnitude)
+      ASSERT_NEAR(d[m * kN + n], expected, kK * 0x1p-23 * magnitude)
           << "row " << m << ", column " << n;
     }
   }

@@ -21,21 +21,16 @@ Values product(std::int64_t rows, std::int64_t columns, std::int64_t depth, A a,
   Values c(static_cast<std::size_t>(rows * columns), 0.0);
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t k = 0; k < depth; ++k)
-      for (std::int64_t j = 0; j < columns; ++j)
-        c[static_cast<std::size_t>(i * columns + j)] += a(i, k) * b(k, j);
+      for (std::int64_t j = 0; j < columns; ++j) c[i * columns + j] += a(i, k) * b(k, j);
   return c;
 }
 
 auto at(const Values& values, std::int64_t stride) {
-  return [&values, stride](std::int64_t i, std::int64_t j) {
-    return values[static_cast<std::size_t>(i * stride + j)];
-  };
+  return [&values, stride](std::int64_t i, std::int64_t j) { return values[i * stride + j]; };
 }
 
 auto transposed(const Values& values, std::int64_t stride) {
-  return [&values, stride](std::int64_t i, std::int64_t j) {
-    return values[static_cast<std::size_t>(j * stride + i)];
-  };
+  return [&values, stride](std::int64_t i, std::int64_t j) { return values[j * stride + i]; };
 }
 
 Values sum(Values a, const Values& b) {

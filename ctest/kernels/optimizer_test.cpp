@@ -134,7 +134,7 @@ TEST(optimizer, what_is_left_out_of_the_norm_counts_as_zero) {
     Values values = random.normal(count);
     const Array gradient(Dtype::fp32, {count}, values);
     for (std::int64_t i = 0; i < count; ++i)
-      if (out.begin <= first + i && first + i < out.end) values[static_cast<std::size_t>(i)] = 0;
+      if (out.begin <= first + i && first + i < out.end) values[i] = 0;
     const Array cleared(Dtype::fp32, {count}, values);
     const Array partials(Dtype::fp64, {7}, Values(7, 1)), expected(Dtype::fp64, {7}, Values(7, 1));
     on_queue([&](Queue& q) {

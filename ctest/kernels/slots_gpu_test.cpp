@@ -16,7 +16,7 @@ TEST(slots_gpu, slots_are_the_hosts) {
   for (const SlotsProblem& p : slots_problems(random))
     for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
       const SlotsProblem::Sent expected = p.send(rank), sent = p.make_sent();
-      const Array& indices = p.indices[static_cast<std::size_t>(rank)];
+      const Array& indices = p.indices[rank];
       const Array here = p.local(rank), received = p.make_received();
       const Array most = int32_array({0, 0, 4}), most_here = int32_array({0, 0, 4});
       const std::vector<Array> results = on_gpu(

@@ -35,8 +35,7 @@ struct SlotsProblem {
   Sent send(std::int64_t rank) const {
     Sent sent = make_sent();
     on_queue([&](Queue& q) {
-      send_slots(q, indices[static_cast<std::size_t>(rank)], share(), slots, sent.row_slot,
-                 sent.wanted);
+      send_slots(q, indices[rank], share(), slots, sent.row_slot, sent.wanted);
     });
     return sent;
   }

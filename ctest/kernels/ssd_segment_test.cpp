@@ -152,7 +152,7 @@ TEST(ssd_segment, segments_make_the_whole_scan) {
           ssd_enter_state(q, kShape, left, seq_idx, segments, s, initial);
           ssd_enter_adjoint(q, kShape, right, seq_idx, segments, s, dfinal);
         });
-        const Segment& part = parts[static_cast<std::size_t>(s)];
+        const Segment& part = parts[s];
         append(y, part.forward(initial));
         const Gradients g = part.backward(initial, dfinal);
         for (Values Gradients::*tokens :

@@ -143,8 +143,7 @@ class Axes {
       }
       const std::vector<double>& whole = wanted.state.at(name);
       for (std::int64_t i = begin; i < end; ++i)
-        expect_near(values[static_cast<std::size_t>(i)], whole[static_cast<std::size_t>(index(i))],
-                    fmt::format("{}[{}]", name, i));
+        expect_near(values[i], whole[index(i)], fmt::format("{}[{}]", name, i));
       if (testing::Test::HasFailure()) break;
     }
     return ours.reruns;

@@ -66,9 +66,9 @@ std::string_view room(const layers::TrainerOptions& options, int slot = 0) {
   const layers::Program& program = trainer.training().front()->recorded.program;
   const execution::Plan& plan = trainer.training().front()->plan;
   for (const execution::Step& step : plan.steps)
-    if (step.op >= 0 && program.ops()[static_cast<std::size_t>(step.op)].name ==
-                            fmt::format("mb{}/head/loss_and_gradients", slot))
-      return name(plan.places[static_cast<std::size_t>(step.places.back())].region);
+    if (step.op >= 0 &&
+        program.ops()[step.op].name == fmt::format("mb{}/head/loss_and_gradients", slot))
+      return name(plan.places[step.places.back()].region);
   return "no such op";
 }
 

@@ -59,7 +59,7 @@ struct Broken {
         program(trainer.training().front()->recorded.program),
         plan(trainer.training().front()->plan) {}
 
-  Step& step(int index) { return plan.steps[static_cast<std::size_t>(index)]; }
+  Step& step(int index) { return plan.steps[index]; }
   /// The first step that does `what` to a place that `is` accepts.
   template <class Is>
   int find(Step::What what, Is&& is) {
@@ -83,8 +83,7 @@ void cut(Broken& broken, int from, int to) {
   const std::vector<int> recorder = recorders(broken.plan);
   for (int i = from + 1; i <= to; ++i)
     std::erase_if(broken.step(i).waits, [&](int event) {
-      return recorder[static_cast<std::size_t>(event)] >= from &&
-             broken.step(i).queue != broken.step(from).queue;
+      return recorder[event] >= from && broken.step(i).queue != broken.step(from).queue;
     });
 }
 
@@ -129,7 +128,7 @@ TEST(known_bugs, megatron_7020_the_cap_holds_across_graphs) {
   for (const Segment& segment : broken.plan.segments)
     for (int i = segment.begin; i < segment.end; ++i)
       across += static_cast<int>(std::erase_if(broken.step(i).waits, [&](int event) {
-        const int from = recorder[static_cast<std::size_t>(event)];
+        const int from = recorder[event];
         return from < segment.begin && broken.step(from).what == Step::What::copy_out &&
                broken.step(i).what != Step::What::copy_in &&
                broken.step(i).what != Step::What::copy_out;
@@ -180,8 +179,8 @@ TEST(known_bugs, eager_programs_do_not_disturb_what_graphs_have_captured) {
 TEST(known_bugs, host_memory_is_reused_behind_an_event) {
   Broken broken(options_of("MMMM", Mode::scopes, kAll, 3));
   const auto overlap = [&](int a, int b) {
-    const auto& p = broken.plan.places[static_cast<std::size_t>(a)];
-    const auto& q = broken.plan.places[static_cast<std::size_t>(b)];
+    const auto& p = broken.plan.places[a];
+    const auto& q = broken.plan.places[b];
     return p.offset < q.end() && q.offset < p.end();
   };
   const int in = broken.find(Step::What::copy_in, [](int) { return true; });
@@ -262,7 +261,7 @@ std::map<std::string, int> leaving(const layers::TrainerOptions& options) {
   std::map<std::string, int> copies;
   for (const Step& step : training.plan.steps)
     if (step.what == Step::What::copy_out) {
-      const auto& place = training.plan.places[static_cast<std::size_t>(step.places[0])];
+      const auto& place = training.plan.places[step.places[0]];
       ++copies[training.recorded.program.info(place.tensor).module];
     }
   return copies;
@@ -290,8 +289,7 @@ TEST(known_bugs, fraction_size_and_delta_are_bytes) {
     const auto& training = *trainer.training().front();
     std::size_t sum = 0;
     for (const Step& step : training.plan.steps)
-      if (step.what == Step::What::copy_out)
-        sum += training.plan.places[static_cast<std::size_t>(step.places[0])].bytes;
+      if (step.what == Step::What::copy_out) sum += training.plan.places[step.places[0]].bytes;
     return sum;
   };
   layers::TrainerOptions options = options_of("M*-E", Mode::off, kAll);
@@ -308,9 +306,9 @@ TEST(known_bugs, fraction_size_and_delta_are_bytes) {
   int halves = 0;  // large enough as bytes, not as elements
   for (const Step& step : training.plan.steps)
     if (step.what == Step::What::copy_out) {
-      const auto& place = training.plan.places[static_cast<std::size_t>(step.places[0])];
+      const auto& place = training.plan.places[step.places[0]];
       const auto& info = training.recorded.program.info(place.tensor);
-      const auto& buffer = info.buffers[static_cast<std::size_t>(place.buffer)];
+      const auto& buffer = info.buffers[place.buffer];
       EXPECT_GE(buffer.bytes(), 1000U);
       halves += buffer.elements() < 1000;
     }

@@ -96,9 +96,8 @@ offload::GraphOptions graphs(const Cell& cell) {
 /// Steps of a kind in one execution of a plan.
 long count(const Plan& plan, Step::What what) {
   long sum = 0;
-  execution::for_each_issued(plan, 1 << 20, [&](int step, int, int) {
-    sum += plan.steps[static_cast<std::size_t>(step)].what == what;
-  });
+  execution::for_each_issued(plan, 1 << 20,
+                             [&](int step, int, int) { sum += plan.steps[step].what == what; });
   return sum;
 }
 
@@ -116,7 +115,7 @@ long launches(const Plan& plan) {
 std::size_t held(const Plan& plan, const Segment& segment) {
   std::map<int, std::size_t> copies;  // by queue
   for (int i = segment.begin; i < segment.end; ++i) {
-    const Step& step = plan.steps[static_cast<std::size_t>(i)];
+    const Step& step = plan.steps[i];
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) ++copies[step.queue];
   }
   std::size_t sum = 0;
@@ -131,8 +130,8 @@ std::size_t ties(const Plan& plan, const Segment& segment) {
   std::size_t waits = 0;
   std::set<int> records;
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i)
-    for (const int event : plan.steps[static_cast<std::size_t>(i)].waits) {
-      const bool recorded_inside = inside(recorder[static_cast<std::size_t>(event)]);
+    for (const int event : plan.steps[i].waits) {
+      const bool recorded_inside = inside(recorder[event]);
       if (inside(i) && !recorded_inside) ++waits;
       if (!inside(i) && recorded_inside) records.insert(event);
     }
@@ -143,7 +142,7 @@ std::size_t ties(const Plan& plan, const Segment& segment) {
 std::map<std::string, std::size_t> measure_pieces(const Program& program, Plan plan,
                                                   execution::Device& device) {
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const Step& step = plan.steps[static_cast<std::size_t>(i)];
+    const Step& step = plan.steps[i];
     if (step.what == Step::What::run && step.queue == 0)
       plan.segments.push_back({i, i + 1, 0, describe(program, step)});
   }
@@ -326,7 +325,7 @@ void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
   std::set<std::pair<int, int>> moved;
   for (const Step& step : plan.steps)
     if (step.what == Step::What::copy_out) {
-      const execution::Place& from = plan.places[static_cast<std::size_t>(step.places[0])];
+      const execution::Place& from = plan.places[step.places[0]];
       EXPECT_TRUE(moved.emplace(from.tensor.id, from.buffer).second) << "copied twice";
     }
   const std::vector<std::size_t> nodes = executor.graph_nodes();
@@ -337,13 +336,13 @@ void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
     std::size_t expected = ties(plan, segment) + held(plan, segment);
     bool known = true;
     for (int i = segment.begin; i < segment.end; ++i) {
-      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan.steps[i];
       if (step.what == Step::What::mark) continue;
       if (step.op < 0) {
         ++expected;
         continue;
       }
-      const execution::Op& op = program.ops()[static_cast<std::size_t>(step.op)];
+      const execution::Op& op = program.ops()[step.op];
       const auto found = pieces.find(op.name);
       if (found != pieces.end()) {
         expected += found->second;

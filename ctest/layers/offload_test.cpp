@@ -89,7 +89,7 @@ Expected expected(const execution::Program& program, const Names& offload, const
   std::set<std::string> seen;  // a tensor is read by many, and copied once
   for (const execution::Section& section : program.sections())
     for (int i = section.begin; i < section.end; ++i)
-      for (const execution::Use& use : program.ops()[static_cast<std::size_t>(i)].uses) {
+      for (const execution::Use& use : program.ops()[i].uses) {
         const execution::TensorInfo& info = program.info(use.tensor);
         if (info.module.empty() || !seen.insert(info.name).second) continue;
         if (has(recompute, info.module))
@@ -106,9 +106,8 @@ Expected expected(const execution::Program& program, const Names& offload, const
 /// Steps of a kind in one execution of a plan.
 long count(const execution::Plan& plan, Step::What what) {
   long count = 0;
-  execution::for_each_issued(plan, 1 << 20, [&](int step, int, int) {
-    count += plan.steps[static_cast<std::size_t>(step)].what == what;
-  });
+  execution::for_each_issued(plan, 1 << 20,
+                             [&](int step, int, int) { count += plan.steps[step].what == what; });
   return count;
 }
 
@@ -128,7 +127,7 @@ void expect_counts(TinyRun& run, const Names& offload, const Names& recompute) {
   std::set<std::pair<int, int>> moved;
   for (const Step& step : plan.steps)
     if (step.what == Step::What::copy_out) {
-      const execution::Place& from = plan.places[static_cast<std::size_t>(step.places[0])];
+      const execution::Place& from = plan.places[step.places[0]];
       EXPECT_TRUE(moved.emplace(from.tensor.id, from.buffer).second) << "copied twice";
     }
   for (std::size_t id = 0; id < plan.decisions.size(); ++id)
@@ -258,8 +257,7 @@ TEST(offload, a_fraction_takes_whole_tensors_from_the_earliest_on) {
   EXPECT_EQ(left.count("mlp_act"), 0U);  // one layer: half of it is not a whole tensor
   const auto& training = *run.trainer().plan().training().front();
   const auto decision = [&](const std::string& name) {
-    return training.plan
-        .decisions[static_cast<std::size_t>(training.recorded.program.find(name).id)];
+    return training.plan.decisions[training.recorded.program.find(name).id];
   };
   EXPECT_EQ(decision("mb0/layers.0.mamba/in_proj_out"), Decision::offload);
   EXPECT_EQ(decision("mb0/layers.4.mamba/in_proj_out"), Decision::keep);
@@ -289,7 +287,7 @@ TEST(offload, a_tensor_is_whole_in_backward_though_some_buffers_stay) {
   EXPECT_GT(count(plan, Step::What::copy_out), 0);
   for (const Step& step : plan.steps)
     if (step.what == Step::What::copy_out) {
-      EXPECT_GE(plan.places[static_cast<std::size_t>(step.places[0])].bytes, 1000U);
+      EXPECT_GE(plan.places[step.places[0]].bytes, 1000U);
     }
 }
 

@@ -35,8 +35,7 @@ TEST(parameters, a_part_has_the_values_of_the_whole) {
   std::vector<float> expected;
   for (const int i : {1, 2, 5})
     for (const int j : {0, 1, 2, 3, 4})
-      for (const int k : {0, 1, 3, 6})
-        expected.push_back(all[static_cast<std::size_t>((i * 5 + j) * 7 + k)]);
+      for (const int k : {0, 1, 3, 6}) expected.push_back(all[(i * 5 + j) * 7 + k]);
   EXPECT_EQ(part.local_shape(), (std::vector<std::int64_t>{3, 5, 4}));
   EXPECT_EQ(values_of(part, 1, 0.02, 4), expected);
   EXPECT_EQ(layers::initial_values(part, {13, 29}, 1, 0.02, 4),

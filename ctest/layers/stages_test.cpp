@@ -228,7 +228,7 @@ class PlannedStage {
     const auto& [recorded, choice, plan] = *plan_.training().front();
     std::size_t bytes = 0;
     for (const offload::Cargo& cargo : offload::find_cargo(recorded.program))
-      if (plan.decisions[static_cast<std::size_t>(cargo.tensor.id)] == Decision::keep)
+      if (plan.decisions[cargo.tensor.id] == Decision::keep)
         bytes += recorded.program.info(cargo.tensor).bytes();
     return bytes;
   }

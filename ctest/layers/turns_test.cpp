@@ -112,8 +112,7 @@ std::vector<std::string> faults(layers::PipelineShape shape, const std::vector<T
     const auto scale = program.input("loss_scale", execution::Dtype::fp32, {1});
     const auto loss = program.scratch("loss", execution::Dtype::fp32, {2});
     layers::Handles handles;
-    layers::TurnRecorder(program, model, handles, {step, inputs, scale, loss})
-        .record(turns[static_cast<std::size_t>(rank)]);
+    layers::TurnRecorder(program, model, handles, {step, inputs, scale, loss}).record(turns[rank]);
     program.finish();
     const execution::Plan plan = offload::make_plan(program, layout);
     const execution::PlannedProgram planned{&program, &plan};

@@ -76,7 +76,7 @@ struct Layers {
   void backward(int i, Access gradients) {
     const auto scope = program.enter("layer", i, 0, true);
     const std::string at = std::to_string(i);
-    append("backward" + at, {{saved[static_cast<std::size_t>(i)], Access::read},
+    append("backward" + at, {{saved[i], Access::read},
                              {program.add(layout.info("big" + at)), gradients},
                              {program.add(layout.info("small" + at)), gradients}});
   }

@@ -51,14 +51,14 @@ struct Broken {
       if (step.what != what) continue;
       const bool copy = what == Step::What::copy_out || what == Step::What::copy_in;
       const std::string& found = copy ? toy.program.info(place(step.places[0]).tensor).name
-                                      : toy.program.ops()[static_cast<std::size_t>(step.op)].name;
+                                      : toy.program.ops()[step.op].name;
       if (found == name) return i;
     }
     throw Error(Exit::runtime, "no step for " + name);
   }
   Step& step(Step::What what, const std::string& name) { return plan.steps[index(what, name)]; }
-  const Place& place(int at) const { return plan.places[static_cast<std::size_t>(at)]; }
-  Place& place(int at) { return plan.places[static_cast<std::size_t>(at)]; }
+  const Place& place(int at) const { return plan.places[at]; }
+  Place& place(int at) { return plan.places[at]; }
 
   void remove(std::size_t at) {
     plan.steps.erase(plan.steps.begin() + static_cast<std::ptrdiff_t>(at));

@@ -27,8 +27,8 @@ class graph_faults : public testing::Test {
     return offload::make_plan(random.program, random.layout, options);
   }
 
-  Step& step(int index) { return plan.steps[static_cast<std::size_t>(index)]; }
-  Lane lane(int index) { return plan.queues[static_cast<std::size_t>(step(index).queue)].lane; }
+  Step& step(int index) { return plan.steps[index]; }
+  Lane lane(int index) { return plan.queues[step(index).queue].lane; }
   /// The first step that satisfies `is`, and of a graph if `segment` is given.
   template <class Is>
   int find(Is&& is, const Segment* segment = nullptr) {
@@ -53,7 +53,7 @@ class graph_faults : public testing::Test {
     return std::any_of(plan.segments.begin(), plan.segments.end(),
                        [&](const Segment& s) { return index >= s.begin && index < s.end; });
   }
-  int recorder(int event) const { return recorders(plan)[static_cast<std::size_t>(event)]; }
+  int recorder(int event) const { return recorders(plan)[event]; }
 
   /// Expects a fault that contains all of `words`.
   void expect_caught(std::initializer_list<const char*> words) {

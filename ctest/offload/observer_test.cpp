@@ -47,8 +47,7 @@ class observer : public testing::Test {
   std::vector<int> issued() const {
     std::vector<int> all;
     for_each_issued(plan, std::numeric_limits<int>::max(), [&](int index, int, int) {
-      if (plan.steps[static_cast<std::size_t>(index)].what != Step::What::mark)
-        all.push_back(index);
+      if (plan.steps[index].what != Step::What::mark) all.push_back(index);
     });
     return all;
   }
@@ -80,8 +79,8 @@ TEST_F(observer, timer_gives_every_step_its_time) {
     std::vector<double> ends(plan.queues.size(), before_s);
     for (std::size_t i = 0; i < intervals.size(); ++i) {
       EXPECT_EQ(intervals[i].step, issued()[i]);
-      const int queue = plan.steps[static_cast<std::size_t>(intervals[i].step)].queue;
-      double& last_s = ends[static_cast<std::size_t>(queue)];
+      const int queue = plan.steps[intervals[i].step].queue;
+      double& last_s = ends[queue];
       EXPECT_LE(last_s, intervals[i].begin_s) << "two steps of one queue at once";
       EXPECT_LE(intervals[i].begin_s, intervals[i].end_s);
       EXPECT_LE(intervals[i].end_s, after_s);

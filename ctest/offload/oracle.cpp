@@ -23,7 +23,7 @@ using Nodes = std::bitset<kMostNodes>;
 
 template <class T>
 auto& at(T& list, int index) {
-  return list[static_cast<std::size_t>(index)];
+  return list[index];
 }
 
 /// Bytes of a region.

@@ -98,23 +98,20 @@ TEST(planner, peak_is_the_highest_byte_changed_and_the_largest_sum_of_live_bytes
   std::vector<int> issued;
   for_each_issued(plan, 1 << 20, [&](int step, int, int) { issued.push_back(step); });
   for (std::size_t i = 0; i < issued.size(); ++i)
-    for (const int place : plan.steps[static_cast<std::size_t>(issued[i])].places)
-      last[static_cast<std::size_t>(place)] = static_cast<int>(i);
+    for (const int place : plan.steps[issued[i]].places) last[place] = static_cast<int>(i);
   for (std::size_t i = 0; i < issued.size(); ++i) {
-    const auto& places = plan.steps[static_cast<std::size_t>(issued[i])].places;
+    const auto& places = plan.steps[issued[i]].places;
     for (const int place : places) {
-      const Place& p = plan.places[static_cast<std::size_t>(place)];
-      if (p.region != Region::transient || alive[static_cast<std::size_t>(place)]) continue;
-      alive[static_cast<std::size_t>(place)] = 1;
+      const Place& p = plan.places[place];
+      if (p.region != Region::transient || alive[place]) continue;
+      alive[place] = 1;
       live += align_up(p.bytes);
     }
     most = std::max(most, live);
     for (const int place : places) {
-      const Place& p = plan.places[static_cast<std::size_t>(place)];
-      if (last[static_cast<std::size_t>(place)] != static_cast<int>(i) ||
-          !alive[static_cast<std::size_t>(place)])
-        continue;
-      alive[static_cast<std::size_t>(place)] = 0;
+      const Place& p = plan.places[place];
+      if (last[place] != static_cast<int>(i) || !alive[place]) continue;
+      alive[place] = 0;
       live -= align_up(p.bytes);
     }
   }

@@ -136,10 +136,10 @@ struct Planned {
   }
 
   Decision decision(const std::string& name) const {
-    return plan.decisions[static_cast<std::size_t>(sizes.program.find(name).id)];
+    return plan.decisions[sizes.program.find(name).id];
   }
   Reason reason(const std::string& name) const {
-    return choice.reasons[static_cast<std::size_t>(sizes.program.find(name).id)];
+    return choice.reasons[sizes.program.find(name).id];
   }
   long copies() const {
     return std::count_if(plan.steps.begin(), plan.steps.end(),
@@ -150,9 +150,7 @@ struct Planned {
     std::string names;
     for (const Step& step : plan.steps)
       if (step.what == Step::What::copy_out)
-        names +=
-            sizes.program.info(plan.places[static_cast<std::size_t>(step.places[0])].tensor).name +
-            " ";
+        names += sizes.program.info(plan.places[step.places[0]].tensor).name + " ";
     return names;
   }
 };
@@ -346,14 +344,13 @@ TEST(policy, no_other_decision_about_one_or_two_tensors_is_faster) {
     for (const Other& one : others)
       for (const Other& two : others) {
         std::vector<Decision> decisions = best.choice.decisions;
-        for (const Other& other : {one, two})
-          decisions[static_cast<std::size_t>(other.tensor)] = other.decision;
+        for (const Other& other : {one, two}) decisions[other.tensor] = other.decision;
         if (decisions == best.choice.decisions) continue;
         const offload::Draft draft = drafts.make_within(decisions, budget);
         EXPECT_TRUE(draft.peak > budget || draft.time_s > best_s * (1 - 1e-4))
-            << best.sizes.program.tensors()[static_cast<std::size_t>(one.tensor)].name << " and "
-            << best.sizes.program.tensors()[static_cast<std::size_t>(two.tensor)].name << ": "
-            << draft.time_s << " s instead of " << best_s;
+            << best.sizes.program.tensors()[one.tensor].name << " and "
+            << best.sizes.program.tensors()[two.tensor].name << ": " << draft.time_s
+            << " s instead of " << best_s;
         ++tried;
       }
     EXPECT_GE(tried, 1000);

@@ -29,7 +29,7 @@ int draw(Rng& rng, int least, int most) {
 }
 template <class T>
 T& any(Rng& rng, std::vector<T>& list) {
-  return list[static_cast<std::size_t>(draw(rng, 0, static_cast<int>(list.size()) - 1))];
+  return list[draw(rng, 0, static_cast<int>(list.size()) - 1)];
 }
 
 RandomShape random_shape(std::uint64_t seed) {
@@ -126,9 +126,9 @@ void count_berths(const RandomProgram& random, const offload::PlannerOptions& op
   const offload::Drafts drafts(random.program, random.layout, options.policy, options.rates,
                                options.alignment);
   for (const Place& place : plan.places)
-    berthed.left_in_time +=
-        place.region == Region::transient && drafts.berths().has(place.tensor) &&
-        plan.decisions[static_cast<std::size_t>(place.tensor.id)] == Decision::keep;
+    berthed.left_in_time += place.region == Region::transient &&
+                            drafts.berths().has(place.tensor) &&
+                            plan.decisions[place.tensor.id] == Decision::keep;
 }
 
 /// Breaks a plan, or not: that is for the judges to say.
@@ -189,13 +189,13 @@ class Mutator {
     const int last = static_cast<int>(plan_.steps.size()) - 1;
     const int i = draw(rng_, 1, last - 1);
     const int j = std::min(last - 1, i + draw(rng_, 1, 4));
-    std::swap(plan_.steps[static_cast<std::size_t>(i)], plan_.steps[static_cast<std::size_t>(j)]);
+    std::swap(plan_.steps[i], plan_.steps[j]);
     return "two steps swapped";
   }
   std::string change_queue() {
     Step& step = any(rng_, plan_.steps);
     const int queue = draw(rng_, 0, static_cast<int>(plan_.queues.size()) - 1);
-    const auto lane = [&](int q) { return plan_.queues[static_cast<std::size_t>(q)].lane; };
+    const auto lane = [&](int q) { return plan_.queues[q].lane; };
     if (lane(queue) == lane(step.queue)) step.queue = queue;
     return "another queue";
   }

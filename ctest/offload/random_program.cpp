@@ -63,7 +63,7 @@ std::size_t RandomProgram::launches(const Step& step) const {
   if (step.what == Step::What::mark) return 0;
   if (step.op < 0) return 1;
   std::size_t count = 0;
-  for (const Use& use : program.ops()[static_cast<std::size_t>(step.op)].uses)
+  for (const Use& use : program.ops()[step.op].uses)
     if (use.access != Access::read) count += program.info(use.tensor).buffers.size();
   return count;
 }

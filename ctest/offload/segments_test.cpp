@@ -58,9 +58,7 @@ std::vector<offload::GraphOptions> all_graphs() {
 
 int count(const Plan& plan, Step::What what) {
   int sum = 0;
-  for_each_issued(plan, 1 << 20, [&](int step, int, int) {
-    sum += plan.steps[static_cast<std::size_t>(step)].what == what;
-  });
+  for_each_issued(plan, 1 << 20, [&](int step, int, int) { sum += plan.steps[step].what == what; });
   return sum;
 }
 
@@ -168,13 +166,12 @@ TEST_F(segments, a_graph_has_a_node_for_every_op_and_every_tie_to_its_surroundin
   std::vector<char> noted(static_cast<std::size_t>(step.plan.events), 0);
   const auto inside = [&](int i) { return i >= segment.begin && i < segment.end; };
   for (int i = 0; i < static_cast<int>(step.plan.steps.size()); ++i) {
-    const Step& s = step.plan.steps[static_cast<std::size_t>(i)];
+    const Step& s = step.plan.steps[i];
     if (inside(i)) nodes += step.random->launches(s);
     for (const int event : s.waits) {
-      const int from = recorder[static_cast<std::size_t>(event)];
+      const int from = recorder[event];
       if (inside(i) && !inside(from)) ++nodes;
-      if (!inside(i) && inside(from))
-        nodes += !std::exchange(noted[static_cast<std::size_t>(event)], 1);
+      if (!inside(i) && inside(from)) nodes += !std::exchange(noted[event], 1);
     }
   }
   EXPECT_EQ(step.nodes.front(), nodes);
@@ -201,7 +198,7 @@ TEST_F(segments, a_collective_inside_its_scope_is_inside_the_graph) {
   const Plan plan = plan_of(random, {.mode = Mode::scopes, .scopes = {"layer"}});
   int inside = 0, outside = 0;  // of graphs
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (plan.queues[static_cast<std::size_t>(plan.steps[i].queue)].lane != Lane::comm) continue;
+    if (plan.queues[plan.steps[i].queue].lane != Lane::comm) continue;
     const std::string name = describe(random.program, plan.steps[i]);
     const bool captured =
         std::any_of(plan.segments.begin(), plan.segments.end(), [&](const auto& s) {
@@ -231,8 +228,8 @@ TEST_F(segments, graphs_with_a_tail_take_turns_on_the_replay_queues) {
 bool share_bytes(const Plan& plan, const Step& a, const Step& b) {
   for (const int i : a.places)
     for (const int j : b.places) {
-      const Place& p = plan.places[static_cast<std::size_t>(i)];
-      const Place& q = plan.places[static_cast<std::size_t>(j)];
+      const Place& p = plan.places[i];
+      const Place& q = plan.places[j];
       if (p.region == q.region && p.offset < q.end() && q.offset < p.end()) return true;
     }
   return false;
@@ -244,7 +241,7 @@ TEST_F(segments, a_graph_does_not_wait_for_the_copy_tail_of_the_one_before) {
   options.rates.copy_latency_s = 0;  // else all of these small copies are waited for
   const Plan plan = offload::make_plan(random.program, random.layout, options);
   const std::vector<int> recorder = recorders(plan);
-  const auto step = [&](int i) -> const Step& { return plan.steps[static_cast<std::size_t>(i)]; };
+  const auto step = [&](int i) -> const Step& { return plan.steps[i]; };
   int tails = 0, free = 0;  // graphs of forward that copy, and that do not wait for such ones
   for (std::size_t g = 1; g < 8; ++g) {
     const Segment& before = plan.segments[g - 1];
@@ -253,7 +250,7 @@ TEST_F(segments, a_graph_does_not_wait_for_the_copy_tail_of_the_one_before) {
     for (int i = before.begin; i < before.end; ++i) tails += step(i).what == Step::What::copy_out;
     for (int i = graph.begin; i < graph.end; ++i)
       for (const int event : step(i).waits) {
-        const int from = recorder[static_cast<std::size_t>(event)];
+        const int from = recorder[event];
         const Step& source = step(from);
         if (from < before.begin || from >= before.end || source.what != Step::What::copy_out ||
             step(i).what == Step::What::copy_out)
@@ -279,7 +276,7 @@ TEST_F(segments, delayed_copies_are_issued_after_the_next_launch) {
   const auto outside = [](const Plan& p) {
     int sum = 0;
     for (int i = 0; i < static_cast<int>(p.steps.size()); ++i)
-      sum += p.steps[static_cast<std::size_t>(i)].what == Step::What::copy_out &&
+      sum += p.steps[i].what == Step::What::copy_out &&
              std::none_of(p.segments.begin(), p.segments.end(),
                           [&](const Segment& s) { return i >= s.begin && i < s.end; });
     return sum;
@@ -288,7 +285,7 @@ TEST_F(segments, delayed_copies_are_issued_after_the_next_launch) {
   EXPECT_EQ(outside(plan(false)), 0);
   EXPECT_EQ(outside(delayed), count(delayed, Step::What::copy_out));
   // The first graph's copies come right behind the second graph.
-  const Step& first = delayed.steps[static_cast<std::size_t>(delayed.segments[1].end)];
+  const Step& first = delayed.steps[delayed.segments[1].end];
   EXPECT_EQ(first.what, Step::What::copy_out);
 }
 
@@ -305,7 +302,7 @@ TEST_F(segments, copies_beside_graphs_leave_them_on_one_queue) {
   for (const Segment& graph : plan.segments) {
     EXPECT_EQ(graph.queue, 0);
     for (int i = graph.begin; i < graph.end; ++i) {
-      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan.steps[i];
       EXPECT_NE(step.what, Step::What::copy_out);
       EXPECT_NE(step.what, Step::What::copy_in);
       early += step.records >= 0 && i + 1 < graph.end;

@@ -83,7 +83,7 @@ struct Toy {
       const Tensor dx = program.scratch("dx" + at, Dtype::fp32, shape);
       append(program, "backward" + at, Lane::compute,
              {{dy, Access::read},
-              {saved[static_cast<std::size_t>(i)], Access::read},
+              {saved[i], Access::read},
               {weight, Access::read},
               {dx, Access::write}},
              [](std::span<float* const> d) {

@@ -150,8 +150,7 @@ TEST_F(collectives, all_reduce_is_the_fold_in_rank_order) {
         const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
           return g.all_reduce(p, "reduce", {x, {}}, how);
         });
-        for (std::int64_t i = 0; i < count; ++i)
-          ASSERT_EQ(out[static_cast<std::size_t>(i)], folded(dtype, i, how)) << i;
+        for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(out[i], folded(dtype, i, how)) << i;
       }
 }
 
@@ -164,8 +163,8 @@ TEST_F(collectives, reduce_scatter_has_the_sums_of_all_reduce) {
     });
     for (std::int64_t i = 0; i < count; ++i) {
       const bool own = i / share == world.rank();
-      const double kept = run_through(dtype, before[static_cast<std::size_t>(i)]);
-      ASSERT_EQ(out[static_cast<std::size_t>(i)], own ? folded(dtype, i, Reduction::sum) : kept);
+      const double kept = run_through(dtype, before[i]);
+      ASSERT_EQ(out[i], own ? folded(dtype, i, Reduction::sum) : kept);
     }
   }
 }
@@ -182,7 +181,7 @@ TEST_F(collectives, bf16_on_the_wire_rounds_each_part_once) {
       for (std::int64_t i = begin; i < end; ++i) {
         float sum = part(0, i);
         for (int r = 1; r < world.size(); ++r) sum += part(r, i);
-        ASSERT_EQ(out[static_cast<std::size_t>(i)], static_cast<double>(sum)) << i;
+        ASSERT_EQ(out[i], static_cast<double>(sum)) << i;
       }
     };
     const Values scattered =
@@ -203,8 +202,7 @@ TEST_F(collectives, all_gather_fills_the_other_shares) {
     return g.all_gather(p, "gather", {x, {}});
   });
   for (std::int64_t i = 0; i < count; ++i)
-    ASSERT_EQ(out[static_cast<std::size_t>(i)],
-              run_through(Dtype::bf16, draw(static_cast<int>(i / share), i)));
+    ASSERT_EQ(out[i], run_through(Dtype::bf16, draw(static_cast<int>(i / share), i)));
 }
 
 TEST_F(collectives, all_to_all_transposes_parts) {
@@ -213,8 +211,7 @@ TEST_F(collectives, all_to_all_transposes_parts) {
     return g.all_to_all(p, "exchange", {x, {0, count / 2}}, {x, {count / 2, count}});
   });
   for (std::int64_t i = 0; i < count / 2; ++i)
-    ASSERT_EQ(out[static_cast<std::size_t>(count / 2 + i)],
-              draw(static_cast<int>(i / part), world.rank() * part + i % part));
+    ASSERT_EQ(out[count / 2 + i], draw(static_cast<int>(i / part), world.rank() * part + i % part));
 }
 
 TEST_F(collectives, broadcast_is_the_roots) {
@@ -236,8 +233,7 @@ TEST_F(collectives, an_exchange_passes_on_in_a_ring_without_blocking) {
         return g.exchange(p, "ring",
                           {{next, true, {x, {0, part}}}, {before, false, {x, {part, 2 * part}}}});
       });
-  for (std::int64_t i = 0; i < part; ++i)
-    ASSERT_EQ(out[static_cast<std::size_t>(part + i)], draw(before, i));
+  for (std::int64_t i = 0; i < part; ++i) ASSERT_EQ(out[part + i], draw(before, i));
 }
 
 TEST_F(collectives, a_nan_of_one_rank_is_everybodys) {

@@ -47,7 +47,7 @@ class HandPlan {
   /// Calls the op of a step again.
   int again(int earlier, int queue, std::vector<int> waits) {
     return step({.what = execution::Step::What::rerun,
-                 .op = plan_.steps[static_cast<std::size_t>(earlier)].op,
+                 .op = plan_.steps[earlier].op,
                  .places = {},
                  .queue = queue,
                  .waits = std::move(waits)});

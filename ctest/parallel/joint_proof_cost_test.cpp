@@ -81,10 +81,9 @@ TEST(joint_proof_cost, trace_of_a_plan) {
   std::vector<int> last(5, 0);
   for (int call = 0; call < kCalls; ++call) {
     const int queue = 1 + call % 4;
-    compute = plan.join({last[static_cast<std::size_t>(1 + (call + 2) % 4)]});
-    last[static_cast<std::size_t>(queue)] =
-        plan.call(fmt::format("layer{}/gather", call), fmt::format("group{}", queue), {0, 1}, queue,
-                  {compute});
+    compute = plan.join({last[1 + (call + 2) % 4]});
+    last[queue] = plan.call(fmt::format("layer{}/gather", call), fmt::format("group{}", queue),
+                            {0, 1}, queue, {compute});
   }
   plan.end_repeat();
   plan.join(last);

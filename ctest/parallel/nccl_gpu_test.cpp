@@ -63,7 +63,7 @@ class nccl_gpu : public MpiTest {
       double sum = 0;
       for (int rank = 0; rank < world.size(); ++rank) sum += element(rank, i);
       for (int repeat = 1; repeat < times; ++repeat) sum *= world.size();
-      ASSERT_EQ(static_cast<double>(values[static_cast<std::size_t>(i)]), sum) << i;
+      ASSERT_EQ(static_cast<double>(values[i]), sum) << i;
     }
   }
 
@@ -98,7 +98,7 @@ TEST_F(nccl_gpu, least_of_all_ranks) {
   for (std::int64_t i = 0; i < kCount; ++i) {
     int least = element(0, i);
     for (int rank = 1; rank < world.size(); ++rank) least = std::min(least, element(rank, i));
-    ASSERT_EQ(values[static_cast<std::size_t>(i)], least) << i;
+    ASSERT_EQ(values[i], least) << i;
   }
 }
 

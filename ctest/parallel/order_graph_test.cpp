@@ -13,8 +13,7 @@ int shortest_length(int nodes, const std::vector<OrderEdge>& edges) {
   const auto n = static_cast<std::size_t>(nodes);
   const int far = nodes + 1;
   std::vector<std::vector<int>> distance(n, std::vector<int>(n, far));
-  for (const OrderEdge& edge : edges)
-    distance[static_cast<std::size_t>(edge.before)][static_cast<std::size_t>(edge.after)] = 1;
+  for (const OrderEdge& edge : edges) distance[edge.before][edge.after] = 1;
   for (std::size_t k = 0; k < n; ++k)
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < n; ++j)
@@ -41,8 +40,7 @@ TEST(order_graph, random_graphs) {
     const std::vector<int> cycle = shortest_cycle(nodes, edges);
     ASSERT_EQ(static_cast<int>(cycle.size()), shortest_length(nodes, edges)) << "round " << round;
     for (std::size_t i = 0; i < cycle.size(); ++i)
-      ASSERT_EQ(edges[static_cast<std::size_t>(cycle[i])].after,
-                edges[static_cast<std::size_t>(cycle[(i + 1) % cycle.size()])].before);
+      ASSERT_EQ(edges[cycle[i]].after, edges[cycle[(i + 1) % cycle.size()]].before);
     with += !cycle.empty();
   }
   EXPECT_GT(with, 500);

@@ -22,7 +22,7 @@ class ranks : public MpiTest {
       const RankGroup& group = connected.group(which);
       EXPECT_EQ(group.members(), members(shape, world.rank(), axes(which)))
           << name(which) << " of " << shape.describe();
-      EXPECT_EQ(group.members()[static_cast<std::size_t>(group.rank())], world.rank());
+      EXPECT_EQ(group.members()[group.rank()], world.rank());
       EXPECT_EQ(group.name(), planned.group(which).name());
       EXPECT_EQ(group.members(), planned.group(which).members());
     }

@@ -51,8 +51,7 @@ CudnnAttentionSizes peer_sizes(const Shape& shape) {
 /// Elements [first, first + count), each over `size`.
 void append(std::vector<double>& to, const std::vector<double>& from, std::int64_t first,
             std::int64_t count, double size = 1) {
-  for (std::int64_t i = first; i < first + count; ++i)
-    to.push_back(from[static_cast<std::size_t>(i)] / size);
+  for (std::int64_t i = first; i < first + count; ++i) to.push_back(from[i] / size);
 }
 
 double norm(const std::vector<double>& values) {

@@ -68,7 +68,7 @@ AttentionRow AttentionReference::row(const AttentionSample& sample) const {
 
 std::vector<double> AttentionReference::dq(const AttentionSample& sample) const {
   std::vector<double> made(static_cast<std::size_t>(head_dim));
-  const double log_sum = lse[static_cast<std::size_t>(sample.head * length + sample.row)];
+  const double log_sum = lse[sample.head * length + sample.row];
   const double offset = delta(sample);
   const double scale = 1 / std::sqrt(static_cast<double>(head_dim));
   for (std::int64_t key = 0; key < keys(sample.row); ++key) {
@@ -86,8 +86,7 @@ AttentionKeyGradient AttentionReference::dk_dv(std::int64_t key) const {
   for (std::int64_t head = 0; head < heads; ++head) {
     for (std::int64_t row = causal ? key : 0; row < length; ++row) {
       const AttentionSample sample{head, row};
-      const double p =
-          std::exp(score(sample, key) - lse[static_cast<std::size_t>(head * length + row)]);
+      const double p = std::exp(score(sample, key) - lse[head * length + row]);
       const double dp = dot(query(d_o, sample), v.data() + key * head_dim, head_dim);
       add(made.dv, p, query(d_o, sample));
       add(made.dk, scale * p * (dp - delta(sample)), query(q, sample));

@@ -29,8 +29,7 @@ class Conv1dCase : public Case {
     w_.fill_normal(seed, 0, 0.3);
     b_.fill_normal(seed, 0, 0.3);
     documents_.resize(static_cast<std::size_t>(n_));
-    for (std::int64_t t = 0; t < n_; ++t)
-      documents_[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t / shape["T"]);
+    for (std::int64_t t = 0; t < n_; ++t) documents_[t] = static_cast<std::int32_t>(t / shape["T"]);
     seq_idx_.upload(documents_.data());
     sizes_.tokens = n_;
     sizes_.channels = static_cast<int>(c_);

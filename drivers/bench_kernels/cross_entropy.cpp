@@ -79,18 +79,18 @@ class HeadCase final : public Case {
     const std::vector<double> h = h_.rows(0, kCheckedRows), w = w_.values();
     std::vector<double> losses(kCheckedRows), dh(h.size()), logits(static_cast<std::size_t>(v_));
     for (std::int64_t t = 0; t < kCheckedRows; ++t) {
-      const auto target = static_cast<std::size_t>(target_[static_cast<std::size_t>(t)]);
+      const auto target = static_cast<std::size_t>(target_[t]);
       double sum = 0;
       for (std::size_t j = 0; j < logits.size(); ++j) {
         logits[j] = dot(h.data() + t * d_, w.data() + static_cast<std::int64_t>(j) * d_);
         sum += std::exp(logits[j]);
       }
-      losses[static_cast<std::size_t>(t)] = std::log(sum) - logits[target];
+      losses[t] = std::log(sum) - logits[target];
       for (std::size_t j = 0; j < logits.size(); ++j) {
         const double gradient =
             (std::exp(logits[j]) / sum - (j == target ? 1 : 0)) / static_cast<double>(n_);
         for (std::int64_t k = 0; k < d_; ++k)
-          dh[static_cast<std::size_t>(t * d_ + k)] +=
+          dh[t * d_ + k] +=
               gradient * w[j * static_cast<std::size_t>(d_) + static_cast<std::size_t>(k)];
       }
     }
@@ -147,7 +147,7 @@ class HeadCase final : public Case {
   std::vector<std::int64_t> checked_words() const {
     std::vector<std::int64_t> words = {0, v_ - 1};
     for (std::int64_t i = 0; i < kCheckedWords - 2; ++i)
-      words.push_back(target_[static_cast<std::size_t>(i * (n_ - 1) / (kCheckedWords - 3))]);
+      words.push_back(target_[i * (n_ - 1) / (kCheckedWords - 3)]);
     return words;
   }
 
@@ -224,7 +224,7 @@ class SoftmaxCase final : public Case {
       const double* row = first_.data() + t * v_;
       double sum = 0;
       for (std::int64_t j = 0; j < v_; ++j) sum += std::exp(row[j]);
-      const std::int32_t target = target_[static_cast<std::size_t>(t)];
+      const std::int32_t target = target_[t];
       losses.push_back(std::log(sum) - row[target]);
       for (std::int64_t j = 0; j < v_; ++j)
         gradients.push_back(kScale * (std::exp(row[j]) / sum - (j == target ? 1 : 0)));
@@ -232,7 +232,7 @@ class SoftmaxCase final : public Case {
     // A target's gradient is larger than all others together: they are compared apart.
     std::vector<double> made = gradient_rows(), made_targets;
     for (std::int64_t t = 0; t < kCheckedRows; ++t) {
-      const auto at = static_cast<std::size_t>(t * v_ + target_[static_cast<std::size_t>(t)]);
+      const auto at = static_cast<std::size_t>(t * v_ + target_[t]);
       targets.push_back(std::exchange(gradients[at], 0));
       made_targets.push_back(std::exchange(made[at], 0));
     }

@@ -66,7 +66,7 @@ class EmbeddingCase final : public Case {
     std::vector<double> expected;
     if (!backward_) {
       for (std::int64_t t = 0; t < kCheckedRows; ++t) {
-        const std::vector<double> row = table_.rows(token_[static_cast<std::size_t>(t)], 1);
+        const std::vector<double> row = table_.rows(token_[t], 1);
         expected.insert(expected.end(), row.begin(), row.end());
       }
       return {{"x", relative_error(x_.rows(0, kCheckedRows), expected), 0, false,
@@ -76,9 +76,8 @@ class EmbeddingCase final : public Case {
     const std::int64_t rows = std::min(v_, kCheckedRows);
     expected.resize(static_cast<std::size_t>(rows * d_));
     for (std::int64_t t = 0; t < n_; ++t)
-      for (std::int64_t j = 0; j < d_ && token_[static_cast<std::size_t>(t)] < rows; ++j)
-        expected[static_cast<std::size_t>(token_[static_cast<std::size_t>(t)] * d_ + j)] +=
-            dx[static_cast<std::size_t>(t * d_ + j)];
+      for (std::int64_t j = 0; j < d_ && token_[t] < rows; ++j)
+        expected[token_[t] * d_ + j] += dx[t * d_ + j];
     return {{"dtable", relative_error(table_.rows(0, rows), expected),
              4 * execution::epsilon(Dtype::fp32) * std::sqrt(static_cast<double>(n_)), false,
              some_of(rows, v_, "rows")}};

@@ -125,7 +125,7 @@ class BackwardWeight final : public ProductCase {
 
   std::int64_t first_idle() const {
     std::int64_t e = 0;
-    while (places_[static_cast<std::size_t>(e) + 1] > places_[static_cast<std::size_t>(e)]) ++e;
+    while (places_[static_cast<std::size_t>(e) + 1] > places_[e]) ++e;
     return e;
   }
 
@@ -134,7 +134,7 @@ class BackwardWeight final : public ProductCase {
     Cleared all;
     const std::int64_t each = m_ * k_;
     for (std::int64_t e = 0; e < experts_; ++e)
-      if (places_[static_cast<std::size_t>(e) + 1] == places_[static_cast<std::size_t>(e)])
+      if (places_[static_cast<std::size_t>(e) + 1] == places_[e])
         all.emplace_back(static_cast<std::byte*>(at(w_, e * each)),
                          static_cast<std::size_t>(each) * size_bytes(w_.dtype()));
     return all;
@@ -169,7 +169,7 @@ class BackwardWeight final : public ProductCase {
       Sample one{e, row, std::vector<double>(static_cast<std::size_t>(k_))};
       if (accumulate_) one.sums.assign(dw.begin() + row * k_, dw.begin() + (row + 1) * k_);
       for (std::int64_t r = 0; r < e.rows; ++r) {
-        const double factor = dy[static_cast<std::size_t>(r * m_ + row)];
+        const double factor = dy[r * m_ + row];
         const double* line = x.data() + r * k_;
         for (std::size_t j = 0; j < one.sums.size(); ++j) one.sums[j] += factor * line[j];
       }

@@ -68,8 +68,7 @@ class Mixer final : public Case {
     d_.fill_normal(seed, 1, 0.1);
     dt_bias_.fill_normal(seed, -4.6, 0.5);  // steps near 0.01
     norm_w_.fill_normal(seed, 1, 0.1);
-    for (std::int64_t t = 0; t < n_; ++t)
-      documents_[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t / shape["T"]);
+    for (std::int64_t t = 0; t < n_; ++t) documents_[t] = static_cast<std::int32_t>(t / shape["T"]);
     seq_idx_.upload(documents_.data());
     for (const Operand* one : operands) bound_.emplace_back(one, Bound(*one));
   }

@@ -50,8 +50,7 @@ class RoutedCase : public Case {
     std::vector<std::int32_t> starts(static_cast<std::size_t>(experts_) + 1), rows;
     for (const std::int32_t expert : chosen_) ++starts[static_cast<std::size_t>(expert) + 1];
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    for (const std::int32_t expert : chosen_)
-      rows.push_back(starts[static_cast<std::size_t>(expert)]++);
+    for (const std::int32_t expert : chosen_) rows.push_back(starts[expert]++);
     return rows;
   }
 
@@ -96,8 +95,7 @@ class RowsCase : public RoutedCase {
   std::vector<std::vector<double>> rows_of(std::int64_t t,
                                            const std::vector<std::int32_t>& rows) const {
     std::vector<std::vector<double>> values;
-    for (std::int64_t r = 0; r < topk_; ++r)
-      values.push_back(rows_.rows(rows[static_cast<std::size_t>(t * topk_ + r)], 1));
+    for (std::int64_t r = 0; r < topk_; ++r) values.push_back(rows_.rows(rows[t * topk_ + r], 1));
     return values;
   }
 

@@ -261,34 +261,28 @@ void MoeLayer::reference(std::int64_t token, Values& y, Values& dx) {
   const auto axpy = [](double factor, const double* a, Values& sums) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += factor * a[i];
   };
-  for (std::int64_t e = 0; e < e_count; ++e)
-    logits[static_cast<std::size_t>(e)] = dot(router.data() + e * d_, x.data(), d_);
+  for (std::int64_t e = 0; e < e_count; ++e) logits[e] = dot(router.data() + e * d_, x.data(), d_);
   kernels::router_weights_ref(1, options_, logits.data(), indices.data(), weights.data());
   std::vector<std::int32_t> places;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     places.push_back(static_cast<std::int32_t>(i));
     const Values w1 = find("w1").rows(indices[i], 1), w2 = find("w2").rows(indices[i], 1);
     Values h(static_cast<std::size_t>(f_)), g(h.size()), a(h.size()), dh(h.size());
-    for (std::int64_t j = 0; j < f_; ++j)
-      h[static_cast<std::size_t>(j)] = dot(w1.data() + j * d_, x.data(), d_);
-    for (std::int64_t j = 0; j < d_; ++j)
-      axpy(dy[static_cast<std::size_t>(j)], w2.data() + j * f_, g);
+    for (std::int64_t j = 0; j < f_; ++j) h[j] = dot(w1.data() + j * d_, x.data(), d_);
+    for (std::int64_t j = 0; j < d_; ++j) axpy(dy[j], w2.data() + j * f_, g);
     kernels::activation_forward_ref<double>(Activation::squared_relu, 1, f_, h.data(), &weights[i],
                                             a.data(), nullptr);
     kernels::activation_backward_ref<double>(Activation::squared_relu, 1, f_, g.data(), h.data(),
                                              &weights[i], dh.data(), &dweights[i], nullptr);
-    for (std::int64_t j = 0; j < d_; ++j)
-      y[static_cast<std::size_t>(j)] += dot(w2.data() + j * f_, a.data(), f_);
-    for (std::int64_t j = 0; j < f_; ++j)
-      axpy(dh[static_cast<std::size_t>(j)], w1.data() + j * d_, dx);
+    for (std::int64_t j = 0; j < d_; ++j) y[j] += dot(w2.data() + j * f_, a.data(), f_);
+    for (std::int64_t j = 0; j < f_; ++j) axpy(dh[j], w1.data() + j * d_, dx);
   }
   const std::vector<std::int32_t> offsets(static_cast<std::size_t>(e_count) + 1);
   const std::int32_t routed = 1;
   kernels::router_backward_ref(1, options_, dweights.data(), places.data(), logits.data(),
                                indices.data(), weights.data(), offsets.data(), &routed,
                                dlogits.data());
-  for (std::int64_t e = 0; e < e_count; ++e)
-    axpy(dlogits[static_cast<std::size_t>(e)], router.data() + e * d_, dx);
+  for (std::int64_t e = 0; e < e_count; ++e) axpy(dlogits[e], router.data() + e * d_, dx);
 }
 
 std::vector<Agreement> MoeLayer::check(const std::string& implementation) {

@@ -35,8 +35,7 @@ class SsdCase : public Case {
     d_.fill_normal(seed, 1, 0.1);
     dt_bias_.fill_normal(seed, -4.6, 0.5);  // steps near 0.01
     documents_.resize(static_cast<std::size_t>(n_));
-    for (std::int64_t t = 0; t < n_; ++t)
-      documents_[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t / shape["T"]);
+    for (std::int64_t t = 0; t < n_; ++t) documents_[t] = static_cast<std::int32_t>(t / shape["T"]);
     seq_idx_.upload(documents_.data());
     sizes_.tokens = n_;
     sizes_.heads = static_cast<int>(h_);

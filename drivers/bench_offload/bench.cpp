@@ -62,8 +62,7 @@ double rerun_s(const execution::Program& program, const Plan& plan, const offloa
   double sum_s = 0;
   for (const execution::StepRange& section : plan.sections)
     for (int i = section.begin; i < section.end; ++i)
-      if (const execution::Step& step = plan.steps[static_cast<std::size_t>(i)];
-          step.what == execution::Step::What::rerun)
+      if (const execution::Step& step = plan.steps[i]; step.what == execution::Step::What::rerun)
         sum_s += section.repeat * rates.time_s(program, step.op);
   return sum_s;
 }
@@ -150,8 +149,8 @@ void BenchOffload::fit_rates(const Plan& keep) {
   for (int i = 0; i < 2 * kWarmUp; ++i) {
     step(*keep_);
     for (const execution::OpTimer::Interval& interval : timer.intervals())
-      if (const int op = keep.steps[static_cast<std::size_t>(interval.step)].op; op >= 0)
-        by_op[static_cast<std::size_t>(op)].push_back(interval.time_s());
+      if (const int op = keep.steps[interval.step].op; op >= 0)
+        by_op[op].push_back(interval.time_s());
   }
   keep_->remove(timer);
   std::vector<double>& measured_s = base_.rates.measured_s;
@@ -172,7 +171,7 @@ double BenchOffload::forward_s() const {
   double sum_s = 0;
   for (const execution::Section& section : program().sections()) {
     int end = section.begin;
-    while (end < section.end && !backward[static_cast<std::size_t>(end)]) ++end;
+    while (end < section.end && !backward[end]) ++end;
     if (end == section.end) continue;  // no microbatch
     for (int op = section.begin; op < end; ++op)
       sum_s += section.repeat * base_.rates.time_s(program(), op);
@@ -183,7 +182,7 @@ double BenchOffload::forward_s() const {
 double BenchOffload::movable_bytes() const {
   double sum = 0;
   for (const offload::Cargo& cargo : offload::find_cargo(program()))
-    sum += program().sections()[static_cast<std::size_t>(cargo.section)].repeat *
+    sum += program().sections()[cargo.section].repeat *
            static_cast<double>(
                offload::movable_bytes(program().info(cargo.tensor), base_.policy.min_tensor_bytes));
   return sum;

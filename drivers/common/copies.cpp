@@ -33,8 +33,8 @@ std::vector<offload::ModuleSummary> timed_modules(
   timed.end_s.assign(plan.steps.size(), -1);
   for (const execution::OpTimer::Interval& interval : intervals) {
     if (interval.repetition > 0) continue;
-    timed.begin_s[static_cast<std::size_t>(interval.step)] = interval.begin_s;
-    timed.end_s[static_cast<std::size_t>(interval.step)] = interval.end_s;
+    timed.begin_s[interval.step] = interval.begin_s;
+    timed.end_s[interval.step] = interval.end_s;
   }
   const offload::Choice choice{
       plan.decisions, std::vector<offload::Reason>(plan.decisions.size(), offload::Reason::asked)};

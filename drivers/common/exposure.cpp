@@ -48,8 +48,8 @@ std::map<std::string, Exposure> communication_exposure(
   std::vector<Span> compute;
   std::map<std::string, std::vector<Span>> groups;
   for (const execution::OpTimer::Interval& interval : intervals) {
-    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
-    const execution::QueueInfo& queue = plan.queues[static_cast<std::size_t>(step.queue)];
+    const execution::Step& step = plan.steps[interval.step];
+    const execution::QueueInfo& queue = plan.queues[step.queue];
     const Span span{interval.begin_s, interval.end_s};
     if (queue.lane == execution::Lane::compute) compute.push_back(span);
     if (queue.lane != execution::Lane::comm) continue;
@@ -75,8 +75,7 @@ std::map<std::string, Exposure> predicted_exposure(const execution::Plan& plan,
   const auto of = [&](int begin, int end) {
     std::vector<execution::OpTimer::Interval> intervals;
     for (int i = begin; i < end; ++i)
-      if (plan.steps[static_cast<std::size_t>(i)].what != execution::Step::What::mark)
-        intervals.push_back(interval(i));
+      if (plan.steps[i].what != execution::Step::What::mark) intervals.push_back(interval(i));
     return communication_exposure(plan, intervals);
   };
   std::map<std::string, Exposure> sum = of(0, static_cast<int>(plan.steps.size()));
@@ -94,8 +93,8 @@ StepParts step_parts(const execution::Plan& plan,
                      const std::vector<execution::OpTimer::Interval>& intervals) {
   std::vector<Span> compute, communicates, any;
   for (const execution::OpTimer::Interval& interval : intervals) {
-    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
-    const execution::Lane lane = plan.queues[static_cast<std::size_t>(step.queue)].lane;
+    const execution::Step& step = plan.steps[interval.step];
+    const execution::Lane lane = plan.queues[step.queue].lane;
     const Span span{interval.begin_s, interval.end_s};
     any.push_back(span);
     if (lane == execution::Lane::compute) compute.push_back(span);

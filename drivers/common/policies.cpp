@@ -21,7 +21,7 @@ std::vector<ModuleName> all_reruns(const execution::Program& program,
   const std::vector<Decision> kept(program.tensors().size(), Decision::keep);
   for (const offload::Cargo& cargo : offload::find_cargo(program)) {
     std::vector<Decision> decisions = kept;
-    decisions[static_cast<std::size_t>(cargo.tensor.id)] = Decision::recompute;
+    decisions[cargo.tensor.id] = Decision::recompute;
     if (reruns.chain(cargo.tensor, cargo.first_backward, decisions, present)) continue;
     std::erase_if(names, [&](const ModuleName& name) {
       return name.covers(program.info(cargo.tensor).module);

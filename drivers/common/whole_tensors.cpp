@@ -103,7 +103,7 @@ std::vector<std::byte> WholeTensors::gather(const std::string& name) const {
   }
   std::vector<std::byte> whole(info(name).bytes());
   for (int rank = 0; rank < world_.size(); ++rank) {
-    const std::string& theirs = parts[static_cast<std::size_t>(rank)];
+    const std::string& theirs = parts[rank];
     for (std::size_t at = 0; at < theirs.size(); at += sizeof(TensorPart)) {
       TensorPart part;
       std::memcpy(&part, theirs.data() + at, sizeof(part));

@@ -97,7 +97,7 @@ Distribution::Distribution(std::vector<std::int64_t> values) {
   const auto last = static_cast<double>(values.size());
   for (int percent = 0; percent <= 100; ++percent) {
     const auto rank = static_cast<std::int64_t>(std::ceil(percent / 100.0 * last));
-    quantiles.push_back(values[static_cast<std::size_t>(std::max<std::int64_t>(rank, 1) - 1)]);
+    quantiles.push_back(values[std::max<std::int64_t>(rank, 1) - 1]);
   }
 }
 

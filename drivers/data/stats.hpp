@@ -13,7 +13,7 @@ struct Distribution {
   std::vector<std::int64_t> quantiles;  ///< (101), the last is the largest
 
   explicit Distribution(std::vector<std::int64_t> values);
-  std::int64_t at(int percent) const { return quantiles[static_cast<std::size_t>(percent)]; }
+  std::int64_t at(int percent) const { return quantiles[percent]; }
 };
 
 /// A capacity of cu_seqlens, and the share of steps whose microbatches all fit.

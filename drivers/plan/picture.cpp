@@ -28,15 +28,15 @@ std::vector<Kind> kinds_of_places(const Program& program, const Plan& plan) {
   std::vector<Kind> kinds;
   for (const execution::Place& place : plan.places) {
     const bool saved = program.info(place.tensor).lifetime == execution::Lifetime::saved;
-    const Decision decision = plan.decisions[static_cast<std::size_t>(place.tensor.id)];
+    const Decision decision = plan.decisions[place.tensor.id];
     kinds.push_back(!saved ? kOther : decision == Decision::keep ? kKept : kLeaving);
   }
-  const auto kind_of = [&](int place) -> Kind& { return kinds[static_cast<std::size_t>(place)]; };
+  const auto kind_of = [&](int place) -> Kind& { return kinds[place]; };
   for (const Step& step : plan.steps) {
     if (step.what == Step::What::copy_in) kind_of(step.places[1]) = kBack;
     if (step.what != Step::What::rerun) continue;
     std::size_t next = 0;
-    for (const execution::Use& use : program.ops()[static_cast<std::size_t>(step.op)].uses)
+    for (const execution::Use& use : program.ops()[step.op].uses)
       for (std::size_t b = 0; b < program.info(use.tensor).buffers.size(); ++b, ++next)
         if (use.access == execution::Access::write) kind_of(step.places[next]) = kAgain;
   }
@@ -50,11 +50,10 @@ std::vector<Sizes> sizes_by_step(const Program& program, const Plan& plan) {
   const std::vector<Kind> kinds = kinds_of_places(program, plan);
   std::vector<Sizes> sizes(plan.steps.size(), Sizes{});
   for (const offload::LiveRange& range : offload::live_ranges(plan)) {
-    const execution::Place& place = plan.places[static_cast<std::size_t>(range.place)];
+    const execution::Place& place = plan.places[range.place];
     if (place.region != Region::transient) continue;
     for (int i = range.begin; i <= range.end; ++i)
-      sizes[static_cast<std::size_t>(i)][kinds[static_cast<std::size_t>(range.place)]] +=
-          execution::align_up(place.bytes);
+      sizes[i][kinds[range.place]] += execution::align_up(place.bytes);
   }
   return sizes;
 }
@@ -75,8 +74,7 @@ std::vector<Sizes> columns_of(const Plan& plan, const std::vector<Sizes>& sizes,
     const double part = prediction.end_s[i] / end_s;
     const int column = std::clamp(static_cast<int>(part * columns), filled, columns - 1);
     for (int c = std::max(filled, 0); c <= column; ++c)
-      if (total(sizes[i]) > total(result[static_cast<std::size_t>(c)]) || c > filled)
-        result[static_cast<std::size_t>(c)] = sizes[i];
+      if (total(sizes[i]) > total(result[c]) || c > filled) result[c] = sizes[i];
     filled = column;
   }
   return result;
@@ -92,7 +90,7 @@ std::string busy_line(const Plan& plan, const offload::Prediction& prediction, S
       return std::clamp(static_cast<int>(time_s / end_s * columns), 0, columns - 1);
     };
     for (int c = column(prediction.begin_s[i]); c <= column(prediction.end_s[i]); ++c)
-      line[static_cast<std::size_t>(c)] = letter;
+      line[c] = letter;
   }
   return line;
 }
@@ -115,8 +113,7 @@ std::string memory_picture(const Program& program, const Plan& plan,
       double sum = 0;
       char letter = ' ';
       for (int kind = 0; kind < kKinds && letter == ' '; ++kind)
-        if ((sum += static_cast<double>(bar[static_cast<std::size_t>(kind)])) > level)
-          letter = kLetters[kind];
+        if ((sum += static_cast<double>(bar[kind])) > level) letter = kLetters[kind];
       line += letter;
     }
     const double top = static_cast<double>(most) * (row + 1) / rows / (1 << 30);

@@ -91,7 +91,7 @@ std::string tensors_text(const execution::Program& program, const offload::Choic
   std::string text = "# every saved tensor, in the order of forward\n";
   for (const offload::Cargo& cargo : offload::find_cargo(program)) {
     const execution::TensorInfo& info = program.info(cargo.tensor);
-    const auto id = static_cast<std::size_t>(cargo.tensor.id);
+    const int id = cargo.tensor.id;
     text += fmt::format("  {:<40}{:<16}{:>14} B  {:<15}{}\n", info.name, info.module, info.bytes(),
                         drivers::text(choice.decisions[id]), offload::text(choice.reasons[id]));
   }
@@ -105,14 +105,13 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
   long reruns = 0;
   for (const execution::StepRange& section : plan.sections)
     for (int i = section.begin; i < section.end; ++i) {
-      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan.steps[i];
       if (step.what == Step::What::rerun) {
         again_s += section.repeat * rates.time_s(program, step.op);
         reruns += section.repeat;
       }
       if (step.what == Step::What::copy_out)
-        out += static_cast<std::size_t>(section.repeat) *
-               plan.places[static_cast<std::size_t>(step.places[0])].bytes;
+        out += static_cast<std::size_t>(section.repeat) * plan.places[step.places[0]].bytes;
     }
   std::string text = "# predicted time\n";
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
@@ -137,10 +136,9 @@ std::string graphs_text(const execution::Plan& plan) {
   for (const execution::Segment& segment : plan.segments) {
     bool copies = false, collectives = false;
     for (int i = segment.begin; i < segment.end; ++i) {
-      const Step& step = plan.steps[static_cast<std::size_t>(i)];
+      const Step& step = plan.steps[i];
       copies |= step.what == Step::What::copy_out || step.what == Step::What::copy_in;
-      collectives |=
-          plan.queues[static_cast<std::size_t>(step.queue)].lane == execution::Lane::comm;
+      collectives |= plan.queues[step.queue].lane == execution::Lane::comm;
     }
     with_copies += copies;
     with_collectives += collectives;

@@ -43,9 +43,9 @@ std::string rank_lines(const Timeline& timeline, const Timeline::Rank& rank, int
       if (turn.pass == Turn::Pass::exchange || at_s < rank.spans[i].begin_s ||
           at_s >= rank.spans[i].end_s)
         continue;
-      passes[static_cast<std::size_t>(column)] = letter(turn.pass);
-      slots[static_cast<std::size_t>(column)] = digit(turn.slot);
-      chunks[static_cast<std::size_t>(column)] = digit(turn.chunk);
+      passes[column] = letter(turn.pass);
+      slots[column] = digit(turn.slot);
+      chunks[column] = digit(turn.chunk);
     }
   }
   std::string text = fmt::format("  rank {:<4} |{}| waits {:.1f} %\n  {:<9} |{}|\n", number, passes,

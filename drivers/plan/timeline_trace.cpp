@@ -46,8 +46,8 @@ std::vector<Timeline::Span> planned_passes(const layers::TrainerPlan::Training& 
   std::vector<int> pass_of(program.ops().size(), -1);
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     int scope = program.ops()[i].scope;
-    while (scope >= 0 && program.scopes()[static_cast<std::size_t>(scope)].kind != "microbatch")
-      scope = program.scopes()[static_cast<std::size_t>(scope)].parent;
+    while (scope >= 0 && program.scopes()[scope].kind != "microbatch")
+      scope = program.scopes()[scope].parent;
     if (scope < 0) continue;
     if (scope != last) spans.emplace_back(), last = scope;
     pass_of[i] = static_cast<int>(spans.size()) - 1;
@@ -55,9 +55,9 @@ std::vector<Timeline::Span> planned_passes(const layers::TrainerPlan::Training& 
   for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
     const execution::Step& step = training.plan.steps[i];
     if (step.what != execution::Step::What::run || step.queue != 0) continue;
-    const int pass = pass_of[static_cast<std::size_t>(step.op)];
+    const int pass = pass_of[step.op];
     if (pass < 0) continue;
-    Timeline::Span& span = spans[static_cast<std::size_t>(pass)];
+    Timeline::Span& span = spans[pass];
     if (span.begin_s < 0) span.begin_s = prediction.begin_s[i];
     span.end_s = std::max(span.end_s, prediction.end_s[i]);
   }
@@ -97,7 +97,7 @@ void add_copies(results::Trace& trace, const Timeline::Rank& line, int rank,
   for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
     const execution::Step& step = training.plan.steps[i];
     if (step.what != What::copy_out && step.what != What::copy_in) continue;
-    const execution::Place& from = training.plan.places[static_cast<std::size_t>(step.places[0])];
+    const execution::Place& from = training.plan.places[step.places[0]];
     const std::string& name = training.recorded.program.info(from.tensor).name;
     const double begin_s = clock.at(prediction.begin_s[i]);
     trace.add({rank, step.what == What::copy_out ? kOut : kIn, name, begin_s,
@@ -114,7 +114,7 @@ void PipelinePicture::write(results::PartFile& part) const {
   const bool copies = options_.planner.policy.kind != offload::Policy::Kind::none;
   results::Trace trace;
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    const Timeline::Rank& line = timeline.ranks[static_cast<std::size_t>(rank)];
+    const Timeline::Rank& line = timeline.ranks[rank];
     trace.name_queue(rank, kCompute, "compute");
     trace.name_queue(rank, kExchange, "comm pipeline");
     for (std::size_t i = 0; i < line.turns.size(); ++i) {

@@ -23,7 +23,7 @@ double median(const std::vector<double>& values) { return results::summarize(val
 /// The queue of a step. Graphs spread compute over several, which count as the first; each group of
 /// ranks has one of its own.
 const std::string& queue_name(const execution::Plan& plan, const execution::Step& step) {
-  const execution::QueueInfo& queue = plan.queues[static_cast<std::size_t>(step.queue)];
+  const execution::QueueInfo& queue = plan.queues[step.queue];
   return queue.lane == execution::Lane::compute ? plan.queues.front().name : queue.name;
 }
 
@@ -32,15 +32,14 @@ std::map<std::string, OpTotal> sum(const execution::Program& program, const exec
                                    const std::vector<OpTimer::Interval>& intervals) {
   std::map<std::string, OpTotal> totals;
   for (const OpTimer::Interval& interval : intervals) {
-    const execution::Step& step = plan.steps[static_cast<std::size_t>(interval.step)];
+    const execution::Step& step = plan.steps[interval.step];
     const std::string& queue = queue_name(plan, step);
     const std::string kind = op_kind(describe(program, step));
     OpTotal& total = totals[queue + "/" + kind];
     total.kind = kind;
     total.queue = queue;
     ++total.calls;
-    if (step.op >= 0)
-      total.cost = total.cost + program.ops()[static_cast<std::size_t>(step.op)].cost;
+    if (step.op >= 0) total.cost = total.cost + program.ops()[step.op].cost;
     if (total.time_s.empty()) total.time_s.push_back(0);
     total.time_s.back() += interval.time_s();
   }
@@ -193,7 +192,7 @@ void Profile::write_trace(results::PartFile& part) const {
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
     trace.name_queue(0, static_cast<int>(q), plan.queues[q].name);
   for (const OpTimer::Interval& i : last_) {
-    const execution::Step& step = plan.steps[static_cast<std::size_t>(i.step)];
+    const execution::Step& step = plan.steps[i.step];
     trace.add({0, step.queue, describe(program, step), i.begin_s - start_s, i.time_s()});
   }
   trace.write(part, "--trace");

@@ -196,8 +196,7 @@ void Recording::done_again(const StepReport& report, const Erred& erred) {
     where = erred.in_loss.empty() ? "in the gradients of " : "in the loss of ";
     const std::size_t begin = where.size();
     for (const int at : ranks)
-      where += (where.size() == begin ? "" : ", ") +
-               rank_text(rank_infos_[static_cast<std::size_t>(at)]);
+      where += (where.size() == begin ? "" : ", ") + rank_text(rank_infos_[at]);
   }
   progress_->note(fmt::format(
       "# WARN step {}: gradient norm {:.4g}, done again {:.4g}: an error of the machine, {}",

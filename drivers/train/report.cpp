@@ -26,7 +26,7 @@ std::map<std::string, std::size_t> peak_by_module(const execution::Program& prog
   std::map<std::string, std::size_t> bytes;
   for (const offload::LiveRange& range : ranges) {
     if (range.begin > fullest || range.end < fullest) continue;
-    const execution::Place& place = plan.places[static_cast<std::size_t>(range.place)];
+    const execution::Place& place = plan.places[range.place];
     const execution::TensorInfo& info = program.info(place.tensor);
     const std::string key = info.lifetime != Lifetime::saved ? std::string(name(info.lifetime))
                             : info.module.empty()            ? "saved (other)"
@@ -61,7 +61,7 @@ double executed_flops(const layers::TrainerPlan& plan, double pairs) {
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {
-      const execution::Op& op = recorded.program.ops()[static_cast<std::size_t>(i)];
+      const execution::Op& op = recorded.program.ops()[i];
       if (is_over_pairs(op_kind(op.name))) attention += section.repeat * op.cost.flops;
     }
   return recorded.program.cost().flops - attention * (1 - part_of_recorded(plan, pairs));

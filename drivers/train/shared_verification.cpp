@@ -61,8 +61,7 @@ void SharedVerification::verify(const std::filesystem::path& path) const {
   const std::vector<std::string> findings =
       world_.gather(finding(path, world_.rank(), world_.size()));
   std::vector<Sums> sums;
-  for (int rank = 0; rank < world_.size(); ++rank)
-    add(findings[static_cast<std::size_t>(rank)], rank, sums);
+  for (int rank = 0; rank < world_.size(); ++rank) add(findings[rank], rank, sums);
   Checkpoint(path).require_sums(sums);
 }
 

@@ -15,9 +15,7 @@ class NvtxRanges final : public Observer {
   }
 
   bool sees_ops() const override { return false; }
-  void before(int index, Queue&) override {
-    (void)nvtxRangePushA(names_[static_cast<std::size_t>(index)].c_str());
-  }
+  void before(int index, Queue&) override { (void)nvtxRangePushA(names_[index].c_str()); }
   void after(int, Queue&) override { (void)nvtxRangePop(); }
 
  private:

@@ -50,11 +50,11 @@ void Capture::fail(const Lock&, const std::string& why) {
 
 std::string unjoined(const std::vector<Node>& nodes, const std::vector<int>& ends) {
   std::vector<bool> joined(nodes.size(), false);
-  for (const int end : ends) joined[static_cast<std::size_t>(end)] = true;
+  for (const int end : ends) joined[end] = true;
   // A node only follows earlier ones, so one pass from the last to the first is enough.
   for (std::size_t i = nodes.size(); i-- > 0;) {
     if (!joined[i]) return nodes[i].queue;
-    for (const int before : nodes[i].after) joined[static_cast<std::size_t>(before)] = true;
+    for (const int before : nodes[i].after) joined[before] = true;
   }
   return {};
 }

@@ -24,8 +24,7 @@ void HostGraph::launch(Queue& queue) {
     const Node& node = nodes_[i];
     Frontier before;
     if (node.after.empty()) before = end;
-    for (const int earlier : node.after)
-      join(lock, before, reached[static_cast<std::size_t>(earlier)]);
+    for (const int earlier : node.after) join(lock, before, reached[earlier]);
     switch (node.kind) {
       case Node::Kind::work:
         before = {submit(lock, backend_, *node.worker, node.work, before)};
@@ -41,7 +40,7 @@ void HostGraph::launch(Queue& queue) {
   }
   if (nodes_.empty()) return;
   last_.clear();
-  for (const int node : ends_) join(lock, last_, reached[static_cast<std::size_t>(node)]);
+  for (const int node : ends_) join(lock, last_, reached[node]);
   end = last_;
 }
 

@@ -120,7 +120,7 @@ class MegatronSource final : public TokenSource {
         throw_usage("data file '{}': document bound {} at byte offset {}: there are {} sequences",
                     index_.path(), sequence, documents_at + 8 * d, sequences_);
       }
-      add_bound(starts_[static_cast<std::size_t>(sequence)], documents_at + 8 * d);
+      add_bound(starts_[sequence], documents_at + 8 * d);
     }
     add_bound(starts_.back(), documents_at);
     if (offsets_.size() < 2) throw_usage("data file '{}': no tokens", index_.path());

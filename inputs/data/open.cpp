@@ -98,9 +98,8 @@ Split split(const TokenSource& source, double fraction) {
   const auto share = [fraction](std::int64_t all) {
     return static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(all)));
   };
-  const std::int64_t cut = documents > 1
-                               ? offsets[static_cast<std::size_t>(documents - share(documents))]
-                               : source.tokens() - share(source.tokens());
+  const std::int64_t cut = documents > 1 ? offsets[documents - share(documents)]
+                                         : source.tokens() - share(source.tokens());
   return {.train = {0, cut}, .held_out = {cut, source.tokens()}};
 }
 

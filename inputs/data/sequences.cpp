@@ -74,8 +74,7 @@ void Sequences::pack_documents() {
   starts_ = {0};
   std::vector<Piece> window;
   std::int64_t document = std::ranges::upper_bound(offsets, range_.begin) - offsets.begin() - 1;
-  while (document < source_.documents() &&
-         offsets[static_cast<std::size_t>(document)] < range_.end) {
+  while (document < source_.documents() && offsets[document] < range_.end) {
     window.clear();
     document = take_window(document, window);
     pack_window(window);
@@ -130,7 +129,7 @@ void Sequences::pack_window(std::span<const Piece> window) {
   if (bins.empty()) return;
   // Sorted by bin, the pieces of one in the order of the stream.
   std::vector<std::int64_t> next(static_cast<std::size_t>(*std::ranges::max_element(bins)) + 1);
-  for (const std::int64_t bin : bins) ++next[static_cast<std::size_t>(bin)];
+  for (const std::int64_t bin : bins) ++next[bin];
   for (std::int64_t& at : next) {
     max_pieces_ = std::max(max_pieces_, at);
     const std::int64_t start = starts_.back();
@@ -139,8 +138,8 @@ void Sequences::pack_window(std::span<const Piece> window) {
   }
   pieces_.resize(static_cast<std::size_t>(starts_.back()));
   for (std::size_t i = 0; i < window.size(); ++i) {
-    std::int64_t& at = next[static_cast<std::size_t>(bins[i])];
-    pieces_[static_cast<std::size_t>(at++)] = window[i];
+    std::int64_t& at = next[bins[i]];
+    pieces_[at++] = window[i];
   }
 }
 

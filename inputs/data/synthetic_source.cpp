@@ -26,7 +26,7 @@ class SyntheticSource final : public TokenSource {
     const auto drawn = [&](std::uint64_t document) -> std::int64_t {
       const auto block = execution::philox(seed_, kLengths, document);
       const auto index = execution::scale_to(block.word[0], width);
-      return lengths.empty() ? 1 + index : lengths[static_cast<std::size_t>(index)];
+      return lengths.empty() ? 1 + index : lengths[index];
     };
     offsets_ = {0};
     while ((mean > 0 || !lengths.empty()) && offsets_.back() < tokens) {

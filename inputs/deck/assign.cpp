@@ -154,7 +154,7 @@ void Deck::assign(const std::string& key, Value value, const std::string& where)
                 accepts(*row), type_name(value));
   }
   check_value(*row, value, where);
-  entries_[static_cast<std::size_t>(row - registry().data())] = {std::move(value), where, false};
+  entries_[row - registry().data()] = {std::move(value), where, false};
 }
 
 void Deck::read_override(const std::string& text) {
@@ -240,7 +240,7 @@ void Deck::derive() {
   const auto fill = [this, number](std::string_view key, std::int64_t derived) {
     if (number(key) != 0) return;
     const Parameter* row = find(key);
-    entries_[static_cast<std::size_t>(row - registry().data())] = {derived, "derived", true};
+    entries_[row - registry().data()] = {derived, "derived", true};
   };
   // The divisions by two keys that a pattern may not use are checked where it does (check.cpp).
   fill("model.num_query_groups", number("model.num_attention_heads"));

@@ -40,13 +40,13 @@ Deck::Deck() {
 const Value& Deck::value(std::string_view key) const {
   const Parameter* row = find(key);
   STOWAGE_ASSERT(row != nullptr, "deck key '{}' is not in the registry", key);
-  return entries_[static_cast<std::size_t>(row - registry().data())].value;
+  return entries_[row - registry().data()].value;
 }
 
 const std::string& Deck::where(std::string_view key) const {
   const Parameter* row = find(key);
   STOWAGE_ASSERT(row != nullptr, "deck key '{}' is not in the registry", key);
-  return entries_[static_cast<std::size_t>(row - registry().data())].where;
+  return entries_[row - registry().data()].where;
 }
 
 std::string Deck::cite(std::string_view key) const {

@@ -80,9 +80,7 @@ class Visibility {
   }
 
  private:
-  const TokenRange& of(std::int64_t token) const {
-    return documents_[static_cast<std::size_t>(token)];
-  }
+  const TokenRange& of(std::int64_t token) const { return documents_[token]; }
 
   bool causal_;
   std::vector<TokenRange> documents_;

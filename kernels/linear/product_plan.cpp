@@ -35,7 +35,7 @@ cublasLtHandle_t library() {
   int device = 0;
   STOWAGE_CUDA(cudaGetDevice(&device));
   STOWAGE_ASSERT(device < kDevices, "GPU {}", device);
-  cublasLtHandle_t& handle = handles[static_cast<std::size_t>(device)];
+  cublasLtHandle_t& handle = handles[device];
   if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
   return handle;
 }

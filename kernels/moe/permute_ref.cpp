@@ -28,7 +28,7 @@ void permute_index_ref(std::int64_t tokens, std::int64_t topk, std::int64_t expe
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
     token_row[pair] = -1;
     if (indices[pair] < 0) continue;
-    const std::int32_t row = next[static_cast<std::size_t>(indices[pair])]++;
+    const std::int32_t row = next[indices[pair]]++;
     if (row >= room) continue;
     token_row[pair] = row;
     row_weight[row] = weights[pair];
@@ -59,12 +59,10 @@ void combine_rows_ref(std::int64_t tokens, std::int64_t topk, std::int64_t width
         const std::int32_t row = token_row[t * topk + r];
         if (row < 0) continue;
         const S* from = ys + row * width;
-        for (std::int64_t j = 0; j < width; ++j)
-          sum[static_cast<std::size_t>(j)] += static_cast<A>(from[j]);
+        for (std::int64_t j = 0; j < width; ++j) sum[j] += static_cast<A>(from[j]);
       }
       for (std::int64_t j = 0; j < width; ++j)
-        to[j] = static_cast<S>(sum[static_cast<std::size_t>(j)] +
-                               (accumulate ? static_cast<A>(to[j]) : A{0}));
+        to[j] = static_cast<S>(sum[j] + (accumulate ? static_cast<A>(to[j]) : A{0}));
     }
   });
 }

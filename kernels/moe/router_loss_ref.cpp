@@ -23,8 +23,7 @@ void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const 
                     const A* logit = logits + t * experts;
                     detail::router_scores(options, logit, scores.data());
                     const A sum = detail::score_sum(options, scores.data());
-                    for (std::int64_t e = 0; e < experts; ++e)
-                      partial[e] += scores[static_cast<std::size_t>(e)] / sum;
+                    for (std::int64_t e = 0; e < experts; ++e) partial[e] += scores[e] / sum;
                     const A lse = detail::logsumexp(experts, logit);
                     partial[experts] += lse * lse;
                   }
@@ -34,7 +33,7 @@ void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const 
   if (counted > 0) {
     const auto n = static_cast<double>(*routed);
     for (std::int64_t e = 0; e < experts; ++e)
-      aux += static_cast<A>(offsets[e + 1] - offsets[e]) * sums[static_cast<std::size_t>(e)];
+      aux += static_cast<A>(offsets[e + 1] - offsets[e]) * sums[e];
     aux *= static_cast<A>(options.aux_scale * options.aux_coeff * options.experts /
                           (n * n * options.topk));
     z = sums.back() * static_cast<A>(options.aux_scale * options.z_coeff / n);

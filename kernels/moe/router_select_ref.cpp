@@ -38,7 +38,7 @@ void limit_groups(const RouterOptions& options, A* preference, std::vector<A>& g
   constexpr A kOut = -std::numeric_limits<A>::infinity();
   const std::int64_t size = options.experts / options.groups;
   for (std::int64_t g = 0; g < options.groups; ++g)
-    group_score[static_cast<std::size_t>(g)] = top2_sum(size, preference + g * size);
+    group_score[g] = top2_sum(size, preference + g * size);
   std::vector<bool> chosen(static_cast<std::size_t>(options.groups));
   for (int k = 0; k < options.group_topk; ++k) {
     const auto best = static_cast<std::size_t>(argmax(options.groups, group_score.data()));
@@ -46,7 +46,7 @@ void limit_groups(const RouterOptions& options, A* preference, std::vector<A>& g
     group_score[best] = kOut;
   }
   for (std::int64_t g = 0; g < options.groups; ++g)
-    if (!chosen[static_cast<std::size_t>(g)]) std::fill_n(preference + g * size, size, kOut);
+    if (!chosen[g]) std::fill_n(preference + g * size, size, kOut);
 }
 
 }  // namespace
@@ -65,13 +65,12 @@ void router_select_ref(std::int64_t tokens, const RouterOptions& options, const 
         continue;
       }
       detail::router_scores(options, logits + t * experts, preference.data());
-      for (std::int64_t e = 0; bias && e < experts; ++e)
-        preference[static_cast<std::size_t>(e)] += bias[e];
+      for (std::int64_t e = 0; bias && e < experts; ++e) preference[e] += bias[e];
       if (options.groups > 1) limit_groups(options, preference.data(), group_score);
       for (int r = 0; r < options.topk; ++r) {
         const std::int64_t best = argmax(experts, preference.data());
         chosen[r] = static_cast<std::int32_t>(best);
-        preference[static_cast<std::size_t>(best)] = -std::numeric_limits<A>::infinity();
+        preference[best] = -std::numeric_limits<A>::infinity();
       }
     }
   });

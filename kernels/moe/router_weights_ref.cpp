@@ -72,7 +72,7 @@ std::vector<A> aux_slopes(const RouterOptions& options, const std::int32_t* offs
   const double per_row = options.aux_scale * options.aux_coeff * options.experts /
                          (static_cast<double>(routed) * routed * options.topk);
   for (int e = 0; e < options.experts; ++e)
-    slope[static_cast<std::size_t>(e)] = static_cast<A>(per_row * (offsets[e + 1] - offsets[e]));
+    slope[e] = static_cast<A>(per_row * (offsets[e + 1] - offsets[e]));
   return slope;
 }
 
@@ -92,8 +92,7 @@ void router_weights_ref(std::int64_t tokens, const RouterOptions& options, const
       }
       detail::router_scores(options, logits + t * options.experts, scores.data());
       const A scale = static_cast<A>(options.scaling) / chosen_sum(options, scores.data(), chosen);
-      for (int r = 0; r < options.topk; ++r)
-        weight[r] = scores[static_cast<std::size_t>(chosen[r])] * scale;
+      for (int r = 0; r < options.topk; ++r) weight[r] = scores[chosen[r]] * scale;
     }
   });
 }

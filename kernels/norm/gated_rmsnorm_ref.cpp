@@ -37,9 +37,7 @@ struct Group {
   // Columns of all parts.
   A size() const { return static_cast<A>(count * shares.count); }
 
-  static A& at(std::vector<A>& values, std::int64_t j) {
-    return values[static_cast<std::size_t>(j)];
-  }
+  static A& at(std::vector<A>& values, std::int64_t j) { return values[j]; }
 
   std::int64_t count;
   GroupSharePointers<A> shares;

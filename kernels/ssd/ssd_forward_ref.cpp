@@ -63,8 +63,7 @@ class ForwardChunk {
       detail::next_decay_row(decay, i, row_.data());
       const A* product = products_.row(i);
       A* to = mixing_.row(i);
-      for (std::int64_t j = 0; j <= i; ++j)
-        to[j] = product[j] * row_[static_cast<std::size_t>(j)] * step[j];
+      for (std::int64_t j = 0; j <= i; ++j) to[j] = product[j] * row_[j] * step[j];
       std::fill(to + i + 1, to + count_, A{0});
     }
   }

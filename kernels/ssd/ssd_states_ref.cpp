@@ -95,8 +95,7 @@ void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
       const std::int64_t head = group * sizes.heads_per_group() + i;
       const A* step = workspace.steps(head, chunk);
       decay_to_exit(workspace.decays(head, chunk), sizes.size(chunk), weight.data());
-      for (std::int64_t j = 0; j < sizes.size(chunk); ++j)
-        weight[static_cast<std::size_t>(j)] *= step[j];
+      for (std::int64_t j = 0; j < sizes.size(chunk); ++j) weight[j] *= step[j];
       x.load(chunk_block(sizes, inputs.x, chunk, head, sizes.head_dim));
       weighted_outer_product(x, weight.data(), b, after(chunk, head));
     }

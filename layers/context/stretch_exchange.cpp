@@ -42,7 +42,7 @@ StretchExchange::Pair StretchExchange::to_stretches(Recorder& recorder, const st
                        recorder.scratch(name + "_late", {length, width})};
   std::vector<parallel::Message> messages;
   for (int i = 0; i < 2; ++i) {
-    const int stretch = owned(rank)[static_cast<std::size_t>(i)];
+    const int stretch = owned(rank)[i];
     if (worker(stretch) != rank) {
       messages.push_back({worker(stretch), true, {rows, halves[i]}, what(name, stretch)});
       continue;

@@ -71,8 +71,7 @@ std::vector<Parameter> Model::parameters(const std::vector<Stage>& stages) const
   if (stages.back().head) all = head_.parameters();
   for (std::size_t s = stages.size(); s-- > 0;)
     for (int i = stages[s].end; i-- > stages[s].begin;)
-      for (Parameter& p : layers_[static_cast<std::size_t>(i)].parameters())
-        all.push_back(std::move(p));
+      for (Parameter& p : layers_[i].parameters()) all.push_back(std::move(p));
   if (stages.front().embedding || (stages.back().head && config_.tied_embeddings))
     all.push_back(embedding_);
   return all;
@@ -216,8 +215,7 @@ std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
   std::vector<Tensor> all;
   const auto zeros = [&](const Stage& next_to, const char* name, int begin, int end) {
     std::int64_t count = 0;
-    for (int i = begin; i < end; ++i)
-      count += layers_[static_cast<std::size_t>(i)].mixer().step_count_elements();
+    for (int i = begin; i < end; ++i) count += layers_[i].mixer().step_count_elements();
     if (count == 0) return;
     recorder.set_prefix(stage_prefix(next_to));
     all.push_back(recorder.scratch(name, recorder.accumulation(), {count}));

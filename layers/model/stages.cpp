@@ -69,8 +69,8 @@ std::vector<Stage> divide(const std::string& pattern, int stages) {
   if (stages > 1 && cut == 1) ends = equal_ends(layers, stages);
   std::vector<Stage> all;
   for (int s = 0; s < stages; ++s)
-    all.push_back({s, s == 0 ? 0 : ends[static_cast<std::size_t>(s) - 1],
-                   ends[static_cast<std::size_t>(s)], s == 0, s == stages - 1});
+    all.push_back(
+        {s, s == 0 ? 0 : ends[static_cast<std::size_t>(s) - 1], ends[s], s == 0, s == stages - 1});
   return all;
 }
 

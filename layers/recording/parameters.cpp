@@ -47,7 +47,7 @@ Cut Cut::of(execution::Range local) const {
 
 std::vector<std::int64_t> Parameter::local_shape() const {
   std::vector<std::int64_t> local = shape;
-  for (const Cut& cut : cuts) local[static_cast<std::size_t>(cut.dimension)] = cut.extent();
+  for (const Cut& cut : cuts) local[cut.dimension] = cut.extent();
   return local;
 }
 

@@ -9,8 +9,7 @@ namespace stowage::layers {
 
 int enclosing(const Program& program, const execution::Op& op, std::string_view kind) {
   int at = op.scope;
-  while (at >= 0 && program.scopes()[static_cast<std::size_t>(at)].kind != kind)
-    at = program.scopes()[static_cast<std::size_t>(at)].parent;
+  while (at >= 0 && program.scopes()[at].kind != kind) at = program.scopes()[at].parent;
   return at;
 }
 

@@ -68,8 +68,7 @@ class Cuts {
 
   int layers() const { return static_cast<int>(until_s_.size()) - 1; }
   double stage_s(int begin, int end) const {
-    return until_s_[static_cast<std::size_t>(end)] -
-           (begin == 0 ? 0 : until_s_[static_cast<std::size_t>(begin)]);
+    return until_s_[end] - (begin == 0 ? 0 : until_s_[begin]);
   }
 
   /// Of layers [begin, end), with what stands at the ends of the model; nothing without a budget.
@@ -99,18 +98,15 @@ class Cuts {
                                         std::vector<Best>(until_s_.size()));
     for (int s = 0; s < stages; ++s)
       for (int end = s + 1; end <= layers(); ++end) {
-        Best& at = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
+        Best& at = best[s][end];
         for (int begin = s; begin < (s == 0 ? 1 : end); ++begin) {
-          const Load before =
-              s == 0 ? Load{}
-                     : best[static_cast<std::size_t>(s) - 1][static_cast<std::size_t>(begin)].load;
+          const Load before = s == 0 ? Load{} : best[static_cast<std::size_t>(s) - 1][begin].load;
           if (const Load load = before + stage_cost(s, begin, end); load < at.load)
             at = {load, begin};
         }
       }
     std::vector<int> ends(static_cast<std::size_t>(stages), layers());
-    for (std::size_t s = ends.size(); s-- > 1;)
-      ends[s - 1] = best[s][static_cast<std::size_t>(ends[s])].begin;
+    for (std::size_t s = ends.size(); s-- > 1;) ends[s - 1] = best[s][ends[s]].begin;
     return ends;
   }
 
@@ -186,7 +182,7 @@ std::vector<int> turns_of(const Program& microbatch) {
 
 int part_of(const Program& microbatch, const Op& op, int layers) {
   if (const int layer = enclosing(microbatch, op, "layer"); layer >= 0)
-    return microbatch.scopes()[static_cast<std::size_t>(layer)].layer;
+    return microbatch.scopes()[layer].layer;
   return op.name.starts_with("mb0/embedding/") ? -1 : layers;
 }
 
@@ -203,7 +199,7 @@ PartTimes predict_parts(const ModelConfig& config, Precision precision, const St
     if (turns[i] < 0 || op.only_rerun) continue;
     const int part = part_of(program, op, config.layers());
     PassTimes& of_part = part < 0                 ? times.embedding
-                         : part < config.layers() ? times.layers[static_cast<std::size_t>(part)]
+                         : part < config.layers() ? times.layers[part]
                                                   : times.head;
     pass(of_part, turns[i]) += rates.time_s(program, static_cast<int>(i));
   }
@@ -215,7 +211,7 @@ std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartT
   for (const Stage& stage : stages) {
     PassTimes& sum = all.emplace_back();
     if (stage.embedding) sum += times.embedding;
-    for (int i = stage.begin; i < stage.end; ++i) sum += times.layers[static_cast<std::size_t>(i)];
+    for (int i = stage.begin; i < stage.end; ++i) sum += times.layers[i];
     if (stage.head) sum += times.head;
   }
   return all;

@@ -52,7 +52,7 @@ std::vector<Life> lives(const Program& program, const std::vector<int>& turns) {
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (turns[i] < 0 || program.ops()[i].only_rerun) continue;
     for (const execution::Use& use : program.ops()[i].uses) {
-      Life& life = all[static_cast<std::size_t>(use.tensor.id)];
+      Life& life = all[use.tensor.id];
       if (life.begin < 0) life.begin = static_cast<int>(i), life.first_turn = turns[i];
       life.end = static_cast<int>(i), life.last_turn = turns[i];
     }
@@ -77,7 +77,7 @@ PartBytes& PartBytes::operator+=(const PartBytes& other) {
 PartBytes stage_bytes(const Stage& stage, const PartMemory& memory) {
   PartBytes all;
   if (stage.embedding) all += memory.embedding;
-  for (int i = stage.begin; i < stage.end; ++i) all += memory.layers[static_cast<std::size_t>(i)];
+  for (int i = stage.begin; i < stage.end; ++i) all += memory.layers[i];
   if (stage.head) all += memory.head;
   return all;
 }
@@ -88,8 +88,7 @@ PartMemory count_bytes(const Model& model, const Program& microbatch, const offl
   PartMemory memory{{}, std::vector<PartBytes>(static_cast<std::size_t>(layers)), {}};
   add_state(memory, model, zero, holders);
   std::vector<char> is_cargo(microbatch.tensors().size());
-  for (const offload::Cargo& cargo : offload::find_cargo(microbatch))
-    is_cargo[static_cast<std::size_t>(cargo.tensor.id)] = 1;
+  for (const offload::Cargo& cargo : offload::find_cargo(microbatch)) is_cargo[cargo.tensor.id] = 1;
   const std::vector<Life> all = lives(microbatch, turns_of(microbatch));
   std::vector<double> change(microbatch.ops().size() + 1);  // of what is live, op by op
   for (std::size_t t = 0; t < all.size(); ++t) {
@@ -97,7 +96,7 @@ PartMemory count_bytes(const Model& model, const Program& microbatch, const offl
     const Life& life = all[t];
     if (!is_of_microbatch(info) || life.begin < 0) continue;
     const auto bytes = static_cast<double>(info.bytes());
-    const Op& maker = microbatch.ops()[static_cast<std::size_t>(life.begin)];
+    const Op& maker = microbatch.ops()[life.begin];
     PartBytes& part = at(memory, part_of(microbatch, maker, layers));
     if (life.first_turn == 0 && life.last_turn > 0) {
       if (std::ranges::any_of(policy.recompute,
@@ -109,7 +108,7 @@ PartMemory count_bytes(const Model& model, const Program& microbatch, const offl
       part.movable += movable;
       part.fixed += bytes - movable;
     } else if (life.first_turn == life.last_turn) {
-      change[static_cast<std::size_t>(life.begin)] += bytes;
+      change[life.begin] += bytes;
       change[static_cast<std::size_t>(life.end) + 1] -= bytes;
     }
   }
@@ -128,7 +127,7 @@ InFlight in_flight(PipelineShape shape, const std::vector<Turns>& turns) {
     std::vector<int> now(static_cast<std::size_t>(shape.virtual_stages));
     for (const TurnSection& section : turns[rank])
       for (const Turn& turn : section.turns) {
-        int& of_stage = now[static_cast<std::size_t>(turn.chunk)];
+        int& of_stage = now[turn.chunk];
         if (turn.pass == Turn::Pass::forward) {
           ++of_stage;
           all[rank].insert(now);
@@ -146,7 +145,7 @@ Overflow overflow(const DeviceRoom& room, int rank, const std::vector<PartBytes>
   PartBytes all;
   for (const PartBytes& stage : stages) all += stage;
   Overflow most;
-  for (const std::vector<int>& counts : room.in_flight[static_cast<std::size_t>(rank)]) {
+  for (const std::vector<int>& counts : room.in_flight[rank]) {
     double stays = all.state + all.working, movable = 0;
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
       stays += counts[chunk] * stages[chunk].fixed;

@@ -91,13 +91,13 @@ class Clock {
   /// Longer than nothing: what is made of a message comes behind it.
   double time_s(const Turn& turn, int stage) const {
     constexpr double kShortest = 1e-9;
-    return std::max(kShortest, pass_s(turn, times_[static_cast<std::size_t>(stage)]));
+    return std::max(kShortest, pass_s(turn, times_[stage]));
   }
 
   /// @return false if the rank is done, or has not got what its next pass needs
   bool do_next(int rank) {
-    const Passes& passes = passes_[static_cast<std::size_t>(rank)];
-    std::vector<double>& ends = ends_[static_cast<std::size_t>(rank)];
+    const Passes& passes = passes_[rank];
+    std::vector<double>& ends = ends_[rank];
     if (ends.size() == passes.size()) return false;
     const Turn& turn = passes[ends.size()];
     const int stage = shape_.stage(rank, turn.chunk);
@@ -120,17 +120,17 @@ class Clock {
   void hand_on(int rank, const Turn& turn, bool gradient, int to, double time) {
     made_[{to, gradient, turn.slot}] = time;
     const int peer = to % shape_.ranks;
-    std::vector<Hop>& mine = moved_[static_cast<std::size_t>(rank)][time];
+    std::vector<Hop>& mine = moved_[rank][time];
     mine.insert(mine.begin(), {.sends = true,
                                .gradient = gradient,
                                .peer = peer,
                                .chunk = turn.chunk,
                                .slot = turn.slot});
-    moved_[static_cast<std::size_t>(peer)][time].push_back({.sends = false,
-                                                            .gradient = gradient,
-                                                            .peer = rank,
-                                                            .chunk = to / shape_.ranks,
-                                                            .slot = turn.slot});
+    moved_[peer][time].push_back({.sends = false,
+                                  .gradient = gradient,
+                                  .peer = rank,
+                                  .chunk = to / shape_.ranks,
+                                  .slot = turn.slot});
   }
 
   PipelineShape shape_;

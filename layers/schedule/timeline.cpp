@@ -66,7 +66,7 @@ class Follower {
       if (found == come_.end()) return false;
       given_s = found->second;
     }
-    const double time_s = pass_s(turn, times_[static_cast<std::size_t>(stage)]);
+    const double time_s = pass_s(turn, times_[stage]);
     const double begin_s = std::max(line.free_s, given_s);
     line.free_s = begin_s + time_s;
     timeline_.ranks[rank].spans[line.next()] = {begin_s, line.free_s};

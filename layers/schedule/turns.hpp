@@ -106,7 +106,7 @@ class TurnRecorder {
   void exchange(const std::vector<Hop>& hops);
   /// The tensor that a hop sends, or makes for what it receives.
   Tensor passed(const Hop& hop);
-  const Stage& stage(int chunk) const { return model_.stages()[static_cast<std::size_t>(chunk)]; }
+  const Stage& stage(int chunk) const { return model_.stages()[chunk]; }
   void forward(const Turn& turn, Recorder& recorder);
   Batch sizes(const Turn& turn) const;
   Batch next_batch(const Turn& turn);

@@ -38,7 +38,7 @@ PipelineShape pipeline_of(const Model& model) {
 
 /// This rank's turns of those of all ranks of its pipeline.
 const Turns& own(const std::vector<Turns>& turns, const Model& model) {
-  return turns[static_cast<std::size_t>(model.ranks().group(parallel::Group::pipeline).rank())];
+  return turns[model.ranks().group(parallel::Group::pipeline).rank()];
 }
 
 Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
@@ -120,7 +120,7 @@ double expert_bytes(const Program& program, const parallel::RankGroup& sharers) 
   double bytes = 0;
   for (const execution::Section& section : program.sections())
     for (int i = section.begin; i < section.end; ++i) {
-      const execution::Op& op = program.ops()[static_cast<std::size_t>(i)];
+      const execution::Op& op = program.ops()[i];
       if (op.communication && op.communication->group == sharers.name() &&
           enclosing(program, op, "moe") >= 0)
         bytes += section.repeat * op.cost.bytes;
