@@ -135,10 +135,14 @@ std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity
   return training;
 }
 
+bool TrainerPlan::beyond_graphs(std::int64_t capacity) const {
+  return options_.planner.graphs.mode != offload::GraphOptions::Mode::off &&
+         options_.largest_graphed > 0 && capacity > options_.largest_graphed;
+}
+
 offload::PlannerOptions TrainerPlan::planner(std::int64_t capacity) const {
   offload::PlannerOptions planner = options_.planner;
-  if (options_.largest_graphed > 0 && capacity > options_.largest_graphed)
-    planner.graphs.mode = offload::GraphOptions::Mode::off;
+  if (beyond_graphs(capacity)) planner.graphs.mode = offload::GraphOptions::Mode::off;
   return planner;
 }
 

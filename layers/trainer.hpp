@@ -94,6 +94,8 @@ class TrainerPlan {
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// All of them with their plans, of all classes.
   std::vector<execution::PlannedProgram> programs() const;
+  /// Whether programs of a capacity are issued op by op, as it is above those that graphs are for.
+  bool beyond_graphs(std::int64_t capacity) const;
   /// Proves all programs together. @throws Error
   void require_proven() const;
 

@@ -235,6 +235,65 @@ def statistics_propose_capacities(r):
     assert abs(filled - found["best_fit"]["efficiency"]) < 1e-12
 
 
+def figures(path, group):
+    with h5py.File(path) as file:
+        return {name: value[()] for name, value in file[f"/metrics/{group}"].items()
+                if isinstance(value, h5py.Dataset)}
+
+
+def is_valid(r, path):
+    return "VALID" in r.run(sys.executable, VALIDATE, path)
+
+
+@case
+def steps_of_each_capacity_are_counted(r):
+    make_files(r, pairs=False, longest=12)
+    packed = ("data.packing=best_fit", "run.steps=12", "graphs.mode=step",
+              "graphs.max_packed_seqs=[5, 7]", "validate.replayed_step=false")
+    said = r.train(*packed, "run.output=run.h5", "--json", "run.jsonl")
+    capacities = series("run.h5", "packing/capacity")
+    above = series("run.h5", "packing/op_by_op")
+    assert (above == (capacities > 7)).all() and len(above) == 12, (capacities, above)
+    assert 0 < above.sum() == figures("run.h5", "packing")["op_by_op_steps"], above
+    assert f"op by op: {int(above.sum())}" in said, said
+    lines = [json.loads(line) for line in pathlib.Path("run.jsonl").read_text().splitlines()]
+    assert [line["capacity"] for line in lines if line["event"] == "step"] == capacities.tolist()
+    for capacity in set(capacities.astype(int)):
+        of_one = figures("run.h5", f"packing/{capacity}")
+        assert of_one["steps"] == (capacities == capacity).sum(), (capacity, of_one)
+    assert is_valid(r, "run.h5")
+    r.train(*packed, "graphs.max_packed_seqs=[40]", "run.output=one.h5")
+    assert figures("one.h5", "packing") == {"op_by_op_steps": 0, "passed_batches": 0}
+
+
+@case
+def batches_without_a_target_are_passed_over(r):
+    make_files(r, pairs=False)
+    mask = numpy.zeros(os.path.getsize("train.bin"), numpy.uint8)
+    mask[numpy.random.default_rng(1).choice(len(mask), len(mask) // 300, replace=False)] = 1
+    pathlib.Path("train.mask").write_bytes(mask.tobytes())
+    few = ("train.global_batch_size=2", "run.steps=8")
+    said = r.train(*few, "run.output=one.h5")
+    passed = series("one.h5", "packing/passed_batches")
+    assert said.count("none of their tokens is a target") == (passed > 0).sum() > 0, said
+    assert (series("one.h5") > 0).all() and (series("one.h5", "train/grad_norm") > 0).all()
+    assert figures("one.h5", "packing")["passed_batches"] == passed.sum()
+    assert is_valid(r, "one.h5")
+    # Ranks and restarts pass over the same ones.
+    r.train(*few, "run.output=two.h5", ranks=2)
+    assert (series("two.h5", "packing/passed_batches") == passed).all()
+    saved = (*few, "checkpoint.directory=kept", "optim.decay_steps=8")
+    r.train(*saved, "run.steps=3", "run.output=first.h5")
+    r.train(*saved, "run.output=second.h5")
+    assert (series("second.h5", "packing/passed_batches") == passed[3:]).all()
+    # What is evaluated must have one.
+    pathlib.Path("held_out.mask").write_bytes(
+        bytes(os.path.getsize("held_out.bin") - 1) + b"\1")
+    said = r.train("run.output=none.h5", "eval.steps=1", expect=2)
+    assert "held_out" in said and "counts as a target" in said, said
+    assert not os.path.exists("none.h5")
+
+
 @case
 def what_cannot_be_trained_is_refused(r):
     make_files(r)

@@ -47,6 +47,25 @@ TEST(loader, samples_targets_and_lengths) {
   EXPECT_EQ(loader.global_documents(), 4);
 }
 
+TEST(loader, steps_without_a_target_are_passed_over) {
+  std::vector<std::int64_t> ones(41);  // documents of one token: nothing follows in them
+  std::iota(ones.begin(), ones.end(), 0);
+  LoaderOptions options = kBase;
+  options.shuffle = false;
+  const CountingSource none(ones);
+  Loader untargeted(none, {0, 40}, options);
+  EXPECT_EQ(untargeted.global_targets(), 0);
+  EXPECT_NE(usage_error([&] { (void)untargeted.pass_untargeted(3); }).find("4 batches of 4"),
+            std::string::npos);
+  ones.push_back(90);
+  const CountingSource late(ones);
+  Loader loader(late, {0, 90}, options);
+  EXPECT_EQ(loader.pass_untargeted(loader.steps_per_pass()), 1);
+  EXPECT_EQ(loader.position().sample, 4);
+  EXPECT_EQ(loader.global_targets(), 40);
+  EXPECT_EQ(loader.pass_untargeted(0), 0);
+}
+
 TEST(loader, the_last_token_of_the_range_has_no_target) {
   const CountingSource source({0, 100});
   LoaderOptions options = kBase;

@@ -191,9 +191,10 @@ double BenchOffload::movable_bytes() const {
 void BenchOffload::issue(execution::Executor& executor, double lr, double weight_decay) {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
+  (void)loader.pass_untargeted(loader.steps_per_pass());
   stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   const auto targets = static_cast<double>(loader.global_targets());
-  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
+  stage_values(executor, recorded.loss_scale, {1.0 / targets});
   stage_values(executor, recorded.schedule, {lr, weight_decay});
   const std::int32_t go_on = layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));

@@ -52,6 +52,13 @@ inputs::SequenceOptions sequence_options(const Deck& deck) {
           .max_documents = deck.get<std::int64_t>("data.max_documents") / sequences};
 }
 
+/// That the first step or one of the `more` behind it has a token to predict.
+void require_target(inputs::Loader& loader, std::int64_t more) {
+  const inputs::LoaderPosition start = loader.position();
+  (void)loader.pass_untargeted(more);
+  loader.seek(start);
+}
+
 inputs::LoaderOptions loader_options(const Deck& deck, parallel::SequencePart part) {
   return {.sequences = sequence_options(deck),
           .micro_batch_size = deck.get<std::int64_t>("train.micro_batch_size"),
@@ -80,6 +87,11 @@ std::int64_t Data::max_documents() const {
   return std::max(train->max_documents(), held_out ? held_out->max_documents() : 0);
 }
 
+std::int64_t Data::evaluated(std::int64_t batches) const {
+  const std::int64_t whole = held_out->samples() / global_batch;
+  return batches > 0 ? std::min(batches, whole) : whole;
+}
+
 Data open_data(const Deck& deck, parallel::SequencePart part) {
   Data data;
   data.source = open(deck, deck.get<std::string>("data.path"));
@@ -98,11 +110,14 @@ Data open_data(const Deck& deck, parallel::SequencePart part) {
   inputs::LoaderOptions options = loader_options(deck, part);
   data.train = std::make_unique<inputs::Loader>(*data.source, parts.train, options);
   data.global_batch = options.global_batch_size;
+  require_target(*data.train, data.train->steps_per_pass());
   options.shuffle = false;
   if (parts.held_out.size() <= options.sequences.seq_length * options.global_batch_size)
     return data;
   data.held_out = std::make_unique<inputs::Loader>(*held_out, parts.held_out, options);
   if (data.held_out->samples() < options.global_batch_size) data.held_out.reset();
+  if (data.held_out)
+    require_target(*data.held_out, data.evaluated(deck.get<std::int64_t>("eval.steps")) - 1);
   return data;
 }
 

@@ -19,6 +19,9 @@ struct Data {
   std::unique_ptr<inputs::Loader> held_out;  ///< none if nothing is held out, or not enough of it
   std::int64_t global_batch = 1;             ///< sequences of a step, over all ranks
 
+  /// Whole batches of an evaluation over the first `batches` held-out ones; 0: over all.
+  std::int64_t evaluated(std::int64_t batches) const;
+
   std::vector<std::string> files() const;
   /// What tells these tokens from others (inputs/data/digest.hpp).
   std::string digest() const;
@@ -27,7 +30,7 @@ struct Data {
 };
 
 /// Opens and checks the data that a deck names, for a rank that has a part of each step's
-/// sequences. Throws usage errors (exit 2).
+/// sequences. Throws usage errors (exit 2), also if what is evaluated has no counted target.
 Data open_data(const inputs::Deck& deck, parallel::SequencePart part);
 
 /// Capacities of the programs of a run: those that the deck names, and one that always fits.

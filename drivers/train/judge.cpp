@@ -46,6 +46,15 @@ void add_limit(results::Verdict& verdict, const inputs::Deck& deck, const char* 
 
 }  // namespace
 
+std::vector<StepReport> timed_steps(const History& history) {
+  std::vector<StepReport> timed;
+  const std::size_t skip = std::min<std::size_t>(history.steps.size() / 10 + 1, 10);
+  for (std::size_t i = skip; i < history.steps.size(); ++i)
+    if (!history.steps[i].disturbed) timed.push_back(history.steps[i]);
+  if (timed.empty() && !history.steps.empty()) timed.push_back(history.steps.back());
+  return timed;
+}
+
 std::int64_t skipped_steps(const History& history) {
   return std::count_if(history.steps.begin(), history.steps.end(),
                        [](const StepReport& r) { return !r.ok; });

@@ -30,6 +30,9 @@ struct History {
   double energy_j = 0;        ///< of all ranks' GPUs, over these steps; NaN if nobody says
 };
 
+/// Steps whose times count: all undisturbed ones but the first, which warm caches and threads, a
+/// tenth and at most ten. If there are none, the last step.
+std::vector<StepReport> timed_steps(const History& history);
 /// Steps that changed nothing.
 std::int64_t skipped_steps(const History& history);
 /// Losses of the last tenth of the steps that changed something, at least of one: the mean, or NaN.

@@ -50,18 +50,21 @@ std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
 
 Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& attempt) {
   inputs::Loader& loader = *data_.train;
+  const inputs::LoaderPosition position = loader.position();
+  const std::int64_t passed = loader.pass_untargeted(loader.steps_per_pass());
   const auto [recorded, executor] = trainer_.training(loader.global_documents(), expert_class_);
   Pending pending{.executor = &executor,
                   .recorded = &recorded,
                   .step = step + 1,
                   .then = then,
                   .expert_class = expert_class_,
-                  .position = loader.position(),
+                  .position = position,
                   .lr = learning_rate_.at(step),
+                  .passed_batches = passed,
                   .good_steps = attempt.good_steps};
   const auto targets = static_cast<double>(loader.global_targets());
   pending.pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
-  stage_values(executor, recorded.loss_scale, {targets > 0 ? 1.0 / targets : 0.0});
+  stage_values(executor, recorded.loss_scale, {1.0 / targets});
   stage_values(executor, recorded.schedule, {pending.lr, weight_decay_});
   std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
   if (recorded.attempt)
@@ -155,10 +158,12 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   StepReport& report = outcome.report;
   report.step = pending.step;
   report.lr = pending.lr;
+  report.capacity = pending.recorded->shape.capacity;
+  report.passed_batches = pending.passed_batches;
   report.pairs = pending.pairs;
   report.experts = pending.experts;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
-  report.loss = loss[1] > 0 ? loss[0] / loss[1] : 0;
+  report.loss = loss[0] / loss[1];
   outcome.values = loss;
   if (pending.recorded->router_losses) {
     const auto routers = read_values(*pending.executor, pending.recorded->router_losses, ago);
@@ -187,8 +192,7 @@ Evaluation Loop::evaluate(std::int64_t batches) {
   STOWAGE_ASSERT(!pending_, "an evaluation is asked for while a step is under way");
   inputs::Loader& loader = *data_.held_out;
   loader.seek({loader.position().seed, 0, 0});
-  const std::int64_t whole = loader.samples() / data_.global_batch;
-  const std::int64_t count = batches > 0 ? std::min(batches, whole) : whole;
+  const std::int64_t count = data_.evaluated(batches);
   double sum = 0;
   double hits = 0;
   double targets = 0;

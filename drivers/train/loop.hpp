@@ -38,11 +38,13 @@ struct StepReport {
   double z_loss = 0;      ///< of router logits; not part of `loss`
   double grad_norm = 0;   ///< before clipping
   double lr = 0;
-  double time_s = 0;  ///< from the end of the step before to its own end
-  bool ok = true;     ///< false: it changed nothing
-  bool stop = false;  ///< a rank was asked to stop before this step
-  bool save = false;  ///< a rank was asked to save, and none to stop
-  double pairs = 0;   ///< (query, key) pairs within documents, on this rank
+  double time_s = 0;                ///< from the end of the step before to its own end
+  bool ok = true;                   ///< false: it changed nothing
+  bool stop = false;                ///< a rank was asked to stop before this step
+  bool save = false;                ///< a rank was asked to save, and none to stop
+  double pairs = 0;                 ///< (query, key) pairs within documents, on this rank
+  std::int64_t capacity = 0;        ///< documents that a microbatch of its program has room for
+  std::int64_t passed_batches = 0;  ///< before its own, since none of their tokens is a target
   /// Its time counts in no figure: ops were timed, a dump was made, or the step was done twice.
   bool disturbed = false;
   ExpertReport experts;               ///< if ranks share experts
@@ -97,6 +99,7 @@ class Loop {
     int expert_class;
     inputs::LoaderPosition position;  ///< of its data
     double lr;
+    std::int64_t passed_batches = 0;
     double pairs = 0;
     std::int64_t good_steps = 0;  ///< that it expects
     ExpertReport experts = {};

@@ -18,17 +18,6 @@
 namespace stowage::drivers {
 namespace {
 
-/// Times of all undisturbed steps but the first ones, which warm caches and threads: a tenth, at
-/// most ten.
-std::vector<double> timed(const History& history) {
-  std::vector<double> times;
-  const std::size_t skip = std::min<std::size_t>(history.steps.size() / 10 + 1, 10);
-  for (std::size_t i = skip; i < history.steps.size(); ++i)
-    if (!history.steps[i].disturbed) times.push_back(history.steps[i].time_s);
-  if (times.empty() && !history.steps.empty()) times.push_back(history.steps.back().time_s);
-  return times;
-}
-
 /// What is wrong with a step that was skipped.
 std::string fault(const StepReport& report) {
   return std::isfinite(report.grad_norm)
@@ -117,6 +106,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
                            {{"clock", "Hz", "of rank 0's multiprocessors, when the step had ended"},
                             {"power", "W", "of its board, over some ten milliseconds"},
                             {"temperature", "degC", "of its chip"}});
+  capacities_.emplace(*set_, plan);
   const auto live =
       offload::live_bytes_by_step(training.plan, offload::live_ranges(training.plan),
                                   execution::Region::transient, execution::kAlignment);
@@ -150,13 +140,19 @@ void Recording::step(const StepReport& report) {
                       report.experts.exchanged_bytes});
   train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
                                static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
+  capacities_->add(report);
   mllog_->step(report);
   log_.write("step", {{"step", report.step},
                       {"loss", report.loss},
                       {"grad_norm", report.grad_norm},
                       {"lr", report.lr},
                       {"step_time", report.time_s},
+                      {"capacity", report.capacity},
                       {"ok", report.ok}});
+  if (report.passed_batches > 0)
+    progress_->note(fmt::format(
+        "# WARN step {}: {} batches before it were passed over: none of their tokens is a target",
+        report.step, report.passed_batches));
   if (!report.ok)
     progress_->note(fmt::format("# step {}: {}, nothing changed", report.step, fault(report)));
   if (report.experts.reruns > 0)
@@ -165,7 +161,7 @@ void Recording::step(const StepReport& report) {
         report.step, report.experts.capacity));
   const bool due = report.step % deck_.get<std::int64_t>("run.log_interval") == 0;
   if (due || report.step == last_step_ || results::is_terminal(stdout))
-    progress_->update(report.step, report.loss, report.time_s);
+    progress_->update(report.step, report.loss, report.time_s, capacities_->text());
 }
 
 void Recording::done_again(const StepReport& report, const Erred& erred) {
@@ -310,11 +306,13 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",
         history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));
+  capacities_->add_metrics(history, tokens_per_step_);
   add_rates(history, plan);
 }
 
 void Recording::add_rates(const History& history, const layers::TrainerPlan& plan) {
-  const std::vector<double> times = timed(history);
+  std::vector<double> times;
+  for (const StepReport& report : timed_steps(history)) times.push_back(report.time_s);
   const results::Summary summary = results::summarize(times);
   set_->add(results::metric("train/step_time", summary));
   set_->add(results::rate_metric("train/tokens_per_s", tokens_per_step_, summary));

@@ -2,12 +2,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/machine.hpp"
+#include "drivers/train/capacity_use.hpp"
 #include "drivers/train/checkpoint_job.hpp"
 #include "drivers/train/judge.hpp"
 #include "drivers/train/mllog.hpp"
@@ -90,6 +92,7 @@ class Recording {
   results::JsonLog log_;
   std::unique_ptr<MlLog> mllog_;
   std::unique_ptr<results::Progress> progress_;
+  std::optional<CapacityUse> capacities_;
   results::Series* train_ = nullptr;
   results::Series* again_ = nullptr;    ///< if a step was done twice
   results::Series* board_ = nullptr;    ///< on a GPU

@@ -123,6 +123,16 @@ void Loader::advance() {
   position_.sample = at % samples();
 }
 
+std::int64_t Loader::pass_untargeted(std::int64_t most) {
+  for (std::int64_t passed = 0; passed <= most; ++passed, advance())
+    if (global_targets() > 0) return passed;
+  throw_usage(
+      "{}: no token of {} batches of {} sequences counts as a target: its mask, or documents of "
+      "one "
+      "token, leave nothing to predict",
+      source_.description(), most + 1, options_.global_batch_size);
+}
+
 void Loader::seek(LoaderPosition position) {
   if (position.epoch < 0 || position.sample < 0 || position.sample >= samples()) {
     throw_usage("{}: position epoch {}, sample {} is not in its {} samples of {} tokens",

@@ -94,6 +94,10 @@ class Loader {
 
   /// To the next step.
   void advance();
+  /// Goes on to the next step that has a counted target, if this one has none.
+  /// @return steps that were passed over
+  /// @throws Error (exit 2) if none has, this one and the following `most` ones
+  std::int64_t pass_untargeted(std::int64_t most);
 
   /// Where the current step starts.
   LoaderPosition position() const { return position_; }

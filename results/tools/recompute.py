@@ -310,6 +310,13 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"train/best_val_loss", lambda r: Figure(series(r, "train/val_loss").min())),
     (r"train/val_accuracy", lambda r: Figure(series(r, "train/val_accuracy")[-1])),
     (r"train/val_perplexity", lambda r: Figure(math.exp(series(r, "train/val_loss")[-1]))),
+    (r"packing/(\d+)/steps",
+     lambda r, n: Figure(np.sum(series(r, "packing/capacity") == int(n)))),
+    (r"packing/(\d+)/step_time", lambda r, n: of_times(times_of(r, f"packing/{n}/step_time"))),
+    (r"packing/(\d+)/tokens_per_s", lambda r, n: of_times(
+        times_of(r, f"packing/{n}/step_time"), fact(r, f"packing/{n}/step_time", "tokens"))),
+    (r"packing/op_by_op_steps", lambda r: Figure(np.sum(series(r, "packing/op_by_op")))),
+    (r"packing/passed_batches", lambda r: Figure(np.sum(series(r, "packing/passed_batches")))),
     (r"experts/reruns", lambda r: Figure(np.sum(series(r, "experts/reruns")))),
     (r"train/skipped_steps", lambda r: Figure(np.sum(series(r, "train/ok") == 0))),
     (r"train/transient_errors", lambda r: Figure(np.sum(series(r, "again/transient")))),

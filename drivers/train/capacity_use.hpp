@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "drivers/train/judge.hpp"
+#include "drivers/train/loop.hpp"
+#include "layers/trainer.hpp"
+#include "results/result_set.hpp"
+
+namespace stowage::drivers {
+
+/// Which programs the steps of a run took: each has room for so many documents in a microbatch, and
+/// those with more than any graph has room for are issued op by op.
+class CapacityUse {
+ public:
+  /// Keeps the series /series/packing in `set`; both outlive this.
+  CapacityUse(results::ResultSet& set, const layers::TrainerPlan& plan);
+
+  void add(const StepReport& report);
+  /// For the progress line, "documents 64: 12, 512: 3, op by op: 1" steps; empty if one program
+  /// serves all.
+  std::string text() const;
+  /// Steps, step time and tokens per second of each program that was taken.
+  /// @param tokens of a step on average
+  void add_metrics(const History& history, double tokens);
+
+ private:
+  results::ResultSet& set_;
+  const layers::TrainerPlan& plan_;
+  results::Series& series_;
+  std::map<std::int64_t, int> steps_;  ///< by capacity
+};
+
+}  // namespace stowage::drivers
