@@ -135,6 +135,13 @@ std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity
   return training;
 }
 
+double TrainerPlan::step_s(const execution::Plan& plan) const {
+  if (!expected_.prospect) return plan.time_s;
+  const Timeline& line = expected_.prospect->timeline;
+  const parallel::Ranks& ranks = options_.sharing.ranks;
+  return plan.time_s + line.time_s - line.ranks[ranks.coordinates[parallel::Axis::pipeline]].busy_s;
+}
+
 bool TrainerPlan::beyond_graphs(std::int64_t capacity) const {
   return options_.planner.graphs.mode != offload::GraphOptions::Mode::off &&
          options_.largest_graphed > 0 && capacity > options_.largest_graphed;

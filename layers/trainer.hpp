@@ -94,6 +94,9 @@ class TrainerPlan {
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// All of them with their plans, of all classes.
   std::vector<execution::PlannedProgram> programs() const;
+  /// What a step by one of the plans is expected to take, with what this rank's stage of a pipeline
+  /// waits for the others.
+  double step_s(const execution::Plan& plan) const;
   /// Whether programs of a capacity are issued op by op, as it is above those that graphs are for.
   bool beyond_graphs(std::int64_t capacity) const;
   /// Proves all programs together. @throws Error

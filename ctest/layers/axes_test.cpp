@@ -118,6 +118,8 @@ class Axes {
     const Outcome ours = run(options, part_of(ranks), c);
     layers::TrainerOptions alone = given;
     alone.step.microbatches = c.microbatches * ranks.sequences().parts;
+    alone.model.virtual_stages = 1;
+    alone.sharing.schedule = layers::PipelineSchedule::one_forward_one_backward;
     const Outcome wanted = run(alone, {0, 1}, c);
     for (int step = 0; step < kSteps; ++step) {
       const auto at = static_cast<std::size_t>(step);
@@ -173,7 +175,8 @@ class Axes {
                 {1, 8},
                 {.context = 8},
                 {.tensor = 2, .context = 4},
-                {.tensor = 2, .expert = 2, .context = 2}};
+                {.tensor = 2, .expert = 2, .context = 2},
+                {.tensor = 2, .context = 2, .pipeline = 2}};
       default:
         return {{1, 1}};
     }
@@ -203,6 +206,25 @@ TEST(axes, every_letter_equals_one_rank) {
         axes.compare(options_of(pattern, Dtype::fp64), c);
         if (testing::Test::HasFailure()) return;
       }
+}
+
+// Ranks that share layers, in pipelines of every schedule.
+TEST(axes, stages_of_any_schedule_equal_one_rank) {
+  const Axes axes;
+  using Schedule = layers::PipelineSchedule;
+  for (Case c : axes.grids()) {
+    if (c.pipeline == 1) continue;
+    c.microbatches = 4;
+    for (const auto& [schedule, virtual_stages] :
+         {std::pair{Schedule::zero_bubble, 1}, {Schedule::interleaved, 2}}) {
+      layers::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+      options.sharing.schedule = schedule;
+      options.model.virtual_stages = virtual_stages;
+      SCOPED_TRACE(text(c, "M*-E") + fmt::format(", {} stages a rank", virtual_stages));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
 }
 
 TEST(axes, variants_equal_one_rank) {
@@ -487,15 +509,15 @@ TEST(axes, any_routing_equals_one_rank) {
   const auto zipf = [](std::int32_t t, std::int32_t r) {
     return (std::countr_zero(static_cast<unsigned>(t + 1)) + r) % 8;
   };
-  const std::pair<TinyRun::Routing, int> routings[] = {
+  std::pair<TinyRun::Routing, int> routings[] = {
       {[](std::int32_t t, std::int32_t r) { return (t * 3 + r) % 8; }, 0},
       {zipf, kSteps},
       {[](std::int32_t, std::int32_t r) { return r; }, kSteps},
-      // With an expert for each rank, half of these have twice the balanced rows.
-      {[](std::int32_t t, std::int32_t r) { return (t + r) * 2 % 8; },
-       axes.world.size() == 8 ? kSteps : 0}};
+      {[](std::int32_t t, std::int32_t r) { return (t + r) * 2 % 8; }, 0}};
   for (Case c : axes.grids()) {
-    if (c.expert == 1 || c.tensor * c.context * c.pipeline > 1) continue;
+    if (c.expert == 1 || c.context * c.pipeline > 1) continue;
+    // With an expert for each rank, half of these have twice the balanced rows.
+    routings[3].second = c.tensor * c.expert == 8 ? kSteps : 0;
     using Exchange = layers::ModelConfig::Moe::Exchange;
     for (const Exchange exchange : {Exchange::gather, Exchange::slots})
       for (const auto& [routing, reruns] : routings) {

@@ -175,12 +175,9 @@ class Measurement {
   void add_prediction(results::Fields& fields) const {
     if (point_.deck.get<std::string>("machine.name").empty()) return;
     const layers::TrainerPlan& plan = trainer_.plan();
-    double predicted_s = plan.training().front()->plan.time_s;
-    double bubble = 0;
-    if (plan.expected().prospect) {
-      predicted_s = std::max(predicted_s, plan.expected().prospect->timeline.time_s);
-      bubble = plan.expected().prospect->timeline.bubble();
-    }
+    const double predicted_s = plan.step_s(plan.training().front()->plan);
+    const auto& prospect = plan.expected().prospect;
+    const double bubble = prospect ? prospect->timeline.bubble() : 0;
     const std::vector<double> all_s = by_rank(ranks_, std::span(&predicted_s, 1));
     if (ranks_.rank() != 0) return;
     fields.push_back({"predicted_time_s", *std::ranges::max_element(all_s)});

@@ -184,16 +184,12 @@ class LayoutSearch {
       if (device > memory_)
         candidate.refused = fmt::format("needs {:.1f} GiB more, with all computed again",
                                         gib(candidate.missing_bytes));
-      double step_s = plan.time_s;
-      if (made.expected().prospect) {
-        const layers::Timeline& line = made.expected().prospect->timeline;
-        step_s += line.time_s - line.ranks[stage].busy_s;
+      if (made.expected().prospect)
         candidate.schedule =
             made.expected().prospect->schedule == layers::PipelineSchedule::zero_bubble
                 ? "zero_bubble"
                 : "1f1b";
-      }
-      candidate.step_s = std::max(candidate.step_s, step_s);
+      candidate.step_s = std::max(candidate.step_s, made.step_s(plan));
       candidate.device_bytes = std::max(candidate.device_bytes, device);
       const std::size_t host =
           plan.bytes[static_cast<int>(Region::host)] + checkpoints.host_bytes();

@@ -32,12 +32,15 @@ class Longest {
  public:
   explicit Longest(const inputs::Deck& deck)
       : options_(rank_options(deck)),
-        step_(kStep * options_.sharing.ranks.shape[parallel::Axis::context]),
+        step_(kStep * context(options_.sharing.ranks)),
         memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;
     options_.evaluation_microbatches = 0;
     options_.capacities = {1};
-    options_.sharing.ranks = sharers(options_.sharing.ranks.shape);
+    if (options_.sharing.ranks.shape[parallel::Axis::pipeline] > 1)
+      execution::throw_usage("--longest: {}: one sequence keeps but one stage busy; allowed: 1",
+                             deck.cite("parallel.pipeline"));
+    options_.sharing.ranks = busiest(options_.sharing.ranks.shape);
     options_.planner.policy = no_policy(options_.planner.policy);
   }
 
@@ -76,13 +79,15 @@ class Longest {
   }
 
   std::int64_t step() const { return step_; }
+  std::string ranks() const { return options_.sharing.ranks.shape.describe(); }
 
  private:
-  /// The last of the ranks that share the sequence, and no others.
-  static parallel::Ranks sharers(const parallel::GridShape& grid) {
-    parallel::GridShape shape;
-    const int ranks = shape.extent[parallel::Axis::context] = grid[parallel::Axis::context];
-    return parallel::planned_ranks(shape, ranks - 1);
+  static int context(const parallel::Ranks& ranks) { return ranks.shape[parallel::Axis::context]; }
+  /// The last of the ranks that share the sequence, whose queries see all keys.
+  static parallel::Ranks busiest(const parallel::GridShape& grid) {
+    parallel::PerAxis place;
+    place[parallel::Axis::context] = grid[parallel::Axis::context] - 1;
+    return parallel::planned_ranks(grid, parallel::rank_at(grid, place));
   }
 
   std::optional<Fit> plan(const Policy& policy, std::int64_t tokens) const {
@@ -111,12 +116,11 @@ class Longest {
 
 std::string longest_text(const inputs::Deck& deck) {
   Longest longest(deck);
-  const auto ranks = deck.get<std::int64_t>("parallel.context");
   const auto& machine = deck.get<std::string>("machine.name");
   std::string text =
       fmt::format("# longest sequence of {} on {} {}\n  {:<20}{:>10}{:>12}{:>10}{:>13}{:>12}\n",
                   deck.get<std::string>("run.name"),
-                  ranks == 1 ? "one" : fmt::format("{} context ranks, each one", ranks),
+                  longest.ranks() == "1 rank" ? "one" : longest.ranks() + ", each one",
                   machine.empty() ? "device" : machine, "what is saved", "tokens", "device GiB",
                   "host GiB", "predicted s", "tokens/s");
   for (const auto& [name, policy] : longest.policies()) {

@@ -67,6 +67,10 @@ int main(int argc, char** argv) {
       execution::throw_usage("--best {} shows layouts: give --ranks", best);
     if (ranks != kNotGiven && (timeline || longest || !stage.empty()))
       execution::throw_usage("--ranks {}: not with --timeline, --longest or --stage", ranks);
+    if (longest && (timeline || !stage.empty()))
+      execution::throw_usage("--longest: not with --timeline or --stage");
+    if (options.tensors && (longest || timeline || ranks != kNotGiven))
+      execution::throw_usage("--tensors: not with --ranks, --longest or --timeline");
     if (!trace.empty() && !timeline)
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)

@@ -98,8 +98,10 @@ std::string tensors_text(const execution::Program& program, const offload::Choic
   return text;
 }
 
-std::string time_text(const execution::Program& program, const execution::Plan& plan,
-                      const offload::Rates& rates, const offload::Prediction& prediction) {
+std::string time_text(const layers::TrainerPlan& run, const offload::Prediction& prediction) {
+  const execution::Program& program = shown(run).recorded.program;
+  const execution::Plan& plan = shown(run).plan;
+  const offload::Rates& rates = run.options().planner.rates;
   double again_s = 0;
   std::size_t out = 0;
   long reruns = 0;
@@ -117,7 +119,10 @@ std::string time_text(const execution::Program& program, const execution::Plan& 
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
     text += fmt::format("  {:<28} {:>12.3f} ms  {}\n", what, 1e3 * time_s, note);
   };
-  row("step", plan.time_s, "");
+  row("step", run.step_s(plan), "");
+  if (run.expected().prospect)
+    row("waiting for other stages", run.step_s(plan) - plan.time_s,
+        "as all passes are computed once");
   row("waiting for copies", plan.exposed_s, "");
   row("computing again", again_s, fmt::format("{} reruns", reruns));
   row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));
@@ -153,12 +158,12 @@ std::string programs_text(const layers::TrainerPlan& run) {
   if (run.programs().size() == 1) return {};
   std::string text = fmt::format("# programs, which share memory\n  {:<46}{:>12}{:>12}{:>12}\n", "",
                                  "transient", "pinned", "ms");
-  const auto row = [&](const std::string& what, const execution::Plan& plan) {
+  const auto row = [&](const std::string& what, const execution::Plan& plan, double time_s) {
     const auto bytes = [&](Region region) {
       return results::quantity(static_cast<double>(plan.bytes[static_cast<int>(region)]), "B");
     };
     text += fmt::format("  {:<46}{:>12}{:>12}{:>12.3f}{}\n", what, bytes(Region::transient),
-                        bytes(Region::host), 1e3 * plan.time_s,
+                        bytes(Region::host), 1e3 * time_s,
                         &plan == &shown(run).plan ? "  shown above" : "");
   };
   const auto documents = [](std::int64_t count) {
@@ -171,10 +176,11 @@ std::string programs_text(const layers::TrainerPlan& run) {
       if (recorded.expert_rows) what += fmt::format(", {} rows", recorded.expert_room.rows);
       if (recorded.expert_room.slots > 0)
         what += fmt::format(", {} slots", recorded.expert_room.slots);
-      row(what, training->plan);
+      row(what, training->plan, run.step_s(training->plan));
     }
   for (const auto& evaluation : run.evaluation())
-    row("evaluation, " + documents(evaluation->recorded.shape.capacity), evaluation->plan);
+    row("evaluation, " + documents(evaluation->recorded.shape.capacity), evaluation->plan,
+        evaluation->plan.time_s);
   return text;
 }
 
@@ -245,8 +251,8 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
   run.require_proven();
   const auto& [recorded, choice, plan] = shown(run);
   const execution::Program& program = recorded.program;
-  const offload::Rates& rates = run.options().planner.rates;
-  const offload::Prediction prediction = offload::predict(program, plan, rates);
+  const offload::Prediction prediction =
+      offload::predict(program, plan, run.options().planner.rates);
   std::string text = title(deck, run, options.stage);
   text += memory_text(run, planned_checkpoints(deck, run));
   text += "# transient memory over one step\n";
@@ -255,7 +261,7 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
                       has_fused_mixer(run.options().model));
   if (options.tensors) text += tensors_text(program, choice);
   text += graphs_text(plan);
-  text += time_text(program, plan, rates, prediction);
+  text += time_text(run, prediction);
   return text + exchanges_text(run) + programs_text(run);
 }
 

@@ -305,9 +305,10 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
   const std::int64_t tokens =
       number(deck, "train.seq_length") * number(deck, "train.micro_batch_size");
   if (tokens % (tensor * context) != 0)
-    throw_usage("{} and {} share the {} tokens of a microbatch: they must divide by {}",
-                deck.cite("parallel.tensor"), deck.cite("parallel.context"), tokens,
-                tensor * context);
+    throw_usage(
+        "{} and {} share the {} * {} = {} tokens of a microbatch: these must be a multiple of {}",
+        deck.cite("parallel.tensor"), deck.cite("parallel.context"), deck.cite("train.seq_length"),
+        deck.cite("train.micro_batch_size"), tokens, tensor * context);
   const bool zigzag = deck.get<std::string>("parallel.context_tokens") == "zigzag";
   if (zigzag && context > 1 && tokens % (2 * context) != 0)
     throw_usage(

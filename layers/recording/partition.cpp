@@ -23,12 +23,29 @@ parallel::Piece rows_of(Recorder& recorder, Tensor tensor, execution::Range rows
   return {tensor, {rows.begin * row, rows.end * row}};
 }
 
+/// "1, 2, 4, 8": into how many equal parts so many things can be divided.
+std::string divisors(std::int64_t extent) {
+  constexpr int kMost = 12;
+  std::string text;
+  int count = 0;
+  for (std::int64_t i = 1; i <= extent && count <= kMost; ++i)
+    if (extent % i == 0 && ++count <= kMost) text += fmt::format("{}{}", count > 1 ? ", " : "", i);
+  return count > kMost ? text + ", ..." : text;
+}
+
+/// Says which keys of the deck ask for what cannot be, and what they may ask for.
+[[noreturn]] void refuse(const Partition& partition, std::int64_t extent, const char* key,
+                         const char* also) {
+  execution::throw_usage("{} = {} cannot be shared by {} = {} ranks; allowed: {}{}", key, extent,
+                         partition.group == "experts" ? "parallel.tensor * parallel.expert"
+                                                      : "parallel." + partition.group,
+                         partition.parts, divisors(extent), also);
+}
+
 }  // namespace
 
 std::int64_t Partition::share(std::int64_t extent, const char* key) const {
-  if (extent % parts != 0)
-    execution::throw_usage("{} = {}: it is shared by {} ranks, so it must be a multiple of {}", key,
-                           extent, parts, parts);
+  if (extent % parts != 0) refuse(*this, extent, key, "");
   return extent / parts;
 }
 
@@ -38,9 +55,7 @@ int Partition::share(int extent, const char* key) const {
 
 int Partition::copies(std::int64_t extent, const char* key) const {
   if (extent % parts != 0 && (extent <= 0 || parts % extent != 0))
-    execution::throw_usage(
-        "{} = {}: it is shared by {} ranks, so it must be a multiple of {} or divide it", key,
-        extent, parts, parts);
+    refuse(*this, extent, key, " or a multiple of it");
   return extent < parts ? static_cast<int>(parts / extent) : 1;
 }
 

@@ -25,9 +25,11 @@ struct Block {
 struct Partition {
   int parts = 1;
   int index = 0;
+  std::string group;  ///< of the ranks that share
 
   Partition() = default;
-  explicit Partition(const parallel::RankGroup& group) : parts(group.size()), index(group.rank()) {}
+  explicit Partition(const parallel::RankGroup& sharers)
+      : parts(sharers.size()), index(sharers.rank()), group(sharers.name()) {}
 
   /// This rank's share of `extent` things.
   /// @throws Error (exit 2) if they do not divide: `key` is the deck's name of the extent
