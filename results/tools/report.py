@@ -17,9 +17,10 @@ import re
 import numpy as np
 
 from cells import metric, name_of
+from kernel_tables import YARDSTICK
 from report_plots import bars, lines, points
 from result_files import Refused, largest_of_ranks, run, text
-from table import YARDSTICK, conforming, tables
+from table import conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
