@@ -28,7 +28,6 @@ def label_of(result):
     return f"{pathlib.Path(result.path).stem} ({result.verdict})"
 
 
-
 def draw_loss(axes, results):
     for index, result in enumerate(results):
         color = f"C{index}"
@@ -146,6 +145,13 @@ def panels_of(results):
     return (draw_loss, draw_step_time, draw_memory), True
 
 
+def saved(figure, out, dpi=150, metadata=None):
+    try:
+        figure.savefig(out, dpi=dpi, metadata=metadata)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{out}: cannot be written: {error}") from None
+
+
 def draw(results, out):
     import matplotlib  # takes a second: only once all files are known to be good
     matplotlib.use("Agg")  # no display on a compute node
@@ -166,10 +172,7 @@ def draw(results, out):
     facts = results[0].file.attrs
     panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
                         fontsize="medium")
-    try:
-        figure.savefig(out, dpi=150)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{out}: cannot be written: {error}") from None
+    saved(figure, out)
 
 
 def main():

@@ -70,9 +70,11 @@ def sections(markdown):
 
     def close():
         if block:
-            is_table = block[0].startswith("|")
-            found[-1][1].append(table_html(block) if is_table
-                                else f"<p>{inline(' '.join(block))}</p>")
+            words = " ".join(block)
+            found[-1][1].append(
+                table_html(block) if words.startswith("|") else
+                f"<h3>{inline(words[4:])}</h3>" if words.startswith("### ") else
+                f"<p>{inline(words)}</p>")
             block.clear()
     for line in markdown.splitlines():
         if line.startswith("## "):

@@ -1,11 +1,22 @@
 """Tables of training runs: rates, parts of a step, longest sequences, ranks, loss curves."""
 
+import datetime
+
 import numpy as np
 
 from cells import digits, interval, metric, name_of, ranks_of, table
-from result_files import text
+from medians import quotient_interval
+from official import time_of
+from result_files import largest_of_ranks, text
 
 LEAST_SHARE = 0.01  # of a step, for an operator to have a row
+RUN_LASTS = datetime.timedelta(days=1)  # sets of one run were made within this time
+SAME_MACHINE = ("host", "cpu_model", "kernel", "gpu_name", "gpu_uuid", "gpu_driver")
+SAME_WORK = ("model.", "train.", "data.", "graphs.", "offload.", "recompute.", "execution.")
+ALONE = "no one-rank set of its run"
+# How far losses of a GPU may lie from the host's at any step, in nat, by deck and type: in fp32 a
+# GPU sums in another order, and 200 steps let that grow.
+BANDS = {("quickstart", "fp32"): 5e-3, ("quickstart", "bf16"): 2e-2}
 
 
 def training(results):
@@ -65,40 +76,77 @@ def longest(results):
          "tokens/s", "loss"), [row for _, row in rows])
 
 
+def machine(result):
+    """What a set tells of the board and host of its first rank."""
+    ranks = result.array("provenance/system/ranks")
+    return {name: ranks[0][name] for name in SAME_MACHINE if name in ranks.dtype.names}
+
+
+def of_one_run(a, b):
+    """Whether two sets are of one run of the list: commit, board, host and day."""
+    one, other = machine(a), machine(b)
+    described, days = ([text(r.file.attrs[name]) for r in (a, b)]
+                       for name in ("git_describe", "created"))
+    return (described[0] == described[1] and abs(time_of(days[0]) - time_of(days[1])) <= RUN_LASTS
+            and all(one[name] == other[name] for name in one.keys() & other.keys()))
+
+
+def work(result):
+    """Keys that decide how long a rank needs for its part of the batch, but for its size."""
+    return {key: value for key, value in result.config().items()
+            if key.startswith(SAME_WORK) and key != "train.global_batch_size"}
+
+
+def one_rank(results, many, batch, same):
+    """The one-rank set of the same run, deck, sequences and batch that `same` accepts and that has
+    most steps; None if there is none."""
+    keys = ("run.name", "train.seq_length", "train.micro_batch_size")
+    found = [one for one in results if ranks_of(one) == 1
+             and all(one.key(key) == many.key(key) for key in keys)
+             and int(one.key("train.global_batch_size")) == batch
+             and of_one_run(one, many) and same(one)]
+    return min(found, key=lambda one: (-len(timed_steps(one)), name_of(one)), default=None)
+
+
+def efficiency(one, many):
+    """Cells of tokens/s / (ranks x tokens/s of one rank), with its interval: the quotient of the
+    step times, since the work a rank is the same."""
+    if one is None:
+        return ALONE, ""
+    times = [largest_of_ranks(timed_steps(result)) for result in (one, many)]
+    value = np.median(times[0]) / np.median(times[1])
+    return f"{100 * value:.1f} %", interval(quotient_interval(*times), 100)
+
+
 def scaling(results):
     """Runs on several ranks beside those of one: the rate of the same work a rank, and the losses
     of the same global batch."""
-    def facts(result):
-        return (result.key("run.name"), ranks_of(result),
-                int(result.key("train.global_batch_size")))
-
-    single = {facts(r): r for r in results if ranks_of(r) == 1}
     rows = []
     for result in results:
-        deck, ranks, batch = facts(result)
-        weak, strong = single.get((deck, 1, batch // ranks)), single.get((deck, 1, batch))
-        if ranks == 1 or (weak is None and strong is None):
+        ranks, batch = ranks_of(result), int(result.key("train.global_batch_size"))
+        if ranks == 1:
             continue
-        rate = metric(result, "train/tokens_per_s")[0]
-        efficiency, loss = np.nan, ""
-        if weak is not None:
-            efficiency = rate / (ranks * metric(weak, "train/tokens_per_s")[0])
-        if strong is not None and schedule(strong) != schedule(result):
-            loss = "not compared: another schedule"
-        elif strong is not None:
+        weak = one_rank(results, result, batch // ranks,
+                        lambda one, of=work(result): work(one) == of)
+        strong = one_rank(results, result, batch, lambda one: True)
+        if strong is None:
+            loss = ALONE
+        elif schedule(strong) != schedule(result):
+            loss = f"not compared with `{name_of(strong)}`: another schedule"
+        else:
             one, many = losses(strong), losses(result)
             common = min(len(one), len(many))
             apart = np.abs(one[:common] / many[:common] - 1).max(initial=0)
-            loss = f"{apart:.1e} over {common} steps"
-        rows.append((f"`{name_of(result)}`", ranks,
-                     f"{100 * efficiency:.1f} %" if weak is not None else "",
-                     loss))
+            loss = f"{apart:.1e} over {common} steps of `{name_of(strong)}`"
+        beside = f"`{name_of(weak)}`" if weak is not None else ""
+        rows.append((f"`{name_of(result)}`", ranks, beside, *efficiency(weak, result), loss))
     if not rows:
         return []
-    return ["Efficiency: tokens/s / (ranks x tokens/s of one rank with the same work a rank). "
-            "Loss: largest relative distance from one rank's with the same global batch.",
-            ""] + table(
-        ("set", "ranks", "weak scaling efficiency", "loss"), rows)
+    return ["Efficiency: tokens/s / (ranks x tokens/s of one rank with the same work a rank), "
+            "beside a set of the same run: one commit, board, host and day. Its interval holds "
+            "with at least 95 %. Loss: largest relative distance from one rank's with the same "
+            "global batch.", ""] + table(
+        ("set", "ranks", "beside", "weak scaling efficiency", "95 % interval", "loss"), rows)
 
 
 def operators(result):
@@ -133,37 +181,59 @@ def schedule(result):
     return keys
 
 
-def curves(results):
-    """Losses of runs of one deck, against the first of them: the host's, or the lowest name."""
+def beside_host(results):
+    """(deck, dtype, run, host's run, distance in nat at each common step) of runs of one deck and
+    schedule, and pairs (deck, dtype, run, run before, None) of those that must agree to the bit."""
     groups = {}
     for result in results:
         key = result.key("run.name"), result.key("train.dtype")
         groups.setdefault(key, []).append(result)
-    rows = []
+    found = []
     for (deck, dtype), runs in sorted(groups.items()):
         hosts = [r for r in runs if r.key("execution.backend") == "host"]
-        if not hosts:
-            continue
-        base = hosts[0]
-        for other in runs:
-            if other is base:
-                continue
-            a, b = losses(base), losses(other)
-            common = min(len(a), len(b))
-            if common == 0 or schedule(base) != schedule(other):
-                continue
-            apart = np.abs(a[:common] - b[:common])
-            rows.append((deck, dtype, f"`{name_of(other)}`", f"`{name_of(base)}`", common,
-                         f"{apart.max():.2e}", f"{apart[-20:].mean():.2e}"))
-        twins = [r for r in runs if r not in hosts]
-        for a, b in zip(twins, twins[1:]):
-            same = np.array_equal(losses(a), losses(b))
-            if ranks_of(a) == ranks_of(b) and schedule(a) == schedule(b):
-                rows.append((deck, dtype, f"`{name_of(b)}`", f"`{name_of(a)}`",
-                             len(losses(a)),
-                             "0 (all bits)" if same else "OTHER BITS", ""))
+        for other in runs if hosts else []:
+            base, common = hosts[0], min(len(losses(hosts[0])), len(losses(other)))
+            if other is not base and common > 0 and schedule(base) == schedule(other):
+                apart = np.abs(losses(base)[:common] - losses(other)[:common])
+                found.append((deck, dtype, other, base, apart))
+        twins = [r for r in runs if r not in hosts] if hosts else []
+        found += [(deck, dtype, b, a, None) for a, b in zip(twins, twins[1:])
+                  if ranks_of(a) == ranks_of(b) and schedule(a) == schedule(b)]
+    return found
+
+
+def same_bits(a, b):
+    return np.array_equal(losses(a), losses(b))
+
+
+def beyond_bands(results):
+    """What contradicts the bands that a page states: a sentence for each."""
+    problems = []
+    for deck, dtype, run, base, apart in beside_host(results):
+        band = BANDS.get((deck, dtype), np.inf)
+        if apart is None and not same_bits(run, base):
+            problems.append(f"{name_of(run)}: losses are not those of {name_of(base)} to the bit")
+        if apart is not None and not apart.max() <= band:
+            problems.append(f"{name_of(run)}: losses are {apart.max():.2e} nat from those of "
+                            f"{name_of(base)}, the band of {deck} in {dtype} is {band:g}")
+    return problems
+
+
+def curves(results):
+    """Losses of runs of one deck, against the first of them: the host's, or the lowest name."""
+    rows = []
+    for deck, dtype, run, base, apart in beside_host(results):
+        band = BANDS.get((deck, dtype), np.inf)
+        if apart is None:
+            cells = (len(losses(run)), "0 (all bits)" if same_bits(run, base) else "ERROR: other "
+                     "bits", "0", "")
+        else:
+            wrong = "" if apart.max() <= band else "ERROR: "
+            cells = (len(apart), f"{wrong}{apart.max():.2e}",
+                     f"{band:g}" if np.isfinite(band) else "", f"{apart[-20:].mean():.2e}")
+        rows.append((deck, dtype, f"`{name_of(run)}`", f"`{name_of(base)}`", *cells))
     if not rows:
         return []
     return ["## Loss curves", ""] + table(
-        ("deck", "dtype", "set", "beside", "steps", "largest distance in nat",
+        ("deck", "dtype", "set", "beside", "steps", "largest distance in nat", "band",
          "mean of the last 20"), rows)
