@@ -194,6 +194,8 @@ class Pages(PageTest):
         made = other.read_text(encoding="utf-8")
         self.assertIn("| hybrid-dense-1b | 98.53 k | 72.56 k | 1.36x | 55.3 % | 7.03 mJ |", made)
         self.assertIn("(../tokens.png)", made)
+        long = (self.folder / "training.md").read_text(encoding="utf-8")
+        self.assertIn("| 98.53 | 72.56 | `step_torch.jsonl` | 1.36x | 31.9 | 42.7 |", long)
 
 
 class Headline(PageTest):

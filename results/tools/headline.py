@@ -81,6 +81,25 @@ class Training:
                 commit(self.run))
 
 
+def beside_scripts(results, peers):
+    """Every one-rank run whose step a script timed in another program, for the long tables."""
+    runs = [Training(results, one, peers) for one in results
+            if text(one.file.attrs["driver"]) == "train" and ranks_of(one) == 1
+            and any(peer["operator"] == "train_step" for peer in peers)]
+    rows = [(run.deck, f"`{name_of(run.run)}`", commit(run.run), digits(1e-3 * run.tokens_per_s),
+             digits(1e-3 * run.peer["tokens_per_s"]), f"`{run.peer['file']}`",
+             f"{run.tokens_per_s / run.peer['tokens_per_s']:.2f}x",
+             f"{run.peak_bytes / 2**30:.1f}", f"{run.peer['peak_bytes'] / 2**30:.1f}")
+            for run in runs if run.peer]
+    if not rows:
+        return []
+    return ["### Beside peers that scripts timed", "",
+            "Thousand tokens/s of the same model, batch and lengths; peak memory in GiB, ours as "
+            "planned.", ""] + table(
+        ("deck", "set", "commit", "ours", "peer", "timed in", "ratio", "our memory",
+         "peer's memory"), sorted(rows))
+
+
 def training_runs(results, peers):
     """One Training for each of the standard decks that the sets have."""
     found = []
@@ -117,10 +136,9 @@ class Operator:
         self.time_s = times_of(result, case, ["ours"])["ours"]
         implementations = cases(result)[case]
         library = library_of(result, case, "ours")
-        self.same, found = False, []
-        for one, time_s in times_of(result, case, implementations).items():
-            if one.startswith(PEERS):
-                found.append((time_s, library_of(result, case, one)))
+        found = [(time_s, library_of(result, case, one))
+                 for one, time_s in times_of(result, case, implementations).items()
+                 if one.startswith(PEERS)]
         operator, _, shape = case.partition("/")
         flops = result.file[f"samples/kernels/{case}/ours"].attrs["flops"]
         found += [(peer["median_s"], peer["implementation"] + SCRIPT)

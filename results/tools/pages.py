@@ -27,9 +27,9 @@ def with_tables(path, made):
 
 
 def raised(lines):
-    """A chapter as a file of its own: each heading one level up, the mark below the first."""
-    up = [line[1:] if line.startswith("##") else line for line in lines]
-    return "\n".join([up[0], "", BEGIN, *up[1:]]).rstrip() + "\n"
+    """A chapter as a file of its own: its heading, and those below it, one level up."""
+    rest = [line[1:] if line.startswith("###") else line for line in lines[1:]]
+    return "\n".join([lines[0][1:], "", BEGIN, *rest]).rstrip() + "\n"
 
 
 def front(short, chapters, figures):

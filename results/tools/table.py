@@ -25,7 +25,7 @@ import pages
 import peers
 from cells import digits, interval, metric, name_of, table
 from communication import communication
-from headline import headline
+from headline import beside_scripts, headline
 from kernel_tables import ABOUT, kernels
 from offload_tables import offload
 from official import by_uuid, not_official
@@ -84,7 +84,7 @@ def chapters(results, timed):
     for driver, name, title, parts in (
             ("ceilings", "ceilings.md", "Limits of the machine", [ceilings]),
             ("train", "training.md", "Training, operator by operator; loss curves",
-             [training, curves])):
+             [training, lambda found: beside_scripts(found, timed), curves])):
         if driver in of:
             found.append(Chapter(name, title, sum((part(of[driver]) for part in parts), [])))
     for family, lines in kernels(of.get("bench_kernels", []), timed):
