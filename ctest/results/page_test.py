@@ -5,7 +5,9 @@ import contextlib
 import importlib.util
 import io
 import pathlib
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -249,6 +251,25 @@ class Plots(PageTest):
                     for one in shape.values():
                         one.pop("pct_ceiling", None)
         self.assertEqual(self.panels("conv1d.h5", without), ["draw_case_times", "draw_roofline"])
+
+
+class Installed(PageTest):
+    def test_installed_tools_have_all_they_import(self):
+        source = TOOLS.parent
+        listed = re.findall(r"tools/([a-z_]+\.[a-z]+)",
+                            (source / "CMakeLists.txt").read_text(encoding="utf-8"))
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name in listed:
+            shutil.copy(TOOLS / name, tools)
+        shutil.copy(source / "schema.md", self.folder)
+        ceilings = self.copy("ceilings.h5")
+        for words in (["compare.py", ceilings, ceilings], ["plot.py", ceilings],
+                      ["report.py", self.folder / "page.html", ceilings], ["table.py", ceilings],
+                      ["validate.py", ceilings]):
+            ran = subprocess.run([sys.executable, tools / words[0], *words[1:]], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stdout)
 
 
 if __name__ == "__main__":
