@@ -12,11 +12,12 @@
 #
 # A command that fails is reported, and the others run. Exit code 1 if any failed or was left out.
 # Afterwards, where h5py is: results/tools/publish.py --to results/published/h200 OUT/*.h5
-#   results/tools/table.py --into results/published/h200/README.md results/published/h200/*.h5
+#   results/tools/table.py --into results/published/h200/README.md --short-into README.md \
+#     results/published/h200/*.h5
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "error: $*" >&2; exit "${code:-2}"; }
 
 out='' bin=$source/build/device/bin list=$source/results/published/h200/commands.txt

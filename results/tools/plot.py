@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps;
-efficiency, parts of a step and memory of scaling curves.
+efficiency, parts of a step and memory of scaling curves; rates of copies, products and exchanges
+against their size; kernels beside their limits and peers.
 
 Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
 names another (its suffix chooses the format: .png, .svg or .pdf).
@@ -13,6 +14,7 @@ import pathlib
 
 import numpy as np
 
+import rate_plots
 import scaling_plots
 from result_files import Refused, Result, largest_of_ranks, run, text
 
@@ -26,7 +28,6 @@ def smoothed(values):
 
 def label_of(result):
     return f"{pathlib.Path(result.path).stem} ({result.verdict})"
-
 
 
 def draw_loss(axes, results):
@@ -137,13 +138,29 @@ def draw_waits(axes, results):
     axes.tick_params(axis="x", rotation=60, labelsize="small")
 
 
+THIRD = 10 / 3  # inches: three panels fill a page
+RATES = ("ceilings", "bench_kernels", "bench_comm")  # drivers whose sets rate_plots.py draws
+
+
 def panels_of(results):
-    """The panels for sets of one kind, and whether the first two of them share their steps."""
+    """(function, inches) of the panels for sets of one kind, and whether the first two share their
+    steps. Sets of several kinds are drawn as the first."""
+    driver = text(results[0].file.attrs.get("driver", ""))
     if any(result.datasets("samples/scaling") for result in results):
-        return scaling_plots.PANELS, False
+        return [(panel, THIRD) for panel in scaling_plots.PANELS], False
     if any(plans(result) for result in results):
-        return (draw_plans, draw_waits), False
-    return (draw_loss, draw_step_time, draw_memory), True
+        return [(draw_plans, 5), (draw_waits, 5)], False
+    rates = rate_plots.panels_of(results) if driver in RATES else []
+    if rates:
+        return rates, False
+    return [(panel, THIRD) for panel in (draw_loss, draw_step_time, draw_memory)], True
+
+
+def saved(figure, out, dpi=150, metadata=None):
+    try:
+        figure.savefig(out, dpi=dpi, metadata=metadata)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{out}: cannot be written: {error}") from None
 
 
 def draw(results, out):
@@ -152,13 +169,16 @@ def draw(results, out):
     import matplotlib.pyplot as plt
 
     drawers, by_step = panels_of(results)
-    figure, panels = plt.subplots(len(drawers), 1, figsize=(9, 10), constrained_layout=True)
-    for axes, draw_panel in zip(panels, drawers):
+    inches = [high for _, high in drawers]
+    figure, panels = plt.subplots(len(drawers), 1, figsize=(9, sum(inches)), squeeze=False,
+                                  height_ratios=inches, constrained_layout=True)
+    panels = panels[:, 0]
+    for axes, (draw_panel, _) in zip(panels, drawers):
         draw_panel(axes, results)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="small")
-        else:
+        elif not axes.has_data():
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
     if by_step:
         panels[0].sharex(panels[1])
@@ -166,10 +186,7 @@ def draw(results, out):
     facts = results[0].file.attrs
     panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
                         fontsize="medium")
-    try:
-        figure.savefig(out, dpi=150)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{out}: cannot be written: {error}") from None
+    saved(figure, out)
 
 
 def main():

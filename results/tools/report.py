@@ -17,9 +17,10 @@ import re
 import numpy as np
 
 from cells import metric, name_of
+from kernel_tables import YARDSTICK
 from report_plots import bars, lines, points
 from result_files import Refused, largest_of_ranks, run, text
-from table import YARDSTICK, conforming, tables
+from table import conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
@@ -69,9 +70,11 @@ def sections(markdown):
 
     def close():
         if block:
-            is_table = block[0].startswith("|")
-            found[-1][1].append(table_html(block) if is_table
-                                else f"<p>{inline(' '.join(block))}</p>")
+            words = " ".join(block)
+            found[-1][1].append(
+                table_html(block) if words.startswith("|") else
+                f"<h3>{inline(words[4:])}</h3>" if words.startswith("### ") else
+                f"<p>{inline(words)}</p>")
             block.clear()
     for line in markdown.splitlines():
         if line.startswith("## "):

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Published pages and plots, on copies of the published sets: page_test.py TOOLS PUBLISHED."""
+
+import contextlib
+import importlib.util
+import io
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+if not all(importlib.util.find_spec(name) for name in ("h5py", "matplotlib")):
+    print(f"skipped: no h5py or no matplotlib for {sys.executable}")
+    sys.exit(77)
+
+import h5py  # noqa: E402
+import numpy  # noqa: E402
+
+TOOLS, PUBLISHED = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+sys.path.insert(0, str(TOOLS))
+
+import headline  # noqa: E402
+import page_plots  # noqa: E402
+import peers  # noqa: E402
+import plot  # noqa: E402
+import table  # noqa: E402
+import train_tables  # noqa: E402
+from medians import quotient_interval  # noqa: E402
+from result_files import Refused, Result  # noqa: E402
+
+MARKS = "# Page\n\n<!-- made by results/tools/table.py -->\n<!-- end of what table.py made -->\n"
+
+
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def copy(self, name, as_name=None):
+        return shutil.copy(PUBLISHED / name, self.folder / (as_name or name))
+
+    def edited(self, name, as_name, edit):
+        """An open copy with something changed, in a folder of its own."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        path = self.copy(name, f"{pathlib.Path(folder).name}/{as_name}")
+        with h5py.File(path, "r+") as file:
+            edit(file)
+        return Result(path)
+
+    def table(self, *words):
+        """(exit code, output) of table.py."""
+        before, out = sys.argv, io.StringIO()
+        sys.argv = ["table.py", *map(str, words)]
+        self.addCleanup(setattr, sys, "argv", before)
+        with contextlib.redirect_stdout(out):
+            return table.main(), out.getvalue()
+
+
+class Scaling(PageTest):
+    """Two ranks beside one with the same batch a rank."""
+
+    def sets(self, edit=lambda file: None):
+        def smaller(file):
+            file["config"].attrs["train.global_batch_size"] = numpy.int64(2)
+            edit(file)
+        many = Result(self.copy("train_hybrid_dense_1b_np2.h5"))
+        return many, self.edited("train_hybrid_dense_1b_batch4.h5", "one.h5", smaller)
+
+    def row(self, many, one):
+        return next(line for line in train_tables.scaling([many, one]) if "_np2`" in line)
+
+    def test_efficiency_with_its_interval(self):
+        many, one = self.sets()
+        times = [train_tables.timed_steps(result) for result in (one, many)]
+        value = 100 * numpy.median(times[0]) / numpy.median(times[1])
+        low, high = (100 * bound for bound in quotient_interval(*times))
+        self.assertLess(low, high)
+        self.assertIn(f"| `one` | {value:.1f} % | {low:.1f} .. {high:.1f} |", self.row(many, one))
+
+    def test_another_run_is_no_base(self):
+        for key, value in (("git_describe", "0000000"), ("created", "2026-11-20T09:04:49.640Z")):
+            def other(file, key=key, value=value):
+                file.attrs.modify(key, numpy.bytes_(value))
+            self.assertIn(train_tables.ALONE, self.row(*self.sets(other)), key)
+
+    def test_another_board_or_work_is_no_base(self):
+        def other_board(file):
+            ranks = file["provenance/system/ranks"]
+            rows = ranks[()]
+            rows["gpu_name"] = b"another"
+            ranks[...] = rows
+        for edit in (other_board,
+                     lambda file: file["config"].attrs.modify("graphs.mode", b"elsewhere"),
+                     lambda file: file["config"].attrs.modify("train.seq_length", 4096)):
+            self.assertIn(train_tables.ALONE, self.row(*self.sets(edit)))
+
+
+class Bands(PageTest):
+    """What a page states of losses holds, or its check fails."""
+
+    def sets(self, by, dtype="fp32", run="gpu_a"):
+        def change(file):
+            file["series/train/loss"][50] += by
+        names = [f"quickstart_{dtype}_{one}.h5" for one in ("host", "gpu_a", "gpu_b")]
+        return [self.edited(name, name, change if run in name else lambda file: None)
+                for name in names]
+
+    def test_published_losses_are_within(self):
+        for dtype in ("fp32", "bf16"):
+            self.assertEqual(train_tables.beyond_bands(self.sets(0.0, dtype)), [])
+
+    def test_a_loss_beyond_its_band(self):
+        for dtype, by in (("fp32", 7e-3), ("bf16", 3e-2), ("fp32", float("nan"))):
+            said = train_tables.beyond_bands(self.sets(by, dtype))
+            self.assertTrue(any("the band of quickstart" in line for line in said), said)
+
+    def test_other_bits_of_one_seed(self):
+        said = train_tables.beyond_bands(self.sets(1e-6))
+        self.assertEqual(len(said), 1)
+        self.assertIn("to the bit", said[0])
+
+    def test_the_check_of_a_page_fails(self):
+        page = self.folder / "README.md"
+        page.write_text(MARKS, encoding="utf-8")
+        paths = [result.path for result in self.sets(7e-3)]
+        self.assertEqual(self.table("--into", page, *paths)[0], 0)
+        code, said = self.table("--check", "--into", page, *paths)
+        self.assertEqual(code, 1, said)
+        self.assertIn("the band of quickstart in fp32 is 0.005", said)
+        self.assertNotIn("what the sets hold", said)
+
+
+class Pages(PageTest):
+    def setUp(self):
+        super().setUp()
+        self.page = self.folder / "README.md"
+        self.page.write_text(MARKS, encoding="utf-8")
+        self.paths = [self.copy(name) for name in ("ceilings.h5", "ssd.h5")]
+        self.copy("ssd_triton.jsonl")
+        self.words = ["--into", self.page, *self.paths]
+
+    def test_what_is_written_is_accepted(self):
+        self.assertEqual(self.table(*self.words)[0], 0)
+        made = self.page.read_text(encoding="utf-8")
+        self.assertIn("mamba_ssm Triton, chunk 128 † | 3.17x |", made)
+        self.assertIn("(kernels_scan_and_convolution.md)", made)
+        self.assertIn("![Operators", made)
+        long = (self.folder / "kernels_scan_and_convolution.md").read_text(encoding="utf-8")
+        self.assertTrue(long.startswith("# Kernels: scan and convolution\n"))
+        code, said = self.table("--check", *self.words)
+        self.assertEqual(code, 0, said)
+
+    def test_each_part_of_a_page_is_checked(self):
+        self.table(*self.words)
+
+        def reduced(path):
+            path.write_bytes(path.read_bytes().replace(b"3.17x", b"4.17x")
+                             .replace(b"195.2", b"185.2"))
+
+        def other_plot(path):
+            path.write_bytes((PUBLISHED / path.name).read_bytes())
+        for name, change in (("README.md", reduced), ("operators.png", pathlib.Path.unlink),
+                             ("operators.png", other_plot), ("ceilings.md", pathlib.Path.unlink),
+                             ("kernels_scan_and_convolution.md", reduced)):
+            change(self.folder / name)
+            code, said = self.table("--check", *self.words)
+            self.assertEqual((code, said.count("\n")), (1, 1), (name, said))
+            self.assertIn(name, said)
+            self.assertEqual(self.table(*self.words)[0], 0)
+
+    def test_a_table_of_no_set_is_found_and_removed(self):
+        self.table(*self.words)
+        words = ["--into", self.page, self.paths[0]]
+        code, said = self.table("--check", *words)
+        self.assertEqual(code, 1)
+        self.assertIn("kernels_scan_and_convolution.md: no set has what it shows", said)
+        self.table(*words)
+        self.assertFalse((self.folder / "kernels_scan_and_convolution.md").exists())
+
+    def test_a_file_of_somebody_else_stays(self):
+        (self.folder / "sets.md").write_text("mine\n", encoding="utf-8")
+        with self.assertRaisesRegex(Refused, "sets.md: is not a file that this tool made"):
+            self.table(*self.words)
+
+    def test_the_short_table_elsewhere(self):
+        other = self.folder / "deep" / "OTHER.md"
+        other.parent.mkdir()
+        other.write_text(MARKS, encoding="utf-8")
+        words = [*self.words, self.copy("train_hybrid_dense_1b.h5"), "--short-into", other]
+        self.copy("step_torch.jsonl")
+        self.assertEqual(self.table(*words)[0], 0)
+        made = other.read_text(encoding="utf-8")
+        self.assertIn("| hybrid-dense-1b | 98.53 k | 72.56 k | 1.36x | 55.3 % | 7.03 mJ |", made)
+        self.assertIn("(../tokens.png)", made)
+        long = (self.folder / "training.md").read_text(encoding="utf-8")
+        self.assertIn("| 98.53 | 72.56 | `step_torch.jsonl` | 1.36x | 31.9 | 42.7 |", long)
+
+
+class Headline(PageTest):
+    def test_peers_are_of_the_same_work(self):
+        timed = [{"operator": "scan", "implementation": "a", "median_s": 1.0,
+                  "shape": {"B": 2, "T": 64}},
+                 {"operator": "packed", "implementation": "b", "median_s": 1.0, "flops": 10,
+                  "shape": {"tokens": 7, "H": 4}}]
+        found = [len(peers.of_case(timed, *case)) for case in
+                 (("scan", "B2_T64_H4", 1), ("scan", "B2_T128_H4", 1), ("scan", "B2_H4", 1),
+                  ("other", "B2_T64", 1), ("scan", "B2_T64_accumulate1", 1),
+                  ("packed", "H4_K4", 10), ("packed", "H4_K4", 11), ("packed", "H8_K4", 10))]
+        self.assertEqual(found, [1, 0, 0, 0, 0, 1, 0, 0])
+
+    def test_model_rate_of_the_peak_and_of_products(self):
+        results = [Result(self.copy(name)) for name in ("ceilings.h5", "train_dense_124m.h5")]
+        run, = headline.training_runs(results, [])
+        rate = float(results[1].array("metrics/train/model_flops_per_s_gpu"))
+        self.assertAlmostEqual(run.mfu, rate / 989.4e12)
+        best = max(float(results[0].array(f"metrics/ceilings/{tag}"))
+                   for tag in results[0].datasets("metrics/ceilings") if "gemm" in tag)
+        self.assertAlmostEqual(run.of_products, rate / best)
+        # Products of another run say nothing of this one.
+        other = self.edited("ceilings.h5", "c.h5", lambda file: file.attrs.modify(
+            "git_describe", numpy.bytes_("0000000")))
+        run, = headline.training_runs([other, results[1]], [])
+        self.assertTrue(numpy.isnan(run.of_products))
+
+
+class Plots(PageTest):
+    """Sets without steps are not drawn as runs."""
+
+    def panels(self, name, edit=lambda file: None):
+        result = self.edited(name, name, edit)
+        plot.draw([result], self.folder / "drawn.png")
+        self.assertTrue(page_plots.text_chunks(self.folder / "drawn.png"))
+        return [function.__name__ for function, _ in plot.panels_of([result])[0]]
+
+    def test_panels_of_each_kind(self):
+        self.assertEqual(self.panels("ceilings.h5"),
+                         ["draw_copies", "draw_products", "draw_slowdowns"])
+        self.assertEqual(self.panels("conv1d.h5"), ["draw_shares", "draw_roofline"])
+        self.assertEqual(self.panels("comm_np2.h5"), ["draw_bus", "draw_times"])
+        self.assertEqual(self.panels("quickstart_fp32_host.h5"),
+                         ["draw_loss", "draw_step_time", "draw_memory"])
+
+    def test_kernels_without_limits_show_times(self):
+        def without(file):
+            for operator in file["metrics/kernels"].values():
+                for shape in operator.values():
+                    for one in shape.values():
+                        one.pop("pct_ceiling", None)
+        self.assertEqual(self.panels("conv1d.h5", without), ["draw_case_times", "draw_roofline"])
+
+
+class Installed(PageTest):
+    def test_installed_tools_have_all_they_import(self):
+        source = TOOLS.parent
+        listed = re.findall(r"tools/([a-z_]+\.[a-z]+)",
+                            (source / "CMakeLists.txt").read_text(encoding="utf-8"))
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name in listed:
+            shutil.copy(TOOLS / name, tools)
+        shutil.copy(source / "schema.md", self.folder)
+        ceilings = self.copy("ceilings.h5")
+        for words in (["compare.py", ceilings, ceilings], ["plot.py", ceilings],
+                      ["report.py", self.folder / "page.html", ceilings], ["table.py", ceilings],
+                      ["validate.py", ceilings]):
+            ran = subprocess.run([sys.executable, tools / words[0], *words[1:]], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

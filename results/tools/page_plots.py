@@ -1,0 +1,112 @@
+"""Plots of a published page. Each carries a digest of what it shows, so that a check needs no
+drawing: another version of matplotlib draws other bytes."""
+
+import hashlib
+import json
+import struct
+
+import numpy as np
+
+from headline import operators, training_runs
+from plot import saved
+
+OURS, PEER, LIMIT = "C0", "0.75", "C3"
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+class Figure:
+    """A plot by its file's name, and what it shows: rows of words and numbers."""
+
+    def __init__(self, name, title, size, rows, panels):
+        self.name, self.title, self.size, self.rows, self.panels = name, title, size, rows, panels
+        shown = json.dumps([title, rows], sort_keys=True)
+        self.digest = hashlib.sha256(shown.encode()).hexdigest()
+
+    def is_at(self, path):
+        return path.exists() and text_chunks(path).get("Source") == self.digest
+
+
+def text_chunks(path):
+    """{keyword: text} of the tEXt chunks of a PNG file; empty if it is not one."""
+    data, found, at = path.read_bytes(), {}, len(SIGNATURE)
+    while data.startswith(SIGNATURE) and at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        if kind == b"tEXt":
+            keyword, _, words = data[at + 8:at + 8 + size].partition(b"\0")
+            found[keyword.decode("latin-1")] = words.decode("latin-1")
+        at += 12 + size
+    return found
+
+
+def finite(value):
+    """A number for JSON: None where there is none."""
+    return float(value) if np.isfinite(value) else None
+
+
+def draw_rates(panels, rows):
+    """A panel for each deck, since their rates are far apart: ours, and PyTorch's."""
+    for axes, (deck, ours, peer, mfu) in zip(panels, rows):
+        found = [("Stowage", ours, OURS)] + ([("PyTorch", peer, PEER)] if peer else [])
+        bars = axes.bar([name for name, *_ in found], [1e-3 * rate for _, rate, _ in found],
+                        color=[color for *_, color in found], width=0.6)
+        axes.bar_label(bars, fmt="%.1f")
+        faster = f", {ours / peer:.2f}x" if peer else ", PyTorch not timed"
+        axes.set_title(f"{deck}\nMFU {100 * mfu:.1f} %{faster}", fontsize="medium")
+        axes.set_xlim(-0.7, 1.7)
+        axes.set_ylim(0, 1.15e-3 * max(ours, peer or 0))
+        axes.grid(alpha=0.3, axis="y")
+    panels[0].set_ylabel("thousand tokens/s")
+
+
+def draw_shares(panels, rows):
+    """A pair of bars for each operator: ours and the best peer's share of the same limit."""
+    axes, up = panels[0], np.arange(len(rows))[::-1]
+    ours = [100 * share for _, share, _, _ in rows]
+    axes.barh(up + 0.2, ours, 0.38, color=OURS, label="Stowage")
+    beside = [(y, 100 * share * ratio) for y, (_, share, ratio, _) in zip(up, rows) if ratio]
+    if beside:
+        axes.barh([y - 0.2 for y, _ in beside], [share for _, share in beside], 0.38, color=PEER,
+                  label="best peer")
+    for y, share, (_, _, ratio, peer) in zip(up, ours, rows):
+        if ratio:
+            axes.text(share + 1, y + 0.2, f"{1 / ratio:.2f}x", va="center", fontsize="small")
+            axes.text(1, y - 0.2, peer, va="center", fontsize="x-small")
+    axes.axvline(100, color=LIMIT, linewidth=1, label="limit of the machine")
+    axes.set_yticks(up, [name for name, *_ in rows], fontsize="small")
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.set_xlim(0, 1.12 * max(100, *ours))
+    axes.set_xlabel("share of the limit that binds (%); numbers: the peer's time / ours")
+    axes.grid(alpha=0.3, axis="x")
+    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+
+def figures(results, peers):
+    """The plots for which the sets hold something."""
+    found = []
+    rates = [[run.deck, run.tokens_per_s, run.peer and run.peer["tokens_per_s"], finite(run.mfu)]
+             for run in training_runs(results, peers)]
+    rates = [row for row in rates if row[3] is not None]
+    if rates:
+        found.append(Figure("tokens.png", "Tokens per second of training on one GPU",
+                            (3.2 * len(rates), 3.4), rates, (1, len(rates), draw_rates)))
+    shares = [[one.name.replace("; ", ";\n"), finite(one.limit), finite(one.time_s / one.peer_s),
+               one.peer] for one in operators(results, peers)]
+    shares = [row for row in shares if row[1] is not None]
+    if shares:
+        found.append(Figure("operators.png", "Operators beside their limits and best peers",
+                            (9, 1 + 0.42 * len(shares)), shares, (1, 1, draw_shares)))
+    return found
+
+
+def draw(figure, out):
+    import matplotlib  # takes a second: only where something is drawn
+    matplotlib.use("Agg")  # no display on a compute node
+    import matplotlib.pyplot as plt
+
+    down, across, draw_panels = figure.panels
+    shown, panels = plt.subplots(down, across, figsize=figure.size, constrained_layout=True,
+                                 squeeze=False)
+    draw_panels(panels[0], figure.rows)
+    saved(shown, out, dpi=110,
+          metadata={"Title": figure.title, "Source": figure.digest, "Software": None})
+    plt.close(shown)

@@ -1,0 +1,50 @@
+"""Peers that scripts timed, one after the other: JSON lines beside the sets."""
+
+import json
+import pathlib
+import re
+
+from result_files import Refused
+
+KEYS = ("operator", "implementation", "median_s")
+
+
+def read(results):
+    """All timings of scripts in the folders of the sets, with `file` naming where each stands. JSON
+    lines of another kind, such as logs of runs, are left out."""
+    found = []
+    folders = sorted({pathlib.Path(result.path).parent for result in results})
+    for path in (path for folder in folders for path in sorted(folder.glob("*.jsonl"))):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if lines and all(key in json.loads(lines[0]) for key in KEYS):
+                found += [{**json.loads(line), "file": path.name} for line in lines]
+        except (OSError, ValueError) as error:
+            raise Refused(f"{path}: cannot be read: {error}") from None
+    return found
+
+
+def numbers(shape):
+    """{"B": 2, "T": 8192} of B2_T8192."""
+    return {name: int(value) for name, value in re.findall(r"([A-Za-z]+)(\d+)(?:_|$)", shape)}
+
+
+def of_case(peers, operator, shape, flops):
+    """Timings of the same work: every size that both name agrees, and what one of them leaves open
+    is settled by the FLOP. Peers write their results: none stands beside sums into old values."""
+    ours = numbers(shape)
+    found = []
+    for peer in peers:
+        theirs = peer.get("shape", {})
+        same = all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+        whole = theirs.keys() <= ours.keys() or peer.get("flops") == flops
+        if peer["operator"] == operator and same and whole and not ours.get("accumulate"):
+            found.append(peer)
+    return found
+
+
+def of_step(peers, deck, tokens, parameters):
+    """Timings of a whole training step of a deck, of as many tokens and parameters."""
+    return [peer for peer in peers if peer["operator"] == "train_step"
+            and pathlib.Path(peer["deck"]).stem == deck and peer["tokens"] == tokens
+            and peer["parameters"] == parameters]
