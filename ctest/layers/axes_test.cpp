@@ -71,7 +71,7 @@ struct Case {
   /// Of each microbatch; none: those of a TinyRun, which cross ranks, end at one's border, and have
   /// one token.
   std::vector<std::int32_t> documents = {};
-  /// Of each rank's rows; none: by the router.
+  /// Of each token; none: by the router.
   TinyRun::Routing routing = {};
 };
 
@@ -103,6 +103,7 @@ class Axes {
     options.sharing.zero = c.zero;
     options.step.microbatches = c.microbatches;
     options.model.tensor_pieces = c.pieces;
+    options.model.moe.frozen_tokens /= c.tensor;
     return options;
   }
 

@@ -225,10 +225,13 @@ void TinyRun::freeze_routing(const Routing& expert) {
     for (const std::string& tensor : bucket.tensors) {
       if (!tensor.ends_with(".router.frozen")) continue;
       std::vector<std::int32_t> indices;
-      const std::int64_t tokens = trainer_->plan().options().step.tokens;
-      for (std::int32_t t = 0; t < tokens; ++t)
+      const layers::TrainerOptions& options = trainer_->plan().options();
+      const auto rows = static_cast<std::int32_t>(model.moe.frozen_tokens);
+      const std::int32_t first =
+          options.sharing.ranks.coordinates[parallel::Axis::tensor] * rows;  // of this rank's
+      for (std::int32_t t = first; t < first + rows; ++t)
         for (std::int32_t r = 0; r < model.moe.topk; ++r)
-          indices.push_back(t < tokens - kTail ? expert(t, r) : -1);
+          indices.push_back(t < options.step.tokens - kTail ? expert(t, r) : -1);
       trainer_->device().write(tensor, std::as_bytes(std::span(indices)));
     }
 }
