@@ -99,6 +99,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
   first_step_s_ = results::steady_seconds();
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
+  mllog_->run_begins(parameter_count(plan), ranks_);
   const auto& training = *plan.training().back();
   if (training.recorded.router_losses)
     routers_ = &set_->series("router", "step",
@@ -132,7 +133,6 @@ void Recording::begin(const layers::TrainerPlan& plan) {
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
   if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
-  mllog_->run_begins(parameter_count(plan), ranks_);
   log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
 }
 
@@ -359,10 +359,15 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   if (!quiet_)
     fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));
   fmt::print("{}", results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
-  if (!log_.complete())
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("{} is whole, but {} lacks lines that could not be written",
-                                       set_->path().string(), log_path_.string()));
+  const auto require_complete = [&](const auto& lines) {
+    if (!lines.complete())
+      throw execution::Error(
+          execution::Exit::runtime,
+          fmt::format("{} is whole, but {} lacks lines that could not be written",
+                      set_->path().string(), lines.path().string()));
+  };
+  require_complete(log_);
+  require_complete(mllog_->file());
 }
 
 }  // namespace stowage::drivers

@@ -108,7 +108,7 @@ void check_outputs(const Deck& deck, const inputs::CommandLine& command,
   };
   if (!options.logits.empty()) also("--logits", options.logits, results::FileKind::dump);
   if (const auto& path = deck.get<std::string>("run.mllog"); !path.empty())
-    outputs.push_back({"run.mllog", path});
+    also("run.mllog", path, results::FileKind::mlperf_log);
   if (options.dump_step != 0) also("--dump", dump_path(deck, options), results::FileKind::dump);
   if (!options.trace.empty()) also("--trace", options.trace, results::FileKind::trace);
   if (const auto& folder = deck.get<std::string>("checkpoint.directory"); !folder.empty())
