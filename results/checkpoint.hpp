@@ -71,6 +71,10 @@ std::int64_t integer_value(const CheckpointState& state, std::string_view name);
 double real_value(const CheckpointState& state, std::string_view name);
 std::string text_value(const CheckpointState& state, std::string_view name);
 
+/// Where a checkpoint says the uuid of the run that wrote it, whose result set has the same. Those
+/// of before lack it.
+inline constexpr std::string_view kRunUuid = "run.uuid";
+
 /// Writes `path` by way of `path.part`: complete and synced, or not there. One process alone
 /// writes; checkpoint_draft.hpp is for several.
 /// Returns the bytes of the file.
@@ -88,6 +92,7 @@ class Checkpoint {
 
   const std::filesystem::path& path() const;
   const CheckpointState& state() const;
+  const std::string& digest() const;               ///< of its seal, which has one of every byte
   const std::vector<TensorSpec>& tensors() const;  ///< sorted by name
 
   /// Loads all targets. First checks that file and targets are the same set of tensors, with equal

@@ -103,6 +103,7 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 
 const std::filesystem::path& Checkpoint::path() const { return state_->path; }
 const CheckpointState& Checkpoint::state() const { return state_->state; }
+const std::string& Checkpoint::digest() const { return state_->seal.digest; }
 const std::vector<TensorSpec>& Checkpoint::tensors() const { return state_->tensors; }
 
 template <class F>

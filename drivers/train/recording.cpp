@@ -84,6 +84,10 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                      {"val_accuracy", "1", "held-out tokens whose logit is the largest"}});
 }
 
+void Recording::resumed(const results::ResumedFrom& from) {
+  if (root()) set_->refer(from);
+}
+
 void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
                         const CheckpointMemory& saving) {
   device_bytes_ = device_bytes;

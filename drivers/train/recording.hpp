@@ -41,6 +41,8 @@ class Recording {
             const inputs::CommandLine& command, int argc, const char* const* argv,
             const Machine& machine, const Data& data, std::int64_t first_step, double start_s);
 
+  /// Keeps what the run goes on from.
+  void resumed(const results::ResumedFrom& from);
   /// Prints the header.
   /// @param device_bytes the most that a rank plans to use
   /// @param saving of this rank
@@ -64,6 +66,9 @@ class Recording {
   /// Writes metrics and verdict, closes the result set, prints the end.
   void finish(const results::Verdict& verdict, const History& history,
               const layers::TrainerPlan& plan);
+
+  /// Of the run, as its result set has it; of rank 0.
+  const std::string& uuid() const { return run_.uuid; }
 
  private:
   bool root() const { return set_ != nullptr; }

@@ -407,6 +407,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
+  if (checkpoints.from()) recording.resumed(*checkpoints.from());
   const auto gradients =
       options.evaluate_only ? std::nullopt : compare_gradients(deck, world, machine);
   std::unique_ptr<layers::TrainerPlan> plan =
@@ -429,7 +430,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)), saving);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
-  if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy);
+  if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy, recording.uuid());
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go(gradients);
