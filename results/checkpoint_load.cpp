@@ -70,10 +70,6 @@ std::int64_t integer_value(const CheckpointState& state, std::string_view name) 
   return typed_value<std::int64_t>(state, name, "an integer");
 }
 
-double real_value(const CheckpointState& state, std::string_view name) {
-  return typed_value<double>(state, name, "a real number");
-}
-
 std::string text_value(const CheckpointState& state, std::string_view name) {
   return typed_value<std::string>(state, name, "text");
 }

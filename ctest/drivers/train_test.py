@@ -182,6 +182,9 @@ def moved_or_computed_again_is_bitwise_equal(r):
             with h5py.File(f"keep{ranks}.h5") as a, h5py.File(f"{name}{ranks}.h5") as b:
                 tag = "/metrics/train/transient_bytes"
                 assert b[tag][()] < a[tag][()], (name, b[tag][()], a[tag][()])
+                pinned = [file["/metrics/train/pinned_bytes"][()] for file in (a, b)]
+                assert pinned[0] == 0 and (pinned[1] > 0) == (name in ("all", "both", "free")), (
+                    name, pinned)
 
 
 @case

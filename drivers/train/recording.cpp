@@ -89,8 +89,9 @@ void Recording::resumed(const results::ResumedFrom& from) {
 }
 
 void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
-                        const CheckpointMemory& saving) {
+                        std::int64_t pinned_bytes, const CheckpointMemory& saving) {
   device_bytes_ = device_bytes;
+  pinned_bytes_ = pinned_bytes;
   saving_ = saving;
   if (!root()) return;
   if (quiet_) return;
@@ -283,6 +284,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("data/dropped_tokens", static_cast<double>(packing_.dropped_tokens));
   add("train/parameters", static_cast<double>(parameter_count(plan)));
   add("train/peak_device_bytes", static_cast<double>(device_bytes_));
+  add("train/pinned_bytes", static_cast<double>(pinned_bytes_));
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
   add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
   if (saving_.saves) add("ckpt/copy_bytes", static_cast<double>(saving_.device_bytes()));

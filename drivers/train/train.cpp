@@ -427,7 +427,9 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan, saving);
   about.push_back({"packing", inputs::text(data.train->packing())});
-  recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)), saving);
+  recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)),
+                    world.max(static_cast<std::int64_t>(plan->host_bytes() + saving.host_bytes())),
+                    saving);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy, recording.uuid());
