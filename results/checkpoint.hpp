@@ -54,10 +54,6 @@ std::int64_t rows_of_piece(std::size_t row_bytes);
 
 std::vector<TensorSpec> specs_of(std::span<const TensorSource> tensors);
 
-/// The same for bytes that lie in host memory and outlive the call.
-TensorSource from_memory(TensorSpec spec, const void* data);
-TensorTarget to_memory(TensorSpec spec, void* data);
-
 /// What a checkpoint holds beside its tensors.
 struct CheckpointState {
   std::int64_t step = 0;  ///< optimizer steps done
@@ -68,14 +64,11 @@ struct CheckpointState {
 /// The value of a field, with its type. Throws Error(Exit::usage) if it is missing or of another
 /// type: then the file is not from this program.
 std::int64_t integer_value(const CheckpointState& state, std::string_view name);
-double real_value(const CheckpointState& state, std::string_view name);
 std::string text_value(const CheckpointState& state, std::string_view name);
 
-/// Writes `path` by way of `path.part`: complete and synced, or not there. One process alone
-/// writes; checkpoint_draft.hpp is for several.
-/// Returns the bytes of the file.
-std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
-                             std::span<const TensorSource> tensors);
+/// Where a checkpoint says the uuid of the run that wrote it, whose result set has the same. Those
+/// of before lack it.
+inline constexpr std::string_view kRunUuid = "run.uuid";
 
 /// An open checkpoint. Every error is an Error(Exit::usage) that names the file, and the tensor.
 class Checkpoint {
@@ -88,6 +81,7 @@ class Checkpoint {
 
   const std::filesystem::path& path() const;
   const CheckpointState& state() const;
+  const std::string& digest() const;               ///< of its seal, which has one of every byte
   const std::vector<TensorSpec>& tensors() const;  ///< sorted by name
 
   /// Loads all targets. First checks that file and targets are the same set of tensors, with equal

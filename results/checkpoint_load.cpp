@@ -70,10 +70,6 @@ std::int64_t integer_value(const CheckpointState& state, std::string_view name) 
   return typed_value<std::int64_t>(state, name, "an integer");
 }
 
-double real_value(const CheckpointState& state, std::string_view name) {
-  return typed_value<double>(state, name, "a real number");
-}
-
 std::string text_value(const CheckpointState& state, std::string_view name) {
   return typed_value<std::string>(state, name, "text");
 }
@@ -103,6 +99,7 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 
 const std::filesystem::path& Checkpoint::path() const { return state_->path; }
 const CheckpointState& Checkpoint::state() const { return state_->state; }
+const std::string& Checkpoint::digest() const { return state_->seal.digest; }
 const std::vector<TensorSpec>& Checkpoint::tensors() const { return state_->tensors; }
 
 template <class F>

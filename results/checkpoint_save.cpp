@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "execution/error.hpp"
 #include "results/checkpoint_draft.hpp"
@@ -44,18 +43,6 @@ std::string TensorSpec::description() const {
   return fmt::format("{} ({})", execution::name(dtype), fmt::join(shape, ", "));
 }
 
-TensorSource from_memory(TensorSpec spec, const void* data) {
-  return {std::move(spec), [data](std::size_t offset, std::span<std::byte> to) {
-            std::memcpy(to.data(), static_cast<const std::byte*>(data) + offset, to.size());
-          }};
-}
-
-TensorTarget to_memory(TensorSpec spec, void* data) {
-  return {std::move(spec), [data](std::size_t offset, std::span<const std::byte> from) {
-            std::memcpy(static_cast<std::byte*>(data) + offset, from.data(), from.size());
-          }};
-}
-
 std::vector<TensorDigest> write_tensors(const CheckpointDraft& draft,
                                         std::span<const TensorSource> tensors) {
   draft.take_room();
@@ -72,12 +59,6 @@ std::vector<TensorSpec> specs_of(std::span<const TensorSource> tensors) {
   std::vector<TensorSpec> specs;
   for (const TensorSource& tensor : tensors) specs.push_back(tensor.spec);
   return specs;
-}
-
-std::int64_t save_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
-                             std::span<const TensorSource> tensors) {
-  CheckpointDraft draft(path, state, specs_of(tensors));
-  return draft.commit(write_tensors(draft, tensors));
 }
 
 }  // namespace stowage::results

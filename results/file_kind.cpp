@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "execution/error.hpp"
 #include "results/checkpoint.hpp"
@@ -14,6 +15,12 @@ namespace stowage::results {
 namespace {
 
 constexpr std::string_view kJsonLineHead = "{\"event\":\"";
+constexpr std::array<std::pair<FileKind, std::string_view>, 5> kTextHeads = {
+    {{FileKind::json_lines, kJsonLineHead},
+     {FileKind::mlperf_log, kMlperfLineHead},
+     {FileKind::trace, kTraceHead},
+     {FileKind::statistics, kStatisticsHead},
+     {FileKind::product_table, kProductTableHead}}};
 constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
 
 std::string head_of(const std::filesystem::path& path) {
@@ -35,17 +42,16 @@ bool has_schema(const std::filesystem::path& path, std::string_view schema) {
 }  // namespace
 
 std::string_view name(FileKind kind) {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "the result set", "the checkpoint", "the dump",      "the JSON lines",
-      "the trace",      "the statistics", "the token data"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "the result set", "the checkpoint", "the dump",          "the JSON lines", "the MLPerf log",
+      "the trace",      "the statistics", "the product table", "the token data"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::optional<FileKind> kind_of(const std::filesystem::path& path) {
   const std::string head = head_of(path);
-  if (head.starts_with(kJsonLineHead)) return FileKind::json_lines;
-  if (head.starts_with(kTraceHead)) return FileKind::trace;
-  if (head.starts_with(kStatisticsHead)) return FileKind::statistics;
+  for (const auto& [kind, text] : kTextHeads)
+    if (head.starts_with(text)) return kind;
   if (head.starts_with(kCheckpointSchema)) return FileKind::checkpoint;
   if (!head.starts_with(kHdf5Signature)) return std::nullopt;
   for (const auto& [schema, kind] : {std::pair{kResultSchema, FileKind::result_set},
@@ -57,9 +63,8 @@ std::optional<FileKind> kind_of(const std::filesystem::path& path) {
 
 bool may_be_unfinished(const std::filesystem::path& path, FileKind kind) {
   const std::string head = head_of(path);
-  if (kind == FileKind::json_lines) return head.starts_with(kJsonLineHead);
-  if (kind == FileKind::trace) return head.starts_with(kTraceHead);
-  if (kind == FileKind::statistics) return head.starts_with(kStatisticsHead);
+  for (const auto& [of, text] : kTextHeads)
+    if (of == kind) return head.starts_with(text);
   if (kind == FileKind::token_data) return false;
   return head.starts_with(kHdf5Signature) || head.starts_with(kCheckpointSchema) ||
          std::ranges::all_of(head, [](char c) { return c == '\0'; });

@@ -12,9 +12,11 @@ enum class FileKind {
   checkpoint,
   dump,
   json_lines,
+  mlperf_log,
   trace,
-  statistics,  ///< of documents
-  token_data   ///< tokens, their index or mask: plain numbers, which nobody can tell from others
+  statistics,     ///< of documents
+  product_table,  ///< rows of kernels/linear/product_table.inc
+  token_data      ///< tokens, their index or mask: plain numbers, which nobody can tell from others
 };
 
 /// "the result set", "the JSON lines": how messages name it.
@@ -33,6 +35,13 @@ inline constexpr std::string_view kDumpSchema = "stowage-dump";
 
 /// How the statistics of documents begin.
 inline constexpr std::string_view kStatisticsHead = "{\n \"schema\": \"stowage-documents\"";
+
+/// How every line of an MLPerf log begins.
+inline constexpr std::string_view kMlperfLineHead = ":::MLLOG ";
+
+/// How a table of products begins.
+inline constexpr std::string_view kProductTableHead =
+    "// Made by `stowage_bench_kernels --product-table";
 
 /// How a trace begins: the writer starts with it, so that `kind_of` knows it again.
 inline constexpr std::string_view kTraceHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";

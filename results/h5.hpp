@@ -87,11 +87,7 @@ class Dataset : public Node {
   /// Where in the file the bytes of a `placed` dataset are.
   std::int64_t file_offset() const;
 
-  /// Rows that make one chunk, hence a good unit of reading and writing; never 0.
-  std::int64_t rows_per_chunk() const;
-
-  /// Writes or reads `count` whole rows of the first dimension, contiguous in memory.
-  void write_rows(std::int64_t first, std::int64_t count, const void* data);
+  /// Reads `count` whole rows of the first dimension, contiguous in memory.
   void read_rows(std::int64_t first, std::int64_t count, void* data) const;
 
   /// Writes or reads all of it.

@@ -163,23 +163,6 @@ std::int64_t Dataset::file_offset() const {
   return static_cast<std::int64_t>(offset);
 }
 
-std::int64_t Dataset::rows_per_chunk() const {
-  const Handle list = properties(STOWAGE_HDF5(H5Dget_create_plist(id())));
-  const Shape extent = shape();
-  if (extent.empty() || H5Pget_layout(list.get()) != H5D_CHUNKED)
-    return extent.empty() ? 1 : std::max<std::int64_t>(extent[0], 1);
-  std::vector<hsize_t> chunk(extent.size());
-  STOWAGE_HDF5(H5Pget_chunk(list.get(), static_cast<int>(chunk.size()), chunk.data()));
-  return static_cast<std::int64_t>(chunk[0]);
-}
-
-void Dataset::write_rows(std::int64_t first, std::int64_t count, const void* data) {
-  if (count == 0) return;
-  const Rows rows = select_rows(id(), shape(), first, count);
-  STOWAGE_HDF5(
-      H5Dwrite(id(), memory_type(dtype()), rows.memory.get(), rows.file.get(), H5P_DEFAULT, data));
-}
-
 void Dataset::read_rows(std::int64_t first, std::int64_t count, void* data) const {
   if (count == 0) return;
   const Rows rows = select_rows(id(), shape(), first, count);

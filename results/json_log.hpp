@@ -1,12 +1,9 @@
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
-#include <memory>
-#include <optional>
 #include <string_view>
 
-#include "results/file_lock.hpp"
+#include "results/line_file.hpp"
 #include "results/metric.hpp"
 #include "results/value.hpp"
 #include "results/verdict.hpp"
@@ -21,8 +18,7 @@ class JsonLog {
   JsonLog() = default;
 
   /// Starts a log, an older one being kept aside, or continues one (`append`) after a restart.
-  /// Throws Error(Exit::usage) if the file cannot be written, is not free (output_path.hpp), or is
-  /// being written by another run.
+  /// Throws Error(Exit::usage) as LineFile does.
   explicit JsonLog(const std::filesystem::path& path, bool append = false);
 
   void write(std::string_view event, const Fields& fields);
@@ -30,19 +26,11 @@ class JsonLog {
   void write(const Verdict& verdict);
 
   /// False once a line could not be written, as on a full disk.
-  bool complete() const { return !warned_; }
-  const std::filesystem::path& path() const { return path_; }
+  bool complete() const { return lines_.complete(); }
+  const std::filesystem::path& path() const { return lines_.path(); }
 
  private:
-  void write_line(const std::string& line);
-
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::optional<LockedFile> lock_;
-  std::unique_ptr<std::FILE, Close> file_;
-  std::filesystem::path path_;
-  bool warned_ = false;
+  LineFile lines_;
 };
 
 }  // namespace stowage::results

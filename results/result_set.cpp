@@ -351,6 +351,14 @@ void ResultSet::refer(const CeilingsReference& ceilings) {
                        {"bytes_per_s", ceilings.bytes_per_s}});
 }
 
+void ResultSet::refer(const ResumedFrom& resumed) {
+  state_->file.make_group("provenance/resumed")
+      .set_attributes({{"checkpoint", resumed.checkpoint},
+                       {"step", resumed.step},
+                       {"seal", resumed.seal},
+                       {"run", resumed.run}});
+}
+
 const std::vector<Metric>& ResultSet::metrics() const { return state_->metrics; }
 const std::filesystem::path& ResultSet::path() const { return state_->part.final_path(); }
 const std::string& ResultSet::uuid() const { return state_->uuid; }

@@ -127,6 +127,14 @@ struct StateAt {
   std::string digest;     ///< 32 hexadecimal digits
 };
 
+/// The checkpoint that a run goes on from, and by it the legs before.
+struct ResumedFrom {
+  std::string checkpoint;  ///< its file, without folders if it was absolute
+  std::int64_t step = 0;   ///< steps done
+  std::string seal;        ///< digest of its seal
+  std::string run;         ///< uuid of the run that wrote it; empty: it does not say
+};
+
 /// The result set of one run, written by rank 0 alone; schema in results/schema.md.
 ///
 /// The file grows under `<path>.part` and takes its name in `finish`. If the run ends otherwise, no
@@ -149,6 +157,7 @@ class ResultSet {
   void add(StageNeeds row);
   void add(StateAt state);                        ///< in the order of steps
   void refer(const CeilingsReference& ceilings);  ///< the limits that shares in it are of
+  void refer(const ResumedFrom& resumed);         ///< where its first step follows
 
   const std::vector<Metric>& metrics() const;
   const std::filesystem::path& path() const;

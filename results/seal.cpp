@@ -192,7 +192,8 @@ Seal read_seal(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(status)) throw_usage("{}: not a regular file", name);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_usage("{}: cannot be read: {}", name, std::strerror(errno));
-  const std::optional<Contents> contents = parse(read_head(file, name));
+  const std::string head = read_head(file, name);
+  std::optional<Contents> contents = parse(head);
   if (!contents) throw_usage("{}: the checkpoint is damaged: in its seal", name);
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
   if (bytes != contents->file_bytes)
@@ -202,6 +203,7 @@ Seal read_seal(const std::filesystem::path& path) {
   if (digest_of_structure(file, contents->seal, bytes) != contents->structure)
     throw_usage(
         "{}: the checkpoint is damaged: in its structure or its records (step, state, deck)", name);
+  contents->seal.digest = head.substr(digest_at(), kDigits);
   return contents->seal;
 }
 

@@ -35,6 +35,7 @@ struct SealedTensor {
 struct Seal {
   std::int64_t head_bytes = 0;
   std::vector<SealedTensor> tensors;  ///< rising by offset
+  std::string digest = {};            ///< that of the line `seal`, as it was read
 };
 
 /// Bytes of a user block with room for the seal of tensors of these names: a power of two.

@@ -20,7 +20,6 @@ struct BuildInfo {
   std::string_view cuda_architectures;  // "90a-real"; empty without CUDA
   std::string_view build_type;          // "Release"
   std::string_view flags;               // of the host compiler, with -march and sanitizers
-  bool hdf5_is_parallel;
   std::span<const Library> libraries;
 };
 

@@ -53,6 +53,8 @@ def files_of_others_are_refused(r):
     for option in (["--out"], ["--json"], ["--trace"], dump):
         for path in ("thesis", "deck.toml", "link", "hard", "text.txt", "/dev/full", "."):
             refused(r, *text, *option, path, says=[path])
+    for path in ("thesis", "deck.toml", "link", "hard", "text.txt", "/dev/full", "."):
+        refused(r, *text, f"run.mllog={path}", says=[path])
     for ranks in (2, 4):
         for path in ("thesis", "./deck.toml", "/dev/null"):
             refused(r, *text, "--out", path, says=[path], ranks=ranks)
@@ -66,7 +68,8 @@ def two_outputs_need_two_files(r):
     here = pathlib.Path.cwd().name
     for others in (["--json", "./tiny.h5"], ["--json", "tiny.h5.part"], ["--trace", "tiny.h5"],
                    ["--trace", "tiny.jsonl"], ["--dump-step", "1", "--dump", f"../{here}/tiny.h5"],
-                   ["--trace", "x", "--json", "x"], ["checkpoint.directory=tiny.h5"]):
+                   ["--trace", "x", "--json", "x"], ["checkpoint.directory=tiny.h5"],
+                   ["run.mllog=x", "--json", "x"], ["run.mllog=tiny.h5.part"]):
         refused(r, r.deck, *others, says=["two outputs need two files"])
     r.run("run.output=a.h5", "run.steps=1")
     refused(r, "--from", "a.h5", "--out", "./a.h5", says=["--from", "a.h5"])
@@ -90,6 +93,22 @@ def an_older_result_is_kept(r):
 
 
 @case
+def lines_are_added_only_to_a_log_of_ours(r):
+    pathlib.Path("thesis.txt").write_text("mine\n")
+    saved = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
+    r.run("run.steps=3", "run.mllog=ml.log", *saved)
+    first = pathlib.Path("ml.log").read_text()
+    for path in ("thesis.txt", "tiny.jsonl"):
+        refused(r, r.deck, *saved, f"run.mllog={path}", says=[path, "no older file of this kind"])
+    r.run("run.mllog=ml.log", *saved)
+    both = pathlib.Path("ml.log").read_text()
+    assert both.startswith(first) and both.count('"run_stop"') == 2, both
+    r.run("run.mllog=ml.log", "run.steps=1")
+    assert pathlib.Path("ml.older_1.log").read_text() == both
+    assert pathlib.Path("ml.log").read_text().count('"run_stop"') == 1
+
+
+@case
 def options_that_would_do_nothing_are_refused(r):
     refused(r, r.deck, "--dump-step", "7", says=["--dump-step 7", "1 to 6"])
     refused(r, r.deck, "--dump-step", "-1", says=["--dump-step -1"])
@@ -105,11 +124,13 @@ def stop(process):
 
 @case
 def a_second_run_is_refused(r):
-    first, _ = start(r, "one", "checkpoint.directory=ckpt", "checkpoint.interval=500")
+    first, _ = start(r, "one", "checkpoint.directory=ckpt", "checkpoint.interval=500",
+                     "run.mllog=one.log")
     try:
         refused_live = [
             (["run.output=one.h5"], "another run is writing"),
             (["run.output=other.h5", "--json", "one.jsonl"], "another run"),
+            (["run.output=other.h5", "run.mllog=one.log"], "another run"),
             (["run.output=other.h5", "checkpoint.directory=ckpt"], "another run saves here")]
         for arguments, says in refused_live:
             for ranks in (1, 2):
@@ -193,8 +214,11 @@ def a_full_disk_loses_nothing(r):
         assert sorted(os.listdir("disk")) == ["ckpt", "filler"], os.listdir("disk")
     fill(4096)  # lines that are missing, in the log or on the terminal, are no success
     fails(r, "run.output=e.h5", "run.steps=60", "--json", "disk/e.jsonl", says="disk/e.jsonl")
-    with h5py.File("e.h5") as file:
-        assert len(file["/series/train/loss"]) == 60
+    fails(r, "run.output=f.h5", "run.steps=60", "run.log_interval=1", "run.mllog=disk/ml.log",
+          says="disk/ml.log")
+    for name in "ef":
+        with h5py.File(f"{name}.h5") as file:
+            assert len(file["/series/train/loss"]) == 60
     with open("/dev/full", "w") as full:
         done = subprocess.run(r.command(r.deck, "--print-config"), env=r.env, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=100)
@@ -209,6 +233,7 @@ def a_read_only_disk_is_refused(r):
     subprocess.run(["mount", "-o", "remount,ro", "disk"], check=True)
     for arguments in (["run.output=disk/a.h5"], ["--json", "disk/a.jsonl"],
                       ["--trace", "disk/t.json"], ["--dump-step", "1", "--dump", "disk/d.h5"],
+                      ["run.mllog=disk/ml.log"],
                       ["checkpoint.directory=disk/ckpt"], ["checkpoint.directory=disk"]):
         refused(r, r.deck, *arguments, says=["disk", "Read-only file system"])
 

@@ -58,6 +58,11 @@ class Runner:
         assert not pathlib.Path("tiny.h5").exists() and not pathlib.Path("tiny.h5.part").exists()
 
 
+def validate(r, *paths):
+    return subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), *paths],
+                          capture_output=True, text=True, timeout=60)
+
+
 def losses(path, name="loss"):
     with h5py.File(path) as file:
         return file[f"/series/train/{name}"][:]
@@ -86,8 +91,7 @@ def result_set_is_complete(r):
         assert file["/series/train/val_loss"][-1] > 0
         for group in ("config", "provenance", "metrics", "validation", "samples"):
             assert group in file, group
-    checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), "tiny.h5"],
-                             capture_output=True, text=True, timeout=60)
+    checked = validate(r, "tiny.h5")
     assert checked.returncode == 0 and "conforms" in checked.stdout, checked.stdout
     quiet = r.run("--quiet", "run.output=quiet.h5").stdout.splitlines()
     assert len(quiet) == 1 and quiet[0].startswith("STOWAGE RESULT VALID"), quiet
@@ -129,8 +133,6 @@ def mlperf_lines_say_what_happened(r):
     assert [line["value"] for line in evaluations] == list(losses("tiny.h5", "val_loss"))
     assert [line["metadata"]["samples_count"] for line in evaluations] == [24, 48]
     assert points["run_stop"][0]["metadata"]["status"] == "success"
-    os.remove("tiny.h5")
-    r.refuse("run.mllog=ml.log", says=["run.mllog", "already"])
 
 
 @case
@@ -145,8 +147,7 @@ def evaluation_alone_is_that_of_the_run(r):
         assert "VALID  train/val_loss=" in said and "train/val_perplexity" in said, said
         one, other = losses("tiny.h5", "val_loss")[-1], losses(path, "val_loss")
         assert len(other) == 1 and abs(one - other[0]) <= 1e-6 * one, (ranks, one, other)
-        checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), path],
-                                 capture_output=True, text=True, timeout=60)
+        checked = validate(r, path)
         assert checked.returncode == 0, checked.stdout
     assert held == sorted((path.name, path.stat().st_mtime_ns)
                           for path in pathlib.Path("ckpt").iterdir())
@@ -181,6 +182,9 @@ def moved_or_computed_again_is_bitwise_equal(r):
             with h5py.File(f"keep{ranks}.h5") as a, h5py.File(f"{name}{ranks}.h5") as b:
                 tag = "/metrics/train/transient_bytes"
                 assert b[tag][()] < a[tag][()], (name, b[tag][()], a[tag][()])
+                pinned = [file["/metrics/train/pinned_bytes"][()] for file in (a, b)]
+                assert pinned[0] == 0 and (pinned[1] > 0) == (name in ("all", "both", "free")), (
+                    name, pinned)
 
 
 @case
@@ -300,6 +304,36 @@ def stopped_and_resumed_is_bitwise_equal(r):
     assert (losses("second.h5") == whole[3:]).all(), (losses("second.h5"), whole)
     with h5py.File("whole.h5") as a, h5py.File("second.h5") as b:
         assert a["/series/train/val_loss"][-1] == b["/series/train/val_loss"][-1]
+
+
+@case
+def a_resumed_run_points_to_the_legs_before(r):
+    schedule = ["optim.decay_steps=6", "checkpoint.directory=ckpt", "checkpoint.keep_last=9"]
+    for steps in (2, 4, 6):
+        r.run(f"run.steps={steps}", f"run.output=leg{steps}.h5", *schedule,
+              ranks=2 if steps == 4 else 1)
+    r.run("run.output=look.h5", "--evaluate-only", "run.steps=6", *schedule)
+    written = {}
+    for steps, before in ((2, None), (4, 2), (6, 4), ("look", 6)):
+        path = "look.h5" if steps == "look" else f"leg{steps}.h5"
+        with h5py.File(path) as file:
+            written[steps] = file.attrs["uuid"]
+            assert ("resumed" in file["provenance"]) == (before is not None), path
+            if before is None:
+                continue
+            named = file["provenance/resumed"].attrs
+            assert named["checkpoint"].decode() == f"ckpt/step_{before:08}.h5", dict(named)
+            assert named["step"] == before and named["run"] == written[before], dict(named)
+            seal = pathlib.Path(f"ckpt/step_{before:08}.h5").read_bytes().split(b"\n")[1]
+            assert seal == b"seal " + named["seal"], (seal, dict(named))
+    sets = ["leg2.h5", "leg4.h5", "leg6.h5", "look.h5"]
+    assert validate(r, *sets).returncode == 0, validate(r, *sets).stdout
+    for edit, says in ((lambda group: group["resumed"].attrs.modify("step", 3), "begin at 5"),
+                       (lambda group: group.pop("resumed"), "/provenance/resumed: is missing")):
+        with h5py.File("leg6.h5", "r+") as file:
+            edit(file["provenance"])
+        done = validate(r, "leg6.h5")
+        assert done.returncode == 1 and says in done.stdout, (done.returncode, done.stdout)
 
 
 def ranks_with(argument):

@@ -89,10 +89,17 @@ void read_all(const std::string& path, SourceKind kind, std::int64_t document_to
       {.kind = kind, .path = path, .vocab_size = 300, .document_token = document_token});
   (void)digest(*source);
   (void)split(*source, 0.3);
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(source->tokens()));
+  source->read_mask(0, mask);
+  for (const std::uint8_t bit : mask) ASSERT_LE(bit, 1);
 }
 
-TEST(fuzz, megatron_pairs) {
-  std::mt19937_64 random(testing::fresh_seed());
+struct MegatronPair {
+  std::string index, tokens;
+};
+
+/// Three documents of 16 tokens together.
+MegatronPair megatron_pair() {
   std::string index("MMIDIDX\0\0", 9), tokens;
   put(index, std::uint64_t{1});
   put(index, std::uint8_t{8});  // uint16
@@ -102,6 +109,12 @@ TEST(fuzz, megatron_pairs) {
   for (const std::int64_t pointer : {0, 10, 12}) put(index, pointer);
   for (const std::int64_t bound : {0, 1, 2, 3}) put(index, bound);
   for (std::uint16_t token = 0; token < 16; ++token) put(tokens, token);
+  return {index, tokens};
+}
+
+TEST(fuzz, megatron_pairs) {
+  std::mt19937_64 random(testing::fresh_seed());
+  const auto [index, tokens] = megatron_pair();
   const TemporaryFolder folder;
   Outcomes outcomes;
   for (int round = 0; round < test::fuzz_rounds(); ++round) {
@@ -112,6 +125,34 @@ TEST(fuzz, megatron_pairs) {
                  ::testing::PrintToString(read_file(folder / "a.idx")));
   }
   outcomes.expect_both();
+}
+
+TEST(fuzz, masks) {
+  std::mt19937_64 random(testing::fresh_seed());
+  const auto [index, tokens] = megatron_pair();
+  const TemporaryFolder folder;
+  folder.write("a.idx", index);
+  folder.write("a.bin", tokens);
+  folder.write("a.txt", std::string(16, 'x'));
+  Outcomes damaged, of_another_length;
+  for (int round = 0; round < test::fuzz_rounds(); ++round) {
+    const bool as_text = random() % 2 == 0;
+    const auto read = [&] {
+      as_text ? read_all(folder / "a.txt", SourceKind::text, -1)
+              : read_all(folder / "a.idx", SourceKind::megatron, -1);
+    };
+    std::string mask(16, '\0');
+    for (char& bit : mask) bit = static_cast<char>(random() % 2);
+    const bool in_length = random() % 4 == 0;
+    if (in_length)
+      mask.resize(random() % 32, '\1');
+    else
+      mask = test::mutated(mask, random);
+    folder.write(as_text ? "a.txt.mask" : "a.mask", mask);
+    (in_length ? of_another_length : damaged).add(read, ::testing::PrintToString(mask));
+  }
+  damaged.expect_both();
+  of_another_length.expect_both();  // some of them have the right one
 }
 
 TEST(fuzz, llmc_shards_and_texts) {

@@ -5,6 +5,12 @@
 namespace stowage::inputs {
 namespace {
 
+std::string xxh64_hex(std::string_view text) {
+  Xxh64 hash;
+  hash.update(std::as_bytes(std::span(text)));
+  return hash.hex();
+}
+
 TEST(xxh64, known_answers) {
   EXPECT_EQ(xxh64_hex(""), "ef46db3751d8e999");
   EXPECT_EQ(xxh64_hex("a"), "d24ec4f1a98c6e5b");

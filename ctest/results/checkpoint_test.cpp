@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include "checkpoint_support.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/h5.hpp"
 #include "results/part_file.hpp"
@@ -22,7 +23,10 @@ namespace fs = std::filesystem;
 using execution::Dtype;
 using execution::Exit;
 using test::expect_error;
+using test::from_memory;
+using test::save_checkpoint;
 using test::ScratchFolder;
+using test::to_memory;
 
 /// Tensors with random bits: NaNs, infinities and denormals must come back as they are.
 class Model {
@@ -75,7 +79,7 @@ CheckpointState state_at(std::int64_t step) {
   return {.step = step,
           .values = {{"loader.epoch", std::int64_t{2}},
                      {"loader.position", std::int64_t{1} << 40},
-                     {"loss_scale", 0.1}},
+                     {"data.digest", std::string("0123")}},
           .deck = "[train]\n"};
 }
 
@@ -94,7 +98,7 @@ TEST(checkpoint, comes_back_to_the_bit) {
   EXPECT_EQ(model.bytes, saved);
   EXPECT_EQ(file.state().step, 7);
   EXPECT_EQ(integer_value(file.state(), "loader.position"), std::int64_t{1} << 40);
-  EXPECT_EQ(real_value(file.state(), "loss_scale"), 0.1);
+  EXPECT_EQ(text_value(file.state(), "data.digest"), "0123");
   EXPECT_EQ(file.state().deck, "[train]\n");
   EXPECT_EQ(file.tensors().size(), model.specs.size());
 }
@@ -324,8 +328,8 @@ TEST(checkpoint, random_bytes_are_refused) {
 TEST(checkpoint, state_of_the_wrong_kind_is_refused) {
   const auto state = state_at(1);
   expect_error(Exit::usage, {"no state 'none'"}, [&] { integer_value(state, "none"); });
-  expect_error(Exit::usage, {"'loss_scale' is not an integer"},
-               [&] { integer_value(state, "loss_scale"); });
+  expect_error(Exit::usage, {"'data.digest' is not an integer"},
+               [&] { integer_value(state, "data.digest"); });
 }
 
 TEST(checkpoint, a_writer_killed_midway_leaves_no_final_file) {

@@ -10,6 +10,7 @@
 
 #include "inputs/deck/sha256.hpp"
 #include "results/json_log.hpp"
+#include "results/line_file.hpp"
 #include "results/output_path.hpp"
 #include "results/part_file.hpp"
 #include "scratch_folder.hpp"
@@ -252,6 +253,25 @@ TEST(json_log, unwritable_path_is_a_usage_error_and_no_path_is_silent) {
   const JsonLog first(folder / "live.jsonl");
   expect_error(Exit::usage, {"another run"}, [&] { JsonLog(folder / "live.jsonl"); });
   JsonLog().write("step", {});
+}
+
+TEST(line_file, adds_only_to_its_own_kind) {
+  const ScratchFolder folder;
+  const std::string head = std::string(kProductTableHead) + " FILE`.";
+  for (int row = 0; row < 2; ++row) {
+    LineFile table(folder / "table", FileKind::product_table, true);
+    EXPECT_EQ(table.empty(), row == 0);
+    if (table.empty()) table.write(head);
+    table.write("{},");
+  }
+  EXPECT_EQ(read_all(folder / "table"), head + "\n{},\n{},\n");
+  write_all(folder / "mine", "int table[] = {};\n");
+  for (const FileKind kind : {FileKind::product_table, FileKind::mlperf_log})
+    for (const bool append : {false, true})
+      expect_error(Exit::usage, {"mine"}, [&] { LineFile(folder / "mine", kind, append); });
+  expect_error(Exit::usage, {"table", "the MLPerf log"},
+               [&] { LineFile(folder / "table", FileKind::mlperf_log, true); });
+  EXPECT_EQ(read_all(folder / "mine"), "int table[] = {};\n");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "checkpoint_support.hpp"
 #include "ctest/support/mutate.hpp"
 #include "results/checkpoint.hpp"
 #include "results/file_kind.hpp"
@@ -24,9 +25,9 @@ TEST(fuzz, checkpoints) {
   const std::filesystem::path path = folder / "a.h5";
   std::vector<float> weight(1000, 1.5F);
   const TensorSource sources[] = {
-      from_memory({"weight", execution::Dtype::fp32, {10, 100}}, weight.data())};
-  save_checkpoint(path, {.step = 3, .values = {{"loader.sample", std::int64_t{9}}}, .deck = "[a]"},
-                  sources);
+      test::from_memory({"weight", execution::Dtype::fp32, {10, 100}}, weight.data())};
+  test::save_checkpoint(
+      path, {.step = 3, .values = {{"loader.sample", std::int64_t{9}}}, .deck = "[a]"}, sources);
   const std::string whole = test::read_all(path);
   for (int round = 0; round < 2 * stowage::test::fuzz_rounds(); ++round) {
     const std::string bytes = stowage::test::mutated(whole, random);

@@ -67,14 +67,13 @@ TEST(h5, arrays_of_every_dtype_and_storage_are_bitwise) {
   EXPECT_EQ(file.datasets().size(), 18U);
 }
 
-TEST(h5, rows_are_written_and_read_in_any_pieces) {
+TEST(h5, rows_are_read_in_any_pieces) {
   const ScratchFolder folder;
   File file = create_ours(folder / "a.h5");
   std::vector<double> values(1000 * 7);
   std::iota(values.begin(), values.end(), 0.0);
   Dataset dataset = file.make_dataset("a", Dtype::fp64, {1000, 7}, Storage::checked);
-  for (std::int64_t first = 0; first < 1000; first += 300)
-    dataset.write_rows(first, std::min<std::int64_t>(300, 1000 - first), &values[first * 7U]);
+  dataset.write(values.data());
   std::vector<double> read(100 * 7, -1);
   dataset.read_rows(850, 100, read.data());
   EXPECT_TRUE(std::equal(read.begin(), read.end(), values.begin() + 850 * 7));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "drivers/bench_kernels/copy_peer.hpp"
 #include "execution/error.hpp"
@@ -52,6 +51,10 @@ Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOpt
     dump_part_.emplace(options.dump, results::FileKind::dump);
     dump_ = std::make_unique<results::h5::File>(results::h5::File::create(dump_part_->part()));
     dump_->set_attribute("schema", std::string(results::kDumpSchema));
+  }
+  if (!options.product_table.empty()) {
+    table_ = results::LineFile(options.product_table, results::FileKind::product_table, true);
+    if (table_.empty()) table_.write(fmt::format("{} FILE`.", results::kProductTableHead));
   }
   fmt::print("# {:<58} {:<14} {:>10} {:>21} {:>9} {:>8} {:>6} {:>6} {:>11} {:>6} {:>5}\n",
              "operator and shape", "impl", "median us", "95 % interval us", "TFLOP/s", "GB/s",
@@ -156,9 +159,10 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
   const std::string tag = entry.name + "/" + shape.tag();
   const std::string label = entry.name + "." + shape.tag();
   if (!options_.product_table.empty() && !one->product_row().empty()) {
-    std::ofstream table(options_.product_table, std::ios::app);
-    table << one->product_row();
-    if (!table) throw_usage("--product-table: cannot write to {}", options_.product_table);
+    table_.write(one->product_row());
+    if (!table_.complete())
+      throw execution::Error(execution::Exit::runtime,
+                             fmt::format("--product-table: {} lacks rows", options_.product_table));
   }
   std::vector<std::vector<Agreement>> agreements;
   std::vector<Work> contenders;

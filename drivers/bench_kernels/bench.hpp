@@ -9,6 +9,7 @@
 #include "drivers/measure/record.hpp"
 #include "drivers/measure/timer.hpp"
 #include "results/h5.hpp"
+#include "results/line_file.hpp"
 #include "results/part_file.hpp"
 #include "results/verdict.hpp"
 
@@ -35,7 +36,7 @@ const Entry& find_entry(const std::vector<Entry>& entries, const std::string& na
 /// Checks, times, records and prints operators, one row per implementation.
 class Bench {
  public:
-  /// Prints the head of the table; opens the dump.
+  /// Opens the dump and the table of products; prints the head of the report.
   Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options);
 
   /// Returns the tag of a metric of it, for the verdict line.
@@ -62,6 +63,7 @@ class Bench {
   std::optional<results::CeilingsReference> limits_;
   std::optional<results::PartFile> dump_part_;
   std::unique_ptr<results::h5::File> dump_;
+  results::LineFile table_;  ///< rows of the search for products
 };
 
 }  // namespace stowage::drivers::bench

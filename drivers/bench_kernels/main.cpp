@@ -39,11 +39,15 @@ bool runs(const Entry& entry) {
   return false;
 }
 
-/// Neither output is the other one, or what is read.
+/// No output is another one, or what is read.
 void check_outputs(const BenchOptions& options) {
   std::vector<results::NamedPath> outputs, inputs;
   if (!options.measure.output.empty()) outputs.push_back({"--out", options.measure.output});
   if (!options.dump.empty()) outputs.push_back({"--dump", options.dump});
+  if (!options.product_table.empty()) {
+    results::require_free(options.product_table, results::FileKind::product_table);
+    outputs.push_back({"--product-table", options.product_table});
+  }
   if (!options.ceilings.empty()) inputs.push_back({"--ceilings", options.ceilings});
   results::require_apart(outputs, inputs);
 }

@@ -13,7 +13,6 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 using Code = int;
 using Handle = void*;
 constexpr int kClockSm = 1;
-constexpr int kClockMemory = 2;
 constexpr int kTemperatureGpu = 0;
 
 }  // namespace
@@ -53,7 +52,6 @@ GpuMonitor::~GpuMonitor() {
 
 GpuState GpuMonitor::read() const {
   return {library_->number("nvmlDeviceGetClockInfo", 1e6, kClockSm),
-          library_->number("nvmlDeviceGetClockInfo", 1e6, kClockMemory),
           library_->number("nvmlDeviceGetPowerUsage", 1e-3),
           library_->number("nvmlDeviceGetTemperature", 1, kTemperatureGpu)};
 }

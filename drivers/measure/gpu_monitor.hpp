@@ -8,8 +8,7 @@ namespace stowage::drivers {
 /// What a GPU is doing at one moment; NaN where the machine does not say.
 struct GpuState {
   double clock_hz;  ///< of the multiprocessors
-  double memory_clock_hz;
-  double power_w;  ///< averaged by the board over some ten milliseconds
+  double power_w;   ///< averaged by the board over some ten milliseconds
   double temperature_c;
 };
 

@@ -29,6 +29,12 @@ std::vector<results::TensorSpec> saved(const WholeTensors& tensors) {
   return all;
 }
 
+/// The run that has written a checkpoint; empty if that does not say.
+std::string run_of(const results::CheckpointState& state) {
+  const auto named = std::ranges::find(state.values, results::kRunUuid, &results::Field::name);
+  return named == state.values.end() ? "" : results::text_value(state, results::kRunUuid);
+}
+
 /// What this rank has of a tensor, from a file to the device.
 void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
                const TensorPart& part, execution::Device& device) {
@@ -95,6 +101,10 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
   }
   const results::Checkpoint checkpoint(found_);
   first_step_ = checkpoint.state().step;
+  from_ = {.checkpoint = results::without_folders(found_),
+           .step = first_step_,
+           .seal = checkpoint.digest(),
+           .run = run_of(checkpoint.state())};
   if (!deck.get<bool>("checkpoint.allow_changes")) {
     require_same_numerics(deck, checkpoint);
     require_same_data(deck, checkpoint);
@@ -213,7 +223,8 @@ CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::T
   return {.saves = true, .copy = all.place(), .copy_bytes = plan.state_copy_bytes()};
 }
 
-void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy) {
+void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy, std::string run) {
+  run_ = std::move(run);
   if (!enabled()) return;
   const WholeTensors tensors(trainer, world_);
   specs_ = saved(tensors);
@@ -238,7 +249,8 @@ std::unique_ptr<results::CheckpointDraft> Checkpointing::begin(const inputs::Loa
                               .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
                                          {"loader.epoch", position.epoch},
                                          {"loader.sample", position.sample},
-                                         {"data.digest", data_digest_}},
+                                         {"data.digest", data_digest_},
+                                         {std::string(results::kRunUuid), run_}},
                               .deck = deck_text_},
                              specs_);
     if (world_.size() > 1)

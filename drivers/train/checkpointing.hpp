@@ -13,6 +13,7 @@
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/checkpoint_directory.hpp"
+#include "results/result_set.hpp"
 
 namespace stowage::drivers {
 
@@ -34,6 +35,8 @@ class Checkpointing {
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
   std::int64_t first_step() const { return first_step_; }
+  /// What the run goes on from, if that is a checkpoint of a run.
+  const std::optional<results::ResumedFrom>& from() const { return from_; }
   /// True after `step` steps if the deck asks for a checkpoint then.
   bool due(std::int64_t step) const;
   /// True on rank 0 if the deck asks for a checkpoint by now: the others learn it from a step.
@@ -44,7 +47,8 @@ class Checkpointing {
   CheckpointMemory memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
                           std::size_t left) const;
   /// Takes the memory for copies of the state, before step 1.
-  void prepare(layers::Trainer& trainer, CopyPlace copy);
+  /// @param run uuid of the run, for what it saves
+  void prepare(layers::Trainer& trainer, CopyPlace copy, std::string run);
   /// Loads what was found, on every rank. @return a line for people if it has more or less than the
   /// run keeps, which checkpoint.allow_changes allows; else nothing
   std::string resume(layers::Trainer& trainer, inputs::Loader& loader) const;
@@ -77,9 +81,11 @@ class Checkpointing {
   std::string directory_name_;
   std::string resume_;
   std::string found_;  ///< path of the checkpoint to resume from, or empty
+  std::optional<results::ResumedFrom> from_;
   std::int64_t first_step_ = 0;
   std::string deck_text_;
   std::string data_digest_;
+  std::string run_;  ///< its uuid
   std::int64_t interval_;
   double interval_s_;
   double last_s_;  ///< when the run began or has saved last

@@ -1,14 +1,11 @@
 #include "drivers/train/mllog.hpp"
 
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "execution/error.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
@@ -38,18 +35,10 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-MlLog::MlLog(const inputs::Deck& deck, bool goes_on) : deck_(deck) {
+MlLog::MlLog(const inputs::Deck& deck, bool goes_on)
+    : deck_(deck), goes_on_(goes_on), began_ms_(now_ms()) {
   const std::string& path = deck.get<std::string>("run.mllog");
-  if (path.empty()) return;
-  if (!goes_on && std::filesystem::exists(path))
-    execution::throw_usage("{}: is there already", deck.cite("run.mllog"));
-  file_.reset(std::fopen(path.c_str(), goes_on ? "ae" : "we"));
-  if (!file_)
-    execution::throw_usage("{}: cannot be written: {}", deck.cite("run.mllog"),
-                           std::strerror(errno));
-  write(Event::point, "submission_benchmark", deck.get<std::string>("run.name"), {});
-  write(Event::point, "submission_division", "open", {});
-  write(Event::begin, "init_start", nullptr, {});
+  if (!path.empty()) results::require_writable(path, results::FileKind::mlperf_log);
 }
 
 void MlLog::write_deck(const char* key, const char* deck_key) {
@@ -58,7 +47,13 @@ void MlLog::write_deck(const char* key, const char* deck_key) {
 }
 
 void MlLog::run_begins(std::int64_t parameters, int ranks) {
-  if (!file_) return;
+  const std::string& path = deck_.get<std::string>("run.mllog");
+  if (path.empty()) return;
+  lines_ = results::LineFile(path, results::FileKind::mlperf_log, goes_on_);
+  const std::string& name = deck_.get<std::string>("run.name");
+  write_at(began_ms_, Event::point, "submission_benchmark", name, {});
+  write_at(began_ms_, Event::point, "submission_division", "open", {});
+  write_at(began_ms_, Event::begin, "init_start", nullptr, {});
   for (const auto& [key, deck_key] : kDeckKeys) write_deck(key, deck_key);
   write(Event::point, "opt_name", "adamw", {});
   write(Event::point, "opt_gradient_clip_norm", deck_.get<double>("optim.clip_grad"), {});
@@ -72,7 +67,7 @@ void MlLog::run_begins(std::int64_t parameters, int ranks) {
 }
 
 void MlLog::step(const StepReport& report) {
-  if (!file_ || report.step % deck_.get<std::int64_t>("run.log_interval") != 0) return;
+  if (!lines_.open() || report.step % deck_.get<std::int64_t>("run.log_interval") != 0) return;
   write(Event::point, "train_loss", report.loss,
         {{"step_num", report.step}, {"lr", report.lr}, {"step_time", report.time_s}});
 }
@@ -87,18 +82,22 @@ void MlLog::run_ends(bool valid) {
 }
 
 void MlLog::write(Event event, const char* key, const Json& value, const Json& metadata) {
-  if (!file_) return;
+  write_at(now_ms(), event, key, value, metadata);
+}
+
+void MlLog::write_at(std::int64_t time_ms, Event event, const char* key, const Json& value,
+                     const Json& metadata) {
+  if (!lines_.open()) return;
   const Json line = {{"namespace", ""},
-                     {"time_ms", now_ms()},
+                     {"time_ms", time_ms},
                      {"event_type", event == Event::point   ? "POINT_IN_TIME"
                                     : event == Event::begin ? "INTERVAL_START"
                                                             : "INTERVAL_END"},
                      {"key", key},
                      {"value", value},
                      {"metadata", metadata.is_null() ? Json::object() : metadata}};
-  fmt::print(file_.get(), ":::MLLOG {}\n",
-             line.dump(-1, ' ', false, Json::error_handler_t::replace));
-  std::fflush(file_.get());
+  lines_.write(std::string(results::kMlperfLineHead) +
+               line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace stowage::drivers

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdio>
-#include <memory>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "drivers/train/loop.hpp"
 #include "inputs/deck/deck.hpp"
+#include "results/line_file.hpp"
 
 namespace stowage::drivers {
 
@@ -15,12 +15,13 @@ namespace stowage::drivers {
 /// empty run.mllog every call does nothing.
 class MlLog {
  public:
-  /// Opens run.mllog, and writes that the program begins.
-  /// @param goes_on the run goes on from a checkpoint: its lines follow those that are there
-  /// @throws Error (exit 2) if the file is there before a run, or cannot be written
+  /// The program begins.
+  /// @param goes_on the run goes on from a checkpoint: its lines follow those of the run before;
+  /// else an older log is kept aside
+  /// @throws Error (exit 2) if run.mllog cannot be written, or is not free (output_path.hpp)
   MlLog(const inputs::Deck& deck, bool goes_on);
 
-  /// Set-up is done, the first step follows. @param parameters of the model
+  /// Set-up is done, the first step follows: opens the log. @param parameters of the model
   void run_begins(std::int64_t parameters, int ranks);
   void step(const StepReport& report);
   /// @param samples sequences trained on before
@@ -28,17 +29,20 @@ class MlLog {
   /// @param valid the verdict of the run
   void run_ends(bool valid);
 
+  const results::LineFile& file() const { return lines_; }
+
  private:
   enum class Event { point, begin, end };
   void write(Event event, const char* key, const nlohmann::ordered_json& value,
              const nlohmann::ordered_json& metadata);
+  void write_at(std::int64_t time_ms, Event event, const char* key,
+                const nlohmann::ordered_json& value, const nlohmann::ordered_json& metadata);
   void write_deck(const char* key, const char* deck_key);
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   const inputs::Deck& deck_;
-  std::unique_ptr<std::FILE, Close> file_;
+  bool goes_on_;
+  std::int64_t began_ms_;
+  results::LineFile lines_;
 };
 
 }  // namespace stowage::drivers

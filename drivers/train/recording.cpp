@@ -73,9 +73,14 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                      {"val_accuracy", "1", "held-out tokens whose logit is the largest"}});
 }
 
+void Recording::resumed(const results::ResumedFrom& from) {
+  if (root()) set_->refer(from);
+}
+
 void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
-                        const CheckpointMemory& saving) {
+                        std::int64_t pinned_bytes, const CheckpointMemory& saving) {
   device_bytes_ = device_bytes;
+  pinned_bytes_ = pinned_bytes;
   saving_ = saving;
   if (!root()) return;
   if (quiet_) return;
@@ -88,6 +93,7 @@ void Recording::begin(const layers::TrainerPlan& plan) {
   first_step_s_ = results::steady_seconds();
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
+  mllog_->run_begins(parameter_count(plan), ranks_);
   const auto& training = *plan.training().back();
   if (training.recorded.router_losses)
     routers_ = &set_->series("router", "step",
@@ -122,7 +128,6 @@ void Recording::begin(const layers::TrainerPlan& plan) {
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
   if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
-  mllog_->run_begins(parameter_count(plan), ranks_);
   log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
 }
 
@@ -275,6 +280,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add("data/dropped_tokens", static_cast<double>(packing_.dropped_tokens));
   add("train/parameters", static_cast<double>(parameter_count(plan)));
   add("train/peak_device_bytes", static_cast<double>(device_bytes_));
+  add("train/pinned_bytes", static_cast<double>(pinned_bytes_));
   add("train/persistent_bytes", static_cast<double>(plan.layout().bytes()));
   add("train/transient_bytes", static_cast<double>(plan.transient_bytes()));
   if (saving_.saves) add("ckpt/copy_bytes", static_cast<double>(saving_.device_bytes()));
@@ -357,10 +363,15 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   if (!quiet_)
     fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));
   fmt::print("{}", results::verdict_line(verdict, headline, set_->uuid(), set_->path()));
-  if (!log_.complete())
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("{} is whole, but {} lacks lines that could not be written",
-                                       set_->path().string(), log_path_.string()));
+  const auto require_complete = [&](const auto& lines) {
+    if (!lines.complete())
+      throw execution::Error(
+          execution::Exit::runtime,
+          fmt::format("{} is whole, but {} lacks lines that could not be written",
+                      set_->path().string(), lines.path().string()));
+  };
+  require_complete(log_);
+  require_complete(mllog_->file());
 }
 
 }  // namespace stowage::drivers

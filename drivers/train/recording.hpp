@@ -43,10 +43,12 @@ class Recording {
             const inputs::CommandLine& command, int argc, const char* const* argv,
             const Machine& machine, const Data& data, std::int64_t first_step, double start_s);
 
+  /// Keeps what the run goes on from.
+  void resumed(const results::ResumedFrom& from);
   /// Prints the header.
-  /// @param device_bytes the most that a rank plans to use
+  /// @param device_bytes, pinned_bytes the most that a rank plans to use
   /// @param saving of this rank
-  void planned(const results::Fields& facts, std::int64_t device_bytes,
+  void planned(const results::Fields& facts, std::int64_t device_bytes, std::int64_t pinned_bytes,
                const CheckpointMemory& saving);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
   void begin(const layers::TrainerPlan& plan);
@@ -67,6 +69,9 @@ class Recording {
   void finish(const results::Verdict& verdict, const History& history,
               const layers::TrainerPlan& plan);
 
+  /// Of the run, as its result set has it; of rank 0.
+  const std::string& uuid() const { return run_.uuid; }
+
  private:
   bool root() const { return set_ != nullptr; }
   void add_metrics(const History& history, const layers::TrainerPlan& plan);
@@ -83,7 +88,7 @@ class Recording {
   double first_step_s_ = 0;
   inputs::PackingSummary packing_;
   double tokens_per_step_;  ///< of documents, on average over a pass
-  std::int64_t device_bytes_ = 0;
+  std::int64_t device_bytes_ = 0, pinned_bytes_ = 0;
   CheckpointMemory saving_;
   results::RunInfo run_;
   std::vector<results::RankInfo> rank_infos_;

@@ -108,7 +108,7 @@ void check_outputs(const Deck& deck, const inputs::CommandLine& command,
   };
   if (!options.logits.empty()) also("--logits", options.logits, results::FileKind::dump);
   if (const auto& path = deck.get<std::string>("run.mllog"); !path.empty())
-    outputs.push_back({"run.mllog", path});
+    also("run.mllog", path, results::FileKind::mlperf_log);
   if (options.dump_step != 0) also("--dump", dump_path(deck, options), results::FileKind::dump);
   if (!options.trace.empty()) also("--trace", options.trace, results::FileKind::trace);
   if (const auto& folder = deck.get<std::string>("checkpoint.directory"); !folder.empty())
@@ -407,6 +407,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
                       start_s);
+  if (checkpoints.from()) recording.resumed(*checkpoints.from());
   const auto gradients =
       options.evaluate_only ? std::nullopt : compare_gradients(deck, world, machine);
   std::unique_ptr<layers::TrainerPlan> plan =
@@ -426,10 +427,12 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
       machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan, saving);
   about.push_back({"packing", inputs::text(data.train->packing())});
-  recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)), saving);
+  recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)),
+                    world.max(static_cast<std::int64_t>(plan->host_bytes() + saving.host_bytes())),
+                    saving);
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
-  if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy);
+  if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy, recording.uuid());
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
   const bool complete = run.go(gradients);

@@ -25,7 +25,9 @@ std::vector<Parameter> run_parameters() {
        .help = "Path of the result set (HDF5). Empty: <run.name>.h5 in the working directory."},
       {.key = "run.mllog",
        .fallback = string(),
-       .help = "Where the lines of MLPerf Training's log (:::MLLOG) are written. Empty: nowhere."},
+       .help =
+           "Where the lines of MLPerf Training's log (:::MLLOG) are written: an older log is kept "
+           "beside it, a run that goes on adds to its own. Empty: nowhere."},
       {.key = "run.log_interval",
        .fallback = 10,
        .unit = "steps",

@@ -70,10 +70,4 @@ std::uint64_t Xxh64::value() const {
 
 std::string Xxh64::hex() const { return fmt::format("{:016x}", value()); }
 
-std::string xxh64_hex(std::string_view text) {
-  Xxh64 hash;
-  hash.update(std::as_bytes(std::span(text)));
-  return hash.hex();
-}
-
 }  // namespace stowage::inputs

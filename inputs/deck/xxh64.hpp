@@ -28,7 +28,4 @@ class Xxh64 {
   std::uint64_t total_bytes_ = 0;
 };
 
-/// XXH64 of a text as 16 hexadecimal digits.
-std::string xxh64_hex(std::string_view text);
-
 }  // namespace stowage::inputs

@@ -67,6 +67,4 @@ std::string digest_text(const std::uint64_t sums[2]) {
   return fmt::format("{:016x}{:016x}", sums[1], sums[0]);
 }
 
-execution::Cost digest_cost(std::int64_t count, Dtype dtype) { return {0, bytes(count, dtype)}; }
-
 }  // namespace stowage::kernels

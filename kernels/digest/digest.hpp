@@ -40,7 +40,4 @@ void digest_ref(const DigestPart& part, execution::Dtype dtype, std::int64_t cou
 /// 32 hexadecimal digits, as result sets hold them.
 std::string digest_text(const std::uint64_t sums[2]);
 
-/// One pass over the bytes.
-execution::Cost digest_cost(std::int64_t count, execution::Dtype dtype);
-
 }  // namespace stowage::kernels

@@ -37,7 +37,7 @@ std::string table_row(const ProductChoice& choice) {
   while (used > 1 && choice.algorithm[used - 1] == 0) --used;
   for (std::size_t i = 0; i < used; ++i)
     words += fmt::format("{}{:#x}", i == 0 ? "" : ", ", choice.algorithm[i]);
-  return fmt::format("{{\"{}\", {}, {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, {{{}}}}},\n",
+  return fmt::format("{{\"{}\", {}, {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, {{{}}}}},",
                      choice.device, choice.library, s.m, s.n, s.k, s.a_stride, s.b_stride,
                      s.c_stride, cpp_name(s.transpose_a), cpp_name(s.transpose_b),
                      execution::name(s.factors), execution::name(s.result), s.accumulate, words);

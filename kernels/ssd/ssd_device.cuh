@@ -29,7 +29,6 @@ inline constexpr int kTileBytes = kChunk * 128;
 inline constexpr int kKStep = 16;                  ///< K of one wgmma
 inline constexpr int kKMajorStep = 2 * kKStep;     ///< bytes to the next K in a row
 inline constexpr int kMnMajorStep = 128 * kKStep;  ///< bytes to the next K, 16 rows further
-inline constexpr float kNoOverflow = 126.0F;       ///< 2^126 is finite
 
 /// Element i of a parameter that is bf16 or fp32.
 __device__ __forceinline__ float parameter(const void* values, int i, bool bf16) {

@@ -12,6 +12,10 @@ from scaling import check_points, scaling_values
 from states import DIGEST, STATES_SINCE, digests
 
 
+RESUMED_SINCE = 5  # minor version of the schema
+SEAL = re.compile(r"[0-9a-f]{16}")
+
+
 def stored_checks(result):
     """The checks of a set by name: all groups, whatever else lies beside them."""
     return {name: node.attrs for name, node in result.file["validation"].items()
@@ -196,6 +200,27 @@ def check_states(result):
     return problems
 
 
+def check_resumed(result):
+    """A training run that has not begun at its first step names the checkpoint that it goes on
+    from, and begins where that one ends."""
+    if text(result.file.attrs["driver"]) != "train" or result.minor_version < RESUMED_SINCE:
+        return []
+    where, loss = "/provenance/resumed", result.series("train/loss")
+    first = int(loss[0][0]) if loss is not None and len(loss[0]) else None
+    if where not in result.file:
+        late = first is not None and first > 1
+        return [f"{where}: is missing, the losses begin at step {first}"] if late else []
+    named = result.file[where].attrs
+    problems = []
+    if first is not None and first != named["step"] + 1:
+        problems.append(f"{where}: ends at step {named['step']}, the losses begin at {first}")
+    if not SEAL.fullmatch(text(named["seal"])):
+        problems.append(f"{where}: seal is no digest")
+    if text(named["run"]) == text(result.file.attrs["uuid"]):
+        problems.append(f"{where}: run is this result set itself")
+    return problems
+
+
 def check_modules(result):
     """The rows of modules add up to what each plan of a sweep says of itself."""
     rows = result.array("offload/modules")
@@ -247,4 +272,5 @@ def check_validation(result):
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
     return (problems + check_values(result) + check_states(result) + check_modules(result)
-            + check_stages(result) + check_points(result, stored_checks(result).get("first_loss")))
+            + check_stages(result) + check_resumed(result)
+            + check_points(result, stored_checks(result).get("first_loss")))
