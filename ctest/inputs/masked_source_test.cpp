@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ctest/inputs/loader_support.hpp"
+#include "inputs/data/digest.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
@@ -41,6 +44,17 @@ TEST(masked_source, only_masked_tokens_are_targets) {
   EXPECT_EQ(filling.targets, (std::vector<std::int32_t>{-1, 'c', 'd', -1, 'f', -1, -1, -1}));
   EXPECT_EQ(filling.filled.targets, 3);
   EXPECT_EQ(loader.global_targets(), 3);
+}
+
+TEST(masked_source, another_mask_is_another_stream) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("qa.txt", "abcdefgh");
+  std::set<std::string> digests{digest(*open_source({.path = path}))};
+  for (const char* mask : {"00110100", "00110101", "11111111"}) {
+    folder.write("qa.txt.mask", bits(mask));
+    digests.insert(digest(*open_source({.path = path})));
+  }
+  EXPECT_EQ(digests.size(), 4);
 }
 
 TEST(masked_source, works_with_every_format) {

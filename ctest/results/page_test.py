@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Published pages and plots, on copies of the published sets: page_test.py TOOLS PUBLISHED."""
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -50,6 +51,16 @@ class PageTest(unittest.TestCase):
         with h5py.File(path, "r+") as file:
             edit(file)
         return Result(path)
+
+    def test_bands_of_the_site_checks_are_of_what_is_published(self):
+        checks = ast.parse((TOOLS / "../../scripts/reframe/stowage_checks.py").read_text())
+        stated = next(ast.literal_eval(node.value) for node in checks.body
+                      if isinstance(node, ast.Assign) and node.targets[0].id == "PUBLISHED")
+        for deck, rate in stated["h200"].items():
+            name = f"train_{deck.replace('-', '_')}.h5"
+            with h5py.File(PUBLISHED / name) as file:
+                measured = file["metrics/train/tokens_per_s"][()]
+            self.assertLess(abs(rate / measured - 1), 1e-3, deck)
 
     def table(self, *words):
         """(exit code, output) of table.py."""
