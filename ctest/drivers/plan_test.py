@@ -215,6 +215,16 @@ def layouts_are_found_and_planned(r):
     inside = layouts(text := r.run(deck, "--ranks", "4", "--best", "1", *slow))
     assert inside and min(inside.values()) > min(found.values()), (inside, found)
     assert not any(name in layout for layout in inside for name in ("tensor 4", "expert 4")), text
+    # What does not fit as the deck says is planned by the automatic policy, quicker than with all
+    # computed again, within the memory.
+    tight = [*machine, "machine.device_memory_bytes=24GiB"]
+    rows = r.run(deck, "--ranks", "4", "--best", "3", *tight).splitlines()[3:6]
+    assert any(row.endswith("offload.policy=auto") for row in rows), rows
+    planned = r.run(deck, *tight, "parallel.data=4", "parallel.zero=1", "offload.policy=auto",
+                    f"offload.device_budget_bytes={22 * 2**30}")
+    data = [row for row in rows if row.startswith("  data 4")]
+    ms = float(data[0].split()[2])
+    assert abs(ms / predicted_ms(planned, "step") - 1) < 1e-5, (data, planned)
     # A copy of the state for checkpoints is memory like any other.
     def device_gib(*keys):
         row = r.run(deck, "--ranks", "4", "--best", "1", *machine, *keys).splitlines()[3]

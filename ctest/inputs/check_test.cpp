@@ -179,7 +179,7 @@ TEST(check, ranks) {
                {"parallel.context = 2", "multiple of 4", "6 were started"});
   const Deck uneven = deck_of("-", {"parallel.context=2", "train.seq_length=7"});
   expect_parts(usage_error([&] { check_ranks(uneven, 2); }),
-               {"parallel.context = 2", "7 tokens", "divide by 2"});
+               {"parallel.context = 2", "train.seq_length = 7", "7 tokens", "multiple of 2"});
 }
 
 }  // namespace

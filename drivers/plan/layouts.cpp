@@ -29,6 +29,15 @@ constexpr double kSafe = 0.98;
 
 double gib(double bytes) { return bytes / (1 << 30); }
 
+/// What becomes of saved tensors: what the deck says, or all are computed again, or the automatic
+/// policy decides within the memory of the machine.
+enum class Saved : unsigned char { as_asked, again, automatic };
+
+std::string_view saved_text(Saved saved) {
+  if (saved == Saved::again) return "  all computed again";
+  return saved == Saved::automatic ? "  offload.policy=auto" : "";
+}
+
 /// A layout with its plan, if there is one.
 struct Candidate {
   Layout layout;
@@ -36,7 +45,7 @@ struct Candidate {
   bool planned = false;
   double step_s = 0;
   double device_bytes = 0, host_bytes = 0;
-  bool again = false;        ///< all is computed again: what the deck says does not fit
+  Saved saved = Saved::as_asked;
   double missing_bytes = 0;  ///< of the device, even so
   std::string schedule = {};
   std::string refused = {};  ///< why no plan fits
@@ -78,10 +87,9 @@ class LayoutSearch {
                                [](const Candidate& c) { return c.estimate.persistent_bytes; });
       plan_some(wanted);
     }
-    std::ranges::stable_sort(candidates_, {}, [](const Candidate& c) {
-      return std::pair(!c.usable(), c.usable() ? c.step_s : c.estimate.step_s());
-    });
+    sort_by_step();
     if (!candidates_.front().usable()) nothing_fits();
+    improve(wanted);
   }
 
   std::string text(std::size_t most) const {
@@ -152,18 +160,38 @@ class LayoutSearch {
            })) >= wanted;
   }
 
-  /// Of the first and the last stage, which hold most: the first has most microbatches under way.
+  void sort_by_step() {
+    std::ranges::stable_sort(candidates_, {}, [](const Candidate& c) {
+      return std::pair(!c.usable(), c.usable() ? c.step_s : c.estimate.step_s());
+    });
+  }
+
+  /// Lets the automatic policy plan those that compute all again, where they may be among the best.
+  void improve(std::size_t wanted) {
+    for (Candidate& candidate : candidates_) {
+      if (!candidate.usable() || candidate.saved != Saved::again || enough(wanted, candidate))
+        continue;
+      Candidate better = candidate;
+      make_plans(better, Saved::automatic);
+      if (better.usable() && better.step_s < candidate.step_s) candidate = std::move(better);
+    }
+    sort_by_step();
+  }
+
   void make_plans(Candidate& candidate) const {
     candidate.planned = true;
+    make_plans(candidate, Saved::as_asked);
+    if (!candidate.refused.empty()) make_plans(candidate, Saved::again);
+  }
+
+  /// Of the first and the last stage, which hold most: the first has most microbatches under way.
+  void make_plans(Candidate& candidate, Saved saved) const {
     const int stages = candidate.layout.shape[Axis::pipeline];
-    for (const bool again : {false, true}) {
-      candidate.again = again;
-      candidate.refused.clear();
-      candidate.step_s = candidate.device_bytes = candidate.host_bytes = 0;
-      for (int stage = 0; stage < stages; stage += std::max(1, stages - 1))
-        add_plan(candidate, stage);
-      if (candidate.refused.empty()) return;
-    }
+    candidate.saved = saved;
+    candidate.refused.clear();
+    candidate.step_s = candidate.device_bytes = candidate.host_bytes = 0;
+    for (int stage = 0; stage < stages; stage += std::max(1, stages - 1))
+      add_plan(candidate, stage);
   }
 
   void add_plan(Candidate& candidate, int stage) const {
@@ -172,7 +200,11 @@ class LayoutSearch {
     const double rest = memory_ - candidate.estimate.persistent_bytes;
     options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
     try {
-      if (candidate.again)
+      if (candidate.saved == Saved::automatic) {
+        options.planner.policy.kind = offload::Policy::Kind::automatic;
+        options.planner.policy.device_budget_bytes = static_cast<std::int64_t>(memory_);
+      }
+      if (candidate.saved == Saved::again)
         options.planner.policy =
             full_recompute(options.planner.policy,
                            layers::TrainerPlan(options).training().back()->recorded.program);
@@ -219,7 +251,7 @@ class LayoutSearch {
         "  {:<{}}{:>12.3f}{:>11.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>9.1f}{:>8.1f}{}\n",
         what(c), width, 1e3 * c.step_s, tokens_per_s_and_rank(c.step_s), 1e3 * e.compute_s,
         1e3 * e.exchange_s, 1e3 * e.bubble_s, 1e3 * e.gradients_s, 1e3 * e.optimizer_s,
-        gib(c.device_bytes), gib(c.host_bytes), c.again ? "  all computed again" : "");
+        gib(c.device_bytes), gib(c.host_bytes), saved_text(c.saved));
   }
 
   /// The best of every family of axes that is not among the first, and what it loses by.
@@ -261,8 +293,9 @@ class LayoutSearch {
                           {"optimizer", mine.optimizer_s - theirs.optimizer_s}};
     const Part& worst = *std::ranges::max_element(parts, {}, &Part::more_s);
     const double step_s = c.usable() ? c.step_s : mine.step_s();
-    return fmt::format("{:.1f} ms, {:+.1f} %: {} {:+.1f} ms", 1e3 * step_s,
-                       100 * (step_s / first.step_s - 1), worst.name, 1e3 * worst.more_s);
+    return fmt::format("{:.1f} ms, {:+.1f} %: {} {:+.1f} ms{}", 1e3 * step_s,
+                       100 * (step_s / first.step_s - 1), worst.name, 1e3 * worst.more_s,
+                       c.usable() && c.saved == Saved::again ? "; all computed again" : "");
   }
 
   [[noreturn]] void no_layout() const {
