@@ -56,6 +56,13 @@ std::int64_t Loader::global_targets() const {
   return targets;
 }
 
+bool Loader::has_target() const {
+  for (std::int64_t s = 0; s < options_.global_batch_size; ++s)
+    for (const Piece& piece : pieces_at(s))
+      if (targets_of(piece) > 0) return true;
+  return false;
+}
+
 std::int64_t Loader::documents_of(std::int64_t microbatch) const {
   const std::int64_t batch = options_.micro_batch_size;
   std::int64_t documents = 0;
@@ -125,7 +132,7 @@ void Loader::advance() {
 
 std::int64_t Loader::pass_untargeted(std::int64_t most) {
   for (std::int64_t passed = 0; passed <= most; ++passed, advance())
-    if (global_targets() > 0) return passed;
+    if (has_target()) return passed;
   throw_usage(
       "{}: no token of {} batches of {} sequences counts as a target: its mask, or documents of "
       "one "

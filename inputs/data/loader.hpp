@@ -108,6 +108,7 @@ class Loader {
   std::int64_t sample_at(std::int64_t sequence) const;  // of the current step
   std::span<const Piece> pieces_at(std::int64_t sequence) const;
   std::int64_t targets_of(const Piece& piece) const;
+  bool has_target() const;  // in the current step; as soon as one is found
   void fill_piece(const Piece& piece, std::span<std::int32_t> tokens,
                   std::span<std::int32_t> targets) const;
 
