@@ -3,16 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "parallel/waits.hpp"
+#include "parallel/watchdog.hpp"
 
 namespace stowage::parallel {
 namespace {
 
-using Seconds = JobWatch::Seconds;
+using Seconds = std::chrono::duration<double>;
 
-/// A rank is asked again as often as it is patient; one that swaps may need a while to answer.
+/// A rank that swaps may need a while to answer.
 constexpr Seconds kMostBetweenLooks{0.5}, kAnswerTime{10};
 /// The Watchdog of a group, which knows more, has this time to speak first.
 constexpr Seconds kBehindWatchdogs{1};
@@ -24,7 +24,7 @@ Presence presence(const LongestWait& wait) {
 
 }  // namespace
 
-JobWatch::JobWatch(const Communicator& world, Alarm alarm) : alarm_(std::move(alarm)) {
+JobWatch::JobWatch(const Communicator& world) {
   if (world.size() == 1) return;
   world_ = world.duplicate();
   ranks_.emplace(*world_);
@@ -68,9 +68,8 @@ void JobWatch::watch() {
     const std::string silent = ranks_->ask(presence(wait), kAnswerTime);
     if (!silent.empty()) {
       ranks_->let_lower_speak(presence(wait));
-      alarm_(fmt::format("waits in {} for {:.4g} s; does not answer: {}", wait.call,
-                         longest_wait().lasts.count(), silent));
-      return;
+      end_job(fmt::format("waits in {} for {:.4g} s; does not answer: {}", wait.call,
+                          longest_wait().lasts.count(), silent));
     }
     lock.lock();
   }

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 
 #include "parallel/mpi.hpp"
@@ -14,16 +12,12 @@ namespace stowage::parallel {
 
 /// Watches the calls of a Communicator, from a thread of its own: a rank that is stopped, or whose
 /// host is gone, would keep the others in them for ever. A rank that is merely busy answers, so it
-/// may take as long as it likes: some read or write a file for all. (The collectives of plans have
-/// a Watchdog for each group, with a bound.)
+/// may take as long as it likes: some read or write a file for all. If one does not, the job ends
+/// with its name. (The collectives of plans have a Watchdog for each group, with a bound.)
 class JobWatch {
  public:
-  using Seconds = std::chrono::duration<double>;
-  /// Told once, on the watching thread, what is wrong.
-  using Alarm = std::function<void(const std::string& what)>;
-
-  /// Collective. One rank alone is not watched. @param alarm ends the job, as a rule
-  JobWatch(const Communicator& world, Alarm alarm);
+  /// Collective. One rank alone is not watched.
+  explicit JobWatch(const Communicator& world);
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
   /// Waits for the others: a rank that has ended its work answers as long as one has not.
@@ -35,7 +29,6 @@ class JobWatch {
 
   std::optional<Communicator> world_;
   std::optional<RollCall> ranks_;
-  Alarm alarm_;
   bool stop_ = false;
   std::mutex mutex_;
   std::condition_variable wake_;

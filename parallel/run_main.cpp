@@ -15,7 +15,6 @@
 #include "parallel/agreement.hpp"
 #include "parallel/job_watch.hpp"
 #include "parallel/signals.hpp"
-#include "parallel/watchdog.hpp"
 #include "version/version.hpp"
 
 namespace stowage::parallel {
@@ -121,7 +120,7 @@ int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
         environment.emplace(argc, argv);
         world = Communicator::world();
         failing = world->duplicate();
-        watch.emplace(*world, end_job);
+        watch.emplace(*world);
         if (signals) signals->renew();
       })) {
     print(*failure, execution::error_prefix());

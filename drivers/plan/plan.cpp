@@ -122,7 +122,7 @@ std::string time_text(const layers::TrainerPlan& run, const offload::Prediction&
   row("step", run.step_s(plan), "");
   if (run.expected().prospect)
     row("waiting for other stages", run.step_s(plan) - plan.time_s,
-        "as all passes are computed once");
+        "predicted without what is computed again");
   row("waiting for copies", plan.exposed_s, "");
   row("computing again", again_s, fmt::format("{} reruns", reruns));
   row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));

@@ -38,10 +38,10 @@ std::string CapacityUse::text() const {
 
 void CapacityUse::add_metrics(const History& history, double tokens) {
   double op_by_op = 0, passed = 0;
-  for (const StepReport& report : history.steps) {
-    op_by_op += plan_.beyond_graphs(report.capacity) ? 1 : 0;
+  for (const auto& [capacity, steps] : steps_)
+    if (plan_.beyond_graphs(capacity)) op_by_op += steps;
+  for (const StepReport& report : history.steps)
     passed += static_cast<double>(report.passed_batches);
-  }
   set_.add(results::metric("packing/op_by_op_steps", op_by_op));
   set_.add(results::metric("packing/passed_batches", passed));
   if (plan_.options().capacities.size() == 1) return;

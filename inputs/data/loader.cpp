@@ -135,8 +135,7 @@ std::int64_t Loader::pass_untargeted(std::int64_t most) {
     if (has_target()) return passed;
   throw_usage(
       "{}: no token of {} batches of {} sequences counts as a target: its mask, or documents of "
-      "one "
-      "token, leave nothing to predict",
+      "one token, leave nothing to predict",
       source_.description(), most + 1, options_.global_batch_size);
 }
 
