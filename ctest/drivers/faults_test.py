@@ -62,10 +62,12 @@ def a_second_signal_ends_at_once(r):
 @case
 def ranks_in_another_mode_are_refused(r):
     for option in ("--help", "--dry-run", "--print-config", "--version"):
-        for first, second in (((), (option,)), ((option,), ())):
+        for others, first, second in (("1", (), (option,)), ("1", (option,), ()),
+                                      ("3", (), (option,))):
             done = subprocess.run(
-                ["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, *first, ":", "-np", "1",
-                 r.train, r.deck, *second], env=r.env, capture_output=True, text=True, timeout=60)
+                ["mpirun", "--oversubscribe", "-np", others, r.train, r.deck, *first, ":",
+                 "-np", "1", r.train, r.deck, *second],
+                env=r.env, capture_output=True, text=True, timeout=60)
             assert done.returncode == 2 and "different modes" in done.stderr, (option, done.stderr)
 
 
@@ -77,10 +79,12 @@ def ranks_with_different_data_are_refused(r):
         os.mkdir(name)
         os.rename(f"{name}.txt", f"{name}/text.txt")
     run = [r.train, r.deck, "data.source=text", "data.path=text.txt"]
-    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":", "-np",
-                           "1", "-wdir", "b", *run], env=r.env, capture_output=True, text=True,
-                          timeout=60)
-    assert done.returncode == 2 and "different data" in done.stderr, (done.returncode, done.stderr)
+    for others in ("1", "3"):
+        done = subprocess.run(["mpirun", "--oversubscribe", "-np", others, "-wdir", "a", *run, ":",
+                               "-np", "1", "-wdir", "b", *run], env=r.env, capture_output=True,
+                              text=True, timeout=60)
+        assert done.returncode == 2 and "different data" in done.stderr, (done.returncode,
+                                                                          done.stderr)
 
 
 @case
@@ -150,20 +154,21 @@ def is_gone(pid):
 
 @case
 def a_stopped_rank_is_named(r):
-    process, pids = start(r, "stopped", "parallel.collective_patience_s=3", ranks=2)
-    os.kill(max(pids), signal.SIGSTOP)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 4, (process.returncode, err)
-    assert "has not ended for" in err and "does not answer: rank " in err, err
-    deadline = time.time() + 20
-    while not all(is_gone(pid) for pid in pids):
-        assert time.time() < deadline, "a rank outlives its job"
-        time.sleep(0.1)
+    for ranks in (2, 4):
+        process, pids = start(r, f"stopped{ranks}", "parallel.collective_patience_s=3", ranks=ranks)
+        os.kill(max(pids), signal.SIGSTOP)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 4, (process.returncode, err)
+        assert "has not ended for" in err and "does not answer: rank " in err, err
+        deadline = time.time() + 20
+        while not all(is_gone(pid) for pid in pids):
+            assert time.time() < deadline, "a rank outlives its job"
+            time.sleep(0.1)
 
 
 @case
 def a_token_file_that_shrinks_is_an_error(r):
-    for ranks in (1, 2):
+    for ranks in (1, 2, 4):
         pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 300)
         process, _ = start(r, f"run{ranks}", "data.source=text", "data.path=text.txt", ranks=ranks)
         os.truncate("text.txt", 1000)

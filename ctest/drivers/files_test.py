@@ -133,7 +133,7 @@ def a_second_run_is_refused(r):
             (["run.output=other.h5", "run.mllog=one.log"], "another run"),
             (["run.output=other.h5", "checkpoint.directory=ckpt"], "another run saves here")]
         for arguments, says in refused_live:
-            for ranks in (1, 2):
+            for ranks in (1, 2, 4):
                 done = subprocess.run(r.command(r.deck, *arguments, ranks=ranks), env=r.env,
                                       capture_output=True, text=True, timeout=100)
                 assert done.returncode == 2 and says in done.stderr, (done.returncode, done.stderr)
@@ -149,14 +149,17 @@ def a_second_run_is_refused(r):
 
 @case
 def what_a_killed_run_left_is_named(r):
-    process, pids = start(r, "dead", "checkpoint.directory=ckpt")
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert pathlib.Path("dead.h5.part").exists() and not pathlib.Path("dead.h5").exists()
-    done = r.run("run.output=dead.h5", "checkpoint.directory=ckpt")
-    assert "dead.h5.part was left by a run that did not end" in done.stderr, done.stderr
-    assert pathlib.Path("dead.h5").exists() and not pathlib.Path("dead.h5.part").exists()
+    for ranks in (1, 2, 4):
+        dead = pathlib.Path(f"dead{ranks}.h5")
+        folder = f"checkpoint.directory=ckpt{ranks}"
+        process, pids = start(r, dead.stem, folder, ranks=ranks)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert pathlib.Path(f"{dead}.part").exists() and not dead.exists()
+        done = r.run(f"run.output={dead}", folder, ranks=ranks)
+        assert f"{dead}.part was left by a run that did not end" in done.stderr, done.stderr
+        assert dead.exists() and not pathlib.Path(f"{dead}.part").exists()
 
 
 def on_a_disk_of_its_own(function):
@@ -186,9 +189,9 @@ def fill(free):
     pathlib.Path("disk/filler").write_bytes(bytes(space.f_bavail * space.f_frsize - free))
 
 
-def fails(r, *arguments, says, code=4):
-    done = subprocess.run(r.command(r.deck, *arguments), env=r.env, capture_output=True, text=True,
-                          timeout=100)
+def fails(r, *arguments, says, code=4, ranks=1):
+    done = subprocess.run(r.command(r.deck, *arguments, ranks=ranks), env=r.env,
+                          capture_output=True, text=True, timeout=100)
     assert done.returncode == code and says in done.stderr, (done.returncode, done.stderr)
 
 
@@ -198,9 +201,9 @@ def a_full_disk_loses_nothing(r):
     schedule = ["optim.decay_steps=6", "checkpoint.directory=disk/ckpt"]
     r.run("run.steps=3", "run.output=a.h5", *schedule)
     whole = pathlib.Path("disk/ckpt/step_00000003.h5").read_bytes()
-    for share in (0, 0.1, 0.9):
+    for share, ranks in ((0, 1), (0.1, 1), (0.9, 1), (0.1, 2), (0.9, 4)):
         fill(int(share * len(whole)))
-        fails(r, "run.output=b.h5", *schedule, says="disk/ckpt/step_00000006.h5")
+        fails(r, "run.output=b.h5", *schedule, says="disk/ckpt/step_00000006.h5", ranks=ranks)
         assert sorted(os.listdir("disk/ckpt")) == ["latest", "lock", "step_00000003.h5"]
         assert os.readlink("disk/ckpt/latest") == "step_00000003.h5"
         assert pathlib.Path("disk/ckpt/step_00000003.h5").read_bytes() == whole
@@ -235,23 +238,31 @@ def a_read_only_disk_is_refused(r):
                       ["--trace", "disk/t.json"], ["--dump-step", "1", "--dump", "disk/d.h5"],
                       ["run.mllog=disk/ml.log"],
                       ["checkpoint.directory=disk/ckpt"], ["checkpoint.directory=disk"]):
-        refused(r, r.deck, *arguments, says=["disk", "Read-only file system"])
+        for ranks in (1, 4):
+            refused(r, r.deck, *arguments, says=["disk", "Read-only file system"], ranks=ranks)
 
 
 @case
 def a_vanished_folder_is_an_error(r):
-    process, _ = start(r, "gone", "checkpoint.directory=ckpt")
-    shutil.rmtree("ckpt")
-    process.send_signal(signal.SIGUSR1)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 4 and "ckpt was removed" in err, (process.returncode, out, err)
-    assert not pathlib.Path("ckpt").exists()
-    os.mkdir("results")
-    process, _ = start(r, "results/gone")
-    shutil.rmtree("results")
-    process.send_signal(signal.SIGUSR1)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 4 and "results/gone.h5" in err, (process.returncode, out, err)
+    for ranks in (1, 2, 4):
+        process, pids = start(r, f"gone{ranks}", "checkpoint.directory=ckpt", ranks=ranks)
+        shutil.rmtree("ckpt")
+        os.kill(pids[0], signal.SIGUSR1)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 4 and "ckpt was removed" in err, (process.returncode, out, err)
+        assert not pathlib.Path("ckpt").exists()
+        os.mkdir("results")
+        process, pids = start(r, "results/gone", ranks=ranks)
+        shutil.rmtree("results")
+        os.kill(pids[0], signal.SIGUSR1)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 4 and "results/gone.h5" in err, (process.returncode, out, err)
+    for option in (["--trace", "other/t.json"], ["--dump-step", "1000", "--dump", "other/d.h5"]):
+        os.mkdir("other")
+        process, _ = start(r, option[0][2:], "run.steps=1000", *option)
+        shutil.rmtree("other")
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 4 and option[-1] in err, (process.returncode, out, err)
 
 
 @case
