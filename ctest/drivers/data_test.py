@@ -221,6 +221,8 @@ def statistics_propose_capacities(r):
     assert found["documents"]["split_documents"] > found["best_fit"]["split_documents"] == 0
     proposed = found["best_fit"]["max_packed_seqs"]
     assert proposed[-1]["share"] == 1, proposed
+    assert " ms each" in said and all(one["step_time_s"] > 0 for one in proposed), said
+    assert "op_by_op_time_s" not in proposed[-1], proposed
     image = os.path.join(r.options.source, "results", "tools", "plot_documents.py")
     r.run(sys.executable, image, "stats.json")
     assert os.path.getsize("stats.png") > 10000

@@ -89,6 +89,15 @@ Deck with_packing(const inputs::CommandLine& command, const std::string& packing
   return read_deck(other, false);
 }
 
+/// Adds times to the proposals of the last packing.
+void predict(const Deck& deck, inputs::Loader& loader, DataStats& stats) {
+  std::vector<Proposal>& proposals = stats.packings.back().proposals;
+  std::vector<std::int64_t> capacities;
+  for (const Proposal& proposal : proposals) capacities.push_back(proposal.documents);
+  const auto times = step_times(deck, loader, capacities, stats.unpredicted);
+  for (std::size_t i = 0; i < times.size(); ++i) proposals[i].times = times[i];
+}
+
 }  // namespace
 
 Distribution::Distribution(std::vector<std::int64_t> values) {
@@ -116,7 +125,10 @@ DataStats data_stats(const inputs::CommandLine& command) {
   stats.lengths = Distribution(std::move(lengths)).quantiles;
   for (const char* packing : {"documents", "first_fit", "best_fit", "none"}) {
     if (packing == stats.chosen) {
+      const inputs::LoaderPosition start = own.train->position();
       stats.packings.push_back(stats_of(deck, *own.train));
+      own.train->seek(start);
+      predict(deck, *own.train, stats);
       continue;
     }
     try {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/data/step_times.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "inputs/deck/deck.hpp"
 
@@ -20,6 +21,7 @@ struct Distribution {
 struct Proposal {
   std::int64_t documents = 0;
   double share = 0;
+  StepTimes times = {};  ///< only of the deck's own packing
 };
 
 /// One pass over the training data under one packing.
@@ -40,6 +42,7 @@ struct DataStats {
   std::int64_t documents = 0, tokens = 0;
   std::vector<std::int64_t> lengths;  ///< (101) quantiles of document lengths
   std::string chosen;                 ///< the deck's own packing
+  std::string unpredicted;            ///< why no times are predicted; empty: they are
   std::vector<PackingStats> packings;
 };
 

@@ -18,9 +18,14 @@ std::string proposals_text(const PackingStats& packing) {
   std::string text = fmt::format(
       "# capacities for {}: all microbatches of a step must fit, the others run op by op\n",
       packing.packing);
-  for (const Proposal& proposal : packing.proposals)
-    text += fmt::format("  graphs.max_packed_seqs = [{}]{:>9.2f} % of steps replay a graph\n",
+  for (const Proposal& proposal : packing.proposals) {
+    text += fmt::format("  graphs.max_packed_seqs = [{}]{:>9.2f} % of steps replay a graph",
                         proposal.documents, 100 * proposal.share);
+    const auto [held_s, above_s] = proposal.times;
+    if (held_s > 0) text += fmt::format(", {:.4g} ms each", 1e3 * held_s);
+    if (above_s > 0) text += fmt::format("; op by op {:.4g} ms and launches", 1e3 * above_s);
+    text += "\n";
+  }
   std::string all;
   for (const Proposal& proposal : packing.proposals)
     all += fmt::format("{}{}", all.empty() ? "" : ", ", proposal.documents);
@@ -52,6 +57,7 @@ std::string stats_text(const DataStats& stats) {
                                       : packing.packing + " is not possible: " + packing.refused);
   for (const PackingStats& packing : stats.packings)
     if (packing.packing == stats.chosen) text += proposals_text(packing);
+  if (!stats.unpredicted.empty()) text += "# no times predicted: " + stats.unpredicted + "\n";
   return text;
 }
 
@@ -69,8 +75,12 @@ std::string stats_json(const DataStats& stats) {
       continue;
     }
     nlohmann::ordered_json proposals = nlohmann::ordered_json::array();
-    for (const Proposal& proposal : packing.proposals)
+    for (const Proposal& proposal : packing.proposals) {
       proposals.push_back({{"documents", proposal.documents}, {"share", proposal.share}});
+      const auto [held_s, above_s] = proposal.times;
+      if (held_s > 0) proposals.back()["step_time_s"] = held_s;
+      if (above_s > 0) proposals.back()["op_by_op_time_s"] = above_s;
+    }
     all["packings"].push_back({{"packing", packing.packing},
                                {"efficiency", packing.efficiency},
                                {"sequences", packing.sequences},
