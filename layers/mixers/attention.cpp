@@ -79,23 +79,17 @@ class Attention final : public Mixer {
     kept = {};
     kept.x = mine;
     const Tensor x = rows_.gather(recorder, "x", mine);
-    const Tensor qkv = by_heads_ ? recorder.scratch("qkv_rows", {n, qkv_.outputs()})
-                                 : recorder.saved("qkv", {n, qkv_.outputs()}, "core_attn");
-    Tensor product = qkv;
-    if (norms_)
-      product = kept.raw = recorder.saved("qkv_raw", {n, qkv_.outputs()}, "core_attn");
-    else if (rope_)
-      product = recorder.scratch("qkv_raw", {n, qkv_.outputs()});
-    for (const RowPiece& piece : rows_.pieces(n))
-      qkv_.forward(recorder, "qkv" + piece.suffix, x, product, piece.all);
-    if (norms_) {
-      const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, qkv_.outputs()}) : qkv;
-      norm(recorder, product, normed);
-      product = normed;
+    if (apart()) {
+      // Keys and values come first, so that the product of queries is beside their exchange.
+      kept.keys = project(recorder, x, keys_section(), kept);
+      kept.all_keys = all_keys(recorder, "kv", kept.keys);
+      kept.queries = project(recorder, x, queries_section(), kept);
+    } else {
+      const Tensor qkv = project(recorder, x, whole_section(), kept);
+      kept.queries = kept.keys =
+          by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
+      kept.all_keys = all_keys(recorder, "kv", kept.keys);
     }
-    if (rope_) rotate(recorder, product, qkv, false);
-    kept.qkv =
-        by_heads_ ? exchange_.to_sequence(recorder, "qkv", qkv, qkv_blocks(), "core_attn") : qkv;
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
     core(recorder, shape, kept);
     return rows_.reduce_each(recorder, "out", "delta", width_,
@@ -117,7 +111,7 @@ class Attention final : public Mixer {
     Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
-      rotate(recorder, dqkv, draw, true);
+      rotate(recorder, dqkv, draw, whole_section(), true);
       dqkv = draw;
     }
     if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
@@ -130,7 +124,10 @@ class Attention final : public Mixer {
 
  private:
   struct Saved {
-    Tensor x, qkv, out;
+    Tensor x, out;
+    Tensor queries;           ///< the first columns
+    Tensor keys;              ///< and values: the last columns; the same tensor if not apart()
+    Tensor all_keys;          ///< of all tokens of the sequences; for forward alone
     Tensor raw;               ///< of q and k before their norms, if they have any
     std::vector<Tensor> lse;  ///< of each part
   };
@@ -158,6 +155,41 @@ class Attention final : public Mixer {
            (zigzag_ ? 2 : 1);
   }
 
+  /// Some of the outputs of the projection, made by a product of their own.
+  struct Section {
+    std::string suffix;  ///< of names
+    execution::Range outputs;
+    std::int64_t heads = 0, kv_heads = 0;
+  };
+  Section whole_section() const { return {"", {}, shape_.heads, shape_.kv_heads}; }
+  Section queries_section() const { return {"_q", {0, query_width()}, shape_.heads, 0}; }
+  Section keys_section() const {
+    return {"_kv", {query_width(), qkv_.outputs()}, 0, shape_.kv_heads};
+  }
+
+  /// The section's columns of [q | k | v], normed and turned.
+  Tensor project(Recorder& recorder, Tensor x, const Section& section, Saved& kept) const {
+    const std::int64_t n = recorder.tokens();
+    const std::int64_t width = (section.heads + 2 * section.kv_heads) * shape_.head_dim;
+    const std::string& suffix = section.suffix;
+    const Tensor result = by_heads_ ? recorder.scratch("qkv_rows", {n, width})
+                                    : recorder.saved("qkv" + suffix, {n, width}, "core_attn");
+    Tensor product = result;
+    if (norms_)
+      product = kept.raw = recorder.saved("qkv_raw", {n, width}, "core_attn");
+    else if (rope_)
+      product = recorder.scratch("qkv_raw" + suffix, {n, width});
+    for (const RowPiece& piece : rows_.pieces(n))
+      qkv_.forward(recorder, "qkv" + suffix + piece.suffix, x, product, piece.all, section.outputs);
+    if (norms_) {
+      const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, width}) : result;
+      norm(recorder, product, normed);
+      product = normed;
+    }
+    if (rope_) rotate(recorder, product, result, section, false);
+    return result;
+  }
+
   /// Columns of the rows [q | k | v] as a tensor of their own.
   Tensor pack(Recorder& recorder, const std::string& name, Tensor qkv, std::int64_t width,
               Columns (*columns)(const kernels::AttentionShape&, const execution::View&)) const {
@@ -171,17 +203,18 @@ class Attention final : public Mixer {
     return own;
   }
 
-  /// (n, [K P | K P]) keys and values of all tokens of the sequences, or qkv if it has all of them.
-  Tensor all_keys(Recorder& recorder, const std::string& name, Tensor qkv) const {
-    if (!gathers_keys()) return qkv;
-    const Tensor own = pack(recorder, name, qkv, 2 * kv_width(), key_and_value);
-    return context_.gather(recorder, name, own);
+  /// (n, [K P | K P]) keys and values of all tokens of the sequences, or `keys` if they are all.
+  Tensor all_keys(Recorder& recorder, const std::string& name, Tensor keys) const {
+    if (!gathers_keys()) return keys;
+    if (!apart()) keys = pack(recorder, name, keys, 2 * kv_width(), key_and_value);
+    return context_.gather(recorder, name, keys);
   }
 
   /// Of each part the rows whose first columns are its queries.
-  std::vector<Tensor> queries(Recorder& recorder, const std::string& name, Tensor qkv) const {
-    if (!zigzag_) return {qkv};
-    return of_parts(recorder, name, pack(recorder, name, qkv, query_width(), query));
+  std::vector<Tensor> queries(Recorder& recorder, const std::string& name, Tensor rows) const {
+    if (!zigzag_) return {rows};
+    if (!apart()) rows = pack(recorder, name, rows, query_width(), query);
+    return of_parts(recorder, name, rows);
   }
 
   /// The parts' rows of what each of this rank's tokens has for its heads.
@@ -199,8 +232,8 @@ class Attention final : public Mixer {
     for (const Part& part : parts)
       kept.lse.push_back(recorder.saved("lse" + part.name, recorder.accumulation(),
                                         {shape.heads, part.count}, zigzag_ ? "" : "core_attn"));
-    const std::vector<Tensor> queries = this->queries(recorder, "q", kept.qkv);
-    const Tensor kv = all_keys(recorder, "kv", kept.qkv);
+    const std::vector<Tensor> queries = this->queries(recorder, "q", kept.queries);
+    const Tensor kv = kept.all_keys;
     const Tensor workspace = recorder.workspace(
         "forward_workspace",
         kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
@@ -232,8 +265,8 @@ class Attention final : public Mixer {
                        Tensor dout) const {
     const std::vector<Tensor> outs = of_parts(recorder, "heads_out_again", kept.out);
     const std::vector<Tensor> douts = of_parts(recorder, "dheads_out", dout);
-    const std::vector<Tensor> queries = this->queries(recorder, "q_again", kept.qkv);
-    const Tensor kv = all_keys(recorder, "kv_again", kept.qkv);
+    const std::vector<Tensor> queries = this->queries(recorder, "q_again", kept.queries);
+    const Tensor kv = all_keys(recorder, "kv_again", kept.keys);
     const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), qkv_.outputs()});
     if (by_heads_ && kv_copies() == 1) {
       const Tensor part = recorder.scratch(
@@ -374,6 +407,8 @@ class Attention final : public Mixer {
   }
   /// Whether the gradients of queries come to this rank apart from those of keys.
   bool separate_queries() const { return by_heads_ || zigzag_; }
+  /// Whether products make queries apart from keys and values. The norms' gradient is of both.
+  bool apart() const { return gathers_keys() && !norms_; }
   bool gathers_keys() const { return context_.size() > 1 && !by_heads_; }
   /// Ranks of the context group that have the same key and value head, if they exchange heads.
   std::int64_t kv_copies() const {
@@ -417,17 +452,17 @@ class Attention final : public Mixer {
     return {qkv, qkv.extent(1) - s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
   }
 
-  void rotate(Recorder& recorder, Tensor from, Tensor to, bool backward) const {
+  void rotate(Recorder& recorder, Tensor from, Tensor to, const Section& section,
+              bool backward) const {
     recorder.compute(
-        backward ? "rope_backward" : "rope",
-        kernels::rope_cost(recorder.tokens(), shape_.heads, shape_.kv_heads, shape_.head_dim,
+        (backward ? "rope_backward" : "rope") + section.suffix,
+        kernels::rope_cost(recorder.tokens(), section.heads, section.kv_heads, shape_.head_dim,
                            recorder.storage()),
         {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
-        [shape = shape_, frequencies = frequencies_, backward,
+        [section, dim = shape_.head_dim, frequencies = frequencies_, backward,
          first = recorder.batch().first_token](execution::Queue& q, Views v) {
           const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
-          rope(q, v[0], v[1], v[2], v[3], shape.heads, shape.kv_heads, shape.head_dim, frequencies,
-               first);
+          rope(q, v[0], v[1], v[2], v[3], section.heads, section.kv_heads, dim, frequencies, first);
         });
   }
 

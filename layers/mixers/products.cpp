@@ -44,17 +44,20 @@ execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
 
 }  // namespace
 
-void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
-                      Range rows) const {
+void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y, Range rows,
+                      Range some) const {
   const auto dtype = dtype_of(recorder, y);
+  const std::int64_t columns = some == Range{} ? outputs() : some.end - some.begin;
   const Rows from(recorder, recorder.storage(), inputs(), rows);
-  const Rows to(recorder, dtype, outputs(), rows);
+  const Rows by(recorder, recorder.storage(), inputs(), some);
+  const Rows to(recorder, dtype, columns, rows);
   recorder.compute(
       name,
-      kernels::linear_forward_cost(from.count(), outputs(), inputs(), recorder.storage(), dtype),
-      {from.use(x, Access::read), read(recorder.parameter(weight)), to.use(y, Access::write)},
-      [from, to](execution::Queue& q, Views v) {
-        kernels::linear_forward(q, from(v[0]), v[1], to(v[2]));
+      kernels::linear_forward_cost(from.count(), columns, inputs(), recorder.storage(), dtype),
+      {from.use(x, Access::read), by.use(recorder.parameter(weight), Access::read),
+       to.use(y, Access::write)},
+      [from, by, to](execution::Queue& q, Views v) {
+        kernels::linear_forward(q, from(v[0]), by(v[1]), to(v[2]));
       });
 }
 

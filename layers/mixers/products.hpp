@@ -16,8 +16,9 @@ struct Product {
 
   /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
   /// @param rows of x and y; none: all
+  /// @param some of the outputs, which are the columns of y; none: all
   void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
-               execution::Range rows = {}) const;
+               execution::Range rows = {}, execution::Range some = {}) const;
   /// dx (n, inputs) from dy: stored, or added when `accumulate`.
   /// @param rows of dy and dx; none: all
   void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
