@@ -61,12 +61,14 @@ Executor::~Executor() {
 
 void Executor::bind() {
   bound_.resize(plan_.steps.size());
+  std::vector<int> issued(program_.ops().size(), 0);
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const Step& step = plan_.steps[i];
     Bound& bound = bound_[i];
     for (const int place : step.places)
       bound.addresses.push_back(device_.address(plan_.places[place]));
     if (step.what != Step::What::run && step.what != Step::What::rerun) continue;
+    bound.rerun = issued[step.op]++;
     std::size_t next = 0;
     for (const Use& use : program_.ops()[step.op].uses) {
       const TensorInfo& info = program_.info(use.tensor);
@@ -232,6 +234,7 @@ void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
       break;
   }
   const Op& op = program_.ops()[step.op];
+  queue.rerun = bound.rerun;
   if (op.launch)
     op.launch(queue, bound.views);
   else

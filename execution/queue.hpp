@@ -32,6 +32,10 @@ class Queue {
  public:
   virtual ~Queue() = default;
 
+  /// How often a plan has issued the op before whose launcher is being called: 0 its run, 1 and more
+  /// its reruns, whose operands may lie elsewhere. Of ops that keep what they know of addresses.
+  int rerun = 0;
+
   /// The cudaStream_t, or nullptr on the host backend: how a launcher knows its backend.
   virtual void* stream() const = 0;
   /// Runs a closure in order. Host backend only.

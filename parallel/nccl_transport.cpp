@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <exception>
 #include <new>
 
 #include "execution/backend.hpp"
@@ -44,12 +45,15 @@ class NcclTransport final : public Transport {
   int announce(const std::string& name) override { return watchdog_.announce(name); }
 
   void attach(std::span<std::byte> arena) override {
+    const bool mapped = peers_ != nullptr;
     peers_.reset();
+    // Memory must not be given back while others map it. A rank that fails does not wait for them.
+    if (mapped && std::uncaught_exceptions() == 0) ranks_.barrier();
     if (copies_ && !arena.empty()) peers_ = std::make_unique<PeerMemory>(ranks_, arena);
   }
 
   void begin(execution::Queue& queue, int index) override {
-    call_ = {index, 0};
+    call_ = {index, queue.rerun, 0};
     STOWAGE_CUDA(launch_progress_begin(words_, static_cast<std::uint64_t>(index), stream(queue)));
   }
   void end(execution::Queue& queue) override {
@@ -58,7 +62,7 @@ class NcclTransport final : public Transport {
   void move(execution::Queue& queue, std::span<const Transfer> transfers) override {
     if (peers_) {
       peers_->move(call_, transfers, stream(queue));
-      ++call_.second;
+      ++call_.move;
       return;
     }
     const ncclComm_t nccl = communicator_.handle();
@@ -82,7 +86,7 @@ class NcclTransport final : public Transport {
   Communicator ranks_;
   bool copies_;  ///< by copy engines, once the arenas are known
   std::unique_ptr<PeerMemory> peers_;
-  std::pair<int, int> call_;  ///< the collective under way, and its moves so far
+  PeerCall call_{};  ///< under way
   int rank_, size_;
   std::unique_ptr<execution::Arena> memory_;  ///< of the words, page-locked
   ProgressWords* words_;

@@ -109,10 +109,18 @@ PeerMemory::~PeerMemory() {
   (void)cudaFree(flags_);
 }
 
-const std::vector<std::byte*>& PeerMemory::sources(std::pair<int, int> call,
+const std::vector<std::byte*>& PeerMemory::sources(const PeerCall& call,
                                                    std::span<const Transfer> transfers) {
-  const auto [known, first] = sources_.try_emplace(call);
-  if (!first) return known->second;
+  const auto [known, first] = told_.try_emplace(call);
+  Told& told = known->second;
+  std::vector<const void*> sends;
+  for (const Transfer& t : transfers)
+    if (t.sends) sends.push_back(t.data);
+  if (first) told.sent = sends;
+  STOWAGE_ASSERT(told.sent == sends,
+                 "collective {}, rerun {}, move {}: its bytes lie elsewhere now", call.collective,
+                 call.rerun, call.move);
+  if (!first) return told.sources;
   // The k-th receive from a peer meets its k-th send to this rank.
   const auto size = static_cast<std::size_t>(ranks_.size());
   std::vector<std::vector<std::uint64_t>> sent(size), received(size);
@@ -138,11 +146,11 @@ const std::vector<std::byte*>& PeerMemory::sources(std::pair<int, int> call,
   std::vector<std::size_t> next(size, 0);
   for (const Transfer& t : transfers)
     if (const auto peer = static_cast<std::size_t>(t.peer); !t.sends)
-      known->second.push_back(bases_[peer] + received[peer][next[peer]++]);
-  return known->second;
+      told.sources.push_back(bases_[peer] + received[peer][next[peer]++]);
+  return told.sources;
 }
 
-void PeerMemory::move(std::pair<int, int> call, std::span<const Transfer> transfers,
+void PeerMemory::move(const PeerCall& call, std::span<const Transfer> transfers,
                       cudaStream_t stream) {
   const std::vector<std::byte*>& from = sources(call, transfers);
   STOWAGE_CUDA(launch_peer_barrier(meeting_, stream));

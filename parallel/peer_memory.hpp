@@ -1,10 +1,10 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "parallel/mpi.hpp"
@@ -12,6 +12,12 @@
 #include "parallel/transport.hpp"
 
 namespace stowage::parallel {
+
+/// A move of a collective: which one, which rerun of it (0: its run), and its moves before.
+struct PeerCall {
+  int collective, rerun, move;
+  auto operator<=>(const PeerCall&) const = default;
+};
 
 /// The device memory of the ranks of one group, mapped into each other's address space (CUDA IPC),
 /// and moves by copy engines: compute keeps all SMs, where NCCL's kernels take some for as long as
@@ -32,13 +38,18 @@ class PeerMemory {
   /// a call is made, ranks tell each other where its bytes lie; later ones, and replays of a graph
   /// that holds it, ask nobody.
   /// @param call names this call of move: the same on all ranks, with the same addresses each time
-  void move(std::pair<int, int> call, std::span<const Transfer> transfers, cudaStream_t stream);
+  void move(const PeerCall& call, std::span<const Transfer> transfers, cudaStream_t stream);
 
  private:
   struct Mapped;  ///< what a rank tells of its memory
 
-  const std::vector<std::byte*>& sources(std::pair<int, int> call,
-                                         std::span<const Transfer> transfers);
+  /// What ranks told each other of a call.
+  struct Told {
+    std::vector<std::byte*> sources;  ///< of each receive
+    std::vector<const void*> sent;    ///< by this rank
+  };
+
+  const std::vector<std::byte*>& sources(const PeerCall& call, std::span<const Transfer> transfers);
 
   Communicator ranks_;
   std::byte* base_;
@@ -46,7 +57,7 @@ class PeerMemory {
   std::vector<void*> opened_;
   std::vector<std::byte*> bases_;  ///< by rank: its arena
   PeerFlags meeting_;
-  std::map<std::pair<int, int>, std::vector<std::byte*>> sources_;  ///< by call: of each receive
+  std::map<PeerCall, Told> told_;
 };
 
 }  // namespace stowage::parallel

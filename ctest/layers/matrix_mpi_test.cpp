@@ -2,6 +2,8 @@
 // twice: for MPI on the host, and for NCCL with a GPU for each rank (STOWAGE_TEST_CUDA).
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "matrix.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
@@ -40,8 +42,10 @@ struct Ranks {
                                                         const std::string& group) {
     static const std::unique_ptr<execution::Backend> own =
         execution::make_cuda_backend({ranks.split_by_host().rank()});
-    static const auto made = parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
-    return made;
+    static std::map<std::string, std::shared_ptr<parallel::Transport>> made;  // by group
+    std::shared_ptr<parallel::Transport>& one = made[group];
+    if (!one) one = parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
+    return one;
   }
 #else
   bool usable() const { return true; }
