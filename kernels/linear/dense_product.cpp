@@ -3,10 +3,13 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <optional>
+#include <tuple>
 
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
@@ -26,11 +29,11 @@ struct Prepared {
   bool from_table = false;
 };
 
-// What products need and keep: one entry per shape, and memory per stream. It is never destroyed:
+// What products need and keep: one entry per shape and alignment of operands, and memory per stream. It is never destroyed:
 // graphs that hold its addresses may outlive every other object, and the driver frees all at exit.
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<int, ProductShape>, Prepared> products;
+  std::map<std::tuple<int, ProductShape, std::uint32_t>, Prepared> products;
   std::map<std::pair<int, cudaStream_t>, std::byte*> rooms;
   std::map<int, std::string> device_names;
 
@@ -71,18 +74,26 @@ const std::string& device_name(Registry& registry, int device) {
   return name;
 }
 
-const Prepared& prepared(Registry& registry, int device, const ProductShape& shape) {
-  Prepared& one = registry.products[{device, shape}];
+const Prepared& prepared(Registry& registry, int device, const ProductShape& shape,
+                         std::uint32_t alignment) {
+  Prepared& one = registry.products[{device, shape, alignment}];
   if (one.plan) return one;
-  const auto algorithm =
-      tabled_algorithm(device_name(registry, device), product_library_number(), shape);
+  std::optional<ProductAlgorithm> algorithm;
+  if (alignment == kProductAlignment)
+    algorithm = tabled_algorithm(device_name(registry, device), product_library_number(), shape);
   one.from_table = algorithm.has_value();
   one.plan = algorithm ? std::make_unique<ProductPlan>(shape, *algorithm)
-                       : std::make_unique<ProductPlan>(shape, 1);
+                       : std::make_unique<ProductPlan>(shape, 1, alignment);
   return one;
 }
 
-bool aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 256 == 0; }
+// What all addresses are aligned to, in bytes, as far as it counts. Parts of tensors lie where the
+// rows before them end; whole ones are aligned, so that this is the same in every plan.
+std::uint32_t alignment_of(std::initializer_list<const void*> addresses) {
+  std::uintptr_t bits = kProductAlignment;
+  for (const void* address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
 
 }  // namespace
 
@@ -119,13 +130,12 @@ void dense_product(const ProductShape& shape, const void* a, const void* b, void
                                      static_cast<std::size_t>(shape.m), stream));
     return;
   }
-  STOWAGE_ASSERT(aligned(a) && aligned(b) && aligned(c),
-                 "an operand of the product {} is not aligned to 256 bytes", text(shape));
   Registry& registry = Registry::instance();
   const std::lock_guard lock(registry.mutex);
   const int device = current_device();
   std::byte* workspace = room(registry, device, stream);
-  prepared(registry, device, shape).plan->run(0, a, b, c, workspace, stream);
+  const Prepared& one = prepared(registry, device, shape, alignment_of({a, b, c}));
+  one.plan->run(0, a, b, c, workspace, stream);
 }
 
 void prepare_products(cudaStream_t stream) {
@@ -151,7 +161,7 @@ std::vector<ProductRecord> products_used() {
   const std::lock_guard lock(registry.mutex);
   std::vector<ProductRecord> records;
   for (const auto& [key, one] : registry.products)
-    records.push_back({key.second, one.plan->algorithm_text(0), one.from_table});
+    records.push_back({std::get<ProductShape>(key), one.plan->algorithm_text(0), one.from_table});
   return records;
 }
 

@@ -16,7 +16,6 @@ namespace {
 
 using execution::Dtype;
 
-constexpr std::uint32_t kAlignment = 256;      // of operands, in bytes: what callers promise
 constexpr std::uint32_t kLeastAlignment = 16;  // brings other algorithms to the front
 
 static_assert(sizeof(ProductAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
@@ -153,15 +152,15 @@ struct ProductPlan::State {
         const State neighbour(dense_shape(other.m, other.n, other.k, other.transpose_a,
                                           other.transpose_b, other.factors, other.result,
                                           other.accumulate));
-        for (const auto& one : neighbour.heuristics(kMost, kAlignment)) add(one.algo);
+        for (const auto& one : neighbour.heuristics(kMost, kProductAlignment)) add(one.algo);
       }
   }
 };
 
-ProductPlan::ProductPlan(const ProductShape& shape, int candidates)
+ProductPlan::ProductPlan(const ProductShape& shape, int candidates, std::uint32_t alignment)
     : state_(std::make_unique<State>(shape)) {
   State& s = *state_;
-  s.found = s.heuristics(candidates, kAlignment);
+  s.found = s.heuristics(candidates, alignment);
   STOWAGE_ASSERT(!s.found.empty(), "cuBLASLt names no algorithm for {}", text(shape));
   if (candidates > 1) s.search();
   s.found.resize(std::min(s.found.size(), static_cast<std::size_t>(candidates)));

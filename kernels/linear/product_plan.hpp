@@ -13,14 +13,19 @@ namespace stowage::kernels {
 /// kept and used again with the same version of the library.
 using ProductAlgorithm = std::array<std::uint64_t, 8>;
 
+/// What operands are aligned to, in bytes, as far as algorithms care; those of the table need it.
+inline constexpr std::uint32_t kProductAlignment = 256;
+
 /// One product prepared for launch: the library's descriptors and a list of algorithms.
 class ProductPlan {
  public:
   /// Asks the heuristics for algorithms that sum in fp32: the first is their best by estimate. With
   /// more than one candidate, further ones that they name for neighbouring shapes, up to
   /// `candidates` in all.
+  /// @param alignment of all operands, in bytes: a power of two, 256 at most
   /// @throws Error if there is none
-  ProductPlan(const ProductShape& shape, int candidates);
+  ProductPlan(const ProductShape& shape, int candidates,
+              std::uint32_t alignment = kProductAlignment);
   /// One given algorithm, such as a row of the table.
   /// @throws Error if this library does not accept it for the product
   ProductPlan(const ProductShape& shape, const ProductAlgorithm& algorithm);
