@@ -67,6 +67,8 @@ std::vector<TensorDigest> CheckpointWriter::write(const results::TensorBytes& fi
                                                   std::span<const std::int64_t> offsets,
                                                   bool as_it_is,
                                                   const std::atomic<bool>& abandoned) {
+  // The thread of a checkpoint job: an event makes the rank's GPU the current one of it.
+  const std::unique_ptr<execution::Event> on_this_gpu = backend_.make_event();
   std::vector<TensorDigest> digests;
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
