@@ -23,7 +23,8 @@ std::vector<Exchange> gpu_exchanges(const parallel::Communicator& ranks,
                                     const inputs::Deck& deck, execution::Backend& backend,
                                     std::span<const std::size_t> sizes, void* workspace) {
   parallel::NcclOptions pinned = nccl_options(deck);
-  const bool copies = pinned.copies && parallel::PeerMemory::reachable(ranks);
+  const bool stages = group->transport().group() == parallel::name(parallel::Group::pipeline);
+  const bool copies = pinned.copies && !stages && parallel::PeerMemory::reachable(ranks);
   pinned.copies = false;
   std::vector<Exchange> all =
       ordered_exchanges(group, "stowage", copies ? "copy engines" : kMessages, sizes, workspace);
