@@ -7,6 +7,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+[ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
 folder=${1:-build/device/ctest/bin}
 [ $# -eq 0 ] || shift
 [ -f "$folder/gpu_tests.txt" ] || { echo "error: no gpu_tests.txt in $folder" >&2; exit 3; }
@@ -41,7 +43,7 @@ while read -r program ranks; do
     if [ "$number" -eq 1 ]; then
       run "$program" "$folder/$program" "$@"
     elif [ "$number" -le "$gpus" ]; then
-      run "$program on $number ranks" mpirun -np "$number" "$folder/$program" "$@"
+      run "$program on $number ranks" mpirun --bind-to none -np "$number" "$folder/$program" "$@"
     else
       echo "== $program on $number ranks: skipped, $gpus GPUs"
       skipped=$((skipped + 1))

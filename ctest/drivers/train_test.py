@@ -36,7 +36,7 @@ class Runner:
         program = [self.train, *arguments]
         if ranks == 1:
             return program
-        return ["mpirun", "--oversubscribe", "-np", str(ranks), *program]
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *program]
 
     def run(self, *arguments, ranks=1, expect=0):
         done = subprocess.run(self.command(self.deck, *arguments, ranks=ranks), env=self.env,
