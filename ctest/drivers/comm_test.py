@@ -143,6 +143,7 @@ def measured_links_are_planned_with(r):
                 group[quantity] = value
     said = plan("--links", "slow.h5", "--print-config")
     assert 'links = ["data 3.0000e-03 1.0000e+06"]' in said, said
+    assert "\nallreduce_bytes_per_s = 1000000.0\n" in said, said  # of groups without a link
     times = [step_ms(plan("--links", name)) for name in ("fast.h5", "slow.h5")]
     assert times[1] > times[0] + 3, times  # one message of the slow link takes 3 ms at least
     # What the command line says still counts.

@@ -214,6 +214,20 @@ def predictions_stand_beside(r):
     assert "VALID" in r.tool("validate.py", "curve.h5")
 
 
+@case
+def predictions_take_measured_rates(r):
+    """Of the machine's own sets; what the command line says still counts."""
+    published = os.path.join(r.given.source, "results", "published", "h200")
+    measured = ("--ceilings", os.path.join(published, "ceilings.h5"))
+    said = r.bench(*measured, "machine.d2h_bytes_per_s=1e9", "--print-config", ranks=1)
+    assert "\nd2h_bytes_per_s = 1000000000.0\n" in said, said
+    assert "\ndevice_copy_bytes_per_s = 42" in said, said  # TB/s
+    for option in ("--ceilings", "--links"):
+        said = r.bench(option, os.path.join(published, "ssd.h5"), expect=2)
+        assert option in said and "not a result of" in said, said
+    assert not os.listdir(r.folder), os.listdir(r.folder)
+
+
 def edited(r, change):
     path = os.path.join(r.folder, "edited.h5")
     shutil.copy(os.path.join(r.folder, "curve.h5"), path)

@@ -157,6 +157,51 @@ def two_gpus_repeat_and_agree_with_one(r):
         assert chosen[b"NCCL_ALGO"] == b"Ring" and chosen[b"channels"] == b"16", chosen
 
 
+# What two ranks share of the tiny deck, and how.
+SHARED = {
+    "zero": ["parallel.zero=1"],
+    "tensor": ["parallel.tensor=2"],
+    "pieces": ["parallel.tensor=2", "parallel.tensor_pieces=2"],
+    "few_heads": ["parallel.tensor=2", "model.num_query_groups=1", "model.mamba_num_groups=1"],
+    "experts": ["parallel.expert=2", "parallel.expert_exchange=all_gather"],
+    "slots": ["parallel.expert=2", "parallel.expert_exchange=all_to_all"],
+    "keys": ["parallel.context=2", "parallel.context_attention=all_gather"],
+    "zigzag": ["parallel.context=2", "parallel.context_attention=all_gather",
+               "parallel.context_tokens=zigzag"],
+    "heads": ["parallel.context=2", "parallel.context_attention=all_to_all"],
+    "stages": ["parallel.pipeline=2"],
+    "no_bubble": ["parallel.pipeline=2", "parallel.schedule=zero_bubble"],
+    "interleaved": ["parallel.pipeline=2", "parallel.schedule=interleaved",
+                    "parallel.virtual_stages=2"],
+}
+
+
+def two_gpus_share(names):
+    """A test that they agree with one GPU, and give the same bits in graphs and over NCCL."""
+    def check(r):
+        ways = {"step": ["graphs.mode=step"], "nccl": ["parallel.transport=nccl"],
+                "moved": ["graphs.mode=scopes", 'graphs.scopes=["layer"]', *EVERYTHING_LEAVES]}
+        for name in names:
+            for dtype, band in (("fp32", 2e-5), ("bf16", 2e-2)):
+                keys = ["execution.backend=cuda", f"train.dtype={dtype}", *SHARED[name]]
+                r.run(*[key for key in keys if not key.startswith("parallel.")],
+                      "run.output=one.h5")
+                r.run(*keys, "run.output=two.h5", ranks=2)
+                apart = numpy.abs(losses("two.h5") - losses("one.h5")) / losses("one.h5")
+                assert apart.max() < band, (name, dtype, apart)
+            for way, more in ways.items():  # in bf16, as one trains
+                r.run(*keys, *more, f"run.output={way}.h5", ranks=2)
+                assert_equal("two.h5", f"{way}.h5")
+                assert_equal("two.h5", f"{way}.h5", "grad_norm")
+    return check
+
+
+for axis, shared in (("data", ["zero"]), ("tensor", ["tensor", "pieces", "few_heads"]),
+                     ("expert", ["experts", "slots"]), ("context", ["keys", "zigzag", "heads"]),
+                     ("pipeline", ["stages", "no_bubble", "interleaved"])):
+    CASES[f"two_gpus_share_the_{axis}_axis"] = (2, two_gpus_share(shared))
+
+
 def rank_of(pid):
     """The rank that mpirun gave to a process."""
     words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "drivers/bench_scaling/curve.hpp"
+#include "drivers/common/measured_rates.hpp"
 #include "drivers/common/words.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   const auto program = [&](const parallel::Communicator& world) {
     drivers::CurveCommand curve;
     std::string layouts = "d=1", scales = "strong", modes = "off";
+    drivers::MeasuredRates rates;
     curve.command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_bench_scaling",
@@ -28,6 +30,9 @@ int main(int argc, char** argv) {
                      {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
                      {"--time-limit", "Stop so many seconds after the start, with exit code 75",
                       &curve.options.time_limit_s},
+                     {"--ceilings", "Predict by this result set of stowage_ceilings",
+                      &rates.ceilings},
+                     {"--links", "Predict by this result set of stowage_bench_comm", &rates.links},
                      {"--resume", "Take the points that run.output holds from it", &curve.resume}},
          .without = {"--json", "--dry-run", "--quiet"}});
     if (!curve.command.print_and_exit.empty()) {
@@ -39,6 +44,7 @@ int main(int argc, char** argv) {
     if (curve.options.time_limit_s < 0)
       execution::throw_usage("--time-limit {}: must be at least 0 (no limit)",
                              curve.options.time_limit_s);
+    drivers::add_measured(curve.command, rates);
     curve.options.layouts = drivers::parse_layouts(layouts, world.size());
     curve.options.scales = drivers::words(scales);
     curve.options.modes = drivers::words(modes);

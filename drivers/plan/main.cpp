@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "drivers/common/measured_rates.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/read_deck.hpp"
-#include "drivers/plan/ceilings.hpp"
 #include "drivers/plan/layouts.hpp"
 #include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
@@ -37,7 +37,8 @@ int main(int argc, char** argv) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false, timeline = false;
-    std::string ceilings, links, stage, trace;
+    std::string stage, trace;
+    drivers::MeasuredRates rates;
     constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
     std::int64_t ranks = kNotGiven, best = kNotGiven;
     inputs::CommandLine command = inputs::parse_command_line(
@@ -53,8 +54,9 @@ int main(int argc, char** argv) {
                      {"--ranks", "Find the best layouts of so many ranks", &ranks},
                      {"--best", "How many of them are shown (5)", &best},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
-                     {"--ceilings", "Rates from this result set of stowage_ceilings", &ceilings},
-                     {"--links", "Links from this result set of stowage_bench_comm", &links},
+                     {"--ceilings", "Rates from this result set of stowage_ceilings",
+                      &rates.ceilings},
+                     {"--links", "Links from this result set of stowage_bench_comm", &rates.links},
                      {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}},
          .without = {"--out", "--json", "--dry-run", "--quiet"}});
@@ -75,13 +77,7 @@ int main(int argc, char** argv) {
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
-    // What the command line says of the machine still counts.
-    if (!links.empty())
-      command.overrides.insert(command.overrides.begin(), drivers::link_override(links));
-    if (!ceilings.empty()) {
-      const std::vector<std::string> rates = drivers::machine_overrides(ceilings);
-      command.overrides.insert(command.overrides.begin(), rates.begin(), rates.end());
-    }
+    drivers::add_measured(command, rates);
     if (!stage.empty()) {
       const drivers::StageOf one = drivers::parse_stage(stage);
       command.overrides.push_back(fmt::format("parallel.pipeline={}", one.stages));

@@ -1,8 +1,9 @@
-#include "drivers/plan/ceilings.hpp"
+#include "drivers/common/measured_rates.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "execution/error.hpp"
 #include "results/h5.hpp"
@@ -71,9 +72,10 @@ std::vector<std::string> machine_overrides(const std::string& path) {
   return overrides;
 }
 
-std::string link_override(const std::string& path) {
+std::vector<std::string> link_overrides(const std::string& path) {
   const auto file = results::h5::File::open(path, results::kResultSchema);
   std::string links;
+  double least_bytes_per_s = std::numeric_limits<double>::infinity();
   if (file.exists("metrics/comm"))
     for (const std::string& group : file.group("metrics/comm").children()) {
       const std::string link = fmt::format("metrics/comm/{}/link", group);
@@ -83,13 +85,23 @@ std::string link_override(const std::string& path) {
       file.dataset(link + "/bandwidth").read(&bytes_per_s);
       links += fmt::format("{}\"{} {:.4e} {:.4e}\"", links.empty() ? "" : ", ", group, latency_s,
                            bytes_per_s);
+      least_bytes_per_s = std::min(least_bytes_per_s, bytes_per_s);
     }
   if (links.empty())
     execution::throw_usage(
         "--links {}: no link of a group in it: not a result of "
         "stowage_bench_comm, or of fewer than three sizes",
         path);
-  return fmt::format("machine.links=[{}]", links);
+  return {fmt::format("machine.links=[{}]", links),
+          fmt::format("machine.allreduce_bytes_per_s={:.4e}", least_bytes_per_s)};
+}
+
+void add_measured(inputs::CommandLine& command, const MeasuredRates& rates) {
+  const auto put_first = [&](const std::vector<std::string>& measured) {
+    command.overrides.insert(command.overrides.begin(), measured.begin(), measured.end());
+  };
+  if (!rates.links.empty()) put_first(link_overrides(rates.links));
+  if (!rates.ceilings.empty()) put_first(machine_overrides(rates.ceilings));
 }
 
 }  // namespace stowage::drivers
