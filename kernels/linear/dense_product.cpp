@@ -29,8 +29,9 @@ struct Prepared {
   bool from_table = false;
 };
 
-// What products need and keep: one entry per shape and alignment of operands, and memory per stream. It is never destroyed:
-// graphs that hold its addresses may outlive every other object, and the driver frees all at exit.
+// What products need and keep: one entry per shape and alignment of operands, and memory per stream.
+// It is never destroyed: graphs that hold its addresses may outlive every other object, and the
+// driver frees all at exit.
 struct Registry {
   std::mutex mutex;
   std::map<std::tuple<int, ProductShape, std::uint32_t>, Prepared> products;
