@@ -157,6 +157,12 @@ TEST(judge, a_final_loss_is_that_of_the_last_step_that_was_not_skipped) {
   EXPECT_TRUE(std::isnan(value("expects.loss_at_30=[0.0, 9.0]")));
 }
 
+TEST(judge, steps_behind_the_end_that_a_deck_asks_for_have_no_bands) {
+  const Names bands = {"run.steps=30", "expects.loss_at_29=[0.0, 1e-9]",
+                       "expects.loss_at_31=[0.0, 1e-9]"};
+  EXPECT_EQ(failed(judge(deck_of(bands), good_run(), true)), Names{"loss_at_29"});
+}
+
 TEST(judge, an_evaluation_alone_is_judged_by_its_loss) {
   History history;
   history.evaluations = {{0, 4, 0.1}};

@@ -128,6 +128,8 @@ def bands_of_a_deck_are_checked(r):
         assert file.attrs["verdict"] in ("INVALID", b"INVALID")
     r.run("run.output=other.h5", "optim.lr=2e-2")  # another computation: no band holds for it
     assert "loss_at_3" not in checks("other.h5")
+    r.run("run.output=short.h5", "run.steps=2")
+    assert "loss_at_3" not in checks("short.h5")
     done = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"), "good.h5"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout

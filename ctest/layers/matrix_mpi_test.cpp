@@ -40,11 +40,11 @@ struct Ranks {
   }
   static std::shared_ptr<parallel::Transport> transport(const parallel::Communicator& ranks,
                                                         const std::string& group) {
-    static const std::unique_ptr<execution::Backend> own =
-        execution::make_cuda_backend({ranks.split_by_host().rank()});
-    static std::map<std::string, std::shared_ptr<parallel::Transport>> made;  // by group
+    static auto& own = *execution::make_cuda_backend({ranks.split_by_host().rank()}).release();
+    // By group; never destroyed, since MPI ends before what is static.
+    static auto& made = *new std::map<std::string, std::shared_ptr<parallel::Transport>>;
     std::shared_ptr<parallel::Transport>& one = made[group];
-    if (!one) one = parallel::make_nccl_transport(*own, ranks, group, {.patience_s = 60});
+    if (!one) one = parallel::make_nccl_transport(own, ranks, group, {.patience_s = 60});
     return one;
   }
 #else

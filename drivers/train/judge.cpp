@@ -115,8 +115,11 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
     const double fall = n < 2 ? none : evaluations[n - 2].loss - evaluations[n - 1].loss;
     verdict.add({"val_loss_falling", fall, 0, HUGE_VAL, "fall of the last validation loss"});
   }
+  // A run that begins behind a step, or is asked to end before it, says nothing of its loss.
+  const auto asked = deck.get<std::int64_t>("run.steps");
+  const std::int64_t begin = history.steps.empty() ? 0 : history.steps.front().step;
   for (const inputs::Expectation& expected : deck.expectations())
-    if (expected.step < 0 || history.steps.empty() || expected.step >= history.steps.front().step)
+    if (expected.step < 0 || (begin <= expected.step && expected.step <= asked))
       verdict.add(results::between(expected.key, value_at(history, expected), expected.low,
                                    expected.high, "expects." + expected.key));
   return verdict;
