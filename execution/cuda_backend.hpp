@@ -35,6 +35,12 @@ int cuda_device_count();
 /// @throws Error (exit 3) if there is no such GPU, no driver, or a driver too old for this program
 CudaDevice open_cuda_device(int device);
 
+/// Whether a GPU can read and write the memory of another one.
+enum class PeerAccess { yes, no, hidden };  // hidden: this process is not shown the other one
+
+/// What the CUDA runtime says of a GPU of this process and the one in a PCI slot of this host.
+PeerAccess peer_access(int device, const std::string& pci);
+
 /// The backend that runs on one GPU: a queue is a stream, a graph an executable CUDA graph, device
 /// memory is allocated once per arena, host memory is page-locked.
 ///

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "results/format.hpp"
+#include "results/links.hpp"
 #include "version/version.hpp"
 
 namespace stowage::results {
@@ -55,6 +56,7 @@ std::string ranks_text(std::span<const RankInfo> ranks) {
     text += fmt::format("# {:>4}  {:<{}}  {:<{}}  {:<12}  {:<5}  {:<{}}  {:>7}\n", rank.rank,
                         rank.host, host, or_dash(rank.gpu_name), gpu, or_dash(rank.gpu_pci),
                         or_dash(rank.numa_nodes), or_dash(rank.cpuset), cpus, rank.threads);
+  for (const auto& row : link_lines(ranks)) text += fmt::format("# {}\n", row);
   for (const auto& row : differences(ranks)) text += fmt::format("# WARN {}\n", row);
   for (const auto& row : warnings(ranks)) text += fmt::format("# WARN {}\n", row);
   return text;

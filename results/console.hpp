@@ -20,7 +20,8 @@ namespace stowage::results {
 std::string header_text(std::string_view program, const RunInfo& run,
                         std::span<const RankInfo> ranks, const Fields& facts);
 
-/// One row per rank, then one warning row per difference between ranks.
+/// One row per rank; for several ranks, how their GPUs and network cards are linked; then a warning
+/// row for each difference between ranks and for each thing that could be better.
 std::string ranks_text(std::span<const RankInfo> ranks);
 
 /// The metrics as a table: value, 95 % interval of the median, samples behind it.

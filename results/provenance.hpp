@@ -32,8 +32,18 @@ struct RankInfo {
   std::int64_t gpu_memory_bytes = 0;
   double gpu_clock_hz = 0;  ///< highest graphics clock allowed
   double gpu_power_limit_w = 0;
-  std::string gpu_numa_node;       ///< of its PCI slot; empty: the host does not say
-  double gpu_default_limit_w = 0;  ///< the board's power limit as it is sold; 0: not known
+  std::string gpu_numa_node;        ///< of its PCI slot; empty: the host does not say
+  double gpu_default_limit_w = 0;   ///< the board's power limit as it is sold; 0: not known
+  double gpu_clock_limit_hz = 0;    ///< what settings hold its clock to; 0: none, or not known
+  std::string gpu_clock_events;     ///< what held its clock down at the start: "power brake"
+  std::int64_t gpu_ecc_errors = 0;  ///< uncorrected ones since its driver was loaded
+  std::int64_t gpu_nvlinks = 0;     ///< NVLinks that are up
+  std::int64_t gpu_nvlinks_down = 0;
+  double gpu_nvlink_bytes_per_s = 0;  ///< of all that are up, each way; 0: not known
+  std::string gpu_links;              ///< paths to the GPUs of its host's other ranks (`links.hpp`)
+  std::string gpu_unreached;  ///< ranks of its host whose GPUs' memory its own cannot reach: "2-3"
+  std::string gpu_hidden;     ///< ranks of its host whose GPUs this process is not shown
+  std::string nics;           ///< network cards, with paths from its GPU (`links.hpp`)
 };
 
 /// Calls `f(name, member pointer, must_agree)` for every field of RankInfo, in the file's order.
@@ -60,6 +70,16 @@ void for_each_rank_field(F&& f) {
   f("gpu_power_limit_w", &RankInfo::gpu_power_limit_w, true);
   f("gpu_numa_node", &RankInfo::gpu_numa_node, false);
   f("gpu_default_limit_w", &RankInfo::gpu_default_limit_w, false);
+  f("gpu_clock_limit_hz", &RankInfo::gpu_clock_limit_hz, false);
+  f("gpu_clock_events", &RankInfo::gpu_clock_events, false);
+  f("gpu_ecc_errors", &RankInfo::gpu_ecc_errors, false);
+  f("gpu_nvlinks", &RankInfo::gpu_nvlinks, false);
+  f("gpu_nvlinks_down", &RankInfo::gpu_nvlinks_down, false);
+  f("gpu_nvlink_bytes_per_s", &RankInfo::gpu_nvlink_bytes_per_s, false);
+  f("gpu_links", &RankInfo::gpu_links, false);
+  f("gpu_unreached", &RankInfo::gpu_unreached, false);
+  f("gpu_hidden", &RankInfo::gpu_hidden, false);
+  f("nics", &RankInfo::nics, false);
 }
 
 /// What this process finds out about its host, CPUs and memory, by hwloc. Rank and GPU are left.
@@ -78,8 +98,11 @@ std::vector<std::string> differences(std::span<const RankInfo> ranks);
 std::string numa_node_of(std::string pci);
 
 /// One sentence for each rank whose place or board is worse than it could be, even if all ranks are
-/// alike: a GPU on another NUMA node than the rank's CPUs, a power limit below the board's own, ECC
-/// switched off, more threads than CPUs. No names of hosts. Empty: nothing was found.
+/// alike: a GPU on another NUMA node than the rank's CPUs, or than every network card where there
+/// are several hosts; a power or clock limit below the board's own; a clock that heat or the power
+/// supply held down at the start; ECC off, or errors that it could not correct; NVLinks that are
+/// down; more threads than CPUs. And for pairs of a host whose GPUs cannot reach each other. What
+/// nobody says is not judged. No names of hosts. Empty: nothing was found.
 std::vector<std::string> warnings(std::span<const RankInfo> ranks);
 
 /// Facts of one run.

@@ -1,45 +1,25 @@
 // The machine as each rank sees it, and what differs between ranks.
-#include <hwloc.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <limits>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "execution/error.hpp"
+#include "results/host_topology.hpp"
 #include "results/provenance.hpp"
 
 namespace stowage::results {
 namespace {
 
-struct BitmapFree {
-  void operator()(hwloc_bitmap_s* set) const { hwloc_bitmap_free(set); }
-};
-using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapFree>;
-
-struct TopologyDestroy {
-  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
-};
-using Topology = std::unique_ptr<hwloc_topology, TopologyDestroy>;
-
-Topology load_topology() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return nullptr;
-  Topology owned(topology);
-  return hwloc_topology_load(topology) == 0 ? std::move(owned) : nullptr;
-}
-
-std::string list_of(hwloc_const_bitmap_t set) {
-  char* text = nullptr;
-  if (hwloc_bitmap_list_asprintf(&text, set) < 0 || !text) return {};
-  std::string copy = text;
-  std::free(text);
-  return copy;
-}
+using detail::Bitmap;
+using detail::list_of;
+using detail::Topology;
 
 std::string synthetic(hwloc_topology_t topology) {
   std::string text(1024, '\0');
@@ -50,7 +30,7 @@ std::string synthetic(hwloc_topology_t topology) {
 }
 
 void describe_cpus(RankInfo& info) {
-  const Topology topology = load_topology();
+  const Topology topology = detail::load_topology(detail::Devices::left_out);
   if (!topology) return;
   info.topology = synthetic(topology.get());
   if (const auto package = hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_PACKAGE, 0))
@@ -83,13 +63,6 @@ T most_common(std::span<const RankInfo> ranks, T RankInfo::*field) {
     if (count > most) most = count, best = candidate.*field;
   }
   return best;
-}
-
-// Whether a list such as "0,2-3" has a number.
-bool contains(const std::string& list, const std::string& number) {
-  const Bitmap all(hwloc_bitmap_alloc());
-  hwloc_bitmap_list_sscanf(all.get(), list.c_str());
-  return hwloc_bitmap_isset(all.get(), static_cast<unsigned>(std::stoul(number))) != 0;
 }
 
 // All CPUs of a node are allowed when nothing is bound; with several ranks there, these then share.
@@ -135,27 +108,6 @@ std::string numa_node_of(std::string pci) {
   return file >> node && node >= 0 ? fmt::format("{}", node) : "";
 }
 
-std::vector<std::string> warnings(std::span<const RankInfo> ranks) {
-  std::vector<std::string> rows;
-  for (const auto& rank : ranks) {
-    if (!rank.gpu_numa_node.empty() && !contains(rank.numa_nodes, rank.gpu_numa_node))
-      rows.push_back(
-          fmt::format("rank {}: its CPUs are on NUMA node {}, its GPU on {}: copies and "
-                      "launches cross between them",
-                      rank.rank, rank.numa_nodes, rank.gpu_numa_node));
-    if (rank.gpu_default_limit_w > 0 && rank.gpu_power_limit_w < rank.gpu_default_limit_w)
-      rows.push_back(fmt::format("rank {}: its GPU may use {:.0f} W of {:.0f} W", rank.rank,
-                                 rank.gpu_power_limit_w, rank.gpu_default_limit_w));
-    if (rank.gpu_mode.find("ecc off") != std::string::npos)
-      rows.push_back(
-          fmt::format("rank {}: ECC of its GPU is off: errors of memory go unseen", rank.rank));
-    if (rank.cpus > 0 && rank.threads > rank.cpus)
-      rows.push_back(
-          fmt::format("rank {}: {} threads share {} CPUs", rank.rank, rank.threads, rank.cpus));
-  }
-  return rows;
-}
-
 std::string to_text(const RankInfo& info) {
   nlohmann::json json;
   for_each_rank_field([&](const char* field, auto member, bool) { json[field] = info.*member; });
@@ -165,8 +117,16 @@ std::string to_text(const RankInfo& info) {
 RankInfo rank_from_text(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
   RankInfo info;
-  for_each_rank_field(
-      [&](const char* field, auto member, bool) { json.at(field).get_to(info.*member); });
+  for_each_rank_field([&](const char* field, auto member, bool) {
+    const auto& value = json.at(field);
+    if constexpr (std::is_same_v<decltype(member), double RankInfo::*>) {
+      if (value.is_null()) {  // what JSON has for NaN: the board does not say
+        info.*member = std::numeric_limits<double>::quiet_NaN();
+        return;
+      }
+    }
+    value.get_to(info.*member);
+  });
   return info;
 }
 

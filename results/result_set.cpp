@@ -9,6 +9,7 @@
 #include "execution/error.hpp"
 #include "results/format.hpp"
 #include "results/h5.hpp"
+#include "results/links.hpp"
 #include "results/part_file.hpp"
 #include "version/version.hpp"
 
@@ -53,6 +54,7 @@ void write_system(h5::Group& root, const std::vector<RankInfo>& ranks) {
   root.write_table("provenance/system/ranks", columns);
   root.write_lines("provenance/system/differences", differences(ranks));
   root.write_lines("provenance/system/warnings", warnings(ranks));
+  root.write_lines("provenance/system/links", link_lines(ranks));
 }
 
 void write_files(h5::Group& root, const std::vector<FileRecord>& files) {

@@ -229,9 +229,13 @@ TEST_F(audit, losses_are_of_three_seeds) {
 // Names are neither in a text of the copy nor in bytes that HDF5 has left over.
 TEST_F(audit, published_copies_do_not_name_the_machine) {
   const fs::path path = edited(
-      {"r = f['provenance/system/ranks'][()]; r = r.astype([(n, 'S24' if n in ('host', 'gpu_uuid') "
-       "else r.dtype[n]) for n in r.dtype.names]); r['host'] = b'secretnode17'; "
+      {"r = f['provenance/system/ranks'][()]; r = r.astype([(n, 'S99' if n in ('host', 'gpu_uuid', "
+       "'nics') else r.dtype[n]) for n in r.dtype.names]); r['host'] = b'secretnode17'; "
        "r['gpu_uuid'] = b'GPU-1234-5678'; del f['provenance/system/ranks']; "
+       "r['nics'] = b'mlx5_0 0000:3c:00.0 fabric 0 PIX, enx0250a1b2c3d4 0000:02:00.0 ethernet - "
+       "-'; "
+       "del f['provenance/system/links']; f['provenance/system/links'] = "
+       "[b'  NIC0: mlx5_0 (fabric) at 0000:3c:00.0', b'  NIC1: enx0250a1b2c3d4 (Ethernet) at 0']; "
        "f['provenance/system/ranks'] = r; "
        "f['provenance/run'].attrs['nodelist'] = 'secretlist[1-4]'; "
        "f['provenance/run'].attrs['slurm_job_id'] = '998877'; "
@@ -240,8 +244,12 @@ TEST_F(audit, published_copies_do_not_name_the_machine) {
   const Ran ran = tool("publish", {path}, "--to " + out.string());
   EXPECT_EQ(ran.code, 0) << ran.output;
   const std::string bytes = test::read_all(out / path.filename().string());
-  for (const char* name : {"secretnode17", "secretlist", "998877", "GPU-1234", "PMIX_HOSTNAME"})
+  for (const char* name : {"secretnode17", "secretlist", "998877", "GPU-1234", "PMIX_HOSTNAME",
+                           "mlx5_0", "0250a1b2c3d4"})
     EXPECT_EQ(bytes.find(name), std::string::npos) << name;
+  for (const char* kept : {"nic0 0000:3c:00.0 fabric 0 PIX, nic1 0000:02:00.0 ethernet - -",
+                           "NIC0: nic0 (fabric)", "NIC1: nic1 (Ethernet)"})
+    EXPECT_NE(bytes.find(kept), std::string::npos) << kept;
   const Ran valid = tool("validate", {out / path.filename().string()});
   EXPECT_EQ(valid.code, 0) << valid.output;
   EXPECT_EQ(ceilings_digest(path), ceilings_digest(out / path.filename().string()));

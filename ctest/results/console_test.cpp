@@ -129,10 +129,15 @@ TEST(console, header_and_ranks_are_comments) {
   std::vector<RankInfo> ranks(2);
   ranks[0].host = ranks[1].host = "n1";
   ranks[0].cpu_model = "fast", ranks[1].cpu_model = "slow";
+  ranks[1].rank = 1;
+  ranks[0].gpu_links = "1 NV18 by switch";
+  ranks[0].gpu_unreached = "1";
   const std::string text =
       header_text("stowage_train", run, ranks, {{"model", std::string("M*")}}) + ranks_text(ranks);
   EXPECT_NE(text.find("np 2 on 1 host  seed 5"), std::string::npos) << text;
   EXPECT_NE(text.find("# WARN rank"), std::string::npos) << text;
+  EXPECT_NE(text.find("# links of ranks 0-1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("# WARN ranks 0 and 1: their GPUs"), std::string::npos) << text;
   for (std::size_t line = 0; line != std::string::npos && line < text.size();
        line = text.find('\n', line) + 1)
     EXPECT_EQ(text[line], '#') << text.substr(line, 40);

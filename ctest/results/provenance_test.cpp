@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include <cmath>
+#include <limits>
 #include <regex>
 #include <set>
 
@@ -28,6 +30,15 @@ TEST(provenance, ranks_travel_as_text) {
   for_each_rank_field([&](const char* field, auto member, bool) {
     EXPECT_EQ(back.*member, info.*member) << field;
   });
+}
+
+TEST(provenance, what_a_board_does_not_say_travels_too) {
+  RankInfo info = this_rank(3, 2);
+  info.gpu_clock_hz = std::numeric_limits<double>::quiet_NaN();
+  info.gpu_links = "1 NV18 by switch";
+  const RankInfo back = rank_from_text(to_text(info));
+  EXPECT_TRUE(std::isnan(back.gpu_clock_hz));
+  EXPECT_EQ(back.gpu_links, "1 NV18 by switch");
 }
 
 std::vector<RankInfo> equal_ranks(std::size_t count) {

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "results/h5.hpp"
+#include "results/links.hpp"
 #include "sample_result.hpp"
 #include "scratch_folder.hpp"
 
@@ -49,6 +50,31 @@ TEST(result_set, holds_what_was_added) {
   file.dataset("series/ranks/step_time").read(per_rank.data());
   EXPECT_DOUBLE_EQ(per_rank[2], 2 * per_rank[3]);
   EXPECT_FALSE(file.group("provenance/run").text_attribute("stop").empty());
+}
+
+TEST(result_set, keeps_how_ranks_are_linked_and_what_is_wrong_with_it) {
+  const ScratchFolder folder;
+  ResultHeader header = test::sample_header();
+  header.ranks[0].gpu_links = "1 NV18 by switch";
+  header.ranks[1].gpu_unreached = "0";
+  header.ranks[1].nics = "mlx5_0 0000:3c:00.0 fabric 0 PIX";
+  {
+    ResultSet set(folder / "run.h5", header);
+    Verdict verdict;
+    verdict.add(equal("a", 0, 0, "nothing"));
+    set.finish(verdict);
+  }
+  const h5::File file = h5::File::open(folder / "run.h5", kResultSchema);
+  using Words = std::vector<std::string>;
+  const std::string system = "provenance/system/";
+  for (const char* lines : {"links", "warnings"}) EXPECT_TRUE(file.exists(system + lines)) << lines;
+  const std::string bytes = test::read_all(folder / "run.h5");
+  for (const std::string& line : {link_lines(header.ranks).at(2), warnings(header.ranks).at(0)})
+    EXPECT_NE(bytes.find(line), std::string::npos) << line;
+  EXPECT_EQ(file.read_column(system + "ranks", "gpu_links"), (Words{"1 NV18 by switch", ""}));
+  EXPECT_EQ(file.read_column(system + "ranks", "gpu_unreached"), (Words{"", "0"}));
+  EXPECT_EQ(file.read_column(system + "ranks", "nics"),
+            (Words{"", "mlx5_0 0000:3c:00.0 fabric 0 PIX"}));
 }
 
 TEST(result_set, gives_the_deck_back) {

@@ -19,6 +19,7 @@
 
 #if STOWAGE_HAVE_CUDA
 #include "drivers/measure/gpu.hpp"
+#include "drivers/measure/gpu_links.hpp"
 #include "execution/cuda_backend.hpp"
 #include "kernels/linear/dense_product.hpp"
 #include "parallel/nccl.hpp"
@@ -127,6 +128,7 @@ void Machine::open_gpu(const Communicator& world, bool required) {
   if (!agreed(world, {parallel::host_name(), !device.uuid.empty(), problem}, required)) return;
   monitor_ = std::make_shared<GpuMonitor>(device.uuid);
   describe(device, *monitor_, rank_info_);
+  describe_links(host, device_, *monitor_, rank_info_);
   software_.push_back({"cublas", kernels::product_library()});
   software_.push_back({"cuda_driver", fmt::format("{}", device.driver)});
   software_.push_back({"cuda_runtime", fmt::format("{}", device.runtime)});

@@ -4,9 +4,18 @@
 
 #include <cmath>
 
+#include "drivers/measure/nvlinks.hpp"
+#include "results/links.hpp"
+
 namespace stowage::drivers {
 
 using execution::MemoryKind;
+
+namespace {
+
+double or_zero(double value) { return std::isnan(value) ? 0 : value; }
+
+}  // namespace
 
 Gpu::Gpu(int index)
     : device_(execution::open_cuda_device(index)),
@@ -40,8 +49,15 @@ void describe(const execution::CudaDevice& device, const GpuMonitor& monitor,
   info.gpu_clock_hz = monitor.highest_clock_hz();
   info.gpu_power_limit_w = monitor.power_limit_w();
   info.gpu_numa_node = results::numa_node_of(device.pci);
-  const double sold_w = monitor.default_power_limit_w();
-  info.gpu_default_limit_w = std::isnan(sold_w) ? 0 : sold_w;
+  info.gpu_default_limit_w = or_zero(monitor.default_power_limit_w());
+  info.gpu_clock_limit_hz = or_zero(monitor.clock_limit_hz());
+  info.gpu_clock_events = monitor.clock_events();
+  info.gpu_ecc_errors = monitor.uncorrected_errors();
+  const NvLinks links = read_nvlinks(monitor.nvml(), monitor.device());
+  info.gpu_nvlinks = links.up;
+  info.gpu_nvlinks_down = links.down;
+  info.gpu_nvlink_bytes_per_s = links.bytes_per_s;
+  info.nics = results::to_text(results::nics_from(device.pci));
 }
 
 }  // namespace stowage::drivers

@@ -1,86 +1,93 @@
 #include "drivers/measure/gpu_monitor.hpp"
 
-#include <dlfcn.h>
-
+#include <cmath>
 #include <limits>
+#include <utility>
 
 namespace stowage::drivers {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// From NVML's stable interface; its header belongs to no package that is needed otherwise.
-using Code = int;
-using Handle = void*;
+// Of NVML's enumerations.
 constexpr int kClockSm = 1;
 constexpr int kTemperatureGpu = 0;
+constexpr int kErrorsUncorrected = 1;
+constexpr int kSinceDriverLoaded = 0;
+
+/// NVML's reasons for a clock below the highest, without idleness (1), the power limit (4) and
+/// displays (0x100).
+constexpr std::pair<unsigned long long, const char*> kClockEvents[] = {
+    {0x2, "clock setting"},     {0x8, "hardware slowdown"},          {0x10, "sync boost"},
+    {0x20, "thermal slowdown"}, {0x40, "hardware thermal slowdown"}, {0x80, "power brake"}};
 
 }  // namespace
 
-struct GpuMonitor::Library {
-  void* image = nullptr;
-  Handle gpu = nullptr;
-
-  /// A function of the library, or nullptr.
-  template <class Function>
-  Function* find(const char* name) const {
-    return image == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(image, name));
-  }
-
-  /// A property that NVML gives as an unsigned number, scaled.
-  template <class... Which>
-  double number(const char* name, double scale, Which... which) const {
-    auto* get = find<Code(Handle, Which..., unsigned*)>(name);
-    unsigned value = 0;
-    if (gpu == nullptr || get == nullptr || get(gpu, which..., &value) != 0) return kUnknown;
-    return scale * value;
-  }
-};
-
-GpuMonitor::GpuMonitor(const std::string& uuid) : library_(std::make_unique<Library>()) {
-  library_->image = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  auto* start = library_->find<Code()>("nvmlInit_v2");
-  auto* open = library_->find<Code(const char*, Handle*)>("nvmlDeviceGetHandleByUUID");
-  if (start == nullptr || open == nullptr || start() != 0) return;
-  if (open(uuid.c_str(), &library_->gpu) != 0) library_->gpu = nullptr;
+/// A property that NVML gives as an unsigned number, scaled.
+template <class... Which>
+double GpuMonitor::number(const char* name, double scale, Which... which) const {
+  unsigned value = 0;
+  if (gpu_ == nullptr || !nvml_.call(name, gpu_, which..., &value)) return kUnknown;
+  return scale * value;
 }
 
-GpuMonitor::~GpuMonitor() {
-  if (auto* stop = library_->find<Code()>("nvmlShutdown")) (void)stop();
-  if (library_->image != nullptr) dlclose(library_->image);
-}
+GpuMonitor::GpuMonitor(const std::string& uuid) : gpu_(nvml_.device(uuid)) {}
 
 GpuState GpuMonitor::read() const {
-  return {library_->number("nvmlDeviceGetClockInfo", 1e6, kClockSm),
-          library_->number("nvmlDeviceGetPowerUsage", 1e-3),
-          library_->number("nvmlDeviceGetTemperature", 1, kTemperatureGpu)};
+  return {number("nvmlDeviceGetClockInfo", 1e6, kClockSm), number("nvmlDeviceGetPowerUsage", 1e-3),
+          number("nvmlDeviceGetTemperature", 1, kTemperatureGpu)};
 }
 
 double GpuMonitor::energy_j() const {
-  auto* get =
-      library_->find<Code(Handle, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption");
   unsigned long long millijoule = 0;
-  if (library_->gpu == nullptr || get == nullptr || get(library_->gpu, &millijoule) != 0)
+  if (gpu_ == nullptr || !nvml_.call("nvmlDeviceGetTotalEnergyConsumption", gpu_, &millijoule))
     return kUnknown;
   return 1e-3 * static_cast<double>(millijoule);
 }
 
-double GpuMonitor::power_limit_w() const {
-  return library_->number("nvmlDeviceGetEnforcedPowerLimit", 1e-3);
-}
+double GpuMonitor::power_limit_w() const { return number("nvmlDeviceGetEnforcedPowerLimit", 1e-3); }
 
 double GpuMonitor::default_power_limit_w() const {
-  return library_->number("nvmlDeviceGetPowerManagementDefaultLimit", 1e-3);
+  return number("nvmlDeviceGetPowerManagementDefaultLimit", 1e-3);
 }
 
 double GpuMonitor::highest_clock_hz() const {
-  return library_->number("nvmlDeviceGetMaxClockInfo", 1e6, kClockSm);
+  return number("nvmlDeviceGetMaxClockInfo", 1e6, kClockSm);
+}
+
+double GpuMonitor::clock_limit_hz() const {
+  const double boost = number("nvmlDeviceGetMaxCustomerBoostClock", 1e6, kClockSm);
+  const double set = number("nvmlDeviceGetApplicationsClock", 1e6, kClockSm);
+  const double sold = number("nvmlDeviceGetDefaultApplicationsClock", 1e6, kClockSm);
+  // Boards run faster than the applications clock that they are sold with: only another one holds.
+  const bool changed = !std::isnan(sold) && set != sold;
+  return std::fmin(boost, changed ? set : kUnknown);  // NaN only if both are
+}
+
+std::string GpuMonitor::clock_events() const {
+  unsigned long long reasons = 0;
+  if (gpu_ == nullptr || (!nvml_.call("nvmlDeviceGetCurrentClocksEventReasons", gpu_, &reasons) &&
+                          // the name before driver 535
+                          !nvml_.call("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_, &reasons)))
+    return {};
+  std::string text;
+  for (const auto& [bit, name] : kClockEvents)
+    if (reasons & bit) text += std::string(text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::int64_t GpuMonitor::uncorrected_errors() const {
+  unsigned long long errors = 0;
+  if (gpu_ == nullptr || !nvml_.call("nvmlDeviceGetTotalEccErrors", gpu_, kErrorsUncorrected,
+                                     kSinceDriverLoaded, &errors))
+    return 0;
+  return static_cast<std::int64_t>(errors);
 }
 
 std::string GpuMonitor::driver_version() const {
   char text[80] = {};
-  auto* get = library_->find<Code(char*, unsigned)>("nvmlSystemGetDriverVersion");
-  return get != nullptr && get(text, sizeof text) == 0 ? text : "";
+  const unsigned size = sizeof text;
+  return nvml_.call("nvmlSystemGetDriverVersion", static_cast<char*>(text), size) ? text : "";
 }
 
 }  // namespace stowage::drivers

@@ -1,7 +1,9 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <string>
+
+#include "drivers/measure/nvml.hpp"
 
 namespace stowage::drivers {
 
@@ -12,13 +14,12 @@ struct GpuState {
   double temperature_c;
 };
 
-/// Reads a GPU's clocks and power through NVML, which is loaded at run time: a machine without it
-/// gives NaN. It changes no setting.
+/// Reads a GPU's clocks, power and health through NVML; without it numbers are NaN. It changes no
+/// setting.
 class GpuMonitor {
  public:
   /// @param uuid as nvidia-smi writes it
   explicit GpuMonitor(const std::string& uuid);
-  ~GpuMonitor();
 
   GpuState read() const;
   /// Energy that the board has used since its driver was loaded.
@@ -26,11 +27,26 @@ class GpuMonitor {
   double power_limit_w() const;
   double default_power_limit_w() const;
   double highest_clock_hz() const;
+  /// What settings hold the clock to: applications clocks other than the board's own, or a limit on
+  /// boosting. NaN: there are none, or NVML does not say.
+  double clock_limit_hz() const;
+  /// What holds the clock down now, other than that there is nothing to do or that the power limit
+  /// is reached, as they should be: "hardware slowdown, power brake". Empty: nothing.
+  std::string clock_events() const;
+  /// Errors of memory that ECC could not correct since the driver was loaded; 0 also if NVML does
+  /// not say.
+  std::int64_t uncorrected_errors() const;
   std::string driver_version() const;  ///< "580.95.05", or empty
 
+  const Nvml& nvml() const { return nvml_; }
+  Nvml::Device device() const { return gpu_; }
+
  private:
-  struct Library;
-  std::unique_ptr<Library> library_;
+  template <class... Which>
+  double number(const char* name, double scale, Which... which) const;
+
+  Nvml nvml_;
+  Nvml::Device gpu_ = nullptr;
 };
 
 }  // namespace stowage::drivers

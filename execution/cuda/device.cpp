@@ -69,4 +69,14 @@ CudaDevice open_cuda_device(int device) {
   return found;
 }
 
+PeerAccess peer_access(int device, const std::string& pci) {
+  int other = 0, can = 0;
+  if (cudaDeviceGetByPCIBusId(&other, pci.c_str()) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return PeerAccess::hidden;
+  }
+  STOWAGE_CUDA(cudaDeviceCanAccessPeer(&can, device, other));
+  return can ? PeerAccess::yes : PeerAccess::no;
+}
+
 }  // namespace stowage::execution

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Copies result sets for publication, without what names the machine that they ran on.
 
-Host names, the scheduler's names, the GPUs' serial identities, a kernel's build name and what the
-MPI launcher left in the environment are cleared; no measured value, no setting that can change one
-and no verdict is touched. A set in which a path of the machine is left is refused.
+Host names, the scheduler's names, the GPUs' serial identities, the names of network cards (some
+hold their hardware addresses), a kernel's build name and what the MPI launcher left in the
+environment are cleared; no measured value, no setting that can change one and no verdict is
+touched. A set in which a path of the machine is left is refused.
 
 All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
 into a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was
@@ -28,6 +29,7 @@ LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "PRTE_")
 CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
 CLEARED_RANK = ("gpu_uuid",)
 MACHINE_PATH = re.compile(r"(?<![\w.<])/[\w.+-]+/[\w.+/-]*")
+LINKS = "provenance/system/links"
 LARGEST_BYTES = 2 << 20
 LEAST_NAME = 4  # of a host or a node list, to be looked for in these texts
 FREE_TEXTS = ("provenance/env@", "provenance/run@", "/@remark", "provenance/system/differences")
@@ -38,8 +40,26 @@ def bytes_of(value):
     return np.bytes_(value.encode() or b"\0")
 
 
+def rename_cards(cells, lines):
+    """The network cards by their order, in cells "name place ..., ..." and lines "NIC0: name ("."""
+    split = [[card.split(" ") for card in text(cell).split(", ")] for cell in cells]
+    names = dict.fromkeys(card[0] for cards in split for card in cards if card[0])
+    short = {name: f"nic{index}" for index, name in enumerate(names)}
+    cells = [", ".join(" ".join([short.get(card[0], ""), *card[1:]]) for card in cards)
+             for cards in split]
+    for old, new in short.items():
+        lines = [line.replace(f": {old} (", f": {new} (") for line in lines]
+    return cells, lines
+
+
+def replace_lines(file, path, lines):
+    if lines:
+        del file[path]
+        file.create_dataset(path, data=np.array([line.encode() for line in lines]))
+
+
 def rename_hosts(file):
-    """The hosts' names by their order, in the table of ranks; the names that they had."""
+    """The names of hosts and cards by their order, in the table of ranks; the hosts' old ones."""
     path = "provenance/system/ranks"
     table = file[path][()]
     names = list(dict.fromkeys(text(host) for host in table["host"]))
@@ -48,6 +68,10 @@ def rename_hosts(file):
     columns["host"] = np.array([short[text(host)].encode() for host in table["host"]])
     columns["kernel"] = np.array([text(kernel).split("-")[0].encode()
                                   for kernel in table["kernel"]])
+    if "nics" in columns:  # sets before 1.6 have none
+        cells, lines = rename_cards(columns["nics"], [text(line) for line in file[LINKS][()]])
+        columns["nics"] = np.array([bytes_of(cell) for cell in cells])
+        replace_lines(file, LINKS, lines)
     for name in CLEARED_RANK:
         columns[name] = np.array([b""] * len(table), dtype="S1")
     made = np.empty(len(table), dtype=[(name, column.dtype) for name, column in columns.items()])
@@ -74,9 +98,7 @@ def clear(file):
     lines = [text(line) for line in file[path][()]]
     for old, new in short.items():
         lines = [line.replace(f"host {old}", f"host {new}") for line in lines]
-    if lines:
-        del file[path]
-        file.create_dataset(path, data=np.array([line.encode() for line in lines]))
+    replace_lines(file, path, lines)
     return [one for one in said if len(one) >= LEAST_NAME and one not in short.values()]
 
 
