@@ -1,6 +1,7 @@
 #include "execution/executor.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "execution/audit.hpp"
 #include "execution/capture.hpp"
@@ -61,14 +62,14 @@ Executor::~Executor() {
 
 void Executor::bind() {
   bound_.resize(plan_.steps.size());
-  std::vector<int> issued(program_.ops().size(), 0);
+  static std::atomic<int> bound_before = 0;  // one program may have several plans
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const Step& step = plan_.steps[i];
     Bound& bound = bound_[i];
     for (const int place : step.places)
       bound.addresses.push_back(device_.address(plan_.places[place]));
     if (step.what != Step::What::run && step.what != Step::What::rerun) continue;
-    bound.rerun = issued[step.op]++;
+    bound.rerun = ++bound_before;
     std::size_t next = 0;
     for (const Use& use : program_.ops()[step.op].uses) {
       const TensorInfo& info = program_.info(use.tensor);

@@ -75,7 +75,7 @@ class Executor {
   struct Bound {
     std::vector<void*> addresses;
     std::vector<View> views;
-    int rerun = 0;  ///< which one of its op; 0: its run
+    int rerun = 0;  ///< see Queue
   };
 
   void bind();

@@ -32,8 +32,8 @@ class Queue {
  public:
   virtual ~Queue() = default;
 
-  /// How often a plan has issued the op before whose launcher is being called: 0 its run, 1 and more
-  /// its reruns, whose operands may lie elsewhere. Of ops that keep what they know of addresses.
+  /// Of the run or rerun in a plan whose launcher is being called: no other of this process has the
+  /// number, and its operands lie where they lay. For ops that keep what they know of addresses.
   int rerun = 0;
 
   /// The cudaStream_t, or nullptr on the host backend: how a launcher knows its backend.

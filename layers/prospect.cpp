@@ -55,19 +55,33 @@ double exchange_s(const ProspectOptions& options) {
   return link.latency_s + bytes / link.bytes_per_s;
 }
 
+/// One microbatch of all layers, for what its tensors take.
+class OneMicrobatch {
+ public:
+  explicit OneMicrobatch(const ProspectOptions& options)
+      : model_(options.model, options.precision, 1, one_stage(options.ranks)),
+        layout_(lay_out_state(model_.parameters(), model_.states(), options.precision, {})),
+        program_(one_microbatch(model_, options.step, layout_)) {}
+
+  const Model& model() const { return model_; }
+  const execution::Program& program() const { return program_; }
+
+ private:
+  Model model_;
+  execution::PersistentLayout layout_;
+  execution::Program program_;
+};
+
 /// What a cut has to keep to, but for what a schedule has in flight; without a budget, nothing.
-DeviceRoom device_room(const ProspectOptions& options) {
+DeviceRoom device_room(const ProspectOptions& options, const OneMicrobatch& microbatch) {
   const offload::Policy& policy = options.policy;
   if (policy.kind != offload::Policy::Kind::automatic || policy.device_budget_bytes <= 0) return {};
   const offload::Rates& rates = options.rates;
-  const Model model(options.model, options.precision, 1, one_stage(options.ranks));
-  const execution::PersistentLayout layout =
-      lay_out_state(model.parameters(), model.states(), options.precision, {});
-  return {static_cast<double>(policy.device_budget_bytes),
-          rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
-          count_bytes(model, one_microbatch(model, options.step, layout), policy, options.zero,
-                      options.ranks),
-          {}};
+  return {
+      static_cast<double>(policy.device_budget_bytes),
+      rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
+      count_bytes(microbatch.model(), microbatch.program(), policy, options.zero, options.ranks),
+      {}};
 }
 
 double over_bytes(const DeviceRoom& room, PipelineShape shape, const std::vector<Stage>& stages) {
@@ -100,19 +114,29 @@ Prospect foresee(const ProspectOptions& options) {
   const int microbatches = options.step.microbatches;
   const PartTimes parts = predict_parts(options.model, options.precision, options.step,
                                         one_stage(options.ranks), options.rates);
-  DeviceRoom room = device_room(options);
+  const OneMicrobatch microbatch(options);
+  DeviceRoom room = device_room(options, microbatch);
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
     const PipelineShape shape{ranks, virtual_stages};
-    Prospect prospect{options.model.pattern, {}, 0, virtual_stages, schedule, {}, {}};
+    Prospect prospect{options.model.pattern, {}, 0, virtual_stages, schedule, {}, {}, {}};
     if (room.budget_bytes > 0)
       room.in_flight = in_flight(shape, train_in_pipeline(shape, microbatches, schedule));
     cut(prospect, shape, parts, room);
     const std::vector<Stage> stages = divide(prospect.pattern, shape.stages());
-    prospect.over_bytes = over_bytes(room, shape, stages);
+    std::vector<int> delayed;
+    if (schedule == PipelineSchedule::zero_bubble) {
+      prospect.delayed = delay_weights(
+          held_bytes(microbatch.program(), stages, options.model.layers(), options.policy),
+          microbatches, options.zero_bubble_bytes);
+      delayed = prospect.delayed->microbatches;
+    }
     prospect.times = stage_times(stages, parts);
-    prospect.timeline = follow(train_in_pipeline(shape, microbatches, schedule, prospect.times),
-                               prospect.times, exchange_s(options));
+    const std::vector<Turns> turns =
+        train_in_pipeline(shape, microbatches, schedule, prospect.times, delayed);
+    if (room.budget_bytes > 0) room.in_flight = in_flight(shape, turns);
+    prospect.over_bytes = over_bytes(room, shape, stages);
+    prospect.timeline = follow(turns, prospect.times, exchange_s(options));
     if (best.timeline.ranks.empty() || std::pair(prospect.over_bytes, prospect.timeline.time_s) <
                                            std::pair(best.over_bytes, best.timeline.time_s))
       best = std::move(prospect);

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "layers/schedule/balance.hpp"
+#include "layers/schedule/delayed_weights.hpp"
 
 namespace stowage::layers {
 
@@ -13,7 +16,8 @@ struct ProspectOptions {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   offload::Rates rates;
   offload::Policy policy = {};
-  bool zero = false;  ///< see Sharing
+  bool zero = false;             ///< see Sharing
+  double zero_bubble_bytes = 0;  ///< see Sharing
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank
@@ -25,8 +29,9 @@ struct Prospect {
   double over_bytes = 0;   ///< what must stay above the budget, over all ranks
   int virtual_stages = 1;  ///< of each rank
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  std::vector<PassTimes> times;  ///< by stage
-  Timeline timeline;             ///< without copies, sums of gradients and the optimizer
+  std::optional<DelayedWeights> delayed;  ///< of zero bubble
+  std::vector<PassTimes> times;           ///< by stage
+  Timeline timeline;                      ///< without copies, sums of gradients and the optimizer
 };
 
 /// Cuts a model that is not cut by hand where the predicted times are most even within the device

@@ -27,6 +27,7 @@ TrainerOptions decided(const TrainerOptions& options, const Expected& expected) 
     all.model.virtual_stages = prospect->virtual_stages;
     all.sharing.schedule = prospect->schedule;
     all.sharing.stage_times = prospect->times;
+    if (prospect->delayed) all.sharing.delayed_weights = prospect->delayed->microbatches;
   }
   all.state.running_norm = options.optimizer.spikes.factor > 0;
   return all;
@@ -44,9 +45,10 @@ std::vector<double> expert_shares(const TrainerOptions& options) {
 }
 
 ProspectOptions prospect_options(const TrainerOptions& options) {
-  ProspectOptions expected{options.model,          options.precision,        options.step,
-                           options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
-                           options.planner.policy, options.sharing.zero};
+  ProspectOptions expected{
+      options.model,          options.precision,        options.step,
+      options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
+      options.planner.policy, options.sharing.zero,     options.sharing.zero_bubble_bytes};
   expected.step.capacity = options.capacities.back();
   expected.step.expert_share = expert_shares(options).front();
   return expected;

@@ -13,7 +13,7 @@
 
 namespace stowage::parallel {
 
-/// A move of a collective: which one, which rerun of it (0: its run), and its moves before.
+/// A move of a collective: which one, which run or rerun of it (Queue::rerun), its moves before.
 struct PeerCall {
   int collective, rerun, move;
   auto operator<=>(const PeerCall&) const = default;

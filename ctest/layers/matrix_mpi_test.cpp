@@ -24,6 +24,20 @@ struct Sizes {
   int tensor = 1, context = 1, expert = 1, pipeline = 1;
 };
 
+#if STOWAGE_TEST_CUDA
+/// Made once, and gone before MPI ends.
+struct Transports : ::testing::Environment {
+  std::unique_ptr<execution::Backend> backend;
+  std::map<std::string, std::shared_ptr<parallel::Transport>> by_group;
+
+  void TearDown() override {
+    by_group.clear();
+    backend.reset();
+  }
+};
+auto& transports = *static_cast<Transports*>(::testing::AddGlobalTestEnvironment(new Transports));
+#endif
+
 /// Where the ranks of this build compute, and how they reduce.
 struct Ranks {
   const parallel::Communicator world = parallel::Communicator::world();
@@ -40,11 +54,11 @@ struct Ranks {
   }
   static std::shared_ptr<parallel::Transport> transport(const parallel::Communicator& ranks,
                                                         const std::string& group) {
-    static auto& own = *execution::make_cuda_backend({ranks.split_by_host().rank()}).release();
-    // By group; never destroyed, since MPI ends before what is static.
-    static auto& made = *new std::map<std::string, std::shared_ptr<parallel::Transport>>;
-    std::shared_ptr<parallel::Transport>& one = made[group];
-    if (!one) one = parallel::make_nccl_transport(own, ranks, group, {.patience_s = 60});
+    if (!transports.backend)
+      transports.backend = execution::make_cuda_backend({ranks.split_by_host().rank()});
+    std::shared_ptr<parallel::Transport>& one = transports.by_group[group];
+    if (!one)
+      one = parallel::make_nccl_transport(*transports.backend, ranks, group, {.patience_s = 60});
     return one;
   }
 #else

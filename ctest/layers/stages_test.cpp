@@ -268,6 +268,71 @@ TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
               static_cast<double>(three), 0.1 * static_cast<double>(three));
 }
 
+/// Bytes that a plan holds at most of what its passes hand to later ones; what ranks exchange
+/// counts from the first pass that uses it.
+double planned_held(const layers::TrainerPlan& run) {
+  using execution::Step;
+  const auto& [recorded, choice, plan] = *run.training().front();
+  const execution::Program& program = recorded.program;
+  std::vector<int> begin(plan.places.size(), -1), end = begin, passes = begin;
+  int pass = -1;
+  for (auto i = static_cast<int>(plan.steps.size()); i-- > 0;) {  // a rerun is of the pass behind
+    const Step& step = plan.steps[i];
+    if (step.what != Step::What::run && step.what != Step::What::rerun) continue;
+    const int scope = layers::enclosing(program, program.ops()[step.op], "microbatch");
+    if (step.what == Step::What::run) pass = scope;
+    if (scope < 0) continue;
+    for (const int place : step.places) {
+      const auto lifetime = program.info(plan.places[place].tensor).lifetime;
+      if (lifetime != execution::Lifetime::saved && lifetime != execution::Lifetime::scratch)
+        continue;
+      if (end[place] < 0) end[place] = i, passes[place] = pass;
+      if (passes[place] != pass) passes[place] = -2;  // more than one
+      begin[place] = i;
+    }
+  }
+  std::vector<double> change(plan.steps.size() + 1);
+  for (std::size_t p = 0; p < plan.places.size(); ++p) {
+    if (passes[p] != -2) continue;
+    change[begin[p]] += static_cast<double>(plan.places[p].bytes);
+    change[end[p] + 1] -= static_cast<double>(plan.places[p].bytes);
+  }
+  double now = 0, most = 0;
+  for (const double bytes : change) most = std::max(most, now += bytes);
+  return most;
+}
+
+TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
+  constexpr double kIndices = 1.01;  // indices of documents and tokens are not counted
+  for (const double bound : {0.0, 1.0, 30e3, 1e9}) {
+    double fullest = 0;
+    for (const int stage : {0, 1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << "bound " << bound << ", stage " << stage);
+      layers::TrainerOptions options = tiny_options("M-|*E|M-|*-", execution::Dtype::bf16);
+      options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
+      options.step.microbatches = 6;
+      options.evaluation_microbatches = 0;
+      const double plain = planned_held(layers::TrainerPlan(options));
+      fullest = std::max(fullest, plain);
+      options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
+      options.sharing.zero_bubble_bytes = bound;
+      const layers::TrainerPlan run(options);
+      run.require_proven();
+      const layers::DelayedWeights& delayed = *run.expected().prospect->delayed;
+      const double held = planned_held(run);
+      EXPECT_LE(held, kIndices * delayed.held_bytes[stage]);
+      EXPECT_GE(held, 0.8 * delayed.held_bytes[stage]);
+      EXPECT_LE(held, std::max(plain, kIndices * delayed.bound_bytes));
+      if (bound == 1 || stage == 0) {
+        EXPECT_EQ(held, plain);
+      }
+      if (bound == 0 && stage == 3) {
+        EXPECT_NEAR(delayed.bound_bytes, fullest, 0.01 * fullest);
+      }
+    }
+  }
+}
+
 TEST(stages, offload_pays_most_where_most_is_in_flight) {
   const PlannedStage first(0, 4, true), last(3, 4, true);
   const PlannedStage first_kept(0, 4, false), last_kept(3, 4, false);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "layers/schedule/delayed_weights.hpp"
 #include "layers/schedule/pipeline.hpp"
 #include "layers/schedule/timeline.hpp"
 #include "parallel/joint_proof.hpp"
@@ -61,16 +62,65 @@ TEST(turns, groups_of_microbatches_go_through_all_stages_of_a_rank) {
 
 TEST(turns, weights_fill_what_would_be_waiting) {
   const std::vector<Turns> two = layers::train_in_pipeline({2}, 3, kZeroBubble);
-  EXPECT_EQ(passes(two[0]), "F0 F1 B0 W0 F2 B1 W1 B2 W2");
+  EXPECT_EQ(passes(two[0]), "F0 F1 B0 F2 B1 B2");
   EXPECT_EQ(passes(two[1]), "F0 B0 F1 B1 W0 F2 B2 W1 W2");
+  const std::vector<Turns> fewer = layers::train_in_pipeline({2}, 3, kZeroBubble, {}, {1, 1});
+  EXPECT_EQ(passes(fewer[0]), "F0 F1 B0 W0 F2 B1 W1 B2 W2");
+  EXPECT_EQ(passes(fewer[1]), "F0 B0 W0 F1 B1 W1 F2 B2 W2");
+  EXPECT_EQ(passes(layers::train_in_pipeline({2}, 3, kZeroBubble, {}, {0, 0})[1]),
+            passes(layers::train_in_pipeline({2}, 3, k1F1B)[1]));
+}
+
+/// The bytes of four ranks that are alike.
+std::vector<layers::HeldBytes> alike(layers::HeldBytes bytes) { return {4, bytes}; }
+
+TEST(turns, weights_wait_for_as_many_microbatches_as_1f1b_has_memory_for) {
+  using Counts = std::vector<int>;
+  using Bytes = std::vector<double>;
+  // As much waits as was in flight: ranks hold four microbatches, like the first in 1F1B.
+  const auto even = layers::delay_weights(alike({2, 2, 2}), 8, 0);
+  EXPECT_EQ(even.bound_bytes, 8);
+  EXPECT_EQ(even.microbatches, (Counts{0, 2, 3, 4}));
+  EXPECT_EQ(even.held_bytes, (Bytes{8, 8, 8, 8}));
+  // What waits is half as much again: 3 * 2 - 2 + 3 and so on; with the second, more than 8.
+  const auto wide = layers::delay_weights(alike({2, 3, 3}), 8, 0);
+  EXPECT_EQ(wide.microbatches, (Counts{0, 1, 2, 2}));
+  EXPECT_EQ(wide.held_bytes, (Bytes{8, 7, 8, 6}));
+  // A backward that holds too much by itself leaves nothing for later.
+  EXPECT_EQ(layers::delay_weights(alike({2, 9, 1}), 8, 0).microbatches, (Counts{0, 0, 0, 0}));
+  // With few microbatches no rank holds more than these.
+  EXPECT_EQ(layers::delay_weights(alike({2, 2, 2}), 1, 0).held_bytes, (Bytes{2, 2, 2, 2}));
+}
+
+TEST(turns, a_bound_of_bytes_keeps_weights_from_waiting) {
+  for (const double bound : {1.0, 6.0, 9.0, 12.0, 30.0}) {
+    const auto found = layers::delay_weights(alike({2, 4, 3}), 8, bound);
+    EXPECT_EQ(found.bound_bytes, bound);
+    const auto turns = layers::train_in_pipeline({4}, 8, kZeroBubble, {}, found.microbatches);
+    const auto plain = layers::train_in_pipeline({4}, 8, k1F1B);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(found.held_bytes[rank], layers::most_held(turns[rank], {2, 4, 3}));
+      EXPECT_LE(found.held_bytes[rank], std::max(bound, layers::most_held(plain[rank], {2, 4, 3})));
+      const int most = layers::most_delayed(static_cast<int>(rank));
+      EXPECT_LE(found.microbatches[rank], most);
+      if (bound == 30) {
+        EXPECT_EQ(found.microbatches[rank], most);
+      }
+    }
+    if (bound == 1) {
+      EXPECT_EQ(found.microbatches, std::vector<int>(4, 0));
+    }
+  }
 }
 
 TEST(turns, gradients_are_stored_once_and_complete_once) {
   using layers::PipelineShape;
   for (const auto& [shape, schedule] : {std::pair{PipelineShape{3}, k1F1B},
                                         {PipelineShape{3}, kZeroBubble},
-                                        {PipelineShape{3, 2}, kInterleaved}})
-    for (const Turns& turns : layers::train_in_pipeline(shape, 6, schedule)) {
+                                        {PipelineShape{3, 2}, kInterleaved}}) {
+    const std::vector<Turns> all = layers::train_in_pipeline(shape, 6, schedule);
+    for (const Turns& turns : all) {
+      const bool later = schedule == kZeroBubble && &turns != &all.front();
       std::map<std::pair<int, Turn::Pass>, int> begun, complete;  // by the rank's stage
       for (const Turn& turn : turns.front().turns) {
         if (turn.pass == Turn::Pass::exchange) continue;
@@ -78,15 +128,16 @@ TEST(turns, gradients_are_stored_once_and_complete_once) {
         EXPECT_EQ(begun[at] > 0, turn.accumulate);
         EXPECT_EQ(complete[at], 0);
         EXPECT_EQ(turn.slot, begun[at]++);
-        EXPECT_EQ(turn.weights_later, schedule == kZeroBubble && turn.pass == Turn::Pass::backward);
+        EXPECT_EQ(turn.weights_later, later && turn.pass == Turn::Pass::backward);
         complete[at] += turn.last;
       }
-      EXPECT_EQ(begun.size(), schedule == k1F1B ? 2U : schedule == kZeroBubble ? 3U : 4U);
+      EXPECT_EQ(begun.size(), later ? 3U : shape.virtual_stages > 1 ? 4U : 2U);
       for (const auto& [pass, number] : begun) {
         EXPECT_EQ(number, 6);
         EXPECT_EQ(complete[pass], 1);
       }
     }
+  }
 }
 
 /// All ranks of a pipeline that do some turns, planned and proved together.

@@ -225,6 +225,8 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
   options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));
+  options.sharing.zero_bubble_bytes =
+      static_cast<double>(integer(deck, "parallel.zero_bubble_bytes"));
   options.sharing.zero = integer(deck, "parallel.zero") == 1;
   options.sharing.bf16_gradients = text(deck, "parallel.gradient_dtype") == "bf16";
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "drivers/common/checkpoint_memory.hpp"
+#include "drivers/common/delayed_text.hpp"
 #include "drivers/common/exposure.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
@@ -255,6 +256,8 @@ std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
       offload::predict(program, plan, run.options().planner.rates);
   std::string text = title(deck, run, options.stage);
   text += memory_text(run, planned_checkpoints(deck, run));
+  if (const auto& prospect = run.expected().prospect; prospect && prospect->delayed)
+    text += fmt::format("# zero bubble: {}\n", delayed_text(*prospect->delayed, options.stage));
   text += "# transient memory over one step\n";
   text += memory_picture(program, plan, prediction, static_cast<int>(options.columns), 20);
   text += module_text(offload::summarize(program, plan, choice, prediction),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "drivers/common/delayed_text.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 
@@ -84,6 +85,7 @@ std::string PipelinePicture::text(int columns) const {
       prospect_.pattern, prospect_.cut_for, options_.step.microbatches, name(prospect_.schedule),
       1e3 * timeline.time_s, 100 * timeline.bubble(),
       several ? ", and which of the rank's stages" : "");
+  if (prospect_.delayed) text += fmt::format("# {}\n", delayed_text(*prospect_.delayed));
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     text += rank_lines(timeline, timeline.ranks[rank], static_cast<int>(rank), several, columns);
   return text;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "drivers/common/delayed_text.hpp"
 #include "drivers/common/result_config.hpp"
 #include "drivers/train/profile.hpp"
 #include "offload/lifetimes.hpp"
@@ -84,6 +85,8 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
       {"host MiB", static_cast<double>(plan.host_bytes() + saving.host_bytes()) / (1 << 20)}};
   if (plan.expected().prospect)
     fields.insert(fields.begin() + 1, {"cut", plan.expected().prospect->cut_for});
+  if (plan.expected().prospect && plan.expected().prospect->delayed)
+    fields.push_back({"zero bubble", delayed_text(*plan.expected().prospect->delayed)});
   if (saving.saves) fields.push_back({"copy of the state", saving.text()});
   // A prediction is worth something for the machine that the deck describes.
   if (deck.get<std::string>("machine.name").empty()) return fields;

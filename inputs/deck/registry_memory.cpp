@@ -96,8 +96,15 @@ std::vector<Parameter> parallel_rows() {
            "same over parallel.virtual_stages stages of each rank, which hand on earlier; "
            "microbatches of a step must be a multiple of parallel.pipeline. zero_bubble: the "
            "products that make gradients of weights fill what 1f1b leaves empty; they hold what "
-           "they read until then. auto: the one that is predicted to be quickest. The same bits "
-           "any way."},
+           "they read until then, up to parallel.zero_bubble_bytes. auto: the one that is "
+           "predicted to be quickest. The same bits any way."},
+      {.key = "parallel.zero_bubble_bytes",
+       .fallback = 0,
+       .unit = "B",
+       .range = between(0, kMostBytes),
+       .help = "Memory that a rank may hold of microbatches from pass to pass where zero_bubble "
+               "puts gradients of weights off; they wait of fewer microbatches if all would need "
+               "more. 0: as much as the rank that holds most in 1f1b. The same bits any way."},
       {.key = "parallel.zero",
        .fallback = 0,
        .range = between(0, 1),

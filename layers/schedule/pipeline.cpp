@@ -43,9 +43,10 @@ Passes one_forward_one_backward(PipelineShape shape, int rank, int microbatches)
   return passes;
 }
 
-/// The passes of 1F1B, with the weights of a microbatch as many backwards later as stages come
-/// before: an earlier stage has more microbatches in flight, a later one more weights to do.
-Passes zero_bubble(PipelineShape shape, int rank, int microbatches) {
+/// The passes of 1F1B, with the weights of a microbatch so many backwards later that `delayed` at
+/// most are not done.
+Passes zero_bubble(PipelineShape shape, int rank, int microbatches, int delayed) {
+  if (delayed == 0) return one_forward_one_backward(shape, rank, microbatches);
   Passes passes;
   int weights = 0;
   const auto add_weights = [&] {
@@ -56,7 +57,7 @@ Passes zero_bubble(PipelineShape shape, int rank, int microbatches) {
     const int done = turn.slot;
     turn.weights_later = backward;
     passes.push_back(std::move(turn));
-    if (backward && done >= rank) add_weights();
+    if (backward && done + 1 - weights >= delayed) add_weights();
   }
   while (weights < microbatches) add_weights();
   return passes;
@@ -152,6 +153,9 @@ std::vector<Turns> of_all_ranks(PipelineShape shape, const std::vector<PassTimes
 
 }  // namespace
 
+/// An earlier stage has more microbatches in flight, a later one more weights to do.
+int most_delayed(int rank) { return rank == 0 ? 0 : rank + 1; }
+
 double pass_s(const Turn& turn, const PassTimes& times) {
   switch (turn.pass) {
     case Turn::Pass::forward:
@@ -187,8 +191,8 @@ std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<Passes>
 }
 
 std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
-                                     PipelineSchedule schedule,
-                                     const std::vector<PassTimes>& times) {
+                                     PipelineSchedule schedule, const std::vector<PassTimes>& times,
+                                     const std::vector<int>& delayed) {
   const bool interleaved = schedule == PipelineSchedule::interleaved;
   STOWAGE_ASSERT(interleaved == (shape.virtual_stages > 1),
                  "{} stages of a rank do not fit the schedule", shape.virtual_stages);
@@ -196,7 +200,8 @@ std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
                  "{} microbatches are no multiple of {} ranks", microbatches, shape.ranks);
   return of_all_ranks(shape, times, [&](int rank) {
     return schedule == PipelineSchedule::zero_bubble
-               ? zero_bubble(shape, rank, microbatches)
+               ? zero_bubble(shape, rank, microbatches,
+                             delayed.empty() ? most_delayed(rank) : delayed[rank])
                : one_forward_one_backward(shape, rank, microbatches);
   });
 }

@@ -27,15 +27,22 @@ struct PipelineShape {
 ///
 /// Zero bubble (ZB-H1 of arXiv 2401.10241): backward alone hands gradients on, and the products
 /// that make the weights' gradients come s backwards later, in the time that 1F1B waits at the end;
-/// so p microbatches at most are not done with, on any stage.
+/// so p microbatches at most are not done with, on any stage. Nobody waits for the backward of the
+/// first rank, so it makes its weights' gradients at once, as in 1F1B.
 ///
 /// All of it lies in one section: a microbatch has memory of its own from its forward to its last
 /// pass, which a plan gives to a later one.
 /// @param times by stage, for with_exchanges
+/// @param delayed by rank, of zero bubble: how many microbatches at most are through backward
+/// without their weights' gradients; 0: backward makes them; none: most_delayed() of each
 /// @throws Error if several stages of a rank are not interleaved, or in groups that are not full
 std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
                                      PipelineSchedule schedule,
-                                     const std::vector<PassTimes>& times = {});
+                                     const std::vector<PassTimes>& times = {},
+                                     const std::vector<int>& delayed = {});
+/// The microbatches whose weights' gradients fill all that 1F1B has a rank wait at the end, with
+/// the one at work.
+int most_delayed(int rank);
 /// Forward alone.
 std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches,
                                         const std::vector<PassTimes>& times = {});

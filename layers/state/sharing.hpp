@@ -21,6 +21,10 @@ struct Sharing {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   /// Predicted, by stage, the same on all ranks: messages go in the order that follows from them.
   std::vector<PassTimes> stage_times;
+  /// Of zero bubble: bytes that a rank may hold of microbatches between passes with gradients of
+  /// weights put off (delay_weights), and how many microbatches these are, by rank.
+  double zero_bubble_bytes = 0;
+  std::vector<int> delayed_weights = {};
 
   /// The ranks that have the same parameters of a reduction group ("dense", "expert").
   const parallel::RankGroup& holders(const std::string& group) const;

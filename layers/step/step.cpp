@@ -44,7 +44,8 @@ const Turns& own(const std::vector<Turns>& turns, const Model& model) {
 Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
   if (pipeline.ranks == 1) return train_in_turn(microbatches);
-  return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times),
+  return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times,
+                               sharing.delayed_weights),
              model);
 }
 
