@@ -10,7 +10,8 @@ from result_files import text
 from train_tables import of_one_run, timed_steps
 
 DECKS = ("dense-124m", "hybrid-dense-1b", "hybrid-moe-2b")
-PEAKS = {"NVIDIA H200": 989.4e12}  # dense bf16 FLOP/s of a GPU, from its data sheet
+# Dense bf16 FLOP/s of a GPU, from its data sheet.
+PEAKS = {"NVIDIA H200": 989.4e12, "NVIDIA H100 80GB HBM3": 989.4e12}
 OPERATORS = (  # name, operator, how its shape begins: those of the decks, or of what has a peer
     ("attention, forward", "attention_forward", "B2_T8192_H32_K8_P128_"),
     ("attention, forward, head of 64", "attention_forward", "B1_T4096_H32_K32_P64_"),
@@ -61,8 +62,8 @@ class Training:
         self.run, self.deck = run, run.key("run.name")
         self.tokens_per_s, _ = metric(run, "train/tokens_per_s")
         rate = metric(run, "train/model_flops_per_s_gpu")[0]
-        board = text(run.array("provenance/system/ranks")[0]["gpu_name"])
-        self.mfu = rate / PEAKS.get(board, np.nan)
+        self.board = text(run.array("provenance/system/ranks")[0]["gpu_name"])
+        self.mfu = rate / PEAKS.get(self.board, np.nan)
         self.of_products = rate / products_limit(results, run)
         self.j_per_token = metric(run, "energy/j_per_token")[0]
         self.peak_bytes = metric(run, "train/peak_device_bytes")[0]
@@ -113,10 +114,17 @@ def training_runs(results, peers):
     return found
 
 
+def peaks_of(runs):
+    """{board: peak} of the GPUs of these runs, as far as they are known."""
+    boards = {run.board for run in runs}
+    return {board: peak for board, peak in PEAKS.items() if board in boards}
+
+
 def training(runs):
     if not runs:
         return []
-    named = ", ".join(f"{1e-12 * peak:.1f} TFLOP/s of one {board}" for board, peak in PEAKS.items())
+    named = ", ".join(f"{1e-12 * peak:.1f} TFLOP/s of one {board}"
+                      for board, peak in peaks_of(runs).items())
     software = sorted({run.peer["implementation"] for run in runs if run.peer})
     lines = ["One optimizer step of the standard decks on one GPU, in bf16. MFU: FLOP of the model "
              f"/ time / the dense bf16 peak ({named}); of products: the same rate / that of the "
@@ -195,7 +203,8 @@ def short_training(runs):
     """The training table for a reader who sees nothing else."""
     commits = sorted({commit(run.run) for run in runs})
     software = sorted({run.peer["implementation"] for run in runs if run.peer})
-    boards, peaks = " or ".join(PEAKS), " or ".join(f"{1e-12 * p:.1f}" for p in PEAKS.values())
+    known = peaks_of(runs)
+    boards, peaks = " or ".join(known), " or ".join(f"{1e-12 * p:.1f}" for p in known.values())
     lines = [f"Training in bf16 on one {boards}, at {', '.join(commits)}; MFU of {peaks} TFLOP/s."
              + (f" Beside it: {'; '.join(software)}." if software else ""), ""]
     rows = [run.cells() for run in runs]

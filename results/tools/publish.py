@@ -30,7 +30,7 @@ CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
 CLEARED_RANK = ("gpu_uuid",)
 MACHINE_PATH = re.compile(r"(?<![\w.<])/[\w.+-]+/[\w.+/-]*")
 LINKS = "provenance/system/links"
-LARGEST_BYTES = 2 << 20
+LARGEST_BYTES = 4 << 20  # a sweep of all exchanges and sizes has 2.4 MB
 LEAST_NAME = 4  # of a host or a node list, to be looked for in these texts
 FREE_TEXTS = ("provenance/env@", "provenance/run@", "/@remark", "provenance/system/differences")
 
