@@ -29,7 +29,7 @@ struct Prepared {
   bool from_table = false;
 };
 
-// What products need and keep: one entry per shape and alignment of operands, and memory per stream.
+// What products need and keep: an entry per shape and alignment of operands, and memory per stream.
 // It is never destroyed: graphs that hold its addresses may outlive every other object, and the
 // driver frees all at exit.
 struct Registry {

@@ -40,7 +40,7 @@ std::string text(const ProductShape& shape);
 ///
 /// The algorithm is the table's for this GPU, library version and shape (product_table.hpp), else
 /// the first that the library's heuristics name among those that sum in fp32. Nothing is timed.
-/// The table is for operands that are aligned to 256 bytes: for others the heuristics choose, by the
+/// The table is for operands aligned to 256 bytes: for others the heuristics choose, by the
 /// alignment that all of them have. The first use of a stream allocates its workspace: call
 /// prepare_products() during set-up to have it allocated there.
 /// @throws Error if the library refuses the product

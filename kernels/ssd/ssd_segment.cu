@@ -6,11 +6,11 @@
 //   adjoint: sum over tokens of (decay from the beginning) C_i dY_i^T
 //
 // (Mamba-2, arXiv 2405.21060, section 8.2.) A cluster of blocks makes a tile of one head's state,
-// each block from a stretch of the tokens: it walks over chunks of 32 of them away from the edge, with
-// its sums in registers, 4 x 4 a thread, until nothing reaches the stretch's own edge any more: at the
-// border of a document, or where the decay is 0 in fp32. The blocks' sums are then added up, nearest
-// first, each times the decay of the stretches before. No workspace, no tensor cores. Deterministic:
-// one owner and one order for each sum.
+// each block from a stretch of the tokens: it walks over chunks of 32 of them away from the edge,
+// with its sums in registers, 4 x 4 a thread, until nothing reaches the stretch's own edge any
+// more: at the border of a document, or where the decay is 0 in fp32. The blocks' sums are then
+// added up, nearest first, each times the decay of the stretches before. No workspace, no tensor
+// cores. Deterministic: one owner and one order for each sum.
 
 #include <cmath>
 
@@ -34,7 +34,7 @@ struct Tiles {
 };
 static_assert(sizeof(Tiles::u) >= sizeof(float) * kN * kColumns);
 
-// By lane of warp 0: the decay of a token, to the chunk's near edge without its own, and the step.
+// By lane of warp 0: a token's step, and the decay between it and the chunk's near edge.
 struct Token {
   float dt, reach, through;  // through: the decay over the chunk, the same in all lanes
 };
@@ -50,7 +50,7 @@ __device__ Token token_of(const SimpleScan& p, int chunk, int head) {
     const bool begins = t > 0 && p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1];
     decay = begins ? 0 : expf(-dt * expf(element<S>(p.a_log, head)));
   }
-  // Products from the near edge on: of the adjoint with the token's own decay, of the state without.
+  // Products from the near edge on: of the adjoint with the token's decay, of the state without.
   float product = decay;
 #pragma unroll
   for (int step = 1; step < kQ; step *= 2) {
