@@ -41,15 +41,9 @@ struct Token {
 
 template <class S, bool kAdjoint>
 __device__ Token token_of(const SimpleScan& p, int chunk, int head) {
-  const int lane = static_cast<int>(threadIdx.x), t = chunk * kQ + lane;
-  float dt = 0, decay = 1;
-  if (t < p.tokens) {
-    const float raw = element<S>(p.dt.data, t * p.dt.stride + head);
-    dt = softplus(raw + element<S>(p.dt_bias, head));
-    dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
-    const bool begins = t > 0 && p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1];
-    decay = begins ? 0 : expf(-dt * expf(element<S>(p.a_log, head)));
-  }
+  const int lane = static_cast<int>(threadIdx.x);
+  float dt, decay;
+  step_of<S>(p, chunk * kQ + lane, head, dt, decay);
   // Products from the near edge on: of the adjoint with the token's decay, of the state without.
   float product = decay;
 #pragma unroll

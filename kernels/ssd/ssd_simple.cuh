@@ -56,20 +56,26 @@ __device__ void store(const SimpleMatrix& to, std::int64_t row, int column, floa
 
 __device__ inline float softplus(float x) { return fmaxf(x, 0) + log1pf(expf(-fabsf(x))); }
 
+/// The step size and decay of a token and head; beyond the end 0 and 1.
+template <class S>
+__device__ void step_of(const SimpleScan& p, int t, int head, float& dt, float& decay) {
+  dt = 0, decay = 1;
+  if (t >= p.tokens) return;
+  const float raw = element<S>(p.dt.data, t * p.dt.stride + head);
+  dt = softplus(raw + element<S>(p.dt_bias, head));
+  dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
+  const bool begins = t > 0 && p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1];
+  decay = begins ? 0 : expf(-dt * expf(element<S>(p.a_log, head)));
+}
+
 /// The decays of a chunk and head; tokens beyond the end have step 0 and decay 1. Warp 0 works, the
 /// block waits.
 template <class S>
 __device__ void make_steps(const SimpleScan& p, int chunk, int head, Steps& steps) {
   if (threadIdx.x < kQ) {
-    const int lane = static_cast<int>(threadIdx.x), t = chunk * kQ + lane;
-    float dt = 0, decay = 1;
-    if (t < p.tokens) {
-      const float raw = element<S>(p.dt.data, t * p.dt.stride + head);
-      dt = softplus(raw + element<S>(p.dt_bias, head));
-      dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
-      const bool begins = t > 0 && p.seq_idx != nullptr && p.seq_idx[t] != p.seq_idx[t - 1];
-      decay = begins ? 0 : expf(-dt * expf(element<S>(p.a_log, head)));
-    }
+    const int lane = static_cast<int>(threadIdx.x);
+    float dt, decay;
+    step_of<S>(p, chunk * kQ + lane, head, dt, decay);
     steps.dt[lane] = dt;
     steps.decay[lane] = decay;
     __syncwarp();
