@@ -11,11 +11,11 @@ namespace {
 
 std::string bytes_text(double held_bytes, const layers::DelayedWeights& delayed) {
   const bool fits = held_bytes <= delayed.bound_bytes;
-  return fmt::format(
-      "about {} held between passes, {} {}, {}", results::quantity(held_bytes, "B"),
-      fits ? "within" : "as in 1f1b, which is above", results::quantity(delayed.bound_bytes, "B"),
-      delayed.as_1f1b ? "the most that a rank holds in 1f1b"
-                      : "that is parallel.zero_bubble_bytes");
+  return fmt::format("about {} held between passes, {} {}, {}", results::quantity(held_bytes, "B"),
+                     fits ? "within" : "as in 1f1b, which is above",
+                     results::quantity(delayed.bound_bytes, "B"),
+                     delayed.as_1f1b ? "the most that a rank holds in 1f1b"
+                                     : "that is parallel.zero_bubble_bytes");
 }
 
 }  // namespace
