@@ -8,6 +8,8 @@ Topology load_topology(Devices devices) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
   Topology owned(topology);
+  // Without libpciaccess, which leaks what it allocates at each load, hwloc reads sysfs by itself.
+  hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
   if (devices == Devices::included)
     hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   return hwloc_topology_load(topology) == 0 ? std::move(owned) : nullptr;
