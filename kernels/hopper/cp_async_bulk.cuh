@@ -52,16 +52,6 @@ __device__ __forceinline__ void bulk_load_3d(void* shared, const CUtensorMap* ma
       : "memory");
 }
 
-__device__ __forceinline__ void bulk_load_4d(void* shared, const CUtensorMap* map,
-                                             Mbarrier* barrier, int c0, int c1, int c2, int c3,
-                                             CachePolicy policy = CachePolicy::evict_normal) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(shared)),
-      "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
-      : "memory");
-}
-
 __device__ __forceinline__ void bulk_load_5d(void* shared, const CUtensorMap* map,
                                              Mbarrier* barrier, int c0, int c1, int c2, int c3,
                                              int c4,
@@ -82,19 +72,6 @@ __device__ __forceinline__ void bulk_load_5d(void* shared, const CUtensorMap* ma
       : "memory");
 }
 
-/// The same into the same place of every block of the cluster named in `blocks` (a bit each), with
-/// the bytes counted on the barrier at the same place there.
-__device__ __forceinline__ void bulk_load_3d_multicast(
-    void* shared, const CUtensorMap* map, Mbarrier* barrier, int c0, int c1, int c2,
-    std::uint16_t blocks, CachePolicy policy = CachePolicy::evict_normal) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint"
-      " [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared_address(shared)),
-      "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "h"(blocks), "l"(policy)
-      : "memory");
-}
-
 /// Stores a box from shared memory; elements out of bounds are left out. Preceded by
 /// `fence_proxy_async` in the writing threads and a barrier; followed by `bulk_commit_group`.
 __device__ __forceinline__ void bulk_store_2d(const CUtensorMap* map, const void* shared, int c0,
@@ -110,24 +87,6 @@ __device__ __forceinline__ void bulk_store_3d(const CUtensorMap* map, const void
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
       "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
-__device__ __forceinline__ void bulk_store_4d(const CUtensorMap* map, const void* shared, int c0,
-                                              int c1, int c2, int c3) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
-          map),
-      "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-__device__ __forceinline__ void bulk_store_5d(const CUtensorMap* map, const void* shared, int c0,
-                                              int c1, int c2, int c3, int c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::
-          "l"(map),
-      "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
 

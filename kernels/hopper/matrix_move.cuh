@@ -23,35 +23,11 @@ __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], std::ui
                : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2(std::uint32_t (&r)[2], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(address)
-               : "memory");
-}
-
 /// stmatrix: the inverse of ldmatrix_x4.
 __device__ __forceinline__ void stmatrix_x4(std::uint32_t address, std::uint32_t r0,
                                             std::uint32_t r1, std::uint32_t r2, std::uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
-}
-
-/// The inverse of ldmatrix_x4_trans: each matrix is stored transposed.
-__device__ __forceinline__ void stmatrix_x4_trans(std::uint32_t address, std::uint32_t r0,
-                                                  std::uint32_t r1, std::uint32_t r2,
-                                                  std::uint32_t r3) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-      : "memory");
-}
-
-__device__ __forceinline__ void stmatrix_x2(std::uint32_t address, std::uint32_t r0,
-                                            std::uint32_t r1) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(r0),
-               "r"(r1)
                : "memory");
 }
 

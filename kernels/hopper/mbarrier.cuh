@@ -27,17 +27,6 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
                : "memory");
 }
 
-/// Arrives at the barrier at the same place in block `rank` of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier* barrier, std::uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(
-          shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-
 /// One arrival, and `bytes` more that the copy engine will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier* barrier, std::uint32_t bytes) {
   asm volatile(
