@@ -69,7 +69,7 @@ void Executor::bind() {
     for (const int place : step.places)
       bound.addresses.push_back(device_.address(plan_.places[place]));
     if (step.what != Step::What::run && step.what != Step::What::rerun) continue;
-    bound.rerun = ++bound_before;
+    bound.issue = ++bound_before;
     std::size_t next = 0;
     for (const Use& use : program_.ops()[step.op].uses) {
       const TensorInfo& info = program_.info(use.tensor);
@@ -235,7 +235,7 @@ void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
       break;
   }
   const Op& op = program_.ops()[step.op];
-  queue.rerun = bound.rerun;
+  queue.issue = bound.issue;
   if (op.launch)
     op.launch(queue, bound.views);
   else

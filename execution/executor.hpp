@@ -75,7 +75,7 @@ class Executor {
   struct Bound {
     std::vector<void*> addresses;
     std::vector<View> views;
-    int rerun = 0;  ///< see Queue
+    int issue = 0;  ///< see Queue
   };
 
   void bind();

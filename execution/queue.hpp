@@ -34,7 +34,7 @@ class Queue {
 
   /// Of the run or rerun in a plan whose launcher is being called: no other of this process has the
   /// number, and its operands lie where they lay. For ops that keep what they know of addresses.
-  int rerun = 0;
+  int issue = 0;
 
   /// The cudaStream_t, or nullptr on the host backend: how a launcher knows its backend.
   virtual void* stream() const = 0;
