@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 namespace stowage::kernels {
 
 namespace {
@@ -17,7 +19,7 @@ Machine read_machine() {
       !read(minor, cudaDevAttrComputeCapabilityMinor) ||
       !read(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return {};
-  return {multiprocessors, shared_bytes, 10 * major + minor};
+  return {multiprocessors, 0, shared_bytes, 10 * major + minor};
 }
 
 }  // namespace
@@ -28,9 +30,22 @@ std::string Machine::no_wgmma() const {
          std::to_string(capability % 10);
 }
 
-const Machine& machine() {
-  static const Machine found = read_machine();
+namespace {
+
+Machine& current_machine() {
+  static Machine found = read_machine();
   return found;
+}
+
+}  // namespace
+
+const Machine& machine() { return current_machine(); }
+
+void leave_multiprocessors(int count) {
+  Machine& here = current_machine();
+  const int all = here.multiprocessors + here.left;
+  here.left = std::clamp(count, 0, std::max(all - 1, 0));
+  here.multiprocessors = all - here.left;
 }
 
 }  // namespace stowage::kernels

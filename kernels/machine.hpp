@@ -7,7 +7,8 @@ namespace stowage::kernels {
 
 /// What kernels choose by: the GPU that is current when it is first asked for, read once.
 struct Machine {
-  int multiprocessors = 0;
+  int multiprocessors = 0;             ///< that persistent kernels and products take
+  int left = 0;                        ///< to others: see leave_multiprocessors
   std::int64_t shared_bytes = 232448;  ///< of shared memory that a block may ask for
   int capability = 90;                 ///< compute capability, ten times: 9.0 is 90
 
@@ -19,5 +20,9 @@ struct Machine {
 
 /// Without a GPU no multiprocessors, and wgmma(): a plan that is made there is one for Hopper.
 const Machine& machine();
+
+/// Persistent kernels and products leave so many multiprocessors to communication from here on, one
+/// at least to themselves. Before the first of them is launched: those prepared stay as they are.
+void leave_multiprocessors(int count);
 
 }  // namespace stowage::kernels

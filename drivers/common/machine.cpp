@@ -22,6 +22,7 @@
 #include "drivers/measure/gpu_links.hpp"
 #include "execution/cuda_backend.hpp"
 #include "kernels/linear/dense_product.hpp"
+#include "kernels/machine.hpp"
 #include "parallel/nccl.hpp"
 #endif
 
@@ -101,6 +102,8 @@ Machine::Machine(const Deck& deck, const Communicator& world)
                            deck.cite(obstacle));
   if (wanted != "host" && obstacle == nullptr) open_gpu(world, wanted == "cuda");
 #if STOWAGE_HAVE_CUDA
+  if (backend_)
+    kernels::leave_multiprocessors(static_cast<int>(deck.get<std::int64_t>("parallel.sm_margin")));
   if (backend_ && world.size() > 1) {
     parallel::pin_nccl(nccl_options(deck));
     software_.push_back({"nccl", parallel::nccl_version()});

@@ -111,7 +111,7 @@ std::vector<Parameter> parallel_rows() {
        .help = "1: masters and moments are cut over the ranks that have the same parameters (ZeRO "
                "stage 1). The same bits either way."},
       {.key = "parallel.bucket_elements",
-       .fallback = 16777216,
+       .fallback = 4194304,
        .range = between(1, kMostTokens),
        .help = "Elements after which a bucket of gradients is closed: a smaller one is summed "
                "earlier, a larger one uses a link better. The same bits either way."},
@@ -127,6 +127,13 @@ std::vector<Parameter> parallel_rows() {
        .help =
            "auto: copy engines move bytes between GPUs of one host that reach each other, so that "
            "compute keeps its SMs, and NCCL elsewhere. The same bits either way."},
+      {.key = "parallel.sm_margin",
+       .fallback = 0,
+       .range = between(0, 64),
+       .numerics = true,
+       .help = "Multiprocessors of a GPU that products and persistent kernels leave to "
+               "communication, at the price of as much of their rate. Kernels of communication "
+               "fit beside most products; NCCL's do not."},
       {.key = "parallel.nccl_algorithm",
        .fallback = string("Ring"),
        .allowed = {"Ring", "Tree"},

@@ -10,6 +10,7 @@
 
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -86,12 +87,10 @@ struct ProductPlan::State {
           "cublasLtMatmulDescCreate");
     const cublasOperation_t op_first = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_second = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &op_first,
-                                         sizeof op_first),
-          "cublasLtMatmulDescSetAttribute");
-    check(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &op_second,
-                                         sizeof op_second),
-          "cublasLtMatmulDescSetAttribute");
+    describe(CUBLASLT_MATMUL_DESC_TRANSA, op_first);
+    describe(CUBLASLT_MATMUL_DESC_TRANSB, op_second);
+    if (machine().left > 0)
+      describe(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{machine().multiprocessors});
     first = layout(s.factors, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride);
     second = layout(s.factors, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride);
     result = layout(s.result, s.m, s.n, s.c_stride);
@@ -100,6 +99,12 @@ struct ProductPlan::State {
     for (cublasLtMatrixLayout_t one : {first, second, result})
       if (one != nullptr) (void)cublasLtMatrixLayoutDestroy(one);
     if (product != nullptr) (void)cublasLtMatmulDescDestroy(product);
+  }
+
+  template <class T>
+  void describe(cublasLtMatmulDescAttributes_t name, T value) const {
+    check(cublasLtMatmulDescSetAttribute(product, name, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute");
   }
 
   // What the library's heuristics name for this product, best first by their estimate.

@@ -14,7 +14,7 @@ namespace stowage::layers {
 struct StateOptions {
   /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
   /// one starts earlier and a larger one uses a link better.
-  std::int64_t bucket_elements = std::int64_t{16} << 20;
+  std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
 };
 
