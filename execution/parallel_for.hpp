@@ -34,13 +34,16 @@ int launch_on_stream(void* stream, std::int64_t count, const Functor& functor);
 /// A functor is a plain struct of pointers and numbers with
 /// `STOWAGE_PORTABLE void operator()(std::int64_t i) const`. With CUDA, one .cu file names it:
 /// `STOWAGE_INSTANTIATE_PARALLEL_FOR(ScaleRows)` (parallel_for.cuh), so that the operator itself
-/// stays in a .cpp file and no .cu file includes Kokkos. Iterations must not depend on each other.
+/// stays in a .cpp file and no .cu file includes Kokkos. Where a plain launch does not do, the
+/// functor's header declares a `launch_on_stream` for it, and its .cu file defines that.
+/// Iterations must not depend on each other.
 template <class Functor>
 void parallel_for(Queue& queue, std::int64_t count, const Functor& functor) {
   if (count <= 0) return;
 #if STOWAGE_HAVE_CUDA
   if (queue.stream() != nullptr) {
-    if (const int code = detail::launch_on_stream(queue.stream(), count, functor); code != 0)
+    using detail::launch_on_stream;
+    if (const int code = launch_on_stream(queue.stream(), count, functor); code != 0)
       detail::throw_launch_failed(code);
     return;
   }

@@ -172,6 +172,7 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
     };
     const auto sent = [&](int r) { return b.rounds() ? b.rounded(r) : b.at(b.begin(r) + done); };
     std::vector<Transfer> transfers;
+    if (b.rounds() && done > 0) transport_->move(queue, {});  // others have what was rounded before
     for (int r = 0; r < b.ranks; ++r) {
       if (b.rounds())
         execution::parallel_for(
@@ -217,6 +218,7 @@ void Collectives::fold_all(Queue& queue, const Buffer& b, Reduction reduction) c
     transfers.push_back({r, false, b.arriving(r), b.wire_bytes(b.count)});
   }
   transport_->move(queue, transfers);
+  transport_->move(queue, {});  // what was sent is written
   with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
     execution::parallel_for(
         queue, b.count,

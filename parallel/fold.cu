@@ -1,23 +1,138 @@
-// Device code of reductions over ranks: a thread an element, neighbours next to each other; bound
-// by memory, ranks + 1 elements each.
+// Device code of reductions over ranks: bound by memory, ranks + 1 elements each.
+//
+// A fold that waits until products give back their SMs holds up every rank, so its blocks are what
+// fits beside them (beside_products.cuh). Beside products it runs one block an SM; alone as many as
+// an SM takes.
+
+#include <algorithm>
+#include <type_traits>
 
 #include "execution/parallel_for.cuh"
+#include "parallel/beside_products.cuh"
 #include "parallel/fold.hpp"
 
-using stowage::execution::Bf16;
-using stowage::parallel::detail::Fold;
+namespace stowage::parallel::detail {
+namespace {
 
-// Named, because a macro's argument ends at a comma.
-using FoldFp64 = Fold<double, double, double>;
-using FoldFp32 = Fold<float, float, float>;
-using FoldBf16 = Fold<Bf16, Bf16, float>;
-using FoldWire = Fold<float, Bf16, float>;
-using FoldInt32 = Fold<std::int32_t, std::int32_t, std::int32_t>;
-using FoldInt64 = Fold<std::int64_t, std::int64_t, std::int64_t>;
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldFp64);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldFp32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldBf16);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldWire);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldInt32);
-STOWAGE_INSTANTIATE_PARALLEL_FOR(FoldInt64);
+using execution::Bf16;
+
+/// Neighbouring elements that are read or written at once.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Pack {
+  T values[kCount];
+};
+
+/// Elements of a pack: 16 bytes of the wider type. Integers are few, and go one by one.
+template <class Out, class Wire>
+constexpr int kPackSize = std::is_integral_v<Wire>
+                              ? 1
+                              : static_cast<int>(16 / std::max(sizeof(Out), sizeof(Wire)));
+
+/// Of one block: with more, too few blocks are left for all SMs.
+constexpr std::int64_t kMostRounds = 16;
+constexpr std::int64_t kPlentyOfBlocks = 1024;
+
+/// Packs `at` of two ranks: all are on their way at once, as many as 32 registers hold.
+template <int kPacks, class Out, class Wire, class A>
+__device__ __forceinline__ void fold_pair(const Fold<Out, Wire, A>& fold, std::int64_t at) {
+  constexpr int kSize = kPackSize<Out, Wire>;
+  using In = Pack<Wire, kSize>;
+  In a[kPacks], b[kPacks];
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    a[p] = reinterpret_cast<const In*>(fold.row(0))[at + p * kWarp];
+    b[p] = reinterpret_cast<const In*>(fold.row(1))[at + p * kWarp];
+  }
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    Pack<Out, kSize> sums;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i)
+      sums.values[i] = static_cast<Out>(
+          fold.combine(static_cast<A>(a[p].values[i]), static_cast<A>(b[p].values[i])));
+    reinterpret_cast<Pack<Out, kSize>*>(fold.out)[at + p * kWarp] = sums;
+  }
+}
+
+/// Pack `at` of any number of ranks.
+template <class Out, class Wire, class A>
+__device__ __forceinline__ void fold_pack(const Fold<Out, Wire, A>& fold, std::int64_t at) {
+  constexpr int kSize = kPackSize<Out, Wire>;
+  using In = Pack<Wire, kSize>;
+  A all[kSize];
+  In row = reinterpret_cast<const In*>(fold.row(0))[at];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) all[i] = static_cast<A>(row.values[i]);
+  for (int r = 1; r < fold.ranks; ++r) {
+    row = reinterpret_cast<const In*>(fold.row(r))[at];
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) all[i] = fold.combine(all[i], static_cast<A>(row.values[i]));
+  }
+  Pack<Out, kSize> sums;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) sums.values[i] = static_cast<Out>(all[i]);
+  reinterpret_cast<Pack<Out, kSize>*>(fold.out)[at] = sums;
+}
+
+/// @param packs whole ones, which begin at multiples of their size; the rest goes one by one
+/// @param rounds of a block, 2 packs of a lane each
+template <class Out, class Wire, class A>
+__global__ void __maxnreg__(kRegistersBeside)
+    fold_kernel(const Fold<Out, Wire, A> fold, const std::int64_t count, const std::int64_t packs,
+                const int rounds) {
+  const int lane = static_cast<int>(threadIdx.x);
+  std::int64_t at = std::int64_t{blockIdx.x} * rounds * 2 * kWarp + lane;
+  for (int round = 0; round < rounds; ++round, at += 2 * kWarp) {
+    if (fold.ranks == 2 && at + kWarp < packs) {
+      fold_pair<2>(fold, at);
+    } else {
+      if (at < packs) fold_pack(fold, at);
+      if (at + kWarp < packs) fold_pack(fold, at + kWarp);
+    }
+  }
+  for (std::int64_t i = packs * kPackSize<Out, Wire> + std::int64_t{blockIdx.x} * kWarp + lane;
+       i < count; i += std::int64_t{gridDim.x} * kWarp)
+    fold(i);
+}
+
+template <int kCount, class T>
+bool in_packs(const T* row) {
+  return reinterpret_cast<std::uintptr_t>(row) % sizeof(Pack<T, kCount>) == 0;
+}
+
+}  // namespace
+
+template <class Out, class Wire, class A>
+int launch_on_stream(void* stream, std::int64_t count, const Fold<Out, Wire, A>& fold) {
+  if (const cudaError_t kept = keep_division_of_products<fold_kernel<Out, Wire, A>>();
+      kept != cudaSuccess)
+    return kept;
+  constexpr int kSize = kPackSize<Out, Wire>;
+  bool packed = in_packs<kSize>(fold.out);
+  for (int r = 0; r < fold.ranks; ++r) packed = packed && in_packs<kSize>(fold.row(r));
+  const std::int64_t packs = packed ? count / kSize : 0;
+  const auto blocks_of = [](std::int64_t things, std::int64_t each) {
+    return (things + each - 1) / each;
+  };
+  const std::int64_t rounds =
+      std::clamp<std::int64_t>(packs / (2 * kWarp * kPlentyOfBlocks), 1, kMostRounds);
+  const std::int64_t alone = count - packs * kSize;
+  const std::int64_t blocks = std::max(blocks_of(packs, rounds * 2 * kWarp),
+                                       std::min(blocks_of(alone, kWarp), 16 * kPlentyOfBlocks));
+  fold_kernel<<<static_cast<unsigned>(blocks), kWarp, 0, static_cast<cudaStream_t>(stream)>>>(
+      fold, count, packs, static_cast<int>(rounds));
+  return cudaGetLastError();
+}
+
+template int launch_on_stream(void*, std::int64_t, const Fold<double, double, double>&);
+template int launch_on_stream(void*, std::int64_t, const Fold<float, float, float>&);
+template int launch_on_stream(void*, std::int64_t, const Fold<Bf16, Bf16, float>&);
+template int launch_on_stream(void*, std::int64_t, const Fold<float, Bf16, float>&);
+template int launch_on_stream(void*, std::int64_t,
+                              const Fold<std::int32_t, std::int32_t, std::int32_t>&);
+template int launch_on_stream(void*, std::int64_t,
+                              const Fold<std::int64_t, std::int64_t, std::int64_t>&);
+
+}  // namespace stowage::parallel::detail
+
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::parallel::detail::ToWire);

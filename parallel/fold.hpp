@@ -22,22 +22,23 @@ struct Fold {
 
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
     A all = static_cast<A>(row(0)[i]);
-    for (int r = 1; r < ranks; ++r) {
-      const A one = static_cast<A>(row(r)[i]);
-      // Written so that a NaN in either stays.
-      if (reduction == Reduction::sum)
-        all += one;
-      else if (reduction == Reduction::min)
-        all = all < one || all != all ? all : one;
-      else
-        all = all > one || all != all ? all : one;
-    }
+    for (int r = 1; r < ranks; ++r) all = combine(all, static_cast<A>(row(r)[i]));
     out[i] = static_cast<Out>(all);
+  }
+  /// Written so that a NaN in either stays.
+  STOWAGE_PORTABLE A combine(A all, A one) const {
+    if (reduction == Reduction::sum) return all + one;
+    if (reduction == Reduction::min) return all < one || all != all ? all : one;
+    return all > one || all != all ? all : one;
   }
   STOWAGE_PORTABLE const Wire* row(int r) const {
     return r == rank ? own : rows + (r < rank ? r : r - 1) * stride;
   }
 };
+
+/// What parallel_for launches for a fold: fold.cu says why it is not a plain launch.
+template <class Out, class Wire, class A>
+int launch_on_stream(void* stream, std::int64_t count, const Fold<Out, Wire, A>& fold);
 
 /// to[i] = from[i], rounded to bf16.
 struct ToWire {

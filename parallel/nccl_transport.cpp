@@ -53,18 +53,26 @@ class NcclTransport final : public Transport {
   }
 
   void begin(execution::Queue& queue, int index) override {
-    call_ = {index, queue.rerun, 0};
-    STOWAGE_CUDA(launch_progress_begin(words_, static_cast<std::uint64_t>(index), stream(queue)));
+    call_ = {index, queue.issue, 0};
+    if (!peers_) STOWAGE_CUDA(launch_progress(next_note(), stream(queue)));
   }
   void end(execution::Queue& queue) override {
-    STOWAGE_CUDA(launch_progress_end(words_, stream(queue)));
+    ProgressNote note = peers_ ? next_note() : ProgressNote{words_};
+    note.ends = true;
+    if (moving_)
+      peers_->meet(note, stream(queue));
+    else
+      STOWAGE_CUDA(launch_progress(note, stream(queue)));
+    moving_ = false;
   }
   void move(execution::Queue& queue, std::span<const Transfer> transfers) override {
     if (peers_) {
-      peers_->move(call_, transfers, stream(queue));
+      peers_->move(call_, transfers, next_note(), stream(queue));
       ++call_.move;
+      moving_ = !transfers.empty();
       return;
     }
+    if (transfers.empty()) return;  // in order on the stream as they are
     const ncclComm_t nccl = communicator_.handle();
     STOWAGE_NCCL(nccl, ncclGroupStart());
     for (const Transfer& t : transfers)
@@ -77,6 +85,10 @@ class NcclTransport final : public Transport {
   }
 
  private:
+  /// A collective begins with its first meeting.
+  ProgressNote next_note() const {
+    return {words_, static_cast<std::uint64_t>(call_.collective), call_.move == 0, false};
+  }
   static cudaStream_t stream(execution::Queue& queue) {
     STOWAGE_ASSERT(queue.stream() != nullptr, "a collective of NCCL on a queue of the host");
     return static_cast<cudaStream_t>(queue.stream());
@@ -86,7 +98,8 @@ class NcclTransport final : public Transport {
   Communicator ranks_;
   bool copies_;  ///< by copy engines, once the arenas are known
   std::unique_ptr<PeerMemory> peers_;
-  PeerCall call_{};  ///< under way
+  PeerCall call_{};      ///< under way
+  bool moving_ = false;  ///< its bytes, since ranks met last
   int rank_, size_;
   std::unique_ptr<execution::Arena> memory_;  ///< of the words, page-locked
   ProgressWords* words_;

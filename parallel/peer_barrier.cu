@@ -1,8 +1,10 @@
 // A meeting of the ranks of a group: each writes the number of the meeting into the others' memory
 // over NVLink and waits until all have written theirs. One warp, a lane for each peer, so that it
-// finds room on an SM beside kernels that take all of it.
+// finds room on an SM beside products; it notes progress too, since each launch has to find room.
 
+#include "parallel/beside_products.cuh"
 #include "parallel/peer_barrier.hpp"
+#include "parallel/progress.cuh"
 
 namespace stowage::parallel {
 namespace {
@@ -17,21 +19,31 @@ __device__ std::uint64_t load_acquire(const std::uint64_t* at) {
   return value;
 }
 
-__global__ void __launch_bounds__(kMostPeers) peer_barrier(PeerFlags flags) {
+__global__ void __maxnreg__(detail::kRegistersBeside)
+    peer_barrier(PeerFlags flags, ProgressNote note) {
   const int peer = static_cast<int>(threadIdx.x);
+  if (peer == 0 && note.begins) note_begin(note.words, note.index);
   const std::uint64_t meeting = *flags.count + 1;
   __syncwarp();
   if (peer == flags.rank) *flags.count = meeting;
-  if (peer >= flags.ranks || peer == flags.rank) return;
-  __threadfence_system();
-  store_release(flags.there[peer] + flags.rank, meeting);
-  while (load_acquire(flags.here + peer) < meeting) __nanosleep(64);
+  if (peer < flags.ranks && peer != flags.rank) {
+    __threadfence_system();
+    store_release(flags.there[peer] + flags.rank, meeting);
+    while (load_acquire(flags.here + peer) < meeting) __nanosleep(64);
+  }
+  __syncwarp();
+  if (peer == 0 && note.ends) note_end(note.words);
 }
 
 }  // namespace
 
-cudaError_t launch_peer_barrier(const PeerFlags& flags, cudaStream_t stream) {
-  peer_barrier<<<1, kMostPeers, 0, stream>>>(flags);
+cudaError_t launch_peer_barrier(const PeerFlags& flags, const ProgressNote& note,
+                                cudaStream_t stream) {
+  static_assert(kMostPeers == detail::kWarp);
+  if (const cudaError_t kept = detail::keep_division_of_products<peer_barrier>();
+      kept != cudaSuccess)
+    return kept;
+  peer_barrier<<<1, kMostPeers, 0, stream>>>(flags, note);
   return cudaGetLastError();
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "parallel/progress.hpp"
+
 namespace stowage::parallel {
 
 /// Most ranks of a group whose memory is mapped: one warp meets them all.
@@ -20,6 +22,8 @@ struct PeerFlags {
 
 /// Goes on when all ranks have come: what they enqueued before is done. Counts on the device, so it
 /// may be captured and replayed.
-cudaError_t launch_peer_barrier(const PeerFlags& flags, cudaStream_t stream);
+/// @param note of a collective that begins before the ranks meet, or has ended then; no words: none
+cudaError_t launch_peer_barrier(const PeerFlags& flags, const ProgressNote& note,
+                                cudaStream_t stream);
 
 }  // namespace stowage::parallel

@@ -118,8 +118,8 @@ const std::vector<std::byte*>& PeerMemory::sources(const PeerCall& call,
     if (t.sends) sends.push_back(t.data);
   if (first) told.sent = sends;
   STOWAGE_ASSERT(told.sent == sends,
-                 "collective {}, rerun {}, move {}: its bytes lie elsewhere now", call.collective,
-                 call.rerun, call.move);
+                 "collective {}, issue {}, move {}: its bytes lie elsewhere now", call.collective,
+                 call.issue, call.move);
   if (!first) return told.sources;
   // The k-th receive from a peer meets its k-th send to this rank.
   const auto size = static_cast<std::size_t>(ranks_.size());
@@ -151,9 +151,9 @@ const std::vector<std::byte*>& PeerMemory::sources(const PeerCall& call,
 }
 
 void PeerMemory::move(const PeerCall& call, std::span<const Transfer> transfers,
-                      cudaStream_t stream) {
+                      const ProgressNote& note, cudaStream_t stream) {
   const std::vector<std::byte*>& from = sources(call, transfers);
-  STOWAGE_CUDA(launch_peer_barrier(meeting_, stream));
+  meet(note, stream);
   std::size_t next = 0;
   for (const Transfer& t : transfers)
     if (!t.sends) {
@@ -161,7 +161,10 @@ void PeerMemory::move(const PeerCall& call, std::span<const Transfer> transfers,
       if (t.bytes > 0)
         STOWAGE_CUDA(cudaMemcpyAsync(t.data, source, t.bytes, cudaMemcpyDefault, stream));
     }
-  STOWAGE_CUDA(launch_peer_barrier(meeting_, stream));
+}
+
+void PeerMemory::meet(const ProgressNote& note, cudaStream_t stream) const {
+  STOWAGE_CUDA(launch_peer_barrier(meeting_, note, stream));
 }
 
 }  // namespace stowage::parallel

@@ -13,9 +13,9 @@
 
 namespace stowage::parallel {
 
-/// A move of a collective: which one, which run or rerun of it (Queue::rerun), its moves before.
+/// A move of a collective: which one, which run or rerun of it (Queue::issue), its moves before.
 struct PeerCall {
-  int collective, rerun, move;
+  int collective, issue, move;
   auto operator<=>(const PeerCall&) const = default;
 };
 
@@ -34,11 +34,14 @@ class PeerMemory {
   /// Collective. True if every rank's GPU can reach all the others'.
   static bool reachable(const Communicator& ranks);
 
-  /// Enqueues transfers within the arenas: each rank fetches what it receives. The first time that
-  /// a call is made, ranks tell each other where its bytes lie; later ones, and replays of a graph
-  /// that holds it, ask nobody.
+  /// Enqueues transfers within the arenas: once all ranks have come, each fetches what it receives.
+  /// What it sends is read until the next meeting. The first time that a call is made, ranks tell
+  /// each other where its bytes lie; later ones, and replays of a graph that holds it, ask nobody.
   /// @param call names this call of move: the same on all ranks, with the same addresses each time
-  void move(const PeerCall& call, std::span<const Transfer> transfers, cudaStream_t stream);
+  void move(const PeerCall& call, std::span<const Transfer> transfers, const ProgressNote& note,
+            cudaStream_t stream);
+  /// All ranks have come: what was moved before has arrived everywhere.
+  void meet(const ProgressNote& note, cudaStream_t stream) const;
 
  private:
   struct Mapped;  ///< what a rank tells of its memory

@@ -12,4 +12,11 @@ struct ProgressWords {
   std::uint64_t index = 0;  ///< of the one begun last
 };
 
+/// What a kernel writes there. Passed by value to a launch.
+struct ProgressNote {
+  ProgressWords* words = nullptr;
+  std::uint64_t index = 0;  ///< of the collective that begins
+  bool begins = false, ends = false;
+};
+
 }  // namespace stowage::parallel

@@ -40,6 +40,7 @@ class Transport {
   virtual void begin(execution::Queue& queue, int index) = 0;
   virtual void end(execution::Queue& queue) = 0;
   /// Starts all transfers together: no order of ranks can block. None may be to this rank itself.
+  /// What is sent stays as it is until the next move, which may be of nothing, or the end.
   virtual void move(execution::Queue& queue, std::span<const Transfer> transfers) = 0;
 };
 

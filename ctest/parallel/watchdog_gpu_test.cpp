@@ -30,10 +30,11 @@ class watchdog_gpu : public testing::Test {
   /// A collective that ends when the test says so: a host function holds up the queue.
   void enqueue_collective(int index) {
     auto* stream = static_cast<cudaStream_t>(queue->stream());
-    ASSERT_EQ(launch_progress_begin(words, static_cast<std::uint64_t>(index), stream), cudaSuccess);
+    ASSERT_EQ(launch_progress({words, static_cast<std::uint64_t>(index), true, false}, stream),
+              cudaSuccess);
     const auto wait = [](void* held) { static_cast<std::shared_future<void>*>(held)->wait(); };
     ASSERT_EQ(cudaLaunchHostFunc(stream, wait, &gate), cudaSuccess);
-    ASSERT_EQ(launch_progress_end(words, stream), cudaSuccess);
+    ASSERT_EQ(launch_progress({words, 0, false, true}, stream), cudaSuccess);
   }
 
   /// Waits for the alarm, lets the collective end, and returns what was told.

@@ -18,6 +18,12 @@ namespace stowage::kernels::grouped {
 
 using namespace hopper;
 
+/// Of shared memory that an SM has for a block; of it, what leaves room for a block of
+/// communication beside (parallel/beside_products.cuh), which then need not wait for the end of the
+/// products. Only tiles of 208 columns take more.
+constexpr int kSharedOfSm = 227 << 10;
+constexpr int kSharedBesideOthers = 226 << 10;
+
 /// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
 /// contraction ("MN-major"). The ring takes what shared memory `kOtherBytes` leave.
 template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
@@ -37,7 +43,7 @@ struct Operands {
   // Of a stage; kLeastBRoom: for what other tiles in the same ring have there.
   static constexpr int kBRoom = kBBytes > kLeastBRoom ? kBBytes : kLeastBRoom;
   static constexpr int kRoom =
-      232448 - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
+      kSharedOfSm - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
   static constexpr int kStages = kRoom / (kABytes + kBRoom);
 };
 

@@ -168,7 +168,7 @@ cudaError_t launch_rows(const RowsMaps& maps, const RowsParameters& parameters,
                         const typename Epilogue::Parameters& epilogue, int blocks,
                         cudaStream_t stream) {
   constexpr int kBytes = sizeof(RowsShared<O>);
-  static_assert(kBytes <= 232448);
+  static_assert(kBytes <= (O::kWidth == 208 ? kSharedOfSm : kSharedBesideOthers));
   const auto kernel = grouped_rows_kernel<O, Epilogue>;
   static const cudaError_t raised =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

@@ -34,7 +34,7 @@ constexpr std::int64_t kLeastRows = 448;
 /// The loads that a kernel works on; it leaves others to the kernel launched beside it.
 enum class Loads { all, even, unequal };
 
-constexpr int kZeroBytes = 2048;
+constexpr int kZeroBytes = 1024;
 constexpr int kShareBytes = sizeof(WeightShare) + kZeroBytes;
 
 template <Way kWayOut, int kTileHeight, int kTileWidth, int kOutSlots, Loads kOfLoads = Loads::all>
@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_zeros(const WeightShared<O>& shared,
       bulk_store(dw + at, shared.zeros,
                  static_cast<std::uint32_t>(min(bytes - at, std::int64_t{kZeroBytes})));
       bulk_commit_group();
-      bulk_wait_group_read<4>();
+      bulk_wait_group_read<8>();
     }
   }
   bulk_wait_group<0>();
@@ -219,7 +219,7 @@ template <class O>
 cudaError_t launch(const CUtensorMap& dy, const CUtensorMap& x, const CUtensorMap& dw,
                    const WeightParameters& parameters, int blocks, cudaStream_t stream) {
   constexpr int kBytes = sizeof(WeightShared<O>);
-  static_assert(kBytes <= 232448);
+  static_assert(kBytes <= kSharedBesideOthers);
   const auto kernel = grouped_weight_kernel<O>;
   static const cudaError_t raised =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
