@@ -94,6 +94,7 @@ CommRow row(Kind kind, const char* library, bool in_place, double time_s) {
           .count = 1 << 18,
           .calls = 1,
           .graph = false,
+          .beside = "",
           .wrong = in_place ? 3 : 0,
           .rank_time_s = {},
           .time_s = {time_s, time_s, 100 * time_s}};

@@ -208,6 +208,8 @@ def what_cannot_be_is_refused(r):
             (("-n", "0"), ("--iters 0",), 2, 2),
             (("--samples", "0"), ("--samples 0",), 2, 2),
             (("--only", "gather"), ("--only gather", "all_gather"), 2, 2),
+            (("--beside", "copies"), ("--beside copies", "products"), 2, 2),
+            (("--beside", "products"), ("--beside products", "GPUs"), 2, 2),
             (("--dry-run",), ("--dry-run",), 2, 2),
             (("parallel.tensor=3",), ("a multiple of 3 is needed",), 2, 2),
             ((), ("two ranks",), 1, 3)):

@@ -22,6 +22,16 @@ int calls_of(std::size_t bytes, std::int64_t most) {
   return static_cast<int>(std::clamp(fit, 1.0, static_cast<double>(most)));
 }
 
+/// @throws Error (exit 2) where there is no GPU to keep busy
+std::unique_ptr<Neighbour> neighbour(const CommOptions& options, execution::Backend& backend) {
+  if (options.beside.empty()) return nullptr;
+#if STOWAGE_HAVE_CUDA
+  if (backend.name() == "cuda") return products_beside(backend);
+#endif
+  execution::throw_usage("--beside {}: needs GPUs, and the collectives run on the {} backend",
+                         options.beside, backend.name());
+}
+
 std::vector<std::shared_ptr<const RankGroup>> communicating(const parallel::Ranks& ranks) {
   std::vector<std::shared_ptr<const RankGroup>> some;
   for (const auto& group : ranks.groups)
@@ -41,6 +51,7 @@ BenchComm::BenchComm(const parallel::Communicator& world, const inputs::Deck& de
       ranks_(machine.connect(deck, world)),
       groups_(communicating(ranks_)),
       queue_(backend_.make_queue(execution::Lane::comm, "collectives")),
+      beside_(neighbour(options, backend_)),
       checker_(backend_) {
   const std::size_t range = align_up(sizes_.back());
   const auto most = static_cast<std::int64_t>(sizes_.back() / sizeof(float));
@@ -98,13 +109,16 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
                       .count = at.count,
                       .calls = calls_of(at.bytes, options_.calls),
                       .graph = options_.graph,
+                      .beside = options_.beside,
                       .wrong = static_cast<std::int64_t>(world_.sum(static_cast<double>(wrong))),
                       .rank_time_s = {},
                       .time_s = {}});
     }
-  const std::vector<std::vector<double>> times = time_calls(
-      world_, backend_, *queue_, contenders,
-      {.samples = options_.samples, .calls = rows.front().calls, .graph = options_.graph});
+  const std::vector<std::vector<double>> times = time_calls(world_, backend_, *queue_, contenders,
+                                                            {.samples = options_.samples,
+                                                             .calls = rows.front().calls,
+                                                             .graph = options_.graph,
+                                                             .beside = beside_.get()});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].rank_time_s = by_rank(world_, times[i]);
     rows[i].time_s = largest_of_ranks(rows[i].rank_time_s, static_cast<std::size_t>(world_.size()));

@@ -6,6 +6,7 @@
 
 #include "drivers/bench_comm/check.hpp"
 #include "drivers/bench_comm/exchange.hpp"
+#include "drivers/bench_comm/neighbour.hpp"
 #include "drivers/bench_comm/options.hpp"
 #include "drivers/common/machine.hpp"
 #include "inputs/deck/deck.hpp"
@@ -25,6 +26,7 @@ struct CommRow {
   std::int64_t count;               ///< NCCL's argument
   int calls;                        ///< of a sample
   bool graph;                       ///< these as one
+  std::string beside;               ///< what the GPU did meanwhile
   std::int64_t wrong;               ///< elements, on all ranks
   std::vector<double> rank_time_s;  ///< (samples, ranks of the job), of one call; on rank 0
   std::vector<double> time_s;       ///< on the slowest rank; on rank 0
@@ -63,6 +65,7 @@ class BenchComm {
   std::unique_ptr<execution::Arena> arena_;
   std::byte *from_, *to_, *workspace_;
   std::unique_ptr<execution::Queue> queue_;
+  std::unique_ptr<Neighbour> beside_;
   Checker checker_;
   const parallel::RankGroup* group_ = nullptr;
   std::vector<Exchange> exchanges_;

@@ -31,6 +31,8 @@ int main(int argc, char** argv) {
                       &options.calls},
                      {"--samples", "Times taken of each (default 20)", &options.samples},
                      {"--graph", "Issue the calls of a sample as one graph", &options.graph},
+                     {"--beside", "What the GPU does meanwhile: products (default nothing)",
+                      &options.beside},
                      {"--only", "Kinds: all_reduce,exchange (default all)", &only}},
          .without = {"--json", "--dry-run", "--quiet"}});
     if (!command.print_and_exit.empty()) {

@@ -72,6 +72,7 @@ void CommReport::keep(const CommRow& row) {
                                             {"count", row.count},
                                             {"calls", std::int64_t{row.calls}},
                                             {"graph", std::int64_t{row.graph}},
+                                            {"beside", row.beside},
                                             {"wrong", row.wrong}}});
   const results::Summary time_s = results::summarize(row.time_s);
   set_->add(results::metric(at + "/time", time_s));

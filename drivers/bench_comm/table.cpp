@@ -24,13 +24,14 @@ std::string comm_table(const std::vector<CommRow>& rows) {
       fmt::format("{:>11}{:>9}{:>9}{:>8}", "time", "algbw", "busbw", "#wrong");
   const std::string units = fmt::format("{:>11}{:>9}{:>9}{:>8}", "us", "GB/s", "GB/s", "");
   std::string text = fmt::format(
-      "# {} of group {}, {} ranks{}: medians on the slowest rank, GB = 1e9 B\n"
+      "# {} of group {}, {} ranks{}{}: medians on the slowest rank, GB = 1e9 B\n"
       "#   {:>59}  {:>37}  {:>37}\n"
       "#   {:<18}{:>12}{:>11}{:>7}{:>6}{:>5}  {}  {}\n"
       "#   {:<18}{:>12}{:>11}{:>7}{:>6}{:>5}  {}  {}\n",
-      name(first.kind), first.group, first.ranks, first.graph ? ", in graphs" : "", "",
-      "out of place", "in place", "library", "size", "count", "type", "redop", "root", columns,
-      columns, "", "B", "elements", "", "", "", units, units);
+      name(first.kind), first.group, first.ranks, first.graph ? ", in graphs" : "",
+      first.beside.empty() ? "" : ", beside " + first.beside, "", "out of place", "in place",
+      "library", "size", "count", "type", "redop", "root", columns, columns, "", "B", "elements",
+      "", "", "", units, units);
   for (std::size_t i = 0; i < rows.size();) {
     const CommRow& row = rows[i];
     // The two ways of one library at one size follow each other.

@@ -6,6 +6,8 @@ namespace stowage::drivers {
 namespace {
 
 constexpr std::int64_t kWarmUp = 2;  ///< rounds that are not kept
+/// Work beside: of the first sample, and of how much longer than the sample before took.
+constexpr double kFirstBesideS = 0.02, kLonger = 1.5, kMoreS = 0.002;
 
 }  // namespace
 
@@ -25,19 +27,35 @@ std::vector<std::vector<double>> time_calls(
   }
   const auto begin = backend.make_timed_event();
   const auto end = backend.make_timed_event();
+  std::vector<double> beside_s(count, kFirstBesideS);
+  const auto sample_once = [&](std::size_t c) {
+    world.barrier();
+    if (options.beside) options.beside->start(beside_s[c]);
+    contenders[c](queue);
+    queue.record(*begin);
+    if (graphs[c])
+      graphs[c]->launch(queue);
+    else
+      train(c);
+    queue.record(*end);
+    queue.synchronize();
+  };
+  /// Whether nothing worked beside a part of the sample on one of the ranks.
+  const auto was_alone = [&](std::size_t c) {
+    if (!options.beside) return false;
+    const bool alone = options.beside->end_s() < end->time_s();
+    const double taken_s =
+        1e-9 * static_cast<double>(
+                   world.max(static_cast<std::int64_t>(1e9 * (end->time_s() - begin->time_s()))));
+    beside_s[c] = alone ? 2 * beside_s[c] + taken_s : kLonger * taken_s + kMoreS;
+    return world.max(std::int64_t{alone}) != 0;
+  };
   std::vector<std::vector<double>> times(count);
   for (std::int64_t sample = -kWarmUp; sample < options.samples; ++sample)
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t c = (static_cast<std::size_t>(sample + kWarmUp) + i) % count;
-      world.barrier();
-      contenders[c](queue);
-      queue.record(*begin);
-      if (graphs[c])
-        graphs[c]->launch(queue);
-      else
-        train(c);
-      queue.record(*end);
-      queue.synchronize();
+      do sample_once(c);
+      while (was_alone(c));
       if (sample >= 0) times[c].push_back((end->time_s() - begin->time_s()) / options.calls);
     }
   return times;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "drivers/bench_comm/neighbour.hpp"
 #include "execution/backend.hpp"
 #include "parallel/mpi.hpp"
 
@@ -12,8 +13,9 @@ namespace stowage::drivers {
 /// How samples are taken.
 struct TimingOptions {
   std::int64_t samples = 20;
-  int calls = 1;       ///< of one sample, back to back
-  bool graph = false;  ///< as one graph: what issuing costs does not count
+  int calls = 1;                ///< of one sample, back to back
+  bool graph = false;           ///< as one graph: what issuing costs does not count
+  Neighbour* beside = nullptr;  ///< works from before each sample until after it
 };
 
 /// Times collectives that all ranks of `world` know by the same index. Collective.

@@ -280,7 +280,7 @@ Entry entry(const char* name, const char* help, std::vector<Implementation> impl
       }};
 }
 
-// The peer of these is another program: results/tools/attention_varlen.py.
+// Their peers are other programs: results/tools/attention_varlen.py and attention_flash4.py.
 template <class Direction>
 Entry packed_entry(const char* name, const char* help) {
   return {.name = name,

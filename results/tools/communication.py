@@ -75,10 +75,11 @@ def of_kind(result, group, kind, sizes):
     names = [name for name in LIBRARIES if any(name in of for of in sizes.values())]
     facts = usual(next(iter(next(iter(sizes.values())).values()))).facts
     graphs = ", in graphs" if facts["graph"] else ""
+    beside = f", beside {facts['beside']}" if facts.get("beside") else ""
     header = ["size B", "count", "type", "redop", "root"]
     for name in names:
         header += [f"{name} us", "algbw", "busbw", "us out of place"]
-    lines = [f"`{kind}`, group {group} of {facts['ranks']} ranks{graphs}:", ""]
+    lines = [f"`{kind}`, group {group} of {facts['ranks']} ranks{graphs}{beside}:", ""]
     header += ["wrong", "peer"]
     rows = [size_row(sizes[size], names) for size in sorted(sizes)]
     if not {PINNED, FREE} <= set(names):
