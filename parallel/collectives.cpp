@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "execution/error.hpp"
+#include "parallel/copy_beside.hpp"
 #include "parallel/fold.hpp"
 
 namespace stowage::parallel {
@@ -177,8 +178,8 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
       if (b.rounds())
         execution::parallel_for(
             queue, left(r),
-            detail::ToWire{reinterpret_cast<const float*>(b.at(b.begin(r) + done)),
-                           reinterpret_cast<Bf16*>(b.rounded(r))});
+            detail::to_wire(reinterpret_cast<const float*>(b.at(b.begin(r) + done)),
+                            reinterpret_cast<Bf16*>(b.rounded(r))));
       if (r == me) continue;
       transfers.push_back({r, true, sent(r), b.wire_bytes(left(r))});
       transfers.push_back({r, false, b.arriving(r), b.wire_bytes(left(me))});
@@ -237,7 +238,7 @@ void Collectives::all_gather(Queue& queue, int index, const void* share, void* d
                              std::size_t share_bytes) const {
   gather_around(queue, index, share, data, share_bytes);
   const auto own = static_cast<std::size_t>(transport_->rank()) * share_bytes;
-  queue.copy(static_cast<std::byte*>(data) + own, share, share_bytes);
+  detail::copy_beside(queue, static_cast<std::byte*>(data) + own, share, share_bytes);
 }
 
 /// Everything but this rank's own part of `data`.
@@ -266,7 +267,7 @@ void Collectives::all_to_all(Queue& queue, int index, void* from, void* to,
     transfers.push_back({r, false, part(to, r), part_bytes});
   }
   exchange(queue, index, transfers);
-  queue.copy(part(to, me), part(from, me), part_bytes);
+  detail::copy_beside(queue, part(to, me), part(from, me), part_bytes);
 }
 
 void Collectives::broadcast(Queue& queue, int index, void* data, std::size_t bytes,

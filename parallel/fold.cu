@@ -5,9 +5,9 @@
 // an SM takes.
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
-#include "execution/parallel_for.cuh"
 #include "parallel/beside_products.cuh"
 #include "parallel/fold.hpp"
 
@@ -128,11 +128,10 @@ template int launch_on_stream(void*, std::int64_t, const Fold<double, double, do
 template int launch_on_stream(void*, std::int64_t, const Fold<float, float, float>&);
 template int launch_on_stream(void*, std::int64_t, const Fold<Bf16, Bf16, float>&);
 template int launch_on_stream(void*, std::int64_t, const Fold<float, Bf16, float>&);
+template int launch_on_stream(void*, std::int64_t, const Fold<Bf16, float, float>&);
 template int launch_on_stream(void*, std::int64_t,
                               const Fold<std::int32_t, std::int32_t, std::int32_t>&);
 template int launch_on_stream(void*, std::int64_t,
                               const Fold<std::int64_t, std::int64_t, std::int64_t>&);
 
 }  // namespace stowage::parallel::detail
-
-STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::parallel::detail::ToWire);

@@ -40,14 +40,9 @@ struct Fold {
 template <class Out, class Wire, class A>
 int launch_on_stream(void* stream, std::int64_t count, const Fold<Out, Wire, A>& fold);
 
-/// to[i] = from[i], rounded to bf16.
-struct ToWire {
-  const float* from;
-  execution::Bf16* to;
-
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
-    to[i] = static_cast<execution::Bf16>(from[i]);
-  }
-};
+/// to[i] = from[i], rounded to bf16: a fold of one row.
+inline Fold<execution::Bf16, float, float> to_wire(const float* from, execution::Bf16* to) {
+  return {nullptr, 0, from, to, 0, 1, Reduction::sum};
+}
 
 }  // namespace stowage::parallel::detail

@@ -11,6 +11,7 @@
 
 #include "execution/backend.hpp"
 #include "execution/cuda_backend.hpp"
+#include "parallel/copy_beside.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -75,10 +76,34 @@ class fold_gpu : public ::testing::Test {
 TEST_F(fold_gpu, is_the_hosts_in_fp32) { check_all<float, float, float>(); }
 TEST_F(fold_gpu, is_the_hosts_in_bf16) { check_all<Bf16, Bf16, float>(); }
 TEST_F(fold_gpu, is_the_hosts_of_rounded_rows) { check_all<float, Bf16, float>(); }
+TEST_F(fold_gpu, rounds_as_the_host) {
+  for (const std::int64_t count : {1, 1000, 70001})
+    for (const std::int64_t offset : {0, 3})
+      check<Bf16, float, float>(1, 0, count, offset, Reduction::sum);
+}
 TEST_F(fold_gpu, is_the_hosts_in_fp64) { check_all<double, double, double>(); }
 TEST_F(fold_gpu, is_the_hosts_of_counts) {
   check_all<std::int32_t, std::int32_t, std::int32_t>();
   check_all<std::int64_t, std::int64_t, std::int64_t>();
+}
+
+TEST_F(fold_gpu, copies_beside_are_whole) {
+  constexpr std::size_t kMost = (40 << 20) + 5, kMargin = 64;
+  std::vector<unsigned char> given(kMost + kMargin), found(given.size());
+  for (std::size_t i = 0; i < given.size(); ++i) given[i] = static_cast<unsigned char>(i * 167 + 3);
+  const auto from = backend->allocate(MemoryKind::device, given.size());
+  const auto to = backend->allocate(MemoryKind::device, given.size());
+  queue->copy(from->data(), given.data(), given.size());
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{16}, std::size_t{4097}, kMost})
+    for (const std::size_t offset : {0, 16, 5}) {
+      ASSERT_EQ(cudaMemset(to->data(), 0, given.size()), cudaSuccess);
+      detail::copy_beside(*queue, to->data() + offset, from->data() + offset, bytes);
+      queue->copy(found.data(), to->data(), found.size());
+      queue->synchronize();
+      EXPECT_EQ(std::memcmp(found.data() + offset, given.data() + offset, bytes), 0)
+          << bytes << " from " << offset << " on";
+      EXPECT_EQ(found[offset + bytes], 0) << bytes << " from " << offset << " on";
+    }
 }
 
 }  // namespace

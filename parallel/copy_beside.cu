@@ -1,0 +1,61 @@
+// A copy within a device by blocks that fit beside products (beside_products.cuh).
+
+#include <algorithm>
+#include <cstdint>
+
+#include "parallel/beside_products.cuh"
+#include "parallel/copy_beside.hpp"
+
+namespace stowage::parallel::detail {
+namespace {
+
+/// Sixteen bytes each that a lane has on their way at once: half of its registers.
+constexpr int kAtOnce = 4;
+constexpr int kRound = kAtOnce * kWarp;
+/// Of one block: with more, too few blocks are left for all SMs.
+constexpr std::int64_t kMostRounds = 16;
+constexpr std::int64_t kPlentyOfBlocks = 1024;
+
+__global__ void __maxnreg__(kRegistersBeside)
+    copy_kernel(const uint4* __restrict__ from, uint4* __restrict__ to, std::int64_t packs,
+                int rounds, int rest) {
+  const int lane = static_cast<int>(threadIdx.x);
+  std::int64_t at = std::int64_t{blockIdx.x} * rounds * kRound + lane;
+  for (int round = 0; round < rounds; ++round, at += kRound) {
+    uint4 some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (at + i * kWarp < packs) some[i] = from[at + i * kWarp];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (at + i * kWarp < packs) to[at + i * kWarp] = some[i];
+  }
+  if (blockIdx.x == 0 && lane < rest)
+    reinterpret_cast<unsigned char*>(to + packs)[lane] =
+        reinterpret_cast<const unsigned char*>(from + packs)[lane];
+}
+
+bool aligned(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % sizeof(uint4) == 0;
+}
+
+}  // namespace
+
+int launch_copy_beside(void* stream, void* to, const void* from, std::size_t bytes) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  if (!aligned(to) || !aligned(from))
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on);
+  if (const cudaError_t kept = keep_division_of_products<copy_kernel>(); kept != cudaSuccess)
+    return kept;
+  const auto packs = static_cast<std::int64_t>(bytes / sizeof(uint4));
+  const std::int64_t rounds =
+      std::clamp<std::int64_t>(packs / (kRound * kPlentyOfBlocks), 1, kMostRounds);
+  const std::int64_t blocks =
+      std::max<std::int64_t>((packs + rounds * kRound - 1) / (rounds * kRound), 1);
+  copy_kernel<<<static_cast<unsigned>(blocks), kWarp, 0, on>>>(
+      static_cast<const uint4*>(from), static_cast<uint4*>(to), packs, static_cast<int>(rounds),
+      static_cast<int>(bytes % sizeof(uint4)));
+  return cudaGetLastError();
+}
+
+}  // namespace stowage::parallel::detail
