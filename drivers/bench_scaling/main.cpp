@@ -23,17 +23,17 @@ int main(int argc, char** argv) {
              "Times the training step of a deck on parts of a job's ranks, layout by layout.",
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
-         .options = {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p, d",
-                      &layouts},
-                     {"--scales", "Some of strong,weak (default strong)", &scales},
-                     {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
-                     {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
-                     {"--time-limit", "Stop so many seconds after the start, with exit code 75",
-                      &curve.options.time_limit_s},
-                     {"--ceilings", "Predict by this result set of stowage_ceilings",
-                      &rates.ceilings},
-                     {"--links", "Predict by this result set of stowage_bench_comm", &rates.links},
-                     {"--resume", "Take the points that run.output holds from it", &curve.resume}},
+         .options =
+             {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p, d", &layouts},
+              {"--scales", "Some of strong,weak (default strong)", &scales},
+              {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+              {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
+              {"--time-limit", "Stop so many seconds after the start, with exit code 75",
+               &curve.options.time_limit_s},
+              {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings},
+              {"--links", "Predict by this result set of stowage_bench_comm", &rates.links},
+              {"--ops", "Predict by these of stowage_train --time-ops: A.h5,B.h5", &rates.ops},
+              {"--resume", "Take the points that run.output holds from it", &curve.resume}},
          .without = {"--json", "--dry-run", "--quiet"}});
     if (!curve.command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", curve.command.print_and_exit);
