@@ -44,15 +44,14 @@ parallel::Ranks one_stage(const parallel::Ranks& ranks) {
 }
 
 double exchange_s(const ProspectOptions& options) {
-  const auto found = options.rates.links.find(std::string(name(parallel::Group::pipeline)));
   const offload::Link& link =
-      found == options.rates.links.end() ? options.rates.link : found->second;
+      options.rates.link_of(std::string(name(parallel::Group::pipeline)), "exchange");
   const parallel::GridShape& shape = options.ranks.shape;
   const int sharers = shape[parallel::Axis::tensor] * shape[parallel::Axis::context];
   const double bytes = static_cast<double>(options.step.tokens / sharers) *
                        static_cast<double>(options.model.width) *
                        static_cast<double>(size_bytes(options.precision.storage));
-  return link.latency_s + bytes / link.bytes_per_s;
+  return link.time_s(bytes);
 }
 
 /// One microbatch of all layers, for what its tensors take.

@@ -19,6 +19,35 @@ class Busy {
  public:
   void add(double begin_s, double end_s) { intervals_.push_back({begin_s, end_s}); }
 
+  /// Puts intervals that were added in any order into theirs, and joins those that touch.
+  void merge() {
+    std::ranges::sort(intervals_, {}, &Interval::begin_s);
+    std::size_t last = 0;
+    for (std::size_t i = 1; i < intervals_.size(); ++i)
+      if (intervals_[i].begin_s <= intervals_[last].end_s)
+        intervals_[last].end_s = std::max(intervals_[last].end_s, intervals_[i].end_s);
+      else
+        intervals_[++last] = intervals_[i];
+    if (!intervals_.empty()) intervals_.resize(last + 1);
+  }
+
+  /// When work ends that takes alone_s while it is not busy, and beside_s while it is.
+  double end_of(double begin_s, double alone_s, double beside_s) const {
+    double left = alone_s > 0 ? 1 : 0;
+    for (auto at = std::ranges::lower_bound(intervals_, begin_s, {}, &Interval::end_s);
+         at != intervals_.end() && left > 0; ++at) {
+      if (const double gap_s = at->begin_s - begin_s; gap_s > 0) {
+        if (gap_s >= left * alone_s) break;
+        left -= gap_s / alone_s;
+        begin_s = at->begin_s;
+      }
+      const double done = std::min(left, (at->end_s - begin_s) / beside_s);
+      left -= done;
+      begin_s += done * beside_s;
+    }
+    return begin_s + left * alone_s;
+  }
+
   /// Part of [begin_s, end_s) during which it is busy.
   double overlap(double begin_s, double end_s) const {
     double sum_s = 0;
@@ -37,11 +66,14 @@ class Busy {
 
 class Run {
  public:
-  Run(const Program& program, const Plan& plan, const Rates& rates, bool copies_take_time)
+  /// @param computing when something computes, as an earlier run has found; null: always
+  Run(const Program& program, const Plan& plan, const Rates& rates, bool copies_take_time,
+      const Busy* computing = nullptr)
       : program_(program),
         plan_(plan),
         rates_(rates),
         copies_take_time_(copies_take_time),
+        computing_(computing),
         free_s_(plan.queues.size(), 0),
         event_s_(static_cast<std::size_t>(plan.events), 0) {
     result_.begin_s.assign(plan.steps.size(), -1);
@@ -59,8 +91,12 @@ class Run {
       skipped_s_ += (section.repeat - periods) * (free_s_[0] - before_s);
     }
     result_.time_s = *std::max_element(free_s_.begin(), free_s_.end()) + skipped_s_;
+    computed_.merge();
     return std::move(result_);
   }
+
+  /// When something computed, of all queues; after go().
+  const Busy& computed() const { return computed_; }
 
  private:
   void issue(int index) {
@@ -90,14 +126,21 @@ class Run {
         break;
     }
     const double time_s = rates_.time_s(program_, step.op);
+    if (lane == Lane::comm) {
+      const double beside_s = rates_.beside_compute_s(program_, step.op);
+      return computing_ == nullptr ? begin_s + beside_s
+                                   : computing_->end_of(begin_s, time_s, beside_s);
+    }
     if (lane != Lane::compute) return begin_s + time_s;
     const auto slowed_s = [&](const Busy& copies, const Slowdown& slowdown) {
       const double beside_s = copies.overlap(begin_s, begin_s + time_s);
       if (beside_s == 0) return 0.0;
       return beside_s * (rates_.beside_copies(program_, step.op, slowdown) - 1);
     };
-    return begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
-           slowed_s(from_host_, rates_.h2d_slowdown);
+    const double end_s = begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
+                         slowed_s(from_host_, rates_.h2d_slowdown);
+    computed_.add(begin_s, end_s);
+    return end_s;
   }
 
   std::size_t bytes_of(const Step& copy) const { return plan_.places[copy.places[0]].bytes; }
@@ -114,9 +157,10 @@ class Run {
   const Plan& plan_;
   const Rates& rates_;
   bool copies_take_time_;
+  const Busy* computing_;
   std::vector<double> free_s_;   ///< by queue
   std::vector<double> event_s_;  ///< by event: its latest record
-  Busy to_host_, from_host_;
+  Busy to_host_, from_host_, computed_;
   double skipped_s_ = 0;
   Prediction result_;
 };
@@ -124,7 +168,11 @@ class Run {
 }  // namespace
 
 Prediction predict(const Program& program, const Plan& plan, const Rates& rates) {
-  Prediction prediction = Run(program, plan, rates, true).go();
+  Run first(program, plan, rates, true);
+  Prediction prediction = first.go();
+  // What computes beside an exchange starts in part after it: the first run tells when.
+  if (!rates.links_beside.empty())
+    prediction = Run(program, plan, rates, true, &first.computed()).go();
   // The same steps with copies that take no time also slow nothing down: what is left is waiting.
   Rates unhindered = rates;
   unhindered.d2h_slowdown = unhindered.h2d_slowdown = {};

@@ -2,16 +2,54 @@
 
 #include <algorithm>
 
-namespace stowage::offload {
+#include "execution/op_kind.hpp"
 
-double Rates::memory_s(const execution::Op& op) const {
-  return op.cost.bytes / (device_bytes_per_s * memory_efficiency);
+namespace stowage::offload {
+namespace {
+
+/// The nearest of those listed; none: null.
+const Link* find(const Rates::Links& links, const std::string& group, const std::string& kind) {
+  if (links.empty()) return nullptr;
+  for (const std::string& listed : {group + " " + kind, group, "any " + kind, std::string("any")})
+    if (const auto found = links.find(listed); found != links.end()) return &found->second;
+  return nullptr;
 }
 
-const Link& Rates::link_of(const execution::Op& op) const {
-  if (!op.communication) return link;
-  const auto found = links.find(op.communication->group);
-  return found == links.end() ? link : found->second;
+}  // namespace
+
+double Rates::memory_s(const execution::Cost& cost) const {
+  return cost.bytes / (device_bytes_per_s * memory_efficiency);
+}
+
+double Rates::roofline_s(const execution::Cost& cost) const {
+  return std::max({op_s, cost.flops / flops_per_s, memory_s(cost)});
+}
+
+const Link& Rates::link_of(const std::string& group, const std::string& kind) const {
+  const Link* found = find(links, group, kind);
+  return found == nullptr ? link : *found;
+}
+
+double Rates::beside_compute_s(const std::string& group, const std::string& kind,
+                               double bytes) const {
+  const double alone_s = link_of(group, kind).time_s(bytes);
+  const Link* beside = find(links_beside, group, kind);
+  return beside == nullptr ? alone_s : std::max(alone_s, beside->time_s(bytes));
+}
+
+double Rates::beside_compute_s(const execution::Program& program, int op) const {
+  const execution::Op& what = program.ops()[op];
+  if (is_measured(op) || !what.communication) return time_s(program, op);
+  return beside_compute_s(what.communication->group, what.communication->kind, what.cost.bytes);
+}
+
+double Rates::efficiency_of(std::string_view kind) const {
+  if (efficiency.empty()) return 1;
+  for (std::size_t length = kind.size(); length != std::string_view::npos;
+       length = kind.substr(0, length).rfind('_'))
+    if (const auto found = efficiency.find(kind.substr(0, length)); found != efficiency.end())
+      return found->second;
+  return 1;
 }
 
 double Rates::estimated_s(const execution::Op& op) const {
@@ -20,17 +58,23 @@ double Rates::estimated_s(const execution::Op& op) const {
       return op.cost.bytes / d2h_bytes_per_s;
     case execution::Lane::h2d:
       return op.cost.bytes / h2d_bytes_per_s;
-    case execution::Lane::comm:
-      return link_of(op).latency_s + op.cost.bytes / link_of(op).bytes_per_s;
+    case execution::Lane::comm: {
+      const auto& what = op.communication;
+      return (what ? link_of(what->group, what->kind) : link).time_s(op.cost.bytes);
+    }
     case execution::Lane::compute:
       break;
   }
-  return std::max({op_s, op.cost.flops / flops_per_s, memory_s(op)});
+  return roofline_s(op.cost) / efficiency_of(execution::op_kind(op.name));
+}
+
+bool Rates::is_measured(int op) const {
+  const auto at = static_cast<std::size_t>(op);
+  return at < measured_s.size() && measured_s[at] > 0;
 }
 
 double Rates::time_s(const execution::Program& program, int op) const {
-  if (const auto at = static_cast<std::size_t>(op); at < measured_s.size() && measured_s[at] > 0)
-    return measured_s[at];
+  if (is_measured(op)) return measured_s[static_cast<std::size_t>(op)];
   const execution::Op& what = program.ops()[op];
   return (what.lane == execution::Lane::compute ? scale : 1.0) * estimated_s(what);
 }
@@ -39,10 +83,9 @@ double Rates::beside_copies(const execution::Program& program, int op,
                             const Slowdown& slowdown) const {
   const auto at = static_cast<std::size_t>(op);
   const execution::Op& what = program.ops()[at];
-  const bool measured = at < measured_s.size() && measured_s[at] > 0;
   // Both times are estimates without `scale`, or it would decide what binds an op.
-  const double whole_s = measured ? measured_s[at] : estimated_s(what);
-  const double part = std::min(1.0, memory_s(what) / whole_s);
+  const double whole_s = is_measured(op) ? measured_s[at] : estimated_s(what);
+  const double part = std::min(1.0, memory_s(what.cost) / whole_s);
   return slowdown.arithmetic + part * (slowdown.memory - slowdown.arithmetic);
 }
 

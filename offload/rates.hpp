@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "execution/program.hpp"
@@ -19,6 +21,8 @@ struct Slowdown {
 struct Link {
   double latency_s = 1e-5;
   double bytes_per_s = 3.4e11;
+
+  double time_s(double bytes) const { return latency_s + bytes / bytes_per_s; }
 };
 
 /// How fast a machine is, as far as a plan depends on it. The defaults are one H200's, measured.
@@ -34,15 +38,32 @@ struct Rates {
   double op_s = 2e-6;                        ///< least time of an op
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
   double memory_efficiency = 0.87;
+  /// What ops of a kind (execution::op_kind) reach of roofline_s, where it is not all of it; also
+  /// of kinds that go on with _ and are not listed: "attn/core" of "attn/core_early".
+  std::map<std::string, double, std::less<>> efficiency;
   /// Factor on the estimated times of ops, to fit a measured step.
   double scale = 1;
-  Link link;                          ///< of groups that are not listed
-  std::map<std::string, Link> links;  ///< by the group's name
+  Link link;  ///< of groups that are not listed
+  /// By the group's name and, where a kind of collective has a link of its own, both: "data",
+  /// "data all_reduce"; "any all_reduce" is of groups that are not listed.
+  using Links = std::map<std::string, Link>;
+  Links links;
+  /// The same while something computes beside, where that takes longer.
+  Links links_beside;
   /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
   std::vector<double> measured_s;
 
+  /// Time of compute that arithmetic or device memory binds, whichever takes longer.
+  double roofline_s(const execution::Cost& cost) const;
   /// Time of one op of a program, alone on the machine.
   double time_s(const execution::Program& program, int op) const;
+  /// The link that a kind of collective ("all_reduce") takes within a group.
+  const Link& link_of(const std::string& group, const std::string& kind) const;
+  /// Time of so many bytes of a kind of collective while something computes beside: never less
+  /// than while nothing does.
+  double beside_compute_s(const std::string& group, const std::string& kind, double bytes) const;
+  /// The same of a communication op.
+  double beside_compute_s(const execution::Program& program, int op) const;
   /// Factor on an op's time beside copies: between the two of `slowdown`, by the part of its time
   /// that its bytes take.
   double beside_copies(const execution::Program& program, int op, const Slowdown& slowdown) const;
@@ -57,9 +78,10 @@ struct Rates {
   double duplex_slowdown() const;
 
  private:
-  const Link& link_of(const execution::Op& op) const;
+  bool is_measured(int op) const;
   /// Of the bytes of compute, and of all of an op, before `scale`.
-  double memory_s(const execution::Op& op) const;
+  double memory_s(const execution::Cost& cost) const;
+  double efficiency_of(std::string_view kind) const;
   double estimated_s(const execution::Op& op) const;
 };
 

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "drivers/bench_comm/link_fit.hpp"
 #include "drivers/bench_comm/report.hpp"
+#include "drivers/common/link_fit.hpp"
 
 namespace stowage::drivers {
 namespace {

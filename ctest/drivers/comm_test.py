@@ -136,13 +136,16 @@ def measured_links_are_planned_with(r):
     for name, link in (("fast.h5", fast), ("slow.h5", slow)):
         shutil.copy(os.path.join(r.folder, "two.h5"), os.path.join(r.folder, name))
         with h5py.File(os.path.join(r.folder, name), "r+") as file:
-            group = file.require_group("metrics/comm/data/link")
-            for quantity, value in zip(("latency", "bandwidth"), link):
-                if quantity in group:
-                    del group[quantity]
-                group[quantity] = value
+            data = file["metrics/comm/data"]
+            kinds = [f"{kind}/stowage" for kind in data if kind != "link"]
+            for group in (data.require_group("link"), *(data[kind] for kind in kinds)):
+                for quantity, value in zip(("latency", "bandwidth"), link):
+                    if quantity in group:
+                        del group[quantity]
+                    group[quantity] = value
     said = plan("--links", "slow.h5", "--print-config")
-    assert 'links = ["data 3.0000e-03 1.0000e+06"]' in said, said
+    for line in ("data", "data all_reduce", "any", "any all_reduce"):
+        assert f'"{line} 3.0000e-03 1.0000e+06"' in said, said
     assert "\nallreduce_bytes_per_s = 1000000.0\n" in said, said  # of groups without a link
     times = [step_ms(plan("--links", name)) for name in ("fast.h5", "slow.h5")]
     assert times[1] > times[0] + 3, times  # one message of the slow link takes 3 ms at least

@@ -1,8 +1,10 @@
 // Links of groups by where their ranks lie.
 #include "drivers/common/machine_links.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "drivers/common/op_efficiency.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -56,6 +58,43 @@ TEST(machine_links, what_was_measured_counts_first_and_a_network_must_be_describ
   EXPECT_THROW(
       machine_links(machine({"machine.network_bytes_per_s=0"}), {{{1, 1, 1, 1, 16}}}, kInside),
       execution::Error);
+}
+
+TEST(machine_links, a_kind_of_collective_may_have_a_link_of_its_own) {
+  const auto found = machine_links(
+      machine({"machine.links=[\"data 3e-5 9e10\", \"data all_reduce 6e-5 4e10\", \"any "
+               "all_gather 1e-5 8e10\", \"any 2e-5 7e10\"]"}),
+      {{{1, 1, 1, 1, 2}}}, kInside);
+  EXPECT_EQ(found.size(), 4u);
+  EXPECT_DOUBLE_EQ(found.at("data all_reduce").latency_s, 6e-5);
+  EXPECT_DOUBLE_EQ(found.at("any all_gather").bytes_per_s, 8e10);
+  EXPECT_DOUBLE_EQ(found.at("any").bytes_per_s, 7e10);
+  for (const char* key : {"machine.links", "machine.links_beside"})
+    for (const char* wrong : {"data all_reduce 1e-5", "data all 1e-5 1e9", "date all_reduce 1 1",
+                              "data 1e-5 1e9 all_reduce", "data all_reduce nan 1e9",
+                              "data all_reduce 1e-5 inf", "data all_reduce 1e-5 1e9 1", ""})
+      try {
+        const inputs::Deck deck = machine({fmt::format("{}=[\"{}\"]", key, wrong)});
+        (void)machine_links(deck, {{{1, 1, 1, 1, 2}}}, kInside);
+        (void)machine_links_beside(deck);
+        ADD_FAILURE() << key << " took " << wrong;
+      } catch (const execution::Error& error) {
+        EXPECT_EQ(error.exit(), execution::Exit::usage);
+        EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
+      }
+}
+
+TEST(op_efficiency, a_line_is_a_kind_and_a_number_above_zero) {
+  const auto parts =
+      op_efficiency(machine({"machine.op_efficiency=[\"mamba/scan 0.5\", \"head/loss 1.2\"]"}));
+  EXPECT_EQ(parts.size(), 2u);
+  EXPECT_DOUBLE_EQ(parts.at("mamba/scan"), 0.5);
+  for (const char* wrong : {"mamba/scan", "0.5", "mamba/scan 0", "mamba/scan -1", "mamba/scan inf",
+                            "mamba/scan 0.5 1", "a 1\", \"a 2"})
+    EXPECT_THROW(
+        (void)op_efficiency(machine({fmt::format("machine.op_efficiency=[\"{}\"]", wrong)})),
+        execution::Error)
+        << wrong;
 }
 
 }  // namespace

@@ -316,6 +316,35 @@ def rates_come_from_measured_ceilings(r):
 
 
 @case
+def times_of_ops_come_from_timed_steps(r):
+    deck, keys = "inputs/hybrid-moe-2b.toml", ("machine.name=H100", "parallel.expert=2",
+                                               "train.global_batch_size=4")
+    published = os.path.join(r.source, "results", "published", "h100x2")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "ops.h5")
+        shutil.copy(os.path.join(published, "ops_expert_moe_2b.h5"), path)
+        said = r.run(deck, *keys, "--ops", path, "--print-config")
+        assert "links_beside = []" in said, said  # of a set that does not say what was exchanged
+        with h5py.File(path, "r+") as file:
+            for name in ("gather_x", "gather_indices_all", "gather_weights_all", "gather_dy_all"):
+                file[f"samples/ops/moe/{name}"].attrs["collective"] = "all_gather"
+        said = r.run(deck, *keys, "--ops", path, "--print-config")
+        parts = dict(re.findall(r'"([a-z_/]+) ([0-9.]+)"', said))
+        assert 0.5 < float(parts["attn/core_backward"]) < 0.8, parts
+        assert 0.9 < float(parts["attn/qkv"]) < 1.1 and not any("rerun" in p for p in parts), parts
+        latency, rate = map(float, re.search(r'"any all_gather (\S+) (\S+)"', said).groups())
+        assert 2e-5 < latency < 6e-5 and 1e11 < rate < 4e11, said
+        step = [predicted_ms(r.run(deck, *keys, *more), "step")
+                for more in ((), ("--ops", f"{path},{path}"))]
+        assert step[1] > 1.1 * step[0], step
+        for line in ("mamba/scan", "mamba/scan 0", "mamba/scan 0.5 1"):
+            said = r.run(deck, f'machine.op_efficiency=["{line}"]', expect=2)
+            assert "machine.op_efficiency" in said and line in said, said
+    said = r.run(deck, "--ops", os.path.join(published, "ceilings.h5"), expect=2)
+    assert "--ops" in said and "--time-ops" in said, said
+
+
+@case
 def a_slowdown_of_one_is_believed(r):
     def step_ms(*overrides):
         return predicted_ms(r.run("inputs/hybrid-dense-1b.toml", "offload.policy=manual",

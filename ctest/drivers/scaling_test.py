@@ -5,12 +5,14 @@ Usage: scaling_test.py CASE --bench PROGRAM --source FOLDER. Each case runs in a
 folder of its own.
 """
 import argparse
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 import h5py
 import numpy
@@ -226,6 +228,54 @@ def predictions_take_measured_rates(r):
         said = r.bench(option, os.path.join(published, "ssd.h5"), expect=2)
         assert option in said and "not a result of" in said, said
     assert not os.listdir(r.folder), os.listdir(r.folder)
+
+
+@case
+def published_curves_are_foretold(r):
+    """Every published point of two H100, within 8 %, by the machine file alone."""
+    folder = os.path.join(r.given.source, "results", "published", "h100x2")
+    with open(os.path.join(r.given.source, "inputs/machines/h100.toml"), "rb") as file:
+        machine = [f"machine.{key}={json.dumps(value)}"
+                   for key, value in tomllib.load(file)["machine"].items()]
+    points = 0
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if not name.endswith(".h5") or not is_curve(path):
+            continue
+        for point, (then, off) in foretold(r, path, *machine).items():
+            assert abs(off) < 8, (name, point, then, off)
+            assert off > then, (name, point, then, off)
+            points += 1
+    assert points >= 40, points
+
+
+@case
+def foretelling_is_what_was_predicted(r):
+    """For the machine that the set was predicted for; and it wants a curve."""
+    published = os.path.join(r.given.source, "results", "published", "h100x2")
+    curve = os.path.join(published, "shared_dense_1b.h5")
+    for point, (then, now) in foretold(r, curve).items():
+        assert then == now, (point, then, now)
+    slow = foretold(r, curve, "machine.matmul_flops_per_s=1e14")
+    assert all(now > then + 50 for then, now in slow.values()), slow
+    said = r.bench("--foretell", ranks=1, expect=2)
+    assert "--foretell" in said and "--from" in said, said
+    other = os.path.join(published, "train_hybrid_dense_1b_np2.h5")
+    said = r.run([r.given.bench, "--from", other, "--foretell"], 2)
+    assert "not a result of stowage_bench_scaling" in said, said
+
+
+def is_curve(path):
+    with h5py.File(path) as file:
+        return file.attrs["driver"] == b"bench_scaling"
+
+
+def foretold(r, path, *arguments):
+    """{point: how far off in %, (then, now)} of what --foretell says."""
+    said = r.run([r.given.bench, "--from", path, "--foretell", *arguments], 0)
+    rows = [line.split() for line in said.splitlines() if "/" in line]
+    assert rows and all(len(row) == 9 for row in rows), said
+    return {row[1]: (float(row[4]), float(row[6])) for row in rows}
 
 
 def edited(r, change):

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "drivers/bench_comm/link_fit.hpp"
+#include "drivers/common/link_fit.hpp"
 #include "drivers/common/result_config.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"

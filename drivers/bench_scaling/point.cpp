@@ -53,15 +53,19 @@ inputs::Deck without_layout(const inputs::Deck& deck) {
   return inputs::Deck::parse(deck.text(), "the deck", overrides);
 }
 
+ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+                           const std::string& mode, std::int64_t batch) {
+  return {scale, layout, mode, deck_of(deck, layout.overrides(), mode, batch)};
+}
+
 std::vector<ScalingPoint> scaling_points(const inputs::Deck& deck, const ScalingOptions& options) {
   const int fewest = options.layouts.front().ranks();
   std::vector<ScalingPoint> points;
   for (const std::string& scale : options.scales)
     for (const Layout& layout : options.layouts)
       for (const std::string& mode : options.modes) {
-        ScalingPoint point{
-            scale, layout, mode,
-            deck_of(deck, layout.overrides(), mode, batch(deck, scale, layout, fewest))};
+        ScalingPoint point =
+            scaling_point(deck, scale, layout, mode, batch(deck, scale, layout, fewest));
         require_possible(point);
         points.push_back(std::move(point));
       }

@@ -32,6 +32,10 @@ struct ScalingPoint {
 /// The deck without its own layout, which a point brings.
 inputs::Deck without_layout(const inputs::Deck& deck);
 
+/// One of them. @param batch of all its ranks
+ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+                           const std::string& mode, std::int64_t batch);
+
 /// All points, those with the fewest ranks first: what the others of their scale and mode stand
 /// beside. @throws Error (exit 2) where a layout or mode does not fit the deck
 std::vector<ScalingPoint> scaling_points(const inputs::Deck& deck, const ScalingOptions& options);

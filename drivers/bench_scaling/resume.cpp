@@ -73,6 +73,19 @@ std::vector<results::Samples> read_samples(const File& file) {
 
 }  // namespace
 
+std::vector<results::Samples> stored_points(const std::filesystem::path& path) {
+  const File file = File::open(path, results::kResultSchema);
+  std::vector<results::Samples> points = read_samples(file);
+  if (file.text_attribute("driver") != "bench_scaling" || points.empty())
+    execution::throw_usage("{}: no points in it: not a result of stowage_bench_scaling",
+                           path.string());
+  std::ranges::stable_sort(points, {}, [](const results::Samples& one) {
+    const auto order = std::ranges::find(one.attributes, "order", &results::Field::name);
+    return order == one.attributes.end() ? 0 : std::get<std::int64_t>(order->value);
+  });
+  return points;
+}
+
 std::vector<results::Samples> measured_before(const std::filesystem::path& path,
                                               const inputs::Deck& deck,
                                               const std::vector<RankInfo>& ranks,

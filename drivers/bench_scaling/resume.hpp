@@ -21,4 +21,8 @@ std::vector<results::Samples> measured_before(const std::filesystem::path& path,
                                               const std::vector<results::RankInfo>& ranks,
                                               const ScalingOptions& options);
 
+/// All points of a set of this driver, in the order in which they were measured.
+/// @throws Error (exit 2) if it is none
+std::vector<results::Samples> stored_points(const std::filesystem::path& path);
+
 }  // namespace stowage::drivers

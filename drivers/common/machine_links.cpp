@@ -1,11 +1,15 @@
 #include "drivers/common/machine_links.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <ranges>
 #include <sstream>
 #include <vector>
 
+#include "drivers/common/words.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -15,25 +19,49 @@ using inputs::Deck;
 using offload::Link;
 using parallel::Group;
 
-/// The link of a group as machine.links has it: "data 1.2e-5 3.4e11".
-std::pair<std::string, Link> parse(const Deck& deck, const std::string& given) {
-  std::istringstream words(given);
-  std::string group, more;
-  Link link{0, 0};
-  const bool three = static_cast<bool>(words >> group >> link.latency_s >> link.bytes_per_s);
-  if (!three || words >> more || !(link.latency_s >= 0 && link.bytes_per_s > 0))
+constexpr const char* kKinds[] = {"all_gather", "all_reduce", "all_to_all",
+                                  "broadcast",  "exchange",   "reduce_scatter"};
+
+/// Names of groups, or any.
+std::string groups() {
+  std::string names = "any";
+  for (std::size_t which = 0; which < parallel::kGroups; ++which)
+    names += fmt::format(", {}", parallel::name(static_cast<Group>(which)));
+  return names;
+}
+
+bool is_group(const std::string& word) {
+  bool found = word == "any";
+  for (std::size_t which = 0; which < parallel::kGroups; ++which)
+    found = found || parallel::name(static_cast<Group>(which)) == word;
+  return found;
+}
+
+/// The link of a group as machine.links has it, "data 1.2e-5 3.4e11" or, of a kind of collective,
+/// "data all_reduce 6e-5 1.7e11", by what Rates::links knows it by.
+std::pair<std::string, Link> parse(const Deck& deck, const char* key, const std::string& given) {
+  std::istringstream stream(given);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  const std::optional<double> latency_s = words.size() < 3 ? std::nullopt : number(words.end()[-2]);
+  const std::optional<double> bytes_per_s =
+      words.size() < 3 ? std::nullopt : number(words.end()[-1]);
+  if (words.size() > 4 || !latency_s || !bytes_per_s || !(*latency_s >= 0 && *bytes_per_s > 0))
     execution::throw_usage(
-        "{}: '{}' is no link; allowed: a group, seconds >= 0 and bytes per "
-        "second > 0, as \"data 1.2e-5 3.4e11\"",
-        deck.cite("machine.links"), given);
-  std::string names;
-  for (std::size_t which = 0; which < parallel::kGroups; ++which) {
-    const std::string_view known = parallel::name(static_cast<Group>(which));
-    if (known == group) return {group, link};
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
+        "{}: '{}' is no link; allowed: a group, a kind of collective or none, seconds >= 0 and "
+        "bytes per second > 0, as \"data 1.2e-5 3.4e11\" or \"data all_reduce 6e-5 1.7e11\"",
+        deck.cite(key), given);
+  if (!is_group(words.front()))
+    execution::throw_usage("{}: '{}' names no group; there are {}", deck.cite(key), given,
+                           groups());
+  std::string name = words.front();
+  if (words.size() == 4) {
+    if (std::ranges::find(kKinds, words[1]) == std::end(kKinds))
+      execution::throw_usage("{}: '{}' names no kind of collective; there are {}", deck.cite(key),
+                             given, fmt::join(kKinds, ", "));
+    name += " " + words[1];
   }
-  execution::throw_usage("{}: '{}' names no group; there are {}", deck.cite("machine.links"), given,
-                         names);
+  return {name, Link{*latency_s, *bytes_per_s}};
 }
 
 /// Some ranks, by the blocks of `size` neighbouring ranks that they lie in; 0: all are of one.
@@ -83,8 +111,18 @@ std::map<std::string, Link> machine_links(const Deck& deck, const parallel::Grid
         inside.latency_s + steps * deck.get<double>("machine.network_latency_s"), bytes_per_s};
   }
   for (const std::string& given : deck.get<std::vector<std::string>>("machine.links")) {
-    const auto [group, link] = parse(deck, given);
-    links[group] = link;
+    const auto [name, link] = parse(deck, "machine.links", given);
+    links[name] = link;
+  }
+  return links;
+}
+
+std::map<std::string, Link> machine_links_beside(const Deck& deck) {
+  constexpr const char* kKey = "machine.links_beside";
+  std::map<std::string, Link> links;
+  for (const std::string& given : deck.get<std::vector<std::string>>(kKey)) {
+    const auto [name, link] = parse(deck, kKey, given);
+    links[name] = link;
   }
   return links;
 }

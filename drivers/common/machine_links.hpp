@@ -18,4 +18,8 @@ std::map<std::string, offload::Link> machine_links(const inputs::Deck& deck,
                                                    const parallel::GridShape& shape,
                                                    const offload::Link& inside);
 
+/// What machine.links_beside says, by the names of Rates::links_beside.
+/// @throws Error (exit 2) for a link that is none
+std::map<std::string, offload::Link> machine_links_beside(const inputs::Deck& deck);
+
 }  // namespace stowage::drivers

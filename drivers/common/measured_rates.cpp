@@ -4,13 +4,20 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
+#include "drivers/common/measured_ops.hpp"
+#include "drivers/common/read_deck.hpp"
+#include "drivers/common/words.hpp"
 #include "execution/error.hpp"
+#include "offload/rates.hpp"
 #include "results/h5.hpp"
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
 namespace {
+
+using offload::Link;
 
 struct Rate {
   const char* dataset;
@@ -32,6 +39,13 @@ struct Victim {
 };
 const Victim kVictims[] = {{"arithmetic", {"attention", "products"}}, {"memory", {"copy_kernel"}}};
 
+std::string list_override(const char* key, const std::vector<std::string>& lines) {
+  std::string list;
+  for (const std::string& line : lines)
+    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", line);
+  return fmt::format("{}=[{}]", key, list);
+}
+
 /// Factors on compute beside copies in each direction.
 void add_slowdowns(const results::h5::File& file, std::vector<std::string>& overrides) {
   for (const char* direction : {"d2h", "h2d"})
@@ -46,6 +60,29 @@ void add_slowdowns(const results::h5::File& file, std::vector<std::string>& over
                                         std::max(1.0, factor)));
         break;
       }
+}
+
+std::optional<Link> read_link(const results::h5::File& file, const std::string& at) {
+  if (!file.exists(at + "/latency")) return std::nullopt;
+  Link link;
+  file.dataset(at + "/latency").read(&link.latency_s);
+  file.dataset(at + "/bandwidth").read(&link.bytes_per_s);
+  return link;
+}
+
+/// Lines of machine.links that say of `name` what was measured of ours in a group: of all kinds of
+/// collectives together, then of each.
+void add_links(const results::h5::File& file, const std::string& group, const std::string& name,
+               std::vector<std::string>& lines) {
+  const std::string measured = "metrics/comm/" + group;
+  for (const std::string& kind : file.group(measured).children()) {
+    const bool all = kind == "link";
+    const auto link =
+        read_link(file, fmt::format("{}/{}{}", measured, kind, all ? "" : "/stowage"));
+    if (!link) continue;
+    lines.push_back(fmt::format("{}{}{} {:.4e} {:.4e}", name, all ? "" : " ", all ? "" : kind,
+                                link->latency_s, link->bytes_per_s));
+  }
 }
 
 }  // namespace
@@ -74,34 +111,52 @@ std::vector<std::string> machine_overrides(const std::string& path) {
 
 std::vector<std::string> link_overrides(const std::string& path) {
   const auto file = results::h5::File::open(path, results::kResultSchema);
-  std::string links;
+  std::vector<std::string> links;
+  std::string slowest;
   double least_bytes_per_s = std::numeric_limits<double>::infinity();
   if (file.exists("metrics/comm"))
     for (const std::string& group : file.group("metrics/comm").children()) {
-      const std::string link = fmt::format("metrics/comm/{}/link", group);
-      if (!file.exists(link)) continue;
-      double latency_s = 0, bytes_per_s = 0;
-      file.dataset(link + "/latency").read(&latency_s);
-      file.dataset(link + "/bandwidth").read(&bytes_per_s);
-      links += fmt::format("{}\"{} {:.4e} {:.4e}\"", links.empty() ? "" : ", ", group, latency_s,
-                           bytes_per_s);
-      least_bytes_per_s = std::min(least_bytes_per_s, bytes_per_s);
+      const std::optional<Link> link = read_link(file, fmt::format("metrics/comm/{}/link", group));
+      if (!link) continue;
+      add_links(file, group, group, links);
+      if (link->bytes_per_s < least_bytes_per_s) slowest = group;
+      least_bytes_per_s = std::min(least_bytes_per_s, link->bytes_per_s);
     }
   if (links.empty())
     execution::throw_usage(
         "--links {}: no link of a group in it: not a result of "
         "stowage_bench_comm, or of fewer than three sizes",
         path);
-  return {fmt::format("machine.links=[{}]", links),
+  add_links(file, slowest, "any", links);
+  return {list_override("machine.links", links),
           fmt::format("machine.allreduce_bytes_per_s={:.4e}", least_bytes_per_s)};
 }
 
+std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
+                                      const inputs::Deck& deck) {
+  const MeasuredOps measured = measured_ops(paths, deck);
+  std::vector<std::string> overrides{list_override("machine.op_efficiency", measured.efficiency)};
+  if (!measured.links.empty())
+    overrides.push_back(list_override("machine.links_beside", measured.links));
+  return overrides;
+}
+
 void add_measured(inputs::CommandLine& command, const MeasuredRates& rates) {
-  const auto put_first = [&](const std::vector<std::string>& measured) {
-    command.overrides.insert(command.overrides.begin(), measured.begin(), measured.end());
+  std::vector<std::string> measured;
+  const auto add = [&](const std::vector<std::string>& more) {
+    measured.insert(measured.end(), more.begin(), more.end());
   };
-  if (!rates.links.empty()) put_first(link_overrides(rates.links));
-  if (!rates.ceilings.empty()) put_first(machine_overrides(rates.ceilings));
+  if (!rates.ceilings.empty()) add(machine_overrides(rates.ceilings));
+  if (!rates.links.empty()) add(link_overrides(rates.links));
+  const auto given = command.overrides;
+  const auto put_first = [&] {
+    command.overrides = measured;
+    command.overrides.insert(command.overrides.end(), given.begin(), given.end());
+  };
+  put_first();
+  if (rates.ops.empty()) return;
+  add(op_overrides(words(rates.ops), read_deck(command, false)));
+  put_first();
 }
 
 }  // namespace stowage::drivers

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "inputs/deck/command_line.hpp"
+#include "inputs/deck/deck.hpp"
 
 namespace stowage::drivers {
 
@@ -12,15 +13,23 @@ namespace stowage::drivers {
 /// @throws Error (exit 2) if the file is not a result set of it
 std::vector<std::string> machine_overrides(const std::string& path);
 
-/// What stowage_bench_comm measured of ours in each group, as overrides of machine.links and, for
-/// groups that were not measured, of machine.allreduce_bytes_per_s: the least bandwidth of all.
+/// What stowage_bench_comm measured of ours in each group, of each kind of collective and of all,
+/// as overrides of machine.links; groups that were not measured have those of the slowest group
+/// ("any"), and machine.allreduce_bytes_per_s is its bandwidth.
 /// @throws Error (exit 2) if the file is not a result set of it
 std::vector<std::string> link_overrides(const std::string& path);
+
+/// What steps that were timed op by op say of the machine of a deck (measured_ops), as overrides of
+/// machine.op_efficiency and, where enough sizes were exchanged, of machine.links_beside.
+/// @throws Error (exit 2) if a file is no result set of them
+std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
+                                      const inputs::Deck& deck);
 
 /// Result sets of what a machine was measured to do, as a command line names them; empty: none.
 struct MeasuredRates {
   std::string ceilings;  ///< of stowage_ceilings: `--ceilings`
   std::string links;     ///< of stowage_bench_comm: `--links`
+  std::string ops;       ///< of stowage_train --time-ops, with commas between them: `--ops`
 };
 
 /// Puts what they say of the machine into the overrides, before those of the command line, which

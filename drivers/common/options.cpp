@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/common/machine_links.hpp"
+#include "drivers/common/op_efficiency.hpp"
 #include "execution/error.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 
@@ -186,6 +187,8 @@ offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape)
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link.bytes_per_s, "machine.allreduce_bytes_per_s");
   rates.links = machine_links(deck, shape, rates.link);
+  rates.links_beside = machine_links_beside(deck);
+  rates.efficiency = op_efficiency(deck);
   if (!text(deck, "machine.name").empty())
     rates.copy_latency_s = real(deck, "machine.copy_latency_s");
   set(rates.d2h_slowdown.arithmetic, "machine.d2h_slowdown_arithmetic");

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "execution/error.hpp"
 
@@ -19,6 +21,13 @@ std::vector<std::string> words(std::string_view list) {
     at = end + 1;
   }
   return result;
+}
+
+std::optional<double> number(std::string_view word) {
+  double value = 0;
+  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || rest != word.data() + word.size() || !std::isfinite(value)) return {};
+  return value;
 }
 
 void require_words(std::string_view option, const std::vector<std::string>& given,

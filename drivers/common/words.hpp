@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,9 @@ namespace stowage::drivers {
 
 /// The words between commas, without blanks around them; empty ones are left out.
 std::vector<std::string> words(std::string_view list);
+
+/// A finite number; nothing if the word is none, or more than one.
+std::optional<double> number(std::string_view word);
 
 /// Refuses words of an option that are not among those allowed, a word given twice, and none at
 /// all. @throws Error (exit 2) that names the option and what is allowed

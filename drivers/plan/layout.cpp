@@ -32,14 +32,10 @@ int size_of(const parallel::GridShape& shape, parallel::Group group) {
   return size;
 }
 
-const offload::Link& link_of(const offload::Rates& rates, parallel::Group group) {
-  const auto found = rates.links.find(std::string(parallel::name(group)));
-  return found == rates.links.end() ? rates.link : found->second;
-}
-
 /// The same machine with links that take no time.
 offload::Rates silent(offload::Rates rates) {
   rates.links.clear();
+  rates.links_beside.clear();
   rates.link = {0, std::numeric_limits<double>::infinity()};
   return rates;
 }
@@ -126,12 +122,21 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
   for (const auto& [group, count] : elements) {
     const parallel::Group which = parallel::gradient_group(group);
     const int ranks = size_of(layout.shape, which);
-    const offload::Link& link = link_of(rates, which);
+    const std::string name(parallel::name(which));
     const double share = static_cast<double>(ranks - 1) / ranks;
-    const double messages = ranks > 1 ? std::ceil(count / bucket) * link.latency_s : 0;
-    sums_s += messages + share * count * wire / link.bytes_per_s;
-    gathers_s += messages + share * count * weight / link.bytes_per_s;
-    tail_s += share * std::min(bucket, count) * (wire + weight) / link.bytes_per_s;
+    const double messages = std::ceil(count / bucket);
+    const auto beside_s = [&](const char* kind, double bytes) {
+      return messages * rates.beside_compute_s(name, kind, share * bytes / messages);
+    };
+    const auto last_s = [&](const char* kind, double bytes) {
+      return share * bytes / rates.link_of(name, kind).bytes_per_s;
+    };
+    if (ranks > 1 && count > 0) {
+      sums_s += beside_s("reduce_scatter", count * wire);
+      gathers_s += beside_s("all_gather", count * weight);
+      const double last = std::min(bucket, count);
+      tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
+    }
     estimate.persistent_bytes +=
         count * (weight + kGradientBytes) + count / ranks * (master + kMomentBytes);
     estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /

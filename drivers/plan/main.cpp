@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
                      {"--ceilings", "Rates from this result set of stowage_ceilings",
                       &rates.ceilings},
                      {"--links", "Links from this result set of stowage_bench_comm", &rates.links},
+                     {"--ops", "Times of ops from these of stowage_train --time-ops: A.h5,B.h5",
+                      &rates.ops},
                      {"--tensors", "List every saved tensor", &options.tensors},
                      {"--columns", "Width of the picture", &options.columns}},
          .without = {"--out", "--json", "--dry-run", "--quiet"}});

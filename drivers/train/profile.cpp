@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <regex>
 
 #include "drivers/common/copies.hpp"
 #include "execution/error.hpp"
+#include "execution/op_kind.hpp"
 #include "results/statistics.hpp"
 #include "results/trace.hpp"
 
@@ -27,6 +27,13 @@ const std::string& queue_name(const execution::Plan& plan, const execution::Step
   return queue.lane == execution::Lane::compute ? plan.queues.front().name : queue.name;
 }
 
+std::string kind_of(const execution::Program& program, const execution::Step& step) {
+  const std::string name = describe(program, step);
+  if (step.what == execution::Step::What::rerun)
+    return fmt::format("rerun of {}", execution::op_kind(program.ops()[step.op].name));
+  return std::string(execution::op_kind(name));
+}
+
 /// Times by kind of one execution.
 std::map<std::string, OpTotal> sum(const execution::Program& program, const execution::Plan& plan,
                                    const std::vector<OpTimer::Interval>& intervals) {
@@ -34,12 +41,16 @@ std::map<std::string, OpTotal> sum(const execution::Program& program, const exec
   for (const OpTimer::Interval& interval : intervals) {
     const execution::Step& step = plan.steps[interval.step];
     const std::string& queue = queue_name(plan, step);
-    const std::string kind = op_kind(describe(program, step));
+    const std::string kind = kind_of(program, step);
     OpTotal& total = totals[queue + "/" + kind];
     total.kind = kind;
     total.queue = queue;
     ++total.calls;
-    if (step.op >= 0) total.cost = total.cost + program.ops()[step.op].cost;
+    if (step.op >= 0) {
+      const execution::Op& op = program.ops()[step.op];
+      total.cost = total.cost + op.cost;
+      if (op.communication) total.collective = op.communication->kind;
+    }
     if (total.time_s.empty()) total.time_s.push_back(0);
     total.time_s.back() += interval.time_s();
   }
@@ -48,14 +59,6 @@ std::map<std::string, OpTotal> sum(const execution::Program& program, const exec
 
 }  // namespace
 
-std::string op_kind(const std::string& name) {
-  static const std::regex microbatch(R"(^(rerun of )?mb\d+/)");
-  static const std::regex layer(R"(layers\.\d+\.)");
-  static const std::regex number(R"(/\d+$)");
-  const std::string plain = std::regex_replace(name, microbatch, "$1");
-  return std::regex_replace(std::regex_replace(plain, layer, ""), number, "");
-}
-
 void Profile::begin(execution::Executor& executor) {
   std::unique_ptr<OpTimer>& timer = timers_[&executor];
   if (!timer) timer = std::make_unique<OpTimer>(backend_, executor.plan());
@@ -63,7 +66,7 @@ void Profile::begin(execution::Executor& executor) {
   executor_ = &executor;
 }
 
-bool is_over_pairs(const std::string& kind) { return kind.starts_with("attn/core"); }
+bool is_over_pairs(std::string_view kind) { return kind.starts_with("attn/core"); }
 
 void Profile::end(double pairs) {
   OpTimer& timer = *timers_.at(executor_);
@@ -151,13 +154,16 @@ std::string Profile::communication_text() const {
 }
 
 void Profile::add_to(results::ResultSet& set) const {
-  for (const OpTotal& total : totals())
-    set.add(results::Samples{.path = "ops/" + total.kind,
+  for (const OpTotal& total : totals()) {
+    results::Samples samples{.path = "ops/" + total.kind,
                              .time_s = total.time_s,
                              .attributes = {{"queue", total.queue},
                                             {"calls", total.calls},
                                             {"flops", total.cost.flops},
-                                            {"bytes", total.cost.bytes}}});
+                                            {"bytes", total.cost.bytes}}};
+    if (!total.collective.empty()) samples.attributes.push_back({"collective", total.collective});
+    set.add(std::move(samples));
+  }
   set.add(results::Samples{.path = "train/timed_step", .time_s = times_});
   for (const auto& [queue, times] : communication_) {
     const std::string path = "communication/" + queue;

@@ -17,11 +17,12 @@ namespace stowage::drivers {
 
 /// All ops of a step that do the same in different layers and microbatches, on one queue.
 struct OpTotal {
-  std::string kind;            ///< "mamba/scan_backward"
-  std::string queue;           ///< "compute"
-  std::int64_t calls = 0;      ///< in a step
-  execution::Cost cost;        ///< of all calls of a step; FLOPs by the documents of the last one
-  std::vector<double> time_s;  ///< of all calls, one entry for each timed step
+  std::string kind;             ///< "mamba/scan_backward"
+  std::string queue;            ///< "compute"
+  std::string collective = {};  ///< "all_reduce", of ops that communicate
+  std::int64_t calls = 0;       ///< in a step
+  execution::Cost cost;         ///< of all calls of a step; FLOPs by the documents of the last one
+  std::vector<double> time_s;   ///< of all calls, one entry for each timed step
 };
 
 /// Times the steps of a run op by op, and says where the time went on this rank.
@@ -68,12 +69,8 @@ class Profile {
   std::vector<execution::OpTimer::Interval> last_;
 };
 
-/// "mb0/layers.3.mamba/scan" as "mamba/scan", "all_reduce/gradient/dense/7" as
-/// "all_reduce/gradient/dense": the name without microbatch, layer and number.
-std::string op_kind(const std::string& name);
-
 /// Whether ops of a kind do work for each (query, key) pair within documents: a program's cost is
 /// that of whole sequences.
-bool is_over_pairs(const std::string& kind);
+bool is_over_pairs(std::string_view kind);
 
 }  // namespace stowage::drivers

@@ -8,6 +8,7 @@
 #include "drivers/common/delayed_text.hpp"
 #include "drivers/common/result_config.hpp"
 #include "drivers/train/profile.hpp"
+#include "execution/op_kind.hpp"
 #include "offload/lifetimes.hpp"
 
 namespace stowage::drivers {
@@ -63,7 +64,7 @@ double executed_flops(const layers::TrainerPlan& plan, double pairs) {
   for (const execution::Section& section : recorded.program.sections())
     for (int i = section.begin; i < section.end; ++i) {
       const execution::Op& op = recorded.program.ops()[i];
-      if (is_over_pairs(op_kind(op.name))) attention += section.repeat * op.cost.flops;
+      if (is_over_pairs(execution::op_kind(op.name))) attention += section.repeat * op.cost.flops;
     }
   return recorded.program.cost().flops - attention * (1 - part_of_recorded(plan, pairs));
 }

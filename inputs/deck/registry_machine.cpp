@@ -23,6 +23,11 @@ std::vector<Parameter> machine_parameters() {
        .unit = "B/s",
        .range = at_least(0),
        .help = "Measured device-to-device copy, bytes read plus written. 0: not known."},
+      {.key = "machine.op_efficiency",
+       .fallback = std::vector<string>{},
+       .help =
+           "What kinds of ops reach of the rate of products or device memory that binds them, "
+           "as \"mamba/scan 0.5\"; others reach all of it. Steps that are timed op by op tell."},
       {.key = "machine.d2h_bytes_per_s",
        .fallback = 0.0,
        .unit = "B/s",
@@ -45,9 +50,14 @@ std::vector<Parameter> machine_parameters() {
        .help = "Measured bus bandwidth of a large all-reduce. 0: not known."},
       {.key = "machine.links",
        .fallback = std::vector<string>{},
-       .help = "Measured ways between the ranks of groups, as \"data 1.2e-5 3.4e11\": the group's "
-               "name, seconds of a message beside its bytes, bytes per second. stowage_bench_comm "
-               "measures them."},
+       .help = "Measured ways between the ranks of groups, as \"data 1.2e-5 3.4e11\" or \"data "
+               "all_reduce 6e-5 1.7e11\": the group's name, or any for those that are not listed; "
+               "a kind of collective, if it has a way of its own; seconds of a message beside its "
+               "bytes, bytes per second. stowage_bench_comm measures them."},
+      {.key = "machine.links_beside",
+       .fallback = std::vector<string>{},
+       .help = "The same while something computes beside, where that takes longer. Steps that are "
+               "timed op by op tell."},
       {.key = "machine.ranks_per_node",
        .fallback = 0,
        .unit = "ranks",

@@ -1,4 +1,4 @@
-#include "drivers/bench_comm/link_fit.hpp"
+#include "drivers/common/link_fit.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,98 @@
+#include "drivers/bench_scaling/foretell.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "drivers/bench_scaling/point.hpp"
+#include "drivers/bench_scaling/resume.hpp"
+#include "drivers/common/agreement.hpp"
+#include "drivers/common/exposure.hpp"
+#include "drivers/common/options.hpp"
+#include "execution/error.hpp"
+#include "inputs/deck/check.hpp"
+#include "layers/trainer.hpp"
+#include "offload/prediction.hpp"
+#include "results/statistics.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+using parallel::Axis;
+using results::Samples;
+
+template <class T>
+T field(const Samples& point, std::string_view name) {
+  const auto found = std::ranges::find(point.attributes, name, &results::Field::name);
+  const T* value = found == point.attributes.end() ? nullptr : std::get_if<T>(&found->value);
+  if (value == nullptr) execution::throw_usage("{}: does not say its {}", point.path, name);
+  return *value;
+}
+
+ScalingPoint point_of(const inputs::Deck& deck, const Samples& point) {
+  Layout layout;
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    layout.shape.extent[axis] = static_cast<int>(field<std::int64_t>(point, parallel::name(axis)));
+  layout.zero = field<std::int64_t>(point, "zero") == 1;
+  return scaling_point(deck, field<std::string>(point, "scale"), layout,
+                       field<std::string>(point, "mode"),
+                       field<std::int64_t>(point, "global_batch"));
+}
+
+struct Foretold {
+  double step_s = 0;     ///< of the slowest rank
+  double exposed_s = 0;  ///< mean over ranks: communication with nothing computing beside
+};
+
+/// As the ranks of a job of GPUs would plan it.
+Foretold foretell(const ScalingPoint& point) {
+  Foretold all;
+  const int ranks = point.layout.ranks();
+  const std::int64_t microbatches = inputs::check_ranks(point.deck, ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    layers::TrainerOptions options = trainer_options(
+        point.deck, microbatches, parallel::planned_ranks(point.layout.shape, rank));
+    options.capacities = {std::max(point.deck.get<std::int64_t>("data.max_documents"),
+                                   point.deck.get<std::int64_t>("train.micro_batch_size"))};
+    options.evaluation_microbatches = 0;
+    options.planner.chained_communication = true;
+    const layers::TrainerPlan run(options);
+    const auto& training = *run.training().front();
+    all.step_s = std::max(all.step_s, run.step_s(training.plan));
+    const auto exposures = predicted_exposure(
+        training.plan,
+        offload::predict(training.recorded.program, training.plan, run.options().planner.rates));
+    if (const auto found = exposures.find(kAllGroups); found != exposures.end())
+      all.exposed_s += found->second.exposed_s / ranks;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string foretell(const std::string& path, const inputs::Deck& deck) {
+  std::string text =
+      fmt::format("#   {:<28}{:>11}{:>11}{:>8}{:>11}{:>8}{:>12}{:>9}\n", "point", "step ms", "then",
+                  "off %", "predicted", "off %", "exposed ms", "predicted");
+  double worst = 0;
+  for (const Samples& point : stored_points(path)) {
+    const double measured_s =
+        results::summarize(largest_of_ranks(point.time_s, static_cast<std::size_t>(point.ranks)))
+            .median;
+    const auto then =
+        std::ranges::find(point.attributes, "predicted_time_s", &results::Field::name);
+    const double then_s =
+        then == point.attributes.end() ? std::nan("") : std::get<double>(then->value);
+    const Foretold now = foretell(point_of(deck, point));
+    const auto off = [&](double predicted_s) { return 100 * (predicted_s / measured_s - 1); };
+    worst = std::max(worst, std::abs(off(now.step_s)));
+    text += fmt::format("#   {:<28}{:>11.3f}{:>11.3f}{:>8.1f}{:>11.3f}{:>8.1f}{:>12.3f}{:>9.3f}\n",
+                        point.path.substr(point.path.find('/') + 1), 1e3 * measured_s, 1e3 * then_s,
+                        off(then_s), 1e3 * now.step_s, off(now.step_s),
+                        1e3 * field<double>(point, "exposed_communication_s"), 1e3 * now.exposed_s);
+  }
+  return text + fmt::format("# off by {:.1f} % at most\n", worst);
+}
+
+}  // namespace stowage::drivers

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string_view>
+
+namespace stowage::execution {
+
+/// "mb0/layers.3.mamba/scan" as "mamba/scan", "all_reduce/gradient/dense/7" as
+/// "all_reduce/gradient/dense": the part of an op's name without microbatch, layer and number.
+std::string_view op_kind(std::string_view name);
+
+}  // namespace stowage::execution
