@@ -185,7 +185,7 @@ class Run {
     recording_.position(step, data_.train->position());
     if (digest_at_ != step) keep_digest(step);
     count_work();
-    if (stopped_ || checkpoint_at_ != step) save(step, Checkpointing::Pace::wait);
+    if (checkpoint_at_ != step) save(step, Checkpointing::Pace::wait);
     checkpoints_.settle();
     note_saved();
     if (stopped_ && !checkpoints_.enabled())
