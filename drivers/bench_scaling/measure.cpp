@@ -175,7 +175,7 @@ class Measurement {
   void add_prediction(results::Fields& fields) const {
     if (point_.deck.get<std::string>("machine.name").empty()) return;
     const layers::TrainerPlan& plan = trainer_.plan();
-    const double predicted_s = plan.step_s(plan.training().front()->plan);
+    const double predicted_s = plan.step_s(*plan.training().front());
     const auto& prospect = plan.expected().prospect;
     const double bubble = prospect ? prospect->timeline.bubble() : 0;
     const std::vector<double> all_s = by_rank(ranks_, std::span(&predicted_s, 1));

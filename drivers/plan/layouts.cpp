@@ -221,7 +221,7 @@ class LayoutSearch {
             made.expected().prospect->schedule == layers::PipelineSchedule::zero_bubble
                 ? "zero_bubble"
                 : "1f1b";
-      candidate.step_s = std::max(candidate.step_s, made.step_s(plan));
+      candidate.step_s = std::max(candidate.step_s, made.step_s(*made.training().back()));
       candidate.device_bytes = std::max(candidate.device_bytes, device);
       const std::size_t host =
           plan.bytes[static_cast<int>(Region::host)] + checkpoints.host_bytes();

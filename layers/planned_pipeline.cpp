@@ -1,0 +1,116 @@
+#include "layers/planned_pipeline.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "execution/error.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Step;
+
+PipelineShape shape_of(const Prospect& prospect) {
+  return {static_cast<int>(prospect.timeline.ranks.size()), prospect.virtual_stages};
+}
+
+/// A sum of times and how many they are.
+struct Mean {
+  double sum_s = 0;
+  int count = 0;
+
+  void add(double time_s) { sum_s += time_s, ++count; }
+  double get(double otherwise) const { return count > 0 ? sum_s / count : otherwise; }
+};
+
+}  // namespace
+
+offload::Rates alone(offload::Rates rates) {
+  rates.links[std::string(parallel::name(parallel::Group::pipeline))] = {
+      0, std::numeric_limits<double>::infinity()};
+  return rates;
+}
+
+std::vector<PlannedPass> planned_passes(const execution::Program& program,
+                                        const execution::Plan& plan,
+                                        const offload::Prediction& prediction) {
+  std::vector<PlannedPass> passes;
+  int last = -1;
+  double again_s = -1;  // when reruns since the last op began, for the next one
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    const bool rerun = step.what == Step::What::rerun;
+    if ((step.what != Step::What::run && !rerun) || step.queue != 0) continue;
+    const double begin_s = again_s < 0 ? prediction.begin_s[i] : again_s;
+    if (rerun) {
+      again_s = begin_s;
+      continue;
+    }
+    const int scope = enclosing(program, program.ops()[step.op], "microbatch");
+    if (scope >= 0 && scope != last) {
+      last = scope;
+      passes.push_back({begin_s, begin_s});
+    }
+    if (scope >= 0) passes.back().end_s = std::max(passes.back().end_s, prediction.end_s[i]);
+    again_s = -1;
+  }
+  return passes;
+}
+
+std::vector<PassTimes> planned_times(const Prospect& prospect, int rank,
+                                     const std::vector<PlannedPass>& passes) {
+  const PipelineShape shape = shape_of(prospect);
+  std::vector<Mean> forward(static_cast<std::size_t>(shape.virtual_stages)), backward = forward,
+                                                                             weights = forward;
+  std::size_t next = 0;
+  for (const Turn& turn : prospect.timeline.ranks[rank].turns) {
+    if (turn.pass == Turn::Pass::exchange) continue;
+    STOWAGE_ASSERT(next < passes.size(), "a plan of {} passes", passes.size());
+    const double time_s = passes[next++].time_s();
+    if (turn.pass == Turn::Pass::forward) forward[turn.chunk].add(time_s);
+    if (turn.pass == Turn::Pass::weights) weights[turn.chunk].add(time_s);
+    if (turn.pass != Turn::Pass::backward) continue;
+    const double weights_s =
+        turn.weights_later ? 0 : prospect.times[shape.stage(rank, turn.chunk)].weights_s;
+    backward[turn.chunk].add(std::max(0.0, time_s - weights_s));
+  }
+  STOWAGE_ASSERT(next == passes.size(), "{} passes of a rank, {} of its plan", next, passes.size());
+  std::vector<PassTimes> times;
+  for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+    const PassTimes& without = prospect.times[shape.stage(rank, chunk)];
+    times.push_back({forward[chunk].get(without.forward_s), backward[chunk].get(without.backward_s),
+                     weights[chunk].get(without.weights_s)});
+  }
+  return times;
+}
+
+std::vector<PassTimes> likewise(const Prospect& prospect, int rank,
+                                const std::vector<PassTimes>& own) {
+  const PipelineShape shape = shape_of(prospect);
+  PassTimes planned, without;
+  for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+    planned += own[chunk];
+    without += prospect.times[shape.stage(rank, chunk)];
+  }
+  const auto scaled = [](double time_s, double is_s, double was_s) {
+    return was_s > 0 ? time_s * is_s / was_s : time_s;
+  };
+  std::vector<PassTimes> all;
+  for (const PassTimes& stage : prospect.times)
+    all.push_back({scaled(stage.forward_s, planned.forward_s, without.forward_s),
+                   scaled(stage.backward_s, planned.backward_s, without.backward_s),
+                   scaled(stage.weights_s, planned.weights_s, without.weights_s)});
+  for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+    all[shape.stage(rank, chunk)] = own[chunk];
+  return all;
+}
+
+Timeline with_times(const Prospect& prospect, const std::vector<PassTimes>& times) {
+  std::vector<Turns> turns;
+  for (const Timeline::Rank& rank : prospect.timeline.ranks)
+    turns.push_back({{"pipeline", 1, rank.turns}});
+  return follow(turns, times, prospect.exchange_s);
+}
+
+}  // namespace stowage::layers
