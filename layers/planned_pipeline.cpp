@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string>
 
 #include "execution/error.hpp"
@@ -13,6 +14,18 @@ using execution::Step;
 
 PipelineShape shape_of(const Prospect& prospect) {
   return {static_cast<int>(prospect.timeline.ranks.size()), prospect.virtual_stages};
+}
+
+/// The events that messages between stages record when they are through.
+std::set<int> message_events(const execution::Program& program, const execution::Plan& plan) {
+  const std::string group(parallel::name(parallel::Group::pipeline));
+  std::set<int> events;
+  for (const Step& step : plan.steps)
+    if (step.what == Step::What::run && step.records >= 0) {
+      const auto& communication = program.ops()[step.op].communication;
+      if (communication && communication->group == group) events.insert(step.records);
+    }
+  return events;
 }
 
 /// A sum of times and how many they are.
@@ -32,28 +45,45 @@ offload::Rates alone(offload::Rates rates) {
   return rates;
 }
 
+std::vector<Timeline::Span> step_spans(const offload::Prediction& prediction) {
+  std::vector<Timeline::Span> spans;
+  for (std::size_t i = 0; i < prediction.begin_s.size(); ++i)
+    spans.push_back({prediction.begin_s[i], prediction.end_s[i]});
+  return spans;
+}
+
 std::vector<PlannedPass> planned_passes(const execution::Program& program,
                                         const execution::Plan& plan,
-                                        const offload::Prediction& prediction) {
+                                        const std::vector<Timeline::Span>& steps) {
+  const std::set<int> messages = message_events(program, plan);
   std::vector<PlannedPass> passes;
+  PlannedPass next;          // as far as it is known before its own first op
+  double idle_since_s = -1;  // the end of the step before
+  bool given = false;        // what comes next waits for a message
   int last = -1;
-  double again_s = -1;  // when reruns since the last op began, for the next one
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
+    if (step.queue != 0) continue;
+    given |= std::ranges::any_of(step.waits, [&](int event) { return messages.contains(event); });
     const bool rerun = step.what == Step::What::rerun;
-    if ((step.what != Step::What::run && !rerun) || step.queue != 0) continue;
-    const double begin_s = again_s < 0 ? prediction.begin_s[i] : again_s;
-    if (rerun) {
-      again_s = begin_s;
-      continue;
-    }
+    if ((step.what != Step::What::run && !rerun) || steps[i].begin_s < 0) continue;
+    const auto [begin_s, end_s] = steps[i];
+    const double gap_s = given && idle_since_s >= 0 ? std::max(0.0, begin_s - idle_since_s) : 0;
+    given = false;
+    idle_since_s = end_s;
+    const bool first_again = rerun && next.begin_s < 0;
+    if (first_again) next.begin_s = begin_s;
+    if (!first_again && next.begin_s >= 0) next.waits_s += gap_s;
+    if (rerun) continue;
     const int scope = enclosing(program, program.ops()[step.op], "microbatch");
     if (scope >= 0 && scope != last) {
       last = scope;
-      passes.push_back({begin_s, begin_s});
+      passes.push_back({next.begin_s < 0 ? begin_s : next.begin_s, end_s, next.waits_s});
+    } else if (scope >= 0) {
+      passes.back().end_s = end_s;
+      passes.back().waits_s += next.begin_s < 0 ? gap_s : next.waits_s;
     }
-    if (scope >= 0) passes.back().end_s = std::max(passes.back().end_s, prediction.end_s[i]);
-    again_s = -1;
+    next = {};
   }
   return passes;
 }
@@ -71,9 +101,12 @@ std::vector<PassTimes> planned_times(const Prospect& prospect, int rank,
     if (turn.pass == Turn::Pass::forward) forward[turn.chunk].add(time_s);
     if (turn.pass == Turn::Pass::weights) weights[turn.chunk].add(time_s);
     if (turn.pass != Turn::Pass::backward) continue;
-    const double weights_s =
-        turn.weights_later ? 0 : prospect.times[shape.stage(rank, turn.chunk)].weights_s;
-    backward[turn.chunk].add(std::max(0.0, time_s - weights_s));
+    const PassTimes& without = prospect.times[shape.stage(rank, turn.chunk)];
+    const double both_s = without.backward_s + without.weights_s;
+    const bool weights_too = !turn.weights_later && both_s > 0;
+    const double weights_s = weights_too ? time_s * without.weights_s / both_s : 0;
+    backward[turn.chunk].add(time_s - weights_s);
+    if (weights_too) weights[turn.chunk].add(weights_s);
   }
   STOWAGE_ASSERT(next == passes.size(), "{} passes of a rank, {} of its plan", next, passes.size());
   std::vector<PassTimes> times;

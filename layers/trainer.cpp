@@ -144,7 +144,7 @@ std::vector<PassTimes> TrainerPlan::pass_times(const Training& training) const {
       offload::predict(program, training.plan, alone(options_.planner.rates));
   return planned_times(*expected_.prospect,
                        options_.sharing.ranks.coordinates[parallel::Axis::pipeline],
-                       planned_passes(program, training.plan, prediction));
+                       planned_passes(program, training.plan, step_spans(prediction)));
 }
 
 Timeline TrainerPlan::timeline(const Training& training, const std::vector<PassTimes>& all) const {

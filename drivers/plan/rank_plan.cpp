@@ -46,7 +46,7 @@ RankPlan plan_rank(const inputs::Deck& deck, int rank) {
   const execution::Program& program = training.recorded.program;
   const offload::Prediction prediction =
       offload::predict(program, training.plan, layers::alone(run.options().planner.rates));
-  RankPlan plan{layers::planned_passes(program, training.plan, prediction), {}};
+  RankPlan plan{layers::planned_passes(program, training.plan, layers::step_spans(prediction)), {}};
   for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
     const execution::Step& step = training.plan.steps[i];
     if (step.what != What::copy_out && step.what != What::copy_in) continue;

@@ -91,11 +91,6 @@ std::string rank_lines(const Timeline& timeline, const Timeline::Rank& rank, int
   return text;
 }
 
-const char* name(layers::PipelineSchedule schedule) {
-  if (schedule == layers::PipelineSchedule::interleaved) return "interleaved";
-  return schedule == layers::PipelineSchedule::zero_bubble ? "zero_bubble" : "1f1b";
-}
-
 layers::Prospect require_prospect(const inputs::Deck& deck, const layers::TrainerOptions& options) {
   std::optional<layers::Prospect> prospect = layers::foresee(options).prospect;
   if (!prospect)
