@@ -118,7 +118,11 @@ Prospect foresee(const ProspectOptions& options) {
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
     const PipelineShape shape{ranks, virtual_stages};
-    Prospect prospect{options.model.pattern, {}, 0, virtual_stages, schedule, {}, {}, {}};
+    Prospect prospect;
+    prospect.pattern = options.model.pattern;
+    prospect.virtual_stages = virtual_stages;
+    prospect.schedule = schedule;
+    prospect.exchange_s = exchange_s(options);
     if (room.budget_bytes > 0)
       room.in_flight = in_flight(shape, train_in_pipeline(shape, microbatches, schedule));
     cut(prospect, shape, parts, room);
@@ -135,7 +139,7 @@ Prospect foresee(const ProspectOptions& options) {
         train_in_pipeline(shape, microbatches, schedule, prospect.times, delayed);
     if (room.budget_bytes > 0) room.in_flight = in_flight(shape, turns);
     prospect.over_bytes = over_bytes(room, shape, stages);
-    prospect.timeline = follow(turns, prospect.times, exchange_s(options));
+    prospect.timeline = follow(turns, prospect.times, prospect.exchange_s);
     if (best.timeline.ranks.empty() || std::pair(prospect.over_bytes, prospect.timeline.time_s) <
                                            std::pair(best.over_bytes, best.timeline.time_s))
       best = std::move(prospect);

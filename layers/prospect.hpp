@@ -31,7 +31,10 @@ struct Prospect {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::optional<DelayedWeights> delayed;  ///< of zero bubble
   std::vector<PassTimes> times;           ///< by stage
-  Timeline timeline;                      ///< without copies, sums of gradients and the optimizer
+  double exchange_s = 0;                  ///< of one message
+  /// Without sums of gradients, the optimizer, and what a policy moves or computes again
+  /// (planned_pipeline.hpp).
+  Timeline timeline;
 };
 
 /// Cuts a model that is not cut by hand where the predicted times are most even within the device

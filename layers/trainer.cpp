@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "layers/planned_pipeline.hpp"
 #include "layers/state/state_copy.hpp"
 
 namespace stowage::layers {
@@ -137,11 +138,29 @@ std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity
   return training;
 }
 
-double TrainerPlan::step_s(const execution::Plan& plan) const {
-  if (!expected_.prospect) return plan.time_s;
-  const Timeline& line = expected_.prospect->timeline;
-  const parallel::Ranks& ranks = options_.sharing.ranks;
-  return plan.time_s + line.time_s - line.ranks[ranks.coordinates[parallel::Axis::pipeline]].busy_s;
+std::vector<PassTimes> TrainerPlan::pass_times(const Training& training) const {
+  const execution::Program& program = training.recorded.program;
+  const offload::Prediction prediction =
+      offload::predict(program, training.plan, alone(options_.planner.rates));
+  return planned_times(*expected_.prospect,
+                       options_.sharing.ranks.coordinates[parallel::Axis::pipeline],
+                       planned_passes(program, training.plan, step_spans(prediction)));
+}
+
+Timeline TrainerPlan::timeline(const Training& training, const std::vector<PassTimes>& all) const {
+  const Prospect& prospect = *expected_.prospect;
+  const int rank = options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
+  return with_times(prospect, all.empty() ? likewise(prospect, rank, pass_times(training)) : all);
+}
+
+double TrainerPlan::step_s(const Training& training, const std::vector<PassTimes>& all) const {
+  if (!expected_.prospect) return training.plan.time_s;
+  const double alone_s =
+      offload::predict(training.recorded.program, training.plan, alone(options_.planner.rates))
+          .time_s;
+  const Timeline line = timeline(training, all);
+  const int rank = options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
+  return alone_s + line.time_s - line.ranks[rank].busy_s;
 }
 
 bool TrainerPlan::beyond_graphs(std::int64_t capacity) const {

@@ -419,6 +419,11 @@ def stages_are_planned_and_drawn(r):
         drawn[schedule] = float(re.search(r"# ([0-9.]+) ms without", text).group(1))
         assert ("W" in text.split("microbatch\n")[1]) == (schedule != "1f1b"), text
     assert drawn["zero_bubble"] < drawn["1f1b"] and drawn["auto"] == drawn["zero_bubble"], drawn
+    # Passes that compute again take longer; so do steps that wait for others which do.
+    again = r.run(deck, "--timeline", "parallel.pipeline=2", 'recompute.modules=["mlp_act"]', *keys)
+    assert "what is computed again" in again and "h2d" not in again, again
+    longer = float(re.search(r"# ([0-9.]+) ms without", again).group(1))
+    assert 1.02 * drawn["1f1b"] < longer < 1.5 * drawn["1f1b"], (drawn, longer)
     several = ["parallel.virtual_stages=2", "parallel.schedule=interleaved"]
     text = r.run(deck, "--timeline", "parallel.pipeline=2", *several, *keys)
     assert "2 ranks with 2 stages each" in text and "schedule interleaved" in text, text
@@ -440,6 +445,9 @@ def a_timeline_is_traced_and_plotted(r):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "plan.json")
         text = r.run(deck, "--timeline", "--trace", path, *keys, *moved)
+        assert len(re.findall(r"exchange \|[ <>x]*[<>x]", text)) == 2, text
+        assert len(re.findall(r"d2h \|[ >]*>", text)) == 2, text
+        assert len(re.findall(r"h2d \|[ <]*<", text)) == 2, text
         total_us = 1e3 * float(re.search(r"# ([0-9.]+) ms without", text).group(1))
         with open(path, encoding="utf-8") as file:
             events = json.load(file)["traceEvents"]
@@ -459,9 +467,9 @@ def a_timeline_is_traced_and_plotted(r):
             assert out and len(out) == len(back), (len(out), len(back))
             assert all("mlp" in bar[2] for bar in out), out
         plain = os.path.join(folder, "plain.json")
-        r.run(deck, "--timeline", "--trace", plain, *keys)
+        text = r.run(deck, "--timeline", "--trace", plain, *keys)
         with open(plain, encoding="utf-8") as file:
-            assert "d2h" not in file.read()
+            assert "d2h" not in file.read() and "d2h" not in text, text
         for arguments, image in (([path], "plan.png"), ([plain, path], "plain.png")):
             subprocess.run([sys.executable, tool, *arguments], check=True, capture_output=True)
             assert os.path.getsize(os.path.join(folder, image)) > 10000

@@ -113,6 +113,42 @@ def a_curve_is_measured_and_drawn(r):
 
 
 @case
+def pipelines_stand_beside_what_their_schedule_allows(r):
+    """Stages are timed pass by pass; the table makes of that what the schedule allows for."""
+    for schedule in ("1f1b", "zero_bubble"):
+        path = f"{schedule}.h5"
+        r.bench("--layouts", "d=1, p=2", "--modes", "off", "--samples", "2",
+                f"parallel.schedule={schedule}", f"run.output={path}")
+        found = r.points(path)
+        assert "schedule" not in found["strong/d1/off"][1]
+        about = found["strong/p2/off"][1]
+        assert about["schedule"] == schedule.encode() and about["microbatches"] == 8, about
+        busy = [about[f"rank_{rank}_rest_s"] + 8 * sum(
+            about[f"stage_{rank}_{which}_s"] for which in ("forward", "backward", "weights"))
+            for rank in (0, 1)]
+        # Ops of passes and the rest are all that computes; passes have gaps between ops on top.
+        assert about["compute_s"] < 1.001 * sum(busy) / 2, (about["compute_s"], busy)
+        assert 0.999 * max(busy) < about["schedule_time_s"] < sum(busy), (busy, about)
+        # A pipeline whose rank 1 is the slower: 8 (1 + 2 + 1) + 4 ms, and 2 % above what it may.
+        allowed = 40e-3 if schedule == "1f1b" else 38e-3
+        with h5py.File(os.path.join(r.folder, path), "r+") as file:
+            made_up = file["samples/scaling/strong/p2/off"].attrs
+            for stage, scale in ((0, 0.9), (1, 1)):
+                for which, time_ms in (("forward", 1), ("backward", 2), ("weights", 1)):
+                    made_up[f"stage_{stage}_{which}_s"] = scale * time_ms * 1e-3
+                made_up[f"rank_{stage}_rest_s"] = 4e-3
+            idle_s = made_up["idle_s"] + 1.02 * allowed - made_up["timed_step_s"]
+            made_up["idle_s"] = file["metrics/scaling/strong/p2/off/idle"][()] = idle_s
+            made_up["timed_step_s"] = 1.02 * allowed
+            made_up["schedule_time_s"] = 0.99 * allowed
+        row = next(line for line in r.tool("table.py", path).splitlines()
+                   if f"| p2 | off | {schedule} |" in line).split(" | ")
+        assert row[4:] == ["8", "36.00", "1", f"{100 * (1 - 36e-3 / allowed):.1f} %",
+                           f"{1e3 * allowed:.2f}", f"{990 * allowed:.2f}",
+                           f"{1020 * allowed:.2f}", "1.020", "1.030 |"], row
+
+
+@case
 def a_resumed_curve_is_a_whole_one(r):
     """Stopped by the limit, by a signal, and gone on with: what was measured before is kept as it
     was, and the whole set is as one of a job that was not stopped."""

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "execution/error.hpp"
+#include "layers/planned_pipeline.hpp"
 #include "layers/schedule/balance.hpp"
 #include "offload/cargo.hpp"
 #include "tiny_model.hpp"
@@ -331,6 +332,43 @@ TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
       }
     }
   }
+}
+
+TEST(stages, passes_take_as_long_as_their_ranks_plan) {
+  layers::TrainerOptions options = tiny_options("M-M-M-M-", execution::Dtype::fp32);
+  options.step.microbatches = 6;
+  options.evaluation_microbatches = 0;
+  options.planner.rates.op_s = 0;
+  options.planner.rates.link.latency_s = 0;  // passes of this model are far shorter
+  options.planner.policy.min_tensor_bytes = 0;
+  const auto made = [&](int rank) {
+    options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), rank);
+    return layers::TrainerPlan(options);
+  };
+  for (const auto schedule :
+       {layers::PipelineSchedule::one_forward_one_backward, layers::PipelineSchedule::zero_bubble})
+    for (const int rank : {0, 1}) {
+      options.sharing.schedule = schedule;
+      options.planner.policy.recompute.clear();
+      const layers::TrainerPlan plain = made(rank);
+      options.planner.policy.recompute = {{"mlp_act", {"mlp_act"}}, {"ssm", {"mamba_ssm"}}};
+      const layers::TrainerPlan again = made(rank);
+      const auto &first = *plain.training().front(), &second = *again.training().front();
+      const layers::PassTimes was = plain.pass_times(first).front();
+      const layers::PassTimes now = again.pass_times(second).front();
+      const layers::PassTimes predicted = plain.expected().prospect->times[rank];
+      EXPECT_NEAR(was.all_s(), predicted.all_s(), 0.1 * predicted.all_s());
+      EXPECT_NEAR(now.forward_s, was.forward_s, 1e-9 * was.forward_s);
+      EXPECT_GT(now.backward_s, 1.01 * was.backward_s);
+      EXPECT_GT(again.timeline(second).time_s, plain.timeline(first).time_s);
+      // The other rank, of which nothing is known, is taken to be as much longer.
+      const auto all = layers::likewise(*again.expected().prospect, rank, {now});
+      const layers::PassTimes other = again.expected().prospect->times[1 - rank];
+      EXPECT_NEAR(all[1 - rank].backward_s / other.backward_s,
+                  now.backward_s / again.expected().prospect->times[rank].backward_s, 1e-9);
+      EXPECT_EQ(all[rank].backward_s, now.backward_s);
+      EXPECT_GT(again.step_s(second), second.plan.time_s);
+    }
 }
 
 TEST(stages, offload_pays_most_where_most_is_in_flight) {

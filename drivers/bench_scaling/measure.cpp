@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 
+#include "drivers/bench_scaling/stage_times.hpp"
 #include "drivers/common/agreement.hpp"
 #include "drivers/common/data.hpp"
 #include "drivers/common/exposure.hpp"
@@ -85,6 +87,7 @@ class Measurement {
                          .ranks = ranks_.size()};
     add_layout(all.attributes);
     add_parts(all.attributes);
+    std::ranges::copy(stages_.fields(trainer_.plan(), ranks_), std::back_inserter(all.attributes));
     add_bytes(all.attributes);
     add_prediction(all.attributes);
     all.attributes.push_back({"loss", first_loss_});
@@ -120,6 +123,7 @@ class Measurement {
       parts_.push_back(step_parts(executor.plan(), intervals));
       const auto exposures = communication_exposure(executor.plan(), intervals);
       const auto all = exposures.find(kAllGroups);
+      stages_.add(trainer_.plan(), executor, intervals);
       communication_s_ += all == exposures.end() ? 0 : all->second.busy_s;
       executor.remove(timer);
     }
@@ -175,7 +179,7 @@ class Measurement {
   void add_prediction(results::Fields& fields) const {
     if (point_.deck.get<std::string>("machine.name").empty()) return;
     const layers::TrainerPlan& plan = trainer_.plan();
-    const double predicted_s = plan.step_s(plan.training().front()->plan);
+    const double predicted_s = plan.step_s(*plan.training().front());
     const auto& prospect = plan.expected().prospect;
     const double bubble = prospect ? prospect->timeline.bubble() : 0;
     const std::vector<double> all_s = by_rank(ranks_, std::span(&predicted_s, 1));
@@ -193,6 +197,7 @@ class Measurement {
   std::int64_t step_ = 0;
   std::vector<StepReport> reports_;
   std::vector<StepParts> parts_;
+  StageTimes stages_;
   double communication_s_ = 0;
   double first_loss_ = 0;
   StateDigest::Value state_;

@@ -58,7 +58,7 @@ class Predictor {
         run_.model(), shape, options.optimizer, run_.layout(), options.sharing);
     STOWAGE_ASSERT(costed.program.ops().size() == planned.recorded.program.ops().size(),
                    "lengths of documents change the ops of a step");
-    const double waits_s = run_.step_s(planned.plan) - planned.plan.time_s;
+    const double waits_s = run_.step_s(planned) - planned.plan.time_s;
     return waits_s + offload::predict(costed.program, planned.plan, options.planner.rates).time_s;
   }
 

@@ -216,12 +216,8 @@ class LayoutSearch {
       if (device > memory_)
         candidate.refused = fmt::format("needs {:.1f} GiB more, with all computed again",
                                         gib(candidate.missing_bytes));
-      if (made.expected().prospect)
-        candidate.schedule =
-            made.expected().prospect->schedule == layers::PipelineSchedule::zero_bubble
-                ? "zero_bubble"
-                : "1f1b";
-      candidate.step_s = std::max(candidate.step_s, made.step_s(plan));
+      if (made.expected().prospect) candidate.schedule = name(made.expected().prospect->schedule);
+      candidate.step_s = std::max(candidate.step_s, made.step_s(*made.training().back()));
       candidate.device_bytes = std::max(candidate.device_bytes, device);
       const std::size_t host =
           plan.bytes[static_cast<int>(Region::host)] + checkpoints.host_bytes();

@@ -120,10 +120,11 @@ std::string time_text(const layers::TrainerPlan& run, const offload::Prediction&
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
     text += fmt::format("  {:<28} {:>12.3f} ms  {}\n", what, 1e3 * time_s, note);
   };
-  row("step", run.step_s(plan), "");
+  const double step_s = run.step_s(shown(run));
+  row("step", step_s, "");
   if (run.expected().prospect)
-    row("waiting for other stages", run.step_s(plan) - plan.time_s,
-        "predicted without what is computed again");
+    row("waiting for other stages", step_s - plan.time_s,
+        "if the policy makes their passes as much longer");
   row("waiting for copies", plan.exposed_s, "");
   row("computing again", again_s, fmt::format("{} reruns", reruns));
   row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));
@@ -177,7 +178,7 @@ std::string programs_text(const layers::TrainerPlan& run) {
       if (recorded.expert_rows) what += fmt::format(", {} rows", recorded.expert_room.rows);
       if (recorded.expert_room.slots > 0)
         what += fmt::format(", {} slots", recorded.expert_room.slots);
-      row(what, training->plan, run.step_s(training->plan));
+      row(what, training->plan, run.step_s(*training));
     }
   for (const auto& evaluation : run.evaluation())
     row("evaluation, " + documents(evaluation->recorded.shape.capacity), evaluation->plan,

@@ -47,6 +47,20 @@ PassTimes& PassTimes::operator+=(const PassTimes& other) {
 
 std::string stage_prefix(const Stage& stage) { return fmt::format("stage.{}", stage.index); }
 
+std::string_view name(PipelineSchedule schedule) {
+  switch (schedule) {
+    case PipelineSchedule::one_forward_one_backward:
+      return "1f1b";
+    case PipelineSchedule::interleaved:
+      return "interleaved";
+    case PipelineSchedule::zero_bubble:
+      return "zero_bubble";
+    case PipelineSchedule::automatic:
+      return "auto";
+  }
+  return "?";
+}
+
 std::string layers_text(const std::vector<Stage>& stages) {
   std::string text = "layers";
   for (const Stage& stage : stages)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stowage::layers {
@@ -33,6 +34,9 @@ enum class PipelineSchedule : unsigned char {
   zero_bubble,               ///< the weights' gradients fill what 1F1B leaves empty
   automatic                  ///< the quickest one as predicted
 };
+
+/// The value of parallel.schedule: "1f1b".
+std::string_view name(PipelineSchedule schedule);
 
 /// "layers 0 to 2 and 6 to 8": what stages of one rank compute.
 std::string layers_text(const std::vector<Stage>& stages);

@@ -75,6 +75,69 @@ def check_points(result, band):
     return problems
 
 
+def stages(point):
+    """Of each rank of a point's pipeline: the times [forward, backward, weights] of a microbatch
+    through all of its stages, and of the step beside them; none of sets from before 1.7."""
+    if "schedule" not in point:
+        return []
+    ranks, chunks = int(point["pipeline"]), int(point["virtual_stages"])
+    passes = ("forward", "backward", "weights")
+    return [([sum(point[f"stage_{chunk * ranks + rank}_{which}_s"] for chunk in range(chunks))
+              for which in passes], point[f"rank_{rank}_rest_s"]) for rank in range(ranks)]
+
+
+def busy_s(point, rank):
+    """What a pipeline rank's step takes without waiting."""
+    times, rest = stages(point)[rank]
+    return point["microbatches"] * sum(times) + rest
+
+
+def formula_bubble_s(point, times):
+    """What ranks of equal stages wait in the schedule: docs/pipeline.md."""
+    forward, backward, weights = times
+    others = int(point["pipeline"]) - 1
+    if point["schedule"] == "zero_bubble":
+        return others * max(0.0, forward + backward - weights)
+    return others * (forward + backward + weights) / int(point["virtual_stages"])
+
+
+def slowest_rank(point):
+    return max(range(int(point["pipeline"])), key=lambda rank: busy_s(point, rank))
+
+
+def allowed_s(point):
+    """A step of a pipeline all of whose ranks are as the slowest: its work and the bubble."""
+    rank = slowest_rank(point)
+    return busy_s(point, rank) + formula_bubble_s(point, stages(point)[rank][0])
+
+
+def pipeline_table(results):
+    """What schedules leave of the time of their slowest stage, beside what was measured."""
+    rows = []
+    for result in results:
+        for point in points(result):
+            if not stages(point):
+                continue
+            busy, allowed = busy_s(point, slowest_rank(point)), allowed_s(point)
+            measured, line = point["timed_step_s"], point["schedule_time_s"]
+            rows.append((f"`{name_of(result)}`", point["layout"], point["mode"], point["schedule"],
+                         point["microbatches"], digits(1e3 * busy), slowest_rank(point),
+                         f"{100 * (1 - busy / allowed):.1f} %", digits(1e3 * allowed),
+                         digits(1e3 * line), digits(1e3 * measured),
+                         f"{measured / allowed:.3f}", f"{measured / line:.3f}"))
+    if not rows:
+        return []
+    return ["### Pipelines", "",
+            "Of the steps that were timed op by op. Busy: what the slowest rank computes, its "
+            "passes with the copies that they wait for. Bubble: what ranks wait by the formula of "
+            "the schedule, if all are as slow as that one; with it a step takes what is allowed. "
+            "By stages: what the schedule makes of the measured passes of each stage, if messages "
+            "take no time.", ""] + table(
+                ("set", "layout", "graphs", "schedule", "microbatches", "busy ms", "of rank",
+                 "bubble", "allowed ms", "by stages ms", "measured ms", "measured / allowed",
+                 "measured / by stages"), rows)
+
+
 def scaling_tables(results):
     """One table for each scale, with the points of all sets: curves of several jobs side by side.
     """
@@ -92,7 +155,7 @@ def scaling_tables(results):
                 ("set", "layout", "graphs", "ranks", "batch", "steps", "ms a step",
                  "95 % interval ms", "tokens/s", "efficiency", "95 %", "exposed communication ms",
                  "copies ms", "idle ms", "device GiB", "J/token", "predicted ms", "off by"), rows)
-    return lines
+    return lines + pipeline_table(results)
 
 
 def row(result, point):

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "inputs/deck/deck.hpp"
+#include "layers/planned_pipeline.hpp"
+
+namespace stowage::drivers {
+
+/// What one rank of a pipeline is planned to do, alone, with times of its own.
+struct RankPlan {
+  /// A tensor, or a part of one, on its way between the device and the host.
+  struct Copy {
+    bool out = true;
+    std::string name;
+    double begin_s = 0;
+    double time_s = 0;
+  };
+
+  std::vector<layers::PlannedPass> passes;  ///< in the order of its turns
+  std::vector<Copy> copies;
+};
+
+RankPlan plan_rank(const inputs::Deck& deck, int rank);
+
+/// Copies where they lie in a pipeline's time: beside the same part of the same pass.
+std::vector<RankPlan::Copy> copies_in(const layers::Timeline::Rank& rank, const RankPlan& plan);
+
+}  // namespace stowage::drivers
