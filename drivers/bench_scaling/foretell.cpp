@@ -59,7 +59,7 @@ Foretold foretell(const ScalingPoint& point) {
     options.planner.chained_communication = true;
     const layers::TrainerPlan run(options);
     const auto& training = *run.training().front();
-    all.step_s = std::max(all.step_s, run.step_s(training.plan));
+    all.step_s = std::max(all.step_s, run.step_s(training));
     const auto exposures = predicted_exposure(
         training.plan,
         offload::predict(training.recorded.program, training.plan, run.options().planner.rates));
