@@ -2,6 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstdint>
+
 /// How kernels of communication are made to find room on SMs that products hold to their end:
 /// persistent blocks with 384 threads of 168 registers and all shared memory but 2 KiB. Room is
 /// left for one warp of 32 registers: `__maxnreg__(kRegistersBeside)`.
@@ -17,6 +20,22 @@ cudaError_t keep_division_of_products() {
   static const cudaError_t kept = cudaFuncSetAttribute(
       kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   return kept;
+}
+
+/// How many blocks there are, and how many times each does what its warp does at once.
+struct Rounds {
+  unsigned blocks;
+  int rounds;
+};
+
+/// Enough blocks for all SMs where the work suffices, and then so much each that its start is worth
+/// its while. @param at_once things that a warp does at once
+inline Rounds rounds_of(std::int64_t things, std::int64_t at_once) {
+  constexpr std::int64_t kPlentyOfBlocks = 1024, kMostRounds = 16;
+  const std::int64_t rounds =
+      std::clamp<std::int64_t>(things / (at_once * kPlentyOfBlocks), 1, kMostRounds);
+  const std::int64_t blocks = (things + rounds * at_once - 1) / (rounds * at_once);
+  return {static_cast<unsigned>(std::max<std::int64_t>(blocks, 1)), static_cast<int>(rounds)};
 }
 
 }  // namespace stowage::parallel::detail

@@ -1,6 +1,5 @@
 // A copy within a device by blocks that fit beside products (beside_products.cuh).
 
-#include <algorithm>
 #include <cstdint>
 
 #include "parallel/beside_products.cuh"
@@ -12,9 +11,6 @@ namespace {
 /// Sixteen bytes each that a lane has on their way at once: half of its registers.
 constexpr int kAtOnce = 4;
 constexpr int kRound = kAtOnce * kWarp;
-/// Of one block: with more, too few blocks are left for all SMs.
-constexpr std::int64_t kMostRounds = 16;
-constexpr std::int64_t kPlentyOfBlocks = 1024;
 
 __global__ void __maxnreg__(kRegistersBeside)
     copy_kernel(const uint4* __restrict__ from, uint4* __restrict__ to, std::int64_t packs,
@@ -48,13 +44,9 @@ int launch_copy_beside(void* stream, void* to, const void* from, std::size_t byt
   if (const cudaError_t kept = keep_division_of_products<copy_kernel>(); kept != cudaSuccess)
     return kept;
   const auto packs = static_cast<std::int64_t>(bytes / sizeof(uint4));
-  const std::int64_t rounds =
-      std::clamp<std::int64_t>(packs / (kRound * kPlentyOfBlocks), 1, kMostRounds);
-  const std::int64_t blocks =
-      std::max<std::int64_t>((packs + rounds * kRound - 1) / (rounds * kRound), 1);
-  copy_kernel<<<static_cast<unsigned>(blocks), kWarp, 0, on>>>(
-      static_cast<const uint4*>(from), static_cast<uint4*>(to), packs, static_cast<int>(rounds),
-      static_cast<int>(bytes % sizeof(uint4)));
+  const auto [blocks, rounds] = rounds_of(packs, kRound);
+  copy_kernel<<<blocks, kWarp, 0, on>>>(static_cast<const uint4*>(from), static_cast<uint4*>(to),
+                                        packs, rounds, static_cast<int>(bytes % sizeof(uint4)));
   return cudaGetLastError();
 }
 

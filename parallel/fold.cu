@@ -28,10 +28,6 @@ constexpr int kPackSize = std::is_integral_v<Wire>
                               ? 1
                               : static_cast<int>(16 / std::max(sizeof(Out), sizeof(Wire)));
 
-/// Of one block: with more, too few blocks are left for all SMs.
-constexpr std::int64_t kMostRounds = 16;
-constexpr std::int64_t kPlentyOfBlocks = 1024;
-
 /// Packs `at` of two ranks: all are on their way at once, as many as 32 registers hold.
 template <int kPacks, class Out, class Wire, class A>
 __device__ __forceinline__ void fold_pair(const Fold<Out, Wire, A>& fold, std::int64_t at) {
@@ -111,16 +107,10 @@ int launch_on_stream(void* stream, std::int64_t count, const Fold<Out, Wire, A>&
   bool packed = in_packs<kSize>(fold.out);
   for (int r = 0; r < fold.ranks; ++r) packed = packed && in_packs<kSize>(fold.row(r));
   const std::int64_t packs = packed ? count / kSize : 0;
-  const auto blocks_of = [](std::int64_t things, std::int64_t each) {
-    return (things + each - 1) / each;
-  };
-  const std::int64_t rounds =
-      std::clamp<std::int64_t>(packs / (2 * kWarp * kPlentyOfBlocks), 1, kMostRounds);
-  const std::int64_t alone = count - packs * kSize;
-  const std::int64_t blocks = std::max(blocks_of(packs, rounds * 2 * kWarp),
-                                       std::min(blocks_of(alone, kWarp), 16 * kPlentyOfBlocks));
-  fold_kernel<<<static_cast<unsigned>(blocks), kWarp, 0, static_cast<cudaStream_t>(stream)>>>(
-      fold, count, packs, static_cast<int>(rounds));
+  const auto [blocks, rounds] = rounds_of(packs, 2 * kWarp);
+  const unsigned others = rounds_of(count - packs * kSize, kWarp).blocks;  // stride the grid
+  fold_kernel<<<std::max(blocks, others), kWarp, 0, static_cast<cudaStream_t>(stream)>>>(
+      fold, count, packs, rounds);
   return cudaGetLastError();
 }
 
