@@ -40,8 +40,12 @@ struct Mean {
 }  // namespace
 
 offload::Rates alone(offload::Rates rates) {
-  rates.links[std::string(parallel::name(parallel::Group::pipeline))] = {
-      0, std::numeric_limits<double>::infinity()};
+  const std::string group(parallel::name(parallel::Group::pipeline));
+  for (offload::Rates::Links* links : {&rates.links, &rates.links_beside}) {
+    std::erase_if(*links, [&](const auto& one) { return one.first.starts_with(group + " "); });
+    if (links == &rates.links || !links->empty())
+      (*links)[group] = {0, std::numeric_limits<double>::infinity()};
+  }
   return rates;
 }
 

@@ -138,29 +138,30 @@ std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity
   return training;
 }
 
-std::vector<PassTimes> TrainerPlan::pass_times(const Training& training) const {
-  const execution::Program& program = training.recorded.program;
-  const offload::Prediction prediction =
-      offload::predict(program, training.plan, alone(options_.planner.rates));
-  return planned_times(*expected_.prospect,
-                       options_.sharing.ranks.coordinates[parallel::Axis::pipeline],
-                       planned_passes(program, training.plan, step_spans(prediction)));
+offload::Prediction TrainerPlan::predict_alone(const Training& training) const {
+  return offload::predict(training.recorded.program, training.plan, alone(options_.planner.rates));
 }
 
-Timeline TrainerPlan::timeline(const Training& training, const std::vector<PassTimes>& all) const {
+int TrainerPlan::pipeline_rank() const {
+  return options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
+}
+
+std::vector<PassTimes> TrainerPlan::pass_times(const Training& training,
+                                               const offload::Prediction& alone) const {
+  return planned_times(*expected_.prospect, pipeline_rank(),
+                       planned_passes(training.recorded.program, training.plan, step_spans(alone)));
+}
+
+Timeline TrainerPlan::timeline(const Training& training, const offload::Prediction& alone) const {
   const Prospect& prospect = *expected_.prospect;
-  const int rank = options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
-  return with_times(prospect, all.empty() ? likewise(prospect, rank, pass_times(training)) : all);
+  return with_times(prospect, likewise(prospect, pipeline_rank(), pass_times(training, alone)));
 }
 
-double TrainerPlan::step_s(const Training& training, const std::vector<PassTimes>& all) const {
+double TrainerPlan::step_s(const Training& training) const {
   if (!expected_.prospect) return training.plan.time_s;
-  const double alone_s =
-      offload::predict(training.recorded.program, training.plan, alone(options_.planner.rates))
-          .time_s;
-  const Timeline line = timeline(training, all);
-  const int rank = options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
-  return alone_s + line.time_s - line.ranks[rank].busy_s;
+  const offload::Prediction alone = predict_alone(training);
+  const Timeline line = timeline(training, alone);
+  return alone.time_s + line.time_s - line.ranks[pipeline_rank()].busy_s;
 }
 
 bool TrainerPlan::beyond_graphs(std::int64_t capacity) const {

@@ -13,6 +13,7 @@
 #include "layers/state/state.hpp"
 #include "layers/step/step.hpp"
 #include "offload/planner.hpp"
+#include "offload/prediction.hpp"
 
 namespace stowage::layers {
 
@@ -94,20 +95,24 @@ class TrainerPlan {
   std::size_t host_bytes() const { return bytes(execution::Region::host); }
   /// All of them with their plans, of all classes.
   std::vector<execution::PlannedProgram> programs() const;
-  /// Times of the passes of this rank's stages of a pipeline in one of the plans.
-  std::vector<PassTimes> pass_times(const Training& training) const;
-  /// What the ranks of the pipeline are expected to do when, by these times of all stages; without
-  /// them, by this rank's plan, from which the others' are taken to differ as predicted.
-  Timeline timeline(const Training& training, const std::vector<PassTimes>& all = {}) const;
+  /// One of the plans without waits for messages of other stages.
+  offload::Prediction predict_alone(const Training& training) const;
+  /// Times of the passes of this rank's stages of a pipeline in that.
+  std::vector<PassTimes> pass_times(const Training& training,
+                                    const offload::Prediction& alone) const;
+  /// What the ranks of the pipeline are expected to do when, by this rank's plan, from which the
+  /// others' are taken to differ as predicted.
+  Timeline timeline(const Training& training, const offload::Prediction& alone) const;
   /// What a step by one of the plans is expected to take, with what this rank's stage of a pipeline
   /// waits for the others in that timeline.
-  double step_s(const Training& training, const std::vector<PassTimes>& all = {}) const;
+  double step_s(const Training& training) const;
   /// Whether programs of a capacity are issued op by op, as it is above those that graphs are for.
   bool beyond_graphs(std::int64_t capacity) const;
   /// Proves all programs together. @throws Error
   void require_proven() const;
 
  private:
+  int pipeline_rank() const;
   std::size_t bytes(execution::Region region) const;
   std::unique_ptr<Training> record(std::int64_t capacity, double expert_share) const;
   offload::PlannerOptions planner(std::int64_t capacity) const;

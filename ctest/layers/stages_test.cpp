@@ -354,13 +354,14 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
       options.planner.policy.recompute = {{"mlp_act", {"mlp_act"}}, {"ssm", {"mamba_ssm"}}};
       const layers::TrainerPlan again = made(rank);
       const auto &first = *plain.training().front(), &second = *again.training().front();
-      const layers::PassTimes was = plain.pass_times(first).front();
-      const layers::PassTimes now = again.pass_times(second).front();
+      const layers::PassTimes was = plain.pass_times(first, plain.predict_alone(first)).front();
+      const layers::PassTimes now = again.pass_times(second, again.predict_alone(second)).front();
       const layers::PassTimes predicted = plain.expected().prospect->times[rank];
       EXPECT_NEAR(was.all_s(), predicted.all_s(), 0.1 * predicted.all_s());
       EXPECT_NEAR(now.forward_s, was.forward_s, 1e-9 * was.forward_s);
       EXPECT_GT(now.backward_s, 1.01 * was.backward_s);
-      EXPECT_GT(again.timeline(second).time_s, plain.timeline(first).time_s);
+      EXPECT_GT(again.timeline(second, again.predict_alone(second)).time_s,
+                plain.timeline(first, plain.predict_alone(first)).time_s);
       // The other rank, of which nothing is known, is taken to be as much longer.
       const auto all = layers::likewise(*again.expected().prospect, rank, {now});
       const layers::PassTimes other = again.expected().prospect->times[1 - rank];
@@ -369,6 +370,19 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
       EXPECT_EQ(all[rank].backward_s, now.backward_s);
       EXPECT_GT(again.step_s(second), second.plan.time_s);
     }
+}
+
+/// Whatever is known of links, by group, by kind and beside compute.
+TEST(stages, messages_take_no_time_in_what_a_rank_does_alone) {
+  const std::string group(parallel::name(parallel::Group::pipeline));
+  offload::Rates rates;
+  rates.links = {{group, {1, 1}}, {group + " exchange", {2, 1}}, {"any", {3, 1}}};
+  rates.links_beside = {{group + " exchange", {4, 1}}, {"any exchange", {5, 1}}};
+  EXPECT_EQ(rates.beside_compute_s(group, "exchange", 0), 4);
+  const offload::Rates alone = layers::alone(rates);
+  EXPECT_EQ(alone.link_of(group, "exchange").time_s(1e9), 0);
+  EXPECT_EQ(alone.beside_compute_s(group, "exchange", 1e9), 0);
+  EXPECT_EQ(alone.beside_compute_s("data", "exchange", 0), 5);
 }
 
 TEST(stages, offload_pays_most_where_most_is_in_flight) {
