@@ -44,7 +44,8 @@ def of_case(peers, operator, shape, flops):
 
 
 def of_step(peers, deck, tokens, parameters):
-    """Timings of a whole training step of a deck, of as many tokens and parameters."""
+    """Timings of a whole training step of a deck on one rank, of as many tokens and parameters."""
     return [peer for peer in peers if peer["operator"] == "train_step"
+            and peer.get("ranks", 1) == 1
             and pathlib.Path(peer["deck"]).stem == deck and peer["tokens"] == tokens
             and peer["parameters"] == parameters]

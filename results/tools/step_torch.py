@@ -12,10 +12,14 @@ $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree. --finds is a file of s
 kernels then search only among the configurations that were fastest there, else among all of them.
 Writes one JSON object a deck: operator, implementation, deck, tokens, documents and every sample in
 seconds, of steps between their ends; and what a reader needs to believe them, as losses.
+
+Started by torchrun, ranks share the data axis by DistributedDataParallel, whose sums of gradients
+are bf16; the first rank is timed alone before them, for the efficiency.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -26,6 +30,7 @@ import tomllib
 
 import ssd_triton
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -177,7 +182,7 @@ class Weights:
 
     def make(self, name, *shape, dtype=torch.bfloat16, sigma=0.02, mean=0.0):
         value = mean + sigma * torch.randn(*shape, device="cuda")
-        self.all[name] = value.to(dtype).requires_grad_()
+        self.all[name] = torch.nn.Parameter(value.to(dtype))
         return self.all[name]
 
 
@@ -294,11 +299,26 @@ class Model:
         return head_loss(x, self.norm, self.head, batch.targets)
 
 
-class Trainer:
-    """AdamW on fp32 masters."""
+class Replica(torch.nn.Module):
+    """The model as what DistributedDataParallel wraps."""
 
-    def __init__(self, model, weights, rate):
-        self.model, self.weights = model, list(weights.all.values())
+    def __init__(self, model, weights):
+        super().__init__()
+        self.model, self.weights = model, torch.nn.ParameterList(weights.all.values())
+
+    def forward(self, batch):
+        return self.model.loss(batch)
+
+
+class Trainer:
+    """AdamW on fp32 masters, over `ranks`."""
+
+    def __init__(self, model, weights, rate, ranks):
+        self.loss = Replica(model, weights)
+        if ranks > 1:
+            self.loss = torch.nn.parallel.DistributedDataParallel(
+                self.loss, gradient_as_bucket_view=True, broadcast_buffers=False)
+        self.weights = list(weights.all.values())
         self.masters = [w.detach().float().clone().requires_grad_() for w in self.weights]
         for master in self.masters:
             master.grad = torch.zeros_like(master)
@@ -306,7 +326,7 @@ class Trainer:
                                            weight_decay=0.1, fused=True)
 
     def step(self, batch):
-        loss = self.model.loss(batch)
+        loss = self.loss(batch)
         loss.backward()
         with torch.no_grad():
             gradients = [master.grad for master in self.masters]
@@ -332,12 +352,15 @@ def keep_finds(path):
         kernel.configs = kept or kernel.configs
 
 
-def time_deck(path, scan, steps, seed):
+def time_deck(path, scan, steps, seed, ranks):
     deck = read_deck(path)
     model, train = deck["model"], deck["train"]
     torch.manual_seed(seed)
     weights = Weights()
-    trainer = Trainer(Model(model, weights, scan), weights, deck["optim"]["lr"] / 10)
+    trainer = Trainer(Model(model, weights, scan), weights, deck["optim"]["lr"] / 10, ranks)
+    if ranks > 1:
+        seed += dist.get_rank()
+        torch.manual_seed(seed)
     rows = pieces(deck["data"].get("synthetic_lengths"), train["seq_length"], random.Random(seed))
     batches = [make_batch([next(rows) for _ in range(train["micro_batch_size"])],
                           model["vocab_size"]) for _ in range(WARM_UP_STEPS + steps)]
@@ -348,16 +371,22 @@ def time_deck(path, scan, steps, seed):
         ends[-1].record()
     torch.cuda.synchronize()
     taken = [begin.elapsed_time(end) * 1e-3 for begin, end in zip(ends, ends[1:])]
+    if ranks > 1:
+        slowest = torch.tensor(taken, device="cuda")
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        taken = slowest.tolist()
     losses = [loss.item() for loss in losses]
     if not all(map(math.isfinite, losses)):
         raise SystemExit(f"{path}: a loss is not finite: {losses}")
-    tokens = train["micro_batch_size"] * train["seq_length"]
+    tokens = ranks * train["micro_batch_size"] * train["seq_length"]
     timed = taken[WARM_UP_STEPS - 1:]
     return {
         "operator": "train_step",
-        "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton",
+        "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton"
+                          + (", DistributedDataParallel" if ranks > 1 else ""),
         "device": torch.cuda.get_device_name(),
         "deck": path.name,
+        "ranks": ranks,
         "parameters": sum(weight.numel() for weight in trainer.weights),
         "tokens": tokens,
         "documents": [batch.documents for batch in batches[WARM_UP_STEPS:]],
@@ -383,16 +412,29 @@ def main():
     peer = ssd_triton.import_peer(pathlib.Path(os.environ["STOWAGE_PEER_DIR"]))
     if options.finds:
         keep_finds(options.finds)
-    with options.out.open("w") as out:
-        for deck in options.decks:
+    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    if world > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    with options.out.open("w") if rank == 0 else open(os.devnull, "w") as out:
+        for deck, ranks in itertools.product(options.decks, sorted({1, world})):
+            if world > 1:
+                dist.all_reduce(torch.zeros(1))  # on the host: the others leave the GPU alone
+            if rank >= ranks:
+                continue
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            row = time_deck(deck, peer.mamba_chunk_scan_combined, options.steps, options.seed)
+            row = time_deck(deck, peer.mamba_chunk_scan_combined, options.steps, options.seed,
+                            ranks)
+            if rank > 0:
+                continue
             out.write(json.dumps(row) + "\n")
             out.flush()
-            print(f"{row['deck']:<32}{row['tokens_per_s']:>12.0f} tokens/s  "
+            print(f"{row['deck']:<32}{ranks:>3}{row['tokens_per_s']:>12.0f} tokens/s  "
                   f"{row['median_s'] * 1e3:.2f} ms  loss {row['loss_first']:.3f} to "
                   f"{row['loss_last']:.3f}", flush=True)
+    if world > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
