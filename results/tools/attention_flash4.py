@@ -97,14 +97,16 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
     import flash_attn.cute as flash  # here, so that --help needs no wheels
-    measured = [equal(flash, shape, options.samples) for shape in SHAPES]
-    measured.append(documents(flash, packed.read_lengths(options.lengths), options.samples))
+    lengths = packed.read_lengths(options.lengths)
+    work = [lambda shape=shape: equal(flash, shape, options.samples) for shape in SHAPES]
+    work.append(lambda: documents(flash, lengths, options.samples))
     with options.out.open("w") as out:
-        for row in (row for some in measured for row in some):
+        for row in (row for measure_one in work for row in measure_one()):
             out.write(json.dumps(row) + "\n")
+            out.flush()
             rate = row["flops"] / row["median_s"] * 1e-12
             print(f"{row['operator']:<28} {row['implementation']:<44} {row['shape']} "
-                  f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s")
+                  f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ one sum over the rows, and the gradient of w has the type of w, bf16; ours is fp
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import pathlib
 import statistics
@@ -82,12 +83,14 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
     flush = torch.empty(packed.FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
-    timed = [one for shape in NORM_SHAPES for one in norm_rows(*shape, options.samples, flush)]
-    timed += [one for shape in HEAD_SHAPES for one in head_rows(*shape, options.samples, flush)]
+    timed = [norm_rows(*shape, options.samples, flush) for shape in NORM_SHAPES]
+    timed += [head_rows(*shape, options.samples, flush) for shape in HEAD_SHAPES]
     with options.out.open("w") as out:
-        for one in timed:
+        for one in itertools.chain.from_iterable(timed):
             out.write(json.dumps(one) + "\n")
-            print(f"{one['operator']:<28} {one['shape']} {one['median_s'] * 1e6:10.1f} us")
+            out.flush()
+            print(f"{one['operator']:<28} {one['shape']} {one['median_s'] * 1e6:10.1f} us",
+                  flush=True)
 
 
 if __name__ == "__main__":
