@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -30,6 +33,7 @@ TEST(layout, few_ranks_come_first_and_equals_as_given) {
   EXPECT_EQ(names("d=2 t=2, p=2,  d=2 zero,d=1", 4), wanted);
   EXPECT_EQ(names("d=2:t=2,p=2,d=2:zero,d=1", 4), wanted);
   EXPECT_EQ(names("t=2 c=2 e=2 p=2 d=2 zero", 32), std::vector<std::string>{"t2_c2_e2_p2_d2_zero"});
+  EXPECT_EQ(names("p=2, v=3 p=2 d=2", 4), (std::vector<std::string>{"p2", "p2_v3_d2"}));
 }
 
 TEST(layout, is_told_to_the_deck) {
@@ -37,11 +41,15 @@ TEST(layout, is_told_to_the_deck) {
                                            "parallel.context=1",  "parallel.expert=1",
                                            "parallel.pipeline=1", "parallel.data=4"};
   EXPECT_EQ(parse_layouts("t=2 d=4 zero", 8).front().overrides(), wanted);
+  const std::vector<std::string> told = parse_layouts("p=2 v=2", 8).front().overrides();
+  const std::vector<std::string> stages = {"parallel.virtual_stages=2",
+                                           "parallel.schedule=interleaved"};
+  EXPECT_TRUE(std::ranges::equal(std::span(told).last(2), stages));
 }
 
 TEST(layout, what_is_none_is_refused_with_what_is_allowed) {
   for (const char* list : {"x=2", "d", "d=", "d=0", "d=-1", "d=2x", "d=2 d=4", "zero zero", "d2",
-                           "d=1, 2", "d=9999999999"})
+                           "d=1, 2", "d=9999999999", "v=2", "v=2 d=2", "p=2 v=0"})
     EXPECT_NE(refusal(list, 64).find("allowed: t=N, c=N, e=N, p=N, d=N"), std::string::npos)
         << list << ": " << refusal(list, 64);
   EXPECT_NE(refusal("", 4).find("names no layout"), std::string::npos);

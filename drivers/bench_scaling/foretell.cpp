@@ -22,10 +22,16 @@ namespace {
 using parallel::Axis;
 using results::Samples;
 
+/// Null if the point does not say it.
+template <class T>
+const T* find_field(const Samples& point, std::string_view name) {
+  const auto found = std::ranges::find(point.attributes, name, &results::Field::name);
+  return found == point.attributes.end() ? nullptr : std::get_if<T>(&found->value);
+}
+
 template <class T>
 T field(const Samples& point, std::string_view name) {
-  const auto found = std::ranges::find(point.attributes, name, &results::Field::name);
-  const T* value = found == point.attributes.end() ? nullptr : std::get_if<T>(&found->value);
+  const T* value = find_field<T>(point, name);
   if (value == nullptr) execution::throw_usage("{}: does not say its {}", point.path, name);
   return *value;
 }
@@ -35,6 +41,8 @@ ScalingPoint point_of(const inputs::Deck& deck, const Samples& point) {
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
     layout.shape.extent[axis] = static_cast<int>(field<std::int64_t>(point, parallel::name(axis)));
   layout.zero = field<std::int64_t>(point, "zero") == 1;
+  if (const auto* stages = find_field<std::int64_t>(point, "virtual_stages"))
+    layout.virtual_stages = static_cast<int>(*stages);
   return scaling_point(deck, field<std::string>(point, "scale"), layout,
                        field<std::string>(point, "mode"),
                        field<std::int64_t>(point, "global_batch"));
@@ -80,10 +88,8 @@ std::string foretell(const std::string& path, const inputs::Deck& deck) {
     const double measured_s =
         results::summarize(largest_of_ranks(point.time_s, static_cast<std::size_t>(point.ranks)))
             .median;
-    const auto then =
-        std::ranges::find(point.attributes, "predicted_time_s", &results::Field::name);
-    const double then_s =
-        then == point.attributes.end() ? std::nan("") : std::get<double>(then->value);
+    const auto* then = find_field<double>(point, "predicted_time_s");
+    const double then_s = then == nullptr ? std::nan("") : *then;
     const Foretold now = foretell(point_of(deck, point));
     const auto off = [&](double predicted_s) { return 100 * (predicted_s / measured_s - 1); };
     worst = std::max(worst, std::abs(off(now.step_s)));

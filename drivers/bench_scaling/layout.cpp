@@ -15,6 +15,7 @@ namespace {
 using parallel::Axis;
 
 constexpr Axis kAll[] = {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data};
+constexpr char kStages = 'v';
 constexpr int kMostExtent = 1 << 20;  // products of five fit a double exactly
 
 char letter(Axis axis) { return parallel::name(axis).front(); }
@@ -22,19 +23,25 @@ char letter(Axis axis) { return parallel::name(axis).front(); }
 [[noreturn]] void refuse(const std::string& layout, const std::string& word) {
   execution::throw_usage(
       "--layouts: '{}' in '{}' is no part of a layout; allowed: t=N, c=N, e=N, p=N, d=N with "
-      "N >= 1, each once, and zero",
+      "N >= 1, with p also v=N, each once, and zero",
       word, layout);
 }
 
-void read_axis(Layout& layout, const std::string& text, const std::string& word) {
-  const auto axis =
-      std::ranges::find_if(kAll, [&](Axis one) { return letter(one) == word.front(); });
+/// What a letter of a layout is the size of; null: nothing.
+int* extent_of(Layout& layout, char wanted) {
+  if (wanted == kStages) return &layout.virtual_stages;
+  const auto axis = std::ranges::find_if(kAll, [&](Axis one) { return letter(one) == wanted; });
+  return axis == std::end(kAll) ? nullptr : &layout.shape.extent[*axis];
+}
+
+void read_extent(Layout& layout, const std::string& text, const std::string& word) {
   int extent = 0;
   const char* end = word.data() + word.size();
-  if (axis == std::end(kAll) || word.size() < 3 || word[1] != '=') refuse(text, word);
+  int* wanted = extent_of(layout, word.front());
+  if (wanted == nullptr || word.size() < 3 || word[1] != '=') refuse(text, word);
   const auto [last, error] = std::from_chars(word.data() + 2, end, extent);
   if (error != std::errc() || last != end || extent < 1 || extent > kMostExtent) refuse(text, word);
-  layout.shape.extent[*axis] = extent;
+  *wanted = extent;
 }
 
 Layout parse(const std::string& text) {
@@ -50,8 +57,10 @@ Layout parse(const std::string& text) {
     if (kind == 'z')
       layout.zero = true;
     else
-      read_axis(layout, text, word);
+      read_extent(layout, text, word);
   }
+  if (layout.virtual_stages > 1 && layout.shape[Axis::pipeline] == 1)
+    refuse(text, fmt::format("{}={}", kStages, layout.virtual_stages));
   return layout;
 }
 
@@ -66,9 +75,13 @@ double count(const Layout& layout) {
 
 std::string Layout::name() const {
   std::string text;
-  for (const Axis axis : kAll)
-    if (shape[axis] > 1)
-      text += fmt::format("{}{}{}", text.empty() ? "" : "_", letter(axis), shape[axis]);
+  const auto add = [&](char kind, int extent) {
+    if (extent > 1) text += fmt::format("{}{}{}", text.empty() ? "" : "_", kind, extent);
+  };
+  for (const Axis axis : kAll) {
+    add(letter(axis), shape[axis]);
+    if (axis == Axis::pipeline) add(kStages, virtual_stages);
+  }
   return (text.empty() ? "d1" : text) + (zero ? "_zero" : "");
 }
 
@@ -76,6 +89,10 @@ std::vector<std::string> Layout::overrides() const {
   std::vector<std::string> all{fmt::format("parallel.zero={}", zero ? 1 : 0)};
   for (const Axis axis : kAll)
     all.push_back(fmt::format("parallel.{}={}", parallel::name(axis), shape[axis]));
+  if (virtual_stages > 1) {
+    all.push_back(fmt::format("parallel.virtual_stages={}", virtual_stages));
+    all.emplace_back("parallel.schedule=interleaved");
+  }
   return all;
 }
 

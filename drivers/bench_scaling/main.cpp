@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
          .version = fmt::format("{} ({})", version::build_info().release,
                                 version::build_info().git_describe),
          .options =
-             {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p, d", &layouts},
+             {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p (v: stages), d",
+               &layouts},
               {"--scales", "Some of strong,weak (default strong)", &scales},
               {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
               {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},

@@ -40,17 +40,26 @@ offload::Rates silent(offload::Rates rates) {
   return rates;
 }
 
-const PassTimes& slowest(const std::vector<PassTimes>& stages) {
-  return *std::ranges::max_element(stages, {}, &PassTimes::all_s);
+/// Of one microbatch on the slowest rank.
+PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& stages) {
+  PassTimes most;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    PassTimes all;
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+      all += stages[static_cast<std::size_t>(shape.stage(rank, chunk))];
+    if (all.all_s() > most.all_s()) most = all;
+  }
+  return most;
 }
 
 }  // namespace
 
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int stage) {
-  layers::TrainerOptions options = rank_options(deck, layout.shape, stage, layout.microbatches);
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int rank) {
+  layers::TrainerOptions options = rank_options(deck, layout.shape, rank, layout.microbatches);
   options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
-  options.sharing.schedule = layers::PipelineSchedule::automatic;
-  options.model.virtual_stages = 1;
+  options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
+                                                       : layers::PipelineSchedule::automatic;
+  options.model.virtual_stages = layout.virtual_stages;
   options.larger_classes = false;
   options.evaluation_microbatches = 0;  // takes less than a step
   return options;
@@ -84,34 +93,36 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
 const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
                                                            const std::string& pattern) {
   const parallel::GridShape shape = without(layout.shape, {Axis::data});
-  const auto [found, added] = elements_.try_emplace(
-      {shape[Axis::tensor], shape[Axis::context], shape[Axis::expert], shape[Axis::pipeline]});
+  const auto [found, added] =
+      elements_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert],
+                             shape[Axis::pipeline], layout.virtual_stages});
   Elements& most = found->second;
   if (!added) return most;
   layers::ModelConfig config = model_config(deck_);
   config.pattern = pattern;
-  config.virtual_stages = 1;
+  config.virtual_stages = layout.virtual_stages;
   double largest = 0;
-  for (int stage = 0; stage < shape[Axis::pipeline]; ++stage) {
+  for (int rank = 0; rank < shape[Axis::pipeline]; ++rank) {
     parallel::PerAxis place;
-    place[Axis::pipeline] = stage;
+    place[Axis::pipeline] = rank;
     const layers::Model model(config, {storage_dtype(deck_)}, 1,
                               parallel::planned_ranks(shape, parallel::rank_at(shape, place)));
-    Elements of_stage;
+    Elements of_rank;
     double all = 0;
     for (const layers::Parameter& parameter : model.parameters()) {
-      of_stage[parameter.group] += static_cast<double>(parameter.elements());
+      of_rank[parameter.group] += static_cast<double>(parameter.elements());
       all += static_cast<double>(parameter.elements());
     }
-    if (all > largest) largest = all, most = std::move(of_stage);
+    if (all > largest) largest = all, most = std::move(of_rank);
   }
   return most;
 }
 
 /// Gradients are summed beside the last backward and weights gathered beside the first forward; of
 /// each the bucket at the end is beside nothing.
+/// @param times of a microbatch
 void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
-                                const PassTimes& stage) const {
+                                const PassTimes& times) const {
   const offload::Rates rates = machine_rates(deck_, layout.shape);
   const bool bf16_wire = deck_.get<std::string>("parallel.gradient_dtype") == "bf16";
   const double wire = bf16_wire ? 2 : kGradientBytes;
@@ -142,8 +153,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
     estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
-  estimate.gradients_s = tail_s + std::max(0.0, sums_s - stage.backward_s - stage.weights_s) +
-                         std::max(0.0, gathers_s - stage.forward_s);
+  estimate.gradients_s = tail_s + std::max(0.0, sums_s - times.backward_s - times.weights_s) +
+                         std::max(0.0, gathers_s - times.forward_s);
 }
 
 Estimate LayoutEstimator::estimate(const Layout& layout) {
@@ -151,20 +162,20 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
   const Cut& cut = this->cut(layout);
   estimate.refused = cut.refused;
   if (!estimate.refused.empty()) return estimate;
-  const int stages = layout.shape[Axis::pipeline];
+  const layers::PipelineShape shape = layout.pipeline();
   std::string pattern = deck_.get<std::string>("model.pattern");
   try {
     if (pattern.find('|') == std::string::npos)
-      pattern = layers::balanced_cuts(pattern, {stages}, cut.parts);
-    const std::vector<layers::Stage> divided = layers::divide(pattern, stages);
-    const PassTimes stage = slowest(layers::stage_times(divided, cut.parts));
-    const PassTimes compute = slowest(layers::stage_times(divided, cut.compute));
+      pattern = layers::balanced_cuts(pattern, shape, cut.parts);
+    const std::vector<layers::Stage> divided = layers::divide(pattern, shape.stages());
+    const PassTimes times = slowest(shape, layers::stage_times(divided, cut.parts));
+    const PassTimes compute = slowest(shape, layers::stage_times(divided, cut.compute));
     estimate.compute_s = layout.microbatches * compute.all_s();
-    estimate.exchange_s = layout.microbatches * (stage.all_s() - compute.all_s());
-    const double filled_s = std::min(stage.weights_s, stage.all_s());  // by zero_bubble
-    estimate.bubble_s = (stages - 1) * (stage.all_s() - (stages > 1 ? 2 * filled_s : 0));
-    estimate.bubble_s = std::max(0.0, estimate.bubble_s);
-    add_state(estimate, layout, elements(layout, pattern), stage);
+    estimate.exchange_s = layout.microbatches * (times.all_s() - compute.all_s());
+    const double waited_s = shape.virtual_stages > 1 ? times.all_s() / shape.virtual_stages
+                                                     : times.all_s() - 2 * times.weights_s;
+    estimate.bubble_s = std::max(0.0, (shape.ranks - 1) * waited_s);
+    add_state(estimate, layout, elements(layout, pattern), times);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
     estimate.refused = error.what();

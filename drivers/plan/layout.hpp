@@ -14,14 +14,19 @@ namespace stowage::drivers {
 /// One way to share a step among ranks. ZeRO-1 wherever ranks have the same parameters.
 struct Layout {
   parallel::GridShape shape;
-  int microbatches = 1;  ///< of a step on one rank
+  int microbatches = 1;    ///< of a step on one rank
+  int virtual_stages = 1;  ///< of each rank of a pipeline; interleaved if there are several
+
+  layers::PipelineShape pipeline() const {
+    return {shape[parallel::Axis::pipeline], virtual_stages};
+  }
 };
 
-/// What a layout is expected to take, part by part, without a plan: seconds of the slowest stage.
+/// What a layout is expected to take, part by part, without a plan: seconds of the slowest rank.
 struct Estimate {
   double compute_s = 0;
   double exchange_s = 0;   ///< inside layers, all of it waited for
-  double bubble_s = 0;     ///< of the pipeline, by the quicker schedule
+  double bubble_s = 0;     ///< of the pipeline; of one stage a rank by the quicker schedule
   double gradients_s = 0;  ///< sums and gathered weights that backward and forward do not hide
   double optimizer_s = 0;
   double persistent_bytes = 0;  ///< parameters, gradients, optimizer states
@@ -46,20 +51,21 @@ class LayoutEstimator {
     layers::PartTimes parts;    ///< with exchanges
     layers::PartTimes compute;  ///< without
   };
-  /// Elements of one rank by reduction group, on the stage that has the most.
+  /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
   using Elements = std::map<std::string, double>;
 
   const Cut& cut(const Layout& layout);
   const Elements& elements(const Layout& layout, const std::string& pattern);
   void add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
-                 const layers::PassTimes& stage) const;
+                 const layers::PassTimes& times) const;
 
   const inputs::Deck& deck_;
   std::map<std::array<int, 3>, Cut> cuts_;           ///< by tensor, context, expert
-  std::map<std::array<int, 4>, Elements> elements_;  ///< and pipeline
+  std::map<std::array<int, 5>, Elements> elements_;  ///< and pipeline and virtual stages
 };
 
-/// The options of a rank of a layout, with the quicker schedule.
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int stage);
+/// The options of a rank of a layout; of one stage a rank with the quicker schedule.
+/// @param rank of the pipeline
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int rank);
 
 }  // namespace stowage::drivers

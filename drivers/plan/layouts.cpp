@@ -23,6 +23,9 @@ using parallel::Axis;
 /// Plans that are made at most: each takes up to a second. So many again where none of them fits.
 constexpr int kMostPlans = 16;
 
+/// Stages of a rank of a pipeline, as far as layers and microbatches allow them.
+constexpr int kVirtualStages[] = {1, 2, 4};
+
 /// Part of the memory that addresses may fill without a search for better ones; what cannot be
 /// smaller is not searched for.
 constexpr double kSafe = 0.98;
@@ -114,6 +117,7 @@ class LayoutSearch {
     const auto integer = [&](const char* key) { return deck_.get<std::int64_t>(key); };
     const auto& pattern = deck_.get<std::string>("model.pattern");
     const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
+    const auto cuts = std::ranges::count(pattern, '|');
     const bool experts = pattern.find('E') != std::string::npos;
     for (const int tensor : divisors(ranks_))
       for (const int context : divisors(ranks_ / tensor))
@@ -128,8 +132,13 @@ class LayoutSearch {
             const std::int64_t batch = integer("train.global_batch_size");
             least_batch_ = std::min(least_batch_, share);
             if (batch % share != 0) continue;
-            consider(
-                {{{{tensor, context, expert, pipeline, data}}}, static_cast<int>(batch / share)});
+            const auto microbatches = static_cast<int>(batch / share);
+            for (const int stages : kVirtualStages) {
+              const bool possible =
+                  pipeline > 1 && pipeline * stages <= layers && microbatches % pipeline == 0;
+              if (stages > 1 && (!possible || cuts > 0)) continue;
+              consider({{{{tensor, context, expert, pipeline, data}}}, microbatches, stages});
+            }
           }
         }
   }
@@ -184,19 +193,18 @@ class LayoutSearch {
     if (!candidate.refused.empty()) make_plans(candidate, Saved::again);
   }
 
-  /// Of the first and the last stage, which hold most: the first has most microbatches under way.
+  /// Of the first and the last rank, which hold most: the first has most microbatches under way.
   void make_plans(Candidate& candidate, Saved saved) const {
-    const int stages = candidate.layout.shape[Axis::pipeline];
+    const int ranks = candidate.layout.shape[Axis::pipeline];
     candidate.saved = saved;
     candidate.refused.clear();
     candidate.step_s = candidate.device_bytes = candidate.host_bytes = 0;
-    for (int stage = 0; stage < stages; stage += std::max(1, stages - 1))
-      add_plan(candidate, stage);
+    for (int rank = 0; rank < ranks; rank += std::max(1, ranks - 1)) add_plan(candidate, rank);
   }
 
-  void add_plan(Candidate& candidate, int stage) const {
+  void add_plan(Candidate& candidate, int rank) const {
     if (!candidate.refused.empty()) return;
-    layers::TrainerOptions options = layout_options(deck_, candidate.layout, stage);
+    layers::TrainerOptions options = layout_options(deck_, candidate.layout, rank);
     const double rest = memory_ - candidate.estimate.persistent_bytes;
     options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
     try {
@@ -238,6 +246,7 @@ class LayoutSearch {
     std::string what = c.layout.shape.describe();
     if (c.layout.microbatches > 1) what += fmt::format(", {} microbatches", c.layout.microbatches);
     if (!c.schedule.empty()) what += ", " + c.schedule;
+    if (c.layout.virtual_stages > 1) what += fmt::format(" of {}", c.layout.virtual_stages);
     return what;
   }
 
