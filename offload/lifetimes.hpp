@@ -12,6 +12,8 @@ struct LiveRange {
   int place = -1;
   int begin = 0;
   int end = 0;
+
+  friend bool operator==(const LiveRange&, const LiveRange&) = default;
 };
 
 /// Exact live ranges of all transient and host places, from the operands of the plan's steps.

@@ -12,6 +12,7 @@
 #include "offload/edges.hpp"
 #include "offload/hidden.hpp"
 #include "offload/lifetimes.hpp"
+#include "offload/lingering.hpp"
 #include "offload/manual.hpp"
 #include "offload/packing.hpp"
 #include "offload/prediction.hpp"
@@ -58,18 +59,33 @@ Choice choose(const Drafts& drafts, std::size_t budget) {
   return choice;
 }
 
-/// Gives all places of a region their offsets, in `enough` bytes or as few as are found.
-void place(Plan& plan, Region region, std::size_t alignment, std::size_t enough = 0) {
-  std::vector<LiveRange> ranges = live_ranges(plan);
-  const auto place_of = [&](const LiveRange& range) -> Place& { return plan.places[range.place]; };
-  std::erase_if(ranges, [&](const LiveRange& range) { return place_of(range).region != region; });
+Packing pack(const Plan& plan, const std::vector<LiveRange>& ranges, std::size_t alignment,
+             std::size_t enough) {
   std::vector<Block> blocks;
   for (const LiveRange& range : ranges)
-    blocks.push_back({range.begin, range.end, align_up(place_of(range).bytes, alignment)});
-  const Packing packing = pack(blocks, enough);
-  for (std::size_t i = 0; i < ranges.size(); ++i) place_of(ranges[i]).offset = packing.offsets[i];
+    blocks.push_back({range.begin, range.end, align_up(plan.places[range.place].bytes, alignment)});
+  return pack(blocks, enough);
+}
+
+/// Gives all places of a region their offsets, in `enough` bytes or as few as are found. In no more
+/// than these, what exchanges use is left to them as long as compute beside them lasts.
+void place(const Program& program, Plan& plan, Region region, std::size_t alignment,
+           std::size_t enough = 0) {
+  std::vector<LiveRange> ranges = live_ranges(plan);
+  std::erase_if(ranges,
+                [&](const LiveRange& range) { return plan.places[range.place].region != region; });
+  Packing packing = pack(plan, ranges, alignment, enough);
+  if (region == Region::transient) {
+    plan.live_bytes = packing.bound;
+    const auto longer = lingering(program, plan, ranges, region, alignment, packing.bytes);
+    if (longer != ranges)
+      if (Packing other = pack(plan, longer, alignment, packing.bytes);
+          other.bytes <= packing.bytes)
+        packing = std::move(other);
+  }
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    plan.places[ranges[i].place].offset = packing.offsets[i];
   plan.bytes[static_cast<int>(region)] = packing.bytes;
-  if (region == Region::transient) plan.live_bytes = packing.bound;
 }
 
 /// A plan that waits for copies anyway gives their bytes back as early as that costs nothing more.
@@ -103,7 +119,7 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
     Draft hoisted = draft;
     drafts.hoist(hoisted, static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
     choose_segments(drafts.program(), hoisted.plan, options.graphs);
-    place(hoisted.plan, Region::transient, options.alignment,
+    place(drafts.program(), hoisted.plan, Region::transient, options.alignment,
           budget > 0 ? budget : options.enough_bytes);
     const std::size_t before = made.needed();
     if (before == 0 || needed(hoisted.plan) < before) made.plan = std::move(hoisted.plan);
@@ -183,7 +199,7 @@ void require_budgets(const Plan& plan, const Policy& policy, std::size_t transie
 /// there at once, so the automatic policy then tries with that much less.
 Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
   Attempt made = fit(drafts, options, budget);
-  place(made.plan, Region::host, options.alignment);
+  place(drafts.program(), made.plan, Region::host, options.alignment);
   PlannerOptions less = options;
   std::int64_t& room = less.policy.host_budget_bytes;
   for (int tries = 1; tries < kMostTries && host_excess(made.plan, options.policy) > 0; ++tries) {
@@ -192,7 +208,7 @@ Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t bu
     const Drafts smaller(drafts.program(), drafts.layout(), less.policy, options.rates,
                          options.alignment);
     made = fit(smaller, less, budget);
-    place(made.plan, Region::host, options.alignment);
+    place(drafts.program(), made.plan, Region::host, options.alignment);
   }
   require_budgets(made.plan, options.policy, budget);
   return made;

@@ -97,6 +97,7 @@ TEST_F(fold_gpu, copies_beside_are_whole) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{16}, std::size_t{4097}, kMost})
     for (const std::size_t offset : {0, 16, 5}) {
       ASSERT_EQ(cudaMemset(to->data(), 0, given.size()), cudaSuccess);
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the queue does not wait for it
       detail::copy_beside(*queue, to->data() + offset, from->data() + offset, bytes);
       queue->copy(found.data(), to->data(), found.size());
       queue->synchronize();

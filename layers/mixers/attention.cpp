@@ -107,7 +107,7 @@ class Attention final : public Mixer {
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
     for (const RowPiece& piece : rows_.pieces(n))
       proj_.backward_input(recorder, "proj_backward" + piece.suffix, dy, dout, false, piece.all);
-    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out);
+    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out, rows_.spare_weights());
     Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});

@@ -62,26 +62,30 @@ std::int64_t SharedExperts::received(const Recorder& recorder) const {
   return rows_.size() * (by_slots_ ? recorder.batch().expert_room.slots : recorder.rows());
 }
 
-Routed SharedExperts::route(Recorder& recorder, Choices& choices) const {
+SharedExperts::AllChoices SharedExperts::learn(Recorder& recorder, const Choices& choices) const {
+  return {rows_.gather(recorder, "indices_all", choices.indices),
+          rows_.gather(recorder, "weights_all", choices.weights)};
+}
+
+Routed SharedExperts::route(Recorder& recorder, Choices& choices, const AllChoices& all) const {
   if (rows_.size() == 1) {
-    const Routed routed = sort(recorder, choices.indices, choices.weights);
+    const Routed routed = sort(recorder, all.indices, all.weights);
     choices.offsets = choices.load = routed.offsets;
     if (context_->size() > 1) choices.offsets = offsets_of_tokens(recorder, choices.indices);
     return routed;
   }
-  const Tensor indices = rows_.gather(recorder, "indices_all", choices.indices);
-  const Tensor weights = rows_.gather(recorder, "weights_all", choices.weights);
   choices.load = recorder.saved("load", Dtype::int32, {experts_ + 1}, "");
   count(recorder, "count", choices.indices, {}, choices.load);
   choices.offsets = choices.load;
   if (tensor_size_ * context_->size() > 1)  // ranks that have the same sequences
-    choices.offsets = offsets_of_tokens(recorder, indices);
+    choices.offsets = offsets_of_tokens(recorder, all.indices);
   const std::int64_t own = this->own(), first = partition_.index * own;
   const Tensor local = recorder.scratch("indices_local", Dtype::int32, {tokens(recorder), topk_});
-  recorder.compute(
-      "localise", kernels::localise_cost(tokens(recorder) * topk_), {read(indices), write(local)},
-      [first, own](execution::Queue& q, Views v) { kernels::localise(q, v[0], first, own, v[1]); });
-  Routed routed = sort(recorder, local, weights);
+  recorder.compute("localise", kernels::localise_cost(tokens(recorder) * topk_),
+                   {read(all.indices), write(local)}, [first, own](execution::Queue& q, Views v) {
+                     kernels::localise(q, v[0], first, own, v[1]);
+                   });
+  Routed routed = sort(recorder, local, all.weights);
   if (by_slots_) find_slots(recorder, choices.indices, local, routed);
   return routed;
 }

@@ -43,6 +43,7 @@ class SharedExperts {
 
   const Partition& partition() const { return partition_; }
   int size() const { return rows_.size(); }
+  const std::vector<int>& ranks() const { return group_->members(); }
   /// True if rows travel by slots: then they cannot before route().
   bool by_slots() const { return by_slots_; }
   /// Rows that reach this rank, or places for them.
@@ -50,8 +51,13 @@ class SharedExperts {
   /// Rows that there is room for.
   std::int64_t room(const Recorder& recorder) const { return recorder.batch().expert_room.rows; }
 
+  /// The choices of all ranks, for route().
+  struct AllChoices {
+    Tensor indices, weights;
+  };
+  AllChoices learn(Recorder& recorder, const Choices& choices) const;
   /// Rows for this rank's experts; completes the counts of `choices`.
-  Routed route(Recorder& recorder, Choices& choices) const;
+  Routed route(Recorder& recorder, Choices& choices, const AllChoices& all) const;
   /// (rows, D) of each rank to what reaches this one, (received, D).
   Tensor send(Recorder& recorder, const std::string& name, Tensor mine, const Routed& routed) const;
   /// And back: each rank's summand (received, D) to this rank's rows of the sum, in rank order.

@@ -17,28 +17,39 @@ namespace stowage::layers {
 /// than its bytes.
 class FeedForward {
  public:
-  /// @param tensor ranks that share its columns and rows  @param key the deck's name of ffn
+  /// @param tensor ranks that share its columns  @param key the deck's name of ffn
   /// @param prefix of the parameters' names  @param module of the saved fc1 output
   FeedForward(const ModelConfig& config, std::int64_t ffn, const char* key,
-              std::shared_ptr<const parallel::RankGroup> tensor, const std::string& prefix,
-              std::string module);
+              const parallel::RankGroup& tensor, const std::string& prefix, std::string module);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  /// @param name starts the names of its ops  @param x (rows, D)  @return (rows, D)
-  Tensor forward(Recorder& recorder, const std::string& name, Tensor x) const;
-  /// @param x the input of forward  @param onto what the gradient is added to, or none
-  /// @return gradient of x
-  Tensor backward(Recorder& recorder, const std::string& name, Tensor dy, Tensor x,
-                  Tensor onto = {}) const;
+  // Its products, on the rows of all ranks that share it, n of them: the caller exchanges them, and
+  // puts what else there is to do beside that. `name` starts the names of the ops.
+
+  /// act(x W1^T).  @param pieces in which x (n, D) comes  @return (n, F)
+  Tensor hidden(Recorder& recorder, const std::string& name, Tensor x,
+                const std::vector<RowPiece>& pieces = {{}}) const;
+  /// This rank's summand of some rows of the result.  @param active of hidden()  @param y (n, D)
+  void out(Recorder& recorder, const std::string& name, Tensor active, Tensor y,
+           const execution::Range& rows = {}, const std::string& suffix = "") const;
+  /// The gradient of fc2, and that of fc1's output.  @param dy (n, D)  @return (n, F1)
+  Tensor hidden_gradient(Recorder& recorder, const std::string& name, Tensor dy,
+                         WeightsTurn turn) const;
+  /// This rank's summand of the gradient of x, stored or added.
+  void input_gradient(Recorder& recorder, const std::string& name, Tensor dhidden, Tensor dx,
+                      bool accumulate) const;
+  /// The gradient of fc1.
+  void weight_gradient(Recorder& recorder, const std::string& name, Tensor dhidden, Tensor x,
+                       WeightsTurn turn) const;
 
  private:
   struct Hidden {
     Tensor fc1_out;  ///< (n, F1)
   };
 
-  std::int64_t width_;
-  SharedRows rows_;
+  Tensor activate(Recorder& recorder, const std::string& name, Tensor hidden) const;
+
   std::int64_t ffn_;  ///< of this rank
   kernels::Activation activation_;
   std::string module_;

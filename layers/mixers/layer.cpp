@@ -68,9 +68,10 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
   const auto layer = recorder.program().enter("layer", index_, slot, true);
   const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
   Saved& kept = recorder.kept<Saved>(*this);
-  recorder.postpone_weights_to(&kept.weights);
+  PostponedOps last;
+  recorder.postpone_weights_to(&kept.weights, &last);
   const Tensor dnormed = mixer_->backward(recorder, dsum);
-  recorder.postpone_weights_to(nullptr);
+  recorder.postpone_weights_to(nullptr, nullptr);
   const std::int64_t n = recorder.rows();
   const Tensor dx = recorder.scratch("dsum", {n, width_});
   const Tensor workspace = recorder.workspace(
@@ -83,6 +84,7 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
       [accumulate](execution::Queue& q, Views v) {
         kernels::rmsnorm_backward(q, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], accumulate);
       });
+  recorder.append_postponed(last);
   return dx;
 }
 

@@ -107,7 +107,8 @@ class Mamba final : public Mixer {
     for (const RowPiece& piece : rows_.pieces(n))
       out_proj_.backward_input(recorder, "out_proj_backward" + piece.suffix, dy, dgated, false,
                                piece.all);
-    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated);
+    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated,
+                              rows_.spare_weights());
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
     const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt);
     if (mamba_.form == Form::fused) {

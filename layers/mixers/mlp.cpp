@@ -7,8 +7,10 @@ namespace {
 class Mlp final : public Mixer {
  public:
   Mlp(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
-      : body_(config, config.mlp.ffn, "model.ffn_hidden_size",
-              ranks.shared_group(parallel::Group::tensor), prefix + ".mlp", "mlp_act") {}
+      : width_(config.width),
+        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+        body_(config, config.mlp.ffn, "model.ffn_hidden_size", ranks.group(parallel::Group::tensor),
+              prefix + ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
   std::string_view scope() const override { return "mlp"; }
@@ -17,11 +19,23 @@ class Mlp final : public Mixer {
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
-    return body_.forward(recorder, "", x);
+    const Tensor active =
+        body_.hidden(recorder, "", rows_.gather(recorder, "x", x), rows_.pieces(recorder.tokens()));
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](Tensor y, execution::Range rows, const std::string& suffix) {
+                               body_.out(recorder, "", active, y, rows, suffix);
+                             });
   }
 
-  Tensor backward(Recorder& recorder, Tensor dy) const override {
-    return body_.backward(recorder, "", dy, recorder.kept<Input>(*this).x);
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
+    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
+    const Tensor x = rows_.gather(recorder, "x_again", recorder.kept<Input>(*this).x);
+    const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
+    const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
+    body_.input_gradient(recorder, "", dhidden, dx, false);
+    const Tensor dx_mine = rows_.reduce(recorder, "dx_mine", dx);
+    body_.weight_gradient(recorder, "", dhidden, x, WeightsTurn::in_place);
+    return dx_mine;
   }
 
  private:
@@ -29,6 +43,8 @@ class Mlp final : public Mixer {
     Tensor x;
   };
 
+  std::int64_t width_;
+  SharedRows rows_;
   FeedForward body_;
 };
 

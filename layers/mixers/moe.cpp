@@ -55,6 +55,13 @@ struct GroupedProduct {
   }
 };
 
+/// True if the ranks that share experts are those that share the products of the shared expert, and
+/// rows travel whole.
+bool share_one_exchange(const SharedExperts& experts, const parallel::Ranks& ranks) {
+  return experts.size() > 1 && !experts.by_slots() &&
+         experts.ranks() == ranks.group(parallel::Group::tensor).members();
+}
+
 /// Mixture of experts, dropless: every routed row is computed. The router weight is applied with
 /// the activation, so the combine is a plain sum over a token's rows.
 class Moe final : public Mixer {
@@ -66,6 +73,7 @@ class Moe final : public Mixer {
         topk_(config.moe.topk),
         activation_(config.mlp.activation),
         experts_(config, ranks),
+        one_exchange_(share_one_exchange(experts_, ranks)),
         router_(config, Partition(ranks.group(parallel::Group::tensor)), prefix, aux_scale),
         fc1_{{prefix + ".experts.fc1.weight",
               {config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
@@ -82,8 +90,10 @@ class Moe final : public Mixer {
     parameters_ = {fc2_.weight, fc1_.weight};
     if (config.moe.shared_ffn > 0) {
       shared_.emplace(config, config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
-                      ranks.shared_group(parallel::Group::tensor), prefix + ".shared",
-                      "shared_expert");
+                      ranks.group(parallel::Group::tensor), prefix + ".shared", "shared_expert");
+      if (!one_exchange_)
+        shared_rows_ =
+            SharedRows(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces);
       for (const Parameter& p : shared_->parameters()) parameters_.push_back(p);
     }
     parameters_.push_back(router_.parameter());
@@ -107,38 +117,18 @@ class Moe final : public Mixer {
   Tensor forward(Recorder& recorder, Tensor x) const override {
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
-    // Rows that all ranks get need not wait for the router.
-    Tensor received = experts_.by_slots() ? Tensor{} : experts_.send(recorder, "x", x, {});
-    {
-      const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot);
-      kept.choices = router_.forward(recorder, x);
-      kept.routed = experts_.route(recorder, kept.choices);
-    }
-    if (experts_.by_slots()) received = experts_.send(recorder, "x", x, kept.routed);
-    // Beside the exchange of rows; alone on one rank, it comes last, where its result is added to.
-    const bool shared_first = shared_ && experts_.size() > 1;
-    const Tensor shared = shared_first ? shared_->forward(recorder, "shared_", x) : Tensor{};
-    const Tensor out = experts_forward(recorder, kept, received);
-    if (!shared_first) {
-      const Tensor y = shared_ ? shared_->forward(recorder, "shared_", x)
-                               : recorder.scratch("out", {experts_.received(recorder), width_});
-      combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
-      return experts_.send_back(recorder, "delta", y, kept.routed);
-    }
-    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
-    combine(recorder, "combine", out, kept.routed, y, false);
-    const Tensor delta = experts_.send_back(recorder, "delta", y, kept.routed);
-    recorder.add("add_shared", shared, delta);
-    return delta;
+    return experts_.size() == 1 ? forward_alone(recorder, kept) : forward_shared(recorder, kept);
   }
 
   Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
-    const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
     const Tensor dy_all = experts_.send(recorder, "dy_all", dy, r);
+    const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
     router_.count(recorder, kept.choices);
+    SharedGradient shared;
+    if (shared_ && experts_.size() > 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
     const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});
     const Tensor dhidden = recorder.scratch("dfc1", {rows, fc1_.outputs()});
@@ -151,22 +141,121 @@ class Moe final : public Mixer {
     const Tensor dsorted = recorder.scratch("drows", {rows, width_});
     fc1_.backward_input(recorder, "fc1_backward", expected(recorder), dhidden, r.offsets, dsorted);
     const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), width_});
-    combine(recorder, "combine_dx", dsorted, r, dx_all, false);
-    const Tensor dx = experts_.send_back(recorder, "dx_mine", dx_all, r);
+    const bool summed_together = shared_ && one_exchange_;
+    if (summed_together) shared_->input_gradient(recorder, kShared, shared.dhidden, dx_all, false);
+    combine(recorder, "combine_dx", dsorted, r, dx_all, summed_together);
+    // Before the exchange: what comes behind it could be given memory that it still reads.
     const Tensor sorted = gather(recorder, "gather_again", x, r);
+    const Tensor dx = experts_.send_back(recorder, "dx_mine", dx_all, r);
     fc1_.backward_weight(recorder, "fc1_weight_backward", expected(recorder), dhidden, sorted,
                          r.offsets);
-    if (shared_) shared_->backward(recorder, "shared_", dy, kept.x, dx);
+    if (shared_ && experts_.size() == 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
+    if (shared_)
+      shared_->weight_gradient(recorder, kShared, shared.dhidden, shared.x, spare_weights());
+    if (shared_ && !one_exchange_) add_shared_gradient(recorder, shared.dhidden, dx);
     router_.backward(recorder, kept.choices, kept.x, dweights.values, dweights.token_row, dx);
     return dx;
   }
 
  private:
+  static constexpr const char* kShared = "shared_";  ///< begins the names of its ops
+
   struct Saved {
     Tensor x, hidden;
     Choices choices;
     Routed routed;
   };
+  /// What the shared expert has of its gradients after its second product.
+  struct SharedGradient {
+    Tensor x;        ///< that its products get
+    Tensor dhidden;  ///< of fc1's output
+  };
+
+  execution::ScopeGuard enter_router(Recorder& recorder) const {
+    return recorder.program().enter("moe_router", -1, recorder.batch().slot);
+  }
+
+  /// All experts on one rank: the shared one last, where the others' rows are added to its result.
+  Tensor forward_alone(Recorder& recorder, Saved& kept) const {
+    {
+      const execution::ScopeGuard scope = enter_router(recorder);
+      kept.choices = router_.forward(recorder, kept.x);
+      kept.routed = experts_.route(recorder, kept.choices, experts_.learn(recorder, kept.choices));
+    }
+    const Tensor out = experts_forward(recorder, kept, kept.x);
+    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
+    if (shared_) shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, kept.x), y);
+    combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
+    return y;
+  }
+
+  /// Of several ranks. The shared expert's products lie beside what is exchanged: they wait neither
+  /// for what other ranks' routers choose nor, if it lies on one rank, for rows.
+  Tensor forward_shared(Recorder& recorder, Saved& kept) const {
+    const Tensor x = kept.x;
+    const bool summed_together = shared_ && one_exchange_;
+    // Rows that all ranks get need not wait for the router.
+    Tensor received = experts_.by_slots() ? Tensor{} : experts_.send(recorder, "x", x, {});
+    SharedExperts::AllChoices all;
+    {
+      const execution::ScopeGuard scope = enter_router(recorder);
+      kept.choices = router_.forward(recorder, x);
+      all = experts_.learn(recorder, kept.choices);
+    }
+    Tensor active;
+    if (shared_) {
+      const Tensor rows = one_exchange_ ? received : shared_rows_.gather(recorder, "shared_x", x);
+      active = shared_->hidden(recorder, kShared, rows, shared_pieces(recorder));
+    }
+    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
+    if (summed_together) shared_->out(recorder, kShared, active, y);
+    {
+      const execution::ScopeGuard scope = enter_router(recorder);
+      kept.routed = experts_.route(recorder, kept.choices, all);
+    }
+    if (experts_.by_slots()) received = experts_.send(recorder, "x", x, kept.routed);
+    const Tensor out = experts_forward(recorder, kept, received);
+    combine(recorder, "combine", out, kept.routed, y, summed_together);
+    const Tensor delta = experts_.send_back(recorder, "delta", y, kept.routed);
+    if (!shared_ || one_exchange_) return delta;
+    const Tensor mine =
+        shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
+                                 [&](Tensor to, execution::Range rows, const std::string& suffix) {
+                                   shared_->out(recorder, kShared, active, to, rows, suffix);
+                                 });
+    recorder.add("add_shared", mine, delta);
+    return delta;
+  }
+
+  /// @param x, dy_all that the experts get  @param dy of this rank's rows
+  SharedGradient shared_gradient(Recorder& recorder, const Saved& kept, Tensor x, Tensor dy,
+                                 Tensor dy_all) const {
+    if (one_exchange_)
+      return {x, shared_->hidden_gradient(recorder, kShared, dy_all, spare_weights())};
+    const Tensor dy_shared = shared_rows_.gather(recorder, "shared_dy", dy);
+    const Tensor x_shared = shared_rows_.gather(recorder, "shared_x_again", kept.x);
+    return {x_shared,
+            shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsTurn::in_place)};
+  }
+
+  void add_shared_gradient(Recorder& recorder, Tensor dhidden, Tensor dx) const {
+    if (shared_rows_.size() == 1) {
+      shared_->input_gradient(recorder, kShared, dhidden, dx, true);
+      return;
+    }
+    const Tensor dx_shared = recorder.scratch("shared_dx", {recorder.tokens(), width_});
+    shared_->input_gradient(recorder, kShared, dhidden, dx_shared, false);
+    recorder.add("add_shared_dx", shared_rows_.reduce(recorder, "shared_dx_mine", dx_shared), dx);
+  }
+
+  /// Those of the shared expert, where neighbouring layers exchange rows.
+  WeightsTurn spare_weights() const {
+    return one_exchange_ || shared_rows_.size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
+  }
+
+  std::vector<RowPiece> shared_pieces(const Recorder& recorder) const {
+    return shared_rows_.pieces(recorder.tokens());
+  }
 
   /// Rows that they have if the load is balanced: what costs are counted with.
   std::int64_t expected(const Recorder& recorder) const { return recorder.rows() * topk_; }
@@ -249,10 +338,12 @@ class Moe final : public Mixer {
   int topk_;
   kernels::Activation activation_;
   SharedExperts experts_;
+  bool one_exchange_;  ///< the shared expert's rows are those that the experts get
   Router router_;
   GroupedProduct fc1_;
   GroupedProduct fc2_;
   std::optional<FeedForward> shared_;
+  SharedRows shared_rows_;  ///< of its own exchange
   std::vector<Parameter> parameters_;
 };
 

@@ -76,8 +76,8 @@ void Product::backward_input(Recorder& recorder, std::string_view name, Tensor d
                    });
 }
 
-void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy,
-                              Tensor x) const {
+void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
+                              WeightsTurn turn) const {
   const auto dtype = dtype_of(recorder, dy);
   const bool accumulate = recorder.batch().accumulate;
   recorder.compute_weights(
@@ -87,7 +87,8 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
       {read(dy), read(x), recorder.into(recorder.gradient(weight))},
       [accumulate](execution::Queue& q, Views v) {
         kernels::linear_backward_weight(q, v[0], v[1], v[2], accumulate);
-      });
+      },
+      turn);
 }
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,

@@ -24,7 +24,8 @@ struct Product {
   void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
                       bool accumulate = false, execution::Range rows = {}) const;
   /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
-  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x) const;
+  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
+                       WeightsTurn turn = WeightsTurn::in_place) const;
   /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
   void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;
 };

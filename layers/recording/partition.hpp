@@ -71,6 +71,10 @@ class SharedRows {
 
   int size() const { return group_ ? group_->size() : 1; }
   int rank() const { return group_ ? group_->rank() : 0; }
+  /// Of a product that nothing of the layer's own exchanges needs beside it.
+  WeightsTurn spare_weights() const {
+    return size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
+  }
   /// In the order in which they are exchanged. @param rows of all ranks
   std::vector<RowPiece> pieces(std::int64_t rows) const;
   /// (rows, …) of each rank to (rows * size, …), of each piece in the order of ranks.

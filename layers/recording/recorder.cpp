@@ -57,10 +57,11 @@ void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, 
 }
 
 void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
-                               Launch launch) {
+                               Launch launch, WeightsTurn turn) {
   execution::Op op = make(name, cost, std::move(uses), std::move(launch));
-  if (postponed_ == nullptr) return program_.append(std::move(op));
-  postponed_->ops.push_back({std::move(op), program_.ops().size()});
+  PostponedOps* postponed = turn == WeightsTurn::last ? last_ : postponed_;
+  if (postponed == nullptr) return program_.append(std::move(op));
+  postponed->ops.push_back({std::move(op), program_.ops().size()});
 }
 
 void Recorder::append_postponed(PostponedOps& postponed) {

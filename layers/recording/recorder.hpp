@@ -51,6 +51,10 @@ struct Batch {
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 
+/// When a layer's backward makes the gradient of a weight: where it is recorded, or at the end,
+/// beside the rows that ranks exchange for the layer before.
+enum class WeightsTurn : unsigned char { in_place, last };
+
 /// Ops that were left for later, and how many ops the program had then.
 struct PostponedOps {
   struct One {
@@ -130,10 +134,13 @@ class Recorder {
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
   /// schedule may put it where a rank has nothing else to do.
-  void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
-  /// Where ops for weights go from here on, if the batch asks for that; null: into the program.
-  void postpone_weights_to(PostponedOps* postponed) {
-    postponed_ = batch_.weights_later ? postponed : nullptr;
+  void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
+                       WeightsTurn turn = WeightsTurn::in_place);
+  /// Where ops for weights go from here on: all to `later` if the batch asks for that, otherwise
+  /// those whose turn is the last to `last`; null: into the program.
+  void postpone_weights_to(PostponedOps* later, PostponedOps* last) {
+    postponed_ = batch_.weights_later ? later : nullptr;
+    last_ = batch_.weights_later ? later : last;
   }
   /// Appends what was left for later.
   /// @throws Error if what it reads was written over meanwhile
@@ -156,6 +163,7 @@ class Recorder {
   Handles& handles_;
   std::string prefix_;
   PostponedOps* postponed_ = nullptr;
+  PostponedOps* last_ = nullptr;
 };
 
 }  // namespace stowage::layers
