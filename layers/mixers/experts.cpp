@@ -16,8 +16,12 @@ using Views = std::span<const execution::View>;
 
 namespace {
 
-bool travel_by_slots(const ModelConfig& config, int ranks) {
-  return ranks > 1 && config.moe.exchange == ModelConfig::Moe::Exchange::slots;
+/// Not where all ranks get all rows anyway, for the shared expert that they also share.
+bool travel_by_slots(const ModelConfig& config, const parallel::Ranks& ranks) {
+  const int size = ranks.group(parallel::Group::experts).size();
+  const bool all_needed =
+      config.moe.shared_ffn > 0 && size == ranks.group(parallel::Group::tensor).size();
+  return size > 1 && !all_needed && config.moe.exchange == ModelConfig::Moe::Exchange::slots;
 }
 
 /// The part of all rows that have experts of one of the ranks, if every choice of R different
@@ -37,7 +41,7 @@ kernels::ExpertRoom expert_room(const ModelConfig& config, const parallel::Ranks
   const std::int64_t rows = tokens / ranks.group(parallel::Group::tensor).size() /
                             ranks.group(parallel::Group::context).size();
   const std::int64_t balanced = rows * config.moe.topk;
-  const bool slots = travel_by_slots(config, size);
+  const bool slots = travel_by_slots(config, ranks);
   if (share == 0 || share >= size) return {balanced * size, slots ? rows : 0};
   const auto part = [share](double all) {
     return static_cast<std::int64_t>(std::ceil(share * all));
@@ -50,7 +54,7 @@ SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& r
     : experts_(config.moe.experts),
       topk_(config.moe.topk),
       tensor_size_(ranks.group(parallel::Group::tensor).size()),
-      by_slots_(travel_by_slots(config, ranks.group(parallel::Group::experts).size())),
+      by_slots_(travel_by_slots(config, ranks)),
       context_(ranks.shared_group(parallel::Group::context)),
       group_(ranks.shared_group(parallel::Group::experts)),
       partition_(ranks.group(parallel::Group::experts)),

@@ -176,7 +176,8 @@ def time_way(way, layers, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, default=16384, help="of all ranks (default %(default)s)")
+    parser.add_argument("--rows", type=int, default=16384,
+                        help="of all ranks (default %(default)s)")
     parser.add_argument("--width", type=int, default=2048, help="default %(default)s")
     parser.add_argument("--hidden", type=int, default=8192, help="default %(default)s")
     parser.add_argument("--layers", type=int, default=8, help="default %(default)s")
