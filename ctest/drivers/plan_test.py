@@ -328,11 +328,6 @@ def times_of_ops_come_from_timed_steps(r):
         path = os.path.join(folder, "ops.h5")
         shutil.copy(os.path.join(published, "ops_expert_moe_2b.h5"), path)
         said = r.run(deck, *keys, "--ops", path, "--print-config")
-        assert "links_beside = []" in said, said  # of a set that does not say what was exchanged
-        with h5py.File(path, "r+") as file:
-            for name in ("gather_x", "gather_indices_all", "gather_weights_all", "gather_dy_all"):
-                file[f"samples/ops/moe/{name}"].attrs["collective"] = "all_gather"
-        said = r.run(deck, *keys, "--ops", path, "--print-config")
         parts = dict(re.findall(r'"([a-z_/]+) ([0-9.]+)"', said))
         assert 0.5 < float(parts["attn/core_backward"]) < 0.8, parts
         assert 0.9 < float(parts["attn/qkv"]) < 1.1 and not any("rerun" in p for p in parts), parts
@@ -344,6 +339,10 @@ def times_of_ops_come_from_timed_steps(r):
         for line in ("mamba/scan", "mamba/scan 0", "mamba/scan 0.5 1"):
             said = r.run(deck, f'machine.op_efficiency=["{line}"]', expect=2)
             assert "machine.op_efficiency" in said and line in said, said
+        with h5py.File(path, "r+") as file:  # as before sets said what was exchanged
+            file["samples/ops"].visititems(lambda _, node: node.attrs.pop("collective", None))
+        said = r.run(deck, *keys, "--ops", path, "--print-config")
+        assert "links_beside = []" in said, said
     said = r.run(deck, "--ops", os.path.join(published, "ceilings.h5"), expect=2)
     assert "--ops" in said and "--time-ops" in said, said
 

@@ -268,35 +268,36 @@ def predictions_take_measured_rates(r):
 
 @case
 def published_curves_are_foretold(r):
-    """Every published point of two H100, within 8 %, by the machine file alone."""
-    folder = os.path.join(r.given.source, "results", "published", "h100x2")
-    with open(os.path.join(r.given.source, "inputs/machines/h100.toml"), "rb") as file:
-        machine = [f"machine.{key}={json.dumps(value)}"
-                   for key, value in tomllib.load(file)["machine"].items()]
+    """Every published point of two GPUs, within 8 %, by the machine file alone."""
     points = 0
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if not name.endswith(".h5") or not is_curve(path):
-            continue
-        for point, (then, off) in foretold(r, path, *machine).items():
-            assert abs(off) < 8, (name, point, then, off)
-            assert off > then, (name, point, then, off)
-            points += 1
-    assert points >= 40, points
+    for name in ("h100", "h200"):
+        folder = os.path.join(r.given.source, "results", "published", f"{name}x2")
+        with open(os.path.join(r.given.source, f"inputs/machines/{name}.toml"), "rb") as file:
+            machine = [f"machine.{key}={json.dumps(value)}"
+                       for key, value in tomllib.load(file)["machine"].items()]
+        for curve in sorted(os.listdir(folder)):
+            path = os.path.join(folder, curve)
+            # Layers alone (mlp_*) are no step that anyone trains.
+            if not curve.endswith(".h5") or curve.startswith("mlp_") or not is_curve(path):
+                continue
+            for point, (then, off) in foretold(r, path, *machine).items():
+                assert abs(off) < 8, (name, curve, point, then, off)
+                points += 1
+    assert points >= 30, points
 
 
 @case
 def foretelling_is_what_was_predicted(r):
     """For the machine that the set was predicted for; and it wants a curve."""
-    published = os.path.join(r.given.source, "results", "published", "h100x2")
-    curve = os.path.join(published, "shared_dense_1b.h5")
+    published = os.path.join(r.given.source, "results", "published")
+    curve = os.path.join(published, "h100x2", "shared_dense_1b.h5")
     for point, (then, now) in foretold(r, curve).items():
         assert then == now, (point, then, now)
     slow = foretold(r, curve, "machine.matmul_flops_per_s=1e14")
     assert all(now > then + 50 for then, now in slow.values()), slow
     said = r.bench("--foretell", ranks=1, expect=2)
     assert "--foretell" in said and "--from" in said, said
-    other = os.path.join(published, "train_hybrid_dense_1b_np2.h5")
+    other = os.path.join(published, "h200x2", "train_hybrid_dense_1b_np2.h5")
     said = r.run([r.given.bench, "--from", other, "--foretell"], 2)
     assert "not a result of stowage_bench_scaling" in said, said
 
