@@ -78,7 +78,7 @@ class Attention final : public Mixer {
     Saved& kept = recorder.kept<Saved>(*this);
     kept = {};
     kept.x = mine;
-    const Tensor x = rows_.gather(recorder, "x", mine);
+    const Tensor x = rows_.gather_early(recorder, "x", mine);
     if (apart()) {
       // Keys and values come first, so that the product of queries is beside their exchange.
       kept.keys = project(recorder, x, keys_section(), kept);

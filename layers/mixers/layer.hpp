@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/recording/config.hpp"
+#include "layers/recording/partition.hpp"
 #include "layers/recording/recorder.hpp"
 #include "parallel/ranks.hpp"
 
@@ -76,6 +77,7 @@ class Layer {
 
   std::int64_t width_;
   double epsilon_;
+  SharedRows rows_;
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;

@@ -80,7 +80,7 @@ class Mamba final : public Mixer {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = mine;
-    const Tensor x = rows_.gather(recorder, "x", mine);
+    const Tensor x = rows_.gather_early(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     for (const RowPiece& piece : rows_.pieces(n))

@@ -19,8 +19,8 @@ class Mlp final : public Mixer {
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
-    const Tensor active =
-        body_.hidden(recorder, "", rows_.gather(recorder, "x", x), rows_.pieces(recorder.tokens()));
+    const Tensor all = rows_.gather_early(recorder, "x", x);
+    const Tensor active = body_.hidden(recorder, "", all, rows_.pieces(recorder.tokens()));
     return rows_.reduce_each(recorder, "out", "delta", width_,
                              [&](Tensor y, execution::Range rows, const std::string& suffix) {
                                body_.out(recorder, "", active, y, rows, suffix);

@@ -204,7 +204,8 @@ class Moe final : public Mixer {
     }
     Tensor active;
     if (shared_) {
-      const Tensor rows = one_exchange_ ? received : shared_rows_.gather(recorder, "shared_x", x);
+      const Tensor rows =
+          one_exchange_ ? received : shared_rows_.gather_early(recorder, "shared_x", x);
       active = shared_->hidden(recorder, kShared, rows, shared_pieces(recorder));
     }
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});

@@ -1,8 +1,7 @@
 #include "layers/mixers/products.hpp"
 
-#include <memory>
-
 #include "kernels/linear/linear.hpp"
+#include "layers/recording/row_range.hpp"
 
 namespace stowage::layers {
 
@@ -11,32 +10,6 @@ using Views = std::span<const execution::View>;
 namespace {
 
 using execution::Range;
-
-/// Some rows of a matrix as a use of their elements, and as the matrix that a kernel sees.
-class Rows {
- public:
-  Rows(const Recorder& recorder, execution::Dtype dtype, std::int64_t columns, Range rows)
-      : columns_(columns),
-        whole_(rows == Range{}),
-        rows_(whole_ ? Range{0, recorder.tokens()} : rows),
-        info_(std::make_shared<execution::TensorInfo>(execution::one_buffer(
-            "rows", dtype, {count(), columns}, execution::Lifetime::scratch))) {}
-
-  std::int64_t count() const { return rows_.end - rows_.begin; }
-  Use use(Tensor tensor, Access access) const {
-    if (whole_) return {tensor, access};
-    return {tensor, access, {rows_.begin * columns_, rows_.end * columns_}};
-  }
-  execution::View operator()(const execution::View& elements) const {
-    return whole_ ? elements : execution::View{elements.data, info_.get()};
-  }
-
- private:
-  std::int64_t columns_;
-  bool whole_;
-  Range rows_;
-  std::shared_ptr<const execution::TensorInfo> info_;
-};
 
 execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
   return recorder.program().info(tensor).buffers[0].dtype;
@@ -48,9 +21,9 @@ void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tenso
                       Range some) const {
   const auto dtype = dtype_of(recorder, y);
   const std::int64_t columns = some == Range{} ? outputs() : some.end - some.begin;
-  const Rows from(recorder, recorder.storage(), inputs(), rows);
-  const Rows by(recorder, recorder.storage(), inputs(), some);
-  const Rows to(recorder, dtype, columns, rows);
+  const RowRange from(recorder.storage(), recorder.tokens(), inputs(), rows);
+  const RowRange by(recorder.storage(), recorder.tokens(), inputs(), some);
+  const RowRange to(dtype, recorder.tokens(), columns, rows);
   recorder.compute(
       name,
       kernels::linear_forward_cost(from.count(), columns, inputs(), recorder.storage(), dtype),
@@ -64,8 +37,8 @@ void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tenso
 void Product::backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
                              bool accumulate, Range rows) const {
   const auto dtype = dtype_of(recorder, dy);
-  const Rows from(recorder, dtype, outputs(), rows);
-  const Rows to(recorder, recorder.storage(), inputs(), rows);
+  const RowRange from(dtype, recorder.tokens(), outputs(), rows);
+  const RowRange to(recorder.storage(), recorder.tokens(), inputs(), rows);
   recorder.compute(name,
                    kernels::linear_backward_input_cost(from.count(), outputs(), inputs(),
                                                        recorder.storage(), dtype, accumulate),

@@ -89,19 +89,36 @@ std::vector<RowPiece> SharedRows::pieces(std::int64_t rows) const {
 
 Tensor SharedRows::gather(Recorder& recorder, const std::string& name, Tensor mine) const {
   if (size() == 1) return mine;
-  std::vector<std::int64_t> shape = shape_of(recorder, mine);
-  shape.front() *= size();
-  const Tensor all = recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
+  const Tensor all = made_for_all(recorder, name, mine);
   gather_to(recorder, name, mine, all);
+  return all;
+}
+
+Tensor SharedRows::gather_early(Recorder& recorder, const std::string& name, Tensor mine) const {
+  if (size() == 1) return mine;
+  const Tensor all = made_for_all(recorder, name, mine);
+  for (const RowPiece& piece : pieces(recorder.tokens()))
+    recorder.append_early(gather_piece(recorder, name, mine, all, piece));
   return all;
 }
 
 void SharedRows::gather_to(Recorder& recorder, const std::string& name, Tensor mine,
                            Tensor all) const {
   for (const RowPiece& piece : pieces(shape_of(recorder, all).front()))
-    recorder.append(group_->all_gather_from(
-        recorder.program(), recorder.full_name("gather_" + name + piece.suffix),
-        rows_of(recorder, mine, piece.mine), rows_of(recorder, all, piece.all)));
+    recorder.append(gather_piece(recorder, name, mine, all, piece));
+}
+
+execution::Op SharedRows::gather_piece(Recorder& recorder, const std::string& name, Tensor mine,
+                                       Tensor all, const RowPiece& piece) const {
+  return group_->all_gather_from(
+      recorder.program(), recorder.full_name("gather_" + name + piece.suffix),
+      rows_of(recorder, mine, piece.mine), rows_of(recorder, all, piece.all));
+}
+
+Tensor SharedRows::made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const {
+  std::vector<std::int64_t> shape = shape_of(recorder, mine);
+  shape.front() *= size();
+  return recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
 }
 
 Tensor SharedRows::reduce(Recorder& recorder, const std::string& name, Tensor summand) const {

@@ -79,6 +79,8 @@ class SharedRows {
   std::vector<RowPiece> pieces(std::int64_t rows) const;
   /// (rows, …) of each rank to (rows * size, …), of each piece in the order of ranks.
   Tensor gather(Recorder& recorder, const std::string& name, Tensor mine) const;
+  /// The same of a layer's input, which its norm makes piece by piece.
+  Tensor gather_early(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same into a tensor that the caller made; several ranks.
   void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
   /// Each rank's summand (rows * size, …) to this rank's rows of the sum.
@@ -93,6 +95,9 @@ class SharedRows {
                      std::int64_t width, const MakeRows& make) const;
 
  private:
+  execution::Op gather_piece(Recorder& recorder, const std::string& name, Tensor mine, Tensor all,
+                             const RowPiece& piece) const;
+  Tensor made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const;
   void reduce_piece(Recorder& recorder, const std::string& name, Tensor summand, Tensor mine,
                     const RowPiece& piece) const;
 

@@ -48,6 +48,7 @@ struct Batch {
   Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
   int slot = 0;                      ///< which microbatch of the program: first, body or last
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
+  bool rows_early = false;  ///< a layer's first rows are normed beside the last product before it
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 
@@ -145,6 +146,12 @@ class Recorder {
   /// Appends what was left for later.
   /// @throws Error if what it reads was written over meanwhile
   void append_postponed(PostponedOps& postponed);
+  /// An op between the exchange that makes what it reads and the one that waits for what it makes:
+  /// where the batch asks for that, not behind all that is recorded so far, but behind the first
+  /// compute that lies beside the former.
+  void compute_early(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// The exchange that waits for such an op, right behind it.
+  void append_early(execution::Op op);
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
   /// An exchange, under its full name.

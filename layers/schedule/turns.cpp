@@ -103,6 +103,7 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
   if (!backward && turn.chunk == 0) slots_[turn.slot] = next_batch(turn);
   Batch batch = slots_.at(turn.slot);
+  batch.rows_early = model_.config().rows_early;
   batch.weights_later = turn.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
   if (!backward) return forward(turn, recorder);
