@@ -82,7 +82,6 @@ struct Collectives::Buffer {
   Dtype dtype, wire;
   std::byte* workspace;
   int rank, ranks;
-  std::byte* sums = nullptr;  ///< where this rank's share goes; null: where its summand lies
   std::int64_t share = share_of(count, ranks);
   /// Elements of a row of the workspace: those of all ranks that are on their way at once.
   std::int64_t row_length = row_of(count, dtype, wire, ranks);
@@ -92,11 +91,6 @@ struct Collectives::Buffer {
   bool rounds() const { return wire != dtype; }
   std::byte* at(std::int64_t element) const {
     return data + static_cast<std::size_t>(element) * size_bytes(dtype);
-  }
-  /// Where the sums of this rank's share from element `done` of it on go.
-  std::byte* result(std::int64_t done) const {
-    return sums == nullptr ? at(begin(rank) + done)
-                           : sums + static_cast<std::size_t>(done) * size_bytes(dtype);
   }
   std::size_t wire_bytes(std::int64_t some) const {
     return static_cast<std::size_t>(some) * size_bytes(wire);
@@ -149,20 +143,6 @@ void Collectives::reduce_scatter(Queue& queue, int index, void* data, std::int64
   transport_->end(queue);
 }
 
-void Collectives::reduce_scatter(Queue& queue, int index, const void* data, void* sums,
-                                 std::int64_t count, Dtype dtype, void* workspace) const {
-  STOWAGE_ASSERT(count % transport_->size() == 0, "{} elements do not divide among {} ranks", count,
-                 transport_->size());
-  transport_->begin(queue, index);
-  // Only `sums` and the workspace are written: transfers know one kind of address.
-  sum_shares(queue,
-             {const_cast<std::byte*>(static_cast<const std::byte*>(data)), count, dtype, dtype,
-              static_cast<std::byte*>(workspace), transport_->rank(), transport_->size(),
-              static_cast<std::byte*>(sums)},
-             Reduction::sum);
-  transport_->end(queue);
-}
-
 /// Share r goes to rank r, which combines what it has of all ranks: a row of the workspace at a
 /// time.
 void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction) const {
@@ -186,11 +166,12 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
     }
     transport_->move(queue, transfers);
     with_types(b.dtype, b.wire, [&]<class Out, class Wire, class A>() {
-      execution::parallel_for(queue, left(me),
-                              detail::Fold<Out, Wire, A>{
-                                  reinterpret_cast<const Wire*>(b.row(0)), b.row_length,
-                                  reinterpret_cast<const Wire*>(sent(me)),
-                                  reinterpret_cast<Out*>(b.result(done)), me, b.ranks, reduction});
+      execution::parallel_for(
+          queue, left(me),
+          detail::Fold<Out, Wire, A>{reinterpret_cast<const Wire*>(b.row(0)), b.row_length,
+                                     reinterpret_cast<const Wire*>(sent(me)),
+                                     reinterpret_cast<Out*>(b.at(b.begin(me) + done)), me, b.ranks,
+                                     reduction});
     });
   }
 }
@@ -270,6 +251,22 @@ void Collectives::all_to_all(Queue& queue, int index, void* from, void* to,
   detail::copy_beside(queue, part(to, me), part(from, me), part_bytes);
 }
 
+void Collectives::hand_out(Queue& queue, int index, const void* from, void* others,
+                           std::size_t part_bytes) const {
+  const auto part = [&](const void* base, int at) {  // transfers know one kind of address
+    return const_cast<std::byte*>(static_cast<const std::byte*>(base)) +
+           static_cast<std::size_t>(at) * part_bytes;
+  };
+  const int me = transport_->rank();
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < transport_->size(); ++r) {
+    if (r == me) continue;
+    transfers.push_back({r, true, part(from, r), part_bytes});
+    transfers.push_back({r, false, part(others, r < me ? r : r - 1), part_bytes});
+  }
+  exchange(queue, index, transfers);
+}
+
 void Collectives::broadcast(Queue& queue, int index, void* data, std::size_t bytes,
                             int root) const {
   std::vector<Transfer> transfers;
@@ -283,6 +280,17 @@ void Collectives::exchange(Queue& queue, int index, std::span<const Transfer> tr
   transport_->begin(queue, index);
   transport_->move(queue, transfers);
   transport_->end(queue);
+}
+
+void sum_rows(Queue& queue, const void* others, const void* own, void* sums, std::int64_t count,
+              Dtype dtype, int rank, int ranks) {
+  with_types(dtype, dtype, [&]<class Out, class Wire, class A>() {
+    execution::parallel_for(
+        queue, count,
+        detail::Fold<Out, Wire, A>{static_cast<const Wire*>(others), count,
+                                   static_cast<const Wire*>(own), static_cast<Out*>(sums), rank,
+                                   ranks, Reduction::sum});
+  });
 }
 
 }  // namespace stowage::parallel

@@ -45,9 +45,6 @@ class Collectives {
   /// the others are unchanged.
   void reduce_scatter(execution::Queue& queue, int index, void* data, std::int64_t count,
                       execution::Dtype dtype, execution::Dtype wire, void* workspace) const;
-  /// The same into `sums`, count / size() elements that are not part of `data`, which stays.
-  void reduce_scatter(execution::Queue& queue, int index, const void* data, void* sums,
-                      std::int64_t count, execution::Dtype dtype, void* workspace) const;
   /// data: size() equal shares, of which this rank's own is given.
   void all_gather(execution::Queue& queue, int index, void* data, std::size_t share_bytes) const;
   /// The same with this rank's share given elsewhere.
@@ -56,6 +53,9 @@ class Collectives {
   /// Part r of `from` goes to rank r and comes from it into part r of `to`.
   void all_to_all(execution::Queue& queue, int index, void* from, void* to,
                   std::size_t part_bytes) const;
+  /// Part r of `from` goes to rank r; those that come from the others lie in `others` by rank.
+  void hand_out(execution::Queue& queue, int index, const void* from, void* others,
+                std::size_t part_bytes) const;
   void broadcast(execution::Queue& queue, int index, void* data, std::size_t bytes, int root) const;
   void exchange(execution::Queue& queue, int index, std::span<const Transfer> transfers) const;
 
@@ -70,5 +70,10 @@ class Collectives {
 
   std::shared_ptr<Transport> transport_;
 };
+
+/// sums[i] = the elements i of all `ranks` in rank order, of this rank's `own` and of the others'
+/// rows of `count` elements, as a reduction over ranks adds them. No exchange: on any queue.
+void sum_rows(execution::Queue& queue, const void* others, const void* own, void* sums,
+              std::int64_t count, execution::Dtype dtype, int rank, int ranks);
 
 }  // namespace stowage::parallel

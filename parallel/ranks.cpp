@@ -167,20 +167,43 @@ Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const 
   return op;
 }
 
-Op RankGroup::reduce_scatter_to(Program& program, std::string name, Piece piece, Piece sums,
-                                Tensor workspace) const {
-  const Dtype dtype = dtype_of(program, piece);
-  const std::int64_t count = count_of(program, piece);
-  Op op =
-      begin(program, std::move(name), "reduce_scatter", piece, 1.0 * (size() - 1) / size(), dtype);
-  op.communication->detail = text("sum", dtype, dtype);
-  STOWAGE_ASSERT(count_of(program, sums) * size() == count, "{} has {} elements for {} sums",
-                 op.name, count, count_of(program, sums));
-  op.uses = {{piece.tensor, Access::read, piece.range}, {sums.tensor, Access::write, sums.range}};
-  const std::size_t room = use_workspace(op, program, piece, dtype, workspace);
+Op RankGroup::hand_out(Program& program, std::string name, Piece piece, Piece others) const {
+  Op op = begin(program, std::move(name), "all_to_all", piece, 1.0 * (size() - 1) / size(),
+                dtype_of(program, piece));
+  op.communication->detail = "summands";
+  const std::int64_t count = count_of(program, piece) / size();
+  STOWAGE_ASSERT(count * size() == count_of(program, piece) &&
+                     count * (size() - 1) == count_of(program, others),
+                 "{} hands out {} elements and gets {}", op.name, count_of(program, piece),
+                 count_of(program, others));
+  op.uses = {{piece.tensor, Access::read, piece.range},
+             {others.tensor, Access::write, others.range}};
+  const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->reduce_scatter(q, call.index, v[0].as<void>(), v[1].as<void>(), count, dtype,
-                         v[room].as<void>());
+    call->hand_out(q, call.index, v[0].as<const void>(), v[1].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::sum_up(Program& program, std::string name, Piece piece, Piece others,
+                     Piece sums) const {
+  const Range own = share(range_of(program, piece), rank_);
+  const std::int64_t count = own.end - own.begin;
+  const Dtype dtype = dtype_of(program, piece);
+  STOWAGE_ASSERT(
+      count_of(program, others) == count * (size() - 1) && count_of(program, sums) == count,
+      "{} has {} elements for {} sums of {}", name, count_of(program, others) + count,
+      count_of(program, sums), size());
+  Op op;
+  op.name = std::move(name);
+  op.cost = {static_cast<double>(count * (size() - 1)),
+             static_cast<double>(count * (size() + 1)) * static_cast<double>(size_bytes(dtype))};
+  op.uses = {{piece.tensor, Access::read, own},
+             {others.tensor, Access::read, others.range},
+             {sums.tensor, Access::write, sums.range}};
+  op.launch = [count, dtype, rank = rank_, ranks = size()](Queue& q, Views v) {
+    sum_rows(q, v[1].as<const void>(), v[0].as<const void>(), v[2].as<void>(), count, dtype, rank,
+             ranks);
   };
   return op;
 }

@@ -72,9 +72,14 @@ class RankGroup {
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
                                execution::Dtype wire, execution::Tensor workspace = {}) const;
-  /// The same into `sums`, a piece of one share elsewhere; `piece` is read.
-  execution::Op reduce_scatter_to(execution::Program& program, std::string name, Piece piece,
-                                  Piece sums, execution::Tensor workspace = {}) const;
+  /// The two halves of a reduce_scatter that leaves `piece` as it is: equal part r goes to rank r,
+  /// what comes from the others into `others`, by rank; then an op of the compute lane sums it and
+  /// the own part into `sums`. The first takes no multiprocessor, so nothing holds it up beside
+  /// compute; the second stands where compute needs the sums.
+  execution::Op hand_out(execution::Program& program, std::string name, Piece piece,
+                         Piece others) const;
+  execution::Op sum_up(execution::Program& program, std::string name, Piece piece, Piece others,
+                       Piece sums) const;
   /// Fills the other ranks' equal shares of a piece from them; its own is read.
   execution::Op all_gather(execution::Program& program, std::string name, Piece piece) const;
   /// The same with this rank's share given elsewhere: all of `piece` is written.

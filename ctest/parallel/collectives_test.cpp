@@ -214,6 +214,28 @@ TEST_F(collectives, all_to_all_transposes_parts) {
     ASSERT_EQ(out[count / 2 + i], draw(static_cast<int>(i / part), world.rank() * part + i % part));
 }
 
+TEST_F(collectives, handed_out_summands_have_the_sums_of_all_reduce) {
+  if (world.size() == 1) GTEST_SKIP() << "nobody to hand out to";
+  for (const Dtype dtype : kDtypes) {
+    const std::int64_t share = 5003, count = share * world.size();
+    const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+      const Tensor others = p.scratch("others", dtype, {count - share});
+      p.append(g.hand_out(p, "hand out", {x, {}}, {others, {}}));
+      const Tensor sums = p.scratch("sums", dtype, {share});
+      p.append(g.sum_up(p, "sum up", {x, {}}, {others, {}}, {sums, {}}));
+      Op keep;
+      keep.name = "keep sums";
+      keep.uses = {{sums, Access::read}, {x, Access::write, {0, share}}};
+      keep.launch = [](execution::Queue& q, std::span<const View> v) {
+        q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+      };
+      return keep;
+    });
+    for (std::int64_t i = 0; i < share; ++i)
+      ASSERT_EQ(out[i], folded(dtype, world.rank() * share + i, Reduction::sum)) << i;
+  }
+}
+
 TEST_F(collectives, broadcast_is_the_roots) {
   for (int root = 0; root < world.size(); ++root) {
     const Values out = run(Dtype::fp64, mine(500), [&](Program& p, const RankGroup& g, Tensor x) {

@@ -117,9 +117,9 @@ class Attention final : public Mixer {
     if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
-    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
     qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
-    return mine;
+    return rows_.sum(recorder, summands);
   }
 
  private:
@@ -305,20 +305,22 @@ class Attention final : public Mixer {
   void join_gradients(Recorder& recorder, const std::vector<Tensor>& dqs, Tensor dkv,
                       Tensor dqkv) const {
     const std::int64_t n = recorder.tokens();
-    Tensor own;
+    Tensor own, dq;
+    SharedRows::Summands summands;
     if (by_heads_) {
       own = recorder.scratch("dkv", recorder.accumulation(), {n, 2 * kv_width()});
       exchange_.to_rows(recorder, "dkv", dkv, kv_blocks(), own);
     } else {
-      own = context_.reduce(recorder, "dkv", dkv);
+      summands = context_.hand_out(recorder, "dkv", dkv);
     }
-    std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
     if (separate_queries()) {
-      const Tensor dq = recorder.scratch("dq", {n, query_width()});
+      dq = recorder.scratch("dq", {n, query_width()});
       by_heads_ ? exchange_.to_rows(recorder, "dq", dqs[0], out_blocks(), dq)
                 : stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
-      uses.push_back(read(dq));
     }
+    if (!by_heads_) own = context_.sum(recorder, summands);
+    std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
+    if (dq) uses.push_back(read(dq));
     Cost cost = kernels::cast_cost(2 * n * kv_width(), recorder.accumulation(), recorder.storage());
     if (separate_queries())
       cost.bytes += kernels::pack_columns_cost(n * query_width(), recorder.storage()).bytes;

@@ -133,16 +133,24 @@ Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor m
   return there;
 }
 
-Tensor SharedExperts::send_back(Recorder& recorder, const std::string& name, Tensor summand,
-                                const Routed& routed) const {
-  if (!by_slots_) return rows_.reduce(recorder, name, summand);
+SharedRows::Summands SharedExperts::send_back(Recorder& recorder, const std::string& name,
+                                              Tensor summand) const {
+  if (!by_slots_) return rows_.hand_out(recorder, name, summand);
   const std::int64_t width = recorder.program().info(summand).buffers.front().shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
   recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
                                      {summand, {}}, {slots, {}}));
-  const Tensor mine = recorder.scratch(name, {recorder.rows(), width});
+  return {name, summand, slots};
+}
+
+Tensor SharedExperts::sum(Recorder& recorder, const SharedRows::Summands& summands,
+                          const Routed& routed) const {
+  if (!by_slots_) return rows_.sum(recorder, summands);
+  const Tensor slots = summands.others;
+  const std::int64_t width = recorder.program().info(slots).buffers.front().shape.back();
+  const Tensor mine = recorder.scratch(summands.name, {recorder.rows(), width});
   recorder.compute(
-      "add_" + name,
+      "add_" + summands.name,
       kernels::combine_rows_cost(recorder.rows(), rows_.size(), received(recorder), width,
                                  recorder.storage(), false),
       {read(slots), read(routed.row_slot), write(mine)},
@@ -199,7 +207,7 @@ SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
                                                              const Choices& choices,
                                                              const Routed& routed,
                                                              Tensor drow_weight) const {
-  if (rows_.size() == 1) return {drow_weight, routed.token_row};
+  if (rows_.size() == 1) return {rows_.hand_out(recorder, "", drow_weight), routed.token_row};
   const Dtype accum = recorder.accumulation();
   const std::int64_t pairs = tokens(recorder) * topk_;
   const Tensor all = recorder.scratch("dweights_all", accum, {pairs});
@@ -210,7 +218,7 @@ SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
   recorder.compute("pair_rows", kernels::localise_cost(recorder.rows() * topk_),
                    {read(choices.indices), write(rows)},
                    [](execution::Queue& q, Views v) { kernels::pair_rows(q, v[0], v[1]); });
-  return {rows_.reduce(recorder, "dweights", all), rows};
+  return {rows_.hand_out(recorder, "dweights", all), rows};
 }
 
 }  // namespace stowage::layers

@@ -60,16 +60,21 @@ class SharedExperts {
   Routed route(Recorder& recorder, Choices& choices, const AllChoices& all) const;
   /// (rows, D) of each rank to what reaches this one, (received, D).
   Tensor send(Recorder& recorder, const std::string& name, Tensor mine, const Routed& routed) const;
-  /// And back: each rank's summand (received, D) to this rank's rows of the sum, in rank order.
-  Tensor send_back(Recorder& recorder, const std::string& name, Tensor summand,
-                   const Routed& routed) const;
-  /// The gradient of each choice's weight, from that of the rows of all ranks' experts.
-  /// @return (rows * R) accum in an order, and where each of this rank's choices is in it
+  /// And back: each rank's summand (received, D), on its way to the ranks that have its rows …
+  SharedRows::Summands send_back(Recorder& recorder, const std::string& name, Tensor summand) const;
+  /// … and this rank's rows of the sum, in rank order.
+  Tensor sum(Recorder& recorder, const SharedRows::Summands& summands, const Routed& routed) const;
+  /// The gradient of each choice's weight, from that of the rows of all ranks' experts, on its way;
+  /// sum_of_pairs() is (rows * R) accum in an order.
   struct WeightGradient {
-    Tensor values, token_row;
+    SharedRows::Summands values;
+    Tensor token_row;  ///< where each of this rank's choices is in it
   };
   WeightGradient weight_gradient(Recorder& recorder, const Choices& choices, const Routed& routed,
                                  Tensor drow_weight) const;
+  Tensor sum_of_pairs(Recorder& recorder, const WeightGradient& gradient) const {
+    return rows_.sum(recorder, gradient.values);
+  }
 
  private:
   /// Tokens of all ranks.

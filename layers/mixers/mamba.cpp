@@ -119,9 +119,9 @@ class Mamba final : public Mixer {
     }
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
-    const Tensor mine = rows_.reduce(recorder, "dx_mine", dx);
+    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
     in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, x);
-    return mine;
+    return rows_.sum(recorder, summands);
   }
 
  private:

@@ -33,9 +33,9 @@ class Mlp final : public Mixer {
     const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
     body_.input_gradient(recorder, "", dhidden, dx, false);
-    const Tensor dx_mine = rows_.reduce(recorder, "dx_mine", dx);
+    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
     body_.weight_gradient(recorder, "", dhidden, x, WeightsTurn::in_place);
-    return dx_mine;
+    return rows_.sum(recorder, summands);
   }
 
  private:

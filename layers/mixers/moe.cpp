@@ -146,14 +146,16 @@ class Moe final : public Mixer {
     combine(recorder, "combine_dx", dsorted, r, dx_all, summed_together);
     // Before the exchange: what comes behind it could be given memory that it still reads.
     const Tensor sorted = gather(recorder, "gather_again", x, r);
-    const Tensor dx = experts_.send_back(recorder, "dx_mine", dx_all, r);
+    const SharedRows::Summands summands = experts_.send_back(recorder, "dx_mine", dx_all);
     fc1_.backward_weight(recorder, "fc1_weight_backward", expected(recorder), dhidden, sorted,
                          r.offsets);
     if (shared_ && experts_.size() == 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
     if (shared_)
       shared_->weight_gradient(recorder, kShared, shared.dhidden, shared.x, spare_weights());
+    const Tensor dx = experts_.sum(recorder, summands, r);
     if (shared_ && !one_exchange_) add_shared_gradient(recorder, shared.dhidden, dx);
-    router_.backward(recorder, kept.choices, kept.x, dweights.values, dweights.token_row, dx);
+    router_.backward(recorder, kept.choices, kept.x, experts_.sum_of_pairs(recorder, dweights),
+                     dweights.token_row, dx);
     return dx;
   }
 
@@ -217,13 +219,14 @@ class Moe final : public Mixer {
     if (experts_.by_slots()) received = experts_.send(recorder, "x", x, kept.routed);
     const Tensor out = experts_forward(recorder, kept, received);
     combine(recorder, "combine", out, kept.routed, y, summed_together);
-    const Tensor delta = experts_.send_back(recorder, "delta", y, kept.routed);
-    if (!shared_ || one_exchange_) return delta;
+    const SharedRows::Summands summands = experts_.send_back(recorder, "delta", y);
+    if (!shared_ || one_exchange_) return experts_.sum(recorder, summands, kept.routed);
     const Tensor mine =
         shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
                                  [&](Tensor to, execution::Range rows, const std::string& suffix) {
                                    shared_->out(recorder, kShared, active, to, rows, suffix);
                                  });
+    const Tensor delta = experts_.sum(recorder, summands, kept.routed);
     recorder.add("add_shared", mine, delta);
     return delta;
   }

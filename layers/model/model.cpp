@@ -126,7 +126,7 @@ Tensor Model::embed(Recorder& recorder, const Stage& stage) const {
       [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
   if (!shared) return x;
   const Tensor mine = recorder.saved("out", {recorder.rows(), config_.width}, input_module(stage));
-  rows_.reduce_to(recorder, "out", x, mine);
+  rows_.sum_to(recorder, rows_.hand_out(recorder, "out", x), mine);
   return mine;
 }
 

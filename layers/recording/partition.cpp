@@ -121,26 +121,53 @@ Tensor SharedRows::made_for_all(Recorder& recorder, const std::string& name, Ten
   return recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
 }
 
-Tensor SharedRows::reduce(Recorder& recorder, const std::string& name, Tensor summand) const {
-  if (size() == 1) return summand;
+SharedRows::Summands SharedRows::start(Recorder& recorder, const std::string& name,
+                                       Tensor summand) const {
+  if (size() == 1) return {name, summand, {}};
   std::vector<std::int64_t> shape = shape_of(recorder, summand);
+  shape.front() -= shape.front() / size();
+  return {name, summand,
+          recorder.scratch(name + "_summands", dtype_of(recorder, summand), std::move(shape))};
+}
+
+SharedRows::Summands SharedRows::hand_out(Recorder& recorder, const std::string& name,
+                                          Tensor summand) const {
+  const Summands summands = start(recorder, name, summand);
+  if (size() > 1)
+    for (const RowPiece& piece : pieces(shape_of(recorder, summand).front()))
+      hand_out_piece(recorder, summands, piece);
+  return summands;
+}
+
+execution::Range SharedRows::from_others(const RowPiece& piece) const {
+  return {piece.all.begin - piece.mine.begin, piece.all.end - piece.mine.end};
+}
+
+void SharedRows::hand_out_piece(Recorder& recorder, const Summands& summands,
+                                const RowPiece& piece) const {
+  recorder.append(group_->hand_out(recorder.program(),
+                                   recorder.full_name("reduce_" + summands.name + piece.suffix),
+                                   rows_of(recorder, summands.all, piece.all),
+                                   rows_of(recorder, summands.others, from_others(piece))));
+}
+
+Tensor SharedRows::sum(Recorder& recorder, const Summands& summands) const {
+  if (size() == 1) return summands.all;
+  std::vector<std::int64_t> shape = shape_of(recorder, summands.all);
   shape.front() /= size();
-  const Tensor mine = recorder.scratch(name, dtype_of(recorder, summand), std::move(shape));
-  reduce_to(recorder, name, summand, mine);
+  const Tensor mine =
+      recorder.scratch(summands.name, dtype_of(recorder, summands.all), std::move(shape));
+  sum_to(recorder, summands, mine);
   return mine;
 }
 
-void SharedRows::reduce_to(Recorder& recorder, const std::string& name, Tensor summand,
-                           Tensor mine) const {
-  for (const RowPiece& piece : pieces(shape_of(recorder, summand).front()))
-    reduce_piece(recorder, name, summand, mine, piece);
-}
-
-void SharedRows::reduce_piece(Recorder& recorder, const std::string& name, Tensor summand,
-                              Tensor mine, const RowPiece& piece) const {
-  recorder.append(group_->reduce_scatter_to(
-      recorder.program(), recorder.full_name("reduce_" + name + piece.suffix),
-      rows_of(recorder, summand, piece.all), rows_of(recorder, mine, piece.mine)));
+void SharedRows::sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const {
+  for (const RowPiece& piece : pieces(shape_of(recorder, summands.all).front()))
+    recorder.append_early(group_->sum_up(recorder.program(),
+                                         recorder.full_name("sum_" + summands.name + piece.suffix),
+                                         rows_of(recorder, summands.all, piece.all),
+                                         rows_of(recorder, summands.others, from_others(piece)),
+                                         rows_of(recorder, mine, piece.mine)));
 }
 
 Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
@@ -151,12 +178,12 @@ Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
     make(all, {}, "");
     return all;
   }
-  const Tensor mine = recorder.scratch(name, {recorder.rows(), width});
+  const Summands summands = start(recorder, name, all);
   for (const RowPiece& piece : pieces(recorder.tokens())) {
     make(all, piece.all, piece.suffix);
-    reduce_piece(recorder, name, all, mine, piece);
+    hand_out_piece(recorder, summands, piece);
   }
-  return mine;
+  return sum(recorder, summands);
 }
 
 }  // namespace stowage::layers

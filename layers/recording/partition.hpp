@@ -83,10 +83,21 @@ class SharedRows {
   Tensor gather_early(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same into a tensor that the caller made; several ranks.
   void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
-  /// Each rank's summand (rows * size, …) to this rank's rows of the sum.
-  Tensor reduce(Recorder& recorder, const std::string& name, Tensor summand) const;
+  /// Each rank's summand (rows * size, …) to this rank's rows of the sum, in rank order.
+  Tensor reduce(Recorder& recorder, const std::string& name, Tensor summand) const {
+    return sum(recorder, hand_out(recorder, name, summand));
+  }
+  /// Its two halves, for what may compute between them: summands on their way to the ranks that
+  /// have their rows, and the sum of those that came here.
+  struct Summands {
+    std::string name;
+    Tensor all;     ///< (rows * size, …) this rank's
+    Tensor others;  ///< (rows * (size - 1), …) of this rank's rows, piece by piece, by rank
+  };
+  Summands hand_out(Recorder& recorder, const std::string& name, Tensor summand) const;
+  Tensor sum(Recorder& recorder, const Summands& summands) const;
   /// The same into a tensor that the caller made; several ranks.
-  void reduce_to(Recorder& recorder, const std::string& name, Tensor summand, Tensor mine) const;
+  void sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const;
   /// Appends ops that write some rows of a tensor; their names end in a suffix.
   using MakeRows = std::function<void(Tensor to, execution::Range rows, const std::string& suffix)>;
   /// reduce() of a summand (tokens, width) that is made piece by piece: each is summed while the
@@ -98,8 +109,10 @@ class SharedRows {
   execution::Op gather_piece(Recorder& recorder, const std::string& name, Tensor mine, Tensor all,
                              const RowPiece& piece) const;
   Tensor made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const;
-  void reduce_piece(Recorder& recorder, const std::string& name, Tensor summand, Tensor mine,
-                    const RowPiece& piece) const;
+  Summands start(Recorder& recorder, const std::string& name, Tensor summand) const;
+  void hand_out_piece(Recorder& recorder, const Summands& summands, const RowPiece& piece) const;
+  /// Of a piece's rows, those that come from other ranks.
+  execution::Range from_others(const RowPiece& piece) const;
 
   std::shared_ptr<const parallel::RankGroup> group_;
   int pieces_ = 1;

@@ -146,11 +146,10 @@ class Recorder {
   /// Appends what was left for later.
   /// @throws Error if what it reads was written over meanwhile
   void append_postponed(PostponedOps& postponed);
-  /// An op between the exchange that makes what it reads and the one that waits for what it makes:
-  /// where the batch asks for that, not behind all that is recorded so far, but behind the first
-  /// compute that lies beside the former.
+  /// compute() and append() of ops between exchanges, for which others wait: where the batch asks
+  /// for that, not behind all that is recorded so far, but right behind what they need. What reads
+  /// the result of an exchange comes behind the first compute beside that.
   void compute_early(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
-  /// The exchange that waits for such an op, right behind it.
   void append_early(execution::Op op);
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
