@@ -50,7 +50,7 @@ std::vector<std::string> row_of(const RankInfo& rank, const Table& table) {
     row.push_back(other == rank.rank ? "X" : to_rank[other]);
   for (const Nic& nic : table.nics) row.push_back(to_card[nic.pci]);
   for (std::string& path : row)
-    if (path.empty()) path = "-";
+    if (path.empty()) path.push_back('-');
   return row;
 }
 
