@@ -78,10 +78,12 @@ TEST(lingering, bytes_of_an_exchange_are_kept_from_compute_beside_it) {
 }
 
 TEST(lingering, no_byte_is_spent_on_it) {
-  const std::size_t needed = proven(Exchanged(1)).bytes[static_cast<int>(Region::transient)];
-  EXPECT_EQ(proven(Exchanged(3)).bytes[static_cast<int>(Region::transient)],
-            std::max<std::size_t>(needed, 3 * kMiB));
-  EXPECT_LE(needed, std::size_t{3 * kMiB});
+  for (const std::int64_t fullest : {1, 3, 8}) {
+    const Plan plan = proven(Exchanged(fullest));
+    EXPECT_EQ(plan.bytes[static_cast<int>(Region::transient)], plan.live_bytes) << fullest;
+    EXPECT_LE(plan.live_bytes,
+              static_cast<std::size_t>(std::max<std::int64_t>(fullest, 3) * kMiB) + kAlignment);
+  }
 }
 
 }  // namespace

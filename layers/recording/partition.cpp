@@ -140,6 +140,7 @@ SharedRows::Summands SharedRows::hand_out(Recorder& recorder, const std::string&
 }
 
 execution::Range SharedRows::from_others(const RowPiece& piece) const {
+  if (piece.all == execution::Range{}) return {};
   return {piece.all.begin - piece.mine.begin, piece.all.end - piece.mine.end};
 }
 
