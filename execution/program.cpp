@@ -84,38 +84,14 @@ ScopeGuard Program::enter(std::string_view kind, int layer, int microbatch, bool
 }
 
 void Program::append(Op op) {
-  if (sections_.empty()) begin_section("prologue");
-  insert(ops_.size(), std::move(op));
-}
-
-void Program::insert(std::size_t at, Op op) {
   STOWAGE_ASSERT(!finished_, "op {} comes after the end of program {}", op.name, name_);
-  STOWAGE_ASSERT(!sections_.empty() && static_cast<std::size_t>(sections_.back().begin) <= at &&
-                     at <= ops_.size(),
-                 "op {} is to be op {} of the last section of program {}", op.name, at, name_);
+  if (sections_.empty()) begin_section("prologue");
   for (const Use& use : op.uses)
     STOWAGE_ASSERT(use.tensor && use.tensor.id < static_cast<int>(tensors_.size()),
                    "op {} uses a tensor that program {} does not have", op.name, name_);
   op.scope = scope_;
-  ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(at), std::move(op));
+  ops_.push_back(std::move(op));
   sections_.back().end = static_cast<int>(ops_.size());
-}
-
-std::size_t Program::earliest(const Op& op) const {
-  std::size_t at = ops_.size();
-  while (at > static_cast<std::size_t>(sections_.back().begin) && may_swap(ops_[at - 1], op)) --at;
-  return at;
-}
-
-bool Program::may_swap(const Op& a, const Op& b) const {
-  return a.only_rerun || std::ranges::none_of(a.uses, [&](const Use& of_a) {
-    return std::ranges::any_of(b.uses, [&](const Use& of_b) {
-      if (of_a.tensor != of_b.tensor) return false;
-      if (of_a.access == Access::read && of_b.access == Access::read) return false;
-      const Range mine = resolve(of_a), other = resolve(of_b);
-      return mine.begin < other.end && other.begin < mine.end;
-    });
-  });
 }
 
 void Program::finish() {

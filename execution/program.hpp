@@ -73,11 +73,6 @@ class Program {
                                  bool backward = false);
   /// Appends an op to the current section, in the innermost open scope.
   void append(Op op);
-  /// The same, but in front of op `at`, which is of the current section, or the next one.
-  void insert(std::size_t at, Op op);
-  /// Where the next op could stand in the current section: right behind the last one that changes
-  /// what it reads, or uses what it changes.
-  std::size_t earliest(const Op& op) const;
   /// Appends the copies of the outputs. No op may follow.
   void finish();
 
@@ -99,8 +94,6 @@ class Program {
 
  private:
   friend class ScopeGuard;
-
-  bool may_swap(const Op& a, const Op& b) const;
 
   std::string name_;
   const PersistentLayout* layout_;

@@ -30,9 +30,6 @@ TrainerOptions decided(const TrainerOptions& options, const Expected& expected) 
     all.sharing.stage_times = prospect->times;
     if (prospect->delayed) all.sharing.delayed_weights = prospect->delayed->microbatches;
   }
-  // A layer that is a graph of its own ends before the next one begins.
-  all.model.rows_early =
-      options.planner.graphs.mode != offload::GraphOptions::Mode::scopes;
   all.state.running_norm = options.optimizer.spikes.factor > 0;
   return all;
 }

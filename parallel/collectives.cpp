@@ -251,22 +251,6 @@ void Collectives::all_to_all(Queue& queue, int index, void* from, void* to,
   detail::copy_beside(queue, part(to, me), part(from, me), part_bytes);
 }
 
-void Collectives::hand_out(Queue& queue, int index, const void* from, void* others,
-                           std::size_t part_bytes) const {
-  const auto part = [&](const void* base, int at) {  // transfers know one kind of address
-    return const_cast<std::byte*>(static_cast<const std::byte*>(base)) +
-           static_cast<std::size_t>(at) * part_bytes;
-  };
-  const int me = transport_->rank();
-  std::vector<Transfer> transfers;
-  for (int r = 0; r < transport_->size(); ++r) {
-    if (r == me) continue;
-    transfers.push_back({r, true, part(from, r), part_bytes});
-    transfers.push_back({r, false, part(others, r < me ? r : r - 1), part_bytes});
-  }
-  exchange(queue, index, transfers);
-}
-
 void Collectives::broadcast(Queue& queue, int index, void* data, std::size_t bytes,
                             int root) const {
   std::vector<Transfer> transfers;

@@ -53,9 +53,6 @@ class Collectives {
   /// Part r of `from` goes to rank r and comes from it into part r of `to`.
   void all_to_all(execution::Queue& queue, int index, void* from, void* to,
                   std::size_t part_bytes) const;
-  /// Part r of `from` goes to rank r; those that come from the others lie in `others` by rank.
-  void hand_out(execution::Queue& queue, int index, const void* from, void* others,
-                std::size_t part_bytes) const;
   void broadcast(execution::Queue& queue, int index, void* data, std::size_t bytes, int root) const;
   void exchange(execution::Queue& queue, int index, std::span<const Transfer> transfers) const;
 

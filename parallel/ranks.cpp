@@ -1,5 +1,7 @@
 #include "parallel/ranks.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -96,6 +98,14 @@ const Collectives* RankGroup::Call::operator->() const {
   return collectives.get();
 }
 
+execution::Launch RankGroup::bound(Call call, std::vector<Transfer> transfers) {
+  return [call = std::move(call), transfers = std::move(transfers)](Queue& q, Views v) {
+    std::vector<Transfer> all = transfers;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].data = v[i].as<void>();
+    call->exchange(q, call.index, all);
+  };
+}
+
 Op RankGroup::all_reduce(Program& program, std::string name, Piece piece,
                          Reduction reduction) const {
   return all_reduce(program, std::move(name), piece, reduction, dtype_of(program, piece));
@@ -167,21 +177,32 @@ Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const 
   return op;
 }
 
-Op RankGroup::hand_out(Program& program, std::string name, Piece piece, Piece others) const {
-  Op op = begin(program, std::move(name), "all_to_all", piece, 1.0 * (size() - 1) / size(),
+Op RankGroup::hand_out(Program& program, std::string name, Piece piece, Piece others,
+                       const std::vector<int>& distances, Range some) const {
+  const Range all = range_of(program, piece), arriving = range_of(program, others);
+  const std::int64_t part = (all.end - all.begin) / size(), count = some.end - some.begin;
+  STOWAGE_ASSERT(part * size() == all.end - all.begin &&
+                     part * (size() - 1) == arriving.end - arriving.begin && some.end <= part,
+                 "{} hands out {} of {} elements and gets {}", name, count, all.end - all.begin,
+                 arriving.end - arriving.begin);
+  const auto steps = static_cast<double>(distances.size());
+  Op op = begin(program, std::move(name), "all_to_all", piece,
+                steps * static_cast<double>(count) / static_cast<double>(part * size()),
                 dtype_of(program, piece));
-  op.communication->detail = "summands";
-  const std::int64_t count = count_of(program, piece) / size();
-  STOWAGE_ASSERT(count * size() == count_of(program, piece) &&
-                     count * (size() - 1) == count_of(program, others),
-                 "{} hands out {} elements and gets {}", op.name, count_of(program, piece),
-                 count_of(program, others));
-  op.uses = {{piece.tensor, Access::read, piece.range},
-             {others.tensor, Access::write, others.range}};
-  const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
-  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->hand_out(q, call.index, v[0].as<const void>(), v[1].as<void>(), bytes);
-  };
+  op.communication->detail =
+      fmt::format("{} of a part to ranks {} behind", count, fmt::join(distances, ", "));
+  std::vector<Transfer> transfers;
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_bytes(dtype_of(program, piece));
+  for (const int distance : distances) {
+    const int to = behind(distance), from = before(distance);
+    const std::int64_t sent = all.begin + to * part + some.begin;
+    const std::int64_t got = arriving.begin + (from < rank_ ? from : from - 1) * part + some.begin;
+    op.uses.push_back({piece.tensor, Access::read, {sent, sent + count}});
+    op.uses.push_back({others.tensor, Access::write, {got, got + count}});
+    transfers.push_back({to, true, nullptr, bytes});
+    transfers.push_back({from, false, nullptr, bytes});
+  }
+  op.launch = bound(call(op.name), std::move(transfers));
   return op;
 }
 
@@ -220,6 +241,26 @@ Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, P
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->all_gather(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
   };
+  return op;
+}
+
+Op RankGroup::gather_around(Program& program, std::string name, Piece mine, Piece piece,
+                            const std::vector<int>& distances) const {
+  const std::size_t bytes = bytes_of(program, mine);
+  STOWAGE_ASSERT(bytes * static_cast<std::size_t>(size()) == bytes_of(program, piece),
+                 "{} gathers {} bytes from parts of {}", name, bytes_of(program, piece), bytes);
+  Op op = begin(program, std::move(name), "all_gather", piece,
+                static_cast<double>(distances.size()) / size(), dtype_of(program, piece));
+  op.communication->detail = fmt::format("of ranks {} before", fmt::join(distances, ", "));
+  std::vector<Transfer> transfers;
+  for (const int distance : distances) {
+    const Range from = share(range_of(program, piece), before(distance));
+    op.uses.push_back({mine.tensor, Access::read, mine.range});
+    op.uses.push_back({piece.tensor, Access::write, from});
+    transfers.push_back({behind(distance), true, nullptr, bytes});
+    transfers.push_back({before(distance), false, nullptr, bytes});
+  }
+  op.launch = bound(call(op.name), std::move(transfers));
   return op;
 }
 
@@ -268,11 +309,7 @@ Op RankGroup::exchange(Program& program, std::string name,
     (message.sends ? sent : received) += static_cast<double>(bytes);
   }
   op.cost.bytes = std::max(sent, received);
-  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    std::vector<Transfer> bound = transfers;
-    for (std::size_t i = 0; i < bound.size(); ++i) bound[i].data = v[i].as<void>();
-    call->exchange(q, call.index, bound);
-  };
+  op.launch = bound(call(op.name), std::move(transfers));
   return op;
 }
 

@@ -72,14 +72,20 @@ class RankGroup {
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
                                execution::Dtype wire, execution::Tensor workspace = {}) const;
-  /// The two halves of a reduce_scatter that leaves `piece` as it is: equal part r goes to rank r,
-  /// what comes from the others into `others`, by rank; then an op of the compute lane sums it and
-  /// the own part into `sums`. The first takes no multiprocessor, so nothing holds it up beside
-  /// compute; the second stands where compute needs the sums.
-  execution::Op hand_out(execution::Program& program, std::string name, Piece piece,
-                         Piece others) const;
+  /// The two halves of a reduce_scatter that leaves `piece` as it is. Of equal part r of it, elements
+  /// `some` go to rank r, for the ranks that come at these distances behind this one; to the same
+  /// place of a part of `others`, which has one for every other rank, they come from those at these
+  /// distances before it. Then an op of the compute lane sums the parts and this rank's own into
+  /// `sums`. The first takes no multiprocessor, so nothing holds it up beside compute; the second
+  /// stands where compute needs the sums.
+  execution::Op hand_out(execution::Program& program, std::string name, Piece piece, Piece others,
+                         const std::vector<int>& distances, execution::Range some) const;
   execution::Op sum_up(execution::Program& program, std::string name, Piece piece, Piece others,
                        Piece sums) const;
+  /// Fills the equal parts of `piece` that belong to the ranks at these distances before this one
+  /// from their `mine`. Takes no multiprocessor either.
+  execution::Op gather_around(execution::Program& program, std::string name, Piece mine,
+                              Piece piece, const std::vector<int>& distances) const;
   /// Fills the other ranks' equal shares of a piece from them; its own is read.
   execution::Op all_gather(execution::Program& program, std::string name, Piece piece) const;
   /// The same with this rank's share given elsewhere: all of `piece` is written.
@@ -99,6 +105,9 @@ class RankGroup {
   /// An op without uses and launch.
   execution::Op begin(const execution::Program& program, std::string name, const char* kind,
                       const Piece& piece, double share, execution::Dtype wire) const;
+  /// The rank at a distance behind this one, or before it.
+  int behind(int distance) const { return (rank_ + distance) % size(); }
+  int before(int distance) const { return (rank_ + size() - distance) % size(); }
   std::size_t use_workspace(execution::Op& op, execution::Program& program, const Piece& piece,
                             execution::Dtype wire, execution::Tensor workspace) const;
   /// What runs an op: the collectives, and the index that it was announced by.
@@ -109,6 +118,8 @@ class RankGroup {
     const Collectives* operator->() const;
   };
   Call call(const std::string& name) const;
+  /// Transfers whose places are the op's uses, in order.
+  static execution::Launch bound(Call call, std::vector<Transfer> transfers);
 
   std::string name_ = "alone";
   std::vector<int> members_ = {0};

@@ -161,7 +161,6 @@ def two_gpus_repeat_and_agree_with_one(r):
 SHARED = {
     "zero": ["parallel.zero=1"],
     "tensor": ["parallel.tensor=2"],
-    "pieces": ["parallel.tensor=2", "parallel.tensor_pieces=2"],
     "few_heads": ["parallel.tensor=2", "model.num_query_groups=1", "model.mamba_num_groups=1"],
     "experts": ["parallel.expert=2", "parallel.expert_exchange=all_gather"],
     "slots": ["parallel.expert=2", "parallel.expert_exchange=all_to_all"],
@@ -196,7 +195,7 @@ def two_gpus_share(names):
     return check
 
 
-for axis, shared in (("data", ["zero"]), ("tensor", ["tensor", "pieces", "few_heads"]),
+for axis, shared in (("data", ["zero"]), ("tensor", ["tensor", "few_heads"]),
                      ("expert", ["experts", "slots"]), ("context", ["keys", "zigzag", "heads"]),
                      ("pipeline", ["stages", "no_bubble", "interleaved"])):
     CASES[f"two_gpus_share_the_{axis}_axis"] = (2, two_gpus_share(shared))

@@ -43,31 +43,6 @@ TEST(program, tensors_count_all_their_buffers) {
   EXPECT_EQ(program.info(t).bytes(), 60U + 24U);
 }
 
-TEST(program, ops_are_inserted_where_nothing_they_use_is_in_the_way) {
-  Program program("p");
-  program.begin_section("before");
-  const Tensor x = program.scratch("x", Dtype::fp32, {8});
-  const Tensor y = program.scratch("y", Dtype::fp32, {8});
-  program.append(op("other section", {{y, Access::read}}));
-  program.begin_section("here");
-  program.append(op("half", {{x, Access::write, {0, 4}}}));
-  program.append(op("rest", {{x, Access::write, {4, 8}}}));
-  const auto earliest = [&](std::vector<Use> uses) { return program.earliest(op("", uses)); };
-  EXPECT_EQ(earliest({{x, Access::read}}), 3U);
-  EXPECT_EQ(earliest({{x, Access::read, {0, 4}}}), 2U);
-  EXPECT_EQ(earliest({{x, Access::write, {0, 3}}}), 2U);
-  EXPECT_EQ(earliest({{y, Access::read}}), 1U);
-  program.insert(2, op("early", {{x, Access::read, {0, 4}}, {y, Access::write}}));
-  EXPECT_EQ(earliest({{x, Access::read, {0, 4}}}), 2U);  // two reads may change places
-  EXPECT_EQ(earliest({{y, Access::read}}), 3U);
-  std::vector<std::string> names;
-  for (const Op& each : program.ops()) names.push_back(each.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"other section", "half", "early", "rest"}));
-  EXPECT_EQ(program.sections().back().begin, 1);
-  EXPECT_EQ(program.sections().back().end, 4);
-  EXPECT_THROW(program.insert(0, op("too early", {{x, Access::read}})), Error);
-}
-
 TEST(program, ops_carry_their_innermost_scope) {
   Program program("p");
   const Tensor x = program.input("x", Dtype::fp32, {4});

@@ -67,7 +67,6 @@ struct Case {
   int microbatches = 1;
   int context = 1;
   int pipeline = 1;
-  int pieces = 1;  ///< of rows that tensor ranks share
   /// Of each microbatch; none: those of a TinyRun, which cross ranks, end at one's border, and have
   /// one token.
   std::vector<std::int32_t> documents = {};
@@ -102,7 +101,6 @@ class Axes {
     options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
     options.sharing.zero = c.zero;
     options.step.microbatches = c.microbatches;
-    options.model.tensor_pieces = c.pieces;
     options.model.moe.frozen_tokens /= c.tensor;
     return options;
   }
@@ -341,43 +339,34 @@ TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
       }
 }
 
-// Rows in pieces, each exchanged beside the products of others; packed documents have a tail, which
-// routers count by token.
-TEST(axes, rows_in_pieces_equal_one_rank) {
+// Packed documents have a tail, which routers count by token.
+TEST(axes, rows_of_packed_documents_equal_one_rank) {
   const Axes axes;
-  for (Case c : tensor_grids(axes)) {
-    if (c.tensor == 8) continue;  // 24 tokens do not divide
-    for (const int pieces : {2, 3})
-      for (const std::vector<std::int32_t>& documents :
-           {std::vector<std::int32_t>{}, {0, 5, 5, 14}}) {
-        if (24 % (c.tensor * c.context * pieces) != 0 || (c.zero && pieces == 3)) continue;
-        c.pieces = pieces;
-        c.documents = documents;
-        c.microbatches = pieces == 2 ? 1 : 3;
-        for (const char* pattern : {"M*-E", "E-"}) {
-          if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-          SCOPED_TRACE(text(c, pattern) +
-                       fmt::format(", {} pieces, {} documents", pieces, documents.size()));
-          axes.compare(options_of(pattern, Dtype::fp64), c);
-          if (testing::Test::HasFailure()) return;
-        }
+  for (Case c : tensor_grids(axes))
+    for (const int microbatches : {1, 3}) {
+      if (c.zero && microbatches == 3) continue;
+      c.documents = {0, 5, 5, 14};
+      c.microbatches = microbatches;
+      for (const char* pattern : {"M*-E", "E-"}) {
+        if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
+        SCOPED_TRACE(text(c, pattern) + fmt::format(", {} microbatches", microbatches));
+        axes.compare(options_of_eight(pattern), c);
+        if (testing::Test::HasFailure()) return;
       }
-  }
+    }
 }
 
-TEST(axes, rows_that_do_not_divide_into_pieces_are_refused) {
+// Two ranks hand their rows out in halves where they have an even number, else whole.
+TEST(axes, odd_rows_equal_one_rank) {
   const Axes axes;
-  for (const Case& c : tensor_grids(axes)) {
-    layers::TrainerOptions options = axes.shared(options_of_eight("-"), c);
-    options.model.tensor_pieces = 5;
-    if (c.pipeline > 1) continue;
-    try {
-      const layers::TrainerPlan plan(options);
-      FAIL() << "24 tokens were five pieces";
-    } catch (const execution::Error& error) {
-      EXPECT_EQ(error.exit(), execution::Exit::usage);
-      EXPECT_NE(std::string(error.what()).find("parallel.tensor_pieces = 5"), std::string::npos);
-    }
+  for (Case c : tensor_grids(axes)) {
+    if (c.tensor != 2 || c.context > 1) continue;
+    layers::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+    options.step.tokens = options.step.sequence = 26;
+    c.documents = {0, 9, 25};
+    SCOPED_TRACE(text(c, "M*-E"));
+    axes.compare(options, c);
+    if (testing::Test::HasFailure()) return;
   }
 }
 

@@ -163,8 +163,8 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
   }
 }
 
-/// What ranks share of layers: their parts; heads and groups that are too few for all of them, with
-/// rows in pieces; or experts alone, over other tokens, whose rows are gathered or travel by slots.
+/// What ranks share of layers: their parts; heads and groups that are too few for all of them; or
+/// experts alone, over other tokens, whose rows are gathered or travel by slots.
 enum class Shared { parts, few_heads, experts, experts_by_slots };
 
 /// The cells with layers shared by all ranks.
@@ -185,7 +185,6 @@ void check_cut_layers(Shared shared) {
                       options.model.moe.exchange = slots ? Exchange::slots : Exchange::gather;
                       options.model.vocabulary = 14;
                       if (shared != Shared::few_heads) return;
-                      options.model.tensor_pieces = 2;
                       options.model.attention.kv_heads = 1;
                       options.model.mamba.groups = 1;
                     },
@@ -197,8 +196,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_cut_
   check_cut_layers(Shared::parts);
 }
 
-TEST(matrix_mpi,
-     every_pair_of_choices_gives_the_bits_of_the_plain_run_with_repeated_rows_and_pieces) {
+TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_repeated_rows) {
   check_cut_layers(Shared::few_heads);
 }
 

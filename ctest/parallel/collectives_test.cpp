@@ -1,4 +1,5 @@
 // Collectives as planned ops of a program, on the host backend, against their definitions.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -214,25 +215,61 @@ TEST_F(collectives, all_to_all_transposes_parts) {
     ASSERT_EQ(out[count / 2 + i], draw(static_cast<int>(i / part), world.rank() * part + i % part));
 }
 
+/// Every distance in an exchange of its own, and all in one.
+std::vector<std::vector<int>> steps_of(int ranks, bool one_by_one) {
+  std::vector<std::vector<int>> steps(one_by_one ? static_cast<std::size_t>(ranks) - 1 : 1);
+  for (int distance = 1; distance < ranks; ++distance)
+    steps[one_by_one ? static_cast<std::size_t>(distance) - 1 : 0].push_back(distance);
+  return steps;
+}
+
+/// Copies the first elements of a tensor into another one.
+Op copy_of(Tensor from, Tensor to, std::int64_t count) {
+  Op op;
+  op.name = "copy";
+  op.uses = {{from, Access::read, {0, count}}, {to, Access::write, {0, count}}};
+  op.launch = [](execution::Queue& q, std::span<const View> v) {
+    q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+  };
+  return op;
+}
+
 TEST_F(collectives, handed_out_summands_have_the_sums_of_all_reduce) {
   if (world.size() == 1) GTEST_SKIP() << "nobody to hand out to";
-  for (const Dtype dtype : kDtypes) {
-    const std::int64_t share = 5003, count = share * world.size();
-    const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
-      const Tensor others = p.scratch("others", dtype, {count - share});
-      p.append(g.hand_out(p, "hand out", {x, {}}, {others, {}}));
-      const Tensor sums = p.scratch("sums", dtype, {share});
-      p.append(g.sum_up(p, "sum up", {x, {}}, {others, {}}, {sums, {}}));
-      Op keep;
-      keep.name = "keep sums";
-      keep.uses = {{sums, Access::read}, {x, Access::write, {0, share}}};
-      keep.launch = [](execution::Queue& q, std::span<const View> v) {
-        q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
-      };
-      return keep;
+  const std::int64_t share = 5003, count = share * world.size();
+  for (const Dtype dtype : kDtypes)
+    for (const bool one_by_one : {false, true}) {
+      const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+        const Tensor others = p.scratch("others", dtype, {count - share});
+        for (const auto& distances : steps_of(world.size(), one_by_one))
+          for (const execution::Range some : {execution::Range{0, 1000}, {1000, share}})
+            p.append(g.hand_out(p, fmt::format("hand out {} {}", distances[0], some.begin), {x, {}},
+                                {others, {}}, distances, some));
+        const Tensor sums = p.scratch("sums", dtype, {share});
+        p.append(g.sum_up(p, "sum up", {x, {}}, {others, {}}, {sums, {}}));
+        return copy_of(sums, x, share);
+      });
+      for (std::int64_t i = 0; i < share; ++i)
+        ASSERT_EQ(out[i], folded(dtype, world.rank() * share + i, Reduction::sum)) << i;
+    }
+}
+
+TEST_F(collectives, gather_around_fills_the_others_shares) {
+  if (world.size() == 1) GTEST_SKIP() << "nobody to gather from";
+  const std::int64_t share = 777, count = share * world.size(), own = world.rank() * share;
+  for (const bool one_by_one : {false, true}) {
+    const Values out = run(Dtype::bf16, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
+      const Tensor part = p.scratch("part", Dtype::bf16, {share});
+      Op take = copy_of(x, part, share);
+      take.uses[0].range = {own, own + share};
+      p.append(std::move(take));
+      for (const auto& distances : steps_of(world.size(), one_by_one))
+        p.append(g.gather_around(p, fmt::format("gather {}", distances[0]), {part, {}}, {x, {}},
+                                 distances));
+      return copy_of(x, x, 0);
     });
-    for (std::int64_t i = 0; i < share; ++i)
-      ASSERT_EQ(out[i], folded(dtype, world.rank() * share + i, Reduction::sum)) << i;
+    for (std::int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(out[i], run_through(Dtype::bf16, draw(static_cast<int>(i / share), i)));
   }
 }
 

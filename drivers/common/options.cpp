@@ -198,23 +198,10 @@ offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape)
   return rates;
 }
 
-/// Pieces in which tensor ranks exchange rows.
-int tensor_pieces(const Deck& deck, const parallel::Ranks& ranks) {
-  constexpr int kPieces = 2;
-  constexpr std::int64_t kTokens = 1024;  // products of fewer use a GPU worse than they hide
-  if (const int pieces = small(deck, "parallel.tensor_pieces"); pieces > 0) return pieces;
-  const std::int64_t tokens = integer(deck, "train.seq_length") *
-                              integer(deck, "train.micro_batch_size") /
-                              ranks.shape[parallel::Axis::context];
-  const bool divides = tokens % (ranks.shape[parallel::Axis::tensor] * kPieces) == 0;
-  return divides && tokens / kPieces >= kTokens ? kPieces : 1;
-}
-
 layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches,
                                        const parallel::Ranks& ranks) {
   layers::TrainerOptions options;
   options.model = model_config(deck);
-  options.model.tensor_pieces = tensor_pieces(deck, ranks);
   options.precision.storage = storage_dtype(deck);
   options.step.sequence = integer(deck, "train.seq_length");
   options.step.tokens = options.step.sequence * integer(deck, "train.micro_batch_size");

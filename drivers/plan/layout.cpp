@@ -77,7 +77,6 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
     layers::TrainerOptions options = rank_options(deck_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
     options.step.capacity = options.capacities.back();
-    options.model.tensor_pieces = 1;  // what pieces hide is not seen in a sum of times
     const auto predict = [&](const offload::Rates& rates) {
       return layers::predict_parts(options.model, options.precision, options.step, ranks, rates);
     };

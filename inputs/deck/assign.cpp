@@ -21,7 +21,9 @@ namespace {
 
 [[noreturn]] void throw_unknown_key(const std::string& where, const std::string& key) {
   if (const Retired* retired = find_retired(key))
-    throw_usage("{}: '{}' is no key any more; write {} instead", where, key, retired->instead);
+    throw_usage("{}: '{}' is no key any more; {}", where, key,
+                retired->instead.empty() ? std::string("leave it out")
+                                         : fmt::format("write {} instead", retired->instead));
   std::vector<std::string_view> names;
   for (const Section& section : sections()) names.push_back(section.name);
   const std::string section = key.substr(0, key.find('.'));
@@ -218,8 +220,10 @@ Deck Deck::parse_stored(std::string_view text, std::string_view origin,
   std::erase_if(reader.assignments, [&](const detail::Assignment& a) {
     const Retired* retired = find_retired(a.key);
     if (retired != nullptr && left_out != nullptr)
-      left_out->push_back(fmt::format("{}: {} is left out: this version has {} instead", a.where,
-                                      a.key, retired->instead));
+      left_out->push_back(fmt::format("{}: {} is left out: this version has {}", a.where, a.key,
+                                      retired->instead.empty()
+                                          ? std::string("none")
+                                          : fmt::format("{} instead", retired->instead)));
     return retired != nullptr;
   });
   return resolve(std::move(reader.assignments), std::move(reader.given), overrides);

@@ -76,7 +76,7 @@ const Parameter* find(std::string_view key);
 /// A key of earlier versions, which the decks inside older results still have.
 struct Retired {
   std::string_view key;
-  std::string_view instead;  ///< the keys that replace it
+  std::string_view instead;  ///< the keys that replace it; none: nothing does
 };
 
 /// The retired key of this name, or nullptr.

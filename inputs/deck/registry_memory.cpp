@@ -28,14 +28,6 @@ std::vector<Parameter> parallel_rows() {
        .help =
            "Ranks that share every layer: heads, groups, MLP columns, experts and the vocabulary "
            "are cut, and the rows between layers are shared out (sequence parallelism)."},
-      {.key = "parallel.tensor_pieces",
-       .fallback = 0,
-       .unit = "pieces",
-       .range = between(0, 64),
-       .help =
-           "Pieces in which tensor ranks exchange the rows of a layer, each beside the products "
-           "of its neighbours. 0: 2 where a piece has 1024 tokens or more and they divide, "
-           "else 1."},
       {.key = "parallel.context",
        .fallback = 1,
        .unit = "ranks",

@@ -33,7 +33,7 @@ class Attention final : public Mixer {
  public:
   Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+        rows_(ranks.shared_group(parallel::Group::tensor)),
         context_(ranks.shared_group(parallel::Group::context)),
         partition_(ranks.group(parallel::Group::tensor)),
         rope_(config.attention.rope),
@@ -78,7 +78,7 @@ class Attention final : public Mixer {
     Saved& kept = recorder.kept<Saved>(*this);
     kept = {};
     kept.x = mine;
-    const Tensor x = rows_.gather_early(recorder, "x", mine);
+    const AllRows x = rows_.gather_others(recorder, "x", mine);
     if (apart()) {
       // Keys and values come first, so that the product of queries is beside their exchange.
       kept.keys = project(recorder, x, keys_section(), kept);
@@ -92,22 +92,23 @@ class Attention final : public Mixer {
     }
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
     core(recorder, shape, kept);
-    return rows_.reduce_each(recorder, "out", "delta", width_,
-                             [&](Tensor y, execution::Range rows, const std::string& suffix) {
-                               proj_.forward(recorder, "proj" + suffix, kept.out, y, rows);
-                             });
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_, [&](const SomeRows& y, const RowStretch& some) {
+          proj_.forward(recorder, "proj" + some.suffix, {kept.out, some.rows}, y);
+        });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const kernels::AttentionShape shape = batch_shape(recorder);
     const Saved& kept = recorder.kept<Saved>(*this);
-    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
+    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
-    for (const RowPiece& piece : rows_.pieces(n))
-      proj_.backward_input(recorder, "proj_backward" + piece.suffix, dy, dout, false, piece.all);
-    proj_.backward_weight(recorder, "proj_weight_backward", dy, kept.out, rows_.spare_weights());
+    for (const RowStretch& some : dy.stretches)
+      proj_.backward_input(recorder, "proj_backward" + some.suffix, dy.of(some), {dout, some.rows});
+    proj_.backward_weight(recorder, "proj_weight_backward", dy.all, kept.out,
+                          rows_.spare_weights());
     Tensor dqkv = core_backward(recorder, shape, kept, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
@@ -168,7 +169,7 @@ class Attention final : public Mixer {
   }
 
   /// The section's columns of [q | k | v], normed and turned.
-  Tensor project(Recorder& recorder, Tensor x, const Section& section, Saved& kept) const {
+  Tensor project(Recorder& recorder, const AllRows& x, const Section& section, Saved& kept) const {
     const std::int64_t n = recorder.tokens();
     const std::int64_t width = (section.heads + 2 * section.kv_heads) * shape_.head_dim;
     const std::string& suffix = section.suffix;
@@ -179,8 +180,9 @@ class Attention final : public Mixer {
       product = kept.raw = recorder.saved("qkv_raw", {n, width}, "core_attn");
     else if (rope_)
       product = recorder.scratch("qkv_raw" + suffix, {n, width});
-    for (const RowPiece& piece : rows_.pieces(n))
-      qkv_.forward(recorder, "qkv" + suffix + piece.suffix, x, product, piece.all, section.outputs);
+    for (const RowStretch& some : x.stretches)
+      qkv_.forward(recorder, "qkv" + suffix + some.suffix, x.of(some), {product, some.rows},
+                   section.outputs);
     if (norms_) {
       const Tensor normed = rope_ ? recorder.scratch("qkv_normed", {n, width}) : result;
       norm(recorder, product, normed);

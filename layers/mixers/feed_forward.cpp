@@ -34,29 +34,30 @@ FeedForward::FeedForward(const ModelConfig& config, std::int64_t ffn, const char
             Partition(tensor).cut(1, {ffn})}},
       parameters_{fc2_.weight, fc1_.weight} {}
 
-Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, Tensor x,
-                           const std::vector<RowPiece>& pieces) const {
+Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const AllRows& x) const {
   const std::int64_t n = recorder.tokens();
   Tensor& hidden = recorder.kept<Hidden>(*this).fc1_out;
   hidden = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
-  for (const RowPiece& piece : pieces)
-    fc1_.forward(recorder, name + "fc1" + piece.suffix, x, hidden, piece.all);
+  for (const RowStretch& some : x.stretches)
+    fc1_.forward(recorder, name + "fc1" + some.suffix, x.of(some), {hidden, some.rows});
   return activate(recorder, name + "act", hidden);
 }
 
-void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active, Tensor y,
-                      const execution::Range& rows, const std::string& suffix) const {
-  fc2_.forward(recorder, name + "fc2" + suffix, active, y, rows);
+void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
+                      const RowStretch& some) const {
+  fc2_.forward(recorder, name + "fc2" + some.suffix, {active, some.rows}, y);
 }
 
-Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name, Tensor dy,
+Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
                                     WeightsTurn turn) const {
   const std::int64_t n = recorder.tokens();
   const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
   const Tensor active = activate(recorder, name + "act_again", hidden);
-  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy, active, turn);
+  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, active, turn);
   const Tensor dactive = recorder.scratch(name + "dact", {n, ffn_});
-  fc2_.backward_input(recorder, name + "fc2_backward", dy, dactive);
+  for (const RowStretch& some : dy.stretches)
+    fc2_.backward_input(recorder, name + "fc2_backward" + some.suffix, dy.of(some),
+                        {dactive, some.rows});
   const Tensor dhidden = recorder.scratch(name + "dfc1", {n, fc1_.outputs()});
   recorder.compute(name + "act_backward",
                    kernels::activation_backward_cost(activation_, n, ffn_, recorder.storage()),

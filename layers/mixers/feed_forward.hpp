@@ -27,14 +27,13 @@ class FeedForward {
   // Its products, on the rows of all ranks that share it, n of them: the caller exchanges them, and
   // puts what else there is to do beside that. `name` starts the names of the ops.
 
-  /// act(x W1^T).  @param pieces in which x (n, D) comes  @return (n, F)
-  Tensor hidden(Recorder& recorder, const std::string& name, Tensor x,
-                const std::vector<RowPiece>& pieces = {{}}) const;
-  /// This rank's summand of some rows of the result.  @param active of hidden()  @param y (n, D)
-  void out(Recorder& recorder, const std::string& name, Tensor active, Tensor y,
-           const execution::Range& rows = {}, const std::string& suffix = "") const;
-  /// The gradient of fc2, and that of fc1's output.  @param dy (n, D)  @return (n, F1)
-  Tensor hidden_gradient(Recorder& recorder, const std::string& name, Tensor dy,
+  /// act(x W1^T).  @param x (n, D)  @return (n, F)
+  Tensor hidden(Recorder& recorder, const std::string& name, const AllRows& x) const;
+  /// This rank's summand of some rows of the result.  @param active of hidden()  @param y of (n, D)
+  void out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
+           const RowStretch& some = {}) const;
+  /// The gradient of fc2, and that of fc1's output.  @param dy (n, D), whole  @return (n, F1)
+  Tensor hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
                          WeightsTurn turn) const;
   /// This rank's summand of the gradient of x, stored or added.
   void input_gradient(Recorder& recorder, const std::string& name, Tensor dhidden, Tensor dx,

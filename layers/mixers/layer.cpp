@@ -4,18 +4,15 @@
 
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/recording/partition.hpp"
-#include "layers/recording/row_range.hpp"
 
 namespace stowage::layers {
 
-using execution::View;
-using Views = std::span<const View>;
+using Views = std::span<const execution::View>;
 
 Layer::Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
              std::unique_ptr<Mixer> mixer)
     : width_(config.width),
       epsilon_(config.norm_epsilon),
-      rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
       index_(index),
       mixer_(std::move(mixer)),
       norm_{fmt::format("layers.{}.norm.weight", index),
@@ -45,38 +42,24 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
   return {kept.sum, mixer_->forward(recorder, kept.normed)};
 }
 
-/// The norm is of the stored sum, so it can be repeated without what was added to it. Rows that
-/// ranks exchange are normed piece by piece.
+/// The norm is of the stored sum, so it can be repeated without what was added to it.
 void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const {
+  const std::int64_t n = recorder.rows();
   const double eps = epsilon_;
   const Tensor w = recorder.parameter(norm_);
-  const std::int64_t n = recorder.rows();
-  const auto cost = [&](std::int64_t rows, bool adds) {
-    return kernels::add_rmsnorm_forward_cost(rows, width_, recorder.storage(), adds);
+  const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), false);
+  std::vector<Use> uses{read(kept.sum), read(w), write(kept.normed), write(kept.rstd)};
+  const Launch norm = [eps](execution::Queue& q, Views v) {
+    kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
   };
-  for (const RowPiece& piece : rows_.pieces(recorder.tokens())) {
-    const RowRange some(recorder.storage(), n, width_, piece.mine);
-    std::vector<Use> uses{some.use(stream.x, Access::read), read(w),
-                          some.use(kept.normed, Access::write),
-                          some.use_of_vector(kept.rstd, Access::write)};
-    if (stream.delta) {
-      uses.push_back(some.use(stream.delta, Access::read));
-      uses.push_back(some.use(kept.sum, Access::write));
-    }
-    recorder.compute_early(
-        "norm" + piece.suffix, cost(some.count(), bool{stream.delta}), std::move(uses),
-        [some, eps](execution::Queue& q, Views v) {
-          const auto optional = [&](std::size_t i) { return i < v.size() ? some(v[i]) : View{}; };
-          kernels::add_rmsnorm_forward(q, some(v[0]), optional(4), v[1], optional(5), some(v[2]),
-                                       v[3], eps);
-        });
-  }
-  if (stream.delta)
-    recorder.rerun_only("norm_again", cost(n, false),
-                        {read(kept.sum), read(w), write(kept.normed), write(kept.rstd)},
-                        [eps](execution::Queue& q, Views v) {
-                          kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
-                        });
+  if (!stream.delta) return recorder.compute("norm", cost, std::move(uses), norm);
+  recorder.compute("norm", kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), true),
+                   {read(stream.x), read(stream.delta), read(w), write(kept.sum),
+                    write(kept.normed), write(kept.rstd)},
+                   [eps](execution::Queue& q, Views v) {
+                     kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
+                   });
+  recorder.rerun_only("norm_again", cost, std::move(uses), norm);
 }
 
 Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {

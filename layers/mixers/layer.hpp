@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "layers/recording/config.hpp"
-#include "layers/recording/partition.hpp"
 #include "layers/recording/recorder.hpp"
 #include "parallel/ranks.hpp"
 
@@ -77,7 +76,6 @@ class Layer {
 
   std::int64_t width_;
   double epsilon_;
-  SharedRows rows_;
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;

@@ -26,7 +26,7 @@ class Mamba final : public Mixer {
  public:
   Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+        rows_(ranks.shared_group(parallel::Group::tensor)),
         mamba_(part_of(config.mamba, ranks)),
         shape_(shape_of(mamba_)),
         segments_(ranks.shared_group(parallel::Group::context), shape_),
@@ -80,34 +80,33 @@ class Mamba final : public Mixer {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = mine;
-    const Tensor x = rows_.gather_early(recorder, "x", mine);
+    const AllRows x = rows_.gather_others(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
-    for (const RowPiece& piece : rows_.pieces(n))
-      in_proj_.forward(recorder, "in_proj" + piece.suffix, x, kept.zxbcdt, piece.all);
+    for (const RowStretch& some : x.stretches)
+      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.zxbcdt, some.rows});
     if (mamba_.form != Form::fused)
       kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
     if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
     kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj");
-    return rows_.reduce_each(recorder, "out", "delta", width_,
-                             [&](Tensor out, execution::Range rows, const std::string& suffix) {
-                               out_proj_.forward(recorder, "out_proj" + suffix, kept.gated, out,
-                                                 rows);
-                             });
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowStretch& some) {
+          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
+        });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
-    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
+    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
-    for (const RowPiece& piece : rows_.pieces(n))
-      out_proj_.backward_input(recorder, "out_proj_backward" + piece.suffix, dy, dgated, false,
-                               piece.all);
-    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy, kept.gated,
+    for (const RowStretch& some : dy.stretches)
+      out_proj_.backward_input(recorder, "out_proj_backward" + some.suffix, dy.of(some),
+                               {dgated, some.rows});
+    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy.all, kept.gated,
                               rows_.spare_weights());
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
     const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt);

@@ -8,7 +8,7 @@ class Mlp final : public Mixer {
  public:
   Mlp(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
       : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+        rows_(ranks.shared_group(parallel::Group::tensor)),
         body_(config, config.mlp.ffn, "model.ffn_hidden_size", ranks.group(parallel::Group::tensor),
               prefix + ".mlp", "mlp_act") {}
 
@@ -19,16 +19,15 @@ class Mlp final : public Mixer {
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
-    const Tensor all = rows_.gather_early(recorder, "x", x);
-    const Tensor active = body_.hidden(recorder, "", all, rows_.pieces(recorder.tokens()));
+    const Tensor active = body_.hidden(recorder, "", rows_.gather_others(recorder, "x", x));
     return rows_.reduce_each(recorder, "out", "delta", width_,
-                             [&](Tensor y, execution::Range rows, const std::string& suffix) {
-                               body_.out(recorder, "", active, y, rows, suffix);
+                             [&](const SomeRows& y, const RowStretch& some) {
+                               body_.out(recorder, "", active, y, some);
                              });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
-    const Tensor dy = rows_.gather(recorder, "dy", dy_mine);
+    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", recorder.kept<Input>(*this).x);
     const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});

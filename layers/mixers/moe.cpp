@@ -91,9 +91,7 @@ class Moe final : public Mixer {
     if (config.moe.shared_ffn > 0) {
       shared_.emplace(config, config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
                       ranks.group(parallel::Group::tensor), prefix + ".shared", "shared_expert");
-      if (!one_exchange_)
-        shared_rows_ =
-            SharedRows(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces);
+      if (!one_exchange_) shared_rows_ = SharedRows(ranks.shared_group(parallel::Group::tensor));
       for (const Parameter& p : shared_->parameters()) parameters_.push_back(p);
     }
     parameters_.push_back(router_.parameter());
@@ -186,7 +184,8 @@ class Moe final : public Mixer {
     }
     const Tensor out = experts_forward(recorder, kept, kept.x);
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
-    if (shared_) shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, kept.x), y);
+    if (shared_)
+      shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, {kept.x, kept.x}), y);
     combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
     return y;
   }
@@ -206,9 +205,9 @@ class Moe final : public Mixer {
     }
     Tensor active;
     if (shared_) {
-      const Tensor rows =
-          one_exchange_ ? received : shared_rows_.gather_early(recorder, "shared_x", x);
-      active = shared_->hidden(recorder, kShared, rows, shared_pieces(recorder));
+      active = shared_->hidden(recorder, kShared,
+                               one_exchange_ ? AllRows{received, received}
+                                             : shared_rows_.gather_others(recorder, "shared_x", x));
     }
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
     if (summed_together) shared_->out(recorder, kShared, active, y);
@@ -223,8 +222,8 @@ class Moe final : public Mixer {
     if (!shared_ || one_exchange_) return experts_.sum(recorder, summands, kept.routed);
     const Tensor mine =
         shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
-                                 [&](Tensor to, execution::Range rows, const std::string& suffix) {
-                                   shared_->out(recorder, kShared, active, to, rows, suffix);
+                                 [&](const SomeRows& to, const RowStretch& some) {
+                                   shared_->out(recorder, kShared, active, to, some);
                                  });
     const Tensor delta = experts_.sum(recorder, summands, kept.routed);
     recorder.add("add_shared", mine, delta);
@@ -235,8 +234,8 @@ class Moe final : public Mixer {
   SharedGradient shared_gradient(Recorder& recorder, const Saved& kept, Tensor x, Tensor dy,
                                  Tensor dy_all) const {
     if (one_exchange_)
-      return {x, shared_->hidden_gradient(recorder, kShared, dy_all, spare_weights())};
-    const Tensor dy_shared = shared_rows_.gather(recorder, "shared_dy", dy);
+      return {x, shared_->hidden_gradient(recorder, kShared, {dy_all, dy_all}, spare_weights())};
+    const AllRows dy_shared = shared_rows_.gather_each(recorder, "shared_dy", dy);
     const Tensor x_shared = shared_rows_.gather(recorder, "shared_x_again", kept.x);
     return {x_shared,
             shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsTurn::in_place)};
@@ -255,10 +254,6 @@ class Moe final : public Mixer {
   /// Those of the shared expert, where neighbouring layers exchange rows.
   WeightsTurn spare_weights() const {
     return one_exchange_ || shared_rows_.size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
-  }
-
-  std::vector<RowPiece> shared_pieces(const Recorder& recorder) const {
-    return shared_rows_.pieces(recorder.tokens());
   }
 
   /// Rows that they have if the load is balanced: what costs are counted with.

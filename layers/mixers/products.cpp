@@ -17,36 +17,32 @@ execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
 
 }  // namespace
 
-void Product::forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y, Range rows,
-                      Range some) const {
-  const auto dtype = dtype_of(recorder, y);
+void Product::forward(Recorder& recorder, std::string_view name, const SomeRows& x,
+                      const SomeRows& y, Range some) const {
   const std::int64_t columns = some == Range{} ? outputs() : some.end - some.begin;
-  const RowRange from(recorder.storage(), recorder.tokens(), inputs(), rows);
-  const RowRange by(recorder.storage(), recorder.tokens(), inputs(), some);
-  const RowRange to(dtype, recorder.tokens(), columns, rows);
+  const RowRange from(recorder, x), to(recorder, y);
+  const RowRange by(recorder, {recorder.parameter(weight), some});
   recorder.compute(
       name,
-      kernels::linear_forward_cost(from.count(), columns, inputs(), recorder.storage(), dtype),
-      {from.use(x, Access::read), by.use(recorder.parameter(weight), Access::read),
-       to.use(y, Access::write)},
+      kernels::linear_forward_cost(from.count(), columns, inputs(), recorder.storage(), to.dtype()),
+      {from.use(Access::read), by.use(Access::read), to.use(Access::write)},
       [from, by, to](execution::Queue& q, Views v) {
         kernels::linear_forward(q, from(v[0]), by(v[1]), to(v[2]));
       });
 }
 
-void Product::backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
-                             bool accumulate, Range rows) const {
-  const auto dtype = dtype_of(recorder, dy);
-  const RowRange from(dtype, recorder.tokens(), outputs(), rows);
-  const RowRange to(recorder.storage(), recorder.tokens(), inputs(), rows);
-  recorder.compute(name,
-                   kernels::linear_backward_input_cost(from.count(), outputs(), inputs(),
-                                                       recorder.storage(), dtype, accumulate),
-                   {from.use(dy, Access::read), read(recorder.parameter(weight)),
-                    to.use(dx, accumulate ? Access::update : Access::write)},
-                   [from, to, accumulate](execution::Queue& q, Views v) {
-                     kernels::linear_backward_input(q, from(v[0]), v[1], to(v[2]), accumulate);
-                   });
+void Product::backward_input(Recorder& recorder, std::string_view name, const SomeRows& dy,
+                             const SomeRows& dx, bool accumulate) const {
+  const RowRange from(recorder, dy), to(recorder, dx);
+  recorder.compute(
+      name,
+      kernels::linear_backward_input_cost(from.count(), outputs(), inputs(), recorder.storage(),
+                                          from.dtype(), accumulate),
+      {from.use(Access::read), read(recorder.parameter(weight)),
+       to.use(accumulate ? Access::update : Access::write)},
+      [from, to, accumulate](execution::Queue& q, Views v) {
+        kernels::linear_backward_input(q, from(v[0]), v[1], to(v[2]), accumulate);
+      });
 }
 
 void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "layers/recording/recorder.hpp"
+#include "layers/recording/row_range.hpp"
 
 namespace stowage::layers {
 
@@ -14,15 +14,13 @@ struct Product {
   std::int64_t outputs() const { return weight.local(0); }
   std::int64_t inputs() const { return weight.local(1); }
 
-  /// y (n, outputs), a tensor that the caller made, of storage or accumulation dtype.
-  /// @param rows of x and y; none: all
+  /// y (n, outputs), of a tensor that the caller made, of storage or accumulation dtype.
   /// @param some of the outputs, which are the columns of y; none: all
-  void forward(Recorder& recorder, std::string_view name, Tensor x, Tensor y,
-               execution::Range rows = {}, execution::Range some = {}) const;
+  void forward(Recorder& recorder, std::string_view name, const SomeRows& x, const SomeRows& y,
+               execution::Range some = {}) const;
   /// dx (n, inputs) from dy: stored, or added when `accumulate`.
-  /// @param rows of dy and dx; none: all
-  void backward_input(Recorder& recorder, std::string_view name, Tensor dy, Tensor dx,
-                      bool accumulate = false, execution::Range rows = {}) const;
+  void backward_input(Recorder& recorder, std::string_view name, const SomeRows& dy,
+                      const SomeRows& dx, bool accumulate = false) const;
   /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
   void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                        WeightsTurn turn = WeightsTurn::in_place) const;

@@ -16,7 +16,7 @@ using Views = std::span<const execution::View>;
 
 Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding)
     : width_(config.width),
-      rows_(ranks.shared_group(parallel::Group::tensor), config.tensor_pieces),
+      rows_(ranks.shared_group(parallel::Group::tensor)),
       group_(ranks.shared_group(parallel::Group::tensor)),
       vocabulary_(Partition(*group_).share(config.vocabulary, "model.vocab_size")),
       epsilon_(config.norm_epsilon),
@@ -51,7 +51,7 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
 }
 
 Tensor Head::forward(Recorder& recorder, Stream stream) const {
-  const Tensor normed = rows_.gather_early(recorder, "normed_all", norm(recorder, stream));
+  const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
   const Tensor dnormed = recorder.scratch("dnormed", {recorder.tokens(), width_});
   const Tensor losses = rows_.size() == 1 ? fused(recorder, normed, dnormed, {})
                                           : sharded(recorder, normed, dnormed, {});
@@ -60,7 +60,7 @@ Tensor Head::forward(Recorder& recorder, Stream stream) const {
 }
 
 Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
-  const Tensor normed = rows_.gather_early(recorder, "normed_all", norm(recorder, stream));
+  const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
   if (const Tensor logits = recorder.program().find(kLogits))
     Product{output_}.forward(recorder, "logits", normed, logits);
   const Tensor sum = recorder.program().find(kHits);

@@ -10,11 +10,8 @@ namespace stowage::layers {
 
 /// The model, as plain numbers (design section 4). A driver fills it from a deck, which checks it.
 struct ModelConfig {
-  std::string pattern;     ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
-  int virtual_stages = 1;  ///< of each rank, where several share out the layers
-  int tensor_pieces = 1;  ///< in which rows are exchanged beside products, where ranks share layers
-  /// The first rows of a layer are normed and exchanged beside the last product of the one before.
-  bool rows_early = false;
+  std::string pattern;          ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
+  int virtual_stages = 1;       ///< of each rank, where several share out the layers
   std::int64_t width = 0;       ///< D
   std::int64_t vocabulary = 0;  ///< V
   double norm_epsilon = 1e-5;

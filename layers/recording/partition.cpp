@@ -2,26 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 
 namespace stowage::layers {
+
+using Views = std::span<const execution::View>;
+
 namespace {
-
-std::vector<std::int64_t> shape_of(Recorder& recorder, Tensor tensor) {
-  return recorder.program().info(tensor).buffers.front().shape;
-}
-
-execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
-  return recorder.program().info(tensor).buffers.front().dtype;
-}
-
-/// The elements of some rows of a tensor.
-parallel::Piece rows_of(Recorder& recorder, Tensor tensor, execution::Range rows) {
-  if (rows == execution::Range{}) return {tensor, {}};
-  const execution::BufferInfo& buffer = recorder.program().info(tensor).buffers.front();
-  const std::int64_t row = buffer.elements() / buffer.shape.front();
-  return {tensor, {rows.begin * row, rows.end * row}};
-}
 
 /// "1, 2, 4, 8": into how many equal parts so many things can be divided.
 std::string divisors(std::int64_t extent) {
@@ -76,15 +65,69 @@ std::vector<Cut> Partition::cut(int dimension, const std::vector<Block>& blocks)
   return {cut};
 }
 
-std::vector<RowPiece> SharedRows::pieces(std::int64_t rows) const {
-  if (pieces_ == 1) return {{}};
-  STOWAGE_ASSERT(rows % (size() * pieces_) == 0, "{} rows in {} pieces of {} ranks", rows, pieces_,
-                 size());
-  const std::int64_t all = rows / pieces_, own = all / size();
-  std::vector<RowPiece> found;
-  for (int i = 0; i < pieces_; ++i)
-    found.push_back({{i * all, (i + 1) * all}, {i * own, (i + 1) * own}, fmt::format("/{}", i)});
+/// Rows of the ranks at some distances go in few exchanges, of which each takes some time to start.
+std::vector<SharedRows::Step> SharedRows::gather_steps(std::int64_t rows) const {
+  constexpr int kMostSteps = 3;
+  const int others = size() - 1, steps = std::min(others, kMostSteps);
+  std::vector<Step> found(static_cast<std::size_t>(steps), Step{{}, {0, rows}});
+  for (int distance = 1; distance <= others; ++distance)
+    found[static_cast<std::size_t>((distance - 1) * steps / others)].distances.push_back(distance);
   return found;
+}
+
+/// The last one lies beside the product of a rank's own rows. With two ranks the only other one's
+/// rows go in halves, so that the first lies beside the second's.
+std::vector<SharedRows::Step> SharedRows::hand_out_steps(std::int64_t rows) const {
+  if (size() != 2 || rows % 2 != 0) return gather_steps(rows);
+  return {{{1}, {0, rows / 2}}, {{1}, {rows / 2, rows}}};
+}
+
+std::vector<execution::Range> SharedRows::rows_of(const Step& step, std::int64_t rows,
+                                                  bool behind) const {
+  std::vector<std::int64_t> ranks;
+  for (const int distance : step.distances)
+    ranks.push_back((rank() + (behind ? distance : size() - distance)) % size());
+  std::ranges::sort(ranks);
+  std::vector<execution::Range> found;
+  for (const std::int64_t rank : ranks) {
+    const execution::Range some{rank * rows + step.some.begin, rank * rows + step.some.end};
+    if (!found.empty() && found.back().end == some.begin)
+      found.back().end = some.end;
+    else
+      found.push_back(some);
+  }
+  return found;
+}
+
+AllRows SharedRows::gather_others(Recorder& recorder, const std::string& name, Tensor mine) const {
+  if (size() == 1) return {mine, mine};
+  const std::int64_t rows = recorder.buffer(mine).shape.front();
+  AllRows gathered{mine, made_for_all(recorder, name, mine), {}};
+  const auto add = [&](execution::Range of, bool own) {
+    gathered.stretches.push_back({of, own, fmt::format("/{}", gathered.stretches.size())});
+  };
+  add({rank() * rows, (rank() + 1) * rows}, true);
+  const std::vector<Step> steps = gather_steps(rows);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    recorder.append(group_->gather_around(recorder.program(),
+                                          recorder.full_name(fmt::format("gather_{}/{}", name, i)),
+                                          {mine, {}}, {gathered.all, {}}, steps[i].distances));
+    for (const execution::Range& of : rows_of(steps[i], rows, false)) add(of, false);
+  }
+  return gathered;
+}
+
+AllRows SharedRows::gather_each(Recorder& recorder, const std::string& name, Tensor mine) const {
+  AllRows gathered = gather_others(recorder, name, mine);
+  if (size() == 1) return gathered;
+  const execution::BufferInfo& buffer = recorder.buffer(mine);
+  const RowRange own(recorder, {gathered.all, gathered.stretches.front().rows});
+  recorder.compute("own_" + name, {0, 2.0 * static_cast<double>(buffer.bytes())},
+                   {read(mine), own.use(Access::write)},
+                   [bytes = buffer.bytes()](execution::Queue& q, Views v) {
+                     q.copy(v[1].as<void>(), v[0].as<const void>(), bytes);
+                   });
+  return gathered;
 }
 
 Tensor SharedRows::gather(Recorder& recorder, const std::string& name, Tensor mine) const {
@@ -94,96 +137,83 @@ Tensor SharedRows::gather(Recorder& recorder, const std::string& name, Tensor mi
   return all;
 }
 
-Tensor SharedRows::gather_early(Recorder& recorder, const std::string& name, Tensor mine) const {
-  if (size() == 1) return mine;
-  const Tensor all = made_for_all(recorder, name, mine);
-  for (const RowPiece& piece : pieces(recorder.tokens()))
-    recorder.append_early(gather_piece(recorder, name, mine, all, piece));
-  return all;
-}
-
 void SharedRows::gather_to(Recorder& recorder, const std::string& name, Tensor mine,
                            Tensor all) const {
-  for (const RowPiece& piece : pieces(shape_of(recorder, all).front()))
-    recorder.append(gather_piece(recorder, name, mine, all, piece));
-}
-
-execution::Op SharedRows::gather_piece(Recorder& recorder, const std::string& name, Tensor mine,
-                                       Tensor all, const RowPiece& piece) const {
-  return group_->all_gather_from(
-      recorder.program(), recorder.full_name("gather_" + name + piece.suffix),
-      rows_of(recorder, mine, piece.mine), rows_of(recorder, all, piece.all));
+  recorder.append(group_->all_gather_from(recorder.program(), recorder.full_name("gather_" + name),
+                                          {mine, {}}, {all, {}}));
 }
 
 Tensor SharedRows::made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const {
-  std::vector<std::int64_t> shape = shape_of(recorder, mine);
+  std::vector<std::int64_t> shape = recorder.buffer(mine).shape;
   shape.front() *= size();
-  return recorder.scratch(name, dtype_of(recorder, mine), std::move(shape));
+  return recorder.scratch(name, recorder.buffer(mine).dtype, std::move(shape));
 }
 
 SharedRows::Summands SharedRows::start(Recorder& recorder, const std::string& name,
                                        Tensor summand) const {
   if (size() == 1) return {name, summand, {}};
-  std::vector<std::int64_t> shape = shape_of(recorder, summand);
+  std::vector<std::int64_t> shape = recorder.buffer(summand).shape;
+  STOWAGE_ASSERT(shape.front() % size() == 0, "{} rows of {} ranks", shape.front(), size());
   shape.front() -= shape.front() / size();
   return {name, summand,
-          recorder.scratch(name + "_summands", dtype_of(recorder, summand), std::move(shape))};
+          recorder.scratch(name + "_summands", recorder.buffer(summand).dtype, std::move(shape))};
+}
+
+void SharedRows::hand_out_step(Recorder& recorder, const Summands& summands, const Step& step,
+                               const std::string& suffix) const {
+  const execution::BufferInfo& buffer = recorder.buffer(summands.all);
+  const std::int64_t row = buffer.elements() / buffer.shape.front();
+  recorder.append(group_->hand_out(recorder.program(),
+                                   recorder.full_name("reduce_" + summands.name + suffix),
+                                   {summands.all, {}}, {summands.others, {}}, step.distances,
+                                   {step.some.begin * row, step.some.end * row}));
 }
 
 SharedRows::Summands SharedRows::hand_out(Recorder& recorder, const std::string& name,
                                           Tensor summand) const {
   const Summands summands = start(recorder, name, summand);
-  if (size() > 1)
-    for (const RowPiece& piece : pieces(shape_of(recorder, summand).front()))
-      hand_out_piece(recorder, summands, piece);
+  if (size() == 1) return summands;
+  Step all{{}, {0, recorder.buffer(summand).shape.front() / size()}};
+  for (int distance = 1; distance < size(); ++distance) all.distances.push_back(distance);
+  hand_out_step(recorder, summands, all, "");
   return summands;
-}
-
-execution::Range SharedRows::from_others(const RowPiece& piece) const {
-  if (piece.all == execution::Range{}) return {};
-  return {piece.all.begin - piece.mine.begin, piece.all.end - piece.mine.end};
-}
-
-void SharedRows::hand_out_piece(Recorder& recorder, const Summands& summands,
-                                const RowPiece& piece) const {
-  recorder.append(group_->hand_out(recorder.program(),
-                                   recorder.full_name("reduce_" + summands.name + piece.suffix),
-                                   rows_of(recorder, summands.all, piece.all),
-                                   rows_of(recorder, summands.others, from_others(piece))));
 }
 
 Tensor SharedRows::sum(Recorder& recorder, const Summands& summands) const {
   if (size() == 1) return summands.all;
-  std::vector<std::int64_t> shape = shape_of(recorder, summands.all);
+  std::vector<std::int64_t> shape = recorder.buffer(summands.all).shape;
   shape.front() /= size();
   const Tensor mine =
-      recorder.scratch(summands.name, dtype_of(recorder, summands.all), std::move(shape));
+      recorder.scratch(summands.name, recorder.buffer(summands.all).dtype, std::move(shape));
   sum_to(recorder, summands, mine);
   return mine;
 }
 
 void SharedRows::sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const {
-  for (const RowPiece& piece : pieces(shape_of(recorder, summands.all).front()))
-    recorder.append_early(group_->sum_up(recorder.program(),
-                                         recorder.full_name("sum_" + summands.name + piece.suffix),
-                                         rows_of(recorder, summands.all, piece.all),
-                                         rows_of(recorder, summands.others, from_others(piece)),
-                                         rows_of(recorder, mine, piece.mine)));
+  recorder.append(group_->sum_up(recorder.program(), recorder.full_name("sum_" + summands.name),
+                                 {summands.all, {}}, {summands.others, {}}, {mine, {}}));
 }
 
 Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
                                const std::string& name, std::int64_t width,
                                const MakeRows& make) const {
   const Tensor all = recorder.scratch(summand, {recorder.tokens(), width});
+  const Summands summands = start(recorder, name, all);
+  int made = 0;
+  const auto make_rows = [&](execution::Range rows, bool own) {
+    make({all, rows}, {rows, own, size() == 1 ? "" : fmt::format("/{}", made++)});
+  };
   if (size() == 1) {
-    make(all, {}, "");
+    make_rows({}, true);
     return all;
   }
-  const Summands summands = start(recorder, name, all);
-  for (const RowPiece& piece : pieces(recorder.tokens())) {
-    make(all, piece.all, piece.suffix);
-    hand_out_piece(recorder, summands, piece);
+  const std::int64_t rows = recorder.tokens() / size();
+  const std::vector<Step> steps = hand_out_steps(rows);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (const execution::Range& of : rows_of(steps[i], rows, true)) make_rows(of, false);
+    hand_out_step(recorder, summands, steps[i], fmt::format("/{}", i));
   }
+  make_rows({rank() * rows, (rank() + 1) * rows}, true);
   return sum(recorder, summands);
 }
 

@@ -8,6 +8,7 @@
 
 #include "layers/recording/parameters.hpp"
 #include "layers/recording/recorder.hpp"
+#include "layers/recording/row_range.hpp"
 #include "parallel/ranks.hpp"
 
 namespace stowage::layers {
@@ -51,23 +52,35 @@ struct Partition {
   std::string replicated() const { return parts > 1 ? "replicated" : "dense"; }
 };
 
-/// Rows that are exchanged by one op.
-struct RowPiece {
-  execution::Range all;   ///< of all rows; of the only piece: the range that means all
-  execution::Range mine;  ///< of this rank's
-  std::string suffix;     ///< of names; none if there is one piece
+/// Rows that a product takes at once.
+struct RowStretch {
+  execution::Range rows;  ///< of all rows; the range that means all: all of them
+  bool own = true;        ///< this rank's
+  std::string suffix;     ///< of names; none if there is one stretch
+};
+
+/// Rows of all ranks as they come: this rank's own are there at once.
+struct AllRows {
+  Tensor mine;
+  Tensor all;  ///< in the order of ranks
+  std::vector<RowStretch> stretches = {{}};
+
+  SomeRows of(const RowStretch& stretch) const {
+    return stretch.own ? SomeRows(mine) : SomeRows(all, stretch.rows);
+  }
 };
 
 /// Exchanges between the rows of the residual stream that a rank has, n / size of them, and all
 /// rows, of which ranks compute the products that they share. One rank: no exchange.
 ///
-/// With several pieces each is exchanged beside the products of its neighbours. A piece is a
-/// stretch of all rows, and every rank has its share of each (Batch::row_tokens).
+/// A rank begins with its own rows while those of others come, and ends with its own while what
+/// others need of its products goes to them. So what is exchanged lies beside products of the same
+/// layer.
 class SharedRows {
  public:
   SharedRows() = default;
-  explicit SharedRows(std::shared_ptr<const parallel::RankGroup> group, int pieces = 1)
-      : group_(std::move(group)), pieces_(size() > 1 ? pieces : 1) {}
+  explicit SharedRows(std::shared_ptr<const parallel::RankGroup> group)
+      : group_(std::move(group)) {}
 
   int size() const { return group_ ? group_->size() : 1; }
   int rank() const { return group_ ? group_->rank() : 0; }
@@ -75,12 +88,12 @@ class SharedRows {
   WeightsTurn spare_weights() const {
     return size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
   }
-  /// In the order in which they are exchanged. @param rows of all ranks
-  std::vector<RowPiece> pieces(std::int64_t rows) const;
-  /// (rows, …) of each rank to (rows * size, …), of each piece in the order of ranks.
+  /// (rows, …) of each rank to (rows * size, …), of which only the other ranks' are written.
+  AllRows gather_others(Recorder& recorder, const std::string& name, Tensor mine) const;
+  /// The same with this rank's in their place too.
+  AllRows gather_each(Recorder& recorder, const std::string& name, Tensor mine) const;
+  /// All of them in one exchange, for what takes no stretch of them.
   Tensor gather(Recorder& recorder, const std::string& name, Tensor mine) const;
-  /// The same of a layer's input, which its norm makes piece by piece.
-  Tensor gather_early(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same into a tensor that the caller made; several ranks.
   void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
   /// Each rank's summand (rows * size, …) to this rank's rows of the sum, in rank order.
@@ -92,30 +105,35 @@ class SharedRows {
   struct Summands {
     std::string name;
     Tensor all;     ///< (rows * size, …) this rank's
-    Tensor others;  ///< (rows * (size - 1), …) of this rank's rows, piece by piece, by rank
+    Tensor others;  ///< (rows * (size - 1), …) of this rank's rows, by rank
   };
   Summands hand_out(Recorder& recorder, const std::string& name, Tensor summand) const;
   Tensor sum(Recorder& recorder, const Summands& summands) const;
   /// The same into a tensor that the caller made; several ranks.
   void sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const;
-  /// Appends ops that write some rows of a tensor; their names end in a suffix.
-  using MakeRows = std::function<void(Tensor to, execution::Range rows, const std::string& suffix)>;
-  /// reduce() of a summand (tokens, width) that is made piece by piece: each is summed while the
-  /// next one is made.
+  /// Appends ops that write some rows of a tensor; their names end in the stretch's suffix.
+  using MakeRows = std::function<void(const SomeRows& to, const RowStretch& stretch)>;
+  /// reduce() of a summand (tokens, width) that is made stretch by stretch, each handed out while
+  /// the next one is made.
   Tensor reduce_each(Recorder& recorder, const std::string& summand, const std::string& name,
                      std::int64_t width, const MakeRows& make) const;
 
  private:
-  execution::Op gather_piece(Recorder& recorder, const std::string& name, Tensor mine, Tensor all,
-                             const RowPiece& piece) const;
+  /// What one exchange moves: some of the rows of the ranks at these distances.
+  struct Step {
+    std::vector<int> distances;
+    execution::Range some;  ///< of a rank's rows
+  };
+  std::vector<Step> gather_steps(std::int64_t rows) const;
+  std::vector<Step> hand_out_steps(std::int64_t rows) const;
+  /// Neighbouring rows of a step: those of ranks at its distances before this one, or behind it.
+  std::vector<execution::Range> rows_of(const Step& step, std::int64_t rows, bool behind) const;
   Tensor made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const;
   Summands start(Recorder& recorder, const std::string& name, Tensor summand) const;
-  void hand_out_piece(Recorder& recorder, const Summands& summands, const RowPiece& piece) const;
-  /// Of a piece's rows, those that come from other ranks.
-  execution::Range from_others(const RowPiece& piece) const;
+  void hand_out_step(Recorder& recorder, const Summands& summands, const Step& step,
+                     const std::string& suffix) const;
 
   std::shared_ptr<const parallel::RankGroup> group_;
-  int pieces_ = 1;
 };
 
 }  // namespace stowage::layers

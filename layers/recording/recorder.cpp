@@ -56,26 +56,6 @@ void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, 
   program_.append(make(name, cost, std::move(uses), std::move(launch)));
 }
 
-void Recorder::compute_early(std::string_view name, Cost cost, std::vector<Use> uses,
-                             Launch launch) {
-  append_early(make(name, cost, std::move(uses), std::move(launch)));
-}
-
-void Recorder::append_early(execution::Op op) {
-  if (!batch_.rows_early) return program_.append(std::move(op));
-  const std::vector<execution::Op>& ops = program_.ops();
-  const auto computes = [](const execution::Op& other) {
-    return other.lane == execution::Lane::compute && !other.only_rerun;
-  };
-  std::size_t at = program_.earliest(op);
-  if (computes(op) && at > 0 && ops[at - 1].communication) {
-    while (at < ops.size() && !computes(ops[at])) ++at;
-    if (at < ops.size()) ++at;
-    while (at < ops.size() && ops[at].communication) ++at;  // which that compute is for
-  }
-  program_.insert(at, std::move(op));
-}
-
 void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
                                Launch launch, WeightsTurn turn) {
   execution::Op op = make(name, cost, std::move(uses), std::move(launch));

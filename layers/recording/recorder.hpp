@@ -48,7 +48,6 @@ struct Batch {
   Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
   int slot = 0;                      ///< which microbatch of the program: first, body or last
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
-  bool rows_early = false;  ///< a layer's first rows are normed beside the last product before it
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 
@@ -127,6 +126,10 @@ class Recorder {
 
   Tensor parameter(const Parameter& parameter);
   Tensor gradient(const Parameter& parameter);
+  /// The only buffer of a tensor.
+  const execution::BufferInfo& buffer(Tensor tensor) const {
+    return program_.info(tensor).buffers.front();
+  }
   /// A gradient's use: stored by the first microbatch, added to by later ones.
   Use into(Tensor gradient) const {
     return {gradient, batch_.accumulate ? Access::update : Access::write};
@@ -146,11 +149,6 @@ class Recorder {
   /// Appends what was left for later.
   /// @throws Error if what it reads was written over meanwhile
   void append_postponed(PostponedOps& postponed);
-  /// compute() and append() of ops between exchanges, for which others wait: where the batch asks
-  /// for that, not behind all that is recorded so far, but right behind what they need. What reads
-  /// the result of an exchange comes behind the first compute beside that.
-  void compute_early(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
-  void append_early(execution::Op op);
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
   /// An exchange, under its full name.

@@ -2,43 +2,45 @@
 
 #include <memory>
 
-#include "execution/op.hpp"
+#include "layers/recording/recorder.hpp"
 
 namespace stowage::layers {
 
-/// Some rows of a matrix, as a use of their elements and as the matrix that a kernel sees.
+/// Rows of a tensor; the range that means all: all of them.
+struct SomeRows {
+  SomeRows(Tensor of, execution::Range some = {}) : tensor(of), rows(some) {}
+
+  Tensor tensor;
+  execution::Range rows;
+};
+
+/// Rows of a matrix, as a use of their elements and as the matrix that a kernel sees.
 class RowRange {
  public:
-  /// @param all rows that the matrix has  @param rows of them; the range that means all: all
-  RowRange(execution::Dtype dtype, std::int64_t all, std::int64_t columns, execution::Range rows)
-      : columns_(columns),
-        whole_(rows == execution::Range{}),
-        rows_(whole_ ? execution::Range{0, all} : rows),
-        info_(std::make_shared<execution::TensorInfo>(execution::one_buffer(
-            "rows", dtype, {count(), columns}, execution::Lifetime::scratch))) {}
+  RowRange(const Recorder& recorder, const SomeRows& some)
+      : RowRange(recorder.buffer(some.tensor), some) {}
 
-  std::int64_t count() const { return rows_.end - rows_.begin; }
-  execution::Use use(execution::Tensor tensor, execution::Access access) const {
-    return elements(tensor, access, columns_);
-  }
-  /// The same rows of a vector.
-  execution::Use use_of_vector(execution::Tensor tensor, execution::Access access) const {
-    return elements(tensor, access, 1);
-  }
+  std::int64_t count() const { return info_->buffers.front().shape.front(); }
+  execution::Dtype dtype() const { return info_->buffers.front().dtype; }
+  Use use(Access access) const { return {tensor_, access, elements_}; }
   execution::View operator()(const execution::View& elements) const {
-    return whole_ || !elements ? elements : execution::View{elements.data, info_.get()};
+    return elements_ == execution::Range{} ? elements : execution::View{elements.data, info_.get()};
   }
 
  private:
-  execution::Use elements(execution::Tensor tensor, execution::Access access,
-                          std::int64_t each) const {
-    if (whole_) return {tensor, access};
-    return {tensor, access, {rows_.begin * each, rows_.end * each}};
+  RowRange(const execution::BufferInfo& all, const SomeRows& some) : tensor_(some.tensor) {
+    std::vector<std::int64_t> shape = all.shape;
+    if (some.rows != execution::Range{}) {
+      const std::int64_t row = all.elements() / shape.front();
+      elements_ = {some.rows.begin * row, some.rows.end * row};
+      shape.front() = some.rows.end - some.rows.begin;
+    }
+    info_ = std::make_shared<execution::TensorInfo>(
+        execution::one_buffer("rows", all.dtype, std::move(shape), execution::Lifetime::scratch));
   }
 
-  std::int64_t columns_;
-  bool whole_;
-  execution::Range rows_;
+  Tensor tensor_;
+  execution::Range elements_;
   std::shared_ptr<const execution::TensorInfo> info_;
 };
 

@@ -28,11 +28,6 @@ Turns in_turn(int microbatches, const std::function<std::vector<Turn>(Turn)>& tu
   return turns;
 }
 
-int tensor_pieces(const Model& model) {
-  const bool shares_rows = model.ranks().group(parallel::Group::tensor).size() > 1;
-  return shares_rows ? model.config().tensor_pieces : 1;
-}
-
 Turn with_pass(Turn turn, Turn::Pass pass) {
   turn.pass = pass;
   return turn;
@@ -73,15 +68,9 @@ TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handle
   const parallel::Ranks& ranks = model_.ranks();
   const int shared_by =
       ranks.group(parallel::Group::tensor).size() * ranks.group(parallel::Group::context).size();
-  const int pieces = tensor_pieces(model_);
   if (options_.shape.tokens % shared_by != 0)
     execution::throw_usage("{} tokens of a microbatch do not divide among {} ranks that share rows",
                            options_.shape.tokens, shared_by);
-  if (options_.shape.tokens % (shared_by * pieces) != 0)
-    execution::throw_usage(
-        "parallel.tensor_pieces = {}: {} tokens of a microbatch do not divide into as many pieces "
-        "for each of {} ranks that share rows",
-        pieces, options_.shape.tokens, shared_by);
   if (options_.shape.microbatches == 1) return;
   Recorder recorder(program_, model_.precision(), {}, handles_);
   recorder.set_prefix("inputs");
@@ -103,7 +92,6 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
   if (!backward && turn.chunk == 0) slots_[turn.slot] = next_batch(turn);
   Batch batch = slots_.at(turn.slot);
-  batch.rows_early = model_.config().rows_early;
   batch.weights_later = turn.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
   if (!backward) return forward(turn, recorder);
@@ -166,10 +154,7 @@ Batch TurnRecorder::sizes(const Turn& turn) const {
   batch.first_token = batch.tokens_count * context.rank();
   batch.rows_count = batch.tokens_count / tensor.size();
   batch.first_row = batch.rows_count * tensor.rank();
-  const int pieces = tensor_pieces(model_);
-  batch.row_tokens = {.first = batch.first_token + batch.first_row / pieces,
-                      .piece = batch.rows_count / pieces,
-                      .stride = batch.tokens_count / pieces};
+  batch.row_tokens.first = batch.first_token + batch.first_row;
   batch.attention_pairs = shape.attention_pairs();
   batch.expert_room =
       expert_room(model_.config(), model_.ranks(), shape.tokens, shape.expert_share);
