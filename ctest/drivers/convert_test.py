@@ -237,6 +237,7 @@ def what_cannot_be_exported_or_started_is_refused(p):
     p.refuse("convert", "turn", says=["'turn'", "import, export"])
     assert not pathlib.Path("out").exists() and not pathlib.Path("out.part").exists()
     for key, says in (("model.mamba_dt_min=0.1", ["mamba_dt_min", "allow_changes"]),
+                      ("model.moe_router_force_load=zipf", ["force_load", "allow_changes"]),
                       ("model.pattern=MM*-", ["model.pattern", "ME*-"])):
         for resume in ("ck/step_00000000.h5", f"hf:{model}"):
             p.refuse("train", "it.toml", key, f"checkpoint.resume={resume}", "run.steps=1",

@@ -157,6 +157,15 @@ TEST(judge, a_final_loss_is_that_of_the_last_step_that_was_not_skipped) {
   EXPECT_TRUE(std::isnan(value("expects.loss_at_30=[0.0, 9.0]")));
 }
 
+TEST(judge, a_forced_load_is_told) {
+  EXPECT_EQ(judge(deck_of(), good_run(), true).remark(), "");
+  const inputs::Deck forced = deck_of({"model.moe_router_force_load=zipf"});
+  EXPECT_EQ(judge(forced, good_run(), true).outcome(), Outcome::valid);
+  for (const results::Verdict& verdict :
+       {judge(forced, good_run(), true), judge_evaluation(forced, good_run())})
+    EXPECT_EQ(verdict.remark(), "not official: model.moe_router_force_load is zipf");
+}
+
 TEST(judge, steps_behind_the_end_that_a_deck_asks_for_have_no_bands) {
   const Names bands = {"run.steps=30", "expects.loss_at_29=[0.0, 1e-9]",
                        "expects.loss_at_31=[0.0, 1e-9]"};

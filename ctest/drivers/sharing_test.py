@@ -167,6 +167,32 @@ def experts_without_room_are_run_again(r):
 
 
 @case
+def forced_loads_are_as_they_are_called(r):
+    """Experts that are drawn: the same rows in each step, and nobody takes it for a training."""
+    longer = ["train.seq_length=320", "train.global_batch_size=2"]
+    shared = ["parallel.expert=2", "validate.replayed_step=false", *longer]
+    busiest = {}
+    for load in ("balanced", "zipf"):
+        key = f"model.moe_router_force_load={load}"
+        done = r.run(f"run.output={load}.h5", key, *shared, ranks=2)
+        assert f"VALID (not official: model.moe_router_force_load is {load})" in done.stdout
+        with h5py.File(f"{load}.h5") as file:
+            found = file["/series/experts/busiest_expert"][:]
+        assert (found == found[0]).all() and len(found) == 6, found
+        busiest[load] = found[0]
+        checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"),
+                                  f"{load}.h5"], capture_output=True, text=True, timeout=60)
+        assert checked.returncode == 0, checked.stdout
+        assert f"model.moe_router_force_load is {load}" in checked.stdout, checked.stdout
+    # Of 4 experts, 2 a token: the first is drawn by 0.48 + 0.32 of the tokens, over 1 / 2.
+    assert busiest["balanced"] < 1.2 and 1.5 < busiest["zipf"] < 1.7, busiest
+    r.run("run.output=alone.h5", "model.moe_router_force_load=zipf", *longer)
+    assert numpy.allclose(losses("alone.h5"), losses("zipf.h5"), rtol=2e-5)
+    r.refuse("model.moe_router_force_load=uniform", *shared, ranks=2,
+             says=["model.moe_router_force_load", "uniform", "balanced"])
+
+
+@case
 def resumed_on_other_ranks_that_share_experts(r):
     """What ranks wrote whose experts lacked room is what others read and go on from."""
     kinds = {1: [], 2: ["parallel.expert=2"],

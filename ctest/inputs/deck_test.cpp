@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <set>
@@ -175,6 +176,7 @@ TEST(deck, expectations_hold_for_what_the_file_computes) {
   EXPECT_EQ(count({}), 1U);
   EXPECT_EQ(count({"run.output=x.h5", "offload.policy=auto", "execution.backend=host"}), 1U);
   EXPECT_EQ(count({"run.seed=99"}), 0U);
+  EXPECT_EQ(count({"model.moe_router_force_load=balanced"}), 0U);
   EXPECT_EQ(count({"run.steps=7"}), 0U);  // the schedule of the learning rate ends there
   EXPECT_EQ(count({"optim.lr=0.5", "expects.final_loss=[0, 9]"}), 1U);
 }

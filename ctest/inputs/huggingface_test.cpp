@@ -105,6 +105,7 @@ TEST(huggingface_config, a_model_that_a_family_has_not_is_refused) {
   };
   expect_parts(why("model.position_embedding=rope"), {"position_embedding", "nemotron_h", "none"});
   expect_parts(why("model.untie_embeddings=false"), {"untie_embeddings"});
+  expect_parts(why("model.moe_router_force_load=zipf"), {"moe_router_force_load", "\"none\""});
   expect_parts(why("model.activation=swiglu"), {"activation", "squared_relu"});
   expect_parts(why("model.moe_shared_expert_hidden_size=0"), {"moe_shared_expert", "above 0"});
   EXPECT_EQ(family_of(changed("model.pattern=MM")).model_type, "nemotron_h");

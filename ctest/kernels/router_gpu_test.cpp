@@ -1,4 +1,5 @@
-// The router on a GPU in fp32 against the host reference in fp64 on the same logits.
+// The router on a GPU in fp32 against the host reference in fp64 on the same logits. Experts that a
+// forced load draws are the host's to the bit.
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +45,14 @@ std::vector<Case> all_cases() {
           o.z_coeff = 0.01;
           o.aux_scale = 0.25;
         }
-        all.push_back({o, experts == 1 ? 1 : experts == 32 ? 1000 : 75, experts == 1 ? 0 : 6});
+        for (const ForcedLoad load :
+             {ForcedLoad::none, sigmoid ? ForcedLoad::balanced : ForcedLoad::zipf}) {
+          o.load = load;
+          o.layer = 7;
+          // Of one expert there is one token, which stays.
+          o.rows.first = load == ForcedLoad::none || experts == 1 ? 0 : 2;
+          all.push_back({o, experts == 1 ? 1 : experts == 32 ? 1000 : 75, experts == 1 ? 0 : 6});
+        }
       }
   return all;
 }
@@ -144,6 +152,7 @@ TEST(router_gpu, selection_is_the_hosts_but_for_rounding) {
       const auto row = at_index(t * o.topk);
       if (std::equal(&actual[row], &actual[row] + o.topk, &expected[row])) continue;
       ++different;
+      EXPECT_EQ(o.load, ForcedLoad::none) << "token " << t;
       ASSERT_LT(t, c.n - c.tail) << "tail token " << t;
       const double distance =
           closest_choice(o, preferences(o, &d.logits[at_index(t * o.experts)], d.bias));

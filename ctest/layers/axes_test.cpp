@@ -523,6 +523,21 @@ TEST(axes, any_routing_equals_one_rank) {
   }
 }
 
+// Experts that are drawn: each token's are the same wherever its row is.
+TEST(axes, forced_loads_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const auto load : {kernels::ForcedLoad::balanced, kernels::ForcedLoad::zipf}) {
+      c.microbatches = load == kernels::ForcedLoad::zipf ? 3 : 1;
+      layers::TrainerOptions options = options_of("E-E", Dtype::fp64);
+      options.model.moe.forced_load = load;
+      options.expert_capacity = {1.25};
+      SCOPED_TRACE(text(c, "E-E") + fmt::format(", forced load {}", int(load)));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
 TEST(axes, repeat_to_the_bit) {
   const Axes axes;
   for (Case c : axes.grids()) {

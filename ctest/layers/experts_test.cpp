@@ -4,9 +4,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 
+#include "kernels/moe/router.hpp"
 #include "layers/mixers/experts.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
@@ -174,6 +177,35 @@ TEST(experts, slots_alone_may_be_too_few) {
     EXPECT_TRUE(run.step_ok());
     EXPECT_EQ(run.expert_rows()[3], wanted[3]);
   }
+}
+
+// Rows of the busiest rank and expert, by the draws of both layers of experts. Ranks with other
+// sequences draw alike.
+TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
+  for (const auto load : {kernels::ForcedLoad::balanced, kernels::ForcedLoad::zipf})
+    for (const Case& c : cases(Exchange::gather)) {
+      SCOPED_TRACE(text(c));
+      layers::TrainerOptions options = options_of(c, {});
+      options.model.moe.forced_load = load;
+      TinyRun run(options);
+      run.train(0, 1e-2, part_of(run));
+      constexpr int kTokens = 21;  // those of documents
+      const int own = 8 / (c.tensor * c.expert);
+      std::int32_t of_rank = 0, of_expert = 0;
+      for (const int layer : {1, 3}) {
+        std::vector<std::int32_t> indices(kTokens * 3), rows(8);
+        const std::vector<float> logits(kTokens * 8);
+        kernels::router_select_ref<float>(kTokens,
+                                          {.experts = 8, .topk = 3, .load = load, .layer = layer},
+                                          logits.data(), nullptr, &kTokens, indices.data());
+        for (const std::int32_t e : indices) rows[static_cast<std::size_t>(e)] += c.expert;
+        of_expert = std::max(of_expert, std::ranges::max(rows));
+        for (auto first = rows.begin(); first != rows.end(); first += own)
+          of_rank = std::max(of_rank, std::accumulate(first, first + own, 0));
+      }
+      EXPECT_EQ(run.expert_rows()[1], of_rank);
+      EXPECT_EQ(run.expert_rows()[2], of_expert);
+    }
 }
 
 // Of 24 tokens with 3 of 8 experts each, so many are expected to have some of half of them (a

@@ -214,6 +214,14 @@ TEST_F(audit, other_work_is_not_compared) {
   }
 }
 
+TEST_F(audit, a_forced_load_is_not_official) {
+  const std::string reason = "model.moe_router_force_load is zipf";
+  EXPECT_EQ(tool("validate", {sample("a.h5")}).output.find(reason), std::string::npos);
+  expect_line(
+      tool("validate", edited({"f['config'].attrs['model.moe_router_force_load'] = 'zipf'"})),
+      reason);
+}
+
 TEST_F(audit, losses_are_of_three_seeds) {
   const auto paths =
       edited({"f['provenance/run'].attrs['seed'] = 1", "f['provenance/run'].attrs['seed'] = 2",

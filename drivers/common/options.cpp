@@ -45,6 +45,12 @@ layers::ModelConfig::Moe::Exchange expert_exchange(const std::string& word) {
   return word == "all_to_all" ? Exchange::slots : Exchange::automatic;
 }
 
+kernels::ForcedLoad forced_load(const std::string& word) {
+  using kernels::ForcedLoad;
+  if (word == "balanced") return ForcedLoad::balanced;
+  return word == "zipf" ? ForcedLoad::zipf : ForcedLoad::none;
+}
+
 layers::ModelConfig::Mamba::Form mamba_form(const std::string& word) {
   using Form = layers::ModelConfig::Mamba::Form;
   if (word == "fused") return Form::fused;
@@ -106,6 +112,7 @@ layers::ModelConfig model_config(const Deck& deck) {
                .aux_coeff = real(deck, "model.moe_aux_loss_coeff"),
                .z_coeff = real(deck, "model.moe_z_loss_coeff"),
                .bias_rate = real(deck, "model.moe_expert_bias_update_rate"),
+               .forced_load = forced_load(text(deck, "model.moe_router_force_load")),
                .exchange = expert_exchange(text(deck, "parallel.expert_exchange"))};
   return model;
 }

@@ -37,6 +37,15 @@ double value_at(const History& history, const inputs::Expectation& expected) {
   return expected.step < 0 && last != nullptr ? pick(*last) : none;
 }
 
+/// Without checks, but with what the deck makes of the run.
+results::Verdict begin_verdict(const inputs::Deck& deck) {
+  results::Verdict verdict;
+  const auto& load = deck.get<std::string>("model.moe_router_force_load");
+  if (load != "none")
+    verdict.remark(fmt::format("not official: model.moe_router_force_load is {}", load));
+  return verdict;
+}
+
 /// Adds a check that a deck asks for; `value` is NaN if the run has none, and fails.
 void add_limit(results::Verdict& verdict, const inputs::Deck& deck, const char* name,
                const char* key, double value, const char* formula) {
@@ -71,7 +80,7 @@ double tail_loss(const History& history) {
 }
 
 results::Verdict judge(const inputs::Deck& deck, const History& history, bool complete) {
-  results::Verdict verdict;
+  results::Verdict verdict = begin_verdict(deck);
   const double none = std::nan("");
   verdict.add(results::at_most(
       "skipped_steps", static_cast<double>(skipped_steps(history)),
@@ -126,7 +135,7 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
 }
 
 results::Verdict judge_evaluation(const inputs::Deck& deck, const History& history) {
-  results::Verdict verdict;
+  results::Verdict verdict = begin_verdict(deck);
   const double loss = history.evaluations.back().loss;
   verdict.add(
       results::at_most("finite_val_loss", std::abs(loss), kLargest, "|last validation loss|"));

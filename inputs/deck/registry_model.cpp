@@ -230,6 +230,13 @@ std::vector<Parameter> expert_rows() {
        .range = at_least(0),
        .numerics = true,
        .help = "Step of the selection bias that balances experts without a loss. 0: no bias."},
+      {.key = "model.moe_router_force_load",
+       .fallback = string("none"),
+       .allowed = {"none", "balanced", "zipf"},
+       .numerics = true,
+       .help = "For benchmarks: a token's experts are drawn whatever their scores are, all alike, "
+               "or the one in place p of a layer p times less likely than the first. Weights stay "
+               "those of the scores. Such a run is not official."},
   };
 }
 

@@ -75,6 +75,7 @@ std::vector<ConfigRow> fixed_rows() {
       {ours_fixed, {}, "model.position_embedding", "\"none\"", "*"},
       {ours_fixed, {}, "model.qk_layernorm", "false", "*"},
       {ours_fixed, {}, "model.moe_score_function", "\"sigmoid\"", "E"},
+      {ours_fixed, {}, "model.moe_router_force_load", "\"none\"", "E"},
       {same, {"mlp_hidden_act"}, "model.activation", "\"relu2\"", "-E"},
       {fixed, {"tie_word_embeddings"}, "", "false", "", "the family has a head of its own"},
       {fixed, {"moe_latent_size"}, "", "null", "", "experts in a latent width"},

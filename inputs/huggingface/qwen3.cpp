@@ -73,6 +73,7 @@ std::vector<ConfigRow> with_experts() {
       {ours_fixed, {}, "model.moe_num_groups", "1"},
       {ours_fixed, {}, "model.moe_shared_expert_hidden_size", "0"},
       {ours_fixed, {}, "model.moe_expert_bias_update_rate", "0.0"},
+      {ours_fixed, {}, "model.moe_router_force_load", "\"none\""},
       {fixed, {"decoder_sparse_step"}, "", "1", "", "MLPs among the layers of experts"},
       {fixed, {"mlp_only_layers"}, "", "[]", "", "MLPs among the layers of experts"},
       {ignored, {"intermediate_size", "router_aux_loss_coef"}},

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "execution/op.hpp"
+#include "kernels/moe/forced_load.hpp"
 #include "kernels/moe/row_tokens.hpp"
 
 namespace stowage::kernels {
@@ -21,6 +22,8 @@ struct RouterOptions {
   double z_coeff = 0;     ///< z loss
   double aux_scale = 1;   ///< 1 / (microbatches * ranks): these losses are means over the step
   RowTokens rows = {};    ///< ranks may share the tokens' rows out
+  ForcedLoad load = ForcedLoad::none;  ///< for benchmarks: experts are drawn …
+  int layer = 0;                       ///< … each layer others
 };
 
 /// In all of these: logits (n, E) in an accumulation dtype ("accum": fp32 or fp64), E experts, R
@@ -29,8 +32,10 @@ struct RouterOptions {
 
 /// indices (n, R) int32: the R experts with the largest score + bias, largest first, ties to the
 /// lower index; -1 for tail tokens. bias (E) accum may be absent. With groups, only experts of the
-/// group_topk groups with the largest sum of their two best are candidates. Selection has no
-/// gradient. weights, which may be absent, are those of router_weights.
+/// group_topk groups with the largest sum of their two best are candidates. With a forced load
+/// instead the R experts with the smallest detail::forced_key, smallest first, ties to the lower
+/// index, whatever scores, bias and groups are. Selection has no gradient. weights, which may be
+/// absent, are those of router_weights.
 void router_select(execution::Queue& queue, const RouterOptions& options,
                    const execution::View& logits, const execution::View& bias,
                    const execution::View& cu_seqlens, const execution::View& indices,

@@ -6,7 +6,8 @@
 // A warp has a token, its scores in registers. A maximum over the warp is two instructions: redux
 // on the score as an ordered integer, then redux on the index of those that have it; R of them
 // choose the experts, and two for each group give the groups' scores. The sum of a token's chosen
-// scores runs in slot order, as in the reference.
+// scores runs in slot order, as in the reference. A forced load (forced_load.hpp) has kernels of
+// its own, with keys in the place of preferences.
 // Cost: 4 E bytes a token in, 8 R out; at E 32 the launch itself.
 // Limits: 1024 experts; each group costs two more searches (8 groups of 16: 38 us for 16384 tokens,
 // 11 without).
@@ -91,7 +92,34 @@ __device__ __forceinline__ void weigh_token(const RouterOptions& options, const 
   for (int r = 32 + lane; r < options.topk; r += 32) weights[r] = score_of(r) * scale;
 }
 
+/// Takes the experts of the largest preferences. @return of the last 32 the lane's
+template <class T, int kPer>
+__device__ __forceinline__ int choose(int topk, T (&preference)[kPer], T out, int lane,
+                                      std::int32_t* chosen) {
+  int mine = 0;
+  for (int r = 0; r < topk; ++r) {
+    const int best = argmax(preference, lane);
+    set(preference, best, lane, out);
+    if (r % 32 == lane) mine = best;
+    if ((r % 32 == 31 || r + 1 == topk) && r - r % 32 + lane <= r) chosen[r - r % 32 + lane] = mine;
+  }
+  return mine;
+}
+
+/// The order of a forced load: the smallest key first, and 0 beyond the last expert.
 template <int kPer>
+__device__ __forceinline__ void draw(const RouterOptions& options, std::int64_t token, int lane,
+                                     std::uint32_t (&preference)[kPer]) {
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const int e = 32 * j + lane;
+    preference[j] = e < options.experts ? ~detail::forced_key(options.load, options.experts,
+                                                              options.layer, token, e)
+                                        : 0;
+  }
+}
+
+template <int kPer, bool kForced>
 __global__ void __launch_bounds__(32 * kTokenWarps)
     select(std::int64_t tokens, const RouterOptions options, const float* __restrict__ logits,
            const float* __restrict__ bias, const std::int32_t* __restrict__ routed,
@@ -113,21 +141,21 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
     return;
   }
   const float lse = options.sigmoid ? 0.0F : logsumexp(preference);
+  int mine;
+  if constexpr (kForced) {
+    std::uint32_t drawn[kPer];
+    draw(options, options.rows.token(t), lane, drawn);
+    mine = choose(options.topk, drawn, 0U, lane, chosen);
+  } else {
 #pragma unroll
-  for (int j = 0; j < kPer; ++j) {
-    const int e = 32 * j + lane;
-    preference[j] = e < options.experts ? score(options.sigmoid, preference[j], lse) +
-                                              (bias != nullptr ? bias[e] : 0.0F)
-                                        : -INFINITY;
-  }
-  if (options.groups > 1) limit_groups(options, lane, preference);
-  int mine = 0;
-  for (int r = 0; r < options.topk; ++r) {
-    const int best = argmax(preference, lane);
-    set(preference, best, lane, -INFINITY);
-    if (r % 32 == lane) mine = best;
-    if ((r % 32 == 31 || r + 1 == options.topk) && r - r % 32 + lane <= r)
-      chosen[r - r % 32 + lane] = mine;
+    for (int j = 0; j < kPer; ++j) {
+      const int e = 32 * j + lane;
+      preference[j] = e < options.experts ? score(options.sigmoid, preference[j], lse) +
+                                                (bias != nullptr ? bias[e] : 0.0F)
+                                          : -INFINITY;
+    }
+    if (options.groups > 1) limit_groups(options, lane, preference);
+    mine = choose(options.topk, preference, -INFINITY, lane, chosen);
   }
   if (weight != nullptr) weigh_token(options, row, chosen, mine, lse, lane, weight);
 }
@@ -163,7 +191,8 @@ int launch_router_select(std::int64_t tokens, const RouterOptions& options, cons
                          float* weights, void* stream) {
   if (tokens == 0) return cudaSuccess;
   return with_experts(options.experts, [&]<int kPer>() -> int {
-    return hopper::launch_dependent(select<kPer>, token_blocks(tokens), 32 * kTokenWarps, 0,
+    const auto kernel = options.load == ForcedLoad::none ? select<kPer, false> : select<kPer, true>;
+    return hopper::launch_dependent(kernel, token_blocks(tokens), 32 * kTokenWarps, 0,
                                     static_cast<cudaStream_t>(stream), tokens, options, logits,
                                     bias, routed, indices, weights);
   });

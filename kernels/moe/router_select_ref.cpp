@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "execution/host_loops.hpp"
@@ -49,6 +50,17 @@ void limit_groups(const RouterOptions& options, A* preference, std::vector<A>& g
     if (!chosen[g]) std::fill_n(preference + g * size, size, kOut);
 }
 
+// The experts of the smallest keys, in their order.
+void draw_experts(const RouterOptions& options, std::int64_t token, std::int32_t* chosen) {
+  std::vector<std::pair<std::uint32_t, std::int32_t>> race(
+      static_cast<std::size_t>(options.experts));
+  for (std::int32_t e = 0; e < options.experts; ++e)
+    race[static_cast<std::size_t>(e)] = {
+        detail::forced_key(options.load, options.experts, options.layer, token, e), e};
+  std::partial_sort(race.begin(), race.begin() + options.topk, race.end());
+  for (int r = 0; r < options.topk; ++r) chosen[r] = race[static_cast<std::size_t>(r)].second;
+}
+
 }  // namespace
 
 template <class A>
@@ -62,6 +74,10 @@ void router_select_ref(std::int64_t tokens, const RouterOptions& options, const 
       std::int32_t* chosen = indices + t * options.topk;
       if (options.rows.token(t) >= *routed) {
         std::fill_n(chosen, options.topk, -1);
+        continue;
+      }
+      if (options.load != ForcedLoad::none) {
+        draw_experts(options, options.rows.token(t), chosen);
         continue;
       }
       detail::router_scores(options, logits + t * experts, preference.data());

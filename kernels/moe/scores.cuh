@@ -70,9 +70,26 @@ __device__ __forceinline__ int argmax(const float (&values)[kPer], int lane) {
       __reduce_min_sync(0xffffffffU, key == top ? static_cast<unsigned>(at) : UINT_MAX));
 }
 
-/// values[index] = value, for an index that the whole warp has.
+/// The same of integers above 0; 0 is out of the running.
 template <int kPer>
-__device__ __forceinline__ void set(float (&values)[kPer], int index, int lane, float value) {
+__device__ __forceinline__ int argmax(const std::uint32_t (&values)[kPer], int lane) {
+  std::uint32_t best = 0;
+  int at = lane;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    if (values[j] > best) {
+      best = values[j];
+      at = 32 * j + lane;
+    }
+  }
+  const std::uint32_t top = __reduce_max_sync(0xffffffffU, best);
+  return static_cast<int>(
+      __reduce_min_sync(0xffffffffU, best == top ? static_cast<unsigned>(at) : UINT_MAX));
+}
+
+/// values[index] = value, for an index that the whole warp has.
+template <class T, int kPer>
+__device__ __forceinline__ void set(T (&values)[kPer], int index, int lane, T value) {
 #pragma unroll
   for (int j = 0; j < kPer; ++j)
     if (index == 32 * j + lane) values[j] = value;

@@ -82,6 +82,7 @@ class Layer {
 };
 
 /// The mixers, by letter. Each has this rank's part of its weights, and exchanges rows for it.
+/// `layer` is the number in the model.
 /// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks
 std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
                                       const std::string& prefix);
@@ -90,6 +91,6 @@ std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ran
 std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const parallel::Ranks& ranks,
                                 const std::string& prefix);
 std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix, double aux_scale);
+                                const std::string& prefix, int layer, double aux_scale);
 
 }  // namespace stowage::layers

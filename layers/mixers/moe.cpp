@@ -66,7 +66,7 @@ bool share_one_exchange(const SharedExperts& experts, const parallel::Ranks& ran
 /// the activation, so the combine is a plain sum over a token's rows.
 class Moe final : public Mixer {
  public:
-  Moe(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix,
+  Moe(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix, int layer,
       double aux_scale)
       : width_(config.width),
         ffn_(config.moe.ffn),
@@ -74,7 +74,7 @@ class Moe final : public Mixer {
         activation_(config.mlp.activation),
         experts_(config, ranks),
         one_exchange_(share_one_exchange(experts_, ranks)),
-        router_(config, Partition(ranks.group(parallel::Group::tensor)), prefix, aux_scale),
+        router_(config, Partition(ranks.group(parallel::Group::tensor)), prefix, layer, aux_scale),
         fc1_{{prefix + ".experts.fc1.weight",
               {config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
               Init::normal,
@@ -349,8 +349,8 @@ class Moe final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix, double aux_scale) {
-  return std::make_unique<Moe>(config, ranks, prefix, aux_scale);
+                                const std::string& prefix, int layer, double aux_scale) {
+  return std::make_unique<Moe>(config, ranks, prefix, layer, aux_scale);
 }
 
 }  // namespace stowage::layers

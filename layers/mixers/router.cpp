@@ -9,7 +9,7 @@ using Views = std::span<const execution::View>;
 
 namespace {
 
-kernels::RouterOptions options_of(const ModelConfig::Moe& moe, double aux_scale) {
+kernels::RouterOptions options_of(const ModelConfig::Moe& moe, int layer, double aux_scale) {
   kernels::RouterOptions options;
   options.experts = moe.experts;
   options.topk = moe.topk;
@@ -21,14 +21,16 @@ kernels::RouterOptions options_of(const ModelConfig::Moe& moe, double aux_scale)
   options.aux_coeff = moe.aux_coeff;
   options.z_coeff = moe.z_coeff;
   options.aux_scale = aux_scale;
+  options.load = moe.forced_load;
+  options.layer = layer;
   return options;
 }
 
 }  // namespace
 
 Router::Router(const ModelConfig& config, const Partition& tensor, const std::string& prefix,
-               double aux_scale)
-    : options_(options_of(config.moe, aux_scale)),
+               int layer, double aux_scale)
+    : options_(options_of(config.moe, layer, aux_scale)),
       bias_rate_(config.moe.bias_rate),
       frozen_tokens_(config.moe.frozen_tokens),
       prefix_(prefix),

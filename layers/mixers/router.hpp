@@ -26,9 +26,9 @@ struct Choices {
 /// The router of a MoE layer: logits, choice and weights of a rank's rows; and its expert biases.
 class Router {
  public:
-  /// @param tensor ranks that share the rows  @param aux_scale 1 / (microbatches * ranks with other
-  /// sequences), for the auxiliary losses
-  Router(const ModelConfig& config, const Partition& tensor, const std::string& prefix,
+  /// @param tensor ranks that share the rows  @param layer its number in the model
+  /// @param aux_scale 1 / (microbatches * ranks with other sequences), for the auxiliary losses
+  Router(const ModelConfig& config, const Partition& tensor, const std::string& prefix, int layer,
          double aux_scale);
 
   const Parameter& parameter() const { return gate_.weight; }

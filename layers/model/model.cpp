@@ -24,7 +24,7 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const parallel::Ran
     case '-':
       return make_mlp(config, ranks, prefix);
     case 'E':
-      return make_moe(config, ranks, prefix, aux_scale);
+      return make_moe(config, ranks, prefix, index, aux_scale);
     default:
       execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
                              config.pattern, letter);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/activation/activation.hpp"
+#include "kernels/moe/forced_load.hpp"
 #include "kernels/rope/rope_frequencies.hpp"
 
 namespace stowage::layers {
@@ -70,6 +71,7 @@ struct ModelConfig {
     double aux_coeff = 0;
     double z_coeff = 0;
     double bias_rate = 1e-3;
+    kernels::ForcedLoad forced_load = kernels::ForcedLoad::none;  ///< benchmarks: experts are drawn
     /// How ranks that share experts exchange rows: each gathers all of them, or rows go once to
     /// each rank that has some of their experts, by slots. automatic: what is expected to be
     /// quicker, or in a model that no plan is made for the former (exchange_forecast.hpp).

@@ -32,6 +32,12 @@ def state_of_source(result):
     return []
 
 
+def forced_load(result):
+    """Experts that are drawn say nothing of a training. Older sets lack the key."""
+    load = text(result.config().get("model.moe_router_force_load", "none"))
+    return [] if load == "none" else [f"model.moe_router_force_load is {load}"]
+
+
 def too_wide(name, samples, limit):
     spread = halfwidth(samples)
     return [f"{name} is known to {100 * spread:.2g} %, wanted {100 * limit:g} %"] \
@@ -121,7 +127,7 @@ def not_official(result, others=None):
     reasons = []
     if result.verdict != "VALID":
         reasons.append(f"the verdict is {result.verdict}")
-    reasons += state_of_source(result)
+    reasons += state_of_source(result) + forced_load(result)
     if text(result.file["provenance/software"].attrs["build_type"]) != "Release":
         reasons.append("the build is not Release")
     if len(result.file["provenance/system/differences"]):
