@@ -133,9 +133,18 @@ Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor m
   return there;
 }
 
+AllRows SharedExperts::send_each(Recorder& recorder, const std::string& name, Tensor mine,
+                                 const Routed& routed) const {
+  if (!by_slots_) return rows_.gather_each(recorder, name, mine);
+  const Tensor there = send(recorder, name, mine, routed);
+  return {there, there};
+}
+
 SharedRows::Summands SharedExperts::send_back(Recorder& recorder, const std::string& name,
-                                              Tensor summand) const {
-  if (!by_slots_) return rows_.hand_out(recorder, name, summand);
+                                              Tensor summand,
+                                              const SharedRows::MakeRows& make) const {
+  if (!by_slots_) return rows_.hand_out_each(recorder, name, summand, make);
+  make(summand, {});
   const std::int64_t width = recorder.program().info(summand).buffers.front().shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
   recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),

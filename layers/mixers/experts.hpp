@@ -60,8 +60,13 @@ class SharedExperts {
   Routed route(Recorder& recorder, Choices& choices, const AllChoices& all) const;
   /// (rows, D) of each rank to what reaches this one, (received, D).
   Tensor send(Recorder& recorder, const std::string& name, Tensor mine, const Routed& routed) const;
-  /// And back: each rank's summand (received, D), on its way to the ranks that have its rows …
-  SharedRows::Summands send_back(Recorder& recorder, const std::string& name, Tensor summand) const;
+  /// The same as they come, this rank's own first.
+  AllRows send_each(Recorder& recorder, const std::string& name, Tensor mine,
+                    const Routed& routed) const;
+  /// And back: each rank's summand (received, D), on its way to the ranks that have its rows as
+  /// `make` makes it …
+  SharedRows::Summands send_back(Recorder& recorder, const std::string& name, Tensor summand,
+                                 const SharedRows::MakeRows& make) const;
   /// … and this rank's rows of the sum, in rank order.
   Tensor sum(Recorder& recorder, const SharedRows::Summands& summands, const Routed& routed) const;
   /// The gradient of each choice's weight, from that of the rows of all ranks' experts, on its way;

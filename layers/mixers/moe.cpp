@@ -122,12 +122,12 @@ class Moe final : public Mixer {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
-    const Tensor dy_all = experts_.send(recorder, "dy_all", dy, r);
+    const AllRows dy_all = experts_.send_each(recorder, "dy_all", dy, r);
     const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
     router_.count(recorder, kept.choices);
     SharedGradient shared;
     if (shared_ && experts_.size() > 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
-    const Tensor drows = gather(recorder, "gather_dy", dy_all, r);
+    const Tensor drows = gather(recorder, "gather_dy", dy_all.all, r);
     const Tensor active = recorder.scratch("act_again", {rows, ffn_});
     const Tensor dhidden = recorder.scratch("dfc1", {rows, fc1_.outputs()});
     const Tensor drow_weight = recorder.scratch("drow_weight", recorder.accumulation(), {rows});
@@ -141,10 +141,9 @@ class Moe final : public Mixer {
     const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), width_});
     const bool summed_together = shared_ && one_exchange_;
     if (summed_together) shared_->input_gradient(recorder, kShared, shared.dhidden, dx_all, false);
-    combine(recorder, "combine_dx", dsorted, r, dx_all, summed_together);
-    // Before the exchange: what comes behind it could be given memory that it still reads.
+    const SharedRows::Summands summands =
+        send_back(recorder, "dx_mine", "combine_dx", dsorted, r, dx_all, summed_together);
     const Tensor sorted = gather(recorder, "gather_again", x, r);
-    const SharedRows::Summands summands = experts_.send_back(recorder, "dx_mine", dx_all);
     fc1_.backward_weight(recorder, "fc1_weight_backward", expected(recorder), dhidden, sorted,
                          r.offsets);
     if (shared_ && experts_.size() == 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
@@ -186,7 +185,7 @@ class Moe final : public Mixer {
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
     if (shared_)
       shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, {kept.x, kept.x}), y);
-    combine(recorder, "combine", out, kept.routed, y, shared_.has_value());
+    combine(recorder, "combine", out, kept.routed, y, {}, shared_.has_value());
     return y;
   }
 
@@ -196,7 +195,8 @@ class Moe final : public Mixer {
     const Tensor x = kept.x;
     const bool summed_together = shared_ && one_exchange_;
     // Rows that all ranks get need not wait for the router.
-    Tensor received = experts_.by_slots() ? Tensor{} : experts_.send(recorder, "x", x, {});
+    AllRows received;
+    if (!experts_.by_slots()) received = experts_.send_each(recorder, "x", x, {});
     SharedExperts::AllChoices all;
     {
       const execution::ScopeGuard scope = enter_router(recorder);
@@ -205,9 +205,9 @@ class Moe final : public Mixer {
     }
     Tensor active;
     if (shared_) {
-      active = shared_->hidden(recorder, kShared,
-                               one_exchange_ ? AllRows{received, received}
-                                             : shared_rows_.gather_others(recorder, "shared_x", x));
+      active = shared_->hidden(
+          recorder, kShared,
+          one_exchange_ ? received : shared_rows_.gather_others(recorder, "shared_x", x));
     }
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
     if (summed_together) shared_->out(recorder, kShared, active, y);
@@ -215,10 +215,10 @@ class Moe final : public Mixer {
       const execution::ScopeGuard scope = enter_router(recorder);
       kept.routed = experts_.route(recorder, kept.choices, all);
     }
-    if (experts_.by_slots()) received = experts_.send(recorder, "x", x, kept.routed);
-    const Tensor out = experts_forward(recorder, kept, received);
-    combine(recorder, "combine", out, kept.routed, y, summed_together);
-    const SharedRows::Summands summands = experts_.send_back(recorder, "delta", y);
+    if (experts_.by_slots()) received = experts_.send_each(recorder, "x", x, kept.routed);
+    const Tensor out = experts_forward(recorder, kept, received.all);
+    const SharedRows::Summands summands =
+        send_back(recorder, "delta", "combine", out, kept.routed, y, summed_together);
     if (!shared_ || one_exchange_) return experts_.sum(recorder, summands, kept.routed);
     const Tensor mine =
         shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
@@ -232,9 +232,9 @@ class Moe final : public Mixer {
 
   /// @param x, dy_all that the experts get  @param dy of this rank's rows
   SharedGradient shared_gradient(Recorder& recorder, const Saved& kept, Tensor x, Tensor dy,
-                                 Tensor dy_all) const {
+                                 const AllRows& dy_all) const {
     if (one_exchange_)
-      return {x, shared_->hidden_gradient(recorder, kShared, {dy_all, dy_all}, spare_weights())};
+      return {x, shared_->hidden_gradient(recorder, kShared, dy_all, spare_weights())};
     const AllRows dy_shared = shared_rows_.gather_each(recorder, "shared_dy", dy);
     const Tensor x_shared = shared_rows_.gather(recorder, "shared_x_again", kept.x);
     return {x_shared,
@@ -292,16 +292,27 @@ class Moe final : public Mixer {
     return rows;
   }
 
-  void combine(Recorder& recorder, const char* name, Tensor rows, const Routed& r, Tensor y,
-               bool accumulate) const {
+  /// @param y of (received, D)  @param some of their rows
+  void combine(Recorder& recorder, const std::string& name, Tensor rows, const Routed& r,
+               const SomeRows& y, const RowStretch& some, bool accumulate) const {
+    const RowRange to(recorder, y), from(recorder, {r.received_row, some.rows});
     recorder.compute(
-        name,
-        kernels::combine_rows_cost(experts_.received(recorder), topk_, expected(recorder), width_,
-                                   recorder.storage(), accumulate),
-        {read(rows), read(r.received_row), accumulate ? update(y) : write(y)},
-        [accumulate](execution::Queue& q, Views v) {
-          kernels::combine_rows(q, v[0], v[1], v[2], accumulate);
+        name + some.suffix,
+        kernels::combine_rows_cost(to.count(), topk_,
+                                   expected(recorder) * to.count() / experts_.received(recorder),
+                                   width_, recorder.storage(), accumulate),
+        {read(rows), from.use(Access::read), to.use(accumulate ? Access::update : Access::write)},
+        [from, to, accumulate](execution::Queue& q, Views v) {
+          kernels::combine_rows(q, v[0], from(v[1]), to(v[2]), accumulate);
         });
+  }
+
+  /// Combines the rows of each rank and hands them out.
+  SharedRows::Summands send_back(Recorder& recorder, const char* name, const char* combining,
+                                 Tensor rows, const Routed& r, Tensor y, bool accumulate) const {
+    return experts_.send_back(recorder, name, y, [&](const SomeRows& to, const RowStretch& some) {
+      combine(recorder, combining, rows, r, to, some, accumulate);
+    });
   }
 
   /// Through fc2 and the activation, which is applied once more for the gradient of fc2.

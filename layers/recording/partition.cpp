@@ -194,27 +194,32 @@ void SharedRows::sum_to(Recorder& recorder, const Summands& summands, Tensor min
                                  {summands.all, {}}, {summands.others, {}}, {mine, {}}));
 }
 
-Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
-                               const std::string& name, std::int64_t width,
-                               const MakeRows& make) const {
-  const Tensor all = recorder.scratch(summand, {recorder.tokens(), width});
-  const Summands summands = start(recorder, name, all);
-  int made = 0;
-  const auto make_rows = [&](execution::Range rows, bool own) {
-    make({all, rows}, {rows, own, size() == 1 ? "" : fmt::format("/{}", made++)});
-  };
+SharedRows::Summands SharedRows::hand_out_each(Recorder& recorder, const std::string& name,
+                                               Tensor summand, const MakeRows& make) const {
+  const Summands summands = start(recorder, name, summand);
   if (size() == 1) {
-    make_rows({}, true);
-    return all;
+    make(summand, {});
+    return summands;
   }
-  const std::int64_t rows = recorder.tokens() / size();
+  const std::int64_t rows = recorder.buffer(summand).shape.front() / size();
+  int made = 0;
+  const auto make_rows = [&](execution::Range of, bool own) {
+    make({summand, of}, {of, own, fmt::format("/{}", made++)});
+  };
   const std::vector<Step> steps = hand_out_steps(rows);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     for (const execution::Range& of : rows_of(steps[i], rows, true)) make_rows(of, false);
     hand_out_step(recorder, summands, steps[i], fmt::format("/{}", i));
   }
   make_rows({rank() * rows, (rank() + 1) * rows}, true);
-  return sum(recorder, summands);
+  return summands;
+}
+
+Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
+                               const std::string& name, std::int64_t width,
+                               const MakeRows& make) const {
+  const Tensor all = recorder.scratch(summand, {recorder.tokens(), width});
+  return sum(recorder, hand_out_each(recorder, name, all, make));
 }
 
 }  // namespace stowage::layers

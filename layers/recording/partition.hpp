@@ -113,8 +113,11 @@ class SharedRows {
   void sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const;
   /// Appends ops that write some rows of a tensor; their names end in the stretch's suffix.
   using MakeRows = std::function<void(const SomeRows& to, const RowStretch& stretch)>;
-  /// reduce() of a summand (tokens, width) that is made stretch by stretch, each handed out while
-  /// the next one is made.
+  /// hand_out() of a summand that is made stretch by stretch, each handed out while the next one is
+  /// made.
+  Summands hand_out_each(Recorder& recorder, const std::string& name, Tensor summand,
+                         const MakeRows& make) const;
+  /// reduce() of a summand (tokens, width) that is made so.
   Tensor reduce_each(Recorder& recorder, const std::string& summand, const std::string& name,
                      std::int64_t width, const MakeRows& make) const;
 
