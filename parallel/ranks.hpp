@@ -72,12 +72,12 @@ class RankGroup {
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
                                execution::Dtype wire, execution::Tensor workspace = {}) const;
-  /// The two halves of a reduce_scatter that leaves `piece` as it is. Of equal part r of it, elements
-  /// `some` go to rank r, for the ranks that come at these distances behind this one; to the same
-  /// place of a part of `others`, which has one for every other rank, they come from those at these
-  /// distances before it. Then an op of the compute lane sums the parts and this rank's own into
-  /// `sums`. The first takes no multiprocessor, so nothing holds it up beside compute; the second
-  /// stands where compute needs the sums.
+  /// The two halves of a reduce_scatter that leaves `piece` as it is. Of equal part r of it, the
+  /// elements `some` go to rank r, for the ranks that come at these distances behind this one; to
+  /// the same place of a part of `others`, which has one for every other rank, they come from those
+  /// at these distances before it. Then an op of the compute lane sums the parts and this rank's
+  /// own into `sums`. The first takes no multiprocessor, so nothing holds it up beside compute; the
+  /// second stands where compute needs the sums.
   execution::Op hand_out(execution::Program& program, std::string name, Piece piece, Piece others,
                          const std::vector<int>& distances, execution::Range some) const;
   execution::Op sum_up(execution::Program& program, std::string name, Piece piece, Piece others,
