@@ -85,7 +85,8 @@ TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
   };
   const double even = compute_s(Exchange::heads, false);
   EXPECT_GT(compute_s(Exchange::keys, false), 1.05 * even);
-  const double sums = 64.0 * 2 * 4 * 16;  // of the stretches' gradients of keys and values
+  // Of the stretches' gradients of keys and values, and of all ranks' summands of a rank's own.
+  const double sums = (64.0 + 16 * 3) * 2 * 4 * 16;
   EXPECT_NEAR(compute_s(Exchange::keys, true), even + sums, 1e-9 * even);
 }
 
@@ -150,6 +151,7 @@ TEST(exchange, experts_take_the_quicker_form) {
   EXPECT_EQ(chosen_for_experts(options), ExpertExchange::slots);
   // Passes over memory decide: rows are put into slots, and added from them.
   options = experts_over(4);
+  options.model.moe.topk = 8;
   options.planner.rates.link.bytes_per_s = 1e30;
   options.planner.rates.device_bytes_per_s = 1e3;
   EXPECT_EQ(chosen_for_experts(options), ExpertExchange::gather);
