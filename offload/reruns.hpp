@@ -9,8 +9,8 @@ namespace stowage::offload {
 
 /// How saved tensors are computed again: from what is still there, inside one layer.
 ///
-/// A tensor can be computed again if one op writes it whole, or several do part by part, or an op
-/// that is made for reruns does, and if what they read is unchanged and still there, or can be
+/// A tensor can be computed again if one op writes it, or several do part by part, or an op that is
+/// made for reruns does, and if what they read is unchanged and still there, or can be
 /// computed again itself. Scratch that is dead by then is; what belongs to another layer is not, so
 /// a layer's input ends a chain.
 class Reruns {
@@ -39,7 +39,8 @@ class Reruns {
   bool try_producer(int op, int layer, Search& search) const;
   bool have(const execution::Use& use, int producer, int layer, Search& search) const;
   bool changed_between(const execution::Use& use, int from, int to) const;
-  /// Whether every element has one writer, which looks at no old content.
+  /// Whether no element has two writers, or one that looks at old content. Nobody reads what has
+  /// none.
   bool written_once(int tensor) const;
 
   const execution::Program& program_;

@@ -152,8 +152,8 @@ def experts_without_room_are_run_again(r):
                                       f"{name}.h5"], capture_output=True, text=True, timeout=60)
             assert checked.returncode == 0, checked.stdout
     # By slots, of which there are more in the larger class: bytes differ, bits do not.
-    r.run("run.output=slots.h5", "parallel.expert_exchange=all_to_all",
-          f"parallel.expert_capacity=[0.25, {middle}]", *shared, ranks=2)
+    r.run("run.output=slots.h5", *shared, "parallel.expert_exchange=all_to_all",
+          f"parallel.expert_capacity=[0.25, {middle}]", ranks=2)
     assert_equal("all.h5", "slots.h5")
     with h5py.File("slots.h5") as file:
         found = {key: values[:] for key, values in file["/series/experts"].items()}
