@@ -94,19 +94,19 @@ __device__ __forceinline__ void weigh_token(const RouterOptions& options, const 
 
 /// Takes the experts of the largest preferences. @return of the last 32 the lane's
 template <class T, int kPer>
-__device__ __forceinline__ int choose(int topk, T (&preference)[kPer], T out, int lane,
+__device__ __forceinline__ int choose(int topk, T (&preference)[kPer], int lane,
                                       std::int32_t* chosen) {
   int mine = 0;
   for (int r = 0; r < topk; ++r) {
     const int best = argmax(preference, lane);
-    set(preference, best, lane, out);
+    set(preference, best, lane, kOut<T>);
     if (r % 32 == lane) mine = best;
     if ((r % 32 == 31 || r + 1 == topk) && r - r % 32 + lane <= r) chosen[r - r % 32 + lane] = mine;
   }
   return mine;
 }
 
-/// The order of a forced load: the smallest key first, and 0 beyond the last expert.
+/// The order of a forced load: the smallest key first.
 template <int kPer>
 __device__ __forceinline__ void draw(const RouterOptions& options, std::int64_t token, int lane,
                                      std::uint32_t (&preference)[kPer]) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ void draw(const RouterOptions& options, std::int64_t 
     const int e = 32 * j + lane;
     preference[j] = e < options.experts ? ~detail::forced_key(options.load, options.experts,
                                                               options.layer, token, e)
-                                        : 0;
+                                        : kOut<std::uint32_t>;
   }
 }
 
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   if constexpr (kForced) {
     std::uint32_t drawn[kPer];
     draw(options, options.rows.token(t), lane, drawn);
-    mine = choose(options.topk, drawn, 0U, lane, chosen);
+    mine = choose(options.topk, drawn, lane, chosen);
   } else {
 #pragma unroll
     for (int j = 0; j < kPer; ++j) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
                                           : -INFINITY;
     }
     if (options.groups > 1) limit_groups(options, lane, preference);
-    mine = choose(options.topk, preference, -INFINITY, lane, chosen);
+    mine = choose(options.topk, preference, lane, chosen);
   }
   if (weight != nullptr) weigh_token(options, row, chosen, mine, lse, lane, weight);
 }

@@ -50,30 +50,24 @@ __device__ __forceinline__ float score(bool sigmoid, float logit, float lse) {
   return sigmoid ? 1.0F / (1.0F + expf(-logit)) : expf(logit - lse);
 }
 
-/// The largest value's index, the lowest of equals; a NaN is never larger.
-template <int kPer>
-__device__ __forceinline__ int argmax(const float (&values)[kPer], int lane) {
-  float best = -INFINITY;
-  int at = lane;
-#pragma unroll
-  for (int j = 0; j < kPer; ++j) {
-    if (values[j] > best) {
-      best = values[j];
-      at = 32 * j + lane;
-    }
-  }
-  // An integer that orders as the float does; the sum turns -0 into 0.
-  const std::uint32_t bits = __float_as_uint(best + 0.0F);
-  const std::uint32_t key = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  const std::uint32_t top = __reduce_max_sync(0xffffffffU, key);
-  return static_cast<int>(
-      __reduce_min_sync(0xffffffffU, key == top ? static_cast<unsigned>(at) : UINT_MAX));
+/// A value that is out of the running.
+template <class T>
+inline constexpr T kOut = T{0};
+template <>
+inline constexpr float kOut<float> = -INFINITY;
+
+/// An integer that orders as the value does; the sum turns -0 into 0.
+__device__ __forceinline__ std::uint32_t ordered(std::uint32_t value) { return value; }
+__device__ __forceinline__ std::uint32_t ordered(float value) {
+  const std::uint32_t bits = __float_as_uint(value + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-/// The same of integers above 0; 0 is out of the running.
-template <int kPer>
-__device__ __forceinline__ int argmax(const std::uint32_t (&values)[kPer], int lane) {
-  std::uint32_t best = 0;
+/// The largest value's index, the lowest of equals; a NaN is never larger. T: float or
+/// std::uint32_t.
+template <class T, int kPer>
+__device__ __forceinline__ int argmax(const T (&values)[kPer], int lane) {
+  T best = kOut<T>;
   int at = lane;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
@@ -82,9 +76,9 @@ __device__ __forceinline__ int argmax(const std::uint32_t (&values)[kPer], int l
       at = 32 * j + lane;
     }
   }
-  const std::uint32_t top = __reduce_max_sync(0xffffffffU, best);
+  const std::uint32_t key = ordered(best), top = __reduce_max_sync(0xffffffffU, key);
   return static_cast<int>(
-      __reduce_min_sync(0xffffffffU, best == top ? static_cast<unsigned>(at) : UINT_MAX));
+      __reduce_min_sync(0xffffffffU, key == top ? static_cast<unsigned>(at) : UINT_MAX));
 }
 
 /// values[index] = value, for an index that the whole warp has.
