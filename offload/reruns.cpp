@@ -12,6 +12,7 @@ using execution::Decision;
 using execution::Lifetime;
 using execution::Op;
 using execution::Program;
+using execution::Range;
 using execution::Tensor;
 using execution::Use;
 
@@ -69,7 +70,7 @@ std::optional<std::vector<int>> Reruns::chain(Tensor tensor, int before,
                                               const std::vector<Decision>& decisions,
                                               const std::vector<char>& present) const {
   Search search{before, decisions, present, {}, {}, {}};
-  if (!make(tensor.id, search)) return std::nullopt;
+  if (!make(tensor.id, program_.resolve({tensor, Access::read}), search)) return std::nullopt;
   return search.ops;
 }
 
@@ -78,7 +79,7 @@ int Reruns::home(int tensor) const {
   return writers.empty() ? -1 : layer_[writers.front().op];
 }
 
-bool Reruns::make(int tensor, Search& search) const {
+bool Reruns::make(int tensor, Range range, Search& search) const {
   if (contains(search.made, tensor)) return true;
   if (contains(search.making, tensor)) return false;
   const int layer = home(tensor);
@@ -88,7 +89,7 @@ bool Reruns::make(int tensor, Search& search) const {
     if (!found) found = try_producer(op, layer, search);
   const auto& writers = writers_[tensor];
   const std::size_t ops = search.ops.size(), made = search.made.size();
-  if (!found && written_once(tensor))
+  if (!found && written_once(tensor, range))
     found = std::ranges::all_of(
         writers, [&](const Writer& writer) { return try_producer(writer.op, layer, search); });
   if (!found) {
@@ -124,12 +125,12 @@ bool Reruns::have(const Use& use, int producer, int layer, Search& search) const
   const int tensor = use.tensor.id;
   const auto at = static_cast<std::size_t>(tensor);
   if (search.decisions[at] == Decision::recompute)
-    return search.present[at] || make(tensor, search);
+    return search.present[at] || make(tensor, program_.resolve(use), search);
   if (changed_between(use, producer, search.before)) return false;
   const Lifetime lifetime = program_.tensors()[at].lifetime;
   if (lifetime != Lifetime::scratch || last_use_[at] >= search.before) return true;
   // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
-  return home(tensor) < 0 || (home(tensor) == layer && make(tensor, search));
+  return home(tensor) < 0 || (home(tensor) == layer && make(tensor, program_.resolve(use), search));
 }
 
 bool Reruns::changed_between(const Use& use, int from, int to) const {
@@ -140,15 +141,16 @@ bool Reruns::changed_between(const Use& use, int from, int to) const {
   });
 }
 
-bool Reruns::written_once(int tensor) const {
+bool Reruns::written_once(int tensor, Range range) const {
   std::vector<Writer> writers = writers_[tensor];
   std::ranges::sort(writers, {}, [](const Writer& writer) { return writer.range.begin; });
-  std::int64_t end = 0;
+  std::int64_t last = 0, written = range.begin;
   for (const Writer& writer : writers) {
-    if (writer.access != Access::write || writer.range.begin < end) return false;
-    end = writer.range.end;
+    if (writer.access != Access::write || writer.range.begin < last) return false;
+    last = writer.range.end;
+    if (writer.range.begin <= written) written = std::max(written, last);
   }
-  return !writers.empty();
+  return written >= range.end;
 }
 
 std::vector<Run> with_reruns(const Program& program, const Reruns& reruns, int section,

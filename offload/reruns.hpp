@@ -9,9 +9,9 @@ namespace stowage::offload {
 
 /// How saved tensors are computed again: from what is still there, inside one layer.
 ///
-/// A tensor can be computed again if one op writes it, or several do part by part, or an op that is
-/// made for reruns does, and if what they read is unchanged and still there, or can be
-/// computed again itself. Scratch that is dead by then is; what belongs to another layer is not, so
+/// What an op reads of a tensor can be computed again if one op writes it, or several do part by
+/// part, or an op that is made for reruns does, and if what they read is unchanged and still there,
+/// or can be computed again itself. Scratch that is dead by then is; what belongs to another layer is not, so
 /// a layer's input ends a chain.
 class Reruns {
  public:
@@ -35,13 +35,13 @@ class Reruns {
   struct Search;
 
   int home(int tensor) const;
-  bool make(int tensor, Search& search) const;
+  /// Makes `range` of a tensor, and whatever else of it is written.
+  bool make(int tensor, execution::Range range, Search& search) const;
   bool try_producer(int op, int layer, Search& search) const;
   bool have(const execution::Use& use, int producer, int layer, Search& search) const;
   bool changed_between(const execution::Use& use, int from, int to) const;
-  /// Whether no element has two writers, or one that looks at old content. Nobody reads what has
-  /// none.
-  bool written_once(int tensor) const;
+  /// Whether no element has two writers or one that looks at old content, and all of `range` has one.
+  bool written_once(int tensor, execution::Range range) const;
 
   const execution::Program& program_;
   std::vector<int> layer_;                      ///< by op: its scope of kind "layer", or -1
