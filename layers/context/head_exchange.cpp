@@ -23,7 +23,7 @@ Tensor HeadExchange::to_sequence(Recorder& recorder, const std::string& name, Te
 void HeadExchange::to_rows(Recorder& recorder, const std::string& name, Tensor part,
                            kernels::ColumnBlocks blocks, Tensor y) const {
   const std::int64_t ranks = group_->size(), tokens = recorder.tokens();
-  const execution::Dtype dtype = recorder.program().info(part).buffers.front().dtype;
+  const execution::Dtype dtype = recorder.buffer(part).dtype;
   const std::int64_t share = blocks.part_width(ranks);
   const Tensor parts = recorder.scratch(name + "_parts", dtype, {ranks, tokens, share});
   recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),

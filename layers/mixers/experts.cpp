@@ -120,7 +120,7 @@ void SharedExperts::find_slots(Recorder& recorder, Tensor indices, Tensor local,
 Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor mine,
                            const Routed& routed) const {
   if (!by_slots_) return rows_.gather(recorder, name, mine);
-  const std::int64_t width = recorder.program().info(mine).buffers.front().shape.back();
+  const std::int64_t width = recorder.buffer(mine).shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
   recorder.compute("slot_" + name,
                    kernels::gather_rows_cost(recorder.rows(), rows_.size(), received(recorder),
@@ -145,7 +145,7 @@ SharedRows::Summands SharedExperts::send_back(Recorder& recorder, const std::str
                                               const SharedRows::MakeRows& make) const {
   if (!by_slots_) return rows_.hand_out_each(recorder, name, summand, make);
   make(summand, {});
-  const std::int64_t width = recorder.program().info(summand).buffers.front().shape.back();
+  const std::int64_t width = recorder.buffer(summand).shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
   recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
                                      {summand, {}}, {slots, {}}));
@@ -156,7 +156,7 @@ Tensor SharedExperts::sum(Recorder& recorder, const SharedRows::Summands& summan
                           const Routed& routed) const {
   if (!by_slots_) return rows_.sum(recorder, summands);
   const Tensor slots = summands.others;
-  const std::int64_t width = recorder.program().info(slots).buffers.front().shape.back();
+  const std::int64_t width = recorder.buffer(slots).shape.back();
   const Tensor mine = recorder.scratch(summands.name, {recorder.rows(), width});
   recorder.compute(
       "add_" + summands.name,

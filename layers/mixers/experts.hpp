@@ -64,7 +64,7 @@ class SharedExperts {
   AllRows send_each(Recorder& recorder, const std::string& name, Tensor mine,
                     const Routed& routed) const;
   /// And back: each rank's summand (received, D), on its way to the ranks that have its rows as
-  /// `make` makes it …
+  /// `make` makes it (by slots: once it is whole, and `others` are the slots) …
   SharedRows::Summands send_back(Recorder& recorder, const std::string& name, Tensor summand,
                                  const SharedRows::MakeRows& make) const;
   /// … and this rank's rows of the sum, in rank order.

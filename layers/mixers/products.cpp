@@ -5,17 +5,8 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
-
-namespace {
-
 using execution::Range;
-
-execution::Dtype dtype_of(Recorder& recorder, Tensor tensor) {
-  return recorder.program().info(tensor).buffers[0].dtype;
-}
-
-}  // namespace
+using Views = std::span<const execution::View>;
 
 void Product::forward(Recorder& recorder, std::string_view name, const SomeRows& x,
                       const SomeRows& y, Range some) const {
@@ -47,7 +38,7 @@ void Product::backward_input(Recorder& recorder, std::string_view name, const So
 
 void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                               WeightsTurn turn) const {
-  const auto dtype = dtype_of(recorder, dy);
+  const auto dtype = recorder.buffer(dy).dtype;
   const bool accumulate = recorder.batch().accumulate;
   recorder.compute_weights(
       name,
@@ -62,7 +53,7 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                        Tensor dx) const {
-  const auto dtype = dtype_of(recorder, dy);
+  const auto dtype = recorder.buffer(dy).dtype;
   const bool accumulate = recorder.batch().accumulate;
   recorder.compute(name,
                    kernels::linear_backward_cost(recorder.tokens(), outputs(), inputs(),

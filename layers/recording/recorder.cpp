@@ -79,7 +79,7 @@ void Recorder::append_postponed(PostponedOps& postponed) {
 }
 
 void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
-  const execution::BufferInfo& buffer = program_.info(x).buffers.front();
+  const execution::BufferInfo& buffer = this->buffer(x);
   compute(name, kernels::add_cost(buffer.elements(), buffer.dtype), {read(x), update(onto)},
           [](execution::Queue& q, std::span<const execution::View> v) {
             kernels::add(q, v[1], v[0], v[1]);
