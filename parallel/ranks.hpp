@@ -76,14 +76,14 @@ class RankGroup {
   /// elements `some` go to rank r, for the ranks that come at these distances behind this one; to
   /// the same place of a part of `others`, which has one for every other rank, they come from those
   /// at these distances before it. Then an op of the compute lane sums the parts and this rank's
-  /// own into `sums`. The first takes no multiprocessor, so nothing holds it up beside compute; the
-  /// second stands where compute needs the sums.
+  /// own into `sums`. The first is copies alone, which over peer memory take no multiprocessor, so
+  /// nothing holds it up beside compute; the second stands where compute needs the sums.
   execution::Op hand_out(execution::Program& program, std::string name, Piece piece, Piece others,
                          const std::vector<int>& distances, execution::Range some) const;
   execution::Op sum_up(execution::Program& program, std::string name, Piece piece, Piece others,
                        Piece sums) const;
   /// Fills the equal parts of `piece` that belong to the ranks at these distances before this one
-  /// from their `mine`. Takes no multiprocessor either.
+  /// from their `mine`: copies alone too.
   execution::Op gather_around(execution::Program& program, std::string name, Piece mine,
                               Piece piece, const std::vector<int>& distances) const;
   /// Fills the other ranks' equal shares of a piece from them; its own is read.

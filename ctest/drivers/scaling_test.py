@@ -268,7 +268,8 @@ def predictions_take_measured_rates(r):
 
 @case
 def published_curves_are_foretold(r):
-    """Every published point of two GPUs, within 8 %, by the machine file alone."""
+    """Every published point of two GPUs, within 8 %, by the machine file alone where its step is
+    still recorded as it was."""
     points = 0
     for name in ("h100", "h200"):
         folder = os.path.join(r.given.source, "results", "published", f"{name}x2")
@@ -281,12 +282,12 @@ def published_curves_are_foretold(r):
             if not curve.endswith(".h5") or curve.startswith("mlp_") or not is_curve(path):
                 continue
             for point, (then, off) in foretold(r, path, *machine).items():
-                # Ranks that share layers or experts were measured exchanging rows otherwise.
-                if point.split("/")[1].startswith(("t2", "e2")):
-                    continue
-                assert abs(off) < 8, (name, curve, point, then, off)
+                # Ranks that share layers or experts were measured when they exchanged rows
+                # otherwise: what counts is what was predicted of that step.
+                shares = point.split("/")[1].startswith(("t2", "e2"))
+                assert abs(then if shares else off) < 8, (name, curve, point, then, off)
                 points += 1
-    assert points >= 30, points
+    assert points >= 40, points
 
 
 @case
