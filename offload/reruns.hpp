@@ -11,8 +11,8 @@ namespace stowage::offload {
 ///
 /// What an op reads of a tensor can be computed again if one op writes it, or several do part by
 /// part, or an op that is made for reruns does, and if what they read is unchanged and still there,
-/// or can be computed again itself. Scratch that is dead by then is; what belongs to another layer is not, so
-/// a layer's input ends a chain.
+/// or can be computed again itself. Scratch that is dead by then is; what belongs to another layer
+/// is not, so a layer's input ends a chain.
 class Reruns {
  public:
   explicit Reruns(const execution::Program& program);
@@ -40,7 +40,8 @@ class Reruns {
   bool try_producer(int op, int layer, Search& search) const;
   bool have(const execution::Use& use, int producer, int layer, Search& search) const;
   bool changed_between(const execution::Use& use, int from, int to) const;
-  /// Whether no element has two writers or one that looks at old content, and all of `range` has one.
+  /// Whether no element has two writers or one that looks at old content, and all of `range` has
+  /// one.
   bool written_once(int tensor, execution::Range range) const;
 
   const execution::Program& program_;
