@@ -22,10 +22,12 @@ finds ([how](../../docs/layouts.md)), for a batch of two sequences of 8192 token
 rest on
 
 - rates of one H200 that were measured (`inputs/machines/h200.toml`);
-- links of `inputs/machines/h200-cluster.toml`: 340 GB/s in a host of 8, 45 GB/s a GPU between hosts
+- links of `inputs/machines/h200-cluster.toml`: 320 GB/s in a host of 8, 45 GB/s a GPU between hosts
   and half of that beyond 32 hosts, 8 us a message there. Only the first was measured, on two GPUs;
-- tokens that choose experts evenly. On more than one GPU no prediction was checked against a run.
+- tokens that choose experts evenly. Predictions were checked against runs on one and two GPUs
+  ([how good they are](../../docs/layouts.md)), on no more.
 END
+printf '\nBy %s.\n' "$("$bin/stowage_plan" --version)"
 for name in hybrid-moe-2b nemotron-nano-30b; do
   printf '\n## %s\n' "$name"
   for ranks in 8 16 64 512 4096; do
