@@ -34,6 +34,19 @@ function(stowage_flags target)
   endif()
 endfunction()
 
+# What nearly every source includes, precompiled where STOWAGE_PRECOMPILE asks for it: for a library
+# of many sources by stowage_precompile(<target> <sources>), for all test programs once, by
+# stowage_test_headers.
+set(STOWAGE_HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
+  <optional> <span> <stdexcept> <string> <string_view> <utility> <variant> <vector>
+  <fmt/core.h> <fmt/format.h> <fmt/ranges.h>)
+function(stowage_precompile target)
+  list(LENGTH ARGN sources)
+  if(STOWAGE_PRECOMPILE AND sources GREATER 7)
+    target_precompile_headers(${target} PRIVATE ${STOWAGE_HEADERS})
+  endif()
+endfunction()
+
 # stowage_ptxas_check(<target>): ptxas reports registers and spills of every kernel; under the
 # folders of STOWAGE_PTXAS_STRICT a spill or a serialised wgmma fails the build, under all of kernels/
 # a serialised wgmma.

@@ -38,22 +38,36 @@ set_up() {
   configure "$preset" ON "$werror"
 }
 
-run_tests() {
-  ctest --preset "$preset" --parallel "$(nproc)" --output-junit ctest.xml "$@"
+failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
+
+# run_ctest PRESET ARGS...
+run_ctest() {
+  rm -f "$(failed_tests "$1")"
+  ctest --preset "$1" --parallel "$(nproc)" "${@:2}"
 }
+
+run_tests() { run_ctest "$preset" --output-junit ctest.xml "$@"; }
 
 sanitizers() {
   configure asan ON "$werror"
   build asan
-  ctest --preset asan --parallel "$(nproc)"
+  run_ctest asan
 }
 
 quick_start() {
   STOWAGE_PRESET=$preset scripts/quickstart.sh
 }
 
+# The end of a long log names what failed.
+summary() {
+  print_phases
+  [ "$PHASE_FAILED" -ne 0 ] || return 0
+  printf '\nTests that failed\n'
+  sed -s 's/^[0-9]*:/  /' "$(failed_tests "$preset")" "$(failed_tests asan)" 2>/dev/null || true
+}
+
 # A failed build ends the script; after a failed test the rest still runs: one run tells all.
-trap print_phases EXIT
+trap summary EXIT
 needed_phase "set-up and configure" 5 set_up
 if [ "$preset" = cuda ]; then
   needed_phase "CUDA compile" 20 build cuda stowage_cuda_objects

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "ctest/support/seed.hpp"
+
 namespace stowage::drivers::bench {
 namespace {
 
@@ -36,9 +38,7 @@ TEST(agreement, relative_error_hides_nothing) {
 
 // A sum of products in fp32 by a tree stays within the bound, and 10 times below it is a miss.
 TEST(agreement, tree_bound_is_near_what_a_tree_errs) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 engine(seed);
+  std::mt19937_64 engine(ctest::seed());
   std::normal_distribution<double> normal;
   for (const std::size_t terms : {1024UL, 16384UL}) {
     std::vector<double> sums, references;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ctest/execution/host_support.hpp"
+#include "ctest/support/seed.hpp"
 #include "execution/cuda_backend.hpp"
 
 namespace stowage::execution {
@@ -30,9 +31,7 @@ class CudaBackendTest : public testing::Test {
 
   /// Fills the first half of the host arena with random bytes, the second half with 0xee.
   void randomise() {
-    const unsigned seed = std::random_device{}();
-    RecordProperty("seed", std::to_string(seed));
-    std::mt19937_64 generator(seed);
+    std::mt19937_64 generator(ctest::seed());
     for (std::size_t i = 0; i < kBytes; i += 8) {
       const std::uint64_t word = generator();
       std::memcpy(host->data() + i, &word, 8);

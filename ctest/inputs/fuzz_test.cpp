@@ -5,6 +5,7 @@
 
 #include "ctest/inputs/support.hpp"
 #include "ctest/support/mutate.hpp"
+#include "ctest/support/seed.hpp"
 #include "inputs/data/digest.hpp"
 #include "inputs/deck/deck.hpp"
 
@@ -44,21 +45,21 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 TEST(fuzz, decks) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   std::mt19937_64 random(seed);
   std::vector<std::string> corpus = {Deck().text()};
   for (const auto& entry : std::filesystem::directory_iterator(STOWAGE_INPUTS_DIR))
     if (entry.path().extension() == ".toml") corpus.push_back(read_file(entry.path()));
   Outcomes outcomes;
-  for (int round = 0; round < 4 * test::fuzz_rounds(); ++round) {
-    const std::string text = test::mutated(corpus[random() % corpus.size()], random);
+  for (int round = 0; round < 4 * ctest::fuzz_rounds(); ++round) {
+    const std::string text = ctest::mutated(corpus[random() % corpus.size()], random);
     outcomes.add([&] { (void)Deck::parse(text, "fuzzed.toml").text(); }, text);
   }
   outcomes.expect_both();
 }
 
 TEST(fuzz, overrides) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   const std::vector<std::string> corpus = {"run.steps=3",
                                            "optim.lr=1e-3",
                                            "offload.modules=core_attn,mlp_act",
@@ -69,10 +70,10 @@ TEST(fuzz, overrides) {
                                            "validate.loss_below=inf",
                                            "expects.final_loss=[0, 1]"};
   Outcomes outcomes;
-  for (int round = 0; round < 4 * test::fuzz_rounds(); ++round) {
+  for (int round = 0; round < 4 * ctest::fuzz_rounds(); ++round) {
     const std::vector<std::string> given = {
         "data.source=synthetic", "model.pattern=M",
-        test::mutated(corpus[random() % corpus.size()], random)};
+        ctest::mutated(corpus[random() % corpus.size()], random)};
     outcomes.add([&] { (void)Deck::parse("", "fuzzed.toml", given); }, given.back());
   }
   outcomes.expect_both();
@@ -113,14 +114,14 @@ MegatronPair megatron_pair() {
 }
 
 TEST(fuzz, megatron_pairs) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   const auto [index, tokens] = megatron_pair();
   const TemporaryFolder folder;
   Outcomes outcomes;
-  for (int round = 0; round < test::fuzz_rounds(); ++round) {
+  for (int round = 0; round < ctest::fuzz_rounds(); ++round) {
     const bool in_index = random() % 4 != 0;
-    folder.write("a.idx", in_index ? test::mutated(index, random) : index);
-    folder.write("a.bin", in_index ? tokens : test::mutated(tokens, random));
+    folder.write("a.idx", in_index ? ctest::mutated(index, random) : index);
+    folder.write("a.bin", in_index ? tokens : ctest::mutated(tokens, random));
     outcomes.add([&] { read_all(folder / "a.idx", SourceKind::megatron, -1); },
                  ::testing::PrintToString(read_file(folder / "a.idx")));
   }
@@ -128,14 +129,14 @@ TEST(fuzz, megatron_pairs) {
 }
 
 TEST(fuzz, masks) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   const auto [index, tokens] = megatron_pair();
   const TemporaryFolder folder;
   folder.write("a.idx", index);
   folder.write("a.bin", tokens);
   folder.write("a.txt", std::string(16, 'x'));
   Outcomes damaged, of_another_length;
-  for (int round = 0; round < test::fuzz_rounds(); ++round) {
+  for (int round = 0; round < ctest::fuzz_rounds(); ++round) {
     const bool as_text = random() % 2 == 0;
     const auto read = [&] {
       as_text ? read_all(folder / "a.txt", SourceKind::text, -1)
@@ -147,7 +148,7 @@ TEST(fuzz, masks) {
     if (in_length)
       mask.resize(random() % 2 == 0 ? 16 : random() % 32, '\1');
     else
-      mask = test::mutated(mask, random);
+      mask = ctest::mutated(mask, random);
     folder.write(as_text ? "a.txt.mask" : "a.mask", mask);
     (in_length ? of_another_length : damaged).add(read, ::testing::PrintToString(mask));
   }
@@ -156,7 +157,7 @@ TEST(fuzz, masks) {
 }
 
 TEST(fuzz, llmc_shards_and_texts) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   std::string shard;
   for (const std::int32_t word : {20240520, 1, 40}) put(shard, word);
   shard.resize(1024);
@@ -164,8 +165,8 @@ TEST(fuzz, llmc_shards_and_texts) {
   const std::string text = "\nGenesis 1\n\nIn the beginning\n\nGenesis 2\n\nThus the heavens\n";
   const TemporaryFolder folder;
   Outcomes outcomes;
-  for (int round = 0; round < test::fuzz_rounds(); ++round) {
-    folder.write("a", test::mutated(random() % 2 == 0 ? shard : text, random));
+  for (int round = 0; round < ctest::fuzz_rounds(); ++round) {
+    folder.write("a", ctest::mutated(random() % 2 == 0 ? shard : text, random));
     const auto kind = random() % 2 == 0 ? SourceKind::automatic : SourceKind::llmc;
     outcomes.add([&] { read_all(folder / "a", kind, 7); },
                  ::testing::PrintToString(read_file(folder / "a")));

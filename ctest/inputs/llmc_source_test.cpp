@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
@@ -26,7 +27,7 @@ struct Shard {
 
 TEST(llmc_source, reads_tokens_and_documents) {
   const TemporaryFolder folder;
-  std::mt19937 random(static_cast<unsigned>(testing::fresh_seed()));
+  std::mt19937 random(static_cast<unsigned>(ctest::seed()));
   Shard shard;
   for (int i = 0; i < 70000; ++i) {
     shard.tokens.push_back(static_cast<std::uint16_t>(random() % 50256));

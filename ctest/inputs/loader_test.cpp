@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ctest/inputs/loader_support.hpp"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -138,7 +139,7 @@ std::vector<std::vector<std::int32_t>> serve(const TokenSource& source, LoaderOp
 }
 
 TEST(loader, order_is_the_same_for_any_number_of_ranks) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 1003);
   LoaderOptions options{.sequences = {.seq_length = 10},
                         .micro_batch_size = 1,
@@ -161,7 +162,7 @@ TEST(loader, order_is_the_same_for_any_number_of_ranks) {
 }
 
 TEST(loader, microbatches_of_any_size_hold_the_same_stream) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 1003);
   LoaderOptions options{.sequences = {.seq_length = 10},
                         .micro_batch_size = 1,
@@ -174,7 +175,7 @@ TEST(loader, microbatches_of_any_size_hold_the_same_stream) {
 }
 
 TEST(loader, continues_at_every_position_of_a_pass) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 310);
   for (const Packing packing :
        {Packing::documents, Packing::first_fit, Packing::best_fit, Packing::none}) {
@@ -203,7 +204,7 @@ TEST(loader, continues_at_every_position_of_a_pass) {
 }
 
 TEST(loader, every_pass_serves_every_sample_once_in_another_order) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 1003);  // 100 samples, steps of 12
   const LoaderOptions options{.sequences = {.seq_length = 10},
                               .micro_batch_size = 1,
@@ -219,7 +220,7 @@ TEST(loader, every_pass_serves_every_sample_once_in_another_order) {
 }
 
 TEST(loader, continues_at_a_stored_position) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 997);
   const LoaderOptions options{
       .sequences = {.seq_length = 10}, .micro_batch_size = 2, .global_batch_size = 8, .seed = seed};
@@ -245,7 +246,7 @@ TEST(loader, continues_at_a_stored_position) {
 
 // Counted positions and lengths against a plain count over the stream, on random documents.
 TEST(loader, agrees_with_a_plain_count) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const CountingSource source = random_documents(seed, 2000);
   const auto offsets = source.document_offsets();
   const LoaderOptions options{

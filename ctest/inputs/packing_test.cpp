@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -62,7 +63,7 @@ Numbers plain_best_fit(const Numbers& lengths, Bin bin) {
 }
 
 TEST(packing, follows_the_definitions_on_random_lengths) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   for (const std::size_t count : {1, 2, 17, 300}) {
     for (const std::int64_t items : {0, 1, 3}) {
       const Numbers lengths = random_lengths(seed + count, count, 50);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -18,7 +19,7 @@ std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch, std::int
 }
 
 TEST(permutation, hits_every_element_once) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   for (const std::int64_t size : {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 4097}) {
     std::vector<int> hits(static_cast<std::size_t>(size), 0);
     for (const std::int64_t at : order(seed, 3, size)) {
@@ -30,7 +31,7 @@ TEST(permutation, hits_every_element_once) {
 }
 
 TEST(permutation, depends_on_seed_and_epoch_only) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   EXPECT_EQ(order(seed, 0, 100), order(seed, 0, 100));
   EXPECT_NE(order(seed, 0, 100), order(seed, 1, 100)) << "seed " << seed;
   EXPECT_NE(order(seed, 0, 100), order(seed + 1, 0, 100)) << "seed " << seed;
@@ -39,7 +40,7 @@ TEST(permutation, depends_on_seed_and_epoch_only) {
 // Positions move as in a random permutation: the mean |p(i) - i| / n is 1/3 with variance below
 // 1/18 an element; 6 standard errors, doubled for their dependence.
 TEST(permutation, moves_elements_far) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   constexpr std::int64_t kSize = 10000;
   double sum = 0;
   for (std::int64_t i = 0; i < kSize; ++i) {

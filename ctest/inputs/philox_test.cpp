@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::execution {
 namespace {
@@ -40,7 +41,7 @@ TEST(philox, stream_of_a_name) {
 }
 
 TEST(philox, pairs_equal_single_elements) {
-  const std::uint64_t seed = inputs::testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   for (std::uint64_t pair = 0; pair < 1000; ++pair) {
     std::int32_t even = 0, odd = 0;
     normal_pair(seed, 7, pair, even, odd);
@@ -52,7 +53,7 @@ TEST(philox, pairs_equal_single_elements) {
 // Mean, deviation, skew and kurtosis of n values, within 6 standard errors. The sum of twelve
 // uniforms has excess kurtosis -1.2 / 12.
 TEST(philox, moments_of_the_normal_sum) {
-  const std::uint64_t seed = inputs::testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   constexpr int kCount = 1 << 18;
   double m1 = 0, m2 = 0, m3 = 0, m4 = 0;
   for (int i = 0; i < kCount; ++i) {
@@ -70,7 +71,7 @@ TEST(philox, moments_of_the_normal_sum) {
 }
 
 TEST(philox, scaled_values) {
-  const std::uint64_t seed = inputs::testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const float scale = normal_scale(0.02);
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const std::int32_t sum = normal_sum(seed, 2, i);

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "ctest/support/seed.hpp"
 #include "execution/error.hpp"
 #include "inputs/huggingface/model_folder.hpp"
 #include "support.hpp"
@@ -88,7 +89,7 @@ TEST(safetensors, damaged_headers_are_named) {
 
 // A reader of other people's files must refuse or read, never crash: any byte may be anything.
 TEST(safetensors, random_damage_is_refused_or_read) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   const std::string whole =
       file_of("{\"__metadata__\":{\"format\":\"pt\"}," + entry("a", "F32", "[2,2]", "[0,16]") +
                   "," + entry("b", "BF16", "[3]", "[16,22]") + "}",

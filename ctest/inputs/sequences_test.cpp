@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ctest/inputs/loader_support.hpp"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -136,7 +137,7 @@ class PackedPass {
 };
 
 TEST(sequences, every_token_is_served_whole_documents_at_a_time) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   for (std::uint64_t round = 0; round < 20; ++round) {
     const CountingSource source = hard_documents(seed + round, 60);
     for (const SequenceOptions& options : all_options()) {

@@ -64,13 +64,6 @@ inline void expect_parts(const std::string& text, std::initializer_list<std::str
   }
 }
 
-/// A seed of this run, printed with a failure.
-inline std::uint64_t fresh_seed() {
-  const std::uint64_t seed = std::random_device{}();
-  ::testing::Test::RecordProperty("seed", std::to_string(seed));
-  return seed;
-}
-
 /// Appends a value's bytes, little-endian.
 template <class T>
 void append(std::string& bytes, T value) {

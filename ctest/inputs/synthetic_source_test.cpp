@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
@@ -20,7 +21,7 @@ std::vector<std::int32_t> read(const TokenSource& source, std::int64_t first, st
 }
 
 TEST(synthetic_source, a_token_depends_on_its_position_only) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const auto source = open_source(options(seed));
   const std::vector<std::int32_t> all = read(*source, 0, 50000);
   for (std::size_t first = 0; first < 20; ++first) {
@@ -35,7 +36,7 @@ TEST(synthetic_source, a_token_depends_on_its_position_only) {
 
 // Uniform: the mean within 6 standard errors, every token in the vocabulary.
 TEST(synthetic_source, is_uniform_over_the_vocabulary) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   const auto source = open_source(options(seed));
   double sum = 0;
   for (const std::int32_t token : read(*source, 0, 50000)) {
@@ -46,7 +47,7 @@ TEST(synthetic_source, is_uniform_over_the_vocabulary) {
 }
 
 TEST(synthetic_source, documents_have_the_mean_length) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   SourceOptions with_documents = options(seed);
   EXPECT_EQ(open_source(with_documents)->documents(), 1);
   with_documents.synthetic_document_length = 50;
@@ -66,7 +67,7 @@ TEST(synthetic_source, documents_have_the_mean_length) {
 }
 
 TEST(synthetic_source, documents_have_the_lengths_of_a_list) {
-  const std::uint64_t seed = testing::fresh_seed();
+  const std::uint64_t seed = ctest::seed();
   SourceOptions with_lengths = options(seed);
   with_lengths.synthetic_lengths = {7, 7, 7, 31};
   const auto source = open_source(with_lengths);

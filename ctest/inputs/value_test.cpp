@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ctest/inputs/support.hpp"
+#include "ctest/support/seed.hpp"
 #include "inputs/deck/source.hpp"
 
 namespace stowage::inputs {
@@ -26,7 +27,7 @@ TEST(value, sizes) {
 
 // Whatever is written is read back to the same bits.
 TEST(value, toml_round_trip) {
-  std::mt19937_64 random(testing::fresh_seed());
+  std::mt19937_64 random(ctest::seed());
   std::vector<Value> values = {true,
                                std::numeric_limits<std::int64_t>::max(),
                                std::numeric_limits<double>::infinity(),

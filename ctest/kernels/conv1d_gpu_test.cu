@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ctest/kernels/gpu_support.cuh"
+#include "ctest/support/seed.hpp"
 #include "kernels/conv1d/conv1d_cuda.hpp"
 
 namespace stowage::test {
@@ -61,9 +62,7 @@ Reference reference(const Sizes& s, const std::vector<Bf16>& x, const std::vecto
 }
 
 void compare(const Sizes& s) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 generator(seed);
+  std::mt19937_64 generator(ctest::seed());
   const std::size_t count = std::size_t(s.tokens) * s.channels;
   const auto x = random_bf16(count, generator), dy = random_bf16(count, generator);
   const auto halo = random_bf16(std::size_t(3) * s.channels, generator);

@@ -63,7 +63,7 @@ double relative_error(const std::vector<T>& out, std::size_t width, std::size_t 
   return std::sqrt(error / (norm > 0 ? norm : 1));
 }
 
-inline std::vector<__nv_bfloat16> random_bf16(std::size_t count, std::mt19937& generator) {
+inline std::vector<__nv_bfloat16> random_bf16(std::size_t count, std::mt19937_64& generator) {
   std::normal_distribution<float> normal;
   std::vector<__nv_bfloat16> values(count);
   for (__nv_bfloat16& value : values) value = __float2bfloat16(normal(generator));
@@ -71,7 +71,7 @@ inline std::vector<__nv_bfloat16> random_bf16(std::size_t count, std::mt19937& g
 }
 
 inline std::vector<float> random_float(std::size_t count, float mean, float deviation,
-                                       std::mt19937& generator) {
+                                       std::mt19937_64& generator) {
   std::normal_distribution<float> normal(mean, deviation);
   std::vector<float> values(count);
   for (float& value : values) value = normal(generator);

@@ -9,6 +9,7 @@
 #include "ctest/kernels/hopper_order.hpp"
 #include "ctest/kernels/hopper_product.hpp"
 #include "ctest/kernels/need_gpu.hpp"
+#include "ctest/support/seed.hpp"
 
 // One wgmma tile, fed by bulk tensor copies: descriptors, swizzle, fragments and tensor maps in one
 // go; and what the tests of a barrier's phase say.
@@ -23,9 +24,7 @@ constexpr int kK = 64;
 
 void check(ProductForm form) {
   STOWAGE_NEED_WGMMA();
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 generator(seed);
+  std::mt19937_64 generator(ctest::seed());
   std::normal_distribution<float> normal;
   std::vector<Bf16> values(kM * kK + kN * kK);
   for (Bf16& value : values) value = Bf16(normal(generator));

@@ -37,7 +37,7 @@ std::vector<int> growing_documents(int tokens) {
 
 /// All inputs and outputs of a problem on the device.
 struct ScanRun {
-  explicit ScanRun(const Problem& problem, unsigned seed)
+  explicit ScanRun(const Problem& problem, std::uint64_t seed)
       : p(problem),
         generator(seed),
         width(p.heads * p.head_dim),
@@ -120,7 +120,7 @@ struct ScanRun {
   }
 
   Problem p;
-  std::mt19937 generator;
+  std::mt19937_64 generator;
   int width, columns;
   std::size_t matrix;
   Buffer<Bf16> xbc, dt_raw, dy;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ctest/kernels/ssd_gpu_problem.cuh"
+#include "ctest/support/seed.hpp"
 
 namespace stowage::test {
 namespace {
@@ -46,9 +47,7 @@ double worst_row_error(const std::vector<T>& out, std::size_t pitch,
 }
 
 void compare(const Problem& p) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  const ScanRun run(p, seed);
+  const ScanRun run(p, ctest::seed());
   const ScanReference reference(run);
   const Buffer<std::byte> forward(kernels::ssd_cuda_forward_workspace_bytes(run.shape));
   const Buffer<std::byte> backward(kernels::ssd_cuda_backward_workspace_bytes(run.shape));
@@ -238,7 +237,7 @@ TEST(ssd_gpu, pieces_hand_the_state_on) {
   STOWAGE_NEED_WGMMA();
   std::vector<int> seq_idx = one_document(1100);
   for (int t = 300; t < 1100; ++t) seq_idx[t] = 1;  // the second document spans the cut
-  const ScanRun run({1100, 8, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 1}, std::random_device{}());
+  const ScanRun run({1100, 8, 64, 2, 128, seq_idx, 1e-3, 0.02, 0.1, 1}, ctest::seed());
   const Buffer<std::byte> room(std::max(kernels::ssd_cuda_forward_workspace_bytes(run.shape),
                                         kernels::ssd_cuda_backward_workspace_bytes(run.shape)));
   run.forward(nullptr, room.get());
@@ -261,9 +260,7 @@ TEST(ssd_gpu, pieces_hand_the_state_on) {
 }
 
 void expect_total_decay(const Problem& problem) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  const ScanRun run(problem, seed);
+  const ScanRun run(problem, ctest::seed());
   const PieceResult with(run, {0, problem.tokens, run.initial.get(), nullptr});
   const PieceResult without(run, {0, problem.tokens, nullptr, nullptr});
   const auto decay = with.total_decay.host();

@@ -8,6 +8,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "ctest/support/seed.hpp"
+
 namespace stowage::kernels::test {
 
 using execution::Bf16;
@@ -35,13 +37,6 @@ void with_type(Dtype dtype, F&& f) {
 
 // What on_queue keeps alive until its queue is done.
 thread_local std::vector<std::shared_ptr<void>> kept_until_done;
-
-std::uint64_t test_seed() {
-  const char* given = std::getenv("STOWAGE_TEST_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::cout << "STOWAGE_TEST_SEED=" << seed << '\n';
-  return seed;
-}
 
 }  // namespace
 
@@ -97,7 +92,7 @@ Array int32_array(const std::vector<std::int32_t>& values) {
           Values(values.begin(), values.end())};
 }
 
-Random::Random() : engine_(test_seed()) {}
+Random::Random() : engine_(ctest::seed()) {}
 
 Values Random::normal(std::int64_t count, double scale) {
   std::normal_distribution<double> distribution(0, scale);

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "ctest/support/seed.hpp"
+
 namespace stowage::offload {
 namespace {
 
@@ -52,9 +54,7 @@ TEST(packing, what_cannot_be_enough_is_packed_once) {
 }
 
 TEST(packing, random_blocks_never_overlap_and_stay_near_the_bound) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ctest::seed());
   for (int round = 0; round < 50; ++round) {
     std::vector<Block> blocks;
     const int count = 1 + static_cast<int>(random() % 120);

@@ -284,7 +284,7 @@ void judge_one(std::uint64_t seed, Tally& tally) {
 TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
   const char* given = std::getenv("STOWAGE_SEED");
   const std::uint64_t first = given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
-  const int plans = stowage::test::fuzz_rounds();
+  const int plans = stowage::ctest::fuzz_rounds();
   Tally tally;
   for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(plans); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

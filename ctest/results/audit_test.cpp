@@ -15,7 +15,7 @@ void expect_line(const Ran& ran, const std::string& words) {
   EXPECT_NE(ran.output.find(words), std::string::npos) << "wanted: " << words << "\n" << ran.output;
 }
 
-// One edit of f a file, and what is said of it.
+// One edit of a file, and what is said of it.
 void expect_found(const std::vector<fs::path>& paths,
                   const std::vector<std::pair<std::string, std::string>>& defects) {
   const Ran ran = tool("validate", paths);
@@ -66,8 +66,22 @@ TEST_F(audit, checks_follow_from_what_was_measured) {
        "/validation/finite_loss: value is 2.1, the samples and series say"},
       {"del f['validation/skipped_steps']", "/validation/skipped_steps: is missing"},
       {"del f['validation/val_loss']; f['config'].attrs['validate.val_loss_below'] = 2.2",
-       "/validation/val_loss: is missing"}};
+       "/validation/val_loss: is missing"},
+      {"f['config'].attrs['validate.finite_differences'] = 'on'",
+       "/validation/gradients: is missing"},
+      {"f['config'].attrs['validate.replayed_step'] = True",
+       "/validation/replayed_step: is missing"},
+      {"del f['config/deck_resolved']; f['config/deck_resolved'] = "
+       "'[run]\\n\\n[expects]\\nloss_at_7 = [1.0, 9.0]\\nloss_at_70 = [1.0, 9.0]\\n'",
+       "/validation/loss_at_7: is missing"}};
   expect_found(edited(firsts(defects)), defects);
+}
+
+TEST_F(audit, training_without_its_checks_is_not_official) {
+  const Ran ran = tool("validate", {sample("a.h5")});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_line(ran, "no gradients were compared with finite differences");
+  expect_line(ran, "its first step was not done twice");
 }
 
 TEST_F(audit, a_skipped_step_needs_no_finite_loss) {

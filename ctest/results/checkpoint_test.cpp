@@ -10,6 +10,7 @@
 #include <random>
 
 #include "checkpoint_support.hpp"
+#include "ctest/support/seed.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/h5.hpp"
 #include "results/part_file.hpp"
@@ -31,7 +32,7 @@ using test::to_memory;
 /// Tensors with random bits: NaNs, infinities and denormals must come back as they are.
 class Model {
  public:
-  explicit Model(unsigned seed) : generator_(seed) {
+  explicit Model(std::uint64_t seed) : generator_(seed) {
     add({"layers.0.mamba.in_proj.weight", Dtype::bf16, {300, 64}});
     add({"layers.0.mamba.in_proj.weight.master", Dtype::fp32, {300, 64}});
     add({"layers.1.moe.experts.fc1.weight", Dtype::fp32, {4, 96, 3000}});  // 4.4 MiB: 5 chunks
@@ -72,7 +73,7 @@ class Model {
     bytes.push_back(std::move(buffer));
   }
 
-  std::mt19937 generator_;
+  std::mt19937_64 generator_;
 };
 
 CheckpointState state_at(std::int64_t step) {
@@ -85,9 +86,7 @@ CheckpointState state_at(std::int64_t step) {
 
 TEST(checkpoint, comes_back_to_the_bit) {
   const ScratchFolder folder;
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  Model model(seed);
+  Model model(ctest::seed());
   const auto saved = model.bytes;
   const auto bytes = save_checkpoint(folder / "a.h5", state_at(7), model.sources());
   EXPECT_EQ(bytes, static_cast<std::int64_t>(fs::file_size(folder / "a.h5")));
@@ -309,9 +308,7 @@ TEST(checkpoint, what_a_program_edits_in_place_is_named) {
 
 TEST(checkpoint, random_bytes_are_refused) {
   const ScratchFolder folder;
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ctest::seed());
   const fs::path path = folder / "a.h5";
   const std::string whole = save_small(path);
   for (int round = 0; round < 500; ++round) {

@@ -6,6 +6,7 @@
 
 #include "checkpoint_support.hpp"
 #include "ctest/support/mutate.hpp"
+#include "ctest/support/seed.hpp"
 #include "results/checkpoint.hpp"
 #include "results/file_kind.hpp"
 #include "sample_result.hpp"
@@ -18,9 +19,7 @@ using execution::Exit;
 using test::ScratchFolder;
 
 TEST(fuzz, checkpoints) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(ctest::seed());
   const ScratchFolder folder;
   const std::filesystem::path path = folder / "a.h5";
   std::vector<float> weight(1000, 1.5F);
@@ -29,8 +28,8 @@ TEST(fuzz, checkpoints) {
   test::save_checkpoint(
       path, {.step = 3, .values = {{"loader.sample", std::int64_t{9}}}, .deck = "[a]"}, sources);
   const std::string whole = test::read_all(path);
-  for (int round = 0; round < 2 * stowage::test::fuzz_rounds(); ++round) {
-    const std::string bytes = stowage::test::mutated(whole, random);
+  for (int round = 0; round < 2 * ctest::fuzz_rounds(); ++round) {
+    const std::string bytes = ctest::mutated(whole, random);
     test::write_all(path, bytes);
     try {
       Checkpoint(path).verify();
@@ -59,9 +58,7 @@ int status_of_reading(const std::filesystem::path& path) {
 }
 
 TEST(fuzz, result_sets) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(ctest::seed());
   const ScratchFolder folder;
   const std::filesystem::path path = folder / "a.h5";
   {
@@ -70,8 +67,8 @@ TEST(fuzz, result_sets) {
     set.finish(test::good_verdict());
   }
   const std::string whole = test::read_all(path);
-  for (int round = 0; round < stowage::test::fuzz_rounds(); ++round) {
-    test::write_all(path, stowage::test::mutated(whole, random));
+  for (int round = 0; round < ctest::fuzz_rounds(); ++round) {
+    test::write_all(path, ctest::mutated(whole, random));
     const int status = status_of_reading(path);
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << "round " << round << ", signal " << WTERMSIG(status);

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "ctest/support/seed.hpp"
+
 namespace stowage::results {
 namespace {
 
@@ -68,9 +70,7 @@ TEST(statistics, quotient_is_between_those_of_the_ends) {
 // Of many pairs of sets of skewed samples, whose medians are ln 2 and 3 ln 2, the interval holds
 // the quotient in 95 % or more; the least of 400 as below.
 TEST(statistics, quotient_covers_that_of_the_true_medians) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 generator(seed);
+  std::mt19937_64 generator(ctest::seed());
   std::exponential_distribution<double> draw(1);
   int covered = 0;
   for (int set = 0; set < 400; ++set) {
@@ -92,9 +92,7 @@ TEST(statistics, nan_is_not_hidden) {
 // Of many sets of skewed samples, the interval holds the true median in 95 % or more; with 400 sets
 // the observed share is below 0.95 - 3 sqrt(0.95 * 0.05 / 400) = 0.917 once in some 700 seeds.
 TEST(statistics, interval_covers_the_true_median) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 generator(seed);
+  std::mt19937_64 generator(ctest::seed());
   std::exponential_distribution<double> draw(1);
   int covered = 0;
   for (int set = 0; set < 400; ++set) {

@@ -6,7 +6,7 @@
 #include <string>
 
 /// Damage to bytes, for tests that feed readers with it.
-namespace stowage::test {
+namespace stowage::ctest {
 
 /// Rounds of a test with random damage: some hundreds, or STOWAGE_FUZZ_ROUNDS.
 inline int fuzz_rounds() {
@@ -49,4 +49,4 @@ inline std::string mutated(std::string bytes, std::mt19937_64& random) {
   return bytes;
 }
 
-}  // namespace stowage::test
+}  // namespace stowage::ctest

@@ -129,14 +129,36 @@ def sweep_values(result):
 # Checks that a deck asks for, by its key; those of the end of a run are not made of a stopped one.
 DECK_CHECKS = {"grad_norm": "validate.grad_norm_below", "loss": "validate.loss_below",
                "val_loss": "validate.val_loss_below"}
+# Checks of which no run has a value that lacks the series.
+ABSENT_WITHOUT = frozenset(("skipped_steps", "finite_loss", "finite_val_loss", "grad_norm",
+                            "loss"))
+
+
+def bands_due(result, steps):
+    """Names of the deck's bands that a whole run of these steps must have been held to."""
+    asked = int(result.config().get("run.steps", steps[-1]))
+    due = set()
+    for name in result.expectations():
+        at = name.rpartition("_at_")[2]
+        if not at.isdigit() or steps[0] <= int(at) <= asked:
+            due.add(name)
+    return due
 
 
 def training_checks(result):
-    """Names of the checks that a training run must have, as far as its series can say."""
+    """Names of the checks that a training run must have, as far as its series and deck can say."""
     deck = result.config()
     asked = {name for name, key in DECK_CHECKS.items()
              if math.isfinite(float(deck.get(key, math.inf)))
              and (name == "grad_norm" or result.verdict == "VALID")}
+    loss = result.series("train/loss")
+    if loss is not None and len(loss[0]):
+        if result.verdict == "VALID":
+            asked |= bands_due(result, loss[0])
+        if text(deck.get("validate.finite_differences", "off")) == "on":
+            asked.add("gradients")
+        if deck.get("validate.replayed_step", False) and loss[0][0] == 1:
+            asked.add("replayed_step")
     return asked | {"skipped_steps", "finite_loss", "finite_val_loss"}
 
 
@@ -180,7 +202,8 @@ def check_values(result):
                             f"{expected[name]:.9g}")
         elif name not in expected and driver in OF_SAMPLES:
             problems.append(f"/validation/{name}: belongs to no samples")
-    wanted = training_checks(result) & expected.keys() if driver == "train" else expected
+    wanted = training_checks(result) - ABSENT_WITHOUT.difference(expected) \
+        if driver == "train" else expected
     problems += [f"/validation/{name}: is missing" for name in wanted if name not in stored]
     return problems
 

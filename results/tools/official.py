@@ -54,7 +54,17 @@ def training(result):
         reasons.append(f"{len(times)} timed steps < {STEPS}")
     if times.sum() < STEP_SECONDS:
         reasons.append(f"timed for {times.sum():.3g} s < {STEP_SECONDS} s")
-    return reasons + too_wide("the step time", times, STEP_SPREAD)
+    return reasons + too_wide("the step time", times, STEP_SPREAD) + untried(result)
+
+
+def untried(result):
+    """What a training can leave out of its checks, so that a wrong backward would not be seen."""
+    resumed = "provenance/resumed" in result.file
+    ranks = int(result.file["provenance/run"].attrs["ranks"])
+    wanted = {"gradients": "no gradients were compared with finite differences",
+              "replayed_step": None if resumed else "its first step was not done twice",
+              "copies_that_differ": "what ranks share was not compared" if ranks > 1 else None}
+    return [why for name, why in wanted.items() if why and name not in result.file["validation"]]
 
 
 def first_and_count(problems):

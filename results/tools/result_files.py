@@ -1,5 +1,6 @@
 """Opens result sets: what the tools of this folder share."""
 
+import re
 import sys
 
 import h5py
@@ -7,6 +8,7 @@ import numpy as np
 
 SCHEMA = "stowage-result"
 MAJOR_VERSION = "1"
+BAND = re.compile(r"^(\w+) = \[(.+), (.+)\]$", re.MULTILINE)
 
 
 class Refused(Exception):
@@ -123,6 +125,13 @@ class Result:
         attributes = self.file["config"].attrs if "config" in self.file else {}
         return {key: text(value) if isinstance(value, bytes) else value
                 for key, value in attributes.items()}
+
+    def expectations(self):
+        """The bands of the deck's [expects]: {"loss_at_10": (low, high)}."""
+        if "config/deck_resolved" not in self.file:
+            return {}
+        _, _, table = text(self.file["config/deck_resolved"][()]).partition("\n[expects]\n")
+        return {name: (float(low), float(high)) for name, low, high in BAND.findall(table)}
 
 
 def run(main):
