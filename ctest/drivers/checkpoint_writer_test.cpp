@@ -90,6 +90,8 @@ TEST_F(checkpoint_writer, two_ranks_make_one_file_from_copies_made_before) {
   for (const TensorSpec& spec : kTensors)
     wholes.push_back(random_bytes(spec.bytes(), static_cast<unsigned>(wholes.size())));
   Rank ranks[] = {{*backend, 0, wholes}, {*backend, 1, wholes}};
+  const auto queue = backend->make_queue(execution::Lane::compute, "compute");
+  const std::vector<std::byte> other(std::size_t{1} << 24, std::byte{0x5A});
   for (const CopyPlace copy : {CopyPlace::device, CopyPlace::host}) {
     CheckpointWriter writers[] = {{*backend, ranks[0].parts, copy},
                                   {*backend, ranks[1].parts, copy}};
@@ -99,12 +101,14 @@ TEST_F(checkpoint_writer, two_ranks_make_one_file_from_copies_made_before) {
     const fs::path part = draft->part();
     results::SumsFile::make(sums_path(part), 2, kTensors.size());
     const std::vector<std::int64_t> offsets = draft->offsets();
-    for (CheckpointWriter& writer : writers) writer.take();
-    // The next step changes everything; what was copied stays.
     std::vector<std::byte> kept[2];
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2; ++r)
       kept[r].assign(ranks[r].memory->data(), ranks[r].memory->data() + ranks[r].used);
-      std::fill_n(ranks[r].memory->data(), ranks[r].used, std::byte{0x5A});
+    for (CheckpointWriter& writer : writers) writer.take(*queue);
+    // The next step changes everything as soon as it may; what was copied stays.
+    for (const Rank& rank : ranks) {
+      ASSERT_LE(rank.used, other.size());
+      queue->copy(rank.memory->data(), other.data(), rank.used);
     }
     {
       CheckpointJob first({.step = 7, .part = part, .offsets = offsets, .rank = 0, .ranks = 2},
@@ -116,6 +120,7 @@ TEST_F(checkpoint_writer, two_ranks_make_one_file_from_copies_made_before) {
       const CheckpointJob::Written written = first.finish();
       EXPECT_EQ(written.bytes, static_cast<std::int64_t>(fs::file_size(directory.file_of(7))));
     }
+    queue->synchronize();
     for (int r = 0; r < 2; ++r) std::copy(kept[r].begin(), kept[r].end(), ranks[r].memory->data());
     EXPECT_FALSE(fs::exists(sums_path(part)));
     const results::Checkpoint found(directory.file_of(7));

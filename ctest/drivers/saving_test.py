@@ -89,7 +89,12 @@ def a_copy_aside_changes_no_bit(r):
         saved = file["/series/checkpoint"]
         assert list(saved["step"]) == list(range(1, 7)), list(saved["step"])
         assert (saved["stall"][:] > 0).all() and (saved["time"][:] > 0).all()
+        assert saved["beside"][:].all()
         assert file["/metrics/ckpt/bytes_per_s"][()] > 0
+        assert 0 < file["/metrics/ckpt/stalled_part"][()] < 1
+    with h5py.File("none_wait.h5") as file:
+        assert not file["/series/checkpoint/beside"][:].any()
+        assert "stalled_part" not in file["/metrics/ckpt"]
     checked = subprocess.run([sys.executable, os.path.join(r.tools, "validate.py"),
                               "device_wait.h5"], capture_output=True, text=True, timeout=60)
     assert checked.returncode == 0, checked.stdout

@@ -31,6 +31,7 @@ class CheckpointJob {
     std::int64_t bytes = 0;  ///< of the file; on rank 0
     double seconds = 0;      ///< until it had its name
     double stall_s = 0;      ///< that training waited for it
+    bool beside = false;     ///< it waited for a copy of the state alone, not for the file
   };
 
   /// @param draft on rank 0

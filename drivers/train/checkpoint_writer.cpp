@@ -42,7 +42,8 @@ CheckpointWriter::CheckpointWriter(execution::Backend& backend, std::vector<Part
       layout_(pieces_of(parts_)),
       copy_(copy),
       staging_(backend.allocate(MemoryKind::host, kCheckpointStagingBytes)),
-      queue_(backend.make_queue(execution::Lane::d2h, "checkpoint")) {
+      queue_(backend.make_queue(execution::Lane::d2h, "checkpoint")),
+      taken_(backend.make_timed_event()) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const bool same = i > 0 && parts_[i].whole.name == parts_[i - 1].whole.name;
     tensors_.push_back(i == 0 ? 0 : tensors_.back() + (same ? 0 : 1));
@@ -52,11 +53,12 @@ CheckpointWriter::CheckpointWriter(execution::Backend& backend, std::vector<Part
   aside_ = backend_.allocate(kind, std::max<std::size_t>(layout_.bytes, 1));
 }
 
-void CheckpointWriter::take() {
+CheckpointWriter::~CheckpointWriter() { taken_->synchronize(); }
+
+void CheckpointWriter::take(execution::Queue& queue) {
   for (const layers::CopyLayout::Span& span : layout_.spans)
-    queue_->copy(aside_->data() + span.to, reinterpret_cast<const std::byte*>(span.from),
-                 span.bytes);
-  queue_->synchronize();
+    queue.copy(aside_->data() + span.to, reinterpret_cast<const std::byte*>(span.from), span.bytes);
+  queue.record(*taken_);
 }
 
 void CheckpointWriter::fetch(const Piece& piece, std::byte* to) {
@@ -84,6 +86,7 @@ std::vector<TensorDigest> CheckpointWriter::write(const results::TensorBytes& fi
                         static_cast<std::size_t>(end - begin) * size});
     }
   }
+  queue_->wait(*taken_);
   const auto staged = [&](std::size_t at) {
     return staging_->data() + at % 2 * kCheckpointPieceBytes;
   };

@@ -9,6 +9,7 @@
 #include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/whole_tensors.hpp"
 #include "execution/backend.hpp"
+#include "execution/timing.hpp"
 #include "layers/state/state_copy.hpp"
 #include "results/checkpoint_draft.hpp"
 
@@ -29,12 +30,17 @@ class CheckpointWriter {
   /// @param copy where the copy lies until it is written
   /// @throws Error (exit 3) if the memory is not there
   CheckpointWriter(execution::Backend& backend, std::vector<Part> parts, CopyPlace copy);
+  /// Waits for a copy that is being made.
+  ~CheckpointWriter();
 
   CopyPlace copy() const { return copy_; }
   std::size_t copy_bytes() const { return layout_.bytes; }
 
-  /// Copies all parts aside; the device must be idle.
-  void take();
+  /// Has a queue copy all parts aside, behind what was issued to it and before what will be; the
+  /// host goes on. No write may be under way.
+  void take(execution::Queue& queue);
+  /// The end of the latest copy.
+  execution::TimedEvent& taken() { return *taken_; }
 
   /// Writes all parts to where their tensors begin in a file: from the copy, or from where they lie
   /// if it is `as_it_is` or there is none. Any thread may call it, one at a time.
@@ -56,6 +62,7 @@ class CheckpointWriter {
   std::unique_ptr<execution::Arena> aside_;    ///< the copy
   std::unique_ptr<execution::Arena> staging_;  ///< two pieces, pinned
   std::unique_ptr<execution::Queue> queue_;
+  std::unique_ptr<execution::TimedEvent> taken_;
 };
 
 }  // namespace stowage::drivers

@@ -231,6 +231,7 @@ void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy, std::strin
   std::vector<CheckpointWriter::Part> parts;
   for (const results::TensorSpec& spec : specs_)
     for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
+  queue_ = &trainer.device().queue(trainer.plan().training().front()->plan.queues.front());
   writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy);
   STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
                  "a copy of the state has {} bytes, {} were planned", writer_->copy_bytes(),
@@ -269,24 +270,24 @@ std::unique_ptr<results::CheckpointDraft> Checkpointing::begin(const inputs::Loa
   return draft;
 }
 
-bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace pace) {
-  const double begin_s = results::steady_seconds();
+bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace pace,
+                         double since_s) {
   if (may_put_off_ && pace == Pace::beside && world_.max(job_ && !job_->ended() ? 1 : 0) > 0) {
     put_off_ = true;
     return false;
   }
   settle();
   put_off_ = false;
-  const bool waits = pace == Pace::wait || writer_->copy() == CopyPlace::none;
+  beside_ = pace == Pace::beside && writer_->copy() != CopyPlace::none;
+  since_s_ = since_s;
+  if (beside_) writer_->take(*queue_);  // the device works while the file is made
   CheckpointJob::Task task;
   std::unique_ptr<results::CheckpointDraft> draft = begin(loader, step, task);
-  task.as_it_is = waits;
-  if (!waits) writer_->take();
+  task.as_it_is = !beside_;
   job_ = std::make_unique<CheckpointJob>(std::move(task), std::move(draft), *writer_, directory_);
-  if (waits) job_->wait();
-  stall_s_ = last_s_ = results::steady_seconds();
-  stall_s_ -= begin_s;
-  if (waits) settle();
+  if (!beside_) job_->wait();
+  last_s_ = results::steady_seconds();
+  if (!beside_) settle();
   return true;
 }
 
@@ -301,7 +302,8 @@ void Checkpointing::settle() {
 
 void Checkpointing::end_job() {
   CheckpointJob::Written written = job_->finish();
-  written.stall_s = stall_s_;
+  written.stall_s = (beside_ ? writer_->taken().time_s() : last_s_) - since_s_;
+  written.beside = beside_;
   job_.reset();
   if (world_.rank() == 0) written_.push_back(written);
 }

@@ -59,7 +59,10 @@ class Checkpointing {
   /// The device must be idle. While the file before is still being written this waits for it, or if
   /// the deck says so the new one is put off: then it is due by the clock when that one is done.
   /// @return false: put off
-  bool save(const inputs::Loader& loader, std::int64_t step, Pace pace);
+  /// @param since_s when the step before ended: training has waited since then
+  bool save(const inputs::Loader& loader, std::int64_t step, Pace pace, double since_s);
+  /// The end of the copy that the last save has the device make; null if it made none.
+  execution::TimedEvent* copied() { return beside_ ? &writer_->taken() : nullptr; }
   /// Looks after a file that is being written. @throws what went wrong with it
   void look();
   /// Collective. Waits for a file that is being written.
@@ -94,8 +97,10 @@ class Checkpointing {
   bool may_put_off_;
   std::vector<results::TensorSpec> specs_;  ///< of what is saved
   std::unique_ptr<CheckpointWriter> writer_;
+  execution::Queue* queue_ = nullptr;   ///< of the device, which steps begin and end on
   std::unique_ptr<CheckpointJob> job_;  ///< under way
-  double stall_s_ = 0;                  ///< that its beginning took
+  double since_s_ = 0;                  ///< training has waited since then
+  bool beside_ = false;                 ///< it waits for a copy alone
   bool put_off_ = false;
   std::vector<CheckpointJob::Written> written_;
 };

@@ -182,6 +182,7 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   report.ok = ok != 0;
   report.stop = ok == layers::kStopAfter;
   report.save = ok == layers::kSaveAfter;
+  if (from_ != nullptr) last_end_s_ = std::exchange(from_, nullptr)->time_s();
   const double end_s = pending.executor->end_time_s(ago);
   report.time_s = end_s - last_end_s_;
   last_end_s_ = end_s;
@@ -210,6 +211,9 @@ Evaluation Loop::evaluate(std::int64_t batches) {
   return {sum / targets, hits / targets};
 }
 
-void Loop::restart_clock() { last_end_s_ = results::steady_seconds(); }
+void Loop::restart_clock() {
+  last_end_s_ = results::steady_seconds();
+  from_ = nullptr;
+}
 
 }  // namespace stowage::drivers

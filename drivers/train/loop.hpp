@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "drivers/common/data.hpp"
+#include "execution/timing.hpp"
 #include "layers/step/learning_rate.hpp"
 #include "layers/trainer.hpp"
 
@@ -89,6 +90,11 @@ class Loop {
   Evaluation evaluate(std::int64_t batches);
   /// The next step is timed from now on: something else took the time before.
   void restart_clock();
+  /// The next step is timed from when this happens, which the device works on; it must live until
+  /// that step is done.
+  void restart_clock(execution::TimedEvent& from) { from_ = &from; }
+  /// When the last step ended, or the clock was restarted.
+  double clock_s() const { return last_end_s_; }
 
  private:
   struct Pending {
@@ -138,6 +144,7 @@ class Loop {
   bool guarded_;  ///< steps learn how many good ones the host believes to be done
   std::optional<Pending> pending_;
   double last_end_s_;
+  execution::TimedEvent* from_ = nullptr;  ///< if not null, the time of this instead
 };
 
 }  // namespace stowage::drivers

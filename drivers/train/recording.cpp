@@ -244,8 +244,9 @@ void Recording::checkpoint(const CheckpointJob::Written& file) {
     saved_ = &set_->series("checkpoint", "step",
                            {{"bytes", "B", "of the file"},
                             {"stall", "s", "that training waited"},
+                            {"beside", "", "1: it waited for a copy alone; 0: for the file"},
                             {"time", "s", "until the file was whole"}});
-  saved_->append(file.step, {bytes, file.stall_s, file.seconds});
+  saved_->append(file.step, {bytes, file.stall_s, file.beside ? 1.0 : 0.0, file.seconds});
   log_.write("checkpoint", {{"step", file.step},
                             {"bytes", file.bytes},
                             {"stall_s", file.stall_s},
@@ -255,16 +256,22 @@ void Recording::checkpoint(const CheckpointJob::Written& file) {
                   file.step, bytes / 1e6, file.seconds, file.stall_s));
 }
 
-void Recording::add_files() {
+void Recording::add_files(const History& history) {
   if (files_.empty()) return;
+  const bool beside = std::ranges::any_of(files_, &CheckpointJob::Written::beside);
   std::vector<double> stalls, times;
   for (const CheckpointJob::Written& file : files_) {
-    stalls.push_back(file.stall_s);
+    if (file.beside == beside) stalls.push_back(file.stall_s);
     times.push_back(file.seconds);
   }
   const auto bytes = static_cast<double>(files_.back().bytes);
   set_->add(results::metric("ckpt/bytes", bytes));
   set_->add(results::metric("ckpt/stall", results::summarize(stalls)));
+  if (beside) {
+    double stalled = std::accumulate(stalls.begin(), stalls.end(), 0.0), steps = 0;
+    for (const StepReport& report : history.steps) steps += report.time_s;
+    set_->add(results::metric("ckpt/stalled_part", stalled / (stalled + steps)));
+  }
   set_->add(results::rate_metric("ckpt/bytes_per_s", bytes, results::summarize(times)));
 }
 
@@ -298,7 +305,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
     add("train/val_perplexity", std::exp(history.evaluations.back().loss));
     add("train/val_accuracy", history.evaluations.back().accuracy);
   }
-  add_files();
+  add_files(history);
   if (history.steps.empty()) return;
   add("train/skipped_steps", static_cast<double>(skipped_steps(history)));
   double reruns = 0;

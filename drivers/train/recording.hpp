@@ -76,7 +76,7 @@ class Recording {
   bool root() const { return set_ != nullptr; }
   void add_metrics(const History& history, const layers::TrainerPlan& plan);
   void add_rates(const History& history, const layers::TrainerPlan& plan);
-  void add_files();
+  void add_files(const History& history);
 
   const inputs::Deck& deck_;
   const Machine& machine_;

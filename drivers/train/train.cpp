@@ -342,13 +342,15 @@ class Run {
 
   void save(std::int64_t step, Checkpointing::Pace pace) {
     if (!checkpoints_.enabled()) return;
-    if (checkpoints_.save(*data_.train, step, pace))
+    const bool saved = checkpoints_.save(*data_.train, step, pace, loop_.clock_s());
+    loop_.restart_clock();
+    if (saved)
       checkpoint_at_ = step;
     else
       recording_.note(fmt::format(
           "# step {}: the checkpoint is put off, the one before is still being written", step));
+    if (saved && checkpoints_.copied() != nullptr) loop_.restart_clock(*checkpoints_.copied());
     note_saved();
-    loop_.restart_clock();
   }
 
   void note_saved() {

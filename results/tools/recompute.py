@@ -228,6 +228,17 @@ def series(result, name):
     return found[1]
 
 
+def stalls(result):
+    """Of the checkpoints that were written beside training, if any were; older sets do not say."""
+    times, beside = series(result, "checkpoint/stall"), result.series("checkpoint/beside")
+    return times if beside is None or not beside[1].any() else times[beside[1] != 0]
+
+
+def stalled_part(result):
+    stalled = float(np.sum(stalls(result)))
+    return Figure(stalled / (stalled + float(np.sum(series(result, "train/step_time")))))
+
+
 def tail_loss(result):
     losses = series(result, "train/loss")[series(result, "train/ok") != 0]
     return Figure(float(np.mean(losses[-max(1, len(losses) // 10):])))
@@ -303,7 +314,8 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"train/(model_flops|hw_flops|megatron_compat_flops)_per_s", model_rate),
     (r"train/model_flops_per_s_gpu", rate_of_a_rank),
     (r"train/loss", tail_loss),
-    (r"ckpt/stall", lambda r: of_times(series(r, "checkpoint/stall"))),
+    (r"ckpt/stall", lambda r: of_times(stalls(r))),
+    (r"ckpt/stalled_part", stalled_part),
     (r"ckpt/bytes_per_s",
      lambda r: of_times(series(r, "checkpoint/time"), series(r, "checkpoint/bytes")[-1])),
     (r"train/val_loss", lambda r: Figure(series(r, "train/val_loss")[-1])),
