@@ -2,9 +2,6 @@
 
 #include "drivers/bench_kernels/entries.hpp"
 #include "drivers/bench_kernels/recorded.hpp"
-#include "kernels/conv1d/conv1d.hpp"
-#include "kernels/norm/gated_rmsnorm.hpp"
-#include "kernels/ssd/ssd.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -13,7 +10,7 @@ using execution::Dtype;
 using Form = layers::ModelConfig::Mamba::Form;
 using Values = std::vector<double>;
 
-layers::ModelConfig model(const Shape& shape, Form form) {
+layers::ModelConfig model(const Shape& shape, Form form = Form::separate) {
   layers::ModelConfig model;
   model.pattern = "M";
   model.mamba = {.heads = static_cast<int>(shape["H"]),
@@ -25,41 +22,76 @@ layers::ModelConfig model(const Shape& shape, Form form) {
   return model;
 }
 
-template <class T>
-kernels::Matrix<T> matrix(T* values, std::int64_t rows, std::int64_t columns) {
-  return {values, rows, columns, columns};
-}
+std::string parameter(const std::string& name) { return "layer.mamba." + name; }
+void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+/// What the first group has of rows [z | x | B | C | dt].
+struct Group {
+  explicit Group(const layers::ModelConfig::Mamba& m)
+      : width(m.inner() / m.groups), inner(m.inner()) {
+    const std::int64_t shared = std::int64_t{m.groups} * m.state;
+    blocks = {{"z", 0, width},
+              {"x", inner, width},
+              {"B", 2 * inner, m.state},
+              {"C", 2 * inner + shared, m.state},
+              {"dt", inner + m.conv_channels(), m.heads / m.groups}};
+  }
+
+  /// Its columns of all rows, dense.
+  Values columns(const Operand& rows) const {
+    Values all;
+    std::vector<Values> parts;
+    for (const Block& block : blocks) parts.push_back(rows.columns(block.first, block.count));
+    for (std::int64_t row = 0; row < rows.shape().front(); ++row)
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto first = parts[i].begin() + row * blocks[i].count;
+        all.insert(all.end(), first, first + blocks[i].count);
+      }
+    return all;
+  }
+  /// Its rows of what the convolution has for each channel.
+  Values channels(const Operand& all) const {
+    Values some;
+    for (const Block& block : {blocks[1], blocks[2], blocks[3]})
+      append(some, all.rows(block.first - inner, block.count));
+    return some;
+  }
+
+  struct Block {
+    std::string name;
+    std::int64_t first, count;
+  };
+  std::int64_t width, inner;
+  std::vector<Block> blocks;
+};
 
 /// A Mamba-2 mixer between its two projections, forward and, unless left out, then backward:
 /// convolution, scan, gated norm. "fused": convolution and scan as one operator, which makes the
 /// convolution again in backward; "fused_forward": only there, with its output stored. All count
 /// what the separate operators need. B documents of T tokens.
-class Mixer final : public RecordedCase {
+class Mixer final : public Case {
  public:
   Mixer(Processor& processor, const Shape& shape, std::int64_t seed, bool backward)
-      : RecordedCase(processor),
-        backward_(backward),
-        n_(shape["B"] * shape["T"]),
-        model_(model(shape, Form::separate)) {
+      : shape_(shape), backward_(backward), tensors_(processor) {
     for (const auto& [name, form] : {std::pair{"ours", Form::separate},
                                      {"fused_forward", Form::fused_forward},
                                      {"fused", Form::fused}}) {
       RecordedMixer recording = record_mixer(shape, form, backward);
       if (form == Form::separate) cost_ = recording.cost();
-      forms_.emplace(name, bind(std::move(recording)));
+      forms_.emplace(name, tensors_.bind(std::move(recording)));
     }
-    for (Operand& one : tensors_) operands.push_back(&one);
-    find("in_proj_out").fill_normal(seed, 0, 1);
-    if (backward) find("dgated").fill_normal(seed, 0, 1);
-    parameter("conv1d.weight").fill_normal(seed, 0, 0.3);
-    parameter("conv1d.bias").fill_normal(seed, 0, 0.3);
-    parameter("A_log").fill_normal(seed, 1.4, 0.7);
-    parameter("D").fill_normal(seed, 1, 0.1);
-    parameter("dt_bias").fill_normal(seed, -4.6, 0.5);  // steps near 0.01
-    parameter("norm.weight").fill_normal(seed, 1, 0.1);
-    for (std::int64_t t = 0; t < n_; ++t)
+    operands = tensors_.all();
+    tensors_["in_proj_out"].fill_normal(seed, 0, 1);
+    if (backward) tensors_["dgated"].fill_normal(seed, 0, 1);
+    tensors_[parameter("conv1d.weight")].fill_normal(seed, 0, 0.3);
+    tensors_[parameter("conv1d.bias")].fill_normal(seed, 0, 0.3);
+    tensors_[parameter("A_log")].fill_normal(seed, 1.4, 0.7);
+    tensors_[parameter("D")].fill_normal(seed, 1, 0.1);
+    tensors_[parameter("dt_bias")].fill_normal(seed, -4.6, 0.5);  // steps near 0.01
+    tensors_[parameter("norm.weight")].fill_normal(seed, 1, 0.1);
+    for (std::int64_t t = 0; t < shape["B"] * shape["T"]; ++t)
       documents_.push_back(static_cast<std::int32_t>(t / shape["T"]));
-    find("seq_idx").upload(documents_.data());
+    tensors_["seq_idx"].upload(documents_.data());
   }
 
   execution::Cost cost() const override { return cost_; }
@@ -69,102 +101,63 @@ class Mixer final : public RecordedCase {
   std::vector<Agreement> check(const std::string&) override;
 
  private:
-  Operand& parameter(const std::string& name) { return find("layer.mamba." + name); }
+  void run_reference(Processor& host, RecordedTensors& reference, const Shape& one);
 
+  Shape shape_;
   bool backward_;
-  std::int64_t n_;
-  layers::ModelConfig model_;
+  RecordedTensors tensors_;
   execution::Cost cost_;
   std::map<std::string, std::vector<BoundOp>> forms_;
   std::vector<std::int32_t> documents_;
 };
 
-// Each operator is checked alone, from fp64; here the ends of the chain of the first group, as
-// conv1d, scan and norm of a group share nothing with others.
+/// The first group, which shares nothing with others, as a mixer of its own: by the separate
+/// operators in fp64 on the host.
+void Mixer::run_reference(Processor& host, RecordedTensors& reference, const Shape& one) {
+  const std::vector<BoundOp> ops =
+      reference.bind(record_mixer(one, Form::separate, backward_, Dtype::fp64));
+  const Group group(model(shape_).mamba);
+  const auto upload = [&](const std::string& name, const Values& values) {
+    reference[name].upload(values.data());
+  };
+  reference["seq_idx"].upload(documents_.data());
+  upload("in_proj_out", group.columns(tensors_["in_proj_out"]));
+  if (backward_) upload("dgated", tensors_["dgated"].columns(0, group.width));
+  for (const char* name : {"A_log", "D", "dt_bias", "norm.weight"}) {
+    const std::int64_t count = reference[parameter(name)].elements();
+    upload(parameter(name), tensors_[parameter(name)].rows(0, count));
+  }
+  for (const char* name : {"conv1d.weight", "conv1d.bias"})
+    upload(parameter(name), group.channels(tensors_[parameter(name)]));
+  for (const BoundOp& op : ops) op.enqueue(host.queue());
+  host.queue().synchronize();
+}
+
+// Rounded on the way: xbc, the scan's operands twice, y, the end; and backward again, in other
+// sums.
 std::vector<Agreement> Mixer::check(const std::string&) {
-  const auto& all = model_.mamba;
-  const std::int64_t n = n_, inner = all.inner(), state = all.state;
-  const std::int64_t heads = all.heads / all.groups, width = heads * all.head_dim;
-  const std::int64_t b_first = inner, c_first = inner + all.groups * state;
-  const Operand &zxbcdt = find("in_proj_out"), &conv_w = parameter("conv1d.weight"),
-                &conv_b = parameter("conv1d.bias");
-  const Values z = zxbcdt.columns(0, width), norm_w = parameter("norm.weight").rows(0, width);
-  const Values dt = zxbcdt.columns(inner + all.conv_channels(), heads);
-  const Values a_log = parameter("A_log").rows(0, heads), d = parameter("D").rows(0, heads);
-  const Values dt_bias = parameter("dt_bias").rows(0, heads);
-  const kernels::SsdShape shape = {
-      .heads = heads, .head_dim = all.head_dim, .groups = 1, .state = state, .chunk = all.chunk};
-  struct Convolution {
-    std::int64_t count;
-    Values in, w, b, out;
+  Shape one = shape_;
+  one.set("H", shape_["H"] / shape_["G"]);
+  one.set("G", 1);
+  Processor host(execution::make_host_backend());
+  RecordedTensors reference(host);
+  run_reference(host, reference, one);
+  const Group group(model(shape_).mamba), alone(model(one).mamba);
+  std::vector<Agreement> agreements;
+  const auto compare = [&](const std::string& what, const Values& ours, const Values& expected) {
+    agreements.push_back({what, relative_error(ours, expected), 5 * execution::epsilon(Dtype::bf16),
+                          false, some_of(1, shape_["G"], "groups")});
   };
-  const auto convolved = [&](std::int64_t first, std::int64_t count) {
-    Convolution one{count, zxbcdt.columns(inner + first, count), conv_w.rows(first, count),
-                    conv_b.rows(first, count), Values(static_cast<std::size_t>(n * count))};
-    on_host([&] {
-      kernels::conv1d_silu_forward_ref<double>(matrix<const double>(one.in.data(), n, count),
-                                               one.w.data(), one.b.data(), documents_.data(),
-                                               one.out.data());
-    });
-    return one;
-  };
-  const Convolution x = convolved(0, width), b = convolved(b_first, state),
-                    c = convolved(c_first, state);
-  const kernels::SsdInputs<double> inputs{matrix(x.out.data(), n, width),
-                                          matrix(dt.data(), n, heads),
-                                          matrix(b.out.data(), n, state),
-                                          matrix(c.out.data(), n, state),
-                                          a_log.data(),
-                                          d.data(),
-                                          dt_bias.data(),
-                                          documents_.data()};
-  const auto room = [](std::size_t bytes) { return Values(bytes / sizeof(double) + 1); };
-  Values y(x.in.size()), out(y.size());
-  on_host([&] {
-    Values scan_room = room(kernels::ssd_forward_workspace_bytes(shape, n, Dtype::fp64));
-    kernels::ssd_forward_ref<double>(shape, inputs, y.data(), scan_room.data());
-    kernels::gated_rmsnorm_forward_ref<double>(y.data(), matrix(z.data(), n, width), norm_w.data(),
-                                               out.data(), 1, model_.norm_epsilon);
-  });
-  // Rounded on the way: xbc, the scan's operands twice, y, the end; backward as many again, in
-  // other sums.
-  const std::string over = some_of(1, all.groups, "groups");
-  const auto agreement = [&](const char* what, const Values& ours, const Values& reference) {
-    return Agreement{what, relative_error(ours, reference), 5 * execution::epsilon(Dtype::bf16),
-                     false, over};
-  };
-  std::vector<Agreement> all_agreements = {agreement("out", find("gated").columns(0, width), out)};
-  if (!backward_) return all_agreements;
-  const Values dout = find("dgated").columns(0, width);
-  Values dy(y.size()), dz(y.size()), dnorm_w(norm_w.size()), dx(y.size()), dconv(y.size());
-  Values db(b.in.size()), dc(b.in.size()), ddt(dt.size()), dconv_w(x.w.size()), dconv_b(x.b.size());
-  Values da_log(a_log.size()), dd(d.size()), ddt_bias(dt_bias.size());
-  on_host([&] {
-    Values norm_room = room(kernels::gated_rmsnorm_backward_workspace_bytes(n, width, Dtype::fp64));
-    kernels::gated_rmsnorm_backward_ref<double>(dout.data(), y.data(), matrix(z.data(), n, width),
-                                                norm_w.data(), dy.data(),
-                                                matrix(dz.data(), n, width), dnorm_w.data(),
-                                                norm_room.data(), 1, model_.norm_epsilon, false);
-    Values scan_room = room(kernels::ssd_backward_workspace_bytes(shape, n, Dtype::fp64));
-    kernels::ssd_backward_ref<double>(
-        shape, inputs, dy.data(),
-        {matrix(dconv.data(), n, width), matrix(ddt.data(), n, heads), matrix(db.data(), n, state),
-         matrix(dc.data(), n, state), da_log.data(), dd.data(), ddt_bias.data()},
-        scan_room.data(), false);
-    Values conv_room = room(kernels::conv1d_silu_backward_workspace_bytes(n, width, Dtype::fp64));
-    kernels::conv1d_silu_backward_ref<double>(
-        dconv.data(), matrix<const double>(x.in.data(), n, width), x.w.data(), x.b.data(),
-        documents_.data(), matrix(dx.data(), n, width), dconv_w.data(), dconv_b.data(),
-        conv_room.data(), false);
-  });
-  const Operand& dzxbcdt = find("din_proj_out");
-  const Operand& dw = find("gradient/layer.mamba.conv1d.weight");
-  all_agreements.push_back(agreement("dz", dzxbcdt.columns(0, width), dz));
-  all_agreements.push_back(agreement("dx", dzxbcdt.columns(inner, width), dx));
-  all_agreements.push_back(
-      agreement("ddt", dzxbcdt.columns(inner + all.conv_channels(), heads), ddt));
-  all_agreements.push_back(agreement("dconv_w", dw.rows(0, width), dconv_w));
-  return all_agreements;
+  compare("out", tensors_["gated"].columns(0, group.width), reference["gated"].values());
+  if (!backward_) return agreements;
+  for (std::size_t i = 0; i < group.blocks.size(); ++i) {
+    const Group::Block &mine = group.blocks[i], &its = alone.blocks[i];
+    compare("d" + mine.name, tensors_["din_proj_out"].columns(mine.first, mine.count),
+            reference["din_proj_out"].columns(its.first, its.count));
+  }
+  const std::string weight = "gradient/" + parameter("conv1d.weight");
+  compare("dconv_w", group.channels(tensors_[weight]), reference[weight].values());
+  return agreements;
 }
 
 Entry entry(const char* name, const char* help, bool backward) {
@@ -179,8 +172,8 @@ Entry entry(const char* name, const char* help, bool backward) {
 
 }  // namespace
 
-RecordedMixer record_mixer(const Shape& shape, Form form, bool backward) {
-  RecordedMixer recording(model(shape, form), shape["B"], shape["T"], false);
+RecordedMixer record_mixer(const Shape& shape, Form form, bool backward, execution::Dtype storage) {
+  RecordedMixer recording(model(shape, form), shape["B"], shape["T"], false, storage);
   std::erase_if(recording.ops, [&](const RecordedOp& op) {
     return op.name.starts_with("in_proj") || op.name.starts_with("out_proj") ||
            (op.backward && !backward);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -46,28 +45,28 @@ void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), 
 /// A layer of experts from the router to the combined output and back; squared ReLU, no shared
 /// expert. The whole runs from a graph and counts the flops of the experts' six products and of the
 /// router's three; the other implementations are its parts.
-class MoeLayer final : public RecordedCase {
+class MoeLayer final : public Case {
  public:
   MoeLayer(Processor& processor, const Shape& shape, std::int64_t seed)
-      : RecordedCase(processor),
-        n_(shape["T"]),
+      : n_(shape["T"]),
         d_(shape["D"]),
         f_(shape["F"]),
         accumulate_(shape["accumulate"] != 0),
-        ops_(bind(record_moe_layer(shape))) {
+        tensors_(processor),
+        ops_(tensors_.bind(record_moe_layer(shape))) {
     options_.experts = static_cast<int>(shape["E"]);
     options_.topk = static_cast<int>(shape["R"]);
-    for (const char* name : {"x", "dy"}) find(name).fill_normal(seed, 0, 1);
+    for (const char* name : {"x", "dy"}) tensors_[name].fill_normal(seed, 0, 1);
     for (const char* name : kWeights) {
-      find(name).fill_normal(seed, 0, 1 / std::sqrt(static_cast<double>(d_)));
+      tensors_[name].fill_normal(seed, 0, 1 / std::sqrt(static_cast<double>(d_)));
       if (accumulate_) gradient(name).fill_normal(seed, 0, 1);
     }
     const std::int32_t ends[] = {0, static_cast<std::int32_t>(n_)};
-    find("cu_seqlens").upload(ends);
-    operands = {&find("x"), &find("dy"), &find("out"), &find("dx")};
+    tensors_["cu_seqlens"].upload(ends);
+    operands = {&tensors_["x"], &tensors_["dy"], &tensors_["out"], &tensors_["dx"]};
     for (const char* name : kWeights) operands.push_back(&gradient(name));
     for (const BoundOp& op : ops_) op.enqueue(processor.queue());
-    const std::vector<std::int32_t> indices = integers("indices");
+    const std::vector<std::int32_t> indices = tensors_.integers("indices");
     experts_ = {indices.front(), indices[static_cast<std::size_t>(options_.topk) - 1]};
     for (std::size_t i = 0; i < kWeights.size(); ++i) {
       if (accumulate_) gradient(kWeights[i]).refill();
@@ -83,7 +82,7 @@ class MoeLayer final : public RecordedCase {
   Cost cost_of(const std::string& implementation) const override {
     Cost sum;
     for (const BoundOp& op : ops_)
-      if (runs(op, implementation)) sum = sum + op.cost;
+      if (runs(op, implementation)) sum = sum + op.cost();
     return sum;
   }
 
@@ -108,10 +107,10 @@ class MoeLayer final : public RecordedCase {
   };
 
   static bool runs(const BoundOp& op, const std::string& implementation) {
-    return implementation == "ours" || implementation == op.name ||
-           implementation == (op.backward ? "backward" : "forward");
+    return implementation == "ours" || implementation == op.name() ||
+           implementation == (op.recorded.backward ? "backward" : "forward");
   }
-  Operand& gradient(const std::string& weight) { return find("gradient/" + weight); }
+  Operand& gradient(const std::string& weight) { return tensors_["gradient/" + weight]; }
 
   Token token(std::int64_t index, const Values& router, std::span<const std::int32_t> indices);
   /// @param rows units of w1, and the same of w2, (units, D) both
@@ -125,6 +124,7 @@ class MoeLayer final : public RecordedCase {
   std::int64_t n_, d_, f_;
   bool accumulate_;
   kernels::RouterOptions options_;
+  RecordedTensors tensors_;
   std::vector<BoundOp> ops_;
   std::array<std::int32_t, 2> experts_{};        ///< that are checked: some token's
   std::array<Values, kWeights.size()> start_{};  ///< of their gradients
@@ -135,7 +135,7 @@ MoeLayer::Token MoeLayer::token(std::int64_t index, const Values& router,
                                 std::span<const std::int32_t> indices) {
   const auto topk = static_cast<std::size_t>(options_.topk);
   const auto first = indices.begin() + index * options_.topk;
-  Token one{find("x").rows(index, 1), find("dy").rows(index, 1), {}, Values(topk), {}};
+  Token one{tensors_["x"].rows(index, 1), tensors_["dy"].rows(index, 1), {}, Values(topk), {}};
   one.experts.assign(first, first + options_.topk);
   for (std::int64_t e = 0; e < options_.experts; ++e)
     one.logits.push_back(dot(one.x, router.data() + e * d_));
@@ -176,15 +176,17 @@ Values MoeLayer::dlogits(const Token& one, const Values& dweights) const {
 /// y and dx of some tokens, and the gradients of their choices' weights.
 void MoeLayer::check_tokens(std::vector<Agreement>& agreements) {
   constexpr std::int64_t kTokens = 4;
-  const Values router = find(kRouter).values(), drow_weight = find("drow_weight").values();
-  const std::vector<std::int32_t> indices = integers("indices"), rows = integers("token_row");
+  const Values router = tensors_[kRouter].values(), drow_weight = tensors_["drow_weight"].values();
+  const std::vector<std::int32_t> indices = tensors_.integers("indices"),
+                                  rows = tensors_.integers("token_row");
   Values y, dx, dweights, y_ref, dx_ref, dweights_ref;
   for (std::int64_t i = 0; i < kTokens; ++i) {
     const std::int64_t at = i * (n_ - 1) / (kTokens - 1);
     const Token one = token(at, router, indices);
     Values out(one.x.size()), back(one.x.size()), of_weights;
     for (std::size_t r = 0; r < one.experts.size(); ++r) {
-      const Values w1 = find(kFc1).rows(one.experts[r], 1), w2 = find(kFc2).rows(one.experts[r], 1);
+      const Values w1 = tensors_[kFc1].rows(one.experts[r], 1),
+                   w2 = tensors_[kFc2].rows(one.experts[r], 1);
       Values columns(w2.size());
       for (std::int64_t j = 0; j < f_; ++j)
         for (std::int64_t k = 0; k < d_; ++k) columns[j * d_ + k] = w2[k * f_ + j];
@@ -202,8 +204,8 @@ void MoeLayer::check_tokens(std::vector<Agreement>& agreements) {
     append(y_ref, out);
     append(dx_ref, back);
     append(dweights_ref, of_weights);
-    append(y, find("out").rows(at, 1));
-    append(dx, find("dx").rows(at, 1));
+    append(y, tensors_["out"].rows(at, 1));
+    append(dx, tensors_["dx"].rows(at, 1));
   }
   // Rounded on the way: h, a, rows, y; dh as well, and dx twice.
   const double eps = execution::epsilon(Dtype::bf16);
@@ -237,13 +239,14 @@ Values MoeLayer::sampled_gradient(const char* weight) {
 /// The weights' gradients, of two experts. That of the router is made of the device's gradients of
 /// the choices' weights, of which check_tokens() sees some.
 void MoeLayer::check_weights(std::vector<Agreement>& agreements) {
-  const Values router = find(kRouter).values(), drow_weight = find("drow_weight").values();
-  const std::vector<std::int32_t> indices = integers("indices"), rows = integers("token_row");
+  const Values router = tensors_[kRouter].values(), drow_weight = tensors_["drow_weight"].values();
+  const std::vector<std::int32_t> indices = tensors_.integers("indices"),
+                                  rows = tensors_.integers("token_row");
   std::array<Values, kWeights.size()> sums;
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i].resize(start_[i].size());
   for (std::int64_t s = 0; s < 2; ++s) {
-    const Values w1 = units(find(kFc1), experts_[s], false),
-                 w2 = units(find(kFc2), experts_[s], true);
+    const Values w1 = units(tensors_[kFc1], experts_[s], false),
+                 w2 = units(tensors_[kFc2], experts_[s], true);
     for (std::int64_t pair = 0; pair < n_ * options_.topk; ++pair) {
       if (indices[pair] != experts_[s]) continue;
       const std::int64_t at = pair / options_.topk;

@@ -20,16 +20,13 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Element i of an array of bf16 or fp32.
+/// Element i of an array of a floating dtype.
 double element(const std::vector<std::byte>& content, std::size_t i, Dtype dtype) {
-  if (dtype == Dtype::bf16) {
-    Bf16 value;
+  return execution::with_storage_type(dtype, [&]<class S>() {
+    S value;
     std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
     return static_cast<double>(value);
-  }
-  float value = 0;
-  std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
-  return static_cast<double>(value);
+  });
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class Operand {
 
   /// All bytes, on the host; waits for the queue.
   std::vector<std::byte> download() const;
-  /// Rows [first, first + count) of the first dimension as doubles; fp32 and bf16.
+  /// Rows [first, first + count) of the first dimension as doubles; floating dtypes.
   std::vector<double> rows(std::int64_t first, std::int64_t count) const;
   std::vector<double> values() const { return rows(0, shape_.front()); }
   /// Columns [first, first + count) of all rows of a matrix, dense.

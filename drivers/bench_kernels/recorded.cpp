@@ -13,7 +13,7 @@ using execution::Access;
 using execution::Dtype;
 
 RecordedMixer::RecordedMixer(const layers::ModelConfig& model, std::int64_t documents,
-                             std::int64_t length, bool accumulate) {
+                             std::int64_t length, bool accumulate, execution::Dtype storage) {
   const std::string name = "layer";
   const parallel::Ranks ranks = parallel::planned_ranks({}, 0);
   const auto mixer = model.pattern == "M" ? layers::make_mamba(model, ranks, name)
@@ -32,7 +32,7 @@ RecordedMixer::RecordedMixer(const layers::ModelConfig& model, std::int64_t docu
   std::size_t begin = 0, backward = 0;
   for (batch.slot = 0; batch.slot <= (accumulate ? 1 : 0); ++batch.slot) {
     batch.accumulate = batch.slot > 0;
-    layers::Recorder recorder(program_, {Dtype::bf16}, batch, handles);
+    layers::Recorder recorder(program_, {storage}, batch, handles);
     recorder.set_prefix(name);
     prefix_ = recorder.full_name("");
     const auto rows = [&](const char* of) { return recorder.scratch(of, {n, model.width}); };
@@ -55,21 +55,21 @@ execution::Cost RecordedMixer::cost() const {
       [](const execution::Cost& sum, const RecordedOp& one) { return sum + one.op.cost; });
 }
 
-std::vector<BoundOp> RecordedCase::bind(RecordedMixer recording) {
+std::vector<BoundOp> RecordedTensors::bind(RecordedMixer recording) {
   const RecordedMixer& recorded = recordings_.emplace_back(std::move(recording));
   std::vector<BoundOp> bound;
-  for (const auto& [name, backward, op] : recorded.ops) {
-    BoundOp& one = bound.emplace_back(name, backward, op.cost, op.launch);
-    for (const execution::Use& use : op.uses)
-      one.addresses.push_back(operand(recorded, use).data());
-    for (std::size_t i = 0; i < op.uses.size(); ++i)
-      one.views.push_back({{&one.addresses[i], 1}, &recorded.info(op.uses[i].tensor)});
+  for (const RecordedOp& each : recorded.ops) {
+    BoundOp& one = bound.emplace_back(BoundOp{each, {}, {}});
+    const std::vector<execution::Use>& uses = each.op.uses;
+    for (const execution::Use& use : uses) one.addresses.push_back(operand(recorded, use).data());
+    for (std::size_t i = 0; i < uses.size(); ++i)
+      one.views.push_back({{&one.addresses[i], 1}, &recorded.info(uses[i].tensor)});
   }
   return bound;
 }
 
 /// What is read first is an input.
-Operand& RecordedCase::operand(const RecordedMixer& recording, const execution::Use& use) {
+Operand& RecordedTensors::operand(const RecordedMixer& recording, const execution::Use& use) {
   STOWAGE_ASSERT(use.range == execution::Range{}, "a mixer of one rank uses a part of {}",
                  recording.name(use.tensor));
   const execution::BufferInfo& buffer = recording.info(use.tensor).buffers.front();
@@ -85,14 +85,20 @@ Operand& RecordedCase::operand(const RecordedMixer& recording, const execution::
   return tensors_.emplace_back(processor_, name, role, buffer.dtype, buffer.shape);
 }
 
-Operand& RecordedCase::find(const std::string& name) {
+Operand& RecordedTensors::operator[](const std::string& name) {
   const auto found = std::ranges::find(tensors_, name, &Operand::name);
   STOWAGE_ASSERT(found != tensors_.end(), "no recorded operator uses a tensor {}", name);
   return *found;
 }
 
-std::vector<std::int32_t> RecordedCase::integers(const std::string& name) {
-  const std::vector<std::byte> bytes = find(name).download();
+std::vector<Operand*> RecordedTensors::all() {
+  std::vector<Operand*> found;
+  for (Operand& one : tensors_) found.push_back(&one);
+  return found;
+}
+
+std::vector<std::int32_t> RecordedTensors::integers(const std::string& name) {
+  const std::vector<std::byte> bytes = (*this)[name].download();
   std::vector<std::int32_t> values(bytes.size() / sizeof(std::int32_t));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;

@@ -17,15 +17,15 @@ struct RecordedOp {
   execution::Op op;
 };
 
-/// The operators of a mixer of a model, recorded by layers/: one microbatch in bf16 on one rank,
-/// forward and backward, in the order of a training step. Beside what the layer names, there are
-/// its input "x", the gradient "dy" of its output, "cu_seqlens" and "seq_idx".
+/// The operators of a mixer of a model, recorded by layers/: one microbatch on one rank, forward
+/// and backward, in the order of a training step. Beside what the layer names, there are its input
+/// "x", the gradient "dy" of its output, "cu_seqlens" and "seq_idx".
 class RecordedMixer {
  public:
   /// @param model its pattern is one letter, M or E  @param length tokens of each document
   /// @param accumulate gradients are added to those of a microbatch before
   RecordedMixer(const layers::ModelConfig& model, std::int64_t documents, std::int64_t length,
-                bool accumulate);
+                bool accumulate, execution::Dtype storage = execution::Dtype::bf16);
 
   execution::Cost cost() const;
   const execution::TensorInfo& info(execution::Tensor tensor) const {
@@ -45,39 +45,40 @@ class RecordedMixer {
 
 /// A recorded operator with its operands.
 struct BoundOp {
-  std::string name;
-  bool backward;
-  execution::Cost cost;
-  execution::Launch launch;
+  RecordedOp recorded;
   std::vector<void*> addresses;
   std::vector<execution::View> views;  ///< of the addresses
 
-  void enqueue(execution::Queue& queue) const { launch(queue, views); }
+  const std::string& name() const { return recorded.name; }
+  execution::Cost cost() const { return recorded.op.cost; }
+  void enqueue(execution::Queue& queue) const { recorded.op.launch(queue, views); }
 };
 
-/// A case of recorded operators. Each tensor has memory of its own, so an operator that runs alone
+/// The operands of recordings. Each tensor has memory of its own, so an operator that runs alone
 /// finds what the whole left; recordings share those of one name and shape.
-class RecordedCase : public Case {
- protected:
-  explicit RecordedCase(Processor& processor) : processor_(processor) {}
+class RecordedTensors {
+ public:
+  explicit RecordedTensors(Processor& processor) : processor_(processor) {}
 
   std::vector<BoundOp> bind(RecordedMixer recording);
-  Operand& find(const std::string& name);
+  /// @throws Error if no operator uses a tensor of this name
+  Operand& operator[](const std::string& name);
+  /// The elements of a tensor of int32.
   std::vector<std::int32_t> integers(const std::string& name);
-
-  Processor& processor_;
-  std::deque<Operand> tensors_;
+  std::vector<Operand*> all();
 
  private:
   Operand& operand(const RecordedMixer& recording, const execution::Use& use);
 
+  Processor& processor_;
+  std::deque<Operand> tensors_;
   std::deque<RecordedMixer> recordings_;
 };
 
-/// What the cases record, without memory for it. The convolution and the scan of a mixer between
-/// its projections have one of three forms; a layer of experts is named by its parts.
-RecordedMixer record_mixer(const Shape& shape, layers::ModelConfig::Mamba::Form form,
-                           bool backward);
+/// What the cases record, without memory for it: a mixer between its projections, in one of its
+/// forms, and a layer of experts by the names of its parts.
+RecordedMixer record_mixer(const Shape& shape, layers::ModelConfig::Mamba::Form form, bool backward,
+                           execution::Dtype storage = execution::Dtype::bf16);
 RecordedMixer record_moe_layer(const Shape& shape);
 
 /// The cases themselves.
