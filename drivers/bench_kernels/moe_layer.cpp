@@ -1,14 +1,10 @@
-#include <algorithm>
+#include <array>
 #include <cmath>
-#include <deque>
-#include <functional>
+#include <span>
 
-#include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
-#include "kernels/grouped_mlp/grouped_linear.hpp"
-#include "kernels/grouped_mlp/grouped_mlp.hpp"
-#include "kernels/linear/linear.hpp"
-#include "kernels/moe/permute.hpp"
+#include "drivers/bench_kernels/recorded.hpp"
+#include "kernels/activation/activation.hpp"
 #include "kernels/moe/router.hpp"
 
 namespace stowage::drivers::bench {
@@ -17,296 +13,299 @@ namespace {
 using execution::Cost;
 using execution::Dtype;
 using execution::Queue;
-using execution::View;
 using kernels::Activation;
 using Values = std::vector<double>;
 
-constexpr Dtype kS = Dtype::bf16;
-constexpr Dtype kA = Dtype::fp32;
+constexpr const char* kRouter = "layer.router.weight";
+constexpr const char* kFc1 = "layer.experts.fc1.weight";
+constexpr const char* kFc2 = "layer.experts.fc2.weight";
+constexpr std::array kWeights = {kFc1, kFc2, kRouter};
+constexpr std::int64_t kUnits = 4;  ///< of an expert, whose weights' gradients are checked
 
-/// A layer of experts from the router to the combined output and back, by the operators that
-/// layers/mixers/moe.cpp records, in its order; squared ReLU, no shared expert. The whole runs from
-/// a graph and counts the flops of the experts' six products and of the router's three; the other
-/// implementations are its parts.
+/// The part of the layer that an operator belongs to.
+std::string part_of(const std::string& op) {
+  if (op == "select") return "router";
+  if (op == "router_gate_backward") return "router_backward";
+  const std::size_t weight = op.find("_weight_backward");
+  return weight == std::string::npos ? op : op.substr(0, weight) + "_weight";
+}
+
+double dot(std::span<const double> a, const double* b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void axpy(double factor, std::span<const double> a, double* sums) {
+  for (std::size_t i = 0; i < a.size(); ++i) sums[i] += factor * a[i];
+}
+
+void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+/// A layer of experts from the router to the combined output and back; squared ReLU, no shared
+/// expert. The whole runs from a graph and counts the flops of the experts' six products and of the
+/// router's three; the other implementations are its parts.
 class MoeLayer final : public Case {
  public:
-  MoeLayer(Gpu& gpu, const Shape& shape, std::int64_t seed)
-      : gpu_(gpu),
-        n_(shape["T"]),
+  MoeLayer(Processor& processor, const Shape& shape, std::int64_t seed)
+      : n_(shape["T"]),
         d_(shape["D"]),
         f_(shape["F"]),
-        rows_(n_ * shape["R"]),
-        accumulate_(shape["accumulate"] != 0) {
+        accumulate_(shape["accumulate"] != 0),
+        tensors_(processor),
+        ops_(tensors_.bind(record_moe_layer(shape))) {
     options_.experts = static_cast<int>(shape["E"]);
     options_.topk = static_cast<int>(shape["R"]);
-    make_operands(seed);
-    record_forward();
-    record_backward();
-    for (const bool backward : {false, true})
-      for (const Part& part : parts_)
-        if (part.backward == backward) part.enqueue(gpu.queue());
-    gpu.queue().synchronize();
-    gpu.backend().begin_capture(gpu.queue());
-    for (const Part& part : parts_) part.enqueue(gpu.queue());
-    whole_ = gpu.backend().end_capture(gpu.queue());
-    operands = {&find("x"), &find("dy"), &find("y"), &find("dx")};
+    for (const char* name : {"x", "dy"}) tensors_[name].fill_normal(seed, 0, 1);
+    for (const char* name : kWeights) {
+      tensors_[name].fill_normal(seed, 0, 1 / std::sqrt(static_cast<double>(d_)));
+      if (accumulate_) gradient(name).fill_normal(seed, 0, 1);
+    }
+    const std::int32_t ends[] = {0, static_cast<std::int32_t>(n_)};
+    tensors_["cu_seqlens"].upload(ends);
+    operands = {&tensors_["x"], &tensors_["dy"], &tensors_["out"], &tensors_["dx"]};
+    for (const char* name : kWeights) operands.push_back(&gradient(name));
+    for (const BoundOp& op : ops_) op.enqueue(processor.queue());
+    const std::vector<std::int32_t> indices = tensors_.integers("indices");
+    experts_ = {indices.front(), indices[static_cast<std::size_t>(options_.topk) - 1]};
+    for (std::size_t i = 0; i < kWeights.size(); ++i) {
+      if (accumulate_) gradient(kWeights[i]).refill();
+      start_[i] = sampled_gradient(kWeights[i]);
+      if (!accumulate_) start_[i].assign(start_[i].size(), 0);
+    }
+    processor.backend().begin_capture(processor.queue());
+    for (const BoundOp& op : ops_) op.enqueue(processor.queue());
+    whole_ = processor.backend().end_capture(processor.queue());
   }
 
   Cost cost() const override { return cost_of("ours"); }
   Cost cost_of(const std::string& implementation) const override {
     Cost sum;
-    for (const Part& part : parts_)
-      if (runs(part, implementation)) sum = sum + part.cost;
+    for (const BoundOp& op : ops_)
+      if (runs(op, implementation)) sum = sum + op.cost();
     return sum;
   }
 
   void enqueue(const std::string& implementation, Queue& queue) override {
     if (implementation == "ours") return whole_->launch(queue);
-    for (const Part& part : parts_)
-      if (runs(part, implementation)) part.enqueue(queue);
+    for (const BoundOp& op : ops_)
+      if (runs(op, implementation)) op.enqueue(queue);
   }
 
   std::vector<Agreement> check(const std::string& implementation) override;
 
  private:
-  struct Part {
-    std::string name;
-    bool backward;
-    Cost cost;
-    std::function<void(Queue&)> enqueue;
+  /// A token with the experts that the device chose for it, in fp64.
+  struct Token {
+    Values x, dy, logits, weights;
+    std::vector<std::int32_t> experts;
   };
-  struct Tensor {
-    Operand operand;
-    Bound bound;
-    Tensor(Gpu& gpu, const std::string& name, Role role, Dtype dtype,
-           std::vector<std::int64_t> shape)
-        : operand(gpu, name, role, dtype, std::move(shape)), bound(operand) {}
+  /// What a token gets of one of its experts, of some of the hidden units.
+  struct Hidden {
+    Values active, gradient;
+    double dweight = 0;
   };
 
-  static bool runs(const Part& part, const std::string& implementation) {
-    return implementation == "ours" || implementation == part.name ||
-           implementation == (part.backward ? "backward" : "forward");
+  static bool runs(const BoundOp& op, const std::string& implementation) {
+    return implementation == "ours" || implementation == op.name() ||
+           implementation == (op.recorded.backward ? "backward" : "forward");
   }
-  Operand& find(const std::string& name) {
-    return std::ranges::find(tensors_, name, [](const Tensor& t) { return t.operand.name(); })
-        ->operand;
-  }
-  View at(const std::string& name) {
-    return std::ranges::find(tensors_, name, [](const Tensor& t) { return t.operand.name(); })
-        ->bound.view();
-  }
-  std::vector<std::int32_t> integers(const std::string& name) {
-    const std::vector<std::byte> bytes = find(name).download();
-    const auto* first = reinterpret_cast<const std::int32_t*>(bytes.data());
-    return {first, first + find(name).elements()};
-  }
+  Operand& gradient(const std::string& weight) { return tensors_["gradient/" + weight]; }
 
-  void make_operands(std::int64_t seed);
-  void record_forward();
-  void record_backward();
-  void add(const char* name, bool backward, Cost cost, std::function<void(Queue&)> enqueue) {
-    parts_.push_back({name, backward, cost, std::move(enqueue)});
-  }
-  void reference(std::int64_t token, Values& y, Values& dx);
+  Token token(std::int64_t index, const Values& router, std::span<const std::int32_t> indices);
+  /// @param rows units of w1, and the same of w2, (units, D) both
+  Hidden hidden(const Token& one, std::size_t choice, const Values& rows, const Values& columns);
+  Values dlogits(const Token& one, const Values& dweights) const;
+  Values units(Operand& weight, std::int64_t expert, bool columns) const;
+  Values sampled_gradient(const char* weight);
+  void check_tokens(std::vector<Agreement>& agreements);
+  void check_weights(std::vector<Agreement>& agreements);
 
-  Gpu& gpu_;
-  std::int64_t n_, d_, f_, rows_;
+  std::int64_t n_, d_, f_;
   bool accumulate_;
   kernels::RouterOptions options_;
-  std::deque<Tensor> tensors_;
-  std::vector<Part> parts_;
+  RecordedTensors tensors_;
+  std::vector<BoundOp> ops_;
+  std::array<std::int32_t, 2> experts_{};        ///< that are checked: some token's
+  std::array<Values, kWeights.size()> start_{};  ///< of their gradients
   std::unique_ptr<execution::Graph> whole_;
 };
 
-void MoeLayer::make_operands(std::int64_t seed) {
-  const std::int64_t e = options_.experts, r = options_.topk;
-  const auto make = [&](const char* name, Dtype dtype, std::vector<std::int64_t> shape,
-                        Role role = Role::workspace) -> Operand& {
-    return tensors_.emplace_back(gpu_, name, role, dtype, std::move(shape)).operand;
-  };
-  make("x", kS, {n_, d_}, Role::input).fill_normal(seed, 0, 1);
-  make("dy", kS, {n_, d_}, Role::input).fill_normal(seed, 0, 1);
-  make("router", kS, {e, d_}).fill_normal(seed, 0, 0.02);
-  make("w1", kS, {e, f_, d_}).fill_normal(seed, 0, 0.02);
-  make("w2", kS, {e, d_, f_}).fill_normal(seed, 0, 0.02);
-  const std::int32_t ends[] = {0, static_cast<std::int32_t>(n_)};
-  make("cu_seqlens", Dtype::int32, {2}).upload(ends);
-  make("logits", kA, {n_, e});
-  make("indices", Dtype::int32, {n_, r});
-  make("weights", kA, {n_, r});
-  make("offsets", Dtype::int32, {e + 1});
-  make("token_row", Dtype::int32, {n_, r});
-  make("row_weight", kA, {rows_});
-  for (const char* name : {"sorted", "out", "drows", "dsorted"}) make(name, kS, {rows_, d_});
-  for (const char* name : {"h", "a", "dh", "a_again"}) make(name, kS, {rows_, f_});
-  make("drow_weight", kA, {rows_});
-  make("room", Dtype::uint8,
-       {static_cast<std::int64_t>(
-           kernels::grouped_fc2_backward_input_workspace_bytes(rows_, f_, kS))});
-  make("dw1", kA, {e, f_, d_}).fill_normal(seed, 0, 0.02);
-  make("dw2", kA, {e, d_, f_}).fill_normal(seed, 0, 0.02);
-  make("dlogits", kA, {n_, e});
-  make("drouter", kA, {e, d_}).fill_normal(seed, 0, 0.02);
-  make("y", kS, {n_, d_}, Role::output);
-  make("dx", kS, {n_, d_}, Role::output);
+MoeLayer::Token MoeLayer::token(std::int64_t index, const Values& router,
+                                std::span<const std::int32_t> indices) {
+  const auto topk = static_cast<std::size_t>(options_.topk);
+  const auto first = indices.begin() + index * options_.topk;
+  Token one{tensors_["x"].rows(index, 1), tensors_["dy"].rows(index, 1), {}, Values(topk), {}};
+  one.experts.assign(first, first + options_.topk);
+  for (std::int64_t e = 0; e < options_.experts; ++e)
+    one.logits.push_back(dot(one.x, router.data() + e * d_));
+  kernels::router_weights_ref(1, options_, one.logits.data(), one.experts.data(),
+                              one.weights.data());
+  return one;
 }
 
-void MoeLayer::record_forward() {
-  const std::int64_t e = options_.experts, r = options_.topk;
-  add("router", false,
-      kernels::linear_forward_cost(n_, e, d_, kS, kA) +
-          kernels::router_select_cost(n_, options_, kA, true),
-      [this, x = at("x"), w = at("router"), logits = at("logits"), ends = at("cu_seqlens"),
-       indices = at("indices"), weights = at("weights")](Queue& q) {
-        kernels::linear_forward(q, x, w, logits);
-        kernels::router_select(q, options_, logits, {}, ends, indices, weights);
-      });
-  add("permute_index", false, kernels::permute_index_cost(n_, r, e, kA),
-      [indices = at("indices"), offsets = at("offsets"), token_row = at("token_row"),
-       row_weight = at("row_weight"), weights = at("weights")](Queue& q) {
-        kernels::permute_index(q, indices, offsets, token_row, row_weight, weights);
-      });
-  add("gather", false, kernels::gather_rows_cost(n_, r, n_ * r, d_, kS),
-      [x = at("x"), token_row = at("token_row"), sorted = at("sorted")](Queue& q) {
-        kernels::gather_rows(q, x, token_row, sorted);
-      });
-  add("fc1", false,
-      kernels::grouped_fc1_forward_cost(Activation::squared_relu, rows_, e, f_, d_, kS),
-      [sorted = at("sorted"), w = at("w1"), offsets = at("offsets"), weight = at("row_weight"),
-       h = at("h"), a = at("a")](Queue& q) {
-        kernels::grouped_fc1_forward(q, Activation::squared_relu, sorted, w, offsets, weight, h, a);
-      });
-  add("fc2", false, kernels::grouped_linear_forward_cost(rows_, e, d_, f_, kS),
-      [a = at("a"), w = at("w2"), offsets = at("offsets"), out = at("out")](Queue& q) {
-        kernels::grouped_linear_forward(q, a, w, offsets, out);
-      });
-  add("combine", false, kernels::combine_rows_cost(n_, r, n_ * r, d_, kS, false),
-      [out = at("out"), token_row = at("token_row"), y = at("y")](Queue& q) {
-        kernels::combine_rows(q, out, token_row, y, false);
-      });
-}
-
-void MoeLayer::record_backward() {
-  const std::int64_t e = options_.experts, r = options_.topk;
-  const Cost gather = kernels::gather_rows_cost(n_, r, n_ * r, d_, kS);
-  const bool more = accumulate_;
-  add("gather_dy", true, gather,
-      [dy = at("dy"), token_row = at("token_row"), drows = at("drows")](Queue& q) {
-        kernels::gather_rows(q, dy, token_row, drows);
-      });
-  add("fc2_backward", true,
-      kernels::grouped_fc2_backward_input_cost(Activation::squared_relu, rows_, e, f_, d_, kS),
-      [drows = at("drows"), w = at("w2"), offsets = at("offsets"), weight = at("row_weight"),
-       h = at("h"), dh = at("dh"), a = at("a_again"), dweight = at("drow_weight"),
-       room = at("room")](Queue& q) {
-        kernels::grouped_fc2_backward_input(q, Activation::squared_relu,
-                                            {.dy = drows,
-                                             .w2 = w,
-                                             .offsets = offsets,
-                                             .row_weight = weight,
-                                             .h = h,
-                                             .dh = dh,
-                                             .a = a,
-                                             .drow_weight = dweight,
-                                             .workspace = room});
-      });
-  add("fc2_weight", true, kernels::grouped_linear_backward_weight_cost(rows_, e, d_, f_, kS, more),
-      [more, drows = at("drows"), a = at("a_again"), offsets = at("offsets"), dw = at("dw2")](
-          Queue& q) { kernels::grouped_linear_backward_weight(q, drows, a, offsets, dw, more); });
-  add("gather_again", true, gather,
-      [x = at("x"), token_row = at("token_row"), sorted = at("sorted")](Queue& q) {
-        kernels::gather_rows(q, x, token_row, sorted);
-      });
-  add("fc1_weight", true, kernels::grouped_linear_backward_weight_cost(rows_, e, f_, d_, kS, more),
-      [more, dh = at("dh"), sorted = at("sorted"), offsets = at("offsets"), dw = at("dw1")](
-          Queue& q) { kernels::grouped_linear_backward_weight(q, dh, sorted, offsets, dw, more); });
-  add("fc1_backward", true,
-      kernels::grouped_linear_backward_input_cost(rows_, e, f_, d_, kS, false),
-      [dh = at("dh"), w = at("w1"), offsets = at("offsets"), dsorted = at("dsorted")](Queue& q) {
-        kernels::grouped_linear_backward_input(q, dh, w, offsets, dsorted);
-      });
-  add("combine_dx", true, kernels::combine_rows_cost(n_, r, n_ * r, d_, kS, false),
-      [dsorted = at("dsorted"), token_row = at("token_row"), dx = at("dx")](Queue& q) {
-        kernels::combine_rows(q, dsorted, token_row, dx, false);
-      });
-  add("router_backward", true,
-      kernels::router_backward_cost(n_, options_, kA) +
-          kernels::linear_backward_cost(n_, e, d_, kS, kA, true, more),
-      [this, more, dweight = at("drow_weight"), token_row = at("token_row"), logits = at("logits"),
-       indices = at("indices"), weights = at("weights"), offsets = at("offsets"),
-       ends = at("cu_seqlens"), dlogits = at("dlogits"), x = at("x"), dw = at("drouter"),
-       w = at("router"), dx = at("dx")](Queue& q) {
-        kernels::router_backward(q, options_, dweight, token_row, logits, indices, weights, offsets,
-                                 ends, dlogits);
-        kernels::linear_backward(q, dlogits, x, w, dx, true, dw, more);
-      });
-}
-
-/// y and dx of one token in fp64, from the experts that the device chose for it.
-void MoeLayer::reference(std::int64_t token, Values& y, Values& dx) {
-  const std::int64_t e_count = options_.experts, r = options_.topk;
-  const Values x = find("x").rows(token, 1), dy = find("dy").rows(token, 1);
-  const Values router = find("router").values();
-  const std::vector<std::int32_t> all = integers("indices");
-  const std::vector<std::int32_t> indices(all.begin() + token * r, all.begin() + (token + 1) * r);
-  Values logits(static_cast<std::size_t>(e_count)), weights(static_cast<std::size_t>(r));
-  Values dweights(weights.size()), dlogits(logits.size());
-  y.assign(x.size(), 0);
-  dx.assign(x.size(), 0);
-  const auto dot = [](const double* a, const double* b, std::int64_t n) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-    return sum;
-  };
-  const auto axpy = [](double factor, const double* a, Values& sums) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += factor * a[i];
-  };
-  for (std::int64_t e = 0; e < e_count; ++e) logits[e] = dot(router.data() + e * d_, x.data(), d_);
-  kernels::router_weights_ref(1, options_, logits.data(), indices.data(), weights.data());
-  std::vector<std::int32_t> places;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    places.push_back(static_cast<std::int32_t>(i));
-    const Values w1 = find("w1").rows(indices[i], 1), w2 = find("w2").rows(indices[i], 1);
-    Values h(static_cast<std::size_t>(f_)), g(h.size()), a(h.size()), dh(h.size());
-    for (std::int64_t j = 0; j < f_; ++j) h[j] = dot(w1.data() + j * d_, x.data(), d_);
-    for (std::int64_t j = 0; j < d_; ++j) axpy(dy[j], w2.data() + j * f_, g);
-    kernels::activation_forward_ref<double>(Activation::squared_relu, 1, f_, h.data(), &weights[i],
-                                            a.data(), nullptr);
-    kernels::activation_backward_ref<double>(Activation::squared_relu, 1, f_, g.data(), h.data(),
-                                             &weights[i], dh.data(), &dweights[i], nullptr);
-    for (std::int64_t j = 0; j < d_; ++j) y[j] += dot(w2.data() + j * f_, a.data(), f_);
-    for (std::int64_t j = 0; j < f_; ++j) axpy(dh[j], w1.data() + j * d_, dx);
+MoeLayer::Hidden MoeLayer::hidden(const Token& one, std::size_t choice, const Values& rows,
+                                  const Values& columns) {
+  const auto units = static_cast<std::int64_t>(rows.size()) / d_;
+  Values h, g;
+  for (std::int64_t j = 0; j < units; ++j) {
+    h.push_back(dot(one.x, rows.data() + j * d_));
+    g.push_back(dot(one.dy, columns.data() + j * d_));
   }
-  const std::vector<std::int32_t> offsets(static_cast<std::size_t>(e_count) + 1);
+  Hidden made{Values(h.size()), Values(h.size())};
+  kernels::activation_forward_ref<double>(Activation::squared_relu, 1, units, h.data(),
+                                          &one.weights[choice], made.active.data(), nullptr);
+  kernels::activation_backward_ref<double>(Activation::squared_relu, 1, units, g.data(), h.data(),
+                                           &one.weights[choice], made.gradient.data(),
+                                           &made.dweight, nullptr);
+  return made;
+}
+
+/// @param dweights of the token's choices
+Values MoeLayer::dlogits(const Token& one, const Values& dweights) const {
+  std::vector<std::int32_t> places, offsets(one.logits.size() + 1);
+  for (std::size_t i = 0; i < dweights.size(); ++i) places.push_back(static_cast<std::int32_t>(i));
   const std::int32_t routed = 1;
-  kernels::router_backward_ref(1, options_, dweights.data(), places.data(), logits.data(),
-                               indices.data(), weights.data(), offsets.data(), &routed,
-                               dlogits.data());
-  for (std::int64_t e = 0; e < e_count; ++e) axpy(dlogits[e], router.data() + e * d_, dx);
+  Values made(one.logits.size());
+  kernels::router_backward_ref(1, options_, dweights.data(), places.data(), one.logits.data(),
+                               one.experts.data(), one.weights.data(), offsets.data(), &routed,
+                               made.data());
+  return made;
+}
+
+/// y and dx of some tokens, and the gradients of their choices' weights.
+void MoeLayer::check_tokens(std::vector<Agreement>& agreements) {
+  constexpr std::int64_t kTokens = 4;
+  const Values router = tensors_[kRouter].values(), drow_weight = tensors_["drow_weight"].values();
+  const std::vector<std::int32_t> indices = tensors_.integers("indices"),
+                                  rows = tensors_.integers("token_row");
+  Values y, dx, dweights, y_ref, dx_ref, dweights_ref;
+  for (std::int64_t i = 0; i < kTokens; ++i) {
+    const std::int64_t at = i * (n_ - 1) / (kTokens - 1);
+    const Token one = token(at, router, indices);
+    Values out(one.x.size()), back(one.x.size()), of_weights;
+    for (std::size_t r = 0; r < one.experts.size(); ++r) {
+      const Values w1 = tensors_[kFc1].rows(one.experts[r], 1),
+                   w2 = tensors_[kFc2].rows(one.experts[r], 1);
+      Values columns(w2.size());
+      for (std::int64_t j = 0; j < f_; ++j)
+        for (std::int64_t k = 0; k < d_; ++k) columns[j * d_ + k] = w2[k * f_ + j];
+      const Hidden made = hidden(one, r, w1, columns);
+      for (std::int64_t j = 0; j < f_; ++j) {
+        axpy(made.active[j], {columns.data() + j * d_, one.x.size()}, out.data());
+        axpy(made.gradient[j], {w1.data() + j * d_, one.x.size()}, back.data());
+      }
+      of_weights.push_back(made.dweight);
+      dweights.push_back(drow_weight[rows[at * options_.topk + static_cast<std::int64_t>(r)]]);
+    }
+    const Values to_logits = dlogits(one, of_weights);
+    for (std::int64_t e = 0; e < options_.experts; ++e)
+      axpy(to_logits[e], {router.data() + e * d_, one.x.size()}, back.data());
+    append(y_ref, out);
+    append(dx_ref, back);
+    append(dweights_ref, of_weights);
+    append(y, tensors_["out"].rows(at, 1));
+    append(dx, tensors_["dx"].rows(at, 1));
+  }
+  // Rounded on the way: h, a, rows, y; dh as well, and dx twice.
+  const double eps = execution::epsilon(Dtype::bf16);
+  const std::string over = some_of(kTokens, n_, "tokens");
+  agreements.push_back({"y", relative_error(y, y_ref), 4 * eps, false, over});
+  agreements.push_back({"dx", relative_error(dx, dx_ref), 6 * eps, false, over});
+  agreements.push_back({"dweights", relative_error(dweights, dweights_ref), 4 * eps, false, over});
+}
+
+/// Some units of an expert: rows of a matrix (F, D), or columns of (D, F), as rows.
+Values MoeLayer::units(Operand& weight, std::int64_t expert, bool columns) const {
+  const Values all = weight.rows(expert, 1);
+  Values some;
+  for (std::int64_t i = 0; i < kUnits; ++i) {
+    const std::int64_t unit = i * (f_ - 1) / (kUnits - 1);
+    for (std::int64_t k = 0; k < d_; ++k)
+      some.push_back(all[columns ? k * f_ + unit : unit * d_ + k]);
+  }
+  return some;
+}
+
+/// Of the experts that are checked, (2, D) of the router or (2, units, D).
+Values MoeLayer::sampled_gradient(const char* weight) {
+  Values all;
+  for (const std::int32_t expert : experts_)
+    append(all, weight == kRouter ? gradient(weight).rows(expert, 1)
+                                  : units(gradient(weight), expert, weight == kFc2));
+  return all;
+}
+
+/// The weights' gradients, of two experts. That of the router is made of the device's gradients of
+/// the choices' weights, of which check_tokens() sees some.
+void MoeLayer::check_weights(std::vector<Agreement>& agreements) {
+  const Values router = tensors_[kRouter].values(), drow_weight = tensors_["drow_weight"].values();
+  const std::vector<std::int32_t> indices = tensors_.integers("indices"),
+                                  rows = tensors_.integers("token_row");
+  std::array<Values, kWeights.size()> sums;
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].resize(start_[i].size());
+  for (std::int64_t s = 0; s < 2; ++s) {
+    const Values w1 = units(tensors_[kFc1], experts_[s], false),
+                 w2 = units(tensors_[kFc2], experts_[s], true);
+    for (std::int64_t pair = 0; pair < n_ * options_.topk; ++pair) {
+      if (indices[pair] != experts_[s]) continue;
+      const std::int64_t at = pair / options_.topk;
+      const Token one = token(at, router, indices);
+      const Hidden made = hidden(one, static_cast<std::size_t>(pair % options_.topk), w1, w2);
+      for (std::int64_t j = 0; j < kUnits; ++j) {
+        const std::int64_t to = (s * kUnits + j) * d_;
+        axpy(made.gradient[j], one.x, sums[0].data() + to);
+        axpy(made.active[j], one.dy, sums[1].data() + to);
+      }
+      Values dweights;
+      for (std::int64_t r = at * options_.topk; r < (at + 1) * options_.topk; ++r)
+        dweights.push_back(drow_weight[rows[r]]);
+      axpy(dlogits(one, dweights)[experts_[s]], one.x, sums[2].data() + s * d_);
+    }
+  }
+  // Rounded on the way: h, dh, a. The router's is all in fp32: its logits, its sums.
+  const double eps = execution::epsilon(Dtype::bf16);
+  const double router_tolerance = tensor_core_tolerance(static_cast<double>(d_)) +
+                                  tensor_core_tolerance(static_cast<double>(n_));
+  const std::string experts = some_of(2, options_.experts, "experts");
+  const std::string over = some_of(kUnits, f_, "hidden units") + " of " + experts;
+  const auto error = [&](std::size_t i) {
+    Values added = sampled_gradient(kWeights[i]);
+    axpy(-1, start_[i], added.data());
+    return relative_error(added, sums[i]);
+  };
+  agreements.push_back({"dw1", error(0), 4 * eps, false, over});
+  agreements.push_back({"dw2", error(1), 4 * eps, false, over});
+  agreements.push_back({"drouter", error(2), router_tolerance, false, experts});
 }
 
 std::vector<Agreement> MoeLayer::check(const std::string& implementation) {
   if (implementation != "ours") return {};  // its parts are checked as operators
-  constexpr std::int64_t kTokens = 4;
-  Values y, dx, y_ref, dx_ref;
-  const auto append = [](Values& to, const Values& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  for (std::int64_t i = 0; i < kTokens; ++i) {
-    const std::int64_t token = i * (n_ - 1) / (kTokens - 1);
-    Values one_y, one_dx;
-    reference(token, one_y, one_dx);
-    append(y_ref, one_y);
-    append(dx_ref, one_dx);
-    append(y, find("y").rows(token, 1));
-    append(dx, find("dx").rows(token, 1));
-  }
-  // Rounded on the way: h, a, rows, y; dh as well, and dx twice.
-  const double eps = execution::epsilon(kS);
-  return {{"y", relative_error(y, y_ref), 4 * eps}, {"dx", relative_error(dx, dx_ref), 6 * eps}};
+  std::vector<Agreement> agreements;
+  check_tokens(agreements);
+  check_weights(agreements);
+  return agreements;
 }
 
 }  // namespace
+
+/// Without the counts of rows, which are for the update of the router's biases.
+RecordedMixer record_moe_layer(const Shape& shape) {
+  layers::ModelConfig model;
+  model.pattern = "E";
+  model.width = shape["D"];
+  model.moe = {.experts = static_cast<int>(shape["E"]),
+               .topk = static_cast<int>(shape["R"]),
+               .ffn = shape["F"]};
+  RecordedMixer recording(model, 1, shape["T"], shape["accumulate"] != 0);
+  std::erase_if(recording.ops, [](const RecordedOp& op) { return op.name == "expert_load"; });
+  for (RecordedOp& op : recording.ops) op.name = part_of(op.name);
+  return recording;
+}
+
+std::unique_ptr<Case> make_moe_layer(Processor& processor, const Shape& shape, std::int64_t seed) {
+  return std::make_unique<MoeLayer>(processor, shape, seed);
+}
 
 Entry moe_layer_entry() {
   std::vector<Implementation> implementations;
@@ -325,8 +324,8 @@ Entry moe_layer_entry() {
           .help = "experts from the router to the combined output and back, and its parts",
           .shapes = std::move(shapes),
           .implementations = std::move(implementations),
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<MoeLayer>(gpu, shape, seed);
+          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) {
+            return make_moe_layer(gpu, shape, seed);
           }};
 }
 

@@ -2,11 +2,13 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 
+#include "drivers/bench_kernels/bound.hpp"
 #include "drivers/measure/random.hpp"
-#include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -18,29 +20,26 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Element i of an array of bf16 or fp32.
+/// Element i of an array of a floating dtype.
 double element(const std::vector<std::byte>& content, std::size_t i, Dtype dtype) {
-  if (dtype == Dtype::bf16) {
-    Bf16 value;
+  return execution::with_storage_type(dtype, [&]<class S>() {
+    S value;
     std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
     return static_cast<double>(value);
-  }
-  float value = 0;
-  std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
-  return static_cast<double>(value);
+  });
 }
 
 }  // namespace
 
-Operand::Operand(Gpu& gpu, std::string name, Role role, Dtype dtype,
+Operand::Operand(Processor& processor, std::string name, Role role, Dtype dtype,
                  std::vector<std::int64_t> shape)
-    : gpu_(gpu),
+    : processor_(processor),
       name_(std::move(name)),
       role_(role),
       dtype_(dtype),
       shape_(std::move(shape)),
       elements_(product(shape_)),
-      memory_(gpu.device_memory(bytes())) {}
+      memory_(processor.device_memory(bytes())) {}
 
 std::size_t Operand::bytes() const {
   return static_cast<std::size_t>(elements_) * execution::size_bytes(dtype_);
@@ -55,30 +54,32 @@ void Operand::fill_normal(std::int64_t seed, double mean, double deviation) {
   const float scale = execution::normal_scale(deviation);
   if (dtype_ == Dtype::bf16)
     execution::parallel_for(
-        gpu_.queue(), elements_,
+        processor_.queue(), elements_,
         RandomNormal<Bf16>{key, stream, static_cast<float>(mean), scale, as<Bf16>()});
   else if (dtype_ == Dtype::fp32)
     execution::parallel_for(
-        gpu_.queue(), elements_,
+        processor_.queue(), elements_,
         RandomNormal<float>{key, stream, static_cast<float>(mean), scale, as<float>()});
   else
     throw execution::Error(execution::Exit::runtime, "random values of an integer operand");
 }
 
 void Operand::poison() {
-  STOWAGE_CUDA(
-      cudaMemsetAsync(data(), 0xff, bytes(), static_cast<cudaStream_t>(gpu_.queue().stream())));
+  const bool floating = execution::epsilon(dtype_) > 0;
+  const Bound all(*this);
+  kernels::fill(processor_.queue(), all,
+                floating ? std::numeric_limits<double>::quiet_NaN() : -1.0);
 }
 
 void Operand::upload(const void* from) {
-  gpu_.queue().copy(data(), from, bytes());
-  gpu_.queue().synchronize();
+  processor_.queue().copy(data(), from, bytes());
+  processor_.queue().synchronize();
 }
 
 std::vector<std::byte> Operand::download() const {
   std::vector<std::byte> content(bytes());
-  gpu_.queue().copy(content.data(), data(), bytes());
-  gpu_.queue().synchronize();
+  processor_.queue().copy(content.data(), data(), bytes());
+  processor_.queue().synchronize();
   return content;
 }
 
@@ -86,10 +87,10 @@ std::vector<double> Operand::rows(std::int64_t first, std::int64_t count) const 
   const std::int64_t width = elements_ / shape_.front();
   const std::size_t size = execution::size_bytes(dtype_);
   std::vector<std::byte> content(static_cast<std::size_t>(count * width) * size);
-  gpu_.queue().copy(content.data(),
-                    memory_->data() + static_cast<std::size_t>(first * width) * size,
-                    content.size());
-  gpu_.queue().synchronize();
+  processor_.queue().copy(content.data(),
+                          memory_->data() + static_cast<std::size_t>(first * width) * size,
+                          content.size());
+  processor_.queue().synchronize();
   std::vector<double> values(static_cast<std::size_t>(count * width));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(content, i, dtype_);
   return values;
@@ -114,11 +115,11 @@ std::vector<double> Operand::block(std::int64_t row, std::int64_t rows, std::int
   };
   const std::int64_t width = elements_ / shape_.front();
   std::vector<std::byte> content(bytes_of(rows * columns));
-  STOWAGE_CUDA(cudaMemcpy2DAsync(
-      content.data(), bytes_of(columns), memory_->data() + bytes_of(row * width + column),
-      bytes_of(width), bytes_of(columns), static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost,
-      static_cast<cudaStream_t>(gpu_.queue().stream())));
-  gpu_.queue().synchronize();
+  for (std::int64_t i = 0; i < rows; ++i)
+    processor_.queue().copy(content.data() + bytes_of(i * columns),
+                            memory_->data() + bytes_of((row + i) * width + column),
+                            bytes_of(columns));
+  processor_.queue().synchronize();
   std::vector<double> values(static_cast<std::size_t>(rows * columns));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(content, i, dtype_);
   return values;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/measure/gpu.hpp"
+#include "drivers/measure/processor.hpp"
 #include "execution/dtype.hpp"
 
 namespace stowage::drivers::bench {
@@ -13,10 +13,10 @@ namespace stowage::drivers::bench {
 /// Outputs are poisoned before a launch is checked, what is updated gets its first values again.
 enum class Role : unsigned char { input, output, update, workspace };
 
-/// A named array in device memory.
+/// A named array in the memory of a processor.
 class Operand {
  public:
-  Operand(Gpu& gpu, std::string name, Role role, execution::Dtype dtype,
+  Operand(Processor& processor, std::string name, Role role, execution::Dtype dtype,
           std::vector<std::int64_t> shape);
 
   const std::string& name() const { return name_; }
@@ -31,17 +31,17 @@ class Operand {
     return reinterpret_cast<T*>(memory_->data());
   }
 
-  /// Nearly normal values, made on the device; fp32 and bf16. The stream is the operand's name.
+  /// Nearly normal values, made where it lies; fp32 and bf16. The stream is the operand's name.
   void fill_normal(std::int64_t seed, double mean, double deviation);
   /// The same values once more.
   void refill();
-  /// Bytes 0xff: NaN in every floating type.
+  /// All elements become NaN, those of integers -1.
   void poison();
   void upload(const void* from);
 
   /// All bytes, on the host; waits for the queue.
   std::vector<std::byte> download() const;
-  /// Rows [first, first + count) of the first dimension as doubles; fp32 and bf16.
+  /// Rows [first, first + count) of the first dimension as doubles; floating dtypes.
   std::vector<double> rows(std::int64_t first, std::int64_t count) const;
   std::vector<double> values() const { return rows(0, shape_.front()); }
   /// Columns [first, first + count) of all rows of a matrix, dense.
@@ -51,7 +51,7 @@ class Operand {
                             std::int64_t columns) const;
 
  private:
-  Gpu& gpu_;
+  Processor& processor_;
   std::string name_;
   Role role_;
   execution::Dtype dtype_;

@@ -9,8 +9,6 @@
 
 namespace stowage::drivers {
 
-using execution::MemoryKind;
-
 namespace {
 
 double or_zero(double value) { return std::isnan(value) ? 0 : value; }
@@ -18,18 +16,9 @@ double or_zero(double value) { return std::isnan(value) ? 0 : value; }
 }  // namespace
 
 Gpu::Gpu(int index)
-    : device_(execution::open_cuda_device(index)),
-      monitor_(device_.uuid),
-      backend_(execution::make_cuda_backend({index})),
-      queue_(backend_->make_queue(execution::Lane::compute, "compute")) {}
-
-std::unique_ptr<execution::Arena> Gpu::device_memory(std::size_t bytes) {
-  return backend_->allocate(MemoryKind::device, bytes);
-}
-
-std::unique_ptr<execution::Arena> Gpu::host_memory(std::size_t bytes) {
-  return backend_->allocate(MemoryKind::host, bytes);
-}
+    : Processor(execution::make_cuda_backend({index})),
+      device_(execution::open_cuda_device(index)),
+      monitor_(device_.uuid) {}
 
 results::RankInfo Gpu::rank_info() const {
   results::RankInfo info = results::this_rank(0, 1);
