@@ -46,6 +46,12 @@ layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   return options;
 }
 
+/// Tokens of which each of these context ranks has two stretches.
+void make_stretches(layers::TrainerOptions& options, int context) {
+  options.step.tokens = options.step.sequence = 24 % (2 * context) == 0 ? 24 : 6 * context;
+  options.model.attention.zigzag = true;
+}
+
 /// The parameter that a persistent tensor belongs to, or none.
 const layers::Parameter* parameter_of(const std::vector<layers::Parameter>& all,
                                       const std::string& tensor) {
@@ -173,6 +179,8 @@ class Axes {
                 {4, 2},
                 {1, 8},
                 {.context = 8},
+                {.context = 4},
+                {.expert = 4, .context = 2},
                 {.tensor = 2, .context = 4},
                 {.tensor = 2, .expert = 2, .context = 2},
                 {.tensor = 2, .context = 2, .pipeline = 2}};
@@ -260,19 +268,20 @@ TEST(axes, documents_of_shared_sequences_equal_one_rank) {
                                                        {0, 6, 12, 18, 24},
                                                        {0, 11, 12, 13, 24},
                                                        {0, 5, 5, 14}}) {
-      c.documents = documents;
       using Exchange = layers::ModelConfig::Attention::Exchange;
       const Exchange heads = exchange_of_heads(c);
       for (const auto& [exchange, zigzag] :
            {std::pair{heads, false}, {Exchange::keys, false}, {Exchange::keys, true}})
         for (const char* pattern : {"*", "M", "M*-E"}) {
           if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-          if (zigzag && 24 / c.context % 2 != 0) continue;
           SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
                                                       documents.size() - 1, int(exchange), zigzag));
           layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
-          options.model.attention.zigzag = zigzag;
+          if (zigzag) make_stretches(options, c.context);
+          c.documents = documents;
+          if (documents.back() == 24)  // no tail, with more tokens too
+            c.documents.back() = static_cast<std::int32_t>(options.step.tokens);
           axes.compare(options, c);
           if (testing::Test::HasFailure()) return;
         }
@@ -413,11 +422,10 @@ TEST(axes, shares_of_key_gradients_travel_unrounded) {
     using Exchange = layers::ModelConfig::Attention::Exchange;
     for (const auto& [exchange, zigzag] :
          {std::pair{Exchange::keys, false}, {Exchange::keys, true}, {Exchange::heads, false}}) {
-      if (zigzag && 24 / c.context % 2 != 0) continue;
       layers::TrainerOptions options = options_of("*", Dtype::bf16);
       options.model.attention = {.heads = 8, .kv_heads = c.tensor, .head_dim = 4};
       options.model.attention.exchange = exchange;
-      options.model.attention.zigzag = zigzag;
+      if (zigzag) make_stretches(options, c.context);
       const layers::TrainerPlan plan(axes.shared(options, c));
       const execution::Program& program = plan.training().front()->recorded.program;
       int found = 0;
@@ -450,6 +458,36 @@ TEST(axes, stretches_of_odd_tokens_are_refused) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
       EXPECT_NE(std::string(error.what()).find("parallel.context_tokens"), std::string::npos);
     }
+  }
+}
+
+TEST(axes, results_of_stretches_are_not_computed_again) {
+  const Axes axes;
+  for (const Case& c : axes.grids()) {
+    if (c.context == 1) continue;
+    layers::TrainerOptions options = axes.shared(options_of("*-", Dtype::fp64), c);
+    make_stretches(options, c.context);
+    offload::Policy& policy = options.planner.policy;
+    policy.min_tensor_bytes = 0;
+    policy.recompute = {{"core_attn", {"core_attn"}}};
+    options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    policy.recompute.push_back({"attn_proj", {"attn_proj"}});
+    try {
+      const layers::TrainerPlan plan(options);
+      FAIL() << "messages were sent again, " << text(c, "*-");
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      for (const char* part : {"recompute.modules: attn_proj", "offload.modules",
+                               "parallel.context_tokens = \"zigzag\"", "\"contiguous\""})
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+    policy.kind = offload::Policy::Kind::manual;
+    policy.offload = {{"attn_proj", {"attn_proj"}}};
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    policy.offload.clear();
+    options.model.attention.zigzag = false;
+    EXPECT_NO_THROW(layers::TrainerPlan{options});
   }
 }
 
@@ -546,10 +584,9 @@ TEST(axes, repeat_to_the_bit) {
                                            {Exchange::keys, false},
                                            {Exchange::keys, true}}) {
       if (c.context == 1 && exchange == Exchange::keys) continue;
-      if (zigzag && 24 / c.context % 2 != 0) continue;
       layers::TrainerOptions given = options_of("M*-E", Dtype::bf16);
       given.model.attention.exchange = exchange;
-      given.model.attention.zigzag = zigzag;
+      if (zigzag) make_stretches(given, c.context);
       const layers::TrainerOptions options = axes.shared(given, c);
       const Outcome once = run(options, Axes::part_of(options.sharing.ranks), c);
       const layers::TrainerOptions again = axes.shared(given, c);
