@@ -269,7 +269,7 @@ def layouts_of_thousands_of_ranks_are_found(r):
         deck.write(f"include = {json.dumps(files)}\n")
         deck.flush()
         text = r.run(deck.name, "--ranks", str(ranks), "--best", "1", "train.micro_batch_size=1",
-                     f"train.global_batch_size={2 * ranks}", timeout=600)
+                     f"train.global_batch_size={2 * ranks}", timeout=900)
     assert f"on {ranks} ranks" in text and "why they lose" in text, text
     assert len(layouts(text)) == 1, text
     grids = re.findall(r"  ((?:[a-z]+ \d+ x )*[a-z]+ \d+)(?:,| {2})", text)
