@@ -14,6 +14,26 @@ double aux_scale(const TrainerOptions& options) {
          (static_cast<double>(options.step.microbatches) * options.sharing.ranks.sequences().parts);
 }
 
+/// With stretches attention's result comes by messages, which are sent once.
+/// @throws Error (exit 2) if it is to be computed again and may not be offloaded instead
+void check_recompute(const TrainerOptions& options, const Expected& expected) {
+  using Exchange = ModelConfig::Attention::Exchange;
+  if (!options.model.attention.zigzag || !expected.exchange ||
+      expected.exchange->chosen != Exchange::keys)
+    return;
+  const offload::Policy& policy = options.planner.policy;
+  const auto listed = [](const std::vector<offload::ModuleName>& names) {
+    return std::ranges::any_of(names, [](const auto& name) { return name.covers("attn_proj"); });
+  };
+  if (!listed(policy.recompute)) return;
+  if (policy.kind == offload::Policy::Kind::manual && listed(policy.offload)) return;
+  execution::throw_usage(
+      "recompute.modules: attn_proj cannot be computed again with parallel.context_tokens = "
+      "\"zigzag\": attention's result comes by messages of other context ranks, which are sent "
+      "once; leave it out, list it in offload.modules too (offload.policy = \"manual\"), or set "
+      "parallel.context_tokens = \"contiguous\"");
+}
+
 TrainerOptions with_exchanges(TrainerOptions options, const Expected& expected) {
   if (expected.exchange) options.model.attention.exchange = expected.exchange->chosen;
   if (expected.expert_exchange) options.model.moe.exchange = expected.expert_exchange->chosen;
@@ -60,6 +80,7 @@ ProspectOptions prospect_options(const TrainerOptions& options) {
 Expected foresee(const TrainerOptions& options) {
   const ProspectOptions open = prospect_options(options);
   Expected expected{forecast_exchange(open), forecast_experts(open), std::nullopt};
+  check_recompute(options, expected);
   if (options.sharing.ranks.shape[parallel::Axis::pipeline] > 1)
     expected.prospect = foresee(prospect_options(with_exchanges(options, expected)));
   return expected;

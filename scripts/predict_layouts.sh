@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # predict_layouts.sh [--bin FOLDER]: prints results/predicted/README.md: the quickest
-# layouts of hybrid-moe-2b and nemotron-nano-30b on 8 to 4096 GPUs of inputs/machines/h200-cluster,
-# as stowage_plan --ranks finds them, with two sequences a GPU. Takes some minutes.
+# layouts of hybrid-moe-2b on 8 to 4096 and of nemotron-nano-30b on 8 to 16384 GPUs of
+# inputs/machines/h200-cluster, as stowage_plan --ranks finds them, with two sequences a GPU. Takes
+# some minutes.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=$source/build/host/bin
 case "${1:-}" in
   '') ;;
   --bin) bin=${2:?--bin needs a folder} ;;
-  *) sed -n '2,4s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
 esac
 [ -x "$bin/stowage_plan" ] || { echo "error: no stowage_plan in $bin" >&2; exit 3; }
 
@@ -30,7 +31,9 @@ END
 printf '\nBy %s.\n' "$("$bin/stowage_plan" --version)"
 for name in hybrid-moe-2b nemotron-nano-30b; do
   printf '\n## %s\n' "$name"
-  for ranks in 8 16 64 512 4096; do
+  sizes=(8 16 64 512 4096)
+  [ "$name" = hybrid-moe-2b ] || sizes+=(16384)
+  for ranks in "${sizes[@]}"; do
     printf 'include = ["%s/inputs/%s.toml", "%s/inputs/machines/h200-cluster.toml"]\n' \
       "$source" "$name" "$source" >"$deck"
     printf '\n```\n'

@@ -5,6 +5,7 @@ Usage: plan_test.py CASE --plan PROGRAM --source FOLDER.
 """
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -27,16 +28,17 @@ class Runner:
         self.plan = plan
         self.source = source
 
-    def start(self, *arguments, expect=0):
+    def start(self, *arguments, expect=0, timeout=120):
         done = subprocess.run([self.plan, *arguments],
                               env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
                                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=timeout)
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done
 
-    def run(self, deck, *arguments, expect=0):
-        done = self.start(os.path.join(self.source, deck), *arguments, expect=expect)
+    def run(self, deck, *arguments, expect=0, timeout=120):
+        done = self.start(os.path.join(self.source, deck), *arguments, expect=expect,
+                          timeout=timeout)
         return done.stdout if expect == 0 else done.stderr
 
 
@@ -255,6 +257,25 @@ def layouts_are_found_and_planned(r):
     said = r.run(deck, "--ranks", "4", *machine, "machine.network_bytes_per_s=0",
                  "machine.ranks_per_node=2", expect=2)
     assert "machine.network_bytes_per_s" in said, said
+
+
+@case
+def layouts_of_thousands_of_ranks_are_found(r):
+    """Of the largest standard deck and the machine that results/predicted has tables for."""
+    ranks = 16384
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as deck:
+        files = [os.path.join(r.source, "inputs", name)
+                 for name in ("nemotron-nano-30b.toml", "machines/h200-cluster.toml")]
+        deck.write(f"include = {json.dumps(files)}\n")
+        deck.flush()
+        text = r.run(deck.name, "--ranks", str(ranks), "--best", "1", "train.micro_batch_size=1",
+                     f"train.global_batch_size={2 * ranks}", timeout=900)
+    assert f"on {ranks} ranks" in text and "why they lose" in text, text
+    assert len(layouts(text)) == 1, text
+    grids = re.findall(r"  ((?:[a-z]+ \d+ x )*[a-z]+ \d+)(?:,| {2})", text)
+    assert len(grids) > 10, text
+    for grid in grids:
+        assert math.prod(int(size) for size in re.findall(r"\d+", grid)) == ranks, (grid, text)
 
 
 @case

@@ -21,6 +21,7 @@ LAYOUTS = {
     "data": (2, ["parallel.zero=1"]),
     "tensor": (4, ["parallel.tensor=2", "parallel.zero=1"]),
     "expert": (2, ["parallel.expert=2"]),
+    "context": (2, ["parallel.context=2", "parallel.zero=1"]),
     "pipeline": (2, ["parallel.pipeline=2"]),
 }
 

@@ -120,6 +120,58 @@ def ranks_save_together_by_the_clock(r):
     r.refuse("checkpoint.interval_minutes=5", says=["checkpoint.interval_minutes", "directory"])
 
 
+# How two ranks share sequences.
+SEQUENCES = {"keys": ["parallel.context_attention=all_gather"],
+             "heads": ["parallel.context_attention=all_to_all"],
+             "zigzag": ["parallel.context_attention=all_gather", "parallel.context_tokens=zigzag"]}
+# Documents of 1 to 59 tokens in sequences of 40, which ranks have 20 of: cut anywhere; or whole
+# ones with padding behind them, two sequences a microbatch, so that a rank has one of them.
+PACKED = {"cut": ["data.packing=documents"],
+          "whole": ["data.packing=best_fit", "train.micro_batch_size=2"]}
+
+
+@case
+def context_ranks_share_packed_documents(r):
+    """The losses of one rank, each repeated to the bit, and by graphs, copies and reruns too."""
+    again = ["graphs.mode=step", *EVERYTHING_LEAVES, 'recompute.modules=["core_attn", "mlp_act"]']
+    for packing, packed in PACKED.items():
+        r.run("run.output=one.h5", *packed)
+        for form, keys in SEQUENCES.items():
+            keys = ["parallel.context=2", *keys, *packed]
+            r.run("run.output=two.h5", *keys, ranks=2)
+            for name in ("loss", "grad_norm", "val_loss"):
+                assert numpy.allclose(losses("two.h5", name), losses("one.h5", name),
+                                      rtol=2e-5), (packing, form, name)
+            for how in ([], again):
+                r.run("run.output=again.h5", *keys, *how, ranks=2)
+                assert_equal("two.h5", "again.h5")
+                assert_equal("two.h5", "again.h5", "grad_norm")
+    r.refuse("parallel.context=2", *SEQUENCES["zigzag"], "recompute.modules=attn_proj", ranks=2,
+             says=["recompute.modules: attn_proj", 'parallel.context_tokens = "zigzag"',
+                   "offload.modules"])
+
+
+@case
+def resumed_on_other_context_ranks(r):
+    """From two ranks to one and back: all read what one has written, and go on from it."""
+    packed = [*PACKED["cut"], "optim.decay_steps=6"]
+    r.run("run.output=whole.h5", *packed)
+    for form, keys in SEQUENCES.items():
+        save = [*packed, f"checkpoint.directory={form}"]
+        grids = {1: (save, 1), 2: ([*save, "parallel.context=2", *keys], 2)}
+        found, reached = [], None
+        for steps, context in ((2, 2), (4, 1), (6, 2)):
+            words, ranks = grids[context]
+            if reached:
+                read = f"{form}_read{steps}.h5"
+                r.run("--evaluate-only", f"run.output={read}", *words, ranks=ranks)
+                assert states(read)[steps - 2] == reached, (form, steps)
+            r.run(f"run.output={form}{steps}.h5", f"run.steps={steps}", *words, ranks=ranks)
+            found += list(losses(f"{form}{steps}.h5"))
+            reached = states(f"{form}{steps}.h5")[steps]
+        assert numpy.allclose(found, losses("whole.h5"), rtol=2e-5), (form, found)
+
+
 @case
 def experts_without_room_are_run_again(r):
     """A step whose rows have no room changes nothing and is done again: the same bits, counted."""

@@ -59,7 +59,10 @@ def end(path):
 def a_run_has_the_bits_of_one_host(h):
     """Four ranks, two on each host, with an exchange of each kind within and between hosts."""
     for axes in (("parallel.tensor=2",), ("parallel.expert=2", "parallel.zero=1"),
-                 ("parallel.pipeline=2",)):
+                 ("parallel.pipeline=2",),
+                 ("parallel.context=4", "parallel.context_attention=all_gather",
+                  "parallel.context_tokens=zigzag"),
+                 ("parallel.context=2", "parallel.context_attention=all_to_all")):
         h.run("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "4",
               *h.program("stowage_train", *axes, "run.output=one.h5"))
         h.over_hosts(2, *h.program("stowage_train", *axes, "run.output=two.h5"))

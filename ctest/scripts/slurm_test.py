@@ -23,6 +23,7 @@ NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run of seconds that no evaluation interrupts.
 RUN = ("execution.backend=host", "run.steps=3000", "eval.interval=0")
 TWO_RANKS = ("--time=5", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
+ONE_RANK = ("--time=5", "--cpus-per-task=1")
 
 
 def case(function):
@@ -112,11 +113,11 @@ class Site:
         self.wait(f"steps of job {job}",
                   lambda: re.search(r"^step \d+/", self.said(f"{name}.{job}.out"), re.M))
 
-    def whole_run(self):
+    def whole_run(self, ranks):
         """The same run without Slurm, all at once; made once."""
         if os.path.exists(os.path.join(self.folder, "whole.h5")):
             return
-        self.call("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2",
+        self.call("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks),
                   os.path.join(self.bin, "stowage_train"), self.deck, *RUN, "--quiet",
                   "run.output=whole.h5")
 
@@ -126,9 +127,9 @@ class Site:
                  if re.fullmatch(rf"{name}(\.from_\d+)?\.h5", one)]
         return sorted(parts, key=lambda one: int("".join(re.findall(r"from_(\d+)", one)) or 0))
 
-    def same_as_whole(self, name):
+    def same_as_whole(self, name, ranks=2):
         """Every loss of every part, and the state at the end."""
-        self.whole_run()
+        self.whole_run(ranks)
         losses, digests = [], []
         for part in self.continued(name):
             with h5py.File(os.path.join(self.folder, part)) as file:
@@ -157,6 +158,20 @@ def a_signalled_run_continues_to_the_bit(site):
         assert "stopped after saving, goes back into the queue" in said, said
         assert os.cpu_count() == 1 or "share CPUs" not in said, said  # ranks are bound apart
         assert site.same_as_whole(launcher) == 2
+
+
+@case
+def a_run_on_one_gpu_continues_to_the_bit(site):
+    """One rank, with one of the node's two GPUs."""
+    job = site.submit("alone", "one_gpu.sbatch", site.deck, *RUN, options=ONE_RANK)
+    site.trains("alone", job)
+    facts = site.facts(job)
+    assert facts["TresPerNode"].endswith("gpu:1") and facts["NumTasks"] == "1", facts
+    site.call("scancel", "--signal=USR1", "--batch", job)
+    site.finished(job, restarts=1)
+    said = site.said(f"alone.{job}.out")
+    assert "stopped after saving, goes back into the queue" in said, said
+    assert site.same_as_whole("alone", ranks=1) == 2
 
 
 @case

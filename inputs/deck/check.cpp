@@ -205,7 +205,6 @@ void check_product(const Deck& deck, std::string_view what,
   throw_usage("{}: {:.4g} {}, no machine has more than {:.4g}", sizes, product, what, most);
 }
 
-/// Sizes of weights, and of the largest activations, by the letters of the pattern.
 void check_context(const Deck& deck) {
   if (deck.get<std::string>("parallel.context_tokens") == "zigzag" &&
       deck.get<std::string>("parallel.context_attention") == "all_to_all")
@@ -213,6 +212,7 @@ void check_context(const Deck& deck) {
                 deck.cite("parallel.context_tokens"), deck.cite("parallel.context_attention"));
 }
 
+/// Sizes of weights, and of the largest activations, by the letters of the pattern.
 void check_sizes(const Deck& deck, const std::string& pattern) {
   constexpr double kMostInner = 1 << 24;  // of a mixer: layers hold it as an int
   const std::string_view hidden = "model.hidden_size";

@@ -34,7 +34,6 @@ set_environment() {
   export UCX_TLS=${UCX_TLS:-^cuda,gdr_copy} UCX_WARN_UNUSED_ENV_VARS=${UCX_WARN_UNUSED_ENV_VARS:-n}
   # A fault is told once; the library finds the network interfaces and the topology by itself.
   export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
-  export NCCL_ASYNC_ERROR_HANDLING=${NCCL_ASYNC_ERROR_HANDLING:-1}
 }
 
 # launcher: the words in front of the program, one a line. One rank a GPU; every rank sees all GPUs

@@ -1,0 +1,174 @@
+#include "axes.hpp"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "parallel/connect.hpp"
+#include "parallel/host_transport.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+constexpr double kTolerance = 1e-10;
+
+bool integers(const execution::TensorInfo& info) {
+  const Dtype dtype = info.buffers[0].dtype;
+  return dtype == Dtype::int32 || dtype == Dtype::int64;
+}
+
+/// The parameter that a persistent tensor belongs to, or none.
+const layers::Parameter* parameter_of(const std::vector<layers::Parameter>& all,
+                                      const std::string& tensor) {
+  for (const layers::Parameter& p : all)
+    for (const std::string& name :
+         {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
+          layers::first_moment_name(p.name), layers::second_moment_name(p.name)})
+      if (name == tensor) return &p;
+  return nullptr;
+}
+
+void expect_near(double value, double wanted, const std::string& what) {
+  EXPECT_NEAR(value, wanted, kTolerance * std::max(1.0, std::abs(wanted))) << what;
+}
+
+}  // namespace
+
+layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
+  layers::TrainerOptions options = tiny_options(pattern, dtype);
+  layers::ModelConfig& model = options.model;
+  model.vocabulary = 16;
+  model.attention.kv_heads = 4;
+  model.mamba.groups = 4;
+  model.mlp.ffn = 12;
+  model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
+  model.moe.aux_coeff = 0.02;
+  model.moe.z_coeff = 0.01;
+  options.step.tokens = options.step.sequence = 24;
+  options.evaluation_microbatches = 1;
+  return options;
+}
+
+void make_stretches(layers::TrainerOptions& options, int context) {
+  options.step.tokens = options.step.sequence = 24 % (2 * context) == 0 ? 24 : 6 * context;
+  options.model.attention.zigzag = true;
+}
+
+Outcome run(layers::TrainerOptions options, TinyRun::Part part, const Case& c) {
+  TinyRun tiny(std::move(options));
+  if (!c.documents.empty()) tiny.set_documents(c.documents);
+  if (c.routing) tiny.freeze_routing(c.routing);
+  Outcome outcome;
+  for (int step = 0; step < kSteps; ++step) {
+    outcome.reruns += tiny.train_with_room(step, 1e-2, part);
+    outcome.losses.push_back(tiny.loss()[0]);
+    outcome.norms.push_back(tiny.grad_norm());
+  }
+  const execution::PersistentLayout& layout = tiny.trainer().plan().layout();
+  for (const execution::Bucket& bucket : layout.buckets())
+    for (const std::string& name : bucket.tensors)
+      if (layout.has(name) && !integers(layout.info(name))) outcome.state[name] = tiny.read(name);
+  return outcome;
+}
+
+layers::TrainerOptions Axes::shared(layers::TrainerOptions options, const Case& c) const {
+  const parallel::GridShape grid =
+      parallel::fit_grid(world.size(), c.tensor, c.context, c.expert, c.pipeline);
+  options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
+  options.sharing.zero = c.zero;
+  options.step.microbatches = c.microbatches;
+  options.model.moe.frozen_tokens /= c.tensor;
+  return options;
+}
+
+TinyRun::Part Axes::part_of(const parallel::Ranks& ranks) {
+  const parallel::SequencePart part = ranks.sequences();
+  return {part.index, part.parts};
+}
+
+int Axes::compare(const layers::TrainerOptions& given, const Case& c) const {
+  const layers::TrainerOptions options = shared(given, c);
+  const parallel::Ranks& ranks = options.sharing.ranks;
+  const Outcome ours = run(options, part_of(ranks), c);
+  layers::TrainerOptions alone = given;
+  alone.step.microbatches = c.microbatches * ranks.sequences().parts;
+  alone.model.virtual_stages = 1;
+  alone.sharing.schedule = layers::PipelineSchedule::one_forward_one_backward;
+  const Outcome wanted = run(alone, {0, 1}, c);
+  for (int step = 0; step < kSteps; ++step) {
+    const auto at = static_cast<std::size_t>(step);
+    expect_near(ours.losses[at], wanted.losses[at], fmt::format("loss of step {}", step));
+    expect_near(ours.norms[at], wanted.norms[at], fmt::format("norm of step {}", step));
+  }
+  const layers::TrainerPlan plan(options);
+  const std::vector<layers::Parameter> parameters = plan.model().parameters();
+  for (const auto& [name, values] : ours.state) {
+    const layers::Parameter* p = parameter_of(parameters, name);
+    execution::GlobalIndex index = p != nullptr ? p->index() : execution::GlobalIndex{};
+    const execution::Lifetime lifetime = plan.layout().whole(name).lifetime;
+    // With shards, gradients are whole and parameters are new in this rank's shard alone.
+    execution::Range range = plan.layout().held(name);
+    index.first = range.begin;
+    std::int64_t begin = 0, end = static_cast<std::int64_t>(values.size());
+    if (c.zero && p != nullptr && lifetime != execution::Lifetime::optimizer_state) {
+      const int shard = options.sharing.updated(p->group).held;
+      if (shard >= 0) range = plan.layout().held(name, shard);
+      begin = range.begin;
+      end = range.end;
+      index.first = 0;
+    }
+    const std::vector<double>& whole = wanted.state.at(name);
+    for (std::int64_t i = begin; i < end; ++i)
+      expect_near(values[i], whole[index(i)], fmt::format("{}[{}]", name, i));
+    if (testing::Test::HasFailure()) break;
+  }
+  return ours.reruns;
+}
+
+std::vector<Case> Axes::grids() const {
+  switch (world.size()) {
+    case 2:
+      return {{2, 1}, {1, 2}, {.context = 2}};
+    case 4:
+      return {{4, 1},
+              {2, 2},
+              {2, 1},
+              {1, 4},
+              {1, 2},
+              {.context = 4},
+              {.context = 2},
+              {.tensor = 2, .context = 2},
+              {.expert = 2, .context = 2},
+              {.tensor = 2, .pipeline = 2},
+              {.expert = 2, .pipeline = 2},
+              {.context = 2, .pipeline = 2}};
+    case 8:
+      return {{2, 2},
+              {4, 2},
+              {1, 8},
+              {.context = 8},
+              {.context = 4},
+              {.expert = 4, .context = 2},
+              {.tensor = 2, .context = 4},
+              {.tensor = 2, .expert = 2, .context = 2},
+              {.tensor = 2, .context = 2, .pipeline = 2}};
+    default:
+      return {{1, 1}};
+  }
+}
+
+layers::ModelConfig::Attention::Exchange exchange_of_heads(const Case& c) {
+  using Exchange = layers::ModelConfig::Attention::Exchange;
+  return 4 % (c.tensor * c.context) == 0 ? Exchange::heads : Exchange::automatic;
+}
+
+std::string text(const Case& c, const std::string& pattern) {
+  return fmt::format("{} tensor {} context {} expert {} pipeline {} zero {} microbatches {}",
+                     pattern, c.tensor, c.context, c.expert, c.pipeline, c.zero, c.microbatches);
+}
+
+}  // namespace stowage::ctest
