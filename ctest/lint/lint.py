@@ -192,8 +192,47 @@ def paths(root):
                 yield path, number, f"names a path of one machine: {match.group(0)}"
 
 
+CALL = re.compile(r"stowage_test\(NAME ([\w.${}]+)([^()]*)\)")
+LOOP = re.compile(r"foreach\((\w+) IN ITEMS ([^)]*)\)")
+
+
+def gpu_programs(path):
+    """(line, name) of the test programs with the label gpu that a list of tests makes."""
+    text = path.read_text(encoding="utf-8")
+    for call in CALL.finditer(text):
+        if not re.search(r"\bLABELS\b[^A-Z]*\bgpu\b", call[2]):
+            continue
+        names, line = [call[1]], text.count("\n", 0, call.start()) + 1
+        for loop in LOOP.finditer(text, 0, call.start()):
+            variable = "${" + loop[1] + "}"
+            if variable in call[1] and "endforeach" not in text[loop.end():call.start()]:
+                names = [call[1].replace(variable, item) for item in loop[2].split()]
+        for name in names:
+            yield line, "test_" + name.replace(".", "_")
+
+
+def gpu_tests(root):
+    """ctest/README.md lists the programs that only a GPU tests, all of them and no others."""
+    listing = root / "ctest" / "README.md"
+    listed = {}
+    if listing.is_file():
+        listed = {name: number for number, line in numbered_lines(listing)
+                  for name in re.findall(r"`(test_\w+)`", line)}
+    made = set()
+    for path in files(root, {".txt", ".cmake"}):
+        if path.relative_to(root).parts[0] != "ctest":
+            continue
+        for line, name in gpu_programs(path):
+            made.add(name)
+            if name not in listed:
+                yield path, line, f"{name} is not in ctest/README.md, which lists what GPUs test"
+    for name in sorted(listed.keys() - made):
+        yield listing, listed[name], f"{name} is no test program with the label gpu"
+
+
 RULES = {rule.__name__: rule for rule in
-         (include_direction, file_length, line_length, formatting, shell, readme, notes, paths)}
+         (include_direction, file_length, line_length, formatting, shell, readme, notes, paths,
+          gpu_tests)}
 
 
 def main():

@@ -105,6 +105,22 @@ class LintTest(unittest.TestCase):
         self.write("kernels/a.cpp", '"/home/somebody/data"\n')
         self.assertEqual(len(self.defects("paths")), 1)
 
+    def test_gpu_tests(self):
+        self.write("ctest/a/CMakeLists.txt", """foreach(unit IN ITEMS x y)
+  stowage_test(NAME a.${unit} SOURCES ${unit}.cpp LIBS gpu
+    LABELS unit gpu NP 1 2)
+endforeach()
+stowage_test(NAME a.${other} SOURCES z.cpp LIBS gpu LABELS unit)
+""")
+        self.write("ctest/a/b.cmake", "stowage_test(NAME a.b.c LABELS regression gpu TIMEOUT 9)\n")
+        self.write("ctest/README.md", "| `test_a_x`, `test_a_y` |\n| `test_a_b_c` |\n")
+        self.assertEqual(self.defects("gpu_tests"), [])
+        self.write("ctest/README.md", "| `test_a_y` |\n| `test_a_z` |\n")
+        self.assertEqual(sorted(self.defects("gpu_tests")), [
+            "test_a_b_c is not in ctest/README.md, which lists what GPUs test",
+            "test_a_x is not in ctest/README.md, which lists what GPUs test",
+            "test_a_z is no test program with the label gpu"])
+
 
 if __name__ == "__main__":
     unittest.main()

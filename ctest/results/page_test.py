@@ -23,14 +23,18 @@ import numpy  # noqa: E402
 TOOLS, PUBLISHED = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(TOOLS))
 
+import beside_one  # noqa: E402
 import headline  # noqa: E402
 import page_plots  # noqa: E402
 import peers  # noqa: E402
 import plot  # noqa: E402
+import report  # noqa: E402
+import run_tables  # noqa: E402
+import scaling  # noqa: E402
 import table  # noqa: E402
 import train_tables  # noqa: E402
 from medians import quotient_interval  # noqa: E402
-from result_files import Refused, Result  # noqa: E402
+from result_files import Refused, Result, text  # noqa: E402
 
 MARKS = "# Page\n\n<!-- made by results/tools/table.py -->\n<!-- end of what table.py made -->\n"
 
@@ -42,7 +46,8 @@ class PageTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def copy(self, name, as_name=None):
-        return shutil.copy(PUBLISHED / name, self.folder / (as_name or name))
+        """Of a set beside the folder PUBLISHED, `name` is its path from there."""
+        return shutil.copy(PUBLISHED / name, self.folder / (as_name or pathlib.Path(name).name))
 
     def edited(self, name, as_name, edit):
         """An open copy with something changed, in a folder of its own."""
@@ -110,6 +115,110 @@ class Scaling(PageTest):
             self.assertIn(train_tables.ALONE, self.row(*self.sets(edit)))
 
 
+TWO = "../h100x2/"  # sets of two ranks
+
+
+class Curves(PageTest):
+    """Several ranks beside one, in the long table and in the short one."""
+
+    def test_overlap_is_the_part_of_exchanges_that_is_not_exposed(self):
+        result = Result(self.copy(TWO + "shared_dense_1b.h5"))
+        found = {point["path"]: point for point in scaling.points(result)}
+        lines = scaling.scaling_tables([result])
+        column = next(line for line in lines if line.startswith("| set |")).split(" | ")
+        column = column.index("overlap")
+        for path, layout, mode in (("strong/t2/off", "t2", "off"), ("strong/c2/step", "c2", "step"),
+                                   ("strong/d1/off", "d1", "off")):
+            point = found[path]
+            row = next(line for line in lines if f"| {layout} | {mode} |" in line).split(" | ")
+            whole, exposed = point["communication_s"], point["exposed_communication_s"]
+            wanted = f"{100 * (1 - exposed / whole):.1f} %" if layout != "d1" else ""
+            self.assertEqual(row[column], wanted, path)
+
+    def test_speed_up_with_its_interval(self):
+        result = Result(self.copy(TWO + "shared_dense_1b.h5"))
+        times = {point["path"]: point["time_s"] for point in scaling.points(result)}
+        one, many = times["strong/d1/off"], times["strong/t2/off"]
+        low, high = quotient_interval(one, many)
+        row = next(line for line in beside_one.beside_one([result]) if "| tensor 2 |" in line)
+        value = numpy.median(one) / numpy.median(many)
+        self.assertIn(f"| {value:.2f}x | {low:.3f} .. {high:.3f} |", row)
+
+    def test_one_rank_of_another_set_is_of_the_same_work(self):
+        names = ["../h200x2/pipeline_zero_bubble_dense_1b.h5",
+                 "../h200x2/pipeline_1f1b_dense_1b.h5"]
+        zero_bubble, base = (Result(self.copy(name)) for name in names)
+        words = " ".join(beside_one.beside_one([zero_bubble, base]))
+        self.assertIn("| 1.80x |", words)
+        self.assertIn("beside `pipeline_1f1b_dense_1b`", words)
+        for edit in (lambda file: file["config"].attrs.modify("train.seq_length", 4096),
+                     lambda file: file.attrs.modify("git_describe", numpy.bytes_("0000000"))):
+            other = self.edited(names[1], "other.h5", edit)
+            self.assertNotIn("zero bubble", " ".join(beside_one.beside_one([zero_bubble, other])))
+
+    def test_a_plot_of_layouts(self):
+        result = Result(self.copy(TWO + "data_dense_1b.h5"))
+        figure, = page_plots.figures([result], [])
+        self.assertEqual((figure.name, len(figure.rows)), ("scaling.png", 2))
+        page_plots.draw(figure, self.folder / figure.name)
+        self.assertTrue(figure.is_at(self.folder / figure.name))
+
+
+class Runs(PageTest):
+    """Tables of training runs that belong together."""
+
+    def test_seeds_of_one_deck(self):
+        names = [f"losses_dense_124m_seed_{seed}.h5" for seed in (1, 2, 1234)]
+        results = [Result(self.copy(name)) for name in names]
+        values = [float(one.array("metrics/train/loss")) for one in results]
+        row = next(line for line in run_tables.seeds(results) if "dense-124m" in line)
+        self.assertIn(f"| 1, 2, 1234 | {', '.join(f'{value:.4f}' for value in values)} |", row)
+        self.assertIn(f"| {max(values) - min(values):.4f} |", row)
+        self.assertEqual(run_tables.seeds(results[:1]), [])
+
+    def test_states_along_a_sequence(self):
+        result = Result(self.copy(TWO + "ops_context_dense_1b.h5"))
+        row = run_tables.exchanged_states([result])[-2]
+        self.assertIn("| 2 | 8192 | 46.14 | 1.71 % | 0.39 % | 2.10 % |", row)
+        self.assertEqual(run_tables.exchanged_states(
+            [Result(self.copy(TWO + "ops_data_dense_1b.h5"))]), [])
+
+    def test_every_save_has_its_row(self):
+        saved, unsaved = (Result(self.copy(f"{TWO}{name}_moe_2b.h5"))
+                          for name in ("saved", "unsaved"))
+        rows = run_tables.saving([saved, unsaved])
+        self.assertEqual(sum("`saved_moe_2b`" in row for row in rows), 2)
+        self.assertIn("-0.08 % (`unsaved_moe_2b`)", " ".join(rows))
+        self.assertNotIn("(`unsaved", " ".join(run_tables.saving([saved])))
+
+    def test_ops_above_the_limits_of_their_run_are_errors(self):
+        result, limits = (Result(self.copy(TWO + name))
+                          for name in ("ops_context_dense_1b.h5", "ceilings.h5"))
+        words = " ".join(train_tables.training([result], [limits, result]))
+        self.assertEqual(re.findall(r"\| (\S+) \|(?:[^|]*\|){6} ERROR", words), ["mlp/fc2"])
+        # Of another run they are no limits of this one.
+        other = self.edited(TWO + "ceilings.h5", "ceilings.h5", lambda file: file.attrs.modify(
+            "git_describe", numpy.bytes_("0000000")))
+        self.assertNotIn("| ERROR", " ".join(train_tables.training([result], [other])))
+
+
+class Report(PageTest):
+    def test_limits_exchanges_and_curves_are_drawn(self):
+        results = [Result(self.copy(TWO + name)) for name in
+                   ("ceilings.h5", "comm_np2.h5", "shared_dense_1b.h5")]
+        for plots, result, count, words in (
+                (report.ceiling_plots, results[0], 1, ("h2d", "device_copy")),
+                (report.exchange_plots, results[1], 6, ("all_gather, data", "nccl_unpinned")),
+                (report.scaling_plots, results[2], 1, ("t2 graphs step", "85 %"))):
+            made = plots([result])
+            self.assertEqual(len(made), count)
+            for word in words:
+                self.assertIn(word, " ".join(made))
+        self.assertEqual({driver for driver, _ in report.PLOTS.values()},
+                         {text(one.file.attrs["driver"]) for one in results}
+                         | {"train", "bench_kernels", "bench_offload"})
+
+
 class Bands(PageTest):
     """What a page states of losses holds, or its check fails."""
 
@@ -160,6 +269,7 @@ class Pages(PageTest):
         self.assertIn("mamba_ssm Triton, chunk 128 † | 3.17x |", made)
         self.assertIn("(kernels_scan_and_convolution.md)", made)
         self.assertIn("![Operators", made)
+        self.assertIn("(roofline.png)", made)
         long = (self.folder / "kernels_scan_and_convolution.md").read_text(encoding="utf-8")
         self.assertTrue(long.startswith("# Kernels: scan and convolution\n"))
         code, said = self.table("--check", *self.words)

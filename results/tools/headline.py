@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from beside_one import beside_one
 from cells import digits, metric, name_of, percent, ranks_of, table
 from kernel_tables import (ABOVE_COPY, ABOVE_PRODUCTS, PEERS, cases, first_words, library_of,
                            times_of)
 from peers import of_case, of_step
 from result_files import text
-from train_tables import of_one_run, timed_steps
+from train_tables import limits_of_run, timed_steps
 
 DECKS = ("dense-124m", "hybrid-dense-1b", "hybrid-moe-2b")
 # Dense bf16 FLOP/s of a GPU, from its data sheet.
@@ -47,14 +48,6 @@ def commit(result):
     return f"`{text(result.file.attrs['git_describe'])}`"
 
 
-def products_limit(results, run):
-    """FLOP/s of the fastest product among the ceilings of the same run, or NaN."""
-    rates = [metric(result, f"ceilings/{tag}")[0] for result in results
-             if text(result.file.attrs["driver"]) == "ceilings" and of_one_run(result, run)
-             for tag in result.datasets("metrics/ceilings") if tag.endswith("flops_per_s")]
-    return max(rates, default=np.nan)
-
-
 class Training:
     """What the longest one-rank run of a deck on a GPU showed, and the fastest peer's step."""
 
@@ -64,7 +57,7 @@ class Training:
         rate = metric(run, "train/model_flops_per_s_gpu")[0]
         self.board = text(run.array("provenance/system/ranks")[0]["gpu_name"])
         self.mfu = rate / PEAKS.get(self.board, np.nan)
-        self.of_products = rate / products_limit(results, run)
+        self.of_products = rate / limits_of_run(results, run)[0]
         self.j_per_token = metric(run, "energy/j_per_token")[0]
         self.peak_bytes = metric(run, "train/peak_device_bytes")[0]
         tokens = int(run.key("train.global_batch_size")) * int(run.key("train.seq_length"))
@@ -195,7 +188,9 @@ def kernels(rows):
 
 def headline(results, peers):
     """The short tables; nothing if the sets have no row of them."""
-    lines = training(training_runs(results, peers)) + kernels(operators(results, peers))
+    curves = [one for one in results if text(one.file.attrs["driver"]) == "bench_scaling"]
+    lines = training(training_runs(results, peers)) + beside_one(curves) \
+        + kernels(operators(results, peers))
     return ["## In short", "", *lines] if lines else []
 
 

@@ -75,13 +75,17 @@ def by_scripts(results, family, peers):
             ours_s = times_of(result, case, ["ours"])["ours"]
             flops = result.file[f"samples/kernels/{case}/ours"].attrs["flops"]
             for peer in of_case(peers, operator, shape, flops):
+                rates = [digits(1e-12 * flops / time_s) if flops > 0 else ""
+                         for time_s in (ours_s, peer["median_s"])]
                 rows.append((operator, shape, f"`{name_of(result)}`", digits(1e6 * ours_s),
-                             peer["implementation"], f"`{peer['file']}`",
-                             digits(1e6 * peer["median_s"]), f"{peer['median_s'] / ours_s:.2f}x"))
+                             rates[0], peer["implementation"], f"`{peer['file']}`",
+                             digits(1e6 * peer["median_s"]), rates[1],
+                             f"{peer['median_s'] / ours_s:.2f}x"))
     if not rows:
         return []
     return ["Beside peers that scripts timed, each alone and not in turn with ours:", ""] + table(
-        ("operator", "shape", "set", "ours us", "peer", "timed in", "peer us", "peer / ours"), rows)
+        ("operator", "shape", "set", "ours us", "TFLOP/s", "peer", "timed in", "peer us", "TFLOP/s",
+         "peer / ours"), rows)
 
 
 def kernels(results, peers=()):

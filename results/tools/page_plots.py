@@ -7,9 +7,15 @@ import struct
 
 import numpy as np
 
+from beside_one import layout_words, pairs
 from headline import operators, training_runs
+from kernel_tables import FAMILIES, family_of
 from plot import saved
+from rate_plots import draw_roof, limits_of, name_roofline, roof_points
+from result_files import text
+from scaling import PARTS
 
+DECKS_SEQUENCE = 8192  # tokens, of the standard decks: longer ones are named
 OURS, PEER, LIMIT = "C0", "0.75", "C3"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -80,6 +86,77 @@ def draw_shares(panels, rows):
     axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
+def roofs(results):
+    """[family, points, limits] of the kernels whose sets refer to their ceilings: those of one
+    machine and run, so that one pair of limits holds for all."""
+    sets = [one for one in results if text(one.file.attrs["driver"]) == "bench_kernels"
+            and limits_of(one)]
+    found = []
+    for family, _ in FAMILIES:
+        points = [point for result in sets
+                  for point in roof_points(result, lambda case: family_of(case) == family)]
+        if points:
+            found.append([family, sorted(points), [max(limits_of(one)[i] for one in sets)
+                                                   for i in (0, 1)]])
+    return found
+
+
+def draw_roofs(panels, rows):
+    """Rates against work per byte, a color for each family; crosses are libraries."""
+    axes = panels[0]
+    for index, (family, points, _) in enumerate(rows):
+        for is_ours, marker in ((True, "o"), (False, "x")):
+            chosen = [(work, 1e-12 * rate) for work, rate, ours in points if ours == is_ours]
+            if chosen:
+                axes.plot(*zip(*chosen), marker, color=f"C{index}", markersize=4, alpha=0.8,
+                          label=family if is_ours else f"{family}, libraries")
+    every = [work for _, points, _ in rows for work, *_ in points]
+    draw_roof(axes, rows[0][2], (min(every), max(every)), color="black", label="limits")
+    name_roofline(axes)
+    least = 1e-12 * min(rate for _, points, _ in rows for _, rate, _ in points)
+    axes.set_ylim(10 ** np.floor(np.log10(least)), 1.5e-12 * rows[0][2][0])
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+
+
+def layouts(results):
+    """[label, efficiency, parts of a step in its own share] of every layout beside one GPU."""
+    curves = [one for one in results if text(one.file.attrs["driver"]) == "bench_scaling"]
+    found = []
+    for modes in pairs(curves):
+        pair = next(iter(modes.values()))
+        point, sequence = pair.point, int(pair.result.key("train.seq_length"))
+        label = f"{pair.result.key('run.name')}\n{layout_words(pair.result, point)}"
+        if sequence > DECKS_SEQUENCE:
+            label += f", T {sequence // 1024}k"
+        found.append([label, pair.efficiency,
+                      [point[f"{part}_s"] / point["timed_step_s"] for part in PARTS]])
+    return found
+
+
+def draw_layouts(panels, rows):
+    """Efficiency of each layout, and beside it where the time of its step goes."""
+    up = np.arange(len(rows))[::-1]
+    bars = panels[0].barh(up, [100 * efficiency for _, efficiency, _ in rows], 0.7, color=OURS)
+    panels[0].bar_label(bars, fmt="%.1f", label_type="center", color="white", fontsize="small")
+    panels[0].axvline(100, color=LIMIT, linewidth=1)
+    panels[0].set_yticks(up, [label for label, *_ in rows], fontsize="small")
+    panels[0].set_xlabel("efficiency beside one GPU (%)")
+    panels[0].set_xlim(0, 105)
+    left = np.zeros(len(rows))
+    for part, color in zip(PARTS, (OURS, "C1", "C2", PEER)):
+        values = np.array([100 * parts[PARTS.index(part)] for *_, parts in rows])
+        panels[1].barh(up, values, 0.7, left=left, color=color, label=part.replace("_", " "))
+        left += values
+    panels[1].set_yticks([])
+    panels[1].set_xlabel("parts of a step that is timed op by op (%)")
+    panels[1].set_xlim(0, 100)
+    panels[1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    for axes in panels:
+        axes.set_ylim(-0.7, len(rows) - 0.3)
+        axes.grid(alpha=0.3, axis="x")
+
+
 def figures(results, peers):
     """The plots for which the sets hold something."""
     found = []
@@ -95,6 +172,14 @@ def figures(results, peers):
     if shares:
         found.append(Figure("operators.png", "Operators beside their limits and best peers",
                             (9, 1 + 0.42 * len(shares)), shares, (1, 1, draw_shares)))
+    under = roofs(results)
+    if under:
+        found.append(Figure("roofline.png", "Rates of kernels below the limits of the machine",
+                            (9, 5), under, (1, 1, draw_roofs)))
+    beside = layouts(results)
+    if beside:
+        found.append(Figure("scaling.png", "Several GPUs beside one",
+                            (10, 1.2 + 0.5 * len(beside)), beside, (1, 2, draw_layouts)))
     return found
 
 

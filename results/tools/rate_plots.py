@@ -124,10 +124,12 @@ def draw_case_times(axes, results):
     draw_bars(axes, time_rows(results), 1e6, f"time (us), the {MOST_CASES} longest at most")
 
 
-def roof_points(result):
-    """(FLOP per byte, FLOP/s, whether it is ours) of ours and of libraries."""
+def roof_points(result, of=lambda case: True):
+    """(FLOP per byte, FLOP/s, whether it is ours) of ours and of libraries, of the cases `of`."""
     found = []
     for case, implementations in cases(result).items():
+        if not of(case):
+            continue
         for one in implementations:
             attributes = result.file[f"samples/kernels/{case}/{one}"].attrs
             flops, moved = (float(attributes.get(name, 0)) for name in ("flops", "bytes"))
@@ -137,27 +139,41 @@ def roof_points(result):
     return found
 
 
+def limits_of(result):
+    """(FLOP/s, B/s) of the ceilings that a set refers to, or None."""
+    stored = result.file.get("provenance/ceilings")
+    return stored and (float(stored.attrs["flops_per_s"]), float(stored.attrs["bytes_per_s"]))
+
+
+def draw_roof(axes, limits, reach, **style):
+    """The rates that limits allow to work per byte within `reach`."""
+    flops_per_s, bytes_per_s = limits
+    ridge = flops_per_s / bytes_per_s
+    work = np.array(sorted({reach[0] / 2, ridge, max(2 * reach[1], 2 * ridge)}))
+    axes.plot(work, 1e-12 * np.minimum(bytes_per_s * work, flops_per_s), linewidth=1, **style)
+
+
+def name_roofline(axes):
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOP per byte of the contract")
+    axes.set_ylabel("TFLOP/s")
+
+
 def draw_roofline(axes, results):
     """Rates against work per byte, below the roofs of the ceilings that a set refers to."""
     for index, result in enumerate(results):
-        found = roof_points(result)
+        found, limits = roof_points(result), limits_of(result)
         for is_ours, marker, who in ((False, "x", "libraries"), (True, "o", "ours")):
             points = [(work, 1e-12 * rate) for work, rate, ours in found if ours == is_ours]
             if points:
                 axes.plot(*zip(*points), marker, color=f"C{index}" if is_ours else "0.5",
                           markersize=4, label=f"{prefix(results, result)}{who}")
-        if found and "provenance/ceilings" in result.file:
-            limits = result.file["provenance/ceilings"].attrs
-            ridge = limits["flops_per_s"] / limits["bytes_per_s"]
-            least, most = (pick(work for work, *_ in found) for pick in (min, max))
-            reach = np.array(sorted({least / 2, ridge, max(2 * most, 2 * ridge)}))
-            axes.plot(reach, 1e-12 * np.minimum(limits["bytes_per_s"] * reach,
-                                                limits["flops_per_s"]),
-                      color=f"C{index}", linewidth=1, label=f"{prefix(results, result)}limits")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("FLOP per byte of the contract")
-    axes.set_ylabel("TFLOP/s")
+        if found and limits:
+            reach = [pick(work for work, *_ in found) for pick in (min, max)]
+            draw_roof(axes, limits, reach, color=f"C{index}",
+                      label=f"{prefix(results, result)}limits")
+    name_roofline(axes)
 
 
 def exchanges(results):

@@ -4,7 +4,8 @@
   report.py OUT.html A.h5 B.h5 FOLDER ...     a folder stands for the sets in it
 
 The tables are table.py's, so a page is made of sets that conform. The plots show training (loss by
-step, step time), sweeps of plans (time against memory) and kernels (share of the limit, as bars).
+step, step time), sweeps of plans (time against memory), kernels (share of the limit, as bars),
+copies and exchanges (rates by size) and curves (efficiency of each layout, as bars).
 
 Exit codes: 0 written, 2 a file is not ours or does not conform, or the page cannot be written.
 """
@@ -18,8 +19,10 @@ import numpy as np
 
 from cells import metric, name_of
 from kernel_tables import YARDSTICK
+from rate_plots import exchanges, rates_by_size
 from report_plots import bars, lines, points
 from result_files import Refused, largest_of_ranks, run, text
+from scaling import points as curve_points
 from table import conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
@@ -134,8 +137,47 @@ def kernel_plots(results):
     return made
 
 
+def ceiling_plots(results):
+    """Rates of copies by their size."""
+    return [lines([(name, np.log2(sizes), 1e-9 * rates)
+                   for name, (sizes, rates) in rates_by_size(result).items()],
+                  f"{name_of(result)}: rates of copies", "log2 of bytes", "GB/s", from_zero=True)
+            for result in results]
+
+
+def exchange_plots(results):
+    """Bus bandwidth by size, a plot for each kind of exchange and a line for each library."""
+    made = []
+    for result in results:
+        kinds = {}
+        for label, rows in exchanges([result]).items():
+            kind, _, library = label.rpartition(", ")
+            kinds.setdefault(kind, []).append((library or label, np.log2([row[0] for row in rows]),
+                                               [1e-9 * row[2] for row in rows]))
+        made += [lines(of, f"{name_of(result)}: {kind or 'exchanges'}", "log2 of bytes",
+                       "GB/s of a bus", from_zero=True) for kind, of in kinds.items()]
+    return made
+
+
+def scaling_plots(results):
+    """Efficiency of every point that stands beside another."""
+    made = []
+    for result in results:
+        shares = []
+        for point in curve_points(result):
+            share = metric(result, f"scaling/{point['path']}/efficiency")[0]
+            if np.isfinite(share):
+                shares.append((f"{point['scale']} scaling beside {point['base']}", point["layout"],
+                               f"graphs {point['mode']}", share))
+        made.append(bars(sorted(shares, key=lambda row: row[0]), name_of(result), "efficiency"))
+    return made
+
+
 PLOTS = {"Training": ("train", training_plots), "Kernels": ("bench_kernels", kernel_plots),
-         "Offload and recompute": ("bench_offload", sweep_plots)}
+         "Offload and recompute": ("bench_offload", sweep_plots),
+         "Limits of the machine": ("ceilings", ceiling_plots),
+         "Communication": ("bench_comm", exchange_plots),
+         "Scaling": ("bench_scaling", scaling_plots)}
 
 
 def page(results):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cells import digits, interval, metric, name_of, table
+from cells import digits, interval, metric, name_of, percent, table
 from recompute import same
 from result_files import largest_of_ranks, text
 
@@ -138,6 +138,12 @@ def pipeline_table(results):
                  "measured / by stages"), rows)
 
 
+def overlap(point):
+    """The part of its communication that has compute beside it; NaN where nothing is exchanged."""
+    whole = point.get("communication_s", 0.0)
+    return 1 - point["exposed_communication_s"] / whole if whole > 0 else np.nan
+
+
 def scaling_tables(results):
     """One table for each scale, with the points of all sets: curves of several jobs side by side.
     """
@@ -146,7 +152,9 @@ def scaling_tables(results):
              "beside those of the point with the fewest ranks of the same set, scale and mode; its "
              "interval holds with at least 95 %. Parts of a step that was timed op by op, means "
              "over ranks: communication with nothing computing beside, which includes waiting for "
-             "other ranks; copies alone; nothing at all. Memory: planned, of the fullest rank.", ""]
+             "other ranks; copies alone; nothing at all. Overlap: the part of the time of all "
+             "communication, waiting included, that has compute beside it. Memory: planned, of the "
+             "fullest rank.", ""]
     for scale in ("strong", "weak"):
         rows = [row(result, point) for result in results for point in points(result)
                 if point["scale"] == scale]
@@ -154,7 +162,8 @@ def scaling_tables(results):
             lines += [f"### {scale.capitalize()} scaling", ""] + table(
                 ("set", "layout", "graphs", "ranks", "batch", "steps", "ms a step",
                  "95 % interval ms", "tokens/s", "efficiency", "95 %", "exposed communication ms",
-                 "copies ms", "idle ms", "device GiB", "J/token", "predicted ms", "off by"), rows)
+                 "overlap", "copies ms", "idle ms", "device GiB", "J/token", "predicted ms",
+                 "off by"), rows)
     return lines + pipeline_table(results)
 
 
@@ -167,8 +176,9 @@ def row(result, point):
             point["global_batch"], len(point["time_s"]), digits(1e3 * time_s),
             interval(bounds, 1e3), digits(metric(result, f"{tag}/tokens_per_s")[0]),
             f"{100 * efficiency:.1f} %" if np.isfinite(efficiency) else "", interval(part, 100),
-            digits(1e3 * point["exposed_communication_s"]), digits(1e3 * point["exposed_copy_s"]),
-            digits(1e3 * point["idle_s"]), f"{point['device_bytes'] / 2**30:.3f}",
+            digits(1e3 * point["exposed_communication_s"]), percent(overlap(point)),
+            digits(1e3 * point["exposed_copy_s"]), digits(1e3 * point["idle_s"]),
+            f"{point['device_bytes'] / 2**30:.3f}",
             digits(metric(result, f"{tag}/j_per_token")[0]),
             digits(1e3 * point.get("predicted_time_s", np.nan)),
             f"{100 * prediction:+.1f} %" if np.isfinite(prediction) else "")

@@ -30,6 +30,7 @@ from kernel_tables import ABOUT, kernels
 from offload_tables import offload
 from official import by_uuid, not_official
 from result_files import Refused, Result, run, text
+from run_tables import runs
 from scaling import scaling_tables
 from train_tables import beyond_bands, curves, training
 from validate import check, schema_rows
@@ -84,7 +85,8 @@ def chapters(results, timed):
     for driver, name, title, parts in (
             ("ceilings", "ceilings.md", "Limits of the machine", [ceilings]),
             ("train", "training.md", "Training, operator by operator; loss curves",
-             [training, lambda found: beside_scripts(found, timed), curves])):
+             [lambda found: training(found, results), lambda found: beside_scripts(found, timed),
+              curves, runs])):
         if driver in of:
             found.append(Chapter(name, title, sum((part(of[driver]) for part in parts), [])))
     for family, lines in kernels(of.get("bench_kernels", []), timed):

@@ -4,7 +4,8 @@ import datetime
 
 import numpy as np
 
-from cells import digits, interval, metric, name_of, ranks_of, table
+from cells import digits, interval, metric, name_of, percent, ranks_of, table
+from kernel_tables import ABOVE_PRODUCTS
 from medians import quotient_interval
 from official import time_of
 from result_files import largest_of_ranks, text
@@ -19,7 +20,8 @@ ALONE = "no one-rank set of its run"
 BANDS = {("quickstart", "fp32"): 5e-3, ("quickstart", "bf16"): 2e-2}
 
 
-def training(results):
+def training(results, ceilings=()):
+    """@param ceilings sets of limits, for the runs of the same machine and day"""
     lines = ["## Training", ""]
     rows = []
     for result in results:
@@ -36,8 +38,15 @@ def training(results):
     lines += table(("deck", "set", "ranks", "backend", "dtype", "steps", "tokens/s",
                     "95 % interval", "ms a step", "model TFLOP/s a rank", "planned memory a rank",
                     "set-up s", "loss"), rows)
-    for result in results:
-        lines += operators(result)
+    timed = [result for result in results if "samples/train/timed_step" in result.file]
+    if timed:
+        lines += ["Of steps that were timed op by op, limit: the time that the fastest product and "
+                  "a plain copy among the ceilings of the same run allow / the op's. `ERROR`, by "
+                  f"the rule of kernels' tables, above {100 * ABOVE_PRODUCTS:.0f} %: the ceiling "
+                  "is not that op's, such as one measured at another clock, or its cost counts too "
+                  "much.", ""]
+    for result in timed:
+        lines += operators(result, limits_of_run(ceilings, result))
     return lines + longest(results) + scaling(results)
 
 
@@ -149,11 +158,25 @@ def scaling(results):
         ("set", "ranks", "beside", "weak scaling efficiency", "95 % interval", "loss"), rows)
 
 
-def operators(result):
-    """Where the time of a step goes, if it was timed op by op."""
+def limits_of_run(ceilings, run):
+    """(FLOP/s, B/s) of the fastest product and of a plain copy among the limits of the same run;
+    NaN where there are none."""
+    best = {"flops_per_s": np.nan, "bandwidth": np.nan}
+    for result in ceilings:
+        if text(result.file.attrs["driver"]) == "ceilings" and of_one_run(result, run):
+            for tag in result.datasets("metrics/ceilings"):
+                quantity = tag.rpartition("/")[2]
+                if quantity == "flops_per_s" or tag == "device_copy/bandwidth":
+                    rate = metric(result, f"ceilings/{tag}")[0]
+                    best[quantity] = np.fmax(best[quantity], rate)
+    return best["flops_per_s"], best["bandwidth"]
+
+
+def operators(result, limits=(np.nan, np.nan)):
+    """Where the time of a step goes, if it was timed op by op.
+
+    @param limits FLOP/s and B/s of the machine, for ops that compute"""
     step = result.array("samples/train/timed_step")
-    if step is None:
-        return []
     step_s = np.median(step)
     rows = []
     for path in result.datasets("samples/ops"):
@@ -162,14 +185,17 @@ def operators(result):
                                       for name in ("queue", "calls", "flops", "bytes"))
         time_s = np.median(times)
         if time_s >= LEAST_SHARE * step_s:
+            computes = text(queue) == "compute"
+            least_s = max(flops / limits[0], moved / limits[1]) if computes else np.nan
             rows.append((time_s, (path, text(queue), calls,
                                   digits(1e3 * time_s), f"{100 * time_s / step_s:.1f} %",
-                                  digits(1e-12 * flops / time_s),
-                                  digits(1e-9 * moved / time_s))))
+                                  digits(1e-12 * flops / time_s), digits(1e-9 * moved / time_s),
+                                  percent(least_s / time_s, ABOVE_PRODUCTS))))
     rows.sort(key=lambda row: -row[0])
     return [f"Where a step of `{name_of(result)}` goes ({1e3 * step_s:.1f} ms timed op by op, "
             f"median of {len(step)} steps; rows of 1 % and more):", ""] + table(
-        ("op", "queue", "calls", "ms", "share", "TFLOP/s", "GB/s"), [row for _, row in rows])
+        ("op", "queue", "calls", "ms", "share", "TFLOP/s", "GB/s", "limit"),
+        [row for _, row in rows])
 
 
 def schedule(result):
