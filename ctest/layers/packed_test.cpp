@@ -1,6 +1,6 @@
-// A packed batch has the loss and the gradients of its documents one by one, and lengths that change
-// from step to step cost the host nothing. Built twice: in fp64 on the host, and in bf16 for a GPU
-// (STOWAGE_TEST_CUDA) at sizes that reach the tensor-core kernels.
+// A packed batch has the loss and the gradients of its documents one by one, and lengths that
+// change from step to step cost the host nothing. Built twice: in fp64 on the host, and in bf16 for
+// a GPU (STOWAGE_TEST_CUDA), at sizes that reach the tensor-core kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

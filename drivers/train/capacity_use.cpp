@@ -21,8 +21,7 @@ CapacityUse::CapacityUse(results::ResultSet& set, const layers::TrainerPlan& pla
 
 void CapacityUse::add(const StepReport& report) {
   ++steps_[report.capacity];
-  series_.append(report.step, {static_cast<double>(report.capacity),
-                               op_by_op(report) ? 1.0 : 0.0,
+  series_.append(report.step, {static_cast<double>(report.capacity), op_by_op(report) ? 1.0 : 0.0,
                                static_cast<double>(report.passed_batches), report.tokens});
 }
 
