@@ -58,6 +58,8 @@ class Backend {
 
   /// Allocations made since the backend exists; constant after set-up (a test checks it).
   virtual std::uint64_t allocations() const = 0;
+  /// How often the host has waited for a queue or an event; constant while a step is issued.
+  virtual std::uint64_t waits() const = 0;
 };
 
 /// Options of the host backend.

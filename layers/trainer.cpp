@@ -75,6 +75,19 @@ ProspectOptions prospect_options(const TrainerOptions& options) {
   return expected;
 }
 
+/// Whether what is decided about the tensors of one program can be said of the other's.
+bool same_tensors(const execution::Program& one, const execution::Program& other) {
+  return std::ranges::equal(one.tensors(), other.tensors(), {}, &execution::TensorInfo::name,
+                            &execution::TensorInfo::name);
+}
+
+bool no_larger(const execution::Plan& one, const execution::Plan& other) {
+  const auto fits = [&](execution::Region region) {
+    return one.bytes[static_cast<int>(region)] <= other.bytes[static_cast<int>(region)];
+  };
+  return fits(execution::Region::transient) && fits(execution::Region::host);
+}
+
 }  // namespace
 
 Expected foresee(const TrainerOptions& options) {
@@ -102,14 +115,33 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
 
 /// Those that most steps run.
 void TrainerPlan::plan_smallest() {
-  training_.emplace_back();
+  auto& planned = training_.emplace_back();
   for (const std::int64_t capacity : options_.capacities) {
-    auto training = record(capacity, expert_shares_.front());
-    training->plan = offload::make_plan(training->recorded.program, layout_, planner(capacity),
-                                        &training->choice);
-    training_.front().push_back(std::move(training));
+    planned.push_back(record(capacity, expert_shares_.front()));
     if (options_.evaluation_microbatches > 0) evaluate(capacity);
   }
+  Training& largest = *planned.back();
+  largest.plan = offload::make_plan(largest.recorded.program, layout_,
+                                    planner(options_.capacities.back()), &largest.choice);
+  for (std::size_t i = 0; i + 1 < planned.size(); ++i) plan_like(*planned[i], largest);
+}
+
+/// By what was decided for a larger capacity, if that takes no more memory than there, so that one
+/// choice serves all; else by a choice of its own.
+void TrainerPlan::plan_like(Training& training, const Training& larger) const {
+  const execution::Program& program = training.recorded.program;
+  offload::PlannerOptions options = planner(training.recorded.shape.capacity);
+  if (same_tensors(program, larger.recorded.program)) {
+    options.given = &larger.choice;
+    try {
+      training.plan = offload::make_plan(program, layout_, options, &training.choice);
+      if (no_larger(training.plan, larger.plan)) return;
+    } catch (const execution::Error& error) {
+      if (error.exit() != execution::Exit::usage) throw;
+    }
+    options.given = nullptr;
+  }
+  training.plan = offload::make_plan(program, layout_, options, &training.choice);
 }
 
 /// Programs that few steps run cost no memory if what they save can leave or be computed again.

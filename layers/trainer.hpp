@@ -117,6 +117,7 @@ class TrainerPlan {
   std::unique_ptr<Training> record(std::int64_t capacity, double expert_share) const;
   offload::PlannerOptions planner(std::int64_t capacity) const;
   void plan_smallest();
+  void plan_like(Training& training, const Training& larger) const;
   void plan_larger();
   void evaluate(std::int64_t capacity);
 

@@ -51,7 +51,8 @@ std::size_t transient_budget(const Policy& policy, const execution::PersistentLa
   return budget - outlives;
 }
 
-Choice choose(const Drafts& drafts, std::size_t budget) {
+Choice choose(const Drafts& drafts, const Choice* given, std::size_t budget) {
+  if (given != nullptr) return *given;
   const Policy& policy = drafts.policy();
   if (policy.kind == Policy::Kind::automatic) return choose_automatic(drafts, budget);
   Choice choice = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), policy);
@@ -111,7 +112,7 @@ struct Attempt {
 Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t limit,
                 std::size_t budget) {
   Attempt made;
-  made.choice = choose(drafts, limit);
+  made.choice = choose(drafts, options.given, limit);
   const Draft draft = make_draft(drafts, made.choice, limit);
   made.time_s = draft.time_s;
   made.peak = draft.peak;
@@ -227,7 +228,9 @@ Attempt meet_somehow(const Program& program, const execution::PersistentLayout& 
     without.policy.berths = false;
     const Drafts all_move(program, layout, without.policy, options.rates, options.alignment);
     try {
-      return meet(all_move, without, budget);
+      Attempt made = meet(all_move, without, budget);
+      made.choice.berths = false;
+      return made;
     } catch (const execution::Error&) {
     }
     throw;  // the first: what lies in berths needs the least
@@ -245,7 +248,9 @@ void say_who_lies_in_berths(const Program& program, const Plan& plan, Choice& ch
 Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
                const PlannerOptions& options, Choice* choice) {
   const std::size_t budget = transient_budget(options.policy, layout);
-  Attempt made = meet_somehow(program, layout, options, budget);
+  PlannerOptions all = options;
+  if (all.given != nullptr) all.policy.berths = all.policy.berths && all.given->berths;
+  Attempt made = meet_somehow(program, layout, all, budget);
   Plan& plan = made.plan;
   say_who_lies_in_berths(program, plan, made.choice);
   add_edges(program, plan, options.chained_communication);

@@ -21,6 +21,8 @@ struct PlannerOptions {
   bool chained_communication = false;
   /// Transient bytes below which addresses are not improved on; 0: as few as are found.
   std::size_t enough_bytes = 0;
+  /// What was decided for another program with the same tensors; none: the policy decides anew.
+  const Choice* given = nullptr;
 };
 
 /// Plans a program: what stays, leaves or is computed again, places, queues and edges, with the

@@ -64,6 +64,7 @@ std::string beside_copy(const Policy& policy);
 struct Choice {
   std::vector<execution::Decision> decisions;
   std::vector<Reason> reasons;
+  bool berths = true;  ///< false: made for a plan without, whatever the policy says
 };
 
 }  // namespace stowage::offload

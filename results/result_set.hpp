@@ -17,7 +17,7 @@
 namespace stowage::results {
 
 inline constexpr std::string_view kResultSchema = "stowage-result";
-inline constexpr std::string_view kSchemaVersion = "1.7";
+inline constexpr std::string_view kSchemaVersion = "1.8";
 
 /// What is known about a run before its first step.
 struct ResultHeader {

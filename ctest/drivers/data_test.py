@@ -259,11 +259,25 @@ def steps_of_each_capacity_are_counted(r):
     assert 0 < above.sum() == figures("run.h5", "packing")["op_by_op_steps"], above
     assert f"op by op: {int(above.sum())}" in said, said
     lines = [json.loads(line) for line in pathlib.Path("run.jsonl").read_text().splitlines()]
-    assert [line["capacity"] for line in lines if line["event"] == "step"] == capacities.tolist()
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["capacity"] for line in steps] == capacities.tolist()
+    assert [line["op_by_op"] for line in steps] == (above == 1).tolist()
+    tokens = series("run.h5", "packing/tokens")
+    assert len(set(tokens)) > 1, tokens
+    timed = numpy.arange(len(tokens)) >= 2  # a tenth of the steps and one are not
     for capacity in set(capacities.astype(int)):
         of_one = figures("run.h5", f"packing/{capacity}")
         assert of_one["steps"] == (capacities == capacity).sum(), (capacity, of_one)
+        if "tokens_per_s" in of_one:
+            mean = tokens[timed & (capacities == capacity)].mean()
+            assert abs(of_one["tokens_per_s"] * of_one["step_time"] / mean - 1) < 1e-12, of_one
     assert is_valid(r, "run.h5")
+    # Tokens that no step had are told.
+    with h5py.File("run.h5", "r+") as file:
+        file["series/packing/tokens"][...] += 1
+    told = subprocess.run([sys.executable, VALIDATE, "run.h5"], capture_output=True, text=True,
+                          check=False)
+    assert told.returncode == 1 and "their steps of" in told.stdout, told
     r.train(*packed, "graphs.max_packed_seqs=[40]", "run.output=one.h5")
     assert figures("one.h5", "packing") == {"op_by_op_steps": 0, "passed_batches": 0}
 

@@ -48,6 +48,21 @@ TEST_F(cuda_backend, counts_allocations) {
   EXPECT_EQ(backend->allocations(), before + 1);
 }
 
+TEST_F(cuda_backend, counts_waits) {
+  const auto timed = backend->make_timed_event();
+  const std::uint64_t before = backend->waits();
+  up(*compute);
+  compute->record(*event);
+  compute->record(*timed);
+  compute->wait(*event);
+  (void)event->done();
+  EXPECT_EQ(backend->waits(), before);
+  compute->synchronize();
+  event->synchronize();
+  timed->synchronize();
+  EXPECT_EQ(backend->waits(), before + 3);
+}
+
 TEST_F(cuda_backend, missing_gpu_is_an_environment_error) {
   try {
     (void)make_cuda_backend({.device = 4096});

@@ -45,6 +45,22 @@ TEST(host_arena, too_much_is_an_environment_error_with_both_numbers) {
   EXPECT_EQ(backend->allocations(), 0U);
 }
 
+TEST(host_backend, counts_waits) {
+  const auto backend = make_host_backend();
+  const auto queue = backend->make_queue(Lane::d2h, "d2h");
+  const auto event = backend->make_event();
+  const auto timed = backend->make_timed_event();
+  queue->record(*event);
+  queue->record(*timed);
+  queue->wait(*event);
+  (void)event->done();
+  EXPECT_EQ(backend->waits(), 0U);
+  queue->synchronize();
+  event->synchronize();
+  (void)timed->time_s();
+  EXPECT_EQ(backend->waits(), 3U);
+}
+
 TEST(host_backend, has_a_name) { EXPECT_EQ(make_host_backend()->name(), "host"); }
 
 }  // namespace

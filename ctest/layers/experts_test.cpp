@@ -161,6 +161,7 @@ TEST(experts, slots_alone_may_be_too_few) {
     options.model.moe.topk = c.expert == 2 ? 2 : 3;
     options.model.moe.frozen_tokens = options.step.tokens;
     TinyRun run(options);
+    run.set_documents({0, 22});
     run.freeze_routing([ranks = c.expert](std::int32_t t, std::int32_t r) {
       return (t + 1 + r) % ranks * (8 / ranks);
     });

@@ -1,8 +1,12 @@
-// The equality matrix with documents of changing lengths. For a GPU (STOWAGE_TEST_CUDA) at sizes
-// that reach the tensor-core kernels: heads of 64 and 128, a state of 128 in 8 groups, grouped
-// products.
+// The equality matrix with documents of random lengths, others in every step and microbatch, by
+// programs of several capacities. For a GPU (STOWAGE_TEST_CUDA) at sizes that reach the tensor-core
+// kernels: heads of 64 and 128, a state of 128 in 8 groups, grouped products.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
+#include "ctest/support/seed.hpp"
 #include "matrix.hpp"
 
 #if STOWAGE_TEST_CUDA
@@ -14,7 +18,9 @@
 namespace stowage::ctest {
 namespace {
 
-using Documents = std::vector<std::vector<std::int32_t>>;
+using Packings = std::vector<std::vector<Documents>>;
+
+constexpr int kMostDocuments = 7;
 
 #if STOWAGE_TEST_CUDA
 
@@ -23,23 +29,11 @@ std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda
 // Chunks of the scan and tiles of attention are 128 tokens: borders in them and between them.
 constexpr std::int32_t kTokens = 1024;
 constexpr std::size_t kBudgetPercent = 70;  // scratch is the larger part of these layers' memory
-const Documents kPacked = {
-    {0, 300, 301, 640, 1022}, {0, 1022}, {0, 1, 2, 130, 256, 257, 900, 1022}};
 
-/// Layers of the standard decks, narrower, with as many heads and experts as show every path.
-void enlarge(layers::TrainerOptions& options, int head_dim) {
-  layers::ModelConfig& model = options.model;
-  model.width = 256;
-  model.vocabulary = 512;
-  model.init_std = 0.05;
-  model.attention = {4, 2, head_dim, true, {10000.0}};
-  model.mamba = {.heads = 16, .head_dim = 64, .groups = 8, .state = 128, .chunk = 128};
-  model.mlp.ffn = 512;
-  model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};
-  options.step.tokens = options.step.sequence = kTokens;
-  options.capacities = {7};
-  options.state.bucket_elements = 1 << 20;
-}
+/// Borders of chunks and tiles, and beside them.
+const Documents kBorders = {0, 1, 2, 130, 256, 257, 900, 1022};
+
+void set_sizes(layers::TrainerOptions& options, int head_dim) { enlarge(options, head_dim); }
 
 #else
 
@@ -47,20 +41,50 @@ constexpr std::size_t kBudgetPercent = 60;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
 
-const Documents kPacked = {{0, 6, 7, 13, 21}, {0, 21}, {0, 1, 2, 5, 9, 10, 14, 21}};
+constexpr std::int32_t kTokens = 23;
 
-void enlarge(layers::TrainerOptions& options, int head_dim) {
+const Documents kBorders = {0, 1, 2, 5, 9, 10, 14, 21};
+
+void set_sizes(layers::TrainerOptions& options, int head_dim) {
   options.model.attention.head_dim = head_dim / 16;
-  options.capacities = {7};
 }
 
 #endif
 
-/// @param documents of the steps in turn
-Matrix make_matrix(int head_dim, const Documents& documents) {
+/// One document, as long as there is room for.
+const Documents kWhole = {0, kTokens};
+
+/// Random lengths, with an empty document and one of a single token among them.
+Documents draw_with_short(std::mt19937_64& random) {
+  Documents documents = draw_documents(random, kTokens, kMostDocuments - 3);
+  const auto start =
+      static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(documents.back()));
+  documents.insert(documents.end(), {start, start, start + 1});
+  std::ranges::sort(documents);
+  return documents;
+}
+
+/// Of three steps, each with other documents in each of three microbatches.
+const Packings& packings() {
+  static const Packings drawn = [] {
+    std::mt19937_64 random(seed());
+    const auto any = [&] { return draw_documents(random, kTokens, kMostDocuments); };
+    const auto with_short = [&] { return draw_with_short(random); };
+    return Packings{
+        {any(), kWhole, with_short()}, {kWhole, any(), kBorders}, {with_short(), any(), kWhole}};
+  }();
+  return drawn;
+}
+
+/// @param capacities of the programs of all runs but the plain one
+Matrix make_matrix(int head_dim, const Packings& packings, std::vector<std::int64_t> capacities) {
   return Matrix{{.backend = make_backend,
-                 .adjust = [=](layers::TrainerOptions& options) { enlarge(options, head_dim); },
-                 .documents = documents,
+                 .adjust =
+                     [=](layers::TrainerOptions& options) {
+                       set_sizes(options, head_dim);
+                       options.capacities = capacities;
+                     },
+                 .packings = packings,
                  .lr = 1e-3,
                  .budget_percent = kBudgetPercent,
                  .digest = true}};
@@ -84,45 +108,47 @@ class kernel_matrix : public testing::Test {
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
   }
 #endif
-  static void check(int head_dim, const Documents& documents, const std::vector<Cell>& cells) {
+  static void check(int head_dim, const Packings& packings, const std::vector<Cell>& cells,
+                    const std::vector<std::int64_t>& capacities = {kMostDocuments}) {
     ASSERT_FALSE(cells.empty());
-    Matrix matrix = make_matrix(head_dim, documents);
+    Matrix matrix = make_matrix(head_dim, packings, capacities);
     for (const Cell& cell : cells) matrix.check(cell);
   }
 };
 
 TEST_F(kernel_matrix, every_pair_of_choices_with_changing_documents) {
-  check(128, kPacked, pairwise_cells());
+  check(128, packings(), pairwise_cells());
 }
 
 TEST_F(kernel_matrix, every_pair_of_choices_with_one_packing) {
-  check(64, {kPacked.front()}, pairwise_cells());
+  check(64, {packings().front()}, pairwise_cells());
 }
 
-TEST_F(kernel_matrix, broad_choices_with_changing_documents_and_small_heads) {
-  check(64, kPacked, broad_cells());
+TEST_F(kernel_matrix, broad_choices_with_several_capacities_and_small_heads) {
+  check(64, packings(), broad_cells(), {3, kMostDocuments});
 }
 
-TEST_F(kernel_matrix, broad_choices_with_one_document) { check(128, {kPacked[1]}, broad_cells()); }
+TEST_F(kernel_matrix, broad_choices_with_one_document) { check(128, {{kWhole}}, broad_cells()); }
 
-TEST_F(kernel_matrix, knobs_of_timing_with_changing_documents) {
-  check(128, kPacked, knob_cells());
+TEST_F(kernel_matrix, knobs_of_timing_with_changing_documents_and_several_capacities) {
+  check(128, packings(), knob_cells(), {1, 5, kMostDocuments});
 }
 
 // Equal bits of nothing would be no proof: other documents, or another rate, give other bits.
 TEST_F(kernel_matrix, tells_other_steps_apart) {
-  const auto after = [](const std::vector<std::int32_t>& documents, double lr) {
+  const auto after = [](const std::vector<Documents>& packing, double lr) {
     layers::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
-    enlarge(options, 64);
+    set_sizes(options, 64);
+    options.capacities = {kMostDocuments};
     TinyRun run(std::move(options), make_backend());
-    run.set_documents(documents);
+    run.set_packing(packing);
     for (int i = 0; i < 2; ++i) run.train(i, lr);
     return run.digest();
   };
-  const auto once = after(kPacked[0], 1e-3);
-  EXPECT_EQ(once, after(kPacked[0], 1e-3));
-  EXPECT_NE(once, after(kPacked[2], 1e-3));
-  EXPECT_NE(once, after(kPacked[0], 1.001e-3));
+  const auto once = after(packings()[0], 1e-3);
+  EXPECT_EQ(once, after(packings()[0], 1e-3));
+  EXPECT_NE(once, after(packings()[2], 1e-3));
+  EXPECT_NE(once, after(packings()[0], 1.001e-3));
 }
 
 }  // namespace

@@ -241,7 +241,9 @@ std::vector<Cell> knob_cells() {
 
 const Matrix::Plain& Matrix::plain(int microbatches) {
   if (const auto found = plain_.find(microbatches); found != plain_.end()) return found->second;
-  TinyRun run(options({.microbatches = microbatches}), setup_.backend());
+  layers::TrainerOptions plain = options({.microbatches = microbatches});
+  plain.capacities = {plain.capacities.back()};
+  TinyRun run(std::move(plain), setup_.backend());
   Plain result;
   result.outcome = this->run(run);
   const auto& training = *run.trainer().plan().training().front();
@@ -283,8 +285,8 @@ layers::TrainerOptions Matrix::options(const Cell& cell) {
 Matrix::Outcome Matrix::run(TinyRun& run) const {
   Outcome result;
   for (int i = 0; i < kSteps; ++i) {
-    if (!setup_.documents.empty())
-      run.set_documents(setup_.documents[static_cast<std::size_t>(i) % setup_.documents.size()]);
+    if (!setup_.packings.empty())
+      run.set_packing(setup_.packings[static_cast<std::size_t>(i) % setup_.packings.size()]);
     run.train(7 * setup_.rank + i, setup_.lr);
     result.losses.push_back(run.loss()[0]);
     result.losses.push_back(run.grad_norm());
@@ -305,15 +307,25 @@ void Matrix::check(const Cell& cell) {
 }
 
 void Matrix::expect_counts(const Cell& cell, TinyRun& run) {
-  const execution::Executor& executor = run.trainer().training(1).executor;
+  long steps = 0;
+  for (const std::int64_t capacity : run.trainer().plan().options().capacities) {
+    const execution::Executor& executor = run.trainer().training(capacity).executor;
+    if (executor.steps() > 0) expect_counts(cell, executor);
+    steps += executor.steps();
+  }
+  EXPECT_EQ(steps, kSteps);
+}
+
+void Matrix::expect_counts(const Cell& cell, const execution::Executor& executor) {
+  const long steps = executor.steps();
   const Plan& plan = executor.plan();
   const Program& program = executor.program();
   const execution::ExecutorCounters& counters = executor.counters();
-  EXPECT_EQ(counters.copies_out, kSteps * count(plan, Step::What::copy_out));
+  EXPECT_EQ(counters.copies_out, steps * count(plan, Step::What::copy_out));
   EXPECT_EQ(counters.copies_in, counters.copies_out);
   EXPECT_EQ(counters.bytes_in, counters.bytes_out);
-  EXPECT_EQ(counters.reruns, kSteps * count(plan, Step::What::rerun));
-  EXPECT_EQ(counters.launches, kSteps * launches(plan));
+  EXPECT_EQ(counters.reruns, steps * count(plan, Step::What::rerun));
+  EXPECT_EQ(counters.launches, steps * launches(plan));
   const Names again = recomputed(cell.recompute);
   const bool rerun_instead = std::find(again.begin(), again.end(), cell.offload) != again.end();
   if (cell.offload == "none") {

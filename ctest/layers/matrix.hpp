@@ -32,7 +32,8 @@ std::vector<Cell> pairwise_cells();
 std::vector<Cell> knob_cells();
 
 /// Runs cells of a model with all four letters and compares them with the run that keeps everything
-/// and has no graphs: losses, gradients, parameters and states, over several steps.
+/// and has no graphs, by the program of the largest capacity: losses, gradients, parameters and
+/// states, over several steps.
 class Matrix {
  public:
   struct Setup {
@@ -40,8 +41,8 @@ class Matrix {
     execution::Dtype dtype = execution::Dtype::bf16;
     std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                              ///< each has data of its own
-    /// Where documents start and end, step after step in turn; none: always the same ones.
-    std::vector<std::vector<std::int32_t>> documents = {};
+    /// Documents of the microbatches of each step, in turn; none: always the same ones.
+    std::vector<std::vector<Documents>> packings = {};
     double lr = 1e-2;
     std::size_t budget_percent = 60;  ///< of what the plain plan moves, for automatic plans
     bool digest = false;              ///< states are compared by their digests
@@ -71,6 +72,8 @@ class Matrix {
   layers::TrainerOptions options(const Cell& cell);
   Outcome run(TinyRun& run) const;
   void expect_counts(const Cell& cell, TinyRun& run);
+  /// Of the program of one capacity.
+  void expect_counts(const Cell& cell, const execution::Executor& executor);
 
   Setup setup_;
   std::map<int, Plain> plain_;

@@ -299,5 +299,32 @@ TEST(offload, evaluation_moves_nothing) {
   EXPECT_EQ(count(plan, Step::What::copy_out) + count(plan, Step::What::rerun), 0);
 }
 
+// Programs of all capacities share their memory, and decide alike about each tensor, though a small
+// one alone would have to move less.
+TEST(offload, capacities_share_one_choice) {
+  constexpr std::int64_t kLargest = 4000;
+  layers::TrainerOptions options = options_of(1, {}, {});
+  options.capacities = {kLargest};
+  const layers::TrainerPlan kept(options);
+  const execution::Plan& all = kept.training().front()->plan;
+  Policy& policy = options.planner.policy;
+  policy.kind = Policy::Kind::automatic;
+  policy.berths = false;
+  policy.device_budget_bytes = static_cast<std::int64_t>(all.bytes[0] + all.bytes[1] * 3 / 4);
+  options.capacities = {4};
+  const layers::TrainerPlan alone(options);
+  options.capacities = {4, 40, kLargest};
+  const layers::TrainerPlan plan(options);
+  const auto& largest = *plan.training().back();
+  const std::vector<Decision>& decided = largest.choice.decisions;
+  EXPECT_NE(alone.training().front()->choice.decisions, decided);
+  for (const auto& training : plan.training()) {
+    EXPECT_EQ(training->choice.decisions, decided) << training->recorded.shape.capacity;
+    EXPECT_LE(training->plan.bytes[1], largest.plan.bytes[1]);
+    EXPECT_LE(training->plan.bytes[2], largest.plan.bytes[2]);
+  }
+  plan.require_proven();
+}
+
 }  // namespace
 }  // namespace stowage::ctest

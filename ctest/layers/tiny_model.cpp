@@ -1,5 +1,6 @@
 #include "tiny_model.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "execution/philox.hpp"
@@ -14,7 +15,6 @@ using execution::Tensor;
 namespace {
 
 constexpr std::int64_t kTokens = 23;
-constexpr std::int64_t kTail = 2;  ///< tokens behind the last document
 constexpr std::int64_t kCapacity = 5;
 constexpr std::size_t kSumsBytes = 2 * sizeof(std::uint64_t);  ///< of a digest
 constexpr std::int32_t kVocabulary = 13;
@@ -46,6 +46,18 @@ std::vector<double> to_doubles(std::span<const std::byte> bytes, Dtype dtype) {
 
 }  // namespace
 
+Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most) {
+  const auto draw = [&](std::int64_t least, std::int64_t greatest) {
+    return static_cast<std::int32_t>(
+        std::uniform_int_distribution<std::int64_t>(least, greatest)(random));
+  };
+  const std::int32_t end = draw(tokens - tokens / 10, tokens);
+  Documents documents{0, end};
+  for (std::int32_t more = draw(0, most - 1); more > 0; --more) documents.push_back(draw(0, end));
+  std::ranges::sort(documents);
+  return documents;
+}
+
 layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
   layers::TrainerOptions options;
   layers::ModelConfig& model = options.model;
@@ -65,6 +77,19 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
   return options;
 }
 
+void enlarge(layers::TrainerOptions& options, int head_dim) {
+  layers::ModelConfig& model = options.model;
+  model.width = 256;
+  model.vocabulary = 512;
+  model.init_std = 0.05;
+  model.attention = {4, 2, head_dim, true, {10000.0}};
+  model.mamba = {.heads = 16, .head_dim = 64, .groups = 8, .state = 128, .chunk = 128};
+  model.mlp.ffn = 512;
+  model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};
+  options.step.tokens = options.step.sequence = 1024;
+  options.state.bucket_elements = 1 << 20;
+}
+
 TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
     : TinyRun(std::move(options), execution::make_host_backend(host)) {}
 
@@ -75,50 +100,65 @@ TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Back
       sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
       sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 
-TinyRun::Batch TinyRun::make_batch(int index, const layers::StepShape& shape,
-                                   int first_microbatch) const {
+std::int64_t TinyRun::Batch::most_documents() const {
+  std::int64_t most = 0;
+  for (const Documents& of_one : documents) most = std::max(most, std::ssize(of_one) - 1);
+  return most;
+}
+
+TinyRun::Batch TinyRun::make_batch(int index, int microbatches, int first_microbatch) const {
   Batch batch;
-  const std::int64_t vocabulary = trainer_->plan().options().model.vocabulary;
-  const auto capacity = static_cast<int>(shape.capacity);
-  for (int m = 0; m < shape.microbatches; ++m) {
-    const auto stream = static_cast<std::uint64_t>(index * 100 + first_microbatch + m);
+  const layers::TrainerOptions& options = trainer_->plan().options();
+  for (int m = first_microbatch; m < first_microbatch + microbatches; ++m) {
+    const auto stream = static_cast<std::uint64_t>(index * 100 + m);
     const auto draw = [&](std::int64_t i) {
       return static_cast<std::int32_t>(
           execution::random_bits(7, stream, static_cast<std::uint64_t>(i)) %
-          static_cast<std::uint64_t>(vocabulary));
+          static_cast<std::uint64_t>(options.model.vocabulary));
     };
-    for (std::int64_t i = 0; i < shape.tokens; ++i) {
+    batch.documents.push_back(documents_[static_cast<std::size_t>(m) % documents_.size()]);
+    for (std::int64_t i = 0; i < options.step.tokens; ++i) {
       batch.tokens.push_back(draw(i));
-      const bool counts = i % 7 != 3 && i < shape.tokens - kTail;
+      const bool counts = i % 7 != 3 && i < batch.documents.back().back();
       batch.targets.push_back(counts ? draw(1000 + i) : -1);
       batch.counted += counts;
     }
-    batch.cu_seqlens.insert(batch.cu_seqlens.end(), documents_.begin(), documents_.end());
-    batch.cu_seqlens.resize(static_cast<std::size_t>((m + 1) * (capacity + 1)), documents_.back());
   }
   return batch;
 }
 
 void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
-                           const Batch& batch) {
+                           const layers::StepShape& shape, const Batch& batch) {
   if (inputs.tokens) stage(executor, inputs.tokens, batch.tokens);
   if (inputs.targets) stage(executor, inputs.targets, batch.targets);
-  stage(executor, inputs.cu_seqlens, batch.cu_seqlens);
+  std::vector<std::int32_t> cu_seqlens;
+  for (const Documents& documents : batch.documents) {
+    const std::size_t begin = cu_seqlens.size();
+    cu_seqlens.insert(cu_seqlens.end(), documents.begin(), documents.end());
+    cu_seqlens.resize(begin + static_cast<std::size_t>(shape.capacity) + 1, documents.back());
+  }
+  stage(executor, inputs.cu_seqlens, cu_seqlens);
 }
 
 void TinyRun::train(int index, double lr, Part part, int expert_class) {
-  const auto [recorded, executor] = trainer_->training(documents(), expert_class);
-  const Batch batch = make_batch(index, recorded.shape, part.index * recorded.shape.microbatches);
+  const int microbatches = trainer_->plan().options().step.microbatches;
+  train(make_batch(index, microbatches, part.index * microbatches), lr, part.parts, expert_class);
+}
+
+void TinyRun::train(const Batch& batch, double lr, int parts, int expert_class) {
+  const auto [recorded, executor] = trainer_->training(batch.most_documents(), expert_class);
   executor_ = &executor;
   recorded_ = &recorded;
-  stage_inputs(executor, recorded.inputs, batch);
-  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * part.parts)});
+  stage_inputs(executor, recorded.inputs, recorded.shape, batch);
+  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * parts)});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   const kernels::Attempt attempt;
   if (recorded.attempt)
     stage(executor, recorded.attempt, std::vector<std::int64_t>{attempt.good_steps, attempt.last});
+  const std::uint64_t waits = backend_->waits();
   executor.step();
+  waits_in_steps_ += backend_->waits() - waits;
 }
 
 int TinyRun::train_with_room(int index, double lr, Part part) {
@@ -137,9 +177,10 @@ std::vector<std::int32_t> TinyRun::expert_rows() {
 }
 
 double TinyRun::evaluate(int index, Part part) {
-  const auto [recorded, executor] = trainer_->evaluation(documents());
-  stage_inputs(executor, recorded.inputs,
-               make_batch(index, recorded.shape, part.index * recorded.shape.microbatches));
+  const int microbatches = trainer_->plan().options().evaluation_microbatches;
+  const Batch batch = make_batch(index, microbatches, part.index * microbatches);
+  const auto [recorded, executor] = trainer_->evaluation(batch.most_documents());
+  stage_inputs(executor, recorded.inputs, recorded.shape, batch);
   executor.step();
   const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
   return to_doubles(executor.result(recorded.loss), dtype)[0];
@@ -220,6 +261,8 @@ void TinyRun::freeze_routing() {
 }
 
 void TinyRun::freeze_routing(const Routing& expert) {
+  std::int32_t end = 0;
+  for (const Documents& documents : documents_) end = std::max(end, documents.back());
   const layers::ModelConfig& model = trainer_->plan().options().model;
   for (const execution::Bucket& bucket : trainer_->plan().layout().buckets())
     for (const std::string& tensor : bucket.tensors) {
@@ -231,7 +274,7 @@ void TinyRun::freeze_routing(const Routing& expert) {
           options.sharing.ranks.coordinates[parallel::Axis::tensor] * rows;  // of this rank's
       for (std::int32_t t = first; t < first + rows; ++t)
         for (std::int32_t r = 0; r < model.moe.topk; ++r)
-          indices.push_back(t < options.step.tokens - kTail ? expert(t, r) : -1);
+          indices.push_back(t < end ? expert(t, r) : -1);
       trainer_->device().write(tensor, std::as_bytes(std::span(indices)));
     }
 }

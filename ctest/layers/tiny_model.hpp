@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,20 @@
 
 namespace stowage::ctest {
 
+/// Where the documents of a microbatch start and end, from 0 on, up to the tail.
+using Documents = std::vector<std::int32_t>;
+
+/// Up to `most` documents, at least one, of random lengths, some of which are none. They end
+/// somewhere in the last tenth of the tokens.
+Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most);
+
 /// A model of some layers that trains in milliseconds, with awkward sizes on purpose: 3 documents
 /// whose borders are no multiple of a chunk, and a tail.
 layers::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
+
+/// Layers of the standard decks, narrower, with as many heads and experts as show every path of the
+/// tensor-core kernels; 1024 tokens in several chunks and tiles.
+void enlarge(layers::TrainerOptions& options, int head_dim);
 
 /// A trainer of tiny_options, by default on the host backend, with data of its own.
 class TinyRun {
@@ -25,14 +37,30 @@ class TinyRun {
     int index = 0;
     int parts = 1;
   };
+  /// Inputs of a step, microbatch by microbatch.
+  struct Batch {
+    std::vector<std::int32_t> tokens, targets;
+    std::vector<Documents> documents;
+    int counted = 0;  ///< targets
+
+    /// The most of a microbatch.
+    std::int64_t most_documents() const;
+  };
+  /// @param first_microbatch of this rank's, in the step
+  Batch make_batch(int index, int microbatches, int first_microbatch = 0) const;
+
   /// Stages batch `index`, or a part of it, and issues a training step.
   /// @param expert_class with how much room for rows of experts that ranks share
   void train(int index, double lr, Part part = {0, 1}, int expert_class = 0);
+  /// The same with a batch of the caller's, which is one of `parts`.
+  void train(const Batch& batch, double lr, int parts = 1, int expert_class = 0);
   /// The same in the smallest class that has room for all rows. @return how many had too little
   int train_with_room(int index, double lr, Part part = {0, 1});
-  /// Where the documents of every microbatch start and end from the next step on, up to the tail:
-  /// the last two tokens. The program of the smallest capacity that holds them is used.
-  void set_documents(std::vector<std::int32_t> starts) { documents_ = std::move(starts); }
+  /// The documents of the microbatches from the next step on, in turn. The program of the smallest
+  /// capacity that holds them is used.
+  void set_packing(std::vector<Documents> packing) { documents_ = std::move(packing); }
+  /// The same documents in every microbatch.
+  void set_documents(Documents documents) { documents_ = {std::move(documents)}; }
   /// Loss of batch `index`: the sum over counted targets.
   double evaluate(int index, Part part = {0, 1});
   /// Sum of losses and number of counted targets of the last training step.
@@ -41,6 +69,9 @@ class TinyRun {
   /// Of the last training step; see TrainingProgram.
   std::vector<std::int32_t> expert_rows();
   double grad_norm();
+
+  /// How often the host has waited for the backend while it issued training steps.
+  std::uint64_t waits_in_steps() const { return waits_in_steps_; }
 
   layers::Trainer& trainer() { return *trainer_; }
   execution::Backend& backend() { return *backend_; }
@@ -58,15 +89,9 @@ class TinyRun {
   void freeze_routing(const Routing& expert);
 
  private:
-  struct Batch {
-    std::vector<std::int32_t> tokens, targets, cu_seqlens;
-    int counted = 0;
-  };
-  Batch make_batch(int index, const layers::StepShape& shape, int first_microbatch = 0) const;
   /// Stages those inputs of a program that its stage of the model reads.
   void stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
-                    const Batch& batch);
-  std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }
+                    const layers::StepShape& shape, const Batch& batch);
 
   std::unique_ptr<execution::Backend> backend_;
   std::unique_ptr<layers::Trainer> trainer_;
@@ -74,7 +99,8 @@ class TinyRun {
   std::unique_ptr<execution::Arena> sums_on_host_;
   execution::Executor* executor_ = nullptr;
   const layers::TrainingProgram* recorded_ = nullptr;
-  std::vector<std::int32_t> documents_{0, 6, 7, 21, 21, 21};
+  std::vector<Documents> documents_{{0, 6, 7, 21, 21, 21}};
+  std::uint64_t waits_in_steps_ = 0;
 };
 
 }  // namespace stowage::ctest

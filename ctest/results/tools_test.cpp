@@ -23,7 +23,7 @@ TEST_F(tools, validate_accepts_what_the_writer_writes) {
                                     sample("none.h5", {.steps = 0}), sample("s.h5", {}, stopped),
                                     sample("f.h5", {}, failed)});
   EXPECT_EQ(ran.code, 0) << ran.output;
-  EXPECT_NE(ran.output.find("conforms to schema 1.7, VALID"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("conforms to schema 1.8, VALID"), std::string::npos) << ran.output;
   EXPECT_NE(ran.output.find("STOPPED"), std::string::npos);
 }
 

@@ -16,13 +16,13 @@ CapacityUse::CapacityUse(results::ResultSet& set, const layers::TrainerPlan& pla
           "packing", "step",
           {{"capacity", "1", "documents that a microbatch of the step's program has room for"},
            {"op_by_op", "1", "1: that is more than any graph has"},
-           {"passed_batches", "1", "batches before the step's own without a counted target"}})) {}
+           {"passed_batches", "1", "batches before the step's own without a counted target"},
+           {"tokens", "1", "of documents in the step, without padding, on all ranks"}})) {}
 
 void CapacityUse::add(const StepReport& report) {
   ++steps_[report.capacity];
-  series_.append(report.step, {static_cast<double>(report.capacity),
-                               plan_.beyond_graphs(report.capacity) ? 1.0 : 0.0,
-                               static_cast<double>(report.passed_batches)});
+  series_.append(report.step, {static_cast<double>(report.capacity), op_by_op(report) ? 1.0 : 0.0,
+                               static_cast<double>(report.passed_batches), report.tokens});
 }
 
 std::string CapacityUse::text() const {
@@ -36,7 +36,7 @@ std::string CapacityUse::text() const {
   return text;
 }
 
-void CapacityUse::add_metrics(const History& history, double tokens) {
+void CapacityUse::add_metrics(const History& history) {
   double op_by_op = 0, passed = 0;
   for (const auto& [capacity, steps] : steps_)
     if (plan_.beyond_graphs(capacity)) op_by_op += steps;
@@ -46,12 +46,16 @@ void CapacityUse::add_metrics(const History& history, double tokens) {
   set_.add(results::metric("packing/passed_batches", passed));
   if (plan_.options().capacities.size() == 1) return;
   std::map<std::int64_t, std::vector<double>> times;
-  for (const StepReport& report : timed_steps(history))
+  std::map<std::int64_t, double> tokens_of_all;
+  for (const StepReport& report : timed_steps(history)) {
     times[report.capacity].push_back(report.time_s);
+    tokens_of_all[report.capacity] += report.tokens;
+  }
   for (const auto& [capacity, steps] : steps_) {
     const std::string path = fmt::format("packing/{}", capacity);
     set_.add(results::metric(path + "/steps", static_cast<double>(steps)));
     if (!times.contains(capacity)) continue;
+    const double tokens = tokens_of_all[capacity] / static_cast<double>(times[capacity].size());
     const results::Summary summary = results::summarize(times[capacity]);
     set_.add(results::metric(path + "/step_time", summary));
     set_.add(results::rate_metric(path + "/tokens_per_s", tokens, summary));

@@ -22,9 +22,11 @@ class CapacityUse {
   /// For the progress line, "documents 64: 12, 512: 3, op by op: 1" steps; empty if one program
   /// serves all.
   std::string text() const;
-  /// Steps, step time and tokens per second of each program that was taken.
-  /// @param tokens of a step on average
-  void add_metrics(const History& history, double tokens);
+  /// Whether the step's program was issued op by op.
+  bool op_by_op(const StepReport& report) const { return plan_.beyond_graphs(report.capacity); }
+  /// Steps, step time and tokens per second of each program that was taken: of the steps that are
+  /// timed, whose tokens are theirs.
+  void add_metrics(const History& history);
 
  private:
   results::ResultSet& set_;

@@ -63,6 +63,7 @@ Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& 
                   .passed_batches = passed,
                   .good_steps = attempt.good_steps};
   const auto targets = static_cast<double>(loader.global_targets());
+  pending.tokens = static_cast<double>(loader.global_tokens());
   pending.pairs = stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   stage_values(executor, recorded.loss_scale, {1.0 / targets});
   stage_values(executor, recorded.schedule, {pending.lr, weight_decay_});
@@ -161,6 +162,7 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   report.capacity = pending.recorded->shape.capacity;
   report.passed_batches = pending.passed_batches;
   report.pairs = pending.pairs;
+  report.tokens = pending.tokens;
   report.experts = pending.experts;
   const std::vector<double> loss = read_values(*pending.executor, pending.recorded->loss, ago);
   report.loss = loss[0] / loss[1];

@@ -44,6 +44,7 @@ struct StepReport {
   bool stop = false;                ///< a rank was asked to stop before this step
   bool save = false;                ///< a rank was asked to save, and none to stop
   double pairs = 0;                 ///< (query, key) pairs within documents, on this rank
+  double tokens = 0;                ///< of documents, on all ranks
   std::int64_t capacity = 0;        ///< documents that a microbatch of its program has room for
   std::int64_t passed_batches = 0;  ///< before its own, since none of their tokens is a target
   /// Its time counts in no figure: ops were timed, a dump was made, or the step was done twice.
@@ -107,6 +108,7 @@ class Loop {
     double lr;
     std::int64_t passed_batches = 0;
     double pairs = 0;
+    double tokens = 0;
     std::int64_t good_steps = 0;  ///< that it expects
     ExpertReport experts = {};
   };

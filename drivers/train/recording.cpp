@@ -153,6 +153,7 @@ void Recording::step(const StepReport& report) {
                       {"lr", report.lr},
                       {"step_time", report.time_s},
                       {"capacity", report.capacity},
+                      {"op_by_op", capacities_->op_by_op(report)},
                       {"ok", report.ok}});
   if (report.passed_batches > 0)
     progress_->note(fmt::format(
@@ -319,7 +320,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",
         history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));
-  capacities_->add_metrics(history, tokens_per_step_);
+  capacities_->add_metrics(history);
   add_rates(history, plan);
 }
 

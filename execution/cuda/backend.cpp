@@ -29,18 +29,18 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Queue> make_queue(Lane lane, std::string queue_name) override {
     make_current();
-    return std::make_unique<CudaQueue>(lane, std::move(queue_name));
+    return std::make_unique<CudaQueue>(waits_, lane, std::move(queue_name));
   }
 
   std::unique_ptr<Event> make_event() override {
     make_current();
-    return std::make_unique<CudaEvent>();
+    return std::make_unique<CudaEvent>(waits_);
   }
 
   std::unique_ptr<TimedEvent> make_timed_event() override {
     make_current();
     if (!clock_) clock_ = std::make_shared<DeviceClock>();
-    return std::make_unique<CudaTimedEvent>(clock_);
+    return std::make_unique<CudaTimedEvent>(waits_, clock_);
   }
 
   void begin_capture(Queue& queue) override { cuda_queue(queue).begin_capture(); }
@@ -48,6 +48,7 @@ class CudaBackend final : public Backend {
     return cuda_queue(queue).end_capture();
   }
   std::uint64_t allocations() const override { return allocations_; }
+  std::uint64_t waits() const override { return *waits_; }
 
  private:
   void make_current() const { STOWAGE_CUDA(cudaSetDevice(device_)); }
@@ -55,6 +56,7 @@ class CudaBackend final : public Backend {
   int device_;
   std::shared_ptr<DeviceClock> clock_;  ///< made with the first timed event
   std::atomic<std::uint64_t> allocations_ = 0;
+  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>(0);
 };
 
 }  // namespace

@@ -20,21 +20,30 @@ bool has_happened(cudaEvent_t event) {
 
 }  // namespace
 
-CudaEvent::CudaEvent() { STOWAGE_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+CudaEvent::CudaEvent(std::shared_ptr<Waits> waits) : waits_(std::move(waits)) {
+  STOWAGE_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+}
 
 CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }
 
-void CudaEvent::synchronize() { STOWAGE_CUDA(cudaEventSynchronize(event_)); }
+void CudaEvent::synchronize() {
+  ++*waits_;
+  STOWAGE_CUDA(cudaEventSynchronize(event_));
+}
 
 bool CudaEvent::done() { return has_happened(event_); }
 
-CudaTimedEvent::CudaTimedEvent(std::shared_ptr<DeviceClock> clock) : clock_(std::move(clock)) {
+CudaTimedEvent::CudaTimedEvent(std::shared_ptr<Waits> waits, std::shared_ptr<DeviceClock> clock)
+    : waits_(std::move(waits)), clock_(std::move(clock)) {
   STOWAGE_CUDA(cudaEventCreate(&event_));
 }
 
 CudaTimedEvent::~CudaTimedEvent() { (void)cudaEventDestroy(event_); }
 
-void CudaTimedEvent::synchronize() { STOWAGE_CUDA(cudaEventSynchronize(event_)); }
+void CudaTimedEvent::synchronize() {
+  ++*waits_;
+  STOWAGE_CUDA(cudaEventSynchronize(event_));
+}
 
 bool CudaTimedEvent::done() { return has_happened(event_); }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "execution/cuda/clock.hpp"
+#include "execution/cuda/waits.hpp"
 #include "execution/timing.hpp"
 
 namespace stowage::execution::cuda {
@@ -12,7 +13,7 @@ namespace stowage::execution::cuda {
 /// A CUDA event without timing.
 class CudaEvent final : public Event {
  public:
-  CudaEvent();
+  explicit CudaEvent(std::shared_ptr<Waits> waits);
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() override;
@@ -23,13 +24,14 @@ class CudaEvent final : public Event {
   cudaEvent_t handle() const { return event_; }
 
  private:
+  std::shared_ptr<Waits> waits_;
   cudaEvent_t event_ = nullptr;
 };
 
 /// A CUDA event with timing.
 class CudaTimedEvent final : public TimedEvent {
  public:
-  explicit CudaTimedEvent(std::shared_ptr<DeviceClock> clock);
+  CudaTimedEvent(std::shared_ptr<Waits> waits, std::shared_ptr<DeviceClock> clock);
   CudaTimedEvent(const CudaTimedEvent&) = delete;
   CudaTimedEvent& operator=(const CudaTimedEvent&) = delete;
   ~CudaTimedEvent() override;
@@ -41,6 +43,7 @@ class CudaTimedEvent final : public TimedEvent {
   cudaEvent_t handle() const { return event_; }
 
  private:
+  std::shared_ptr<Waits> waits_;
   std::shared_ptr<DeviceClock> clock_;
   cudaEvent_t event_ = nullptr;
 };

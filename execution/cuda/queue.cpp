@@ -18,7 +18,8 @@ bool is_captured(cudaStream_t stream) {
 
 }  // namespace
 
-CudaQueue::CudaQueue(Lane lane, std::string name) : name_(std::move(name)) {
+CudaQueue::CudaQueue(std::shared_ptr<Waits> waits, Lane lane, std::string name)
+    : waits_(std::move(waits)), name_(std::move(name)) {
   int least = 0, greatest = 0;
   STOWAGE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   // A collective holds up other ranks: its blocks go first when a multiprocessor becomes free.
@@ -63,7 +64,10 @@ void CudaQueue::wait(Event& event, EventUse use) {
       use == EventUse::external ? cudaEventWaitExternal : cudaEventWaitDefault));
 }
 
-void CudaQueue::synchronize() { STOWAGE_CUDA(cudaStreamSynchronize(stream_)); }
+void CudaQueue::synchronize() {
+  ++*waits_;
+  STOWAGE_CUDA(cudaStreamSynchronize(stream_));
+}
 
 void CudaQueue::begin_capture() {
   if (is_captured(stream_))

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "execution/backend.hpp"
+#include "execution/cuda/waits.hpp"
 
 namespace stowage::execution::cuda {
 
 /// A queue of the cuda backend: a stream that does not wait for the default stream.
 class CudaQueue final : public Queue {
  public:
-  CudaQueue(Lane lane, std::string name);
+  CudaQueue(std::shared_ptr<Waits> waits, Lane lane, std::string name);
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
   /// Drops a capture under way, else waits for the work of the queue.
@@ -34,6 +35,7 @@ class CudaQueue final : public Queue {
  private:
   void check_use(EventUse use) const;
 
+  std::shared_ptr<Waits> waits_;
   std::string name_;
   cudaStream_t stream_ = nullptr;
 };

@@ -43,6 +43,11 @@ class HostBackend final : public Backend {
 
   std::uint64_t allocations() const override { return allocations_; }
 
+  std::uint64_t waits() const override {
+    const Lock lock(schedule_mutex());
+    return state_->waits;
+  }
+
  private:
   std::shared_ptr<BackendState> state_;
   std::atomic<std::uint64_t> allocations_ = 0;

@@ -27,6 +27,7 @@ HostEvent::HostEvent(std::shared_ptr<BackendState> backend)
 void HostEvent::synchronize() {
   Lock lock(schedule_mutex());
   check_outside(lock);
+  ++state_->backend->waits;
   wait_for(lock, state_->record);
   if (state_->backend->error) std::rethrow_exception(state_->backend->error);
 }

@@ -92,6 +92,7 @@ void HostQueue::synchronize() {
   Lock lock(schedule_mutex());
   refuse_while_capturing(lock, fmt::format("queue '{}' was synchronized", name_));
   if (capture_) capture_->fail(lock, fmt::format("queue '{}' was synchronized", name_));
+  ++backend_->waits;
   wait_for(lock, frontier_);
   if (backend_->error) std::rethrow_exception(backend_->error);
 }

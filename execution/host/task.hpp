@@ -30,6 +30,7 @@ struct BackendState {
   HostOptions options;
   std::uint64_t tasks = 0;   ///< made so far: the position in the stream of random delays
   std::exception_ptr error;  ///< the first one; work that follows is skipped
+  std::uint64_t waits = 0;   ///< of the host, for queues and events
 };
 
 /// A piece of work for a worker, run once, after the tasks that it was made to follow.

@@ -56,6 +56,13 @@ std::int64_t Loader::global_targets() const {
   return targets;
 }
 
+std::int64_t Loader::global_tokens() const {
+  std::int64_t tokens = 0;
+  for (std::int64_t s = 0; s < options_.global_batch_size; ++s)
+    for (const Piece& piece : pieces_at(s)) tokens += piece.tokens;
+  return tokens;
+}
+
 bool Loader::has_target() const {
   for (std::int64_t s = 0; s < options_.global_batch_size; ++s)
     for (const Piece& piece : pieces_at(s))

@@ -83,6 +83,8 @@ class Loader {
   /// Counted positions of the current step, over all ranks: the divisor of its loss. Computed from
   /// the document boundaries and the mask, without reading tokens or asking other ranks.
   std::int64_t global_targets() const;
+  /// Tokens of documents of the current step, over all ranks: without padding and tail.
+  std::int64_t global_tokens() const;
   /// Documents of microbatch m of the current step of all ranks, in the order of the step.
   std::int64_t documents_of(std::int64_t microbatch) const;
   /// The most documents in a microbatch of the current step, over all ranks: which program to run.

@@ -256,6 +256,31 @@ def tokens_per_s(result):
     return of_times(times, tokens)
 
 
+def tokens_of_steps(result, capacity, times):
+    """Tokens of a step on average, of the steps of a capacity whose times these are, in order."""
+    steps = zip(series(result, "packing/capacity"), series(result, "train/step_time"),
+                series(result, "packing/tokens"))
+    found = []
+    for step_capacity, step_time, tokens in steps:
+        if len(found) < len(times) and (step_capacity, step_time) == (capacity, times[len(found)]):
+            found.append(tokens)
+    if len(found) != len(times):
+        raise Refused(f"/samples/packing/{capacity}/step_time has {len(times)} times, the steps of "
+                      f"that capacity took {len(found)} of them")
+    return float(np.mean(found))
+
+
+def capacity_rate(result, capacity):
+    """Before 1.8 sets had the tokens of a step on average over a pass."""
+    path = f"packing/{capacity}/step_time"
+    times, tokens = times_of(result, path), fact(result, path, "tokens")
+    if result.minor_version >= 8:
+        expected = tokens_of_steps(result, int(capacity), times)
+        if not same(tokens, expected):
+            raise Refused(f"the samples are of {tokens:g} tokens, their steps of {expected:g}")
+    return of_times(times, tokens)
+
+
 def model_rate(result, what):
     """FLOP of a step over its time: as the samples say, or else as the metric itself implies, whose
     interval must then be of the same work."""
@@ -325,8 +350,7 @@ RULES = [(re.compile(pattern), rule) for pattern, rule in (
     (r"packing/(\d+)/steps",
      lambda r, n: Figure(np.sum(series(r, "packing/capacity") == int(n)))),
     (r"packing/(\d+)/step_time", lambda r, n: of_times(times_of(r, f"packing/{n}/step_time"))),
-    (r"packing/(\d+)/tokens_per_s", lambda r, n: of_times(
-        times_of(r, f"packing/{n}/step_time"), fact(r, f"packing/{n}/step_time", "tokens"))),
+    (r"packing/(\d+)/tokens_per_s", capacity_rate),
     (r"packing/op_by_op_steps", lambda r: Figure(np.sum(series(r, "packing/op_by_op")))),
     (r"packing/passed_batches", lambda r: Figure(np.sum(series(r, "packing/passed_batches")))),
     (r"experts/reruns", lambda r: Figure(np.sum(series(r, "experts/reruns")))),
