@@ -64,8 +64,9 @@ class LineReader {
     if (options_.tokenizer == "bytes") {
       if (!value.is_string())
         throw_usage("{}: the values must be strings for --tokenizer bytes", place);
-      for (const char c : value.get_ref<const std::string&>())
-        tokens.push_back(static_cast<unsigned char>(c));
+      const auto& text = value.get_ref<const std::string&>();
+      const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+      tokens.insert(tokens.end(), bytes, bytes + text.size());
       return;
     }
     if (!value.is_array()) throw_usage("{}: the values must be lists for --tokenizer ids", place);

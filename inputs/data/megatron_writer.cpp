@@ -1,6 +1,7 @@
 #include "inputs/data/megatron_writer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "execution/error.hpp"
@@ -35,6 +36,16 @@ void close(std::ofstream& file, const std::string& path) {
   if (!file) throw_usage("'{}' could not be written whole: is the disk full?", path);
 }
 
+/// The low bytes of each token, in the order of this machine.
+template <class T>
+void narrow(std::span<const std::int32_t> tokens, std::string& bytes) {
+  bytes.resize(tokens.size() * sizeof(T));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const T token = static_cast<T>(tokens[i]);
+    std::memcpy(bytes.data() + i * sizeof(T), &token, sizeof(T));
+  }
+}
+
 template <class T>
 void put(std::ofstream& file, T value) {
   file.write(reinterpret_cast<const char*>(&value), sizeof(T));
@@ -60,15 +71,13 @@ void MegatronWriter::add(std::span<const std::int32_t> tokens, std::span<const s
   if (std::ssize(tokens) > std::numeric_limits<std::int32_t>::max())
     throw_usage("a document of {} tokens: 2^31 - 1 is the most that the format holds",
                 tokens.size());
-  const auto width = static_cast<std::size_t>(width_);
-  bytes_.resize(tokens.size() * width);
-  char* to = bytes_.data();
-  for (const std::int32_t token : tokens) {
-    if (token < 0 || token >= vocab_size_)
-      throw_usage("token {} is not below the vocabulary of {}", token, vocab_size_);
-    std::copy_n(reinterpret_cast<const char*>(&token), width, to);  // little-endian: the low bytes
-    to += width;
-  }
+  const auto [least, most] = std::ranges::minmax(tokens);
+  if (least < 0 || most >= vocab_size_)
+    throw_usage("token {} is not below the vocabulary of {}", least < 0 ? least : most,
+                vocab_size_);
+  if (width_ == TokenWidth::byte) narrow<std::uint8_t>(tokens, bytes_);
+  if (width_ == TokenWidth::uint16) narrow<std::uint16_t>(tokens, bytes_);
+  if (width_ == TokenWidth::int32) narrow<std::int32_t>(tokens, bytes_);
   bin_.write(bytes_.data(), std::ssize(bytes_));
   if (!mask_path_.empty())
     mask_.write(reinterpret_cast<const char*>(mask.data()), std::ssize(mask));
