@@ -16,7 +16,7 @@ inline std::uint64_t seed() {
   std::uint64_t value = 1234;
   if (given)
     value = given == std::string_view("random") ? std::random_device{}()
-                                               : std::strtoull(given, nullptr, 10);
+                                                : std::strtoull(given, nullptr, 10);
   std::cout << "STOWAGE_TEST_SEED=" << value << '\n';
   return value;
 }
