@@ -1,5 +1,7 @@
 #include "parallel/grid.hpp"
 
+#include <limits>
+
 #include "execution/error.hpp"
 
 namespace stowage::parallel {
@@ -39,9 +41,13 @@ std::string_view name(Axis axis) {
 }
 
 int GridShape::ranks() const {
-  int product = 1;
+  double product = 1;  // of five ints: it cannot overflow
   for (const int extent_of_axis : extent.value) product *= extent_of_axis;
-  return product;
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (product > kMost)
+    execution::throw_usage("{} is a grid of {:.4g} ranks; allowed: at most {}", describe(), product,
+                           kMost);
+  return static_cast<int>(product);
 }
 
 std::string GridShape::describe() const {

@@ -33,13 +33,14 @@ struct GridShape {
   PerAxis extent{{1, 1, 1, 1, 1}};
 
   int operator[](Axis axis) const { return extent[axis]; }
+  /// The product of all extents. @throws Error (exit 2) if it is above 2^31 - 1
   int ranks() const;
   /// "tensor 2 x data 4": the axes above 1, or "1 rank".
   std::string describe() const;
 };
 
 /// The shape of `ranks` ranks with these extents, data taking what is left.
-/// @throws Error (exit 2) if an extent is below 1 or the ranks do not divide
+/// @throws Error (exit 2) if an extent is below 1, the ranks do not divide, or are above 2^31 - 1
 GridShape fit_grid(int ranks, int tensor = 1, int context = 1, int expert = 1, int pipeline = 1);
 
 /// Coordinates of a rank, and back.

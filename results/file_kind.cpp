@@ -42,9 +42,10 @@ bool has_schema(const std::filesystem::path& path, std::string_view schema) {
 }  // namespace
 
 std::string_view name(FileKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "the result set", "the checkpoint", "the dump",          "the JSON lines", "the MLPerf log",
-      "the trace",      "the statistics", "the product table", "the token data"};
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "the result set", "the checkpoint", "the dump",        "the JSON lines",
+      "the MLPerf log", "the trace",      "the statistics",  "the product table",
+      "the token data", "the deck",       "the model's file"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -65,7 +66,8 @@ bool may_be_unfinished(const std::filesystem::path& path, FileKind kind) {
   const std::string head = head_of(path);
   for (const auto& [of, text] : kTextHeads)
     if (of == kind) return head.starts_with(text);
-  if (kind == FileKind::token_data) return false;
+  if (kind == FileKind::token_data || kind == FileKind::deck || kind == FileKind::model_file)
+    return false;
   return head.starts_with(kHdf5Signature) || head.starts_with(kCheckpointSchema) ||
          std::ranges::all_of(head, [](char c) { return c == '\0'; });
 }

@@ -16,7 +16,9 @@ enum class FileKind {
   trace,
   statistics,     ///< of documents
   product_table,  ///< rows of kernels/linear/product_table.inc
-  token_data      ///< tokens, their index or mask: plain numbers, which nobody can tell from others
+  token_data,     ///< tokens, their index or mask: plain numbers, which nobody can tell from others
+  deck,           ///< of an imported model; who edited it since would lose that
+  model_file      ///< what a published model has beside its weights
 };
 
 /// "the result set", "the JSON lines": how messages name it.

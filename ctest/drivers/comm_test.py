@@ -215,8 +215,9 @@ def what_cannot_be_is_refused(r):
             (("--beside", "products"), ("--beside products", "GPUs"), 2, 2),
             (("--dry-run",), ("--dry-run",), 2, 2),
             (("parallel.tensor=3",), ("a multiple of 3 is needed",), 2, 2),
+            (("run.output=" + r.deck,), ("would replace the deck", "tiny.toml"), 2, 2),
             ((), ("two ranks",), 1, 3)):
-        said = r.bench(*arguments, "run.output=none.h5", expect=code, ranks=ranks)
+        said = r.bench("run.output=none.h5", *arguments, expect=code, ranks=ranks)
         assert said.count("stowage: error:") == 1, (arguments, said)
         assert all(word in said for word in words), (arguments, said)
     assert not [name for name in os.listdir(r.folder) if name.endswith(".h5")]

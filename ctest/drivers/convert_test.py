@@ -215,8 +215,64 @@ def bad_folders_are_refused(p):
     refused(folder, "truncated", "model.safetensors")
     pathlib.Path("it.toml").write_text("mine")
     p.refuse("convert", "import", FIXTURES / "llama" / "model", "--output", "ck", "--deck",
-             "it.toml", says=["--deck it.toml", "already"])
+             "it.toml", says=["the deck", "it.toml", "no older file of this kind"])
     assert pathlib.Path("it.toml").read_text() == "mine"
+
+
+@case
+def files_of_others_are_kept(p):
+    """What is beside the checkpoint already is the user's, and nothing is left of an import."""
+    model = FIXTURES / "nemotron_h" / "model"
+    own = pathlib.Path("ck/huggingface/tokenizer.json")
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml",
+             says=["the model's file", str(own), "no older file of this kind"])
+    assert own.read_text() == "mine" and not pathlib.Path("it.toml").exists()
+    assert [path.name for path in own.parent.iterdir()] == [own.name]
+    own.unlink()
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", own,
+             says=["two outputs need two files"])
+    folder = fresh("model")
+    os.symlink(folder / "config.json", "link.toml")
+    p.refuse("convert", "import", folder, "--output", "ck", "--deck", "link.toml",
+             says=["--deck link.toml", "would replace", "config.json"])
+    pathlib.Path("it.toml.part").write_text("mine")
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml",
+             says=["it.toml.part", "not of ours"])
+    os.remove("it.toml.part")
+    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    assert not list(pathlib.Path().rglob("*.part"))
+
+
+def grown(name, vocabulary):
+    """A folder with many more tokens, all of whose weights are 0."""
+    folder = fresh(name)
+    set_keys(folder, vocab_size=vocabulary)
+    tensors = dict(published.read_folder(folder))
+    for key in ("backbone.embeddings.weight", "lm_head.weight"):
+        tensors[key] = numpy.zeros((vocabulary, tensors[key].shape[1]), "f4")
+    published.write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+@case
+def a_full_disk_leaves_nothing_behind(p):
+    """Beyond `ulimit -f` writes fail: in a side file, in the weights, in what is exported."""
+    limit = 8 << 20  # MPI's own files are smaller than this
+    small, large = fresh("small"), grown("large", limit // 32)  # 16 columns of fp32
+    (small / "tokenizer.json").write_text("x" * 2 * limit)
+    for folder, says in ((small, "tokenizer.json"), (large, "step_00000000.h5")):
+        done = p.limited(limit, "convert", "import", folder, "--output", "ck", "--deck", "it.toml")
+        assert done.returncode == 4 and says in done.stderr, (done.returncode, done.stderr)
+        assert "File too large" in done.stderr, done.stderr
+        left = [path for path in [*pathlib.Path("ck").rglob("*"), *pathlib.Path().glob("it.toml*")]
+                if path.is_file() and path.name != "lock"]
+        assert not left, left
+    p.run("convert", "import", large, "--output", "ck", "--deck", "it.toml")
+    done = p.limited(limit, "convert", "export", "ck", "--output", "out")
+    assert done.returncode == 4 and "File too large" in done.stderr, done
+    assert not list(pathlib.Path().glob("out*"))
 
 
 @case

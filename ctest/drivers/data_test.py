@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,20 @@ def bad_lines_leave_nothing_behind(r):
     assert "allowed: prepare, check, stats" in r.data("pack", expect=2)
     assert "allowed: bytes, ids" in r.data("prepare", "-", "--out", "y", "--tokenizer", "bpe",
                                            expect=2, given=good)
+
+
+@case
+def a_full_disk_leaves_nothing_behind(r):
+    """Beyond `ulimit -f` writes fail; MPI's own files are smaller than this."""
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+    line = json.dumps({"prompt": "a" * 1000, "response": "b" * 1000}) + "\n"
+    done = subprocess.run([r.options.data, "prepare", "-", "--out", "folder/x"], env=r.env,
+                          capture_output=True, text=True, timeout=100, input=5000 * line,
+                          preexec_fn=limited)
+    assert done.returncode == 4, (done.returncode, done.stderr)
+    assert "folder/x.bin" in done.stderr and "File too large" in done.stderr, done.stderr
+    assert not os.listdir("folder"), os.listdir("folder")
 
 
 @case

@@ -50,25 +50,42 @@ def signals_are_heard_from_the_first_moment_on(r):
 
 @case
 def a_second_signal_ends_at_once(r):
-    process, _ = start(r, "twice", "train.global_batch_size=16384")  # steps of some seconds
-    process.send_signal(signal.SIGINT)
-    time.sleep(1.2)  # later than what counts as one event
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == -signal.SIGTERM and "second signal" in err, (process.returncode,
-                                                                              err)
+    for ranks in (1, 4):
+        process, pids = start(r, f"twice{ranks}", "train.global_batch_size=16384",  # some seconds
+                              ranks=ranks)
+        os.kill(pids[-1], signal.SIGINT)
+        time.sleep(1.2)  # later than what counts as one event
+        os.kill(pids[-1], signal.SIGTERM)
+        _, err = process.communicate(timeout=100)
+        ended = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by itself, or as mpirun tells it
+        assert process.returncode in ended and "second signal" in err, (process.returncode, err)
+
+
+def bench(r, name):
+    return os.path.join(os.path.dirname(r.train), f"stowage_bench_{name}")
+
+
+def refuse_mode(r, program, option, splits):
+    """A rank that is given an option which the others are not given."""
+    for others, first, second in splits:
+        command = [program, r.deck, "execution.backend=host"]
+        done = subprocess.run(
+            ["mpirun", "--oversubscribe", "-np", others, *command, *(option if first else ()), ":",
+             "-np", "1", *command, *(option if second else ())],
+            env=r.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and "different modes" in done.stderr, (program, option,
+                                                                           done.stderr)
 
 
 @case
 def ranks_in_another_mode_are_refused(r):
+    last, first, last_of_four = ("1", False, True), ("1", True, False), ("3", False, True)
     for option in ("--help", "--dry-run", "--print-config", "--version"):
-        for others, first, second in (("1", (), (option,)), ("1", (option,), ()),
-                                      ("3", (), (option,))):
-            done = subprocess.run(
-                ["mpirun", "--oversubscribe", "-np", others, r.train, r.deck, *first, ":",
-                 "-np", "1", r.train, r.deck, *second],
-                env=r.env, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 2 and "different modes" in done.stderr, (option, done.stderr)
+        refuse_mode(r, r.train, (option,), (last, first, last_of_four))
+    for name in ("comm", "offload", "scaling"):
+        refuse_mode(r, bench(r, name), ("--help",), (last, first, last_of_four))
+        refuse_mode(r, bench(r, name), ("--print-config",), (first,))
+    refuse_mode(r, bench(r, "scaling"), ("--foretell",), (last, first))
 
 
 @case
@@ -78,13 +95,16 @@ def ranks_with_different_data_are_refused(r):
     for name in "ab":
         os.mkdir(name)
         os.rename(f"{name}.txt", f"{name}/text.txt")
-    run = [r.train, r.deck, "data.source=text", "data.path=text.txt"]
-    for others in ("1", "3"):
-        done = subprocess.run(["mpirun", "--oversubscribe", "-np", others, "-wdir", "a", *run, ":",
-                               "-np", "1", "-wdir", "b", *run], env=r.env, capture_output=True,
-                              text=True, timeout=60)
-        assert done.returncode == 2 and "different data" in done.stderr, (done.returncode,
-                                                                          done.stderr)
+    text = [r.deck, "execution.backend=host", "data.source=text", "data.path=text.txt"]
+    for program, all_others in ((r.train, ("1", "3")), (bench(r, "offload"), ("1",)),
+                                (bench(r, "scaling"), ("1",))):
+        for others in all_others:
+            done = subprocess.run(
+                ["mpirun", "--oversubscribe", "-np", others, "-wdir", "a", program, *text, ":",
+                 "-np", "1", "-wdir", "b", program, *text],
+                env=r.env, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2 and "different data" in done.stderr, (
+                program, done.returncode, done.stderr)
 
 
 @case
@@ -167,13 +187,17 @@ def a_stopped_rank_is_named(r):
 
 
 @case
-def a_token_file_that_shrinks_is_an_error(r):
+def a_data_file_that_shrinks_is_an_error(r):
     for ranks in (1, 2, 4):
-        pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 300)
-        process, _ = start(r, f"run{ranks}", "data.source=text", "data.path=text.txt", ranks=ranks)
-        os.truncate("text.txt", 1000)
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == 4 and "has become shorter" in err, (process.returncode, err)
+        for shrunk in ("text.txt", "text.txt.mask"):
+            pathlib.Path("text.txt").write_bytes(bytes(range(64)) * 300)
+            pathlib.Path("text.txt.mask").write_bytes(bytes([0, 1]) * 32 * 300)
+            process, _ = start(r, f"{shrunk}{ranks}", "data.source=text", "data.path=text.txt",
+                               ranks=ranks)
+            os.truncate(shrunk, 1000)
+            out, err = process.communicate(timeout=100)
+            assert process.returncode == 4, (shrunk, process.returncode, err)
+            assert f"'{shrunk}'" in err and "has become shorter" in err, (shrunk, err)
 
 
 if __name__ == "__main__":

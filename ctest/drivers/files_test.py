@@ -71,6 +71,8 @@ def two_outputs_need_two_files(r):
                    ["--trace", "x", "--json", "x"], ["checkpoint.directory=tiny.h5"],
                    ["run.mllog=x", "--json", "x"], ["run.mllog=tiny.h5.part"]):
         refused(r, r.deck, *others, says=["two outputs need two files"])
+    for ranks in (2, 4):
+        refused(r, r.deck, "--json", "./tiny.h5", says=["two outputs need two files"], ranks=ranks)
     r.run("run.output=a.h5", "run.steps=1")
     refused(r, "--from", "a.h5", "--out", "./a.h5", says=["--from", "a.h5"])
     refused(r, "--from", "a.h5", "--out", "b.h5", "--trace", "a.h5", says=["the trace", "a.h5"])
@@ -95,17 +97,21 @@ def an_older_result_is_kept(r):
 @case
 def lines_are_added_only_to_a_log_of_ours(r):
     pathlib.Path("thesis.txt").write_text("mine\n")
-    saved = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
-    r.run("run.steps=3", "run.mllog=ml.log", *saved)
-    first = pathlib.Path("ml.log").read_text()
-    for path in ("thesis.txt", "tiny.jsonl"):
-        refused(r, r.deck, *saved, f"run.mllog={path}", says=[path, "no older file of this kind"])
-    r.run("run.mllog=ml.log", *saved)
-    both = pathlib.Path("ml.log").read_text()
-    assert both.startswith(first) and both.count('"run_stop"') == 2, both
-    r.run("run.mllog=ml.log", "run.steps=1")
-    assert pathlib.Path("ml.older_1.log").read_text() == both
-    assert pathlib.Path("ml.log").read_text().count('"run_stop"') == 1
+    for ranks in (1, 2, 4):
+        saved = ["optim.decay_steps=6", f"checkpoint.directory=ckpt{ranks}",
+                 f"run.output=run{ranks}.h5"]
+        log = pathlib.Path(f"ml{ranks}.log")
+        r.run("run.steps=3", f"run.mllog={log}", *saved, ranks=ranks)
+        first = log.read_text()
+        for path in ("thesis.txt", f"run{ranks}.jsonl"):
+            refused(r, r.deck, *saved, f"run.mllog={path}", ranks=ranks,
+                    says=[path, "no older file of this kind"])
+        r.run(f"run.mllog={log}", *saved, ranks=ranks)
+        both = log.read_text()
+        assert both.startswith(first) and both.count('"run_stop"') == 2, both
+        r.run(f"run.mllog={log}", "run.steps=1", ranks=ranks)
+        assert pathlib.Path(f"ml{ranks}.older_1.log").read_text() == both
+        assert log.read_text().count('"run_stop"') == 1
 
 
 @case
@@ -240,6 +246,10 @@ def a_read_only_disk_is_refused(r):
                       ["checkpoint.directory=disk/ckpt"], ["checkpoint.directory=disk"]):
         for ranks in (1, 4):
             refused(r, r.deck, *arguments, says=["disk", "Read-only file system"], ranks=ranks)
+    for ranks in (1, 4):  # with one microbatch
+        refused(r, r.deck, "--evaluate-only", "--logits", "disk/l.h5", "train.micro_batch_size=1",
+                f"train.global_batch_size={ranks}", says=["disk/l.h5", "Read-only file system"],
+                ranks=ranks)
 
 
 @case
@@ -268,8 +278,10 @@ def a_vanished_folder_is_an_error(r):
 @case
 def what_is_no_plain_file_is_no_input(r):
     os.mkfifo("fifo")
-    refused(r, "fifo", says=["fifo", "not a plain file"])
-    refused(r, r.deck, "data.source=text", "data.path=fifo", says=["fifo", "not a plain file"])
+    for ranks in (1, 2, 4):
+        refused(r, "fifo", says=["fifo", "not a plain file"], ranks=ranks)
+        refused(r, r.deck, "data.source=text", "data.path=fifo", ranks=ranks,
+                says=["fifo", "not a plain file"])
     refused(r, r.deck, "data.path=fifo", "data.source=auto", says=["fifo"])
     refused(r, "/dev/zero", says=["/dev/zero", "not a plain file"])
     refused(r, "--from", "fifo", says=["fifo", "not a regular file"])
@@ -383,6 +395,29 @@ def a_file_size_limit_is_a_full_disk(r):
 
 
 @case
+def names_that_are_not_utf8_are_refused(r):
+    bad = os.fsdecode(b"\xff.h5")
+    for option in ("--out", "--json", "--trace", "--dump", "--logits", "--from", "--deck"):
+        for arguments in ([option, bad], [f"{option}={bad}"]):
+            refused(r, *arguments, says=[f"{option} is not UTF-8"])
+    refused(r, r.deck, "--json", bad, says=["--json is not UTF-8"], ranks=2)
+    refused(r, bad, says=["argument 1 is not UTF-8"])
+    r.run("--json", "\u00e4.jsonl", "run.steps=1")
+    assert pathlib.Path("\u00e4.jsonl").exists()
+
+
+@case
+def long_streams_are_cut_at_once(r):
+    """Documents are counted, not sequences, of which there are 2^37."""
+    stream = ["data.synthetic_tokens=1099511627776", "data.synthetic_document_length=1048576",
+              "train.seq_length=8", "eval.steps=1", "run.steps=1"]
+    for ranks in (1, 2):
+        r.run(*stream, f"run.output=run{ranks}.h5", ranks=ranks)
+    refused(r, r.deck, *stream, "data.packing=best_fit",
+            says=["data.synthetic_tokens", "train.seq_length = 8", "more than 268435456 sequences"])
+
+
+@case
 def a_reader_that_goes_away_stops_no_run(r):
     process = subprocess.Popen(r.command(r.deck, "run.steps=30"), env=r.env, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -402,6 +437,13 @@ def sizes_that_no_machine_has_are_refused(r):
             refused(r, *deck, f"{key}={value}", says=[key, value])
             refused(r, *deck, f"{key}={value}", "--dry-run", says=[key, value])
     refused(r, *deck, "train.global_batch_size=4294967296", says=["global_batch_size"], ranks=2)
+    # A product of extents that wraps would be a division by 0.
+    grid = [f"parallel.{axis}=65536" for axis in ("tensor", "context", "expert", "pipeline")]
+    for arguments in (grid, grid[:2], [*grid[:1], "parallel.data=65536"]):
+        says = ["parallel.tensor = 65536", "ranks, no machine has more than 1048576"]
+        refused(r, *deck, *arguments, says=says)
+        refused(r, *deck, *arguments, "--dry-run", says=says)
+    refused(r, *deck, *grid, says=["ranks, no machine has more"], ranks=2)
     # Within every range, but more than this host has.
     for arguments in (["model.hidden_size=1048576", "model.num_attention_heads=1024"],
                       ["train.global_batch_size=1073741824"],

@@ -249,6 +249,11 @@ def what_cannot_be_is_refused(r):
     assert "--samples" in r.bench("--samples", "0", expect=2)
     assert "--seconds" in r.bench("--seconds", "-1", expect=2)
     assert "--quiet" in r.bench("--quiet", expect=2)
+    # The default name of the result is checked, too: here it is that of the deck.
+    os.symlink(r.deck, os.path.join(r.folder, "tiny.offload.h5"))
+    said = r.bench("--samples", "1", expect=2)
+    assert "would replace the deck" in said and "tiny.offload.h5" in said, said
+    os.remove(os.path.join(r.folder, "tiny.offload.h5"))
     # A sweep goes on without a plan that memory does not allow, unless the deck itself asks for it.
     manual = ("offload.policy=manual", 'offload.modules=["core_attn"]', "--samples", "1")
     said = r.bench("offload.host_budget_bytes=10", *manual, "--only", "deck", expect=2)

@@ -106,6 +106,13 @@ def what_cannot_be_is_refused(r):
     assert "missing" in said and "the rest is" in said, said
     said = r.run("inputs/hybrid-dense-1b.toml", 'recompute.modules=["attn_norm"]', expect=2)
     assert "attn_norm" in said, said
+    for keys in (("tensor", "context", "expert", "pipeline"), ("tensor", "pipeline")):
+        said = r.run("inputs/hybrid-dense-1b.toml",
+                     *(f"parallel.{key}=65536" for key in keys), expect=2)
+        assert "parallel.tensor = 65536" in said and "no machine has more" in said, said
+    deck = os.path.join(r.source, "inputs/hybrid-dense-1b.toml")
+    said = r.run(deck, "parallel.pipeline=2", "--timeline", "--trace", deck, expect=2)
+    assert f"--trace {deck}: would replace the deck {deck}" in said, said
 
 
 def memory_rows(text):

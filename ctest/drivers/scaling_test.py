@@ -263,7 +263,10 @@ def predictions_take_measured_rates(r):
     for option in ("--ceilings", "--links"):
         said = r.bench(option, os.path.join(published, "ssd.h5"), expect=2)
         assert option in said and "not a result of" in said, said
-    assert not os.listdir(r.folder), os.listdir(r.folder)
+    shutil.copy(measured[1], os.path.join(r.folder, "measured.h5"))
+    said = r.bench("--ceilings", "measured.h5", "run.output=./measured.h5", expect=2)
+    assert "would replace the result set of --ceilings measured.h5" in said, said
+    assert os.listdir(r.folder) == ["measured.h5"], os.listdir(r.folder)
 
 
 @case

@@ -48,10 +48,25 @@ TEST(check, sizes_that_no_machine_has) {
           "model.moe_ffn_hidden_size=65536"}}})
     expect_parts(error_of(pattern, overrides),
                  {"no machine has more", "(command line)", " times "});
+  for (const char* cut : {"context", "expert", "pipeline", "data"}) {  // 2^32 wraps an int to 0
+    const std::string other = std::string("parallel.") + cut;
+    expect_parts(error_of("-", {"parallel.tensor=65536", other + "=65536"}),
+                 {"parallel.tensor = 65536 (command line)", other + " = 65536 (command line)",
+                  "4.295e+09 ranks", "more than 1048576"});
+  }
+  expect_parts(error_of("-", {"parallel.tensor=65536", "parallel.context=65536",
+                              "parallel.expert=65536", "parallel.pipeline=65536"}),
+               {"1.845e+19 ranks", "more than 1048576"});  // an int64 wraps, too
+  expect_parts(error_of("-", {"parallel.pipeline=65536", "parallel.virtual_stages=65536"}),
+               {"parallel.virtual_stages = 65536", "4.295e+09 stages"});
   expect_parts(error_of(std::string(5000, 'M')), {"5000 letters", "at most 4096"});
   expect_parts(
       error_of("M", {"data.synthetic_tokens=1099511627776", "data.synthetic_document_length=1"}),
       {"documents", "data.synthetic_tokens"});
+  expect_parts(error_of("M", {"data.synthetic_tokens=1099511627776", "train.seq_length=64",
+                              "data.synthetic_document_length=8192", "data.packing=best_fit"}),
+               {"data.synthetic_tokens", "train.seq_length = 64", "data.packing = \"best_fit\"",
+                "more than 268435456 sequences"});
   expect_parts(
       error_of("M", {"data.synthetic_lengths=[5]", "data.synthetic_document_length=1"}),
       {"data.synthetic_document_length = 1 (command line)", "data.synthetic_lengths", "one of"});

@@ -72,6 +72,9 @@ TEST(command_line, errors) {
   expect_parts(usage_error([] { parse({"a.toml", "--from", "b.h5"}); }), {"one of them"});
   expect_parts(usage_error([] { parse({"a.toml", "--fast"}); }), {"--fast", "--help"});
   expect_parts(usage_error([] { parse({"--help-key", "run.step"}); }), {"run.steps"});
+  expect_parts(usage_error([] { parse({"a.toml", "--json", "\xff"}); }), {"--json is not UTF-8"});
+  expect_parts(usage_error([] { parse({"a.toml", "--json=\xc0\x80"}); }), {"--json is not UTF-8"});
+  expect_parts(usage_error([] { parse({"\xed\xa0\x80.toml"}); }), {"argument 1 is not UTF-8"});
 }
 
 }  // namespace

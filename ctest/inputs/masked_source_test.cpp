@@ -118,5 +118,25 @@ TEST(masked_source, bad_masks_are_refused) {
   expect_parts(said(bits("0000")), {"qa.txt.mask", "no byte of it is 1"});
 }
 
+TEST(masked_source, a_mask_that_shrinks_is_an_error) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kTokens = 200000;  // several pages, none of which may be missed
+  const std::string path = folder.write("qa.txt", std::string(kTokens, 'a'));
+  const std::string mask = folder.write("qa.txt.mask", std::string(kTokens, '\1'));
+  const auto source = open_source({.path = path});
+  std::filesystem::resize_file(mask, 50000);
+  std::vector<std::uint8_t> bits(1000);
+  source->read_mask(49000, bits);
+  for (const std::int64_t first : {49001, 50000, 150000}) {
+    try {
+      source->read_mask(first, bits);
+      ADD_FAILURE() << "no error at " << first;
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::runtime);
+      expect_parts(error.what(), {"qa.txt.mask", "byte offset", "has become shorter"});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stowage::inputs

@@ -225,5 +225,35 @@ TEST(sequences, documents_that_a_cut_splits_are_counted) {
   EXPECT_EQ(sequences.summary().documents, 5);
 }
 
+TEST(sequences, counts_of_a_cut_stream_are_those_of_its_pieces) {
+  const std::uint64_t seed = ctest::seed();
+  for (std::uint64_t round = 0; round < 50; ++round) {
+    const CountingSource source = hard_documents(seed + round, 40);
+    const TokenRange range{static_cast<std::int64_t>(round % 7),
+                           source.tokens() - static_cast<std::int64_t>(round % 5)};
+    const Sequences sequences(source, range, {.seq_length = kLength});
+    std::vector<Piece> room;
+    std::int64_t most = 0;
+    std::set<std::int64_t> split;
+    for (std::int64_t sequence = 0; sequence < sequences.count(); ++sequence) {
+      const auto pieces = sequences.pieces(sequence, room);
+      most = std::max(most, std::ssize(pieces));
+      if (pieces.back().continues)
+        split.insert(*std::ranges::upper_bound(source.document_offsets(), pieces.back().begin));
+    }
+    EXPECT_EQ(sequences.max_pieces(), most) << "seed " << seed + round;
+    EXPECT_EQ(sequences.summary().split_documents, std::ssize(split)) << "seed " << seed + round;
+  }
+}
+
+TEST(sequences, a_long_stream_is_cut_without_looking_at_every_sequence) {
+  const std::int64_t tokens = std::int64_t{1} << 50;  // of which a loop would take days
+  const CountingSource source({0, 3, tokens - 1, tokens});
+  const Sequences sequences(source, {0, tokens}, {.seq_length = 8});
+  EXPECT_EQ(sequences.count(), tokens / 8);
+  EXPECT_EQ(sequences.max_pieces(), 2);
+  EXPECT_EQ(sequences.summary().split_documents, 1);
+}
+
 }  // namespace
 }  // namespace stowage::inputs

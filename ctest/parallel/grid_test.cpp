@@ -69,6 +69,20 @@ TEST(grid, ranks_that_do_not_divide_are_a_usage_error) {
   EXPECT_THROW((void)fit_grid(6, 1, 1, 0), execution::Error);
 }
 
+TEST(grid, products_that_no_int_holds_are_a_usage_error) {
+  constexpr int kMany = 1 << 16;  // 2^64 ranks would be 0 of them
+  for (const auto& [pipeline, says] :
+       {std::pair{1, "expert 65536 is a grid of 2.815e+14 ranks"}, {kMany, "1.845e+19 ranks"}}) {
+    try {
+      (void)fit_grid(6, kMany, kMany, kMany, pipeline);
+      FAIL();
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(grid, describes_itself) {
   EXPECT_EQ(kLarge.describe(), "tensor 2 x context 3 x expert 4 x pipeline 5 x data 4");
   EXPECT_EQ(fit_grid(1).describe(), "1 rank");

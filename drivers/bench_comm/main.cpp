@@ -4,6 +4,7 @@
 
 #include "drivers/bench_comm/report.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
                       &options.beside},
                      {"--only", "Kinds: all_reduce,exchange (default all)", &only}},
          .without = {"--json", "--dry-run", "--quiet"}});
+    parallel::require_equal(world, "modes", command.mode());
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
@@ -47,6 +49,8 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     parallel::require_equal(world, "decks", deck.sha256());
+    results::require_apart({{{"run.output", drivers::benchmark_path(deck, drivers::kCommPath)}}},
+                           drivers::deck_files(deck, command));
     drivers::Machine machine(deck, world);
     drivers::BenchComm bench(world, deck, options, machine);
     drivers::CommReport report(world, deck, machine, argc, argv);

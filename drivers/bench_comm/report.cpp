@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "drivers/common/link_fit.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
@@ -43,10 +44,8 @@ CommReport::CommReport(const parallel::Communicator& world, const inputs::Deck& 
       results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
   results::Fields software = {{"mpi", parallel::mpi_library()}};
   software.insert(software.end(), machine.software().begin(), machine.software().end());
-  const std::string& given = deck.get<std::string>("run.output");
   set_ = std::make_unique<results::ResultSet>(
-      given.empty() ? deck.get<std::string>("run.name") + ".comm.h5" : given,
-      result_header("bench_comm", deck, run, ranks, software));
+      benchmark_path(deck, kCommPath), result_header("bench_comm", deck, run, ranks, software));
   for (results::Choice& choice : machine.choices(deck)) set_->add(std::move(choice));
   fmt::print("{}{}",
              results::header_text("stowage_bench_comm", run, ranks,

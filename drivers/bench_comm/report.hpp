@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "drivers/bench_comm/bench.hpp"
@@ -10,6 +11,9 @@
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
+
+/// Of the result set's default path (benchmark_path).
+inline constexpr std::string_view kCommPath = "comm";
 
 /// Lines as nccl-tests prints them, the library in front: size, count, type, reduction and root;
 /// then time, rates and wrong elements out of place and in place. One line for each library at each

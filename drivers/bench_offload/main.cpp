@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
                      {"--only", "Parts of the names of plans to run: free,auto (default all)",
                       &only}},
          .without = {"--json", "--dry-run", "--quiet"}});
+    parallel::require_equal(world, "modes", command.mode());
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
@@ -66,7 +67,8 @@ int main(int argc, char** argv) {
     parallel::require_equal(world, "decks", deck.sha256());
     (void)inputs::check_ranks(deck, world.size());
     drivers::Data data = drivers::open_data(deck, drivers::sequence_part(deck, world));
-    results::require_apart({{{"run.output", drivers::result_paths(deck, command, 0).result}}},
+    parallel::require_equal(world, "data", data.digest());
+    results::require_apart({{{"run.output", drivers::benchmark_path(deck, drivers::kOffloadPath)}}},
                            drivers::input_files(deck, command, data));
     drivers::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);

@@ -7,6 +7,7 @@
 
 #include "drivers/bench_offload/stages.hpp"
 #include "drivers/common/copies.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
@@ -91,9 +92,7 @@ OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::
       results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
   const results::ResultHeader header =
       result_header("bench_offload", deck, run, ranks, machine.software());
-  const std::string& given = deck.get<std::string>("run.output");
-  set_ = std::make_unique<results::ResultSet>(
-      given.empty() ? deck.get<std::string>("run.name") + ".offload.h5" : given, header);
+  set_ = std::make_unique<results::ResultSet>(benchmark_path(deck, kOffloadPath), header);
   fmt::print("{}", results::header_text("stowage_bench_offload", run, ranks,
                                         {{"model", deck.get<std::string>("model.pattern")},
                                          {"grid", grid_text(deck, world.size())}}));

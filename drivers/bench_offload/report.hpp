@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "drivers/bench_offload/bench.hpp"
@@ -8,6 +9,9 @@
 #include "results/result_set.hpp"
 
 namespace stowage::drivers {
+
+/// Of the result set's default path (benchmark_path).
+inline constexpr std::string_view kOffloadPath = "offload";
 
 /// Prints a row for each plan, and leaves the result set: raw step times as /samples/offload/<plan>
 /// with bytes and predictions as attributes. Entry i of every plan is of the same round.

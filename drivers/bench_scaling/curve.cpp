@@ -27,10 +27,7 @@ using inputs::Deck;
 using parallel::Communicator;
 using results::Samples;
 
-std::filesystem::path output_path(const Deck& deck) {
-  const std::string& given = deck.get<std::string>("run.output");
-  return given.empty() ? deck.get<std::string>("run.name") + ".scaling.h5" : given;
-}
+std::filesystem::path output_path(const Deck& deck) { return benchmark_path(deck, "scaling"); }
 
 /// Points have grids of their own, the job has none.
 results::ResultHeader header_of(const Deck& deck, const std::vector<results::RankInfo>& ranks,
@@ -142,8 +139,10 @@ Exit measure_curve(const Communicator& world, const CurveCommand& curve, int arg
   refuse_unsupported(deck);
   parallel::require_equal(world, "decks", deck.sha256());
   const Data data = open_data(deck, {});  // what is wrong with it is told before any work
-  results::require_apart({{{"run.output", output_path(deck)}}},
-                         input_files(deck, curve.command, data));
+  parallel::require_equal(world, "data", data.digest());
+  std::vector<results::NamedPath> inputs = input_files(deck, curve.command, data);
+  for (results::NamedPath& file : curve.rates.files()) inputs.push_back(std::move(file));
+  results::require_apart({{{"run.output", output_path(deck)}}}, inputs);
   return Curve(world, curve, deck, start_s).go(argc, argv);
 }
 

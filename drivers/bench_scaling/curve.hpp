@@ -1,6 +1,7 @@
 #pragma once
 
 #include "drivers/bench_scaling/point.hpp"
+#include "drivers/common/measured_rates.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "parallel/mpi.hpp"
@@ -11,6 +12,7 @@ namespace stowage::drivers {
 struct CurveCommand {
   inputs::CommandLine command;
   ScalingOptions options;
+  MeasuredRates rates;  ///< what the predictions read; in the overrides already
   bool resume = false;  ///< points that run.output holds are taken from it
 };
 

@@ -4,11 +4,11 @@
 
 #include "drivers/bench_scaling/curve.hpp"
 #include "drivers/bench_scaling/foretell.hpp"
-#include "drivers/common/measured_rates.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/common/words.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
+#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   const auto program = [&](const parallel::Communicator& world) {
     drivers::CurveCommand curve;
     std::string layouts = "d=1", scales = "strong", modes = "off";
-    drivers::MeasuredRates rates;
+    drivers::MeasuredRates& rates = curve.rates;
     bool foretell = false;
     curve.command = inputs::parse_command_line(
         argc, argv,
@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
                &foretell},
               {"--resume", "Take the points that run.output holds from it", &curve.resume}},
          .without = {"--json", "--dry-run", "--quiet"}});
+    const std::string mode = curve.command.mode();
+    parallel::require_equal(world, "modes", foretell && mode == "a run" ? "--foretell" : mode);
     if (!curve.command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", curve.command.print_and_exit);
       return execution::Exit::valid;

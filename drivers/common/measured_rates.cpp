@@ -141,6 +141,14 @@ std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
   return overrides;
 }
 
+std::vector<results::NamedPath> MeasuredRates::files() const {
+  std::vector<results::NamedPath> all;
+  if (!ceilings.empty()) all.push_back({"the result set of --ceilings", ceilings});
+  if (!links.empty()) all.push_back({"the result set of --links", links});
+  for (const std::string& path : words(ops)) all.push_back({"a result set of --ops", path});
+  return all;
+}
+
 void add_measured(inputs::CommandLine& command, const MeasuredRates& rates) {
   std::vector<std::string> measured;
   const auto add = [&](const std::vector<std::string>& more) {

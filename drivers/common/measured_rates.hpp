@@ -5,6 +5,7 @@
 
 #include "inputs/deck/command_line.hpp"
 #include "inputs/deck/deck.hpp"
+#include "results/output_path.hpp"
 
 namespace stowage::drivers {
 
@@ -30,6 +31,9 @@ struct MeasuredRates {
   std::string ceilings;  ///< of stowage_ceilings: `--ceilings`
   std::string links;     ///< of stowage_bench_comm: `--links`
   std::string ops;       ///< of stowage_train --time-ops, with commas between them: `--ops`
+
+  /// Those that are named, as what no output may replace.
+  std::vector<results::NamedPath> files() const;
 };
 
 /// Puts what they say of the machine into the overrides, before those of the command line, which

@@ -24,11 +24,22 @@ ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& co
   return paths;
 }
 
-std::vector<results::NamedPath> input_files(const inputs::Deck& deck,
-                                            const inputs::CommandLine& command, const Data& data) {
+std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view kind) {
+  const std::string& given = deck.get<std::string>("run.output");
+  return given.empty() ? fmt::format("{}.{}.h5", deck.get<std::string>("run.name"), kind) : given;
+}
+
+std::vector<results::NamedPath> deck_files(const inputs::Deck& deck,
+                                           const inputs::CommandLine& command) {
   std::vector<results::NamedPath> files;
   for (const std::string& path : deck.files()) files.push_back({"the deck", path});
   if (!command.from.empty()) files.push_back({"the result set of --from", command.from});
+  return files;
+}
+
+std::vector<results::NamedPath> input_files(const inputs::Deck& deck,
+                                            const inputs::CommandLine& command, const Data& data) {
+  std::vector<results::NamedPath> files = deck_files(deck, command);
   for (const std::string& path : data.files()) files.push_back({"the data", path});
   return files;
 }

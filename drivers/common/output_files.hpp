@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "drivers/common/data.hpp"
@@ -22,7 +23,14 @@ struct ResultPaths {
 ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& command,
                          std::int64_t first_step);
 
-/// Every file that a run reads: the deck and its includes, the result set of --from, the data.
+/// Where a benchmark's result set goes: run.output, or <run.name>.<kind>.h5.
+std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view kind);
+
+/// The deck and its includes, and the result set of --from.
+std::vector<results::NamedPath> deck_files(const inputs::Deck& deck,
+                                           const inputs::CommandLine& command);
+
+/// Every file that a run reads: those of the deck, and the data.
 std::vector<results::NamedPath> input_files(const inputs::Deck& deck,
                                             const inputs::CommandLine& command, const Data& data);
 

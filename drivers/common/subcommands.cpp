@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "inputs/deck/command_line.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
@@ -36,6 +37,7 @@ int run_subcommands(int argc, char** argv, const std::string& program, const std
 }
 
 bool parsed(CLI::App& app, int argc, const char* const* argv) {
+  inputs::require_utf8(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -136,7 +136,8 @@ std::string export_checkpoint(const ExportOptions& options) {
   FolderWriter writer(options.output, entries_of(weights), options.shard_bytes);
   write_text(writer.part() / hf::kConfigFile, config);
   const std::vector<std::string> copied =
-      like.empty() ? std::vector<std::string>() : copy_side_files(like, writer.part());
+      like.empty() ? std::vector<std::string>() : side_files(like);
+  for (const std::string& name : copied) write_text(writer.part() / name, read_text(like / name));
   ByteProgress progress(writer.bytes());
   checkpoint.load(targets_of(weights, family, writer, progress), true);
   writer.commit();

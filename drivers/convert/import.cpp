@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "drivers/common/folder_weights.hpp"
 #include "drivers/common/options.hpp"
@@ -12,6 +13,8 @@
 #include "execution/error.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/format.hpp"
+#include "results/output_path.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -33,12 +36,34 @@ std::string deck_text(const hf::Config& config, const ImportOptions& options) {
       inputs::to_toml(options.output));
 }
 
-void require_free(const ImportOptions& options, results::CheckpointDirectory& directory) {
-  if (fs::exists(options.deck)) throw_usage("--deck {}: is there already", options.deck);
-  if (!directory.steps().empty())
-    throw_usage("--output {}: holds checkpoints already", options.output);
-  directory.claim();
-}
+/// A text to be written, and where to.
+struct TextFile {
+  results::NamedPath path;
+  results::FileKind kind;
+  std::string text;
+};
+
+/// Text files under construction: one that is not committed leaves nothing.
+class TextFiles {
+ public:
+  /// @throws Error (exit 2) if one is not free, or would replace an input
+  TextFiles(const std::vector<TextFile>& files, const std::vector<results::NamedPath>& inputs) {
+    std::vector<results::NamedPath> outputs;
+    for (const TextFile& file : files) outputs.push_back(file.path);
+    results::require_apart(outputs, inputs);
+    for (const TextFile& file : files) {
+      parts_.push_back(std::make_unique<results::PartFile>(file.path.path, file.kind));
+      write_text(parts_.back()->part(), file.text);
+    }
+  }
+
+  void commit() const {
+    for (const auto& part : parts_) part->commit();
+  }
+
+ private:
+  std::vector<std::unique_ptr<results::PartFile>> parts_;
+};
 
 /// With what is read counted.
 std::vector<results::TensorSource> counted(std::vector<results::TensorSource> sources,
@@ -66,15 +91,25 @@ std::string import_folder(const ImportOptions& given) {
   refuse_unsupported(deck);
   const FolderWeights weights(options.folder, *config.family, deck);
   results::CheckpointDirectory directory(options.output);
-  require_free(options, directory);
+  if (!directory.steps().empty())
+    throw_usage("--output {}: holds checkpoints already", options.output);
+  directory.claim();
   const fs::path side = fs::path(options.output) / kSideFolder;
-  fs::create_directories(side);
-  write_text(side / hf::kConfigFile, read_text(fs::path(options.folder) / hf::kConfigFile));
-  const std::vector<std::string> copied = copy_side_files(options.folder, side);
+  const std::vector<std::string> copied = side_files(options.folder);
+  std::vector<TextFile> texts = {{{"--deck", options.deck}, results::FileKind::deck, text}};
+  std::vector<results::NamedPath> read;
+  const auto copy = [&](const std::string& name) {
+    const fs::path from = fs::path(options.folder) / name;
+    read.push_back({"the model's file", from});
+    texts.push_back({{"the copy", side / name}, results::FileKind::model_file, read_text(from)});
+  };
+  copy(hf::kConfigFile);
+  for (const std::string& name : copied) copy(name);
+  const TextFiles files(texts, read);
   ByteProgress progress(weights.folder().bytes());
   const std::vector<results::TensorSource> sources = counted(weights.sources(), progress);
   (void)directory.save(weights_state(deck), sources);
-  write_text(options.deck, text);
+  files.commit();
   std::string notes;
   if (!config.ignored.empty())
     notes = fmt::format("# decide nothing that is computed, and are left out: {}\n",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -33,19 +35,12 @@ bool is_side_file(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> copy_side_files(const fs::path& from, const fs::path& to) {
+std::vector<std::string> side_files(const fs::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(from))
+  for (const auto& entry : fs::directory_iterator(folder))
     if (entry.is_regular_file() && is_side_file(entry.path().filename().string()))
       names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  for (const std::string& name : names) {
-    std::error_code error;
-    fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
-    if (error)
-      execution::throw_usage("{} cannot be copied to {}: {}", (from / name).string(), to.string(),
-                             error.message());
-  }
   return names;
 }
 
@@ -59,7 +54,10 @@ void write_text(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) execution::throw_usage("{} could not be written", path.string());
+  if (!file)
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("{} could not be written whole: {}", path.string(), std::strerror(errno)));
 }
 
 }  // namespace stowage::drivers

@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -17,8 +19,6 @@
 
 namespace stowage::drivers {
 namespace {
-
-using execution::throw_usage;
 
 constexpr const char* kHelp =
     "Makes, checks and describes token files.\n"
@@ -71,7 +71,10 @@ void write(const std::string& path, const std::string& text) {
   std::ofstream file(part.part(), std::ios::binary);
   file << text;
   file.close();
-  if (!file) throw_usage("--json {}: cannot be written", path);
+  if (!file)
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("--json {}: could not be written whole: {}", path, std::strerror(errno)));
   part.commit();
 }
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "inputs/deck/command_line.hpp"
 #include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
@@ -24,6 +25,7 @@ int measure_main(int argc, char** argv, const std::string& name, const std::stri
     app.add_option("--seed", options.seed, "Of the random operands")->check(CLI::NonNegativeNumber);
     app.add_flag("--version", version, "Print the version");
     add_options(app);
+    inputs::require_utf8(argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {

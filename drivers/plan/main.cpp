@@ -8,6 +8,7 @@
 
 #include "drivers/common/measured_rates.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/output_files.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/plan/layouts.hpp"
 #include "drivers/plan/longest.hpp"
@@ -20,8 +21,11 @@
 namespace {
 
 /// @param trace where it is written; empty: nowhere
-void draw_timeline(const stowage::inputs::Deck& deck, const std::string& trace, int columns) {
+/// @param inputs what the trace must not replace
+void draw_timeline(const stowage::inputs::Deck& deck, const std::string& trace,
+                   const std::vector<stowage::results::NamedPath>& inputs, int columns) {
   using namespace stowage;
+  if (!trace.empty()) results::require_apart({{{"--trace", trace}}}, inputs);
   const drivers::PipelinePicture picture(deck);
   if (!trace.empty()) {
     results::PartFile part(trace, results::FileKind::trace);
@@ -91,10 +95,12 @@ int main(int argc, char** argv) {
       return execution::Exit::valid;
     }
     drivers::refuse_unsupported(deck);
+    std::vector<results::NamedPath> read = drivers::deck_files(deck, command);
+    for (results::NamedPath& file : rates.files()) read.push_back(std::move(file));
     if (ranks != kNotGiven)
       fmt::print("{}", drivers::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
     else if (timeline)
-      draw_timeline(deck, trace, static_cast<int>(options.columns));
+      draw_timeline(deck, trace, read, static_cast<int>(options.columns));
     else
       fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
     return execution::Exit::valid;

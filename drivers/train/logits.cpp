@@ -2,7 +2,6 @@
 
 #include "drivers/common/staging.hpp"
 #include "results/h5.hpp"
-#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
@@ -28,23 +27,22 @@ void write_inputs(results::h5::File& file, const inputs::Loader& loader,
 
 }  // namespace
 
-void dump_logits(const parallel::Communicator& world, layers::Trainer& trainer, const Data& data,
-                 const std::string& path) {
+void dump_logits(layers::Trainer& trainer, const Data& data,
+                 std::optional<results::PartFile>& part) {
   inputs::Loader& loader = *data.held_out;
   loader.seek({loader.position().seed, 0, 0});
   const auto [recorded, executor] = trainer.evaluation(loader.global_documents());
   (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   executor.step();
   const std::span<const std::byte> logits = executor.result(recorded.logits, 0);
-  if (world.rank() != 0) return;
-  results::PartFile part(path, results::FileKind::dump);
-  results::h5::File file = results::h5::File::create(part.part());
+  if (!part) return;
+  results::h5::File file = results::h5::File::create(part->part());
   file.set_attribute("schema", std::string(results::kDumpSchema));
   write_inputs(file, loader, recorded.shape);
   const execution::BufferInfo& buffer = recorded.program.info(recorded.logits).buffers[0];
   file.make_dataset("logits", buffer.dtype, buffer.shape, Storage::plain).write(logits.data());
   file.close();
-  part.commit();
+  part->commit();
 }
 
 }  // namespace stowage::drivers

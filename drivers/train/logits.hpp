@@ -1,15 +1,15 @@
 #pragma once
 
-#include <string>
+#include <optional>
 
 #include "drivers/common/data.hpp"
 #include "layers/trainer.hpp"
-#include "parallel/mpi.hpp"
+#include "results/part_file.hpp"
 
 namespace stowage::drivers {
 
 /// Collective. Evaluates the first batch of held-out data once more; rank 0 writes its microbatch
-/// of it in an HDF5 file, for comparison with another program:
+/// of it in an HDF5 file (`part`, empty elsewhere), for comparison with another program:
 ///
 ///   /            attribute schema
 ///   /tokens      (n) int32, /targets (n) int32, -1 where none counts, /cu_seqlens (C + 1) int32
@@ -17,8 +17,8 @@ namespace stowage::drivers {
 ///
 /// The trainer's evaluations leave logits behind (TrainerOptions::logits). No step may be under
 /// way.
-/// @throws Error (exit 2) if the file is there, or cannot be written
-void dump_logits(const parallel::Communicator& world, layers::Trainer& trainer, const Data& data,
-                 const std::string& path);
+/// @throws Error (exit 4) if the file cannot be written whole
+void dump_logits(layers::Trainer& trainer, const Data& data,
+                 std::optional<results::PartFile>& part);
 
 }  // namespace stowage::drivers

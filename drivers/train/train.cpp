@@ -155,8 +155,9 @@ class Run {
         loop_(trainer, data, learning_rate(deck), deck.get<double>("optim.weight_decay"),
               deck.get<bool>("validate.bad_steps_again") ? Loop::Bad::done_again
                                                          : Loop::Bad::skipped) {
-    if (!options.trace.empty() && world.rank() == 0)
-      trace_.emplace(options.trace, results::FileKind::trace);
+    if (world.rank() != 0) return;
+    if (!options.trace.empty()) trace_.emplace(options.trace, results::FileKind::trace);
+    if (!options.logits.empty()) logits_.emplace(options.logits, results::FileKind::dump);
   }
 
   bool go(const std::optional<GradientSlice::Finding>& gradients) {
@@ -206,7 +207,7 @@ class Run {
     keep_digest(checkpoints_.first_step());
     evaluate(checkpoints_.first_step());
     if (options_.logits.empty()) return true;
-    dump_logits(world_, trainer_, data_, options_.logits);
+    dump_logits(trainer_, data_, logits_);
     recording_.note(fmt::format("# logits are written to {}", options_.logits));
     return true;
   }
@@ -367,7 +368,8 @@ class Run {
   const Machine& machine_;
   Profile profile_;
   Dump dump_;
-  std::optional<results::PartFile> trace_;  ///< on rank 0 of a run that is drawn
+  std::optional<results::PartFile> trace_;   ///< on rank 0 of a run that is drawn
+  std::optional<results::PartFile> logits_;  ///< on rank 0 of an evaluation that keeps them
   StateDigest digest_;
   Loop loop_;
   History history_;

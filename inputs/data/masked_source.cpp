@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "execution/error.hpp"
 #include "inputs/data/formats.hpp"
@@ -30,9 +30,7 @@ class MaskedSource final : public TokenSource {
       throw_usage("mask file '{}': {} bytes, but {} has {} tokens: a mask is one byte a token",
                   path, file_.size(), source_->description(), source_->tokens());
     }
-    if (file_.size() > kCheckedTokens) return;
-    require_bits(0, file_.size());
-    if (std::memchr(file_.data(), 1, static_cast<std::size_t>(file_.size())) == nullptr)
+    if (file_.size() <= kCheckedTokens && !any_target())
       throw_usage("mask file '{}': no byte of it is 1, so nothing would be learned", path);
   }
 
@@ -46,9 +44,12 @@ class MaskedSource final : public TokenSource {
   bool knows_documents() const override { return source_->knows_documents(); }
   bool masked() const override { return true; }
   void read_mask(std::int64_t first, std::span<std::uint8_t> out) const override {
-    if (out.empty()) return;
-    require_bits(first, std::ssize(out));
-    std::memcpy(out.data(), file_.data() + first, out.size());
+    file_.read_into(first, std::as_writable_bytes(out));
+    const auto bad = std::ranges::find_if(out, [](std::uint8_t bit) { return bit > 1; });
+    if (bad == out.end()) return;
+    throw_usage(
+        "mask file '{}': value {} at byte offset {}: 1 is a token to predict, 0 one to read",
+        file_.path(), *bad, first + (bad - out.begin()));
   }
   std::string description() const override {
     return fmt::format("{}, masked", source_->description());
@@ -60,13 +61,16 @@ class MaskedSource final : public TokenSource {
   }
 
  private:
-  void require_bits(std::int64_t first, std::int64_t count) const {
-    const std::span bytes(file_.data() + first, static_cast<std::size_t>(count));
-    const auto bad = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
-    if (bad == bytes.end()) return;
-    throw_usage(
-        "mask file '{}': value {} at byte offset {}: 1 is a token to predict, 0 one to read",
-        file_.path(), static_cast<int>(*bad), first + (bad - bytes.begin()));
+  /// Checks every byte; is one of them 1?
+  bool any_target() const {
+    std::vector<std::uint8_t> part(1 << 16);
+    bool any = false;
+    for (std::int64_t first = 0; first < file_.size(); first += std::ssize(part)) {
+      part.resize(static_cast<std::size_t>(std::min(std::ssize(part), file_.size() - first)));
+      read_mask(first, part);
+      any = any || std::ranges::find(part, std::uint8_t{1}) != part.end();
+    }
+    return any;
   }
 
   std::unique_ptr<TokenSource> source_;

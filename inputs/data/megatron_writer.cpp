@@ -1,6 +1,7 @@
 #include "inputs/data/megatron_writer.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -31,9 +32,16 @@ void open(std::ofstream& file, const std::string& path) {
   if (!file) throw_usage("'{}' cannot be written", path);
 }
 
+void require_written(const std::ofstream& file, const std::string& path) {
+  if (!file)
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("'{}' could not be written whole: {}", path, std::strerror(errno)));
+}
+
 void close(std::ofstream& file, const std::string& path) {
   file.close();
-  if (!file) throw_usage("'{}' could not be written whole: is the disk full?", path);
+  require_written(file, path);
 }
 
 /// The low bytes of each token, in the order of this machine.
@@ -81,6 +89,8 @@ void MegatronWriter::add(std::span<const std::int32_t> tokens, std::span<const s
   bin_.write(bytes_.data(), std::ssize(bytes_));
   if (!mask_path_.empty())
     mask_.write(reinterpret_cast<const char*>(mask.data()), std::ssize(mask));
+  require_written(bin_, bin_path_);
+  require_written(mask_, mask_path_);
   lengths_.push_back(static_cast<std::int32_t>(tokens.size()));
   tokens_ += std::ssize(tokens);
 }

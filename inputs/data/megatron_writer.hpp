@@ -20,10 +20,10 @@ class MegatronWriter {
                  const std::string& mask_path, std::int64_t vocab_size);
 
   /// Appends a document of at least one token, each in [0, vocab_size). `mask`: as many bytes, 0 or
-  /// 1; empty if no mask is written.
+  /// 1; empty if no mask is written. Throws Error(Exit::runtime) if a file did not take its bytes.
   void add(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> mask);
-  /// Writes the index and closes all files. Throws a usage error if a file did not take its bytes,
-  /// or if there is no document.
+  /// Writes the index and closes all files. Throws Error(Exit::runtime) if a file did not take its
+  /// bytes, a usage error if there is no document.
   void finish();
 
   std::int64_t documents() const { return static_cast<std::int64_t>(lengths_.size()); }

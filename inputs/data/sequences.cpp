@@ -56,17 +56,29 @@ void Sequences::cut_every_length() {
   const auto bounds = bounds_inside(source_, range_.begin, range_.end);
   summary_.documents = 1 + static_cast<std::int64_t>(bounds.size());
   if (options_.packing == Packing::none) return;
-  std::vector<Piece> room;
-  std::int64_t last_split = -1;  // where the document that was split last begins
-  for (std::int64_t sequence = 0; sequence < count_; ++sequence) {
-    const auto parts = pieces(sequence, room);
-    max_pieces_ = std::max(max_pieces_, std::ssize(parts));
-    if (!parts.back().continues) continue;
-    const std::int64_t begin =
-        *(std::ranges::upper_bound(source_.document_offsets(), parts.back().begin) - 1);
-    if (begin != last_split) ++summary_.split_documents;
-    last_split = begin;
+  count_pieces(bounds);
+}
+
+void Sequences::count_pieces(std::span<const std::int64_t> bounds) {
+  const std::int64_t length = options_.seq_length;
+  const auto cut_behind = [&](std::int64_t token) { return (token - range_.begin) / length + 1; };
+  std::int64_t begin = range_.begin, sequence = 0, pieces = 1;
+  // A document [begin, end) is in two sequences if one of the `count_` ends lies inside it.
+  const auto close = [&](std::int64_t end) {
+    const std::int64_t cut = cut_behind(begin);
+    if (cut <= count_ && range_.begin + cut * length < end) ++summary_.split_documents;
+    begin = end;
+  };
+  for (const std::int64_t bound : bounds) {
+    if (bound == begin) continue;  // an empty document
+    close(bound);
+    const std::int64_t in = cut_behind(bound) - 1;
+    if (in >= count_ || range_.begin + in * length == bound) continue;  // no bound inside one
+    pieces = in == sequence ? pieces + 1 : 2;
+    sequence = in;
+    max_pieces_ = std::max(max_pieces_, pieces);
   }
+  close(range_.end);
 }
 
 void Sequences::pack_documents() {

@@ -70,6 +70,9 @@ class Sequences {
 
  private:
   void cut_every_length();
+  /// Of a stream cut every T tokens: the most pieces of a sequence, and documents split, from the
+  /// bounds between documents alone. There may be far more sequences.
+  void count_pieces(std::span<const std::int64_t> bounds);
   void pack_documents();
   void pack_window(std::span<const Piece> window);
   /// Appends the pieces of documents from `document` on until the window is full; returns the next.

@@ -140,6 +140,13 @@ void check_data(const Deck& deck) {
     throw_usage("{} with {}: more than {} documents", deck.cite("data.synthetic_tokens"),
                 deck.cite(key), kMostDocuments);
   }
+  const auto& packing = deck.get<std::string>("data.packing");
+  const bool whole = packing == "first_fit" || packing == "best_fit";
+  if (source == "synthetic" && whole &&
+      number(deck, "data.synthetic_tokens") / number(deck, "train.seq_length") > kMostDocuments)
+    throw_usage("{} with {} and {}: more than {} sequences, which {} holds in memory",
+                deck.cite("data.synthetic_tokens"), deck.cite("train.seq_length"),
+                deck.cite("data.packing"), kMostDocuments, packing);
   const bool directory = !deck.get<std::string>("checkpoint.directory").empty();
   if (number(deck, "checkpoint.interval") > 0 && !directory)
     throw_usage("{} needs a checkpoint.directory", deck.cite("checkpoint.interval"));
@@ -202,7 +209,7 @@ void check_product(const Deck& deck, std::string_view what,
   std::string sizes;
   for (const std::string_view key : keys)
     sizes += (sizes.empty() ? "" : " times ") + deck.cite(key);
-  throw_usage("{}: {:.4g} {}, no machine has more than {:.4g}", sizes, product, what, most);
+  throw_usage("{}: {:.4g} {}, no machine has more than {:.7g}", sizes, product, what, most);
 }
 
 void check_context(const Deck& deck) {
@@ -240,6 +247,17 @@ void check_sizes(const Deck& deck, const std::string& pattern) {
                   {"model.num_moe_experts", hidden, "model.moe_ffn_hidden_size"});
     check_product(deck, "routed rows", {batch, length, "model.moe_router_topk"}, 0x1p31 - 1);
   }
+}
+
+/// The extents of the process grid, whose product is a number of ranks.
+void check_grid(const Deck& deck) {
+  constexpr double kMostRanks = 1 << 20;
+  const std::string_view tensor = "parallel.tensor", context = "parallel.context";
+  const std::string_view expert = "parallel.expert", pipeline = "parallel.pipeline";
+  check_product(deck, "ranks", {tensor, context, expert, pipeline}, kMostRanks);
+  check_product(deck, "stages", {pipeline, "parallel.virtual_stages"}, kMostRanks);
+  if (number(deck, "parallel.data") > 0)  // 0: what is left
+    check_product(deck, "ranks", {tensor, context, expert, pipeline, "parallel.data"}, kMostRanks);
 }
 
 /// Several stages of a rank, and the schedule that is for them.
@@ -285,6 +303,7 @@ void check(const Deck& deck) {
   check_packing(deck);
   check_memory(deck);
   check_context(deck);
+  check_grid(deck);
   check_stages(deck);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <string_view>
 #include <type_traits>
 
 #include "execution/error.hpp"
@@ -55,7 +56,22 @@ std::string CommandLine::mode() const {
   return dry_run ? "--dry-run" : "a run";
 }
 
+void require_utf8(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (is_utf8(word)) continue;
+    const std::size_t equals = word.find('=');
+    std::string what = fmt::format("argument {}", i);
+    if (equals != std::string_view::npos && is_utf8(word.substr(0, equals)))
+      what = word.substr(0, equals);
+    else if (argv[i - 1][0] == '-' && is_utf8(argv[i - 1]))
+      what = argv[i - 1];
+    throw_usage("command line: {} is not UTF-8, which names and texts must be", what);
+  }
+}
+
 CommandLine parse_command_line(int argc, const char* const* argv, const DriverInfo& driver) {
+  require_utf8(argc, argv);
   CommandLine line;
   std::vector<std::string> words;
   std::string out, key;

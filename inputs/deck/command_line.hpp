@@ -45,6 +45,10 @@ struct CommandLine {
   std::string mode() const;
 };
 
+/// Throws a usage error (exit code 2), naming the option, for an argument that is not UTF-8: names
+/// of files go into results, whose texts are.
+void require_utf8(int argc, const char* const* argv);
+
 /// Parses the command line. Throws a usage error (exit code 2) for anything unknown.
 CommandLine parse_command_line(int argc, const char* const* argv, const DriverInfo& driver);
 

@@ -182,7 +182,8 @@ std::vector<Parameter> optimizer_rows() {
        .fallback = 0.1,
        .range = at_least(0),
        .numerics = true,
-       .help = "Decoupled decay of matrices; vectors are never decayed."},
+       .help = "Decoupled decay of matrices; vectors and the weights of Mamba layers' convolutions "
+               "are never decayed."},
       {.key = "optim.clip_grad",
        .fallback = 1.0,
        .range = at_least(0),
@@ -263,7 +264,9 @@ std::vector<Parameter> saving_rows() {
                "checkpoint; or hf: and a Hugging Face folder, whose weights the run starts from."},
       {.key = "checkpoint.allow_changes",
        .fallback = false,
-       .help = "Resume although keys that change the numbers differ from the checkpoint's deck."},
+       .help =
+           "Resume although keys that change the numbers, or the data, differ from the "
+           "checkpoint's. Of data above 16 Mi tokens, 256 blocks of 64 Ki tokens are compared."},
       {.key = "checkpoint.keep_last",
        .fallback = 2,
        .range = between(1, kMostInt),

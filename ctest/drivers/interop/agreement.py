@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import subprocess
 
 import h5py
@@ -36,6 +37,14 @@ class Programs:
             print(done.stdout, done.stderr)
             raise AssertionError(f"exit code {done.returncode}, expected {expect}: {command}")
         return done
+
+    def limited(self, file_bytes, name, *arguments):
+        """No file may be larger than that."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        return subprocess.run([str(self.folder / f"stowage_{name}"), *map(str, arguments)],
+                              env=self.env, capture_output=True, text=True, timeout=240,
+                              preexec_fn=limit)
 
     def refuse(self, name, *arguments, says):
         """A usage error: exit code 2, one message that contains all of `says`."""
