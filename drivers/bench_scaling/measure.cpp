@@ -11,7 +11,7 @@
 #include "drivers/common/exposure.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/state_digest.hpp"
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
 #include "inputs/deck/check.hpp"
