@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/common/checkpoint_memory.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/policies.hpp"
 #include "drivers/plan/layout.hpp"
@@ -29,8 +30,6 @@ constexpr int kVirtualStages[] = {1, 2, 4};
 /// Part of the memory that addresses may fill without a search for better ones; what cannot be
 /// smaller is not searched for.
 constexpr double kSafe = 0.98;
-
-double gib(double bytes) { return bytes / (1 << 30); }
 
 /// What becomes of saved tensors: what the deck says, or all are computed again, or the automatic
 /// policy decides within the memory of the machine.
