@@ -385,10 +385,13 @@ def results_of_earlier_versions_are_read(r):
             file.create_dataset(name, data=earlier,
                                 dtype=h5py.string_dtype("utf-8", len(earlier)))
         config = r.start("--from", path, "--print-config")
-        lines = config.stderr.splitlines()
-        assert len(lines) == 1 and "machine.copy_slowdown" in lines[0], config.stderr
-        assert "machine.d2h_slowdown_memory" in lines[0], config.stderr
-        assert "copy_slowdown" not in config.stdout, config.stdout
+        said = {line.split(" is left out: ")[0].split()[-1]: line
+                for line in config.stderr.splitlines()}
+        assert said.keys() == {"machine.copy_slowdown", "offload.gradient_memory"}, config.stderr
+        assert "machine.d2h_slowdown_memory" in said["machine.copy_slowdown"], config.stderr
+        assert "offload.berths" in said["offload.gradient_memory"], config.stderr
+        for key in said:
+            assert key.split(".")[1] not in config.stdout, config.stdout
         assert "steps, proven" in r.start("--from", path).stdout
         said = r.start("--from", path, "machine.copy_slowdown=1.5", expect=2).stderr
         assert "machine.h2d_slowdown_arithmetic" in said, said

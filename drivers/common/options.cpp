@@ -177,7 +177,7 @@ offload::Policy offload_policy(const Deck& deck, int stage) {
                  .h2d_bytes = integer(deck, "offload.max_inflight_bytes_h2d")};
   policy.keep_unhidden = flag(deck, "offload.keep_unhidden");
   policy.device_budget_bytes = integer(deck, "offload.device_budget_bytes");
-  policy.berths = flag(deck, "offload.gradient_memory");
+  policy.berths = flag(deck, "offload.berths");
   policy.host_budget_bytes = integer(deck, "offload.host_budget_bytes");
   return policy;
 }
