@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -517,23 +518,61 @@ def bad_files_are_refused(r):
     r.refuse(f"checkpoint.resume={whole}", "model.hidden_size=40", says=[str(whole)])
 
 
+def memory_rows(text):
+    """Bytes by name, of a table of memory."""
+    return {name: int(size) for name, size in re.findall(r"^  ([a-z][a-z ]*?) +(\d+) B ", text,
+                                                         re.M)}
+
+
 @case
 def dry_run_plans_what_the_deck_asks_for(r):
     """The reductions between ranks and the largest capacity count, as in stowage_plan."""
     def ops_and_transient(*keys, ranks=1):
         text = r.run("--dry-run", *keys, ranks=ranks).stdout
-        transient = next(line for line in text.splitlines() if line.startswith("  transient "))
-        return int(text.split("one step: ")[1].split()[0]), int(transient.split()[1])
+        return int(text.split("one step: ")[1].split()[0]), memory_rows(text)["transient"]
 
     alone = ops_and_transient()
-    packed = ops_and_transient("graphs.max_packed_seqs=[4, 40]")
-    assert packed[1] > alone[1], (alone, packed)
+    # Data that are not there have as many documents as the deck says.
+    absent = ["data.source=llmc", "data.path=absent.bin", "data.document_token=1"]
+    few, many = (ops_and_transient(*absent, *keys)
+                 for keys in ([], ["graphs.max_packed_seqs=[4, 40]"]))
+    assert many[1] > few[1], (few, many)
+    assert "absent.bin" in r.run("--dry-run", *absent).stdout
     # Half the batch on each of two ranks is the batch of one, and the sums between them.
     half = ops_and_transient("train.global_batch_size=4")
     asked = ops_and_transient("parallel.data=2")
     launched = ops_and_transient(ranks=2)
     assert asked[0] > half[0], (half, asked)
     assert launched == asked, (launched, asked)
+
+
+@case
+def dry_run_is_what_the_run_takes(r):
+    """To the byte, on each of one and two ranks."""
+    packed = ["data.packing=best_fit", "data.synthetic_document_length=4",
+              "train.seq_length=200"]
+    for ranks in (1, 2):
+        transient = {}
+        for name, keys in {
+                "plain": [], "zero": ["parallel.zero=1"], "moved": EVERYTHING_LEAVES,
+                "packed": packed,
+                "few": [*packed, "data.max_documents=3", "data.held_out_fraction=0"],
+                "graphed": [*packed, "graphs.mode=step",
+                            "graphs.max_packed_seqs=[2, 200]"]}.items():
+            planned = r.run("--dry-run", *keys, ranks=ranks).stdout
+            assert "as the deck says" not in planned, planned
+            rows = memory_rows(planned)
+            r.run(f"run.output={name}.h5", "run.steps=1", *keys, ranks=ranks)
+            with h5py.File(f"{name}.h5") as file:
+                run = {what: file[f"/metrics/train/{what}_bytes"][()]
+                       for what in ("transient", "persistent", "pinned", "peak_device")}
+            os.remove(f"{name}.h5")
+            assert run == {"transient": rows["transient"],
+                           "persistent": rows["all device memory"] - rows["transient"],
+                           "pinned": rows["pinned host memory"],
+                           "peak_device": rows["all device memory"]}, (name, ranks, run, rows)
+            transient[name] = run["transient"]
+        assert transient["few"] < transient["packed"] == transient["graphed"], transient
 
 
 @case

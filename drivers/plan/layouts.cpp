@@ -203,7 +203,7 @@ class LayoutSearch {
 
   void add_plan(Candidate& candidate, int rank) const {
     if (!candidate.refused.empty()) return;
-    layers::TrainerOptions options = layout_options(deck_, candidate.layout, rank);
+    layers::TrainerOptions options = layout_options(deck_, data_, candidate.layout, rank);
     const double rest = memory_ - candidate.estimate.persistent_bytes;
     options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
     try {
@@ -333,7 +333,8 @@ class LayoutSearch {
   const inputs::Deck& deck_;
   std::int64_t ranks_;
   double memory_;
-  LayoutEstimator estimator_{deck_};
+  PlannedData data_ = planned_data(deck_);
+  LayoutEstimator estimator_{deck_, data_};
   std::vector<Candidate> candidates_;
   std::string refused_;  ///< the last reason against a cut
   std::int64_t least_batch_ = std::numeric_limits<std::int64_t>::max();

@@ -32,7 +32,7 @@ struct Fit {
 class Longest {
  public:
   explicit Longest(const inputs::Deck& deck)
-      : options_(rank_options(deck)),
+      : options_(rank_options(deck, {})),
         step_(kStep * context(options_.sharing.ranks)),
         memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;

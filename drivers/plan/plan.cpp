@@ -225,13 +225,15 @@ StageOf parse_stage(const std::string& text) {
 }
 
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
-  const layers::TrainerPlan run(rank_options(deck, options.stage));
+  const PlannedData data = planned_data(deck);
+  const layers::TrainerPlan run(rank_options(deck, data, options.stage));
   run.require_proven();
   const auto& [recorded, choice, plan] = shown(run);
   const execution::Program& program = recorded.program;
   const offload::Prediction prediction =
       offload::predict(program, plan, run.options().planner.rates);
   std::string text = title(deck, run, options.stage);
+  text += data.text();
   text += memory_table(run, planned_checkpoints(deck, run));
   if (const auto& prospect = run.expected().prospect; prospect && prospect->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*prospect->delayed, options.stage));
