@@ -113,8 +113,9 @@ TEST(sharing, zero_and_bucket_sizes_do_not_change_a_bit) {
           const std::size_t in_full = whole.at(bucket).bytes();
           EXPECT_EQ(other.layout.bytes(),
                     zero ? shared_bytes(whole.at(bucket), ranks.world.size()) : in_full);
-          if (zero && bucket == kOneBucket && ranks.world.size() > 1)
+          if (zero && bucket == kOneBucket && ranks.world.size() > 1) {
             EXPECT_LT(other.layout.bytes(), in_full);
+          }
           if (ranks.world.rank() > 0) continue;
           for (const auto& [tensor, bytes] : plain.state)
             EXPECT_EQ(other.state.at(tensor), bytes) << tensor;
