@@ -291,7 +291,7 @@ def reductions_and_capacities_are_planned(r):
     assert steps[1] > steps[0], steps
     programs = re.findall(r"^  (\w+), (\d+) documents +([0-9.]+) [KMG]iB", shared, re.MULTILINE)
     assert [row[:2] for row in programs] == [(kind, capacity) for kind in (
-        "training", "evaluation") for capacity in ("4", "16")], shared
+        "training", "evaluation") for capacity in ("4", "6")], shared  # as many as the data have
     assert all(float(bytes) > 0 for _, _, bytes in programs), programs
     assert "evaluation" not in r.run("ctest/drivers/tiny.toml", "data.held_out_fraction=0")
 
