@@ -547,35 +547,6 @@ def dry_run_plans_what_the_deck_asks_for(r):
 
 
 @case
-def dry_run_is_what_the_run_takes(r):
-    """To the byte, on each of one and two ranks."""
-    packed = ["data.packing=best_fit", "data.synthetic_document_length=4",
-              "train.seq_length=200"]
-    for ranks in (1, 2):
-        transient = {}
-        for name, keys in {
-                "plain": [], "zero": ["parallel.zero=1"], "moved": EVERYTHING_LEAVES,
-                "packed": packed,
-                "few": [*packed, "data.max_documents=3", "data.held_out_fraction=0"],
-                "graphed": [*packed, "graphs.mode=step",
-                            "graphs.max_packed_seqs=[2, 200]"]}.items():
-            planned = r.run("--dry-run", *keys, ranks=ranks).stdout
-            assert "as the deck says" not in planned, planned
-            rows = memory_rows(planned)
-            r.run(f"run.output={name}.h5", "run.steps=1", *keys, ranks=ranks)
-            with h5py.File(f"{name}.h5") as file:
-                run = {what: file[f"/metrics/train/{what}_bytes"][()]
-                       for what in ("transient", "persistent", "pinned", "peak_device")}
-            os.remove(f"{name}.h5")
-            assert run == {"transient": rows["transient"],
-                           "persistent": rows["all device memory"] - rows["transient"],
-                           "pinned": rows["pinned host memory"],
-                           "peak_device": rows["all device memory"]}, (name, ranks, run, rows)
-            transient[name] = run["transient"]
-        assert transient["few"] < transient["packed"] == transient["graphed"], transient
-
-
-@case
 def standard_decks_dry_run(r):
     source = os.path.dirname(os.path.dirname(os.path.dirname(r.deck)))
     parameters = {"dense-124m": 162, "hybrid-dense-1b": 990, "hybrid-moe-2b": 2050,
