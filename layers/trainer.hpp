@@ -71,7 +71,6 @@ class TrainerPlan {
   /// With what is decided by what is expected().
   const TrainerOptions& options() const { return options_; }
   const Expected& expected() const { return expected_; }
-  Model& model() { return model_; }
   const Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
   /// One for each capacity, ascending. Where ranks share experts they are those of a class of room

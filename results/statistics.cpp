@@ -74,13 +74,9 @@ Summary summarize(std::span<const double> samples) {
   std::vector<double> sorted(samples.begin(), samples.end());
   std::sort(sorted.begin(), sorted.end());
   summary.median = sorted_quantile(sorted, 0.5);
-  summary.p10 = sorted_quantile(sorted, 0.1);
-  summary.p90 = sorted_quantile(sorted, 0.9);
   const Ranked ranked = ranked_interval(sorted, 0.05);
   summary.ci95 = ranked.interval;
   summary.coverage = ranked.coverage;
-  for (double& sample : sorted) sample = std::abs(sample - summary.median);
-  summary.mad = quantile(sorted, 0.5);
   return summary;
 }
 

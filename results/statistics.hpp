@@ -18,9 +18,6 @@ struct Interval {
 struct Summary {
   std::int64_t count = 0;
   double median = kNone;
-  double p10 = kNone;
-  double p90 = kNone;
-  double mad = kNone;  ///< median absolute deviation from the median, unscaled
   /// Of the median, from order statistics. NaN below 6 samples, whose whole range misses it too
   /// often (5: 2 / 2^5 = 6 %).
   Interval ci95 = {};

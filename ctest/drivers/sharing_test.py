@@ -12,7 +12,8 @@ import sys
 import h5py
 import numpy
 
-from train_test import EVERYTHING_LEAVES, assert_equal, losses, main, states
+from train_test import (EVERYTHING_LEAVES, assert_equal, losses, main, memory_rows,
+                        states)
 
 CASES = {}
 
@@ -89,6 +90,35 @@ def the_grid_is_told(r):
         assert (shape.decode() if isinstance(shape, bytes) else shape) == said.split(",")[0], shape
         assert grid == {"tensor": 1, "context": 1, "expert": 1, "pipeline": 1, "data": ranks,
                         "zero": zero}, grid
+
+
+@case
+def dry_run_is_what_the_run_takes(r):
+    """To the byte, on each of one and two ranks."""
+    packed = ["data.packing=best_fit", "data.synthetic_document_length=4",
+              "train.seq_length=200"]
+    for ranks in (1, 2):
+        transient = {}
+        for name, keys in {
+                "plain": [], "zero": ["parallel.zero=1"], "moved": EVERYTHING_LEAVES,
+                "packed": packed,
+                "few": [*packed, "data.max_documents=3", "data.held_out_fraction=0"],
+                "graphed": [*packed, "graphs.mode=step",
+                            "graphs.max_packed_seqs=[2, 200]"]}.items():
+            planned = r.run("--dry-run", *keys, ranks=ranks).stdout
+            assert "as the deck says" not in planned, planned
+            rows = memory_rows(planned)
+            r.run(f"run.output={name}.h5", "run.steps=1", *keys, ranks=ranks)
+            with h5py.File(f"{name}.h5") as file:
+                run = {what: file[f"/metrics/train/{what}_bytes"][()]
+                       for what in ("transient", "persistent", "pinned", "peak_device")}
+            os.remove(f"{name}.h5")
+            assert run == {"transient": rows["transient"],
+                           "persistent": rows["all device memory"] - rows["transient"],
+                           "pinned": rows["pinned host memory"],
+                           "peak_device": rows["all device memory"]}, (name, ranks, run, rows)
+            transient[name] = run["transient"]
+        assert transient["few"] < transient["packed"] == transient["graphed"], transient
 
 
 @case

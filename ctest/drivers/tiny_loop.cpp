@@ -76,7 +76,8 @@ TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
       std::make_unique<inputs::Loader>(*source, inputs::TokenRange{0, source->tokens()}, options);
   data_.held_out.reset();
   data_.source = std::move(source);
-  layers::TrainerOptions trained = trainer_options(deck_, data_.train->microbatches(), ranks);
+  layers::TrainerOptions trained =
+      trainer_options(deck_, data_.train->microbatches(), ranks, parallel::RankOrder::partial);
   trained.capacities = {data_.train->max_documents()};
   trained.evaluation_microbatches = 0;
   trainer_ =

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
 

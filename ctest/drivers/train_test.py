@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -517,17 +518,26 @@ def bad_files_are_refused(r):
     r.refuse(f"checkpoint.resume={whole}", "model.hidden_size=40", says=[str(whole)])
 
 
+def memory_rows(text):
+    """Bytes by name, of a table of memory."""
+    return {name: int(size) for name, size in re.findall(r"^  ([a-z][a-z ]*?) +(\d+) B ", text,
+                                                         re.M)}
+
+
 @case
 def dry_run_plans_what_the_deck_asks_for(r):
     """The reductions between ranks and the largest capacity count, as in stowage_plan."""
     def ops_and_transient(*keys, ranks=1):
         text = r.run("--dry-run", *keys, ranks=ranks).stdout
-        transient = next(line for line in text.splitlines() if line.startswith("  transient "))
-        return int(text.split("one step: ")[1].split()[0]), int(transient.split()[1])
+        return int(text.split("one step: ")[1].split()[0]), memory_rows(text)["transient"]
 
     alone = ops_and_transient()
-    packed = ops_and_transient("graphs.max_packed_seqs=[4, 40]")
-    assert packed[1] > alone[1], (alone, packed)
+    # Data that are not there have as many documents as the deck says.
+    absent = ["data.source=llmc", "data.path=absent.bin", "data.document_token=1"]
+    few, many = (ops_and_transient(*absent, *keys)
+                 for keys in ([], ["graphs.max_packed_seqs=[4, 40]"]))
+    assert many[1] > few[1], (few, many)
+    assert "absent.bin" in r.run("--dry-run", *absent).stdout
     # Half the batch on each of two ranks is the batch of one, and the sums between them.
     half = ops_and_transient("train.global_batch_size=4")
     asked = ops_and_transient("parallel.data=2")

@@ -109,6 +109,7 @@ TEST(deck, retired_keys_are_left_out_of_stored_decks_alone) {
   expect_parts(usage_error([&] { Deck::parse(old, "old.toml"); }),
                {"old.toml:", "machine.copy_slowdown", "machine.h2d_slowdown_memory"});
   expect_parts(error_of_override("machine.copy_slowdown=2"), {"machine.d2h_slowdown_memory"});
+  expect_parts(error_of_override("offload.gradient_memory=false"), {"write offload.berths"});
 }
 
 TEST(deck, a_factor_may_be_unknown_but_not_below_one) {

@@ -1,5 +1,6 @@
 // Ranks that share masters and moments out compute what ranks that do not compute, bit by bit, in
-// buckets of any size: losses, norms, parameters and states after some steps.
+// buckets of any size: losses, norms, parameters and states after some steps. They hold a share of
+// masters and moments each.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,13 +16,31 @@ namespace {
 using execution::Dtype;
 
 constexpr int kSteps = 3;
+constexpr std::int64_t kOneBucket = 1 << 20;  ///< elements: all of a group's
 
 /// What a run leaves, whole: by name, the elements that every rank has, put together.
 struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, std::string> state;
-  std::size_t persistent_bytes = 0;
+  execution::PersistentLayout layout;  ///< of this rank
 };
+
+/// Persistent bytes of each of so many ranks if they share out what a rank alone lays out: buckets
+/// are padded to whole shares, and a rank holds one of masters and moments, all else in full.
+std::size_t shared_bytes(const execution::PersistentLayout& alone, int ranks) {
+  std::size_t sum = 0;
+  for (const execution::Bucket& bucket : alone.buckets()) {
+    std::int64_t held = bucket.elements;
+    if (!bucket.group.empty()) {
+      const std::int64_t unit = execution::kBucketGrain * ranks;
+      held = (bucket.elements + unit - 1) / unit * unit;
+      const execution::Lifetime lifetime = alone.whole(bucket.tensors.front()).lifetime;
+      if (lifetime == execution::Lifetime::optimizer_state) held /= ranks;
+    }
+    sum += execution::align_up(static_cast<std::size_t>(held) * size_bytes(bucket.dtype));
+  }
+  return sum;
+}
 
 class Sharing {
  public:
@@ -41,7 +60,7 @@ class Sharing {
       outcome.norms.push_back(tiny.grad_norm());
     }
     const execution::PersistentLayout& layout = tiny.trainer().plan().layout();
-    outcome.persistent_bytes = layout.bytes();
+    outcome.layout = layout;
     for (const execution::Bucket& buckets : layout.buckets())
       for (const std::string& name : buckets.tensors)
         if (layout.whole(name).lifetime != execution::Lifetime::gradient)
@@ -82,13 +101,21 @@ TEST(sharing, zero_and_bucket_sizes_do_not_change_a_bit) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int microbatches : {1, 3}) {
       const Outcome plain = ranks.run(dtype, false, 400, microbatches);
+      std::map<std::int64_t, execution::PersistentLayout> whole;  // by elements of a bucket
       for (const bool zero : {false, true})
-        for (const std::int64_t bucket : {1, 400, 1 << 20}) {
+        for (const std::int64_t bucket : {std::int64_t{1}, std::int64_t{400}, kOneBucket}) {
           SCOPED_TRACE(testing::Message() << name(dtype) << " zero " << zero << " buckets of "
                                           << bucket << ", microbatches " << microbatches);
           const Outcome other = ranks.run(dtype, zero, bucket, microbatches);
           EXPECT_EQ(other.losses, plain.losses);
           EXPECT_EQ(other.norms, plain.norms);
+          if (!zero) whole[bucket] = other.layout;
+          const std::size_t in_full = whole.at(bucket).bytes();
+          EXPECT_EQ(other.layout.bytes(),
+                    zero ? shared_bytes(whole.at(bucket), ranks.world.size()) : in_full);
+          if (zero && bucket == kOneBucket && ranks.world.size() > 1) {
+            EXPECT_LT(other.layout.bytes(), in_full);
+          }
           if (ranks.world.rank() > 0) continue;
           for (const auto& [tensor, bytes] : plain.state)
             EXPECT_EQ(other.state.at(tensor), bytes) << tensor;

@@ -57,6 +57,13 @@ class PageTest(unittest.TestCase):
             edit(file)
         return Result(path)
 
+    def test_keys_have_the_names_that_they_have_now(self):
+        with h5py.File(PUBLISHED / "offload_aside_dense_1b.h5") as file:
+            self.assertIn("offload.gradient_memory", file["config"].attrs)
+        keys = Result(PUBLISHED / "offload_aside_dense_1b.h5").config()
+        self.assertIn("offload.berths", keys)
+        self.assertNotIn("offload.gradient_memory", keys)
+
     def test_bands_of_the_site_checks_are_of_what_is_published(self):
         checks = ast.parse((TOOLS / "../../scripts/reframe/stowage_checks.py").read_text())
         stated = next(ast.literal_eval(node.value) for node in checks.body

@@ -46,13 +46,13 @@ std::size_t transient_bytes(const Plan& plan) {
 layers::TrainerOptions plain_options(const parallel::Communicator& world, const inputs::Deck& deck,
                                      const Data& data, Machine& machine) {
   layers::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world));
+      trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world),
+                      machine.rank_order());
   options.capacities = {data.max_documents()};
   options.expert_capacity = {};  // a step that lacks room is not the one to be timed
   options.evaluation_microbatches = 0;
   options.planner.policy = {};
   options.planner.graphs = {};
-  options.planner.chained_communication = machine.has_gpu();
   options.model.moe.bias_rate = 0;  // no step changes what the next one computes
   return options;
 }
@@ -79,10 +79,8 @@ BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::De
       trainer_(plain_options(world, deck, data, machine)),
       stage_(world.split(stage_index(), world.rank())),
       base_(trainer_options(deck, inputs::check_ranks(deck, world.size()),
-                            trainer_.options().sharing.ranks)
-                .planner) {
-  base_.chained_communication = machine.has_gpu();
-}
+                            trainer_.options().sharing.ranks, machine.rank_order())
+                .planner) {}
 
 /// Nobody moves bytes of this memory any more when it is given back.
 BenchOffload::~BenchOffload() {
@@ -307,9 +305,7 @@ void BenchOffload::agree(std::vector<OffloadOutcome>& outcomes) const {
     outcome.refused = first_objection(world_, outcome.refused);
     if (outcome.refused.empty()) planned.push_back({&program(), &outcome.plan});
   }
-  parallel::require_joint_proof(
-      world_, planned,
-      machine_.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
+  parallel::require_joint_proof(world_, planned, machine_.rank_order());
 }
 
 void BenchOffload::gather(std::vector<OffloadOutcome>& outcomes) const {

@@ -54,13 +54,15 @@ std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
         fmt::format("auto_{}", percent),
         automatic(keep, bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
   policies.emplace_back("auto_recompute", automatic(keep, bytes.persistent + bytes.recomputed));
-  Policy aside = keep;
-  aside.berths = false;
+  Policy no_berths = keep;
+  no_berths.berths = false;
   for (const int percent : {75, 55})
     policies.emplace_back(
-        fmt::format("aside_{}", percent),
-        automatic(aside, bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
-  policies.emplace_back("aside_recompute", automatic(aside, bytes.persistent + bytes.recomputed));
+        fmt::format("no_berths_{}", percent),
+        automatic(no_berths,
+                  bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
+  policies.emplace_back("no_berths_recompute",
+                        automatic(no_berths, bytes.persistent + bytes.recomputed));
   policies.emplace_back("recompute", full_recompute(keep, program));
   if (base.policy.kind != Policy::Kind::none || !base.policy.recompute.empty())
     policies.emplace_back(kDeckCase, base.policy);

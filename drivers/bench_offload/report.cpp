@@ -7,6 +7,7 @@
 
 #include "drivers/bench_offload/stages.hpp"
 #include "drivers/common/copies.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/output_files.hpp"
 #include "drivers/common/result_config.hpp"
 #include "results/console.hpp"
@@ -20,8 +21,6 @@ using execution::Region;
 std::size_t bytes(const OffloadOutcome& outcome, Region region) {
   return outcome.plan.bytes[static_cast<int>(region)];
 }
-
-double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 double median_s(const OffloadOutcome& outcome) { return results::summarize(outcome.time_s).median; }
 
@@ -70,7 +69,7 @@ void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload&
   const double room = std::min(moved / time_s * bench.forward_s(), bench.movable_bytes());
   fmt::print(
       "# free: {:.3f} GiB leave; the link carries {:.3f} GiB while forward runs ({:.3f} ms)\n",
-      moved / (1 << 30), room / (1 << 30), 1e3 * bench.forward_s());
+      gib(moved), gib(room), 1e3 * bench.forward_s());
   if (!bench.on_gpu()) return;  // the planner's rates are a GPU's
   verdict.add(results::at_least("free_moves", moved / room, 0.9,
                                 "bytes that leave for nothing / measured d2h rate x forward time"));
@@ -101,14 +100,14 @@ OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::
 
 void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& keep) const {
   if (!outcome.refused.empty()) {
-    fmt::print("#   {:<22}no plan: {}\n", outcome.name, outcome.refused);
+    fmt::print("#   {:<26}no plan: {}\n", outcome.name, outcome.refused);
     return;
   }
   const results::Summary more = added(outcome, keep);
   const std::size_t transient = bytes(outcome, Region::transient);
   fmt::print(
       "#   "
-      "{:<22}{:>8.3f}{:>7.1f}%{:>8.3f}{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
+      "{:<26}{:>8.3f}{:>7.1f}%{:>8.3f}{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
       "{:>9.3f}{}{:>6}\n",
       outcome.name, gib(transient), 100 * outcome.part, gib(outcome.berth_bytes),
       gib(bytes(outcome, Region::host)), outcome.counters.copies_out, outcome.counters.reruns,
@@ -176,7 +175,7 @@ execution::Exit OffloadReport::finish(const std::vector<OffloadOutcome>& outcome
 execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes,
                                      const BenchOffload& bench) {
   fmt::print(
-      "#   {:<22}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
+      "#   {:<26}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
       "plan", "GiB", "of all", "berths", "host", "copies", "reruns", "step ms", "added %", "95 %",
       "predicted", "off %", "waits ms", "measured", "overlap", "bits");
   results::Verdict verdict;

@@ -8,6 +8,7 @@
 
 #include "drivers/common/agreement.hpp"
 #include "drivers/common/copies.hpp"
+#include "drivers/common/memory_table.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -72,17 +73,16 @@ std::vector<results::StageNeeds> needs_by_stage(const parallel::Communicator& wo
 std::string stages_heading() {
   return fmt::format(
       "# memory and copies of the stages, on the first rank of each\n"
-      "#   {:<22}{:>6}{:>12}{:>12}{:>8}{:>8}{:>11}{:>8}{:>10}\n",
+      "#   {:<26}{:>6}{:>12}{:>12}{:>8}{:>8}{:>11}{:>8}{:>10}\n",
       "plan", "stage", "device GiB", "persistent", "host", "copies", "leaves GiB", "reruns",
       "waits ms");
 }
 
 std::string stages_text(const std::vector<results::StageNeeds>& stages) {
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   std::string text;
   for (const results::StageNeeds& stage : stages)
     text += fmt::format(
-        "#   {:<22}{:>6}{:>12.3f}{:>12.3f}{:>8.3f}{:>8}{:>11.3f}{:>8}{:>10}\n", stage.plan,
+        "#   {:<26}{:>6}{:>12.3f}{:>12.3f}{:>8.3f}{:>8}{:>11.3f}{:>8}{:>10}\n", stage.plan,
         stage.stage, gib(stage.persistent_bytes + stage.transient_bytes),
         gib(stage.persistent_bytes), gib(stage.host_bytes), stage.copies,
         gib(stage.offloaded_bytes), stage.reruns,

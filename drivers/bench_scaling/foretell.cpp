@@ -9,7 +9,9 @@
 #include "drivers/bench_scaling/resume.hpp"
 #include "drivers/common/agreement.hpp"
 #include "drivers/common/exposure.hpp"
+#include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
+#include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
 #include "layers/trainer.hpp"
@@ -53,18 +55,18 @@ struct Foretold {
   double exposed_s = 0;  ///< mean over ranks: communication with nothing computing beside
 };
 
-/// As the ranks of a job of GPUs would plan it.
+/// As the ranks of a job would plan it.
 Foretold foretell(const ScalingPoint& point) {
   Foretold all;
   const int ranks = point.layout.ranks();
   const std::int64_t microbatches = inputs::check_ranks(point.deck, ranks);
+  const std::int64_t documents = planned_data(point.deck).capacities.back();
   for (int rank = 0; rank < ranks; ++rank) {
-    layers::TrainerOptions options = trainer_options(
-        point.deck, microbatches, parallel::planned_ranks(point.layout.shape, rank));
-    options.capacities = {std::max(point.deck.get<std::int64_t>("data.max_documents"),
-                                   point.deck.get<std::int64_t>("train.micro_batch_size"))};
+    layers::TrainerOptions options =
+        trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, rank),
+                        planned_order(point.deck));
+    options.capacities = {documents};
     options.evaluation_microbatches = 0;
-    options.planner.chained_communication = true;
     const layers::TrainerPlan run(options);
     const auto& training = *run.training().front();
     all.step_s = std::max(all.step_s, run.step_s(training));

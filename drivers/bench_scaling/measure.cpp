@@ -11,7 +11,7 @@
 #include "drivers/common/exposure.hpp"
 #include "drivers/common/options.hpp"
 #include "drivers/common/state_digest.hpp"
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
 #include "inputs/deck/check.hpp"
@@ -30,10 +30,10 @@ constexpr int kTimedByOp = 3;  ///< steps that are timed op by op
 std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& ranks,
                                                const Data& data, Machine& machine) {
   layers::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, ranks.size()), machine.connect(deck, ranks));
+      trainer_options(deck, inputs::check_ranks(deck, ranks.size()), machine.connect(deck, ranks),
+                      machine.rank_order());
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
-  options.planner.chained_communication = machine.has_gpu();
   return std::make_unique<layers::TrainerPlan>(options);
 }
 
@@ -216,9 +216,7 @@ ScalingOutcome measure(const ScalingPoint& point, const ScalingOptions& options,
   ScalingOutcome outcome;
   outcome.refused = lacks_memory(*plan, ranks, machine);
   if (!outcome.refused.empty()) return outcome;
-  parallel::require_joint_proof(
-      ranks, plan->programs(),
-      machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
+  parallel::require_joint_proof(ranks, plan->programs(), machine.rank_order());
   layers::Trainer trainer(std::move(plan), machine.backend(),
                           [&](execution::Queue& queue) { machine.prepare(queue); });
   Measurement measurement(point, ranks, machine, data, trainer, stop);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "drivers/common/machine.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
@@ -37,7 +38,8 @@ void require_possible(const ScalingPoint& point) {
   try {
     const std::int64_t microbatches = inputs::check_ranks(point.deck, point.layout.ranks());
     const layers::TrainerOptions options =
-        trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, 0));
+        trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, 0),
+                        planned_order(point.deck));
     (void)layers::foresee(options);
     (void)layers::Model(options.model, options.precision, 1, options.sharing.ranks);
   } catch (const execution::Error& error) {

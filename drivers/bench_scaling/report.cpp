@@ -7,6 +7,7 @@
 #include <map>
 
 #include "drivers/common/agreement.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "results/console.hpp"
 
 namespace stowage::drivers {
@@ -179,7 +180,7 @@ void ScalingReport::print(const Samples& point) const {
       1e3 * time_s.median, number(point, "tokens") / time_s.median, 100 * part.value,
       percent(part.ci95), 1e3 * number(point, "communication_s"),
       1e3 * number(point, "exposed_communication_s"), 1e3 * number(point, "idle_s"),
-      number(point, "device_bytes") / (1 << 30),
+      gib(number(point, "device_bytes")),
       std::isnan(predicted_s) ? fmt::format("{:>11}{:>8}", "-", "-")
                               : fmt::format("{:>11.3f}{:>8.1f}", 1e3 * predicted_s,
                                             100 * (predicted_s / time_s.median - 1)));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "drivers/common/memory_table.hpp"
+
 namespace stowage::drivers {
 namespace {
 
@@ -75,7 +77,7 @@ double copying_s(const std::vector<offload::ModuleSummary>& modules) {
 }
 
 std::string copies_heading(const std::string& label) {
-  return fmt::format("#   {:<22}{:<16}{:>9}{:>8}{:>10}{:>10}{:>10}\n", label, "module", "GiB out",
+  return fmt::format("#   {:<26}{:<16}{:>9}{:>8}{:>10}{:>10}{:>10}\n", label, "module", "GiB out",
                      "copies", "d2h GB/s", "h2d GB/s", "waits ms");
 }
 
@@ -85,8 +87,8 @@ std::string copies_text(const std::string& label,
   for (const offload::ModuleSummary& m : modules) {
     if (m.copies == 0) continue;
     const auto moved = static_cast<double>(m.offloaded);
-    text += fmt::format("#   {:<22}{:<16}{:>9.3f}{:>8}{:>10}{:>10}{:>10}\n", label, m.module,
-                        moved / (1 << 30), m.copies, number(seen(m), moved / m.d2h_s / 1e9, 1),
+    text += fmt::format("#   {:<26}{:<16}{:>9.3f}{:>8}{:>10}{:>10}{:>10}\n", label, m.module,
+                        gib(moved), m.copies, number(seen(m), moved / m.d2h_s / 1e9, 1),
                         number(seen(m), moved / m.h2d_s / 1e9, 1),
                         number(seen(m), 1e3 * m.waited_s, 3));
   }

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "drivers/common/memory_table.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -17,7 +18,6 @@ std::size_t host_memory_bytes() {
 
 void require_host_memory(std::size_t bytes, std::size_t copy) {
   const std::size_t host = host_memory_bytes();
-  constexpr double kGiB = 1 << 30;
   if (bytes <= host) return;
   std::string of_copy;
   if (bytes - copy <= host)
@@ -26,8 +26,7 @@ void require_host_memory(std::size_t bytes, std::size_t copy) {
         "without",
         copy);
   execution::throw_environment("a rank needs {:.2f} GiB of host memory, this host has {:.2f} GiB{}",
-                               static_cast<double>(bytes) / kGiB, static_cast<double>(host) / kGiB,
-                               of_copy);
+                               gib(bytes), gib(host), of_copy);
 }
 
 }  // namespace stowage::drivers

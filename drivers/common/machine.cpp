@@ -41,6 +41,10 @@ const char* host_only(const Deck& deck) {
   return nullptr;
 }
 
+parallel::RankOrder order(bool on_gpus) {
+  return on_gpus ? parallel::RankOrder::chain : parallel::RankOrder::partial;
+}
+
 std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communicator& world) {
   const auto seed = static_cast<std::uint64_t>(deck.get<std::int64_t>("execution.delay_seed"));
   return execution::make_host_backend(
@@ -110,6 +114,12 @@ Machine::Machine(const Deck& deck, const Communicator& world)
   }
 #endif
   if (!backend_) backend_ = host_backend(deck, world);
+}
+
+parallel::RankOrder Machine::rank_order() const { return order(has_gpu()); }
+
+parallel::RankOrder planned_order(const Deck& deck) {
+  return order(deck.get<std::string>("execution.backend") != "host" && host_only(deck) == nullptr);
 }
 
 #if STOWAGE_HAVE_CUDA

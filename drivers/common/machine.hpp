@@ -8,6 +8,7 @@
 #include "inputs/deck/deck.hpp"
 #include "layers/step/step.hpp"
 #include "layers/trainer.hpp"
+#include "parallel/joint_proof.hpp"
 #include "parallel/mpi.hpp"
 #include "results/provenance.hpp"
 #include "results/result_set.hpp"
@@ -36,6 +37,8 @@ class Machine {
 
   execution::Backend& backend() { return *backend_; }
   bool has_gpu() const { return backend_->name() == "cuda"; }
+  /// On GPUs the communication of a rank follows each other as issued.
+  parallel::RankOrder rank_order() const;
   /// This rank's host and GPU.
   const results::RankInfo& rank_info() const { return rank_info_; }
   /// Versions of libraries that only this class knows.
@@ -77,6 +80,10 @@ class Machine {
   results::Fields software_;
   std::int64_t collectives_bytes_ = 0;
 };
+
+/// The order of communication in a deck's run where no machine can be asked: that of GPUs, unless
+/// the deck asks for the host or for what only the host can do.
+parallel::RankOrder planned_order(const inputs::Deck& deck);
 
 /// Collective. Host and GPU of every rank in rank order, on rank 0; empty elsewhere.
 std::vector<results::RankInfo> gather_ranks(const parallel::Communicator& world,

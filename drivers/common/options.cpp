@@ -177,7 +177,7 @@ offload::Policy offload_policy(const Deck& deck, int stage) {
                  .h2d_bytes = integer(deck, "offload.max_inflight_bytes_h2d")};
   policy.keep_unhidden = flag(deck, "offload.keep_unhidden");
   policy.device_budget_bytes = integer(deck, "offload.device_budget_bytes");
-  policy.berths = flag(deck, "offload.gradient_memory");
+  policy.berths = flag(deck, "offload.berths");
   policy.host_budget_bytes = integer(deck, "offload.host_budget_bytes");
   return policy;
 }
@@ -206,7 +206,7 @@ offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape)
 }
 
 layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches,
-                                       const parallel::Ranks& ranks) {
+                                       const parallel::Ranks& ranks, parallel::RankOrder order) {
   layers::TrainerOptions options;
   options.model = model_config(deck);
   options.precision.storage = storage_dtype(deck);
@@ -229,6 +229,7 @@ layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatch
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
   options.planner.policy = offload_policy(deck, ranks.coordinates[parallel::Axis::pipeline]);
   options.planner.rates = machine_rates(deck, ranks.shape);
+  options.planner.chained_communication = order == parallel::RankOrder::chain;
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
   options.executor.warmup_steps = small(deck, "graphs.warmup_steps");

@@ -64,7 +64,7 @@ class Predictor {
 
  private:
   static layers::TrainerOptions options(const inputs::Deck& deck, std::int64_t capacity) {
-    layers::TrainerOptions options = rank_options(deck);
+    layers::TrainerOptions options = rank_options(deck, {});
     options.capacities = {capacity};
     options.evaluation_microbatches = 0;
     options.larger_classes = false;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "drivers/common/options.hpp"
-#include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -54,8 +53,10 @@ PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& sta
 
 }  // namespace
 
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int rank) {
-  layers::TrainerOptions options = rank_options(deck, layout.shape, rank, layout.microbatches);
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                                      const Layout& layout, int rank) {
+  layers::TrainerOptions options =
+      rank_options(deck, data, layout.shape, rank, layout.microbatches);
   options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
   options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
                                                        : layers::PipelineSchedule::automatic;
@@ -74,7 +75,7 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
   const parallel::Ranks ranks =
       parallel::planned_ranks(without(shape, {Axis::pipeline, Axis::data}), 0);
   try {
-    layers::TrainerOptions options = rank_options(deck_, ranks.shape, 0, 1);
+    layers::TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
     options.step.capacity = options.capacities.back();
     const auto predict = [&](const offload::Rates& rates) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "drivers/common/planned_rank.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/schedule/balance.hpp"
 #include "layers/trainer.hpp"
@@ -40,7 +41,8 @@ struct Estimate {
 class LayoutEstimator {
  public:
   /// @param deck with the machine's rates; what it says of axes is not looked at
-  explicit LayoutEstimator(const inputs::Deck& deck) : deck_(deck) {}
+  /// @param data of the deck's run
+  LayoutEstimator(const inputs::Deck& deck, const PlannedData& data) : deck_(deck), data_(data) {}
 
   Estimate estimate(const Layout& layout);
 
@@ -60,12 +62,14 @@ class LayoutEstimator {
                  const layers::PassTimes& times) const;
 
   const inputs::Deck& deck_;
+  const PlannedData& data_;
   std::map<std::array<int, 3>, Cut> cuts_;           ///< by tensor, context, expert
   std::map<std::array<int, 5>, Elements> elements_;  ///< and pipeline and virtual stages
 };
 
 /// The options of a rank of a layout; of one stage a rank with the quicker schedule.
 /// @param rank of the pipeline
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const Layout& layout, int rank);
+layers::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                                      const Layout& layout, int rank);
 
 }  // namespace stowage::drivers

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/common/checkpoint_memory.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/policies.hpp"
 #include "drivers/plan/layout.hpp"
@@ -29,8 +30,6 @@ constexpr int kVirtualStages[] = {1, 2, 4};
 /// Part of the memory that addresses may fill without a search for better ones; what cannot be
 /// smaller is not searched for.
 constexpr double kSafe = 0.98;
-
-double gib(double bytes) { return bytes / (1 << 30); }
 
 /// What becomes of saved tensors: what the deck says, or all are computed again, or the automatic
 /// policy decides within the memory of the machine.
@@ -204,7 +203,7 @@ class LayoutSearch {
 
   void add_plan(Candidate& candidate, int rank) const {
     if (!candidate.refused.empty()) return;
-    layers::TrainerOptions options = layout_options(deck_, candidate.layout, rank);
+    layers::TrainerOptions options = layout_options(deck_, data_, candidate.layout, rank);
     const double rest = memory_ - candidate.estimate.persistent_bytes;
     options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
     try {
@@ -334,7 +333,8 @@ class LayoutSearch {
   const inputs::Deck& deck_;
   std::int64_t ranks_;
   double memory_;
-  LayoutEstimator estimator_{deck_};
+  PlannedData data_ = planned_data(deck_);
+  LayoutEstimator estimator_{deck_, data_};
   std::vector<Candidate> candidates_;
   std::string refused_;  ///< the last reason against a cut
   std::int64_t least_batch_ = std::numeric_limits<std::int64_t>::max();

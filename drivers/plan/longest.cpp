@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/policies.hpp"
 #include "execution/error.hpp"
@@ -31,7 +32,7 @@ struct Fit {
 class Longest {
  public:
   explicit Longest(const inputs::Deck& deck)
-      : options_(rank_options(deck)),
+      : options_(rank_options(deck, {})),
         step_(kStep * context(options_.sharing.ranks)),
         memory_(usable_memory(deck, "--longest")) {
     options_.step.microbatches = 1;
@@ -129,7 +130,6 @@ std::string longest_text(const inputs::Deck& deck) {
       text += fmt::format("  {:<20} not {} tokens\n", name, longest.step());
       continue;
     }
-    const auto gib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
     text += fmt::format("  {:<20}{:>10}{:>12.3f}{:>10.3f}{:>13.3f}{:>12.0f}\n", name, fit->tokens,
                         gib(fit->device_bytes), gib(fit->host_bytes), fit->time_s,
                         static_cast<double>(fit->tokens) / fit->time_s);

@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "drivers/common/memory_table.hpp"
 #include "offload/lifetimes.hpp"
 
 namespace stowage::drivers {
@@ -116,7 +117,7 @@ std::string memory_picture(const Program& program, const Plan& plan,
         if ((sum += static_cast<double>(bar[kind])) > level) letter = kLetters[kind];
       line += letter;
     }
-    const double top = static_cast<double>(most) * (row + 1) / rows / (1 << 30);
+    const double top = gib(static_cast<double>(most) * (row + 1) / rows);
     text += fmt::format("{:>9.3f} |{}\n", top, line);
   }
   text += fmt::format("      GiB +{}\n", std::string(static_cast<std::size_t>(columns), '-'));

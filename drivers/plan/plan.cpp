@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "drivers/common/checkpoint_memory.hpp"
 #include "drivers/common/delayed_text.hpp"
 #include "drivers/common/exposure.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
@@ -26,8 +26,6 @@ using execution::Lifetime;
 using execution::Region;
 using execution::Step;
 
-double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
 const char* text(Decision decision) {
   switch (decision) {
     case Decision::keep:
@@ -43,28 +41,6 @@ const char* text(Decision decision) {
 /// The program that is shown: of the first class of room for experts that of the most documents.
 const layers::TrainerPlan::Training& shown(const layers::TrainerPlan& plan) {
   return *plan.training().back();
-}
-
-/// Of all programs of the run, which share a region.
-std::string memory_text(const layers::TrainerPlan& run, const CheckpointMemory& saving) {
-  std::string text = "# memory of one rank\n";
-  const auto row = [&](std::string_view what, std::size_t bytes) {
-    text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
-  };
-  const execution::PersistentLayout& layout = run.layout();
-  const auto& [recorded, choice, plan] = shown(run);
-  row("parameters", layout.bytes(Lifetime::parameter));
-  row("gradients", layout.bytes(Lifetime::gradient));
-  row("optimizer states", layout.bytes(Lifetime::optimizer_state));
-  row("transient", run.transient_bytes());
-  row("  live at once, at most", plan.live_bytes);
-  if (const std::size_t bytes = offload::berth_bytes(recorded.program, plan); bytes > 0)
-    row("saved, in gradients' memory", bytes);
-  for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
-  row("all device memory", layout.bytes() + run.transient_bytes() + saving.device_bytes());
-  row("pinned host memory", run.host_bytes() + saving.host_bytes());
-  for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
-  return text;
 }
 
 std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool fused_mixer) {
@@ -198,7 +174,7 @@ std::string exchange_text(const std::string& who, const std::optional<Forecast>&
   for (const auto& form : forecast->forms)
     text += fmt::format("  {:<11}{:>12.3f}{:>13.3f}{:>15.3f}{}\n",
                         form.exchange == all_to_all ? "all_to_all" : "all_gather",
-                        1e3 * form.compute_s, 1e3 * form.exchange_s, form.bytes / (1 << 30),
+                        1e3 * form.compute_s, 1e3 * form.exchange_s, gib(form.bytes),
                         form.exchange == forecast->chosen ? "  taken" : "");
   return text;
 }
@@ -249,14 +225,16 @@ StageOf parse_stage(const std::string& text) {
 }
 
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
-  const layers::TrainerPlan run(rank_options(deck, options.stage));
+  const PlannedData data = planned_data(deck);
+  const layers::TrainerPlan run(rank_options(deck, data, options.stage));
   run.require_proven();
   const auto& [recorded, choice, plan] = shown(run);
   const execution::Program& program = recorded.program;
   const offload::Prediction prediction =
       offload::predict(program, plan, run.options().planner.rates);
   std::string text = title(deck, run, options.stage);
-  text += memory_text(run, planned_checkpoints(deck, run));
+  text += data.text();
+  text += memory_table(run, planned_checkpoints(deck, run));
   if (const auto& prospect = run.expected().prospect; prospect && prospect->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*prospect->delayed, options.stage));
   text += "# transient memory over one step\n";

@@ -1,6 +1,5 @@
 #include "drivers/plan/rank_plan.hpp"
 
-#include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::drivers {
@@ -35,9 +34,9 @@ class Clock {
 
 }  // namespace
 
-RankPlan plan_rank(const inputs::Deck& deck, int rank) {
+RankPlan plan_rank(const inputs::Deck& deck, const PlannedData& data, int rank) {
   using What = execution::Step::What;
-  layers::TrainerOptions options = rank_options(deck, rank);
+  layers::TrainerOptions options = rank_options(deck, data, rank);
   options.capacities = {options.capacities.back()};  // the one that is drawn
   options.larger_classes = false;
   options.evaluation_microbatches = 0;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/common/planned_rank.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/planned_pipeline.hpp"
 
@@ -22,7 +23,8 @@ struct RankPlan {
   std::vector<Copy> copies;
 };
 
-RankPlan plan_rank(const inputs::Deck& deck, int rank);
+/// @param rank of the pipeline
+RankPlan plan_rank(const inputs::Deck& deck, const PlannedData& data, int rank);
 
 /// Copies where they lie in a pipeline's time: beside the same part of the same pass.
 std::vector<RankPlan::Copy> copies_in(const layers::Timeline::Rank& rank, const RankPlan& plan);

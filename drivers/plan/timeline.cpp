@@ -103,7 +103,8 @@ layers::Prospect require_prospect(const inputs::Deck& deck, const layers::Traine
 
 PipelinePicture::PipelinePicture(const inputs::Deck& deck)
     : name_(deck.get<std::string>("run.name")),
-      options_(rank_options(deck)),
+      data_(planned_data(deck)),
+      options_(rank_options(deck, data_)),
       prospect_(require_prospect(deck, options_)),
       timeline_(prospect_.timeline) {
   const offload::Policy& policy = options_.planner.policy;
@@ -111,7 +112,7 @@ PipelinePicture::PipelinePicture(const inputs::Deck& deck)
   const int ranks = static_cast<int>(timeline_.ranks.size());
   std::vector<layers::PassTimes> times(prospect_.times.size());
   for (int rank = 0; rank < ranks; ++rank) {
-    plans_.push_back(plan_rank(deck, rank));
+    plans_.push_back(plan_rank(deck, data_, rank));
     const auto own = layers::planned_times(prospect_, rank, plans_.back().passes);
     for (std::size_t chunk = 0; chunk < own.size(); ++chunk)
       times[chunk * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = own[chunk];

@@ -25,6 +25,7 @@ class PipelinePicture {
 
  private:
   std::string name_;  ///< of the deck
+  PlannedData data_;
   layers::TrainerOptions options_;
   layers::Prospect prospect_;
   std::vector<RankPlan> plans_;  ///< by rank, where a policy moves anything or computes it again

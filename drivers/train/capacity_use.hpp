@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "drivers/steps/loop.hpp"
 #include "drivers/train/judge.hpp"
-#include "drivers/train/loop.hpp"
 #include "layers/trainer.hpp"
 #include "results/result_set.hpp"
 

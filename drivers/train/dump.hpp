@@ -6,7 +6,7 @@
 #include <string>
 
 #include "drivers/common/data.hpp"
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 #include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/h5.hpp"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "drivers/steps/loop.hpp"
 #include "drivers/train/gradient_slice.hpp"
-#include "drivers/train/loop.hpp"
 #include "inputs/deck/deck.hpp"
 #include "results/verdict.hpp"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 #include "inputs/deck/deck.hpp"
 #include "results/line_file.hpp"
 

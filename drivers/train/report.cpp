@@ -6,6 +6,7 @@
 #include <map>
 
 #include "drivers/common/delayed_text.hpp"
+#include "drivers/common/memory_table.hpp"
 #include "drivers/common/result_config.hpp"
 #include "drivers/train/profile.hpp"
 #include "execution/op_kind.hpp"
@@ -15,8 +16,6 @@ namespace stowage::drivers {
 namespace {
 
 using execution::Lifetime;
-
-double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 /// Bytes of live transient tensors by module at the fullest moment of a plan.
 std::map<std::string, std::size_t> peak_by_module(const execution::Program& program,
@@ -101,36 +100,22 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 }
 
 std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
-  const execution::PersistentLayout& layout = plan.layout();
   const auto& training = *plan.training().back();
-  const CheckpointMemory saving = planned_checkpoints(deck, plan);
   const std::int64_t tokens = tokens_per_rank(plan);
   std::string text =
       fmt::format("# dry run of {}: {} layers, {:.4g} M parameters, {} tokens a step and rank\n",
                   deck.get<std::string>("run.name"), plan.options().model.layers(),
                   static_cast<double>(parameter_count(plan)) / 1e6, tokens);
-  const auto row = [&](std::string_view what, std::size_t bytes) {
-    text += fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
-  };
   const parallel::RankGroup& pipeline =
       plan.options().sharing.ranks.group(parallel::Group::pipeline);
   const bool several = plan.model().stages().size() > 1;
   if (pipeline.size() > 1)
     text += fmt::format("# {} {} of {}: {}\n", several ? "pipeline rank" : "stage", pipeline.rank(),
                         pipeline.size(), layers::layers_text(plan.model().stages()));
-  text += "# memory of one rank by class\n";
-  row("parameters", layout.bytes(Lifetime::parameter));
-  row("gradients", layout.bytes(Lifetime::gradient));
-  row("optimizer states", layout.bytes(Lifetime::optimizer_state));
-  row("transient", plan.transient_bytes());
-  for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
-  row("all device memory", layout.bytes() + plan.transient_bytes() + saving.device_bytes());
-  row("pinned host memory", plan.host_bytes() + saving.host_bytes());
-  for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
-  row("largest sum of live bytes", training.plan.live_bytes);
+  text += memory_table(plan, planned_checkpoints(deck, plan));
   text += "# transient at its fullest, by module\n";
   for (const auto& [module, bytes] : peak_by_module(training.recorded.program, training.plan))
-    row(module, bytes);
+    text += memory_row(module, bytes);
   const execution::Cost cost = training.recorded.program.cost();
   text += fmt::format(
       "# one step: {} ops, {:.6g} TFLOP, at least {:.4g} GB through memory, {:.4g} GFLOP a token\n",

@@ -40,22 +40,23 @@ std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communica
                                                Machine& machine, std::int64_t microbatches,
                                                const Data& data, bool logits) {
   layers::TrainerOptions options =
-      trainer_options(deck, microbatches, machine.connect(deck, world));
+      trainer_options(deck, microbatches, machine.connect(deck, world), machine.rank_order());
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
   options.logits = logits;
   options.state_copy = copies_within_device(deck);
-  options.planner.chained_communication = machine.has_gpu();
   return std::make_unique<layers::TrainerPlan>(options);
 }
 
-/// A dry run needs no data, and one rank of each stage stands for all: what stowage_plan plans.
+/// What stowage_plan plans, without a device: one rank of each stage stands for all.
 Exit dry_run(const Deck& deck, const Communicator& world) {
   if (world.rank() > 0) return Exit::valid;
   const auto stages = static_cast<int>(deck.get<std::int64_t>("parallel.pipeline"));
   const std::int64_t ranks = world.size() % stages == 0 ? world.size() : 1;
+  const PlannedData data = planned_data(deck);
+  fmt::print("{}", data.text());
   for (int stage = 0; stage < stages; ++stage) {
-    layers::TrainerPlan plan(rank_options(deck, stage, ranks));
+    layers::TrainerPlan plan(rank_options(deck, data, stage, ranks));
     plan.require_proven();
     fmt::print("{}", dry_run_text(deck, plan));
   }
@@ -426,9 +427,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   const bool on_host = machine.backend().name() == "host";
   require_host_memory(plan->host_bytes() + saving.host_bytes() + (on_host ? device_bytes : 0),
                       saving.copy == CopyPlace::none ? 0 : saving.copy_bytes);
-  parallel::require_joint_proof(
-      world, plan->programs(),
-      machine.has_gpu() ? parallel::RankOrder::chain : parallel::RankOrder::partial);
+  parallel::require_joint_proof(world, plan->programs(), machine.rank_order());
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan, saving);
   about.push_back({"packing", inputs::text(data.train->packing())});
   recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)),

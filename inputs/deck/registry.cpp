@@ -47,10 +47,11 @@ const Parameter* find(std::string_view key) {
 }
 
 const Retired* find_retired(std::string_view key) {
-  static constexpr std::array<Retired, 2> kRetired = {{
+  static constexpr std::array<Retired, 3> kRetired = {{
       {"machine.copy_slowdown",
        "machine.d2h_slowdown_arithmetic, machine.d2h_slowdown_memory, "
        "machine.h2d_slowdown_arithmetic and machine.h2d_slowdown_memory"},
+      {"offload.gradient_memory", "offload.berths"},
       {"parallel.tensor_pieces", ""},
   }};
   const auto* const row = std::ranges::find(kRetired, key, &Retired::key);

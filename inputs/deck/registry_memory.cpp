@@ -200,10 +200,11 @@ std::vector<Parameter> offload_rows() {
        .range = between(0, kMostBytes),
        .help = "Device memory that auto may use, with the copy that checkpoint.copy = \"device\" "
                "asks for. 0: offload exactly what costs nothing."},
-      {.key = "offload.gradient_memory",
+      {.key = "offload.berths",
        .fallback = true,
-       .help = "auto with a budget may keep tensors in the memory of gradients that are written "
-               "after their last use, which costs nothing."},
+       .help =
+           "auto with a budget may keep tensors at berths, which cost nothing: in the memory of "
+           "gradients that are written after their last use."},
       {.key = "offload.host_budget_bytes",
        .fallback = -1,
        .unit = "B",

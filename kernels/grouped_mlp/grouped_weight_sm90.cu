@@ -58,7 +58,6 @@ struct Weight
 };
 
 /// Steps of a tile's products that count as long as its way out, where blocks divide into groups.
-/// These were best of those tried; where experts of many rows are added to, groups were no gain.
 template <class O>
 __device__ __forceinline__ int way_out_steps(const WeightParameters& p) {
   if (O::kWay == Way::store) return p.rows < kFewRows * p.experts ? 6 : 4;

@@ -31,11 +31,4 @@ __device__ __forceinline__ void stmatrix_x4(std::uint32_t address, std::uint32_t
                : "memory");
 }
 
-/// movmatrix: transposes an 8 x 8 matrix of 16-bit elements held by the warp.
-__device__ __forceinline__ std::uint32_t movmatrix(std::uint32_t r) {
-  std::uint32_t out;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(r));
-  return out;
-}
-
 }  // namespace stowage::kernels::hopper

@@ -12,8 +12,8 @@ def offload(results):
              "the step of the same round that keeps everything, over the median of the latter. "
              "Exposed: what compute waits for copies, measured where steps are issued op by op; "
              "hidden: the part of the copies' time that it does not wait for. At berths: bytes "
-             "kept in the memory of gradients that are written later; `aside_*` plans do without "
-             "them.", ""]
+             "kept in the memory of gradients that are written later; `no_berths_*` plans do "
+             "without them (`aside_*` in sets of earlier versions).", ""]
     for result in results:
         rows = [offload_row(result, name) for name in result.datasets("samples/offload")]
         rows.sort(key=lambda row: -float(row[2]))

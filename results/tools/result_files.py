@@ -8,6 +8,8 @@ import numpy as np
 
 SCHEMA = "stowage-result"
 MAJOR_VERSION = "1"
+# Keys of earlier versions, with what they are called now (inputs/deck/registry.cpp).
+RENAMED = {"offload.gradient_memory": "offload.berths"}
 BAND = re.compile(r"^(\w+) = \[(.+), (.+)\]$", re.MULTILINE)
 
 
@@ -121,9 +123,9 @@ class Result:
         return self._made[name]
 
     def config(self):
-        """The deck's keys and values."""
+        """The deck's keys, by the names that they have now, and values."""
         attributes = self.file["config"].attrs if "config" in self.file else {}
-        return {key: text(value) if isinstance(value, bytes) else value
+        return {RENAMED.get(key, key): text(value) if isinstance(value, bytes) else value
                 for key, value in attributes.items()}
 
     def expectations(self):

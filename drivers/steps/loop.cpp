@@ -1,4 +1,4 @@
-#include "drivers/train/loop.hpp"
+#include "drivers/steps/loop.hpp"
 
 #include <algorithm>
 #include <array>
