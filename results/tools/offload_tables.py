@@ -38,11 +38,12 @@ def stages_of_plans(result):
         for row, needs in zip(own, device):
             rows.append((plan, row["stage"], f"{needs / 2**30:.3f}",
                          f"{(max(device) - needs) / 2**30:.3f}",
-                         f"{row['transient_bytes'] / 2**30:.3f}", f"{row['host_bytes'] / 2**30:.3f}",
+                         f"{row['transient_bytes'] / 2**30:.3f}",
+                         f"{row['host_bytes'] / 2**30:.3f}",
                          f"{row['offloaded_bytes'] / 2**30:.3f}", row["copies"], row["reruns"],
                          f"{1e3 * row['exposed_s']:.2f}" if np.isfinite(row["exposed_s"]) else ""))
-    return ["Stage by stage, on the first rank of each; below: how much less it needs than the stage "
-            "that needs most:", ""] + table(
+    return ["Stage by stage, on the first rank of each; below: how much less it needs than the "
+            "stage that needs most:", ""] + table(
         ("plan", "stage", "device GiB", "below GiB", "transient GiB", "host GiB", "out GiB",
          "copies", "reruns", "exposed ms"), rows)
 
