@@ -17,7 +17,7 @@ class Trace {
     int rank = 0;
     int queue = 0;  ///< by which name_queue() knows it
     std::string name;
-    double begin_s = 0;  ///< since the begin of the step
+    double begin_s = 0;  ///< since the begin of the step, or as start_at_zero() says
     double time_s = 0;
   };
 
@@ -25,6 +25,11 @@ class Trace {
     queues_.push_back({rank, queue, std::move(name)});
   }
   void add(Bar bar) { bars_.push_back(std::move(bar)); }
+  /// Adds what another rank has, as text() of its trace.
+  void add(const std::string& text);
+  std::string text() const;
+  /// Bars of one clock become those since the begin of the first of them.
+  void start_at_zero();
 
   /// Writes and commits the file. @param option what it is in messages: "--trace"
   /// @throws Error (exit 4) if it cannot be written

@@ -5,6 +5,7 @@ Usage: offload_test.py CASE --bench PROGRAM --plan PROGRAM --source FOLDER.
 """
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -239,6 +240,43 @@ def stages_of_a_pipeline_sweep_together(r):
     said = r.bench(*half, "offload.host_budget_bytes=10", "offload.policy=manual",
                    'offload.modules=["core_attn"]', "--only", "deck", expect=2, ranks=2)
     assert said.count("stowage: error:") == 1 and "deck/off: stage 0: offload" in said, said
+
+
+@case
+def a_delta_makes_the_memory_of_stages_more_even(r):
+    """The second stage, with fewer microbatches in flight, keeps what the first one moves."""
+    keys = ("model.pattern=M*-|M*-", "parallel.pipeline=2", "train.global_batch_size=16",
+            "offload.policy=manual", "offload.keep_unhidden=false",
+            'offload.modules=["mamba_ssm", "core_attn", "mlp_act"]')
+    apart, planned, moved = [], [], []  # by delta
+    deltas = (0, 64 << 10, 1 << 20)  # nothing, a part, and more than there is
+    for delta in deltas:
+        keep = f"offload.delta_bytes_across_pp_ranks={delta}"
+        r.bench(*keys, keep, "--samples", "1", "--modes", "off", "--only", "deck",
+                f"run.output=delta{delta}.h5", ranks=2)
+        with h5py.File(os.path.join(r.folder, f"delta{delta}.h5")) as file:
+            stages = {(row["plan"].decode(), int(row["stage"])): row
+                      for row in file["offload/stages"]}
+        device = [int(row["persistent_bytes"] + row["transient_bytes"])
+                  for row in (stages["deck/off", 0], stages["deck/off", 1])]
+        apart.append(device[0] - device[1])
+        moved.append([int(stages["deck/off", stage]["offloaded_bytes"]) for stage in (0, 1)])
+        said = [r.run(r.given.plan, r.deck, *SMALL, *keys, keep, "--stage", f"{stage}/2")
+                for stage in (0, 1)]
+        device = [int(re.search(r"all device memory +(\d+) B", text).group(1)) for text in said]
+        planned.append(device[0] - device[1])
+        table = r.tool("table.py", f"delta{delta}.h5")
+        rows = re.findall(r"\| deck/off \| ([01]) \| .*\|", table[table.index("Stage by stage"):])
+        assert rows == ["0", "1"], table
+    assert moved[0][0] == moved[0][1] == moved[1][0] == moved[2][0] > 0, moved
+    assert 0 < moved[0][1] - moved[1][1] <= deltas[1] and moved[2][1] == 0, moved
+    keeps_all = stages["keep/off", 1]
+    assert stages["deck/off", 1]["transient_bytes"] == keeps_all["transient_bytes"], stages
+    assert apart[0] > apart[1] > apart[2] > 0, apart
+    assert planned[0] > planned[1] > planned[2] > 0, planned
+    # Plans of the sweep are made from measured times, which move buffers a little.
+    slack = (planned[0] - planned[2]) / 3
+    assert all(abs(a - b) <= slack for a, b in zip(apart, planned)), (apart, planned)
 
 
 @case

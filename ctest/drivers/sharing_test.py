@@ -6,6 +6,7 @@ Usage: sharing_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a
 import glob
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -308,10 +309,50 @@ def resumed_on_other_ranks_that_share_experts(r):
 
 @case
 def a_pipeline_that_ran_is_drawn(r):
-    r.run("parallel.pipeline=2", "--time-ops", "1", "--trace", "run.json", ranks=2)
-    subprocess.run([sys.executable, os.path.join(r.tools, "plot_timeline.py"), "run.json"],
-                   check=True, capture_output=True, timeout=60)
-    assert os.path.getsize("run.png") > 10000
+    """Its trace has all ranks of rank 0's pipeline, and lies below the plan on one time axis."""
+    sys.path.insert(0, r.tools)
+    import plot_timeline
+    for schedule, copies in (("1f1b", 1), ("zero_bubble", 1), ("1f1b", 2)):
+        keys = ["parallel.pipeline=2", f"parallel.schedule={schedule}", "train.global_batch_size=8",
+                f"parallel.data={copies}", "run.steps=2"]
+        r.run(*keys, "--trace", "run.json", f"run.output=run{schedule}{copies}.h5",
+              ranks=2 * copies)
+        subprocess.run([os.path.join(os.path.dirname(r.train), "stowage_plan"), r.deck, *keys,
+                        "--timeline", "--trace", "plan.json"], check=True, capture_output=True,
+                       timeout=60)
+        microbatches = 8 // copies
+        trace = json.load(open("run.json"))["traceEvents"]
+        drawn = {rank: [e["name"] for e in trace if e["ph"] == "X" and e["pid"] == rank]
+                 for rank in {e["pid"] for e in trace}}
+        assert sorted(drawn) == [0, 1], sorted(drawn)
+        for rank, own, other in ((0, (".mamba/scan", ".mamba/scan_backward", "/send_stream",
+                                      "/receive_gradient"), ".moe/"),
+                                 (1, (".moe/router", ".moe/router_backward", "/receive_stream",
+                                      "/send_gradient"), ".mamba/")):
+            counts = [sum(name.endswith(end) for name in drawn[rank]) for end in own]
+            assert counts == [microbatches] * 4, (rank, counts)
+            assert not any(other in name for name in drawn[rank]), drawn[rank]
+        rows = plot_timeline.rows([pathlib.Path(name) for name in ("run.json", "plan.json")])
+        assert [(row.rank, row.ran) for row in rows] == [(0, False), (0, True), (1, False),
+                                                         (1, True)], rows
+        for row in rows:
+            for letter in "FB":
+                of = [microbatch for one, microbatch, *_ in row.passes if one == letter]
+                assert of == list(range(microbatches)), (row, letter)
+            held = any(one == "W" for one, *_ in row.passes)  # the first rank waits at no end
+            assert held == (schedule == "zero_bubble" and row.rank == 1), (schedule, row)
+            assert all(begin >= 0 for *_, begin, _ in row.passes), row
+            assert all(a[2] + a[3] <= b[2] + 1e-6 for a, b in zip(row.passes, row.passes[1:])), row
+        # A microbatch goes from the first rank to the second, and back.
+        for first, second in (rows[0::2], rows[1::2]):
+            begins = [{passed[:2]: passed[2] for passed in row.passes} for row in (first, second)]
+            for m in range(microbatches):
+                assert begins[0]["F", m] < begins[1]["F", m], (m, begins)
+                assert begins[1]["B", m] < begins[0]["B", m], (m, begins)
+        subprocess.run([sys.executable, os.path.join(r.tools, "plot_timeline.py"), "plan.json",
+                        "run.json", "--out", "both.png"], check=True, capture_output=True,
+                       timeout=60)
+        assert os.path.getsize("both.png") > 10000
 
 
 @case

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ctest/parallel/mpi_support.hpp"
+#include "parallel/clock_offset.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -69,6 +70,14 @@ TEST_F(mpi, max_broadcast_and_gather) {
   ASSERT_EQ(all.size(), world.rank() == 0 ? static_cast<std::size_t>(world.size()) : 0U);
   for (std::size_t r = 0; r < all.size(); ++r)
     EXPECT_EQ(all[r], std::string(r * 3, static_cast<char>('a' + r)));
+}
+
+TEST_F(mpi, clocks_of_one_host_agree_and_others_are_found) {
+  EXPECT_EQ(clock_offset_s(world), 0);
+  const double ahead_s = 1e3 * world.rank();
+  const double found_s =
+      clock_offset_s(world, [&] { return execution::steady_seconds() + ahead_s; });
+  EXPECT_NEAR(found_s, ahead_s, 1);  // a trip of two seconds, where cores are shared
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "execution/error.hpp"
 #include "execution/op_kind.hpp"
 #include "results/statistics.hpp"
-#include "results/trace.hpp"
 
 namespace stowage::drivers {
 
@@ -189,19 +188,17 @@ std::vector<offload::ModuleSummary> Profile::modules() const {
   return timed_modules(executor_->program(), executor_->plan(), last_);
 }
 
-void Profile::write_trace(results::PartFile& part) const {
+results::Trace Profile::trace(int rank, double offset_s) const {
   const execution::Program& program = executor_->program();
   const execution::Plan& plan = executor_->plan();
-  double start_s = last_.front().begin_s;
-  for (const OpTimer::Interval& i : last_) start_s = std::min(start_s, i.begin_s);
   results::Trace trace;
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
-    trace.name_queue(0, static_cast<int>(q), plan.queues[q].name);
+    trace.name_queue(rank, static_cast<int>(q), plan.queues[q].name);
   for (const OpTimer::Interval& i : last_) {
     const execution::Step& step = plan.steps[i.step];
-    trace.add({0, step.queue, describe(program, step), i.begin_s - start_s, i.time_s()});
+    trace.add({rank, step.queue, describe(program, step), i.begin_s - offset_s, i.time_s()});
   }
-  trace.write(part, "--trace");
+  return trace;
 }
 
 }  // namespace stowage::drivers

@@ -10,8 +10,8 @@
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
 #include "offload/summary.hpp"
-#include "results/part_file.hpp"
 #include "results/result_set.hpp"
+#include "results/trace.hpp"
 
 namespace stowage::drivers {
 
@@ -46,9 +46,10 @@ class Profile {
   /// /samples/communication/<queue>/busy and exposed; what the copies of the last timed step did as
   /// metrics.
   void add_to(results::ResultSet& set) const;
-  /// The last timed step as JSON that chrome://tracing and Perfetto show, one row for each queue.
-  /// Throws Error(Exit::runtime) if it cannot be written.
-  void write_trace(results::PartFile& part) const;
+  /// The last timed step, a row for each queue.
+  /// @param rank that this one is in the trace
+  /// @param offset_s taken off its times, which are those of this rank's steady clock
+  results::Trace trace(int rank, double offset_s) const;
 
  private:
   double span_s() const;

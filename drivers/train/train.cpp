@@ -19,6 +19,7 @@
 #include "drivers/train/dump.hpp"
 #include "drivers/train/judge.hpp"
 #include "drivers/train/logits.hpp"
+#include "drivers/train/pipeline_trace.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
@@ -299,7 +300,10 @@ class Run {
   void finish_looks() {
     if (profile_.empty()) return;
     recording_.profile(profile_);
-    if (trace_) profile_.write_trace(*trace_);
+    if (options_.trace.empty()) return;
+    const parallel::GridShape& shape = trainer_.plan().options().sharing.ranks.shape;
+    const results::Trace trace = pipeline_trace(world_, shape, profile_);
+    if (trace_) trace.write(*trace_, "--trace");
   }
 
   void note(const std::optional<StepReport>& report) {

@@ -21,8 +21,31 @@ def offload(results):
             ("plan", "steps", "transient GiB", "at berths GiB", "host GiB", "copies out",
              "reruns", "ms a step", "added", "95 %", "predicted ms", "exposed ms", "predicted",
              "hidden"), rows)
-        lines += free_copies(result) + graph_costs(result) + modules_of_deck(result)
+        lines += (free_copies(result) + graph_costs(result) + stages_of_plans(result) +
+                  modules_of_deck(result))
     return lines
+
+
+def stages_of_plans(result):
+    """What each plan is on the stages of a pipeline, and how far their memory is apart."""
+    stored = result.array("offload/stages")
+    if stored is None or stored["stage"].max(initial=0) == 0:
+        return []
+    rows = []
+    for plan in dict.fromkeys(text(row["plan"]) for row in stored):
+        own = [row for row in stored if text(row["plan"]) == plan]
+        device = [row["persistent_bytes"] + row["transient_bytes"] for row in own]
+        for row, needs in zip(own, device):
+            rows.append((plan, row["stage"], f"{needs / 2**30:.3f}",
+                         f"{(max(device) - needs) / 2**30:.3f}",
+                         f"{row['transient_bytes'] / 2**30:.3f}",
+                         f"{row['host_bytes'] / 2**30:.3f}",
+                         f"{row['offloaded_bytes'] / 2**30:.3f}", row["copies"], row["reruns"],
+                         f"{1e3 * row['exposed_s']:.2f}" if np.isfinite(row["exposed_s"]) else ""))
+    return ["Stage by stage, on the first rank of each; below: how much less it needs than the "
+            "stage that needs most:", ""] + table(
+        ("plan", "stage", "device GiB", "below GiB", "transient GiB", "host GiB", "out GiB",
+         "copies", "reruns", "exposed ms"), rows)
 
 
 def modules_of_deck(result):
