@@ -10,7 +10,7 @@
 #     A program that people submit; installed.
 #
 #   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
-#                [NP <ranks>...] [TIMEOUT <seconds>] [THREADS <OpenMP threads, 2>]
+#                [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>]
 #                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
 #     GoogleTest cases, registered as <folder>.<suite>.<case>; with NP one ctest entry per number of
 #     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint,
@@ -107,7 +107,7 @@ function(stowage_test)
     message(FATAL_ERROR "stowage_test ${arg_NAME}: one label of unit, regression, lint")
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
+    set(arg_TIMEOUT 120)
   endif()
   string(REGEX REPLACE "\\..*" "" folder "${arg_NAME}")
   string(REPLACE "." "_" program "test_${arg_NAME}")

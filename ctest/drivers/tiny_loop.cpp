@@ -12,8 +12,8 @@ namespace stowage::drivers {
 /// Spoils a gradient behind the last op that writes it.
 class TinyLoop::Spoiler final : public execution::Observer {
  public:
-  explicit Spoiler(layers::Trainer& trainer) {
-    const layers::TrainerPlan& plan = trainer.plan();
+  explicit Spoiler(training::Trainer& trainer) {
+    const training::TrainerPlan& plan = trainer.plan();
     const std::string gradient = layers::gradient_name(plan.model().parameters().back().name);
     element_ = reinterpret_cast<float*>(trainer.device().address(plan.layout().place(gradient)));
     const auto& training = *plan.training().front();
@@ -76,12 +76,12 @@ TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
       std::make_unique<inputs::Loader>(*source, inputs::TokenRange{0, source->tokens()}, options);
   data_.held_out.reset();
   data_.source = std::move(source);
-  layers::TrainerOptions trained =
+  training::TrainerOptions trained =
       trainer_options(deck_, data_.train->microbatches(), ranks, parallel::RankOrder::partial);
   trained.capacities = {data_.train->max_documents()};
   trained.evaluation_microbatches = 0;
-  trainer_ =
-      std::make_unique<layers::Trainer>(std::make_unique<layers::TrainerPlan>(trained), *backend_);
+  trainer_ = std::make_unique<training::Trainer>(std::make_unique<training::TrainerPlan>(trained),
+                                                 *backend_);
   loop_ = std::make_unique<Loop>(*trainer_, data_, learning_rate(deck_), 0.1, bad);
 }
 

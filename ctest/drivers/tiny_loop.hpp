@@ -68,7 +68,7 @@ class TinyLoop {
   std::unique_ptr<execution::Backend> backend_;
   Data data_;
   WrongTokens* tokens_;
-  std::unique_ptr<layers::Trainer> trainer_;
+  std::unique_ptr<training::Trainer> trainer_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<Spoiler> spoiler_;
   std::int64_t next_ = 0;

@@ -38,8 +38,8 @@ void expect_near(double value, double wanted, const std::string& what) {
 
 }  // namespace
 
-layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
-  layers::TrainerOptions options = tiny_options(pattern, dtype);
+training::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
+  training::TrainerOptions options = tiny_options(pattern, dtype);
   layers::ModelConfig& model = options.model;
   model.vocabulary = 16;
   model.attention.kv_heads = 4;
@@ -53,12 +53,12 @@ layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   return options;
 }
 
-void make_stretches(layers::TrainerOptions& options, int context) {
+void make_stretches(training::TrainerOptions& options, int context) {
   options.step.tokens = options.step.sequence = 24 % (2 * context) == 0 ? 24 : 6 * context;
   options.model.attention.zigzag = true;
 }
 
-Outcome run(layers::TrainerOptions options, TinyRun::Part part, const Case& c) {
+Outcome run(training::TrainerOptions options, TinyRun::Part part, const Case& c) {
   TinyRun tiny(std::move(options));
   if (!c.documents.empty()) tiny.set_documents(c.documents);
   if (c.routing) tiny.freeze_routing(c.routing);
@@ -75,7 +75,7 @@ Outcome run(layers::TrainerOptions options, TinyRun::Part part, const Case& c) {
   return outcome;
 }
 
-layers::TrainerOptions Axes::shared(layers::TrainerOptions options, const Case& c) const {
+training::TrainerOptions Axes::shared(training::TrainerOptions options, const Case& c) const {
   const parallel::GridShape grid =
       parallel::fit_grid(world.size(), c.tensor, c.context, c.expert, c.pipeline);
   options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
@@ -90,11 +90,11 @@ TinyRun::Part Axes::part_of(const parallel::Ranks& ranks) {
   return {part.index, part.parts};
 }
 
-int Axes::compare(const layers::TrainerOptions& given, const Case& c) const {
-  const layers::TrainerOptions options = shared(given, c);
+int Axes::compare(const training::TrainerOptions& given, const Case& c) const {
+  const training::TrainerOptions options = shared(given, c);
   const parallel::Ranks& ranks = options.sharing.ranks;
   const Outcome ours = run(options, part_of(ranks), c);
-  layers::TrainerOptions alone = given;
+  training::TrainerOptions alone = given;
   alone.step.microbatches = c.microbatches * ranks.sequences().parts;
   alone.model.virtual_stages = 1;
   alone.sharing.schedule = layers::PipelineSchedule::one_forward_one_backward;
@@ -104,7 +104,7 @@ int Axes::compare(const layers::TrainerOptions& given, const Case& c) const {
     expect_near(ours.losses[at], wanted.losses[at], fmt::format("loss of step {}", step));
     expect_near(ours.norms[at], wanted.norms[at], fmt::format("norm of step {}", step));
   }
-  const layers::TrainerPlan plan(options);
+  const training::TrainerPlan plan(options);
   const std::vector<layers::Parameter> parameters = plan.model().parameters();
   for (const auto& [name, values] : ours.state) {
     const layers::Parameter* p = parameter_of(parameters, name);

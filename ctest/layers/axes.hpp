@@ -34,13 +34,13 @@ struct Case {
 };
 
 /// Of a tiny model: sizes that divide among up to four ranks.
-layers::TrainerOptions options_of(const std::string& pattern, execution::Dtype dtype);
+training::TrainerOptions options_of(const std::string& pattern, execution::Dtype dtype);
 
 /// Has attention work on stretches, of tokens of which each of these context ranks has two.
-void make_stretches(layers::TrainerOptions& options, int context);
+void make_stretches(training::TrainerOptions& options, int context);
 
 /// Some steps of this part of the sequences.
-Outcome run(layers::TrainerOptions options, TinyRun::Part part, const Case& c);
+Outcome run(training::TrainerOptions options, TinyRun::Part part, const Case& c);
 
 /// All ranks of the job, as the ranks of a grid.
 class Axes {
@@ -48,12 +48,12 @@ class Axes {
   const parallel::Communicator world = parallel::Communicator::world();
 
   /// With the ranks of the case's grid.
-  layers::TrainerOptions shared(layers::TrainerOptions options, const Case& c) const;
+  training::TrainerOptions shared(training::TrainerOptions options, const Case& c) const;
 
   static TinyRun::Part part_of(const parallel::Ranks& ranks);
 
   /// Compares a run of all ranks with one of a rank alone. @return its reruns
-  int compare(const layers::TrainerOptions& given, const Case& c) const;
+  int compare(const training::TrainerOptions& given, const Case& c) const;
 
   /// Grids of these ranks.
   std::vector<Case> grids() const;

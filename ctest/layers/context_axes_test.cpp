@@ -27,7 +27,7 @@ TEST(context_axes, documents_of_shared_sequences_equal_one_rank) {
           if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
           SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
                                                       documents.size() - 1, int(exchange), zigzag));
-          layers::TrainerOptions options = options_of(pattern, Dtype::fp64);
+          training::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
           if (zigzag) make_stretches(options, c.context);
           c.documents = documents;
@@ -46,7 +46,7 @@ TEST(context_axes, key_heads_of_several_ranks_equal_one_rank) {
   for (Case c : axes.grids()) {
     if (c.context == 1) continue;
     for (const int kv_heads : {1, 2, 4}) {
-      layers::TrainerOptions options = options_of("M*-*", Dtype::fp64);
+      training::TrainerOptions options = options_of("M*-*", Dtype::fp64);
       options.model.attention.heads = 8;
       options.model.attention.kv_heads = kv_heads * c.tensor;
       options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
@@ -66,11 +66,11 @@ TEST(context_axes, shares_of_key_gradients_travel_unrounded) {
     using Exchange = layers::ModelConfig::Attention::Exchange;
     for (const auto& [exchange, zigzag] :
          {std::pair{Exchange::keys, false}, {Exchange::keys, true}, {Exchange::heads, false}}) {
-      layers::TrainerOptions options = options_of("*", Dtype::bf16);
+      training::TrainerOptions options = options_of("*", Dtype::bf16);
       options.model.attention = {.heads = 8, .kv_heads = c.tensor, .head_dim = 4};
       options.model.attention.exchange = exchange;
       if (zigzag) make_stretches(options, c.context);
-      const layers::TrainerPlan plan(axes.shared(options, c));
+      const training::TrainerPlan plan(axes.shared(options, c));
       const execution::Program& program = plan.training().front()->recorded.program;
       int found = 0;
       for (const execution::Op& op : program.ops()) {
@@ -90,13 +90,13 @@ TEST(context_axes, stretches_of_odd_tokens_are_refused) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
-    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    training::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
     options.step.tokens = options.step.sequence = 5 * c.context;
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
-    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    EXPECT_NO_THROW(training::TrainerPlan{options});
     options.model.attention.zigzag = true;
     try {
-      const layers::TrainerPlan plan(options);
+      const training::TrainerPlan plan(options);
       FAIL() << "five tokens were two stretches";
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
@@ -109,16 +109,16 @@ TEST(context_axes, results_of_stretches_are_not_computed_again) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1) continue;
-    layers::TrainerOptions options = axes.shared(options_of("*-", Dtype::fp64), c);
+    training::TrainerOptions options = axes.shared(options_of("*-", Dtype::fp64), c);
     make_stretches(options, c.context);
     offload::Policy& policy = options.planner.policy;
     policy.min_tensor_bytes = 0;
     policy.recompute = {{"core_attn", {"core_attn"}}};
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
-    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    EXPECT_NO_THROW(training::TrainerPlan{options});
     policy.recompute.push_back({"attn_proj", {"attn_proj"}});
     try {
-      const layers::TrainerPlan plan(options);
+      const training::TrainerPlan plan(options);
       FAIL() << "messages were sent again, " << text(c, "*-");
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
@@ -128,10 +128,10 @@ TEST(context_axes, results_of_stretches_are_not_computed_again) {
     }
     policy.kind = offload::Policy::Kind::manual;
     policy.offload = {{"attn_proj", {"attn_proj"}}};
-    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    EXPECT_NO_THROW(training::TrainerPlan{options});
     policy.offload.clear();
     options.model.attention.zigzag = false;
-    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    EXPECT_NO_THROW(training::TrainerPlan{options});
   }
 }
 
@@ -139,13 +139,13 @@ TEST(context_axes, heads_that_do_not_divide_are_refused) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
-    layers::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    training::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
     options.model.attention.heads = 9;
     options.model.attention.kv_heads = 3;
-    EXPECT_NO_THROW(layers::TrainerPlan{options});
+    EXPECT_NO_THROW(training::TrainerPlan{options});
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
     try {
-      const layers::TrainerPlan plan(options);
+      const training::TrainerPlan plan(options);
       FAIL() << "9 heads were shared by " << c.context << " ranks";
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);

@@ -13,7 +13,7 @@
 namespace stowage::ctest {
 namespace {
 
-using Exchange = layers::ExchangeForecast::Exchange;
+using Exchange = training::ExchangeForecast::Exchange;
 
 /// Pairs of causal sequences of `length`, counted one token after the other.
 std::int64_t counted_pairs(std::int64_t begin, std::int64_t end, std::int64_t length) {
@@ -40,8 +40,8 @@ TEST(exchange, pairs_of_the_busiest_rank_are_counted) {
   EXPECT_EQ(layers::busiest_pairs(120, 60 * 121, 6, true), 60 * 121 / 6);
 }
 
-layers::TrainerOptions options_of(int context, int rank = 0) {
-  layers::TrainerOptions options = tiny_options("M*", execution::Dtype::bf16);
+training::TrainerOptions options_of(int context, int rank = 0) {
+  training::TrainerOptions options = tiny_options("M*", execution::Dtype::bf16);
   options.model.attention = {.heads = 8, .kv_heads = 4, .head_dim = 16};
   options.step.tokens = options.step.sequence = 64;
   options.sharing.ranks =
@@ -51,14 +51,14 @@ layers::TrainerOptions options_of(int context, int rank = 0) {
   return options;
 }
 
-Exchange chosen(const layers::TrainerOptions& options) {
-  const layers::TrainerPlan plan(options);
+Exchange chosen(const training::TrainerOptions& options) {
+  const training::TrainerPlan plan(options);
   EXPECT_EQ(plan.options().model.attention.exchange, plan.expected().exchange->chosen);
   return plan.options().model.attention.exchange;
 }
 
 TEST(exchange, the_quicker_form_is_chosen) {
-  layers::TrainerOptions options = options_of(2);
+  training::TrainerOptions options = options_of(2);
   // Links decide: a rank's share of heads travels six times, keys and values three times whole.
   options.planner.rates.link.bytes_per_s = 1e3;
   options.model.attention.kv_heads = 1;
@@ -73,12 +73,12 @@ TEST(exchange, the_quicker_form_is_chosen) {
 }
 
 TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
-  layers::TrainerOptions options = options_of(4);
+  training::TrainerOptions options = options_of(4);
   options.planner.rates.flops_per_s = 1;  // products are all there is
   const auto compute_s = [&](Exchange exchange, bool zigzag) {
     options.model.attention.exchange = exchange;
     options.model.attention.zigzag = zigzag;
-    const layers::Expected expected = layers::foresee(options);
+    const training::Expected expected = training::foresee(options);
     const auto& forecast = expected.exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().compute_s;
@@ -91,26 +91,26 @@ TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
 }
 
 TEST(exchange, only_what_heads_allow_is_compared) {
-  layers::TrainerOptions options = options_of(4);
-  EXPECT_EQ(layers::foresee(options).exchange->forms.size(), 2U);
+  training::TrainerOptions options = options_of(4);
+  EXPECT_EQ(training::foresee(options).exchange->forms.size(), 2U);
   options.model.attention.heads = options.model.attention.kv_heads = 6;
-  const layers::Expected expected = layers::foresee(options);
+  const training::Expected expected = training::foresee(options);
   const auto& forecast = expected.exchange;
   ASSERT_EQ(forecast->forms.size(), 1U);
   EXPECT_EQ(forecast->chosen, Exchange::keys);
   options.model.attention.exchange = Exchange::heads;
-  EXPECT_THROW((void)layers::foresee(options).exchange, execution::Error);
+  EXPECT_THROW((void)training::foresee(options).exchange, execution::Error);
   options.model.pattern = std::string(1, 'M');
-  EXPECT_FALSE(layers::foresee(options).exchange);
-  EXPECT_FALSE(layers::foresee(options_of(1)).exchange);
+  EXPECT_FALSE(training::foresee(options).exchange);
+  EXPECT_FALSE(training::foresee(options_of(1)).exchange);
 }
 
 // Or they would wait for each other's other exchange.
 TEST(exchange, every_rank_finds_the_same) {
-  const layers::Expected first_expected = layers::foresee(options_of(4));
+  const training::Expected first_expected = training::foresee(options_of(4));
   const auto& first = *first_expected.exchange;
   for (int rank = 1; rank < 4; ++rank) {
-    const layers::Expected own_expected = layers::foresee(options_of(4, rank));
+    const training::Expected own_expected = training::foresee(options_of(4, rank));
     const auto& own = *own_expected.exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
@@ -118,11 +118,11 @@ TEST(exchange, every_rank_finds_the_same) {
   }
 }
 
-using ExpertExchange = layers::ExpertForecast::Exchange;
+using ExpertExchange = training::ExpertForecast::Exchange;
 
 /// With one choice of 32 experts a token goes to one rank, so that few rows travel by slots.
-layers::TrainerOptions experts_over(int expert, int rank = 0) {
-  layers::TrainerOptions options = tiny_options("E-", execution::Dtype::bf16);
+training::TrainerOptions experts_over(int expert, int rank = 0) {
+  training::TrainerOptions options = tiny_options("E-", execution::Dtype::bf16);
   options.model.moe = {.experts = 32, .topk = 1, .ffn = 8};
   options.step.tokens = options.step.sequence = 64;
   options.sharing.ranks =
@@ -133,14 +133,14 @@ layers::TrainerOptions experts_over(int expert, int rank = 0) {
   return options;
 }
 
-ExpertExchange chosen_for_experts(const layers::TrainerOptions& options) {
-  const layers::TrainerPlan plan(options);
+ExpertExchange chosen_for_experts(const training::TrainerOptions& options) {
+  const training::TrainerPlan plan(options);
   EXPECT_EQ(plan.options().model.moe.exchange, plan.expected().expert_exchange->chosen);
   return plan.options().model.moe.exchange;
 }
 
 TEST(exchange, experts_take_the_quicker_form) {
-  layers::TrainerOptions options = experts_over(4);
+  training::TrainerOptions options = experts_over(4);
   // Links decide: 20 slots for each rank, not 64 rows.
   options.planner.rates.link.bytes_per_s = 1e3;
   EXPECT_EQ(chosen_for_experts(options), ExpertExchange::slots);
@@ -160,10 +160,10 @@ TEST(exchange, experts_take_the_quicker_form) {
 // 5 exchanges of rows either way: what others have, or what they may need of it.
 TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
   const auto bytes = [](std::vector<double> capacity, ExpertExchange exchange) {
-    layers::TrainerOptions options = experts_over(4);
+    training::TrainerOptions options = experts_over(4);
     options.expert_capacity = std::move(capacity);
     options.model.moe.exchange = exchange;
-    const layers::Expected expected = layers::foresee(options);
+    const training::Expected expected = training::foresee(options);
     const auto& forecast = expected.expert_exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().bytes;
@@ -178,20 +178,20 @@ TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
 }
 
 TEST(exchange, every_rank_finds_the_same_for_experts) {
-  const layers::Expected first_expected = layers::foresee(experts_over(4));
+  const training::Expected first_expected = training::foresee(experts_over(4));
   const auto& first = *first_expected.expert_exchange;
   ASSERT_EQ(first.forms.size(), 2U);
   for (int rank = 1; rank < 4; ++rank) {
-    const layers::Expected own_expected = layers::foresee(experts_over(4, rank));
+    const training::Expected own_expected = training::foresee(experts_over(4, rank));
     const auto& own = *own_expected.expert_exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
   }
-  EXPECT_FALSE(layers::foresee(experts_over(1)).expert_exchange);
-  layers::TrainerOptions options = experts_over(4);
+  EXPECT_FALSE(training::foresee(experts_over(1)).expert_exchange);
+  training::TrainerOptions options = experts_over(4);
   options.model.pattern = std::string(1, '-');
-  EXPECT_FALSE(layers::foresee(options).expert_exchange);
+  EXPECT_FALSE(training::foresee(options).expert_exchange);
 }
 
 }  // namespace

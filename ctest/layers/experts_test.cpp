@@ -48,9 +48,9 @@ std::vector<Case> cases(Exchange exchange) {
 }
 
 /// @param capacity of the first classes of room
-layers::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
-                                  Dtype dtype = Dtype::bf16) {
-  layers::TrainerOptions options = tiny_options("-E*E", dtype);
+training::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
+                                    Dtype dtype = Dtype::bf16) {
+  training::TrainerOptions options = tiny_options("-E*E", dtype);
   options.model.vocabulary = 16;
   options.model.mlp.ffn = 12;
   options.model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
@@ -157,7 +157,7 @@ TEST(experts, slots_alone_may_be_too_few) {
   for (const Case& c : cases(Exchange::slots)) {
     if (c.tensor > 1) continue;
     SCOPED_TRACE(text(c));
-    layers::TrainerOptions options = options_of(c, {1});
+    training::TrainerOptions options = options_of(c, {1});
     options.model.moe.topk = c.expert == 2 ? 2 : 3;
     options.model.moe.frozen_tokens = options.step.tokens;
     TinyRun run(options);
@@ -168,7 +168,7 @@ TEST(experts, slots_alone_may_be_too_few) {
     run.train(0, 1e-2, part_of(run), 0);
     EXPECT_FALSE(run.step_ok());
     const std::vector<std::int32_t> wanted = run.expert_rows();
-    const layers::TrainerPlan& plan = run.trainer().plan();
+    const training::TrainerPlan& plan = run.trainer().plan();
     const kernels::ExpertRoom room = plan.training(0).front()->recorded.expert_room;
     EXPECT_EQ(wanted[0], world().size());
     EXPECT_LE(wanted[1], room.rows);
@@ -186,7 +186,7 @@ TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
   for (const auto load : {kernels::ForcedLoad::balanced, kernels::ForcedLoad::zipf})
     for (const Case& c : cases(Exchange::gather)) {
       SCOPED_TRACE(text(c));
-      layers::TrainerOptions options = options_of(c, {});
+      training::TrainerOptions options = options_of(c, {});
       options.model.moe.forced_load = load;
       TinyRun run(options);
       run.train(0, 1e-2, part_of(run));
@@ -213,7 +213,7 @@ TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
 // quarter): 1 - (4 3 2) / (8 7 6) of them, and 1 - (6 5 4) / (8 7 6).
 TEST(experts, slots_are_a_part_of_the_rows_expected_and_never_more_than_all) {
   const auto slots_of = [](int expert, int tensor, double share) {
-    const layers::TrainerOptions options = options_of({.exchange = Exchange::slots}, {});
+    const training::TrainerOptions options = options_of({.exchange = Exchange::slots}, {});
     return layers::expert_room(options.model,
                                parallel::planned_ranks(
                                    parallel::fit_grid(expert * tensor, tensor, 1, expert, 1), 0),
@@ -232,8 +232,8 @@ TEST(experts, slots_are_a_part_of_the_rows_expected_and_never_more_than_all) {
 
 TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
   for (const Case& c : cases(Exchange::gather)) {
-    const layers::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
-    const layers::TrainerPlan plan(options);
+    const training::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
+    const training::TrainerPlan plan(options);
     const int ranks = c.tensor * c.expert;
     const std::int64_t balanced = 24 / c.tensor * 3;
     ASSERT_EQ(plan.expert_classes(), 3);
@@ -243,7 +243,7 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
     EXPECT_EQ(plan.expert_class({0}), 0);
     EXPECT_EQ(plan.expert_class({(balanced + 3) / 4 + 1}), 1);
     EXPECT_EQ(plan.expert_class({balanced * ranks}), 2);
-    const auto bytes_of = [](const layers::TrainerPlan::Training& training, const char* module) {
+    const auto bytes_of = [](const training::TrainerPlan::Training& training, const char* module) {
       std::size_t bytes = 0;
       for (const execution::TensorInfo& info : training.recorded.program.tensors())
         if (info.module == module) bytes += info.bytes();
@@ -259,12 +259,12 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
 
 // The larger classes take no memory beyond the smallest's where what they save can move.
 TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
-  layers::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
+  training::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2, 1), 0);
   options.model.pattern = "EEEEEEEEEEEE";
   options.model.moe.ffn = 64;
   options.planner.policy.min_tensor_bytes = 1;
-  const layers::TrainerPlan plan(options);
+  const training::TrainerPlan plan(options);
   const auto bytes = [&](int expert_class) {
     return plan.training(expert_class)
         .front()
@@ -274,7 +274,7 @@ TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
   EXPECT_EQ(plan.transient_bytes(), bytes(0));
   plan.require_proven();
   options.expert_capacity = {};
-  EXPECT_LT(plan.transient_bytes(), layers::TrainerPlan(options).transient_bytes());
+  EXPECT_LT(plan.transient_bytes(), training::TrainerPlan(options).transient_bytes());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 /// Compares the gradient of every parameter with finite differences of the evaluation program,
 /// element by element: two programs that share only the forward operators.
-void check(layers::TrainerOptions options) {
+void check(training::TrainerOptions options) {
   options.model.moe.frozen_tokens = options.step.tokens;
   options.evaluation_microbatches = options.step.microbatches;
   TinyRun run(std::move(options));
@@ -45,14 +45,14 @@ void check(layers::TrainerOptions options) {
   }
 }
 
-layers::TrainerOptions fp64(const std::string& pattern) {
+training::TrainerOptions fp64(const std::string& pattern) {
   return tiny_options(pattern, execution::Dtype::fp64);
 }
 
 TEST(gradients, attention) { check(fp64("*")); }
 TEST(gradients, mamba) { check(fp64("M")); }
 TEST(gradients, fused_mamba) {
-  layers::TrainerOptions options = fp64("M");
+  training::TrainerOptions options = fp64("M");
   options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
   check(options);
 }
@@ -61,32 +61,32 @@ TEST(gradients, moe) { check(fp64("E")); }
 TEST(gradients, all_letters) { check(fp64("M*-E")); }
 
 TEST(gradients, microbatches) {
-  layers::TrainerOptions options = fp64("ME");
+  training::TrainerOptions options = fp64("ME");
   options.step.microbatches = 4;
   check(options);
 }
 
 TEST(gradients, tied_embeddings) {
-  layers::TrainerOptions options = fp64("*-");
+  training::TrainerOptions options = fp64("*-");
   options.model.tied_embeddings = true;
   check(options);
 }
 
 TEST(gradients, logits_in_the_memory_of_the_embeddings_gradient) {
-  layers::TrainerOptions options = fp64("-");
+  training::TrainerOptions options = fp64("-");
   options.model.width = 24;  // (13, 24) fp64 has room for the logits of 23 tokens
   options.model.mlp.ffn = 4;
   check(options);
 }
 
 TEST(gradients, swiglu) {
-  layers::TrainerOptions options = fp64("-E");
+  training::TrainerOptions options = fp64("-E");
   options.model.mlp.activation = kernels::Activation::swiglu;
   check(options);
 }
 
 TEST(gradients, softmax_router_without_norm_or_shared_expert) {
-  layers::TrainerOptions options = fp64("E");
+  training::TrainerOptions options = fp64("E");
   options.model.moe.sigmoid = false;
   options.model.moe.normalise = false;
   options.model.moe.shared_ffn = 0;
@@ -94,7 +94,7 @@ TEST(gradients, softmax_router_without_norm_or_shared_expert) {
 }
 
 TEST(gradients, attention_without_positions) {
-  layers::TrainerOptions options = fp64("**");
+  training::TrainerOptions options = fp64("**");
   options.model.attention.rope = false;
   check(options);
 }

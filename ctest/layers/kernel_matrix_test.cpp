@@ -33,7 +33,7 @@ constexpr std::size_t kBudgetPercent = 70;  // scratch is the larger part of the
 /// Borders of chunks and tiles, and beside them.
 const Documents kBorders = {0, 1, 2, 130, 256, 257, 900, 1022};
 
-void set_sizes(layers::TrainerOptions& options, int head_dim) { enlarge(options, head_dim); }
+void set_sizes(training::TrainerOptions& options, int head_dim) { enlarge(options, head_dim); }
 
 #else
 
@@ -45,7 +45,7 @@ constexpr std::int32_t kTokens = 23;
 
 const Documents kBorders = {0, 1, 2, 5, 9, 10, 14, 21};
 
-void set_sizes(layers::TrainerOptions& options, int head_dim) {
+void set_sizes(training::TrainerOptions& options, int head_dim) {
   options.model.attention.head_dim = head_dim / 16;
 }
 
@@ -80,7 +80,7 @@ const Packings& packings() {
 Matrix make_matrix(int head_dim, const Packings& packings, std::vector<std::int64_t> capacities) {
   return Matrix{{.backend = make_backend,
                  .adjust =
-                     [=](layers::TrainerOptions& options) {
+                     [=](training::TrainerOptions& options) {
                        set_sizes(options, head_dim);
                        options.capacities = capacities;
                      },
@@ -137,7 +137,7 @@ TEST_F(kernel_matrix, knobs_of_timing_with_changing_documents_and_several_capaci
 // Equal bits of nothing would be no proof: other documents, or another rate, give other bits.
 TEST_F(kernel_matrix, tells_other_steps_apart) {
   const auto after = [](const std::vector<Documents>& packing, double lr) {
-    layers::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+    training::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
     set_sizes(options, 64);
     options.capacities = {kMostDocuments};
     TinyRun run(std::move(options), make_backend());

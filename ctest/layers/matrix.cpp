@@ -241,7 +241,7 @@ std::vector<Cell> knob_cells() {
 
 const Matrix::Plain& Matrix::plain(int microbatches) {
   if (const auto found = plain_.find(microbatches); found != plain_.end()) return found->second;
-  layers::TrainerOptions plain = options({.microbatches = microbatches});
+  training::TrainerOptions plain = options({.microbatches = microbatches});
   plain.capacities = {plain.capacities.back()};
   TinyRun run(std::move(plain), setup_.backend());
   Plain result;
@@ -254,8 +254,8 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
   return plain_.emplace(microbatches, std::move(result)).first->second;
 }
 
-layers::TrainerOptions Matrix::options(const Cell& cell) {
-  layers::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
+training::TrainerOptions Matrix::options(const Cell& cell) {
+  training::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
   options.step.microbatches = cell.microbatches;
   options.evaluation_microbatches = 0;
   options.planner.graphs = graphs(cell);

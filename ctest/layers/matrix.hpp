@@ -39,8 +39,8 @@ class Matrix {
   struct Setup {
     std::function<std::unique_ptr<execution::Backend>()> backend;
     execution::Dtype dtype = execution::Dtype::bf16;
-    std::function<void(layers::TrainerOptions&)> adjust = {};  ///< for several ranks
-    int rank = 0;                                              ///< each has data of its own
+    std::function<void(training::TrainerOptions&)> adjust = {};  ///< for several ranks
+    int rank = 0;                                                ///< each has data of its own
     /// Documents of the microbatches of each step, in turn; none: always the same ones.
     std::vector<std::vector<Documents>> packings = {};
     double lr = 1e-2;
@@ -69,7 +69,7 @@ class Matrix {
   };
 
   const Plain& plain(int microbatches);
-  layers::TrainerOptions options(const Cell& cell);
+  training::TrainerOptions options(const Cell& cell);
   Outcome run(TinyRun& run) const;
   void expect_counts(const Cell& cell, TinyRun& run);
   /// Of the program of one capacity.

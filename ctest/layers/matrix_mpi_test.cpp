@@ -71,7 +71,7 @@ struct Ranks {
 #endif
 
   /// All ranks of the job, but for the axes that are given, on the data axis.
-  void adjust(layers::TrainerOptions& options, Sizes sizes = {}) const {
+  void adjust(training::TrainerOptions& options, Sizes sizes = {}) const {
     options.sharing.ranks = parallel::connect(
         world,
         parallel::fit_grid(world.size(), sizes.tensor, sizes.context, sizes.expert, sizes.pipeline),
@@ -86,7 +86,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   Matrix cells({.backend = [&] { return ranks.backend(); },
-                .adjust = [&](layers::TrainerOptions& options) { ranks.adjust(options); },
+                .adjust = [&](training::TrainerOptions& options) { ranks.adjust(options); },
                 .rank = ranks.world.rank()});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
   for (const Cell& cell : knob_cells()) cells.check(cell);
@@ -97,7 +97,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](layers::TrainerOptions& options) {
+                    [&](training::TrainerOptions& options) {
                       ranks.adjust(options);
                       options.sharing.zero = true;
                     },
@@ -114,7 +114,7 @@ void check_stages(layers::PipelineSchedule schedule, std::size_t budget_percent)
   const bool interleaved = schedule == layers::PipelineSchedule::interleaved;
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](layers::TrainerOptions& options) {
+                    [&](training::TrainerOptions& options) {
                       ranks.adjust(options, {.pipeline = ranks.world.size()});
                       options.model.pattern = "M*-EM|E-*M";
                       options.sharing.schedule = schedule;
@@ -153,7 +153,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
        {std::pair{Exchange::keys, false}, {Exchange::heads, false}, {Exchange::keys, true}}) {
     Matrix cells({.backend = [&] { return ranks.backend(); },
                   .adjust =
-                      [&](layers::TrainerOptions& options) {
+                      [&](training::TrainerOptions& options) {
                         ranks.adjust(options, {.context = ranks.world.size()});
                         options.step.tokens = options.step.sequence = 24;
                         options.model.attention.exchange = exchange;
@@ -180,7 +180,7 @@ void check_cut_layers(Shared shared) {
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](layers::TrainerOptions& options) {
+                    [&](training::TrainerOptions& options) {
                       const int all = ranks.world.size();
                       ranks.adjust(options, expert ? Sizes{.expert = all} : Sizes{.tensor = all});
                       options.step.tokens = options.step.sequence = 24;

@@ -37,8 +37,9 @@ std::vector<offload::ModuleName> listed(const Names& names) {
 }
 
 /// All four letters, one of them twice, so that a chain of layers is there.
-layers::TrainerOptions options_of(int microbatches, const Names& offload, const Names& recompute) {
-  layers::TrainerOptions options = tiny_options("M*-EM", Dtype::bf16);
+training::TrainerOptions options_of(int microbatches, const Names& offload,
+                                    const Names& recompute) {
+  training::TrainerOptions options = tiny_options("M*-EM", Dtype::bf16);
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = 0;
   Policy& policy = options.planner.policy;
@@ -155,7 +156,7 @@ TEST(offload, every_name_alone_and_all_give_the_bits_of_the_plain_run) {
 
 using Form = layers::ModelConfig::Mamba::Form;
 
-layers::TrainerOptions with_mixer(Form form, layers::TrainerOptions options) {
+training::TrainerOptions with_mixer(Form form, training::TrainerOptions options) {
   options.model.mamba.form = form;
   return options;
 }
@@ -212,7 +213,7 @@ TEST(offload, random_delays_change_no_bit) {
 
 TEST(offload, audit_finds_nothing_undeclared) {
   TinyRun plain(options_of(1, {}, {}));
-  layers::TrainerOptions options = options_of(1, kModules, kSome);
+  training::TrainerOptions options = options_of(1, kModules, kSome);
   options.executor.audit = true;
   options.planner.alignment = 4096;
   TinyRun run(options);
@@ -221,7 +222,7 @@ TEST(offload, audit_finds_nothing_undeclared) {
 
 TEST(offload, audit_finds_nothing_undeclared_where_gradients_come_later) {
   TinyRun plain(options_of(1, {}, {}));
-  layers::TrainerOptions options = options_of(1, {}, {});
+  training::TrainerOptions options = options_of(1, {}, {});
   options.executor.audit = true;
   options.planner.alignment = 4096;
   TinyRun roomy(options);
@@ -248,7 +249,7 @@ std::map<std::string, int> leaving(TinyRun& run) {
 
 TEST(offload, a_fraction_takes_whole_tensors_from_the_earliest_on) {
   TinyRun plain(options_of(1, {}, {}));
-  layers::TrainerOptions options = options_of(1, kModules, {});
+  training::TrainerOptions options = options_of(1, kModules, {});
   options.planner.policy.fraction = 0.5;
   TinyRun run(options);
   EXPECT_TRUE(outcome(run) == outcome(plain));
@@ -269,7 +270,7 @@ TEST(offload, caps_change_no_bit) {
   for (const execution::CopyCaps caps :
        {execution::CopyCaps{0, -1, -1}, execution::CopyCaps{1, -1, -1},
         execution::CopyCaps{4, 2048, 4096}, execution::CopyCaps{-1, 0, 0}}) {
-    layers::TrainerOptions options = options_of(3, kModules, kSome);
+    training::TrainerOptions options = options_of(3, kModules, kSome);
     options.planner.policy.caps = caps;
     TinyRun run(options);
     EXPECT_TRUE(outcome(run) == bits) << caps.max_inflight;
@@ -279,7 +280,7 @@ TEST(offload, caps_change_no_bit) {
 
 TEST(offload, a_tensor_is_whole_in_backward_though_some_buffers_stay) {
   TinyRun plain(options_of(1, {}, {}));
-  layers::TrainerOptions options = options_of(1, kModules, {});
+  training::TrainerOptions options = options_of(1, kModules, {});
   options.planner.policy.min_tensor_bytes = 1000;  // rstd and lse are smaller
   TinyRun run(options);
   EXPECT_TRUE(outcome(run) == outcome(plain));
@@ -292,7 +293,7 @@ TEST(offload, a_tensor_is_whole_in_backward_though_some_buffers_stay) {
 }
 
 TEST(offload, evaluation_moves_nothing) {
-  layers::TrainerOptions options = options_of(1, kModules, all_that_can_be_rerun());
+  training::TrainerOptions options = options_of(1, kModules, all_that_can_be_rerun());
   options.evaluation_microbatches = 1;
   TinyRun run(options);
   const execution::Plan& plan = run.trainer().plan().evaluation().front()->plan;
@@ -303,18 +304,18 @@ TEST(offload, evaluation_moves_nothing) {
 // one alone would have to move less.
 TEST(offload, capacities_share_one_choice) {
   constexpr std::int64_t kLargest = 4000;
-  layers::TrainerOptions options = options_of(1, {}, {});
+  training::TrainerOptions options = options_of(1, {}, {});
   options.capacities = {kLargest};
-  const layers::TrainerPlan kept(options);
+  const training::TrainerPlan kept(options);
   const execution::Plan& all = kept.training().front()->plan;
   Policy& policy = options.planner.policy;
   policy.kind = Policy::Kind::automatic;
   policy.berths = false;
   policy.device_budget_bytes = static_cast<std::int64_t>(all.bytes[0] + all.bytes[1] * 3 / 4);
   options.capacities = {4};
-  const layers::TrainerPlan alone(options);
+  const training::TrainerPlan alone(options);
   options.capacities = {4, 40, kLargest};
-  const layers::TrainerPlan plan(options);
+  const training::TrainerPlan plan(options);
   const auto& largest = *plan.training().back();
   const std::vector<Decision>& decided = largest.choice.decisions;
   EXPECT_NE(alone.training().front()->choice.decisions, decided);

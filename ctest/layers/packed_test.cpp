@@ -33,8 +33,8 @@ constexpr std::int32_t kTokens = 1024;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda_backend(); }
 
-layers::TrainerOptions make_options() {
-  layers::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+training::TrainerOptions make_options() {
+  training::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
   enlarge(options, 128);
   options.model.moe.frozen_tokens = kTokens;  // a tie would send a token elsewhere
   return options;
@@ -47,7 +47,7 @@ constexpr std::int32_t kTokens = 23;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
 
-layers::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp64); }
+training::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp64); }
 
 #endif
 
@@ -115,13 +115,13 @@ TinyRun::Batch cut(const TinyRun::Batch& batch, std::size_t microbatch, std::siz
 }
 
 /// The documents of a batch, each by a program of its own length.
-Outcome train_one_by_one(const layers::TrainerOptions& options, const TinyRun::Batch& batch) {
+Outcome train_one_by_one(const training::TrainerOptions& options, const TinyRun::Batch& batch) {
   Outcome sum;
   for (std::size_t m = 0; m < batch.documents.size(); ++m)
     for (std::size_t d = 0; d + 1 < batch.documents[m].size(); ++d) {
       const TinyRun::Batch one = cut(batch, m, d);
       if (one.counted == 0) continue;
-      layers::TrainerOptions alone = options;
+      training::TrainerOptions alone = options;
       alone.step = {.tokens = std::ssize(one.tokens), .sequence = std::ssize(one.tokens)};
       alone.capacities = {1};
       if (alone.model.moe.frozen_tokens > 0) alone.model.moe.frozen_tokens = alone.step.tokens;
@@ -144,7 +144,7 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
   std::mt19937_64 random(seed());
   for (const Form form : {Form::separate, Form::fused_forward, Form::fused}) {
     SCOPED_TRACE(testing::Message() << "form " << int(form));
-    layers::TrainerOptions options = make_options();
+    training::TrainerOptions options = make_options();
     options.model.mamba.form = form;
     options.step.microbatches = 3;
     options.capacities = {kMostDocuments};
@@ -163,7 +163,7 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
 // The same tokens and targets in other documents have other gradients: the bound tells them apart.
 TEST_F(packed, other_documents_have_other_gradients) {
   const auto outcome = [](const Documents& documents) {
-    layers::TrainerOptions options = make_options();
+    training::TrainerOptions options = make_options();
     options.capacities = {kMostDocuments};
     TinyRun run(options, make_backend());
     run.set_documents({0, kTokens});
@@ -180,7 +180,7 @@ TEST_F(packed, other_documents_have_other_gradients) {
 TEST_F(packed, a_thousand_batches_of_changing_lengths_wait_for_nothing_and_allocate_nothing) {
   constexpr int kSteps = 1000;
   constexpr std::int64_t kTinyTokens = 23;
-  layers::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  training::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
   options.step.microbatches = 2;
   options.capacities = {2, 4, kMostDocuments};
   options.planner.graphs.mode = offload::GraphOptions::Mode::step;

@@ -70,7 +70,7 @@ TEST(parameters, repeated_rows_are_a_stretch_of_their_own) {
 
 TEST(parameters, a_run_starts_from_them) {
   TinyRun run(tiny_options("M*-E", execution::Dtype::fp32));
-  const layers::TrainerOptions& options = run.trainer().plan().options();
+  const training::TrainerOptions& options = run.trainer().plan().options();
   for (const Parameter& p : run.trainer().plan().model().parameters()) {
     const std::vector<float> expected =
         values_of(p, options.seed, options.model.init_std, options.model.layers());
@@ -102,7 +102,7 @@ TEST(parameters, mamba_states_are_in_their_ranges) {
 }
 
 TEST(parameters, a_bad_letter_is_a_usage_error) {
-  layers::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
+  training::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
   try {
     layers::Model model(options.model, options.precision, 1, options.sharing.ranks);
     FAIL();

@@ -29,8 +29,8 @@ class peak_gpu : public testing::Test {
   }
 };
 
-layers::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
-  layers::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+training::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
+  training::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
   options.slack_bytes = kSlack;
   options.evaluation_microbatches = 0;
   options.planner.graphs.mode = mode;

@@ -37,7 +37,7 @@ class Pipeline {
   int copies() const { return copies_; }
 
   /// The stages of this rank's pipeline. @param order of the communication of a rank
-  Outcome run(layers::TrainerOptions options,
+  Outcome run(training::TrainerOptions options,
               parallel::RankOrder order = parallel::RankOrder::partial) const {
     options.planner.chained_communication = order == parallel::RankOrder::chain;
     options.sharing.ranks = parallel::connect(
@@ -49,7 +49,7 @@ class Pipeline {
   }
 
   /// The whole model, here, on the tokens of all ranks.
-  Outcome run_whole(layers::TrainerOptions options) const {
+  Outcome run_whole(training::TrainerOptions options) const {
     options.step.microbatches *= copies_;
     options.evaluation_microbatches = options.step.microbatches;
     options.sharing.zero = false;
@@ -110,8 +110,8 @@ void expect_equal(const Outcome& stages, const Outcome& whole, double band) {
   }
 }
 
-layers::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int microbatches) {
-  layers::TrainerOptions options = tiny_options(pattern, dtype);
+training::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int microbatches) {
+  training::TrainerOptions options = tiny_options(pattern, dtype);
   options.step.microbatches = microbatches;
   options.model.moe.aux_coeff = 0.01;
   options.model.moe.z_coeff = 0.01;
@@ -125,7 +125,7 @@ TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int microbatches : {1, stages, stages + 1, 4 * stages}) {
       SCOPED_TRACE(testing::Message() << name(dtype) << ", microbatches " << microbatches);
-      layers::TrainerOptions options = options_of("M*-EM-E-", dtype, microbatches);
+      training::TrainerOptions options = options_of("M*-EM-E-", dtype, microbatches);
       const Outcome whole = pipeline.run_whole(options);
       expect_equal(pipeline.run(options), whole, 0);
       options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
@@ -139,7 +139,7 @@ TEST(pipeline, several_stages_a_rank_give_the_bits_of_one_rank) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int groups : {1, 2, 4}) {
       SCOPED_TRACE(testing::Message() << name(dtype) << ", groups " << groups);
-      layers::TrainerOptions options =
+      training::TrainerOptions options =
           options_of(ranks == 8 ? "M*-EM-E-M*-E*EM-" : "M*-EM-E-", dtype, groups * ranks);
       options.model.virtual_stages = 2;
       options.sharing.schedule = layers::PipelineSchedule::interleaved;
@@ -152,7 +152,7 @@ TEST(pipeline, several_stages_a_rank_may_be_uneven_and_tied) {
   for (const bool zero : {false, true})
     for (const bool tied : {false, true}) {
       SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
-      layers::TrainerOptions options = options_of("M|*-E|M-|E|-*|M", Dtype::fp64, 4);
+      training::TrainerOptions options = options_of("M|*-E|M-|E|-*|M", Dtype::fp64, 4);
       options.sharing.zero = zero;
       options.sharing.schedule = layers::PipelineSchedule::interleaved;
       options.model.virtual_stages = 3;
@@ -168,7 +168,7 @@ TEST(pipeline, cuts_make_uneven_stages) {
   const Pipeline pipeline(stages);
   const std::map<int, std::string> cut = {
       {2, "M|*-EM-E"}, {4, "M|*-EM|-|E"}, {8, "M|*|-|EM-|E|-|*|M"}};
-  const layers::TrainerOptions options = options_of(cut.at(stages), Dtype::fp64, 2 * stages);
+  const training::TrainerOptions options = options_of(cut.at(stages), Dtype::fp64, 2 * stages);
   expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
 }
 
@@ -177,7 +177,7 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
   for (const bool zero : {false, true})
     for (const bool tied : {false, true}) {
       SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
-      layers::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
+      training::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
       options.sharing.zero = zero;
       if (zero) options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
       options.model.tied_embeddings = tied;
@@ -190,7 +190,7 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
 TEST(pipeline, a_tied_weight_stays_equal_at_both_ends) {
   const parallel::Communicator world = parallel::Communicator::world();
   const Pipeline pipeline(world.size());
-  layers::TrainerOptions options = options_of("M*-E-M-*", Dtype::bf16, world.size());
+  training::TrainerOptions options = options_of("M*-E-M-*", Dtype::bf16, world.size());
   options.model.tied_embeddings = true;
   const Outcome first = pipeline.run(options), again = pipeline.run(options);
   expect_equal(again, first, 0);

@@ -47,7 +47,7 @@ class Sharing {
   const parallel::Communicator world = parallel::Communicator::world();
 
   Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches) const {
-    layers::TrainerOptions options = tiny_options("M*-E", dtype);
+    training::TrainerOptions options = tiny_options("M*-E", dtype);
     options.sharing.ranks = connect();
     options.sharing.zero = zero;
     options.state.bucket_elements = bucket;

@@ -8,10 +8,10 @@
 #include <set>
 
 #include "execution/error.hpp"
-#include "layers/planned_pipeline.hpp"
-#include "layers/schedule/balance.hpp"
 #include "offload/cargo.hpp"
 #include "tiny_model.hpp"
+#include "training/balance.hpp"
+#include "training/planned_pipeline.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -46,10 +46,10 @@ TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
 /// Cuts for these times of embedding, layers and head.
 std::string cuts(const std::string& pattern, layers::PipelineShape shape, double embedding,
                  const std::vector<double>& layers, double head) {
-  layers::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
+  training::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
   for (const double layer_s : layers)
     times.layers.push_back({layer_s / 4, layer_s / 2, layer_s / 4});
-  return layers::balanced_cuts(pattern, shape, times);
+  return training::balanced_cuts(pattern, shape, times);
 }
 
 TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
@@ -69,19 +69,19 @@ class TightCuts {
       : times_{{}, std::vector<layers::PassTimes>(8, {.forward_s = 1}), {}} {
     room_.budget_bytes = budget_bytes;
     room_.parts.layers.resize(8);
-    room_.in_flight = layers::in_flight(
+    room_.in_flight = training::in_flight(
         {2}, layers::train_in_pipeline({2}, microbatches,
                                        layers::PipelineSchedule::one_forward_one_backward));
   }
 
-  layers::DeviceRoom& room() { return room_; }
-  layers::PartBytes& layer(std::size_t i) { return room_.parts.layers[i]; }
-  void each(layers::PartBytes bytes) { room_.parts.layers.assign(8, bytes); }
-  std::string find() const { return layers::balanced_cuts("--------", {2}, times_, room_); }
+  training::DeviceRoom& room() { return room_; }
+  training::PartBytes& layer(std::size_t i) { return room_.parts.layers[i]; }
+  void each(training::PartBytes bytes) { room_.parts.layers.assign(8, bytes); }
+  std::string find() const { return training::balanced_cuts("--------", {2}, times_, room_); }
 
  private:
-  layers::PartTimes times_;
-  layers::DeviceRoom room_;
+  training::PartTimes times_;
+  training::DeviceRoom room_;
 };
 
 TEST(stages, cuts_keep_what_must_stay_within_a_budget) {
@@ -116,7 +116,7 @@ TEST(stages, cuts_weigh_time_against_copies_that_a_budget_asks_for) {
 }
 
 TEST(stages, ranks_of_several_stages_count_what_is_in_flight_of_each) {
-  const layers::InFlight all = layers::in_flight(
+  const training::InFlight all = training::in_flight(
       {2, 2}, layers::train_in_pipeline({2, 2}, 4, layers::PipelineSchedule::interleaved));
   ASSERT_EQ(all.size(), 2U);
   const auto most = [](const std::set<std::vector<int>>& counts) {
@@ -127,7 +127,7 @@ TEST(stages, ranks_of_several_stages_count_what_is_in_flight_of_each) {
   };
   EXPECT_EQ(most(all[0]), 5);  // (v - 1) p + 2 (p - 1 - s) + 1
   EXPECT_EQ(most(all[1]), 3);
-  const auto bubbles = layers::in_flight(
+  const auto bubbles = training::in_flight(
       {2}, layers::train_in_pipeline({2}, 4, layers::PipelineSchedule::zero_bubble));
   EXPECT_TRUE(bubbles[1].contains({2}));
 }
@@ -139,11 +139,11 @@ TEST(stages, cuts_are_even_for_ranks_of_several_stages) {
 }
 
 TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
-  layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  training::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.planner.rates.op_s = 0;
   const auto layers_of_first = [&] {
-    return layers::TrainerPlan(options).model().stages().front().end;
+    return training::TrainerPlan(options).model().stages().front().end;
   };
   const int narrow = layers_of_first();
   options.model.vocabulary = 1000;
@@ -153,7 +153,7 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
 }
 
 TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
-  layers::TrainerOptions options = tiny_options("------------", execution::Dtype::fp32);
+  training::TrainerOptions options = tiny_options("------------", execution::Dtype::fp32);
   options.model.width = 64;
   options.model.vocabulary = 512;
   options.model.mlp.ffn = 512;
@@ -166,13 +166,13 @@ TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
   policy.min_tensor_bytes = std::size_t{1} << 30;  // nothing can leave
   const auto plan = [&](int stage) {
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), stage);
-    return layers::TrainerPlan(options);
+    return training::TrainerPlan(options);
   };
-  const layers::TrainerPlan free = plan(0);
+  const training::TrainerPlan free = plan(0);
   EXPECT_EQ(free.expected().prospect->cut_for, "for even times");
   const std::size_t needed = free.layout().bytes() + free.transient_bytes();
   policy.device_budget_bytes = static_cast<std::int64_t>(0.9 * static_cast<double>(needed));
-  const layers::TrainerPlan first = plan(0), last = plan(1);
+  const training::TrainerPlan first = plan(0), last = plan(1);
   EXPECT_EQ(first.expected().prospect->pattern, last.expected().prospect->pattern);
   EXPECT_NE(first.expected().prospect->cut_for.find(free.expected().prospect->pattern),
             std::string::npos);
@@ -182,7 +182,7 @@ TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
 }
 
 TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
-  layers::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  training::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.sharing.schedule = layers::PipelineSchedule::automatic;
   options.model.virtual_stages = 4;
@@ -190,7 +190,7 @@ TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
   options.planner.rates.link = {0, 1e30};
   const auto made = [&](int microbatches) {
     options.step.microbatches = microbatches;
-    const layers::Prospect prospect = *layers::foresee(options).prospect;
+    const training::Prospect prospect = *training::foresee(options).prospect;
     EXPECT_EQ(std::ranges::count(prospect.pattern, '|'), 2 * prospect.virtual_stages - 1);
     EXPECT_EQ(prospect.schedule == layers::PipelineSchedule::interleaved,
               prospect.virtual_stages == 4);
@@ -206,7 +206,7 @@ TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
   options.model.pattern = "-|-|-|-|-|-|-|-";
   EXPECT_EQ(made(2), 4);
   options.model.pattern = "-|---|----";
-  EXPECT_THROW(layers::foresee(options), execution::Error);
+  EXPECT_THROW(training::foresee(options), execution::Error);
   options.model.pattern = "-------";
   EXPECT_EQ(made(2), 1);  // too few layers
 }
@@ -235,9 +235,9 @@ class PlannedStage {
   }
 
  private:
-  static layers::TrainerOptions options(int stage, int microbatches, bool offload,
-                                        std::int64_t keep_bytes) {
-    layers::TrainerOptions options = tiny_options("M|M|M|M", execution::Dtype::bf16);
+  static training::TrainerOptions options(int stage, int microbatches, bool offload,
+                                          std::int64_t keep_bytes) {
+    training::TrainerOptions options = tiny_options("M|M|M|M", execution::Dtype::bf16);
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
     options.step.microbatches = microbatches;
     options.evaluation_microbatches = 0;
@@ -253,7 +253,7 @@ class PlannedStage {
     return options;
   }
 
-  layers::TrainerPlan plan_;
+  training::TrainerPlan plan_;
 };
 
 TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
@@ -271,7 +271,7 @@ TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
 
 /// Bytes that a plan holds at most of what its passes hand to later ones; what ranks exchange
 /// counts from the first pass that uses it.
-double planned_held(const layers::TrainerPlan& run) {
+double planned_held(const training::TrainerPlan& run) {
   using execution::Step;
   const auto& [recorded, choice, plan] = *run.training().front();
   const execution::Program& program = recorded.program;
@@ -309,17 +309,17 @@ TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
     double fullest = 0;
     for (const int stage : {0, 1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "bound " << bound << ", stage " << stage);
-      layers::TrainerOptions options = tiny_options("M-|*E|M-|*-", execution::Dtype::bf16);
+      training::TrainerOptions options = tiny_options("M-|*E|M-|*-", execution::Dtype::bf16);
       options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
       options.step.microbatches = 6;
       options.evaluation_microbatches = 0;
-      const double plain = planned_held(layers::TrainerPlan(options));
+      const double plain = planned_held(training::TrainerPlan(options));
       fullest = std::max(fullest, plain);
       options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
       options.sharing.zero_bubble_bytes = bound;
-      const layers::TrainerPlan run(options);
+      const training::TrainerPlan run(options);
       run.require_proven();
-      const layers::DelayedWeights& delayed = *run.expected().prospect->delayed;
+      const training::DelayedWeights& delayed = *run.expected().prospect->delayed;
       const double held = planned_held(run);
       EXPECT_LE(held, kIndices * delayed.held_bytes[stage]);
       EXPECT_GE(held, 0.8 * delayed.held_bytes[stage]);
@@ -335,7 +335,7 @@ TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
 }
 
 TEST(stages, passes_take_as_long_as_their_ranks_plan) {
-  layers::TrainerOptions options = tiny_options("M-M-M-M-", execution::Dtype::fp32);
+  training::TrainerOptions options = tiny_options("M-M-M-M-", execution::Dtype::fp32);
   options.step.microbatches = 6;
   options.evaluation_microbatches = 0;
   options.planner.rates.op_s = 0;
@@ -343,16 +343,16 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
   options.planner.policy.min_tensor_bytes = 0;
   const auto made = [&](int rank) {
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), rank);
-    return layers::TrainerPlan(options);
+    return training::TrainerPlan(options);
   };
   for (const auto schedule :
        {layers::PipelineSchedule::one_forward_one_backward, layers::PipelineSchedule::zero_bubble})
     for (const int rank : {0, 1}) {
       options.sharing.schedule = schedule;
       options.planner.policy.recompute.clear();
-      const layers::TrainerPlan plain = made(rank);
+      const training::TrainerPlan plain = made(rank);
       options.planner.policy.recompute = {{"mlp_act", {"mlp_act"}}, {"ssm", {"mamba_ssm"}}};
-      const layers::TrainerPlan again = made(rank);
+      const training::TrainerPlan again = made(rank);
       const auto &first = *plain.training().front(), &second = *again.training().front();
       const layers::PassTimes was = plain.pass_times(first, plain.predict_alone(first)).front();
       const layers::PassTimes now = again.pass_times(second, again.predict_alone(second)).front();
@@ -363,7 +363,7 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
       EXPECT_GT(again.timeline(second, again.predict_alone(second)).time_s,
                 plain.timeline(first, plain.predict_alone(first)).time_s);
       // The other rank, of which nothing is known, is taken to be as much longer.
-      const auto all = layers::likewise(*again.expected().prospect, rank, {now});
+      const auto all = training::likewise(*again.expected().prospect, rank, {now});
       const layers::PassTimes other = again.expected().prospect->times[1 - rank];
       EXPECT_NEAR(all[1 - rank].backward_s / other.backward_s,
                   now.backward_s / again.expected().prospect->times[rank].backward_s, 1e-9);
@@ -379,7 +379,7 @@ TEST(stages, messages_take_no_time_in_what_a_rank_does_alone) {
   rates.links = {{group, {1, 1}}, {group + " exchange", {2, 1}}, {"any", {3, 1}}};
   rates.links_beside = {{group + " exchange", {4, 1}}, {"any exchange", {5, 1}}};
   EXPECT_EQ(rates.beside_compute_s(group, "exchange", 0), 4);
-  const offload::Rates alone = layers::alone(rates);
+  const offload::Rates alone = training::alone(rates);
   EXPECT_EQ(alone.link_of(group, "exchange").time_s(1e9), 0);
   EXPECT_EQ(alone.beside_compute_s(group, "exchange", 1e9), 0);
   EXPECT_EQ(alone.beside_compute_s("data", "exchange", 0), 5);

@@ -58,8 +58,8 @@ Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most)
   return documents;
 }
 
-layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
-  layers::TrainerOptions options;
+training::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
+  training::TrainerOptions options;
   layers::ModelConfig& model = options.model;
   model.pattern = pattern;
   model.width = 12;
@@ -77,7 +77,7 @@ layers::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
   return options;
 }
 
-void enlarge(layers::TrainerOptions& options, int head_dim) {
+void enlarge(training::TrainerOptions& options, int head_dim) {
   layers::ModelConfig& model = options.model;
   model.width = 256;
   model.vocabulary = 512;
@@ -90,13 +90,13 @@ void enlarge(layers::TrainerOptions& options, int head_dim) {
   options.state.bucket_elements = 1 << 20;
 }
 
-TinyRun::TinyRun(layers::TrainerOptions options, execution::HostOptions host)
+TinyRun::TinyRun(training::TrainerOptions options, execution::HostOptions host)
     : TinyRun(std::move(options), execution::make_host_backend(host)) {}
 
-TinyRun::TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
+TinyRun::TinyRun(training::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
     : backend_(std::move(backend)),
-      trainer_(std::make_unique<layers::Trainer>(std::make_unique<layers::TrainerPlan>(options),
-                                                 *backend_)),
+      trainer_(std::make_unique<training::Trainer>(std::make_unique<training::TrainerPlan>(options),
+                                                   *backend_)),
       sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
       sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 
@@ -108,7 +108,7 @@ std::int64_t TinyRun::Batch::most_documents() const {
 
 TinyRun::Batch TinyRun::make_batch(int index, int microbatches, int first_microbatch) const {
   Batch batch;
-  const layers::TrainerOptions& options = trainer_->plan().options();
+  const training::TrainerOptions& options = trainer_->plan().options();
   for (int m = first_microbatch; m < first_microbatch + microbatches; ++m) {
     const auto stream = static_cast<std::uint64_t>(index * 100 + m);
     const auto draw = [&](std::int64_t i) {
@@ -268,7 +268,7 @@ void TinyRun::freeze_routing(const Routing& expert) {
     for (const std::string& tensor : bucket.tensors) {
       if (!tensor.ends_with(".router.frozen")) continue;
       std::vector<std::int32_t> indices;
-      const layers::TrainerOptions& options = trainer_->plan().options();
+      const training::TrainerOptions& options = trainer_->plan().options();
       const auto rows = static_cast<std::int32_t>(model.moe.frozen_tokens);
       const std::int32_t first =
           options.sharing.ranks.coordinates[parallel::Axis::tensor] * rows;  // of this rank's

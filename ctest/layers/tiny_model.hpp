@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::ctest {
 
@@ -20,17 +20,17 @@ Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most)
 
 /// A model of some layers that trains in milliseconds, with awkward sizes on purpose: 3 documents
 /// whose borders are no multiple of a chunk, and a tail.
-layers::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
+training::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
 /// Layers of the standard decks, narrower, with as many heads and experts as show every path of the
 /// tensor-core kernels; 1024 tokens in several chunks and tiles.
-void enlarge(layers::TrainerOptions& options, int head_dim);
+void enlarge(training::TrainerOptions& options, int head_dim);
 
 /// A trainer of tiny_options, by default on the host backend, with data of its own.
 class TinyRun {
  public:
-  explicit TinyRun(layers::TrainerOptions options, execution::HostOptions host = {});
-  TinyRun(layers::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
+  explicit TinyRun(training::TrainerOptions options, execution::HostOptions host = {});
+  TinyRun(training::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
 
   /// A step's microbatches that are this rank's: part `index` of `parts`.
   struct Part {
@@ -73,7 +73,7 @@ class TinyRun {
   /// How often the host has waited for the backend while it issued training steps.
   std::uint64_t waits_in_steps() const { return waits_in_steps_; }
 
-  layers::Trainer& trainer() { return *trainer_; }
+  training::Trainer& trainer() { return *trainer_; }
   execution::Backend& backend() { return *backend_; }
   /// Content of a persistent tensor as doubles (fp64, fp32, bf16).
   std::vector<double> read(const std::string& tensor);
@@ -94,7 +94,7 @@ class TinyRun {
                     const layers::StepShape& shape, const Batch& batch);
 
   std::unique_ptr<execution::Backend> backend_;
-  std::unique_ptr<layers::Trainer> trainer_;
+  std::unique_ptr<training::Trainer> trainer_;
   std::unique_ptr<execution::Arena> sums_;  ///< of digests
   std::unique_ptr<execution::Arena> sums_on_host_;
   execution::Executor* executor_ = nullptr;

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <map>
 
-#include "layers/schedule/delayed_weights.hpp"
 #include "layers/schedule/pipeline.hpp"
-#include "layers/schedule/timeline.hpp"
 #include "parallel/joint_proof.hpp"
 #include "tiny_model.hpp"
+#include "training/delayed_weights.hpp"
+#include "training/timeline.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -72,35 +72,36 @@ TEST(turns, weights_fill_what_would_be_waiting) {
 }
 
 /// The bytes of four ranks that are alike.
-std::vector<layers::HeldBytes> alike(layers::HeldBytes bytes) { return {4, bytes}; }
+std::vector<training::HeldBytes> alike(training::HeldBytes bytes) { return {4, bytes}; }
 
 TEST(turns, weights_wait_for_as_many_microbatches_as_1f1b_has_memory_for) {
   using Counts = std::vector<int>;
   using Bytes = std::vector<double>;
   // As much waits as was in flight: ranks hold four microbatches, like the first in 1F1B.
-  const auto even = layers::delay_weights(alike({2, 2, 2}), 8, 0);
+  const auto even = training::delay_weights(alike({2, 2, 2}), 8, 0);
   EXPECT_EQ(even.bound_bytes, 8);
   EXPECT_EQ(even.microbatches, (Counts{0, 2, 3, 4}));
   EXPECT_EQ(even.held_bytes, (Bytes{8, 8, 8, 8}));
   // What waits is half as much again: 3 * 2 - 2 + 3 and so on; with the second, more than 8.
-  const auto wide = layers::delay_weights(alike({2, 3, 3}), 8, 0);
+  const auto wide = training::delay_weights(alike({2, 3, 3}), 8, 0);
   EXPECT_EQ(wide.microbatches, (Counts{0, 1, 2, 2}));
   EXPECT_EQ(wide.held_bytes, (Bytes{8, 7, 8, 6}));
   // A backward that holds too much by itself leaves nothing for later.
-  EXPECT_EQ(layers::delay_weights(alike({2, 9, 1}), 8, 0).microbatches, (Counts{0, 0, 0, 0}));
+  EXPECT_EQ(training::delay_weights(alike({2, 9, 1}), 8, 0).microbatches, (Counts{0, 0, 0, 0}));
   // With few microbatches no rank holds more than these.
-  EXPECT_EQ(layers::delay_weights(alike({2, 2, 2}), 1, 0).held_bytes, (Bytes{2, 2, 2, 2}));
+  EXPECT_EQ(training::delay_weights(alike({2, 2, 2}), 1, 0).held_bytes, (Bytes{2, 2, 2, 2}));
 }
 
 TEST(turns, a_bound_of_bytes_keeps_weights_from_waiting) {
   for (const double bound : {1.0, 6.0, 9.0, 12.0, 30.0}) {
-    const auto found = layers::delay_weights(alike({2, 4, 3}), 8, bound);
+    const auto found = training::delay_weights(alike({2, 4, 3}), 8, bound);
     EXPECT_EQ(found.bound_bytes, bound);
     const auto turns = layers::train_in_pipeline({4}, 8, kZeroBubble, {}, found.microbatches);
     const auto plain = layers::train_in_pipeline({4}, 8, k1F1B);
     for (std::size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(found.held_bytes[rank], layers::most_held(turns[rank], {2, 4, 3}));
-      EXPECT_LE(found.held_bytes[rank], std::max(bound, layers::most_held(plain[rank], {2, 4, 3})));
+      EXPECT_EQ(found.held_bytes[rank], training::most_held(turns[rank], {2, 4, 3}));
+      EXPECT_LE(found.held_bytes[rank],
+                std::max(bound, training::most_held(plain[rank], {2, 4, 3})));
       const int most = layers::most_delayed(static_cast<int>(rank));
       EXPECT_LE(found.microbatches[rank], most);
       if (bound == 30) {
@@ -145,7 +146,7 @@ std::vector<std::string> faults(layers::PipelineShape shape, const std::vector<T
                                 int microbatches) {
   std::vector<parallel::RankTrace> traces;
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    layers::TrainerOptions options =
+    training::TrainerOptions options =
         tiny_options(std::string(static_cast<std::size_t>(std::max(8, shape.stages())), '-'),
                      execution::Dtype::fp32);
     options.model.virtual_stages = shape.virtual_stages;
@@ -266,20 +267,20 @@ TEST(turns, stages_that_wait_for_each_other_are_a_fault) {
 }
 
 /// A forward takes 1 s, backward and its weights as long each; messages take none.
-layers::Timeline timeline(layers::PipelineShape shape, int microbatches,
-                          layers::PipelineSchedule order, double exchange_s = 0) {
+training::Timeline timeline(layers::PipelineShape shape, int microbatches,
+                            layers::PipelineSchedule order, double exchange_s = 0) {
   const std::vector<layers::PassTimes> times(static_cast<std::size_t>(shape.stages()), {1, 1, 1});
-  return layers::follow(layers::train_in_pipeline(shape, microbatches, order), times, exchange_s);
+  return training::follow(layers::train_in_pipeline(shape, microbatches, order), times, exchange_s);
 }
 
 TEST(turns, bubbles_are_those_of_the_formula) {
   for (const int stages : {2, 3, 4, 8})
     for (const int microbatches : {stages, 2 * stages + 1, 4 * stages}) {
-      const layers::Timeline plain = timeline({stages}, microbatches, k1F1B);
+      const training::Timeline plain = timeline({stages}, microbatches, k1F1B);
       EXPECT_DOUBLE_EQ(plain.time_s, 3.0 * (microbatches + stages - 1));
       EXPECT_NEAR(plain.bubble(), (stages - 1.0) / (microbatches + stages - 1.0), 1e-12);
       // ZB-H1: a third of it is left.
-      const layers::Timeline filled = timeline({stages}, microbatches, kZeroBubble);
+      const training::Timeline filled = timeline({stages}, microbatches, kZeroBubble);
       EXPECT_DOUBLE_EQ(filled.time_s, 3.0 * microbatches + stages - 1)
           << stages << " stages, " << microbatches << " microbatches";
     }
@@ -290,7 +291,7 @@ TEST(turns, bubbles_of_interleaved_stages_are_a_part_of_it) {
        {layers::PipelineShape{2, 2}, {2, 5}, {4, 2}, {4, 3}, {8, 2}})
     for (const int groups : {1, 2, 4}) {
       const int microbatches = groups * shape.ranks;
-      const layers::Timeline found = timeline(shape, microbatches, kInterleaved);
+      const training::Timeline found = timeline(shape, microbatches, kInterleaved);
       const int passes = shape.virtual_stages * microbatches;
       EXPECT_DOUBLE_EQ(found.time_s, 3.0 * (passes + shape.ranks - 1))
           << shape.ranks << " ranks, " << shape.virtual_stages << " stages each, " << microbatches
@@ -309,10 +310,11 @@ TEST(turns, messages_of_uneven_stages_go_in_the_order_in_which_they_are_made) {
     const auto turns = layers::train_in_pipeline(shape, 16, schedule, times);
     EXPECT_EQ(faults(shape, turns, 16), std::vector<std::string>());
     const auto as_if_even = layers::train_in_pipeline(shape, 16, schedule);
-    EXPECT_LE(layers::follow(turns, times, 0).time_s, layers::follow(as_if_even, times, 0).time_s);
+    EXPECT_LE(training::follow(turns, times, 0).time_s,
+              training::follow(as_if_even, times, 0).time_s);
     if (schedule == kZeroBubble) {
-      EXPECT_LT(layers::follow(turns, times, 0).time_s,
-                0.95 * layers::follow(as_if_even, times, 0).time_s);
+      EXPECT_LT(training::follow(turns, times, 0).time_s,
+                0.95 * training::follow(as_if_even, times, 0).time_s);
     }
   }
 }

@@ -17,8 +17,11 @@ LEVELS = {
     "version": 0, "execution": 0, "inputs/deck": 0,
     "kernels": 1, "parallel": 1, "offload": 1, "inputs/data": 1, "inputs/huggingface": 1,
     "layers": 2, "results": 2,
-    "drivers": 3,
+    "training": 3,
+    "drivers": 4,
 }
+# A model is recorded without a word of how it will be planned.
+KEPT_APART = {("layers", "offload"), ("training", "results")}
 # Folders with rooms: a room includes only itself and those before it, what stands beside them all.
 ROOMS = {"layers": ["recording", "context", "mixers", "model", "state", "schedule", "step"]}
 # One type of error for all: the reader of decks throws it too.
@@ -86,6 +89,8 @@ def include_direction(root):
                     rooms = ", ".join(ROOMS[here])
                     yield (path, number, f'include "{target}": a room of {here}/ includes only '
                            f'itself and those before it: {rooms}')
+            elif (here, there) in KEPT_APART:
+                yield path, number, f'include "{target}": {here} knows nothing of {there}'
             elif LEVELS[there] >= LEVELS[here]:
                 yield (path, number, f'include "{target}": {here} is level {LEVELS[here]} and may '
                        f'include only lower levels, {there} is level {LEVELS[there]}')

@@ -32,6 +32,12 @@ class LintTest(unittest.TestCase):
         self.write("results/a.cpp", '#include "layers/model.hpp"\n#include "parallel/grid.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 1)
 
+    def test_folders_kept_apart(self):
+        self.write("layers/step/a.cpp", '#include "offload/planner.hpp"\n')
+        self.write("training/b.cpp", '#include "offload/planner.hpp"\n')
+        self.assertEqual(self.defects("include_direction"),
+                         ['include "offload/planner.hpp": layers knows nothing of offload'])
+
     def test_levels_inside_inputs(self):
         self.write("inputs/deck/a.cpp", '#include "inputs/data/loader.hpp"\n')
         self.write("inputs/data/b.cpp", '#include "inputs/deck/deck.hpp"\n')
@@ -39,12 +45,12 @@ class LintTest(unittest.TestCase):
 
     def test_rooms_of_a_folder(self):
         self.write("layers/mixers/a.cpp", '#include "layers/model/model.hpp"\n')
-        self.write("layers/step/b.cpp", '#include "layers/trainer.hpp"\n')
+        self.write("layers/state/b.cpp", '#include "layers/step/step.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 2)
         self.write("layers/mixers/a.cpp", '#include "layers/recording/recorder.hpp"\n'
                                           '#include "layers/mixers/layer.hpp"\n')
-        self.write("layers/step/b.cpp", '#include "layers/model/model.hpp"\n')
-        self.write("layers/trainer.cpp", '#include "layers/step/step.hpp"\n')
+        self.write("layers/state/b.cpp", '#include "layers/model/model.hpp"\n')
+        self.write("layers/all.cpp", '#include "layers/step/step.hpp"\n')
         self.assertEqual(self.defects("include_direction"), [])
 
     def test_relative_include(self):

@@ -43,9 +43,10 @@ std::size_t transient_bytes(const Plan& plan) {
   return plan.bytes[static_cast<int>(Region::transient)];
 }
 
-layers::TrainerOptions plain_options(const parallel::Communicator& world, const inputs::Deck& deck,
-                                     const Data& data, Machine& machine) {
-  layers::TrainerOptions options =
+training::TrainerOptions plain_options(const parallel::Communicator& world,
+                                       const inputs::Deck& deck, const Data& data,
+                                       Machine& machine) {
+  training::TrainerOptions options =
       trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world),
                       machine.rank_order());
   options.capacities = {data.max_documents()};
@@ -124,7 +125,7 @@ void BenchOffload::make_device(std::size_t transient) {
 }
 
 void BenchOffload::set_initial_state() {
-  const layers::TrainerOptions& options = trainer_.options();
+  const training::TrainerOptions& options = trainer_.options();
   layers::set_initial_state(*device_, trainer_.model().parameters(), options.precision,
                             options.seed, options.model.init_std, options.model.layers());
 }

@@ -12,10 +12,10 @@
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
 #include "offload/summary.hpp"
 #include "parallel/mpi.hpp"
 #include "results/result_set.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -124,7 +124,7 @@ class BenchOffload {
   BenchOffloadOptions options_;
   Data& data_;
   Machine& machine_;
-  layers::TrainerPlan trainer_;
+  training::TrainerPlan trainer_;
   parallel::Communicator stage_;  ///< the ranks of this one's stage, which make the same plans
   offload::PlannerOptions base_;
   std::unique_ptr<execution::Device> device_;

@@ -24,7 +24,7 @@ constexpr std::array kIntegers{
 constexpr std::array kTimes{&results::StageNeeds::predicted_time_s,
                             &results::StageNeeds::exposed_s};
 
-results::StageNeeds needs(const layers::TrainerPlan& trainer, const OffloadOutcome& outcome) {
+results::StageNeeds needs(const training::TrainerPlan& trainer, const OffloadOutcome& outcome) {
   const auto integer = [](std::size_t value) { return static_cast<std::int64_t>(value); };
   const auto bytes = [&](Region region) {
     return integer(outcome.plan.bytes[static_cast<int>(region)]);
@@ -44,7 +44,7 @@ results::StageNeeds needs(const layers::TrainerPlan& trainer, const OffloadOutco
 }  // namespace
 
 std::vector<results::StageNeeds> needs_by_stage(const parallel::Communicator& world,
-                                                const layers::TrainerPlan& trainer,
+                                                const training::TrainerPlan& trainer,
                                                 const OffloadOutcome& outcome) {
   const parallel::GridShape& shape = trainer.options().sharing.ranks.shape;
   if (shape[Axis::pipeline] == 1) return {};

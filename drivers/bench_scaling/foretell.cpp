@@ -14,9 +14,9 @@
 #include "drivers/common/planned_rank.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
-#include "layers/trainer.hpp"
 #include "offload/prediction.hpp"
 #include "results/statistics.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -62,12 +62,12 @@ Foretold foretell(const ScalingPoint& point) {
   const std::int64_t microbatches = inputs::check_ranks(point.deck, ranks);
   const std::int64_t documents = planned_data(point.deck).capacities.back();
   for (int rank = 0; rank < ranks; ++rank) {
-    layers::TrainerOptions options =
+    training::TrainerOptions options =
         trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, rank),
                         planned_order(point.deck));
     options.capacities = {documents};
     options.evaluation_microbatches = 0;
-    const layers::TrainerPlan run(options);
+    const training::TrainerPlan run(options);
     const auto& training = *run.training().front();
     all.step_s = std::max(all.step_s, run.step_s(training));
     const auto exposures = predicted_exposure(

@@ -27,18 +27,18 @@ using parallel::Communicator;
 constexpr int kWarmUp = 3;     ///< steps before a point is timed, beside those before graphs
 constexpr int kTimedByOp = 3;  ///< steps that are timed op by op
 
-std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& ranks,
-                                               const Data& data, Machine& machine) {
-  layers::TrainerOptions options =
+std::unique_ptr<training::TrainerPlan> make_plan(const Deck& deck, const Communicator& ranks,
+                                                 const Data& data, Machine& machine) {
+  training::TrainerOptions options =
       trainer_options(deck, inputs::check_ranks(deck, ranks.size()), machine.connect(deck, ranks),
                       machine.rank_order());
   options.capacities = {data.max_documents()};
   options.evaluation_microbatches = 0;
-  return std::make_unique<layers::TrainerPlan>(options);
+  return std::make_unique<training::TrainerPlan>(options);
 }
 
 /// Why the ranks have no room for the plan; empty: they have.
-std::string lacks_memory(const layers::TrainerPlan& plan, const Communicator& ranks,
+std::string lacks_memory(const training::TrainerPlan& plan, const Communicator& ranks,
                          const Machine& machine) {
   std::string objection;
   try {
@@ -54,7 +54,7 @@ std::string lacks_memory(const layers::TrainerPlan& plan, const Communicator& ra
 class Measurement {
  public:
   Measurement(const ScalingPoint& point, const Communicator& ranks, Machine& machine, Data& data,
-              layers::Trainer& trainer, const std::function<bool()>& stop)
+              training::Trainer& trainer, const std::function<bool()>& stop)
       : point_(point),
         ranks_(ranks),
         machine_(machine),
@@ -163,7 +163,7 @@ class Measurement {
 
   /// Of the rank that needs most, class by class.
   void add_bytes(results::Fields& fields) const {
-    const layers::TrainerPlan& plan = trainer_.plan();
+    const training::TrainerPlan& plan = trainer_.plan();
     const auto most = [&](const char* what, std::size_t bytes) {
       fields.push_back({what, ranks_.max(static_cast<std::int64_t>(bytes))});
     };
@@ -178,7 +178,7 @@ class Measurement {
   /// Worth something for the machine that the deck describes.
   void add_prediction(results::Fields& fields) const {
     if (point_.deck.get<std::string>("machine.name").empty()) return;
-    const layers::TrainerPlan& plan = trainer_.plan();
+    const training::TrainerPlan& plan = trainer_.plan();
     const double predicted_s = plan.step_s(*plan.training().front());
     const auto& prospect = plan.expected().prospect;
     const double bubble = prospect ? prospect->timeline.bubble() : 0;
@@ -191,7 +191,7 @@ class Measurement {
   const ScalingPoint& point_;
   const Communicator& ranks_;
   Machine& machine_;
-  layers::Trainer& trainer_;
+  training::Trainer& trainer_;
   const std::function<bool()>& stop_;
   Loop loop_;
   std::int64_t step_ = 0;
@@ -211,14 +211,14 @@ ScalingOutcome measure(const ScalingPoint& point, const ScalingOptions& options,
                        const std::function<bool()>& stop) {
   const Deck& deck = point.deck;
   Data data = open_data(deck, sequence_part(deck, ranks));
-  std::unique_ptr<layers::TrainerPlan> plan = make_plan(deck, ranks, data, machine);
+  std::unique_ptr<training::TrainerPlan> plan = make_plan(deck, ranks, data, machine);
   plan->require_proven();
   ScalingOutcome outcome;
   outcome.refused = lacks_memory(*plan, ranks, machine);
   if (!outcome.refused.empty()) return outcome;
   parallel::require_joint_proof(ranks, plan->programs(), machine.rank_order());
-  layers::Trainer trainer(std::move(plan), machine.backend(),
-                          [&](execution::Queue& queue) { machine.prepare(queue); });
+  training::Trainer trainer(std::move(plan), machine.backend(),
+                            [&](execution::Queue& queue) { machine.prepare(queue); });
   Measurement measurement(point, ranks, machine, data, trainer, stop);
   outcome.stopped = !measurement.run(options.samples);
   if (outcome.stopped) return outcome;

@@ -37,10 +37,10 @@ inputs::Deck deck_of(const inputs::Deck& deck, std::vector<std::string> override
 void require_possible(const ScalingPoint& point) {
   try {
     const std::int64_t microbatches = inputs::check_ranks(point.deck, point.layout.ranks());
-    const layers::TrainerOptions options =
+    const training::TrainerOptions options =
         trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, 0),
                         planned_order(point.deck));
-    (void)layers::foresee(options);
+    (void)training::foresee(options);
     (void)layers::Model(options.model, options.precision, 1, options.sharing.ranks);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;

@@ -27,24 +27,24 @@ double rest_s(const execution::Program& program, const execution::Plan& plan,
 
 }  // namespace
 
-void StageTimes::add(const layers::TrainerPlan& plan, const execution::Executor& executed,
+void StageTimes::add(const training::TrainerPlan& plan, const execution::Executor& executed,
                      const std::vector<execution::OpTimer::Interval>& intervals) {
   const auto& prospect = plan.expected().prospect;
   if (!prospect) return;
   const execution::Program& program = executed.program();
-  std::vector<layers::Timeline::Span> spans(executed.plan().steps.size());
+  std::vector<training::Timeline::Span> spans(executed.plan().steps.size());
   for (const execution::OpTimer::Interval& interval : intervals)
     spans[interval.step] = {interval.begin_s, interval.end_s};
   const std::vector<PassTimes> times =
-      layers::planned_times(*prospect, plan.options().sharing.ranks.coordinates[Axis::pipeline],
-                            layers::planned_passes(program, executed.plan(), spans));
+      training::planned_times(*prospect, plan.options().sharing.ranks.coordinates[Axis::pipeline],
+                              training::planned_passes(program, executed.plan(), spans));
   sums_.resize(times.size());
   for (std::size_t chunk = 0; chunk < times.size(); ++chunk) sums_[chunk] += times[chunk];
   rest_s_ += rest_s(program, executed.plan(), intervals);
   ++steps_;
 }
 
-results::Fields StageTimes::fields(const layers::TrainerPlan& plan,
+results::Fields StageTimes::fields(const training::TrainerPlan& plan,
                                    const parallel::Communicator& ranks) const {
   const auto& expected = plan.expected().prospect;
   if (!expected) return {};
@@ -79,9 +79,9 @@ results::Fields StageTimes::fields(const layers::TrainerPlan& plan,
       fields.push_back({fmt::format("stage_{}_weights_s", stage), times[stage].weights_s});
     }
   }
-  layers::Prospect silent = *expected;
+  training::Prospect silent = *expected;
   silent.exchange_s = 0;
-  fields.push_back({"schedule_time_s", layers::with_times(silent, times).time_s + most_rest_s});
+  fields.push_back({"schedule_time_s", training::with_times(silent, times).time_s + most_rest_s});
   return fields;
 }
 

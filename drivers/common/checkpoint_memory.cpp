@@ -18,7 +18,7 @@ constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
 bool saves(const Deck& deck) { return !deck.get<std::string>("checkpoint.directory").empty(); }
 
 /// What the automatic policy may still take under its budget beside a plan.
-std::size_t left_by_budget(const Deck& deck, const layers::TrainerPlan& plan) {
+std::size_t left_by_budget(const Deck& deck, const training::TrainerPlan& plan) {
   const std::int64_t budget = deck.get<std::int64_t>("offload.device_budget_bytes");
   if (budget == 0 || deck.get<std::string>("offload.policy") != "auto") return kUnknown;
   const std::size_t taken = plan.layout().bytes() + plan.transient_bytes();
@@ -26,7 +26,7 @@ std::size_t left_by_budget(const Deck& deck, const layers::TrainerPlan& plan) {
 }
 
 /// What a device of the deck's machine has beside a plan; nothing: not known.
-std::optional<std::size_t> left_by_machine(const Deck& deck, const layers::TrainerPlan& plan) {
+std::optional<std::size_t> left_by_machine(const Deck& deck, const training::TrainerPlan& plan) {
   if (deck.get<std::int64_t>("machine.device_memory_bytes") == 0) return std::nullopt;
   const auto usable = static_cast<std::size_t>(usable_memory(deck, "checkpoint.copy"));
   const std::size_t taken = plan.layout().bytes() + plan.transient_bytes();
@@ -72,7 +72,7 @@ CopyPlace CopyChoice::place() const {
   return device ? CopyPlace::device : host ? CopyPlace::host : CopyPlace::none;
 }
 
-CopyChoice possible_copies(const Deck& deck, const layers::TrainerPlan& plan, std::size_t left) {
+CopyChoice possible_copies(const Deck& deck, const training::TrainerPlan& plan, std::size_t left) {
   const std::string& asked = deck.get<std::string>("checkpoint.copy");
   const std::size_t bytes = plan.state_copy_bytes();
   const auto on_host =
@@ -81,7 +81,7 @@ CopyChoice possible_copies(const Deck& deck, const layers::TrainerPlan& plan, st
   return {.device = bytes <= std::min(left, left_by_budget(deck, plan)), .host = bytes <= on_host};
 }
 
-CheckpointMemory planned_checkpoints(const Deck& deck, const layers::TrainerPlan& plan) {
+CheckpointMemory planned_checkpoints(const Deck& deck, const training::TrainerPlan& plan) {
   if (!saves(deck)) return {};
   const std::optional<std::size_t> left = left_by_machine(deck, plan);
   const std::size_t bytes = plan.state_copy_bytes();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -53,12 +53,12 @@ struct CopyChoice {
 };
 
 /// @param left device bytes that nobody else takes; a budget of the deck may leave less
-CopyChoice possible_copies(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+CopyChoice possible_copies(const inputs::Deck& deck, const training::TrainerPlan& plan,
                            std::size_t left);
 
 /// What a deck's checkpoints take beside a plan, where the machine is known by the deck alone
 /// (machine.device_memory_bytes, without which only a budget bounds the copy).
 /// @throws Error (exit 2) if checkpoint.copy = "device" needs what the plan leaves no room for
-CheckpointMemory planned_checkpoints(const inputs::Deck& deck, const layers::TrainerPlan& plan);
+CheckpointMemory planned_checkpoints(const inputs::Deck& deck, const training::TrainerPlan& plan);
 
 }  // namespace stowage::drivers

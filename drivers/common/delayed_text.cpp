@@ -9,7 +9,7 @@
 namespace stowage::drivers {
 namespace {
 
-std::string bytes_text(double held_bytes, const layers::DelayedWeights& delayed) {
+std::string bytes_text(double held_bytes, const training::DelayedWeights& delayed) {
   const bool fits = held_bytes <= delayed.bound_bytes;
   return fmt::format("about {} held between passes, {} {}, {}", results::quantity(held_bytes, "B"),
                      fits ? "within" : "as in 1f1b, which is above",
@@ -20,13 +20,13 @@ std::string bytes_text(double held_bytes, const layers::DelayedWeights& delayed)
 
 }  // namespace
 
-std::string delayed_text(const layers::DelayedWeights& delayed) {
+std::string delayed_text(const training::DelayedWeights& delayed) {
   return fmt::format("gradients of weights of up to {} microbatches wait on ranks 0 to {}; {}",
                      fmt::join(delayed.microbatches, ", "), delayed.microbatches.size() - 1,
                      bytes_text(*std::ranges::max_element(delayed.held_bytes), delayed));
 }
 
-std::string delayed_text(const layers::DelayedWeights& delayed, int rank) {
+std::string delayed_text(const training::DelayedWeights& delayed, int rank) {
   return fmt::format("gradients of weights of up to {} microbatches wait; {}",
                      delayed.microbatches[rank], bytes_text(delayed.held_bytes[rank], delayed));
 }

@@ -52,7 +52,7 @@ std::unique_ptr<execution::Backend> host_backend(const Deck& deck, const Communi
 }
 
 /// Device memory of the host backend is that of the host.
-std::size_t left_on_host(const layers::TrainerPlan& plan) {
+std::size_t left_on_host(const training::TrainerPlan& plan) {
   const std::size_t there = host_memory_bytes();
   const std::size_t taken = plan.layout().bytes() + plan.transient_bytes() + plan.host_bytes();
   return there - std::min(taken, there);
@@ -64,7 +64,7 @@ parallel::MakeTransport host_transports(const Deck& deck) {
 
 #if STOWAGE_HAVE_CUDA
 /// What cuBLASLt takes beside a plan.
-std::size_t product_bytes(const layers::TrainerPlan& plan) {
+std::size_t product_bytes(const training::TrainerPlan& plan) {
   return plan.compute_queues().size() *
          (kernels::kProductWorkspaceBytes + kernels::kProductScratchBytes);
 }
@@ -189,7 +189,7 @@ parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
   });
 }
 
-std::size_t Machine::memory_left(const layers::TrainerPlan& plan) const {
+std::size_t Machine::memory_left(const training::TrainerPlan& plan) const {
   if (!has_gpu()) return left_on_host(plan);
   constexpr std::size_t kSpare = std::size_t{2} << 30;  // for libraries
   const std::size_t free = execution::open_cuda_device(device_).free_bytes;
@@ -198,7 +198,7 @@ std::size_t Machine::memory_left(const layers::TrainerPlan& plan) const {
   return free - std::min(taken, free);
 }
 
-void Machine::require_memory(const layers::TrainerPlan& plan, std::size_t copy) const {
+void Machine::require_memory(const training::TrainerPlan& plan, std::size_t copy) const {
   if (!has_gpu()) return;
   const std::size_t free = execution::open_cuda_device(device_).free_bytes;
   const execution::PersistentLayout& layout = plan.layout();
@@ -238,10 +238,10 @@ parallel::Ranks Machine::connect(const Deck& deck, const Communicator& world) {
   return parallel::connect(world, grid_shape(deck, world.size()), host_transports(deck));
 }
 
-std::size_t Machine::memory_left(const layers::TrainerPlan& plan) const {
+std::size_t Machine::memory_left(const training::TrainerPlan& plan) const {
   return left_on_host(plan);
 }
-void Machine::require_memory(const layers::TrainerPlan&, std::size_t) const {}
+void Machine::require_memory(const training::TrainerPlan&, std::size_t) const {}
 
 #endif
 

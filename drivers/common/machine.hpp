@@ -7,11 +7,11 @@
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/step/step.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/joint_proof.hpp"
 #include "parallel/mpi.hpp"
 #include "results/provenance.hpp"
 #include "results/result_set.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -64,11 +64,11 @@ class Machine {
 
   /// Device memory that is free beside a plan and what libraries may need; that of the host, if
   /// there is no GPU.
-  std::size_t memory_left(const layers::TrainerPlan& plan) const;
+  std::size_t memory_left(const training::TrainerPlan& plan) const;
   /// Refuses a plan that does not fit, before anything is allocated or launched.
   /// @param copy bytes of a copy of the state in device memory
   /// @throws Error (exit 3) with the bytes needed per class and those that are free
-  void require_memory(const layers::TrainerPlan& plan, std::size_t copy = 0) const;
+  void require_memory(const training::TrainerPlan& plan, std::size_t copy = 0) const;
 
  private:
   void open_gpu(const parallel::Communicator& world, bool required);

@@ -12,7 +12,7 @@ std::string memory_row(std::string_view what, std::size_t bytes) {
   return fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
 }
 
-std::string memory_table(const layers::TrainerPlan& run, const CheckpointMemory& saving) {
+std::string memory_table(const training::TrainerPlan& run, const CheckpointMemory& saving) {
   std::string text = "# memory of one rank\n";
   const auto row = [&](std::string_view what, std::size_t bytes) {
     text += memory_row(what, bytes);

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "drivers/common/checkpoint_memory.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -19,6 +19,6 @@ std::string memory_row(std::string_view what, std::size_t bytes);
 /// What one rank of a run takes of device and host memory by class, with its heading. All programs
 /// of the run share what is transient; what is live at once, and at berths, is that of its largest
 /// training program (`training().back()`).
-std::string memory_table(const layers::TrainerPlan& run, const CheckpointMemory& saving);
+std::string memory_table(const training::TrainerPlan& run, const CheckpointMemory& saving);
 
 }  // namespace stowage::drivers

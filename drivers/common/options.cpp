@@ -205,9 +205,9 @@ offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape)
   return rates;
 }
 
-layers::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches,
-                                       const parallel::Ranks& ranks, parallel::RankOrder order) {
-  layers::TrainerOptions options;
+training::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbatches,
+                                         const parallel::Ranks& ranks, parallel::RankOrder order) {
+  training::TrainerOptions options;
   options.model = model_config(deck);
   options.precision.storage = storage_dtype(deck);
   options.step.sequence = integer(deck, "train.seq_length");

@@ -3,10 +3,10 @@
 #include "execution/dtype.hpp"
 #include "inputs/deck/deck.hpp"
 #include "layers/step/learning_rate.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/joint_proof.hpp"
 #include "parallel/mpi.hpp"
 #include "parallel/nccl_options.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -36,8 +36,8 @@ parallel::NcclOptions nccl_options(const inputs::Deck& deck);
 /// All but capacities and the number of evaluation microbatches.
 /// @param microbatches of a step on one rank  @param ranks of which this is one
 /// @param order of their communication: that of the machine (machine.hpp)
-layers::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches,
-                                       const parallel::Ranks& ranks, parallel::RankOrder order);
+training::TrainerOptions trainer_options(const inputs::Deck& deck, std::int64_t microbatches,
+                                         const parallel::Ranks& ranks, parallel::RankOrder order);
 
 /// Throws a usage error (exit 2) for keys that are legal but that this program cannot do yet:
 /// nothing a deck asks for is silently left out.

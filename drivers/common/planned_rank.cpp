@@ -44,8 +44,8 @@ PlannedData planned_data(const inputs::Deck& deck) {
   }
 }
 
-layers::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data, int stage,
-                                    std::int64_t least_ranks) {
+training::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data, int stage,
+                                      std::int64_t least_ranks) {
   std::int64_t asked = std::max<std::int64_t>(1, deck.get<std::int64_t>("parallel.data"));
   for (const char* axis :
        {"parallel.tensor", "parallel.context", "parallel.expert", "parallel.pipeline"})
@@ -55,12 +55,12 @@ layers::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData&
   return rank_options(deck, data, grid_shape(deck, static_cast<int>(ranks)), stage, microbatches);
 }
 
-layers::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
-                                    const parallel::GridShape& shape, int stage,
-                                    std::int64_t microbatches) {
+training::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
+                                      const parallel::GridShape& shape, int stage,
+                                      std::int64_t microbatches) {
   parallel::PerAxis place;
   place[parallel::Axis::pipeline] = stage;
-  layers::TrainerOptions options = trainer_options(
+  training::TrainerOptions options = trainer_options(
       deck, microbatches, parallel::planned_ranks(shape, parallel::rank_at(shape, place)),
       planned_order(deck));
   options.capacities = data.capacities;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -28,12 +28,12 @@ PlannedData planned_data(const inputs::Deck& deck);
 /// What one rank of a deck's run is made of, without the others: communication between ranks are
 /// ops with their bytes that nobody can launch.
 /// @param stage of the pipeline  @param least_ranks of the job; the deck may ask for more
-layers::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
-                                    int stage = 0, std::int64_t least_ranks = 1);
+training::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
+                                      int stage = 0, std::int64_t least_ranks = 1);
 /// The same for a grid that is not the deck's. @param microbatches of a step on one rank
-layers::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
-                                    const parallel::GridShape& shape, int stage,
-                                    std::int64_t microbatches);
+training::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
+                                      const parallel::GridShape& shape, int stage,
+                                      std::int64_t microbatches);
 
 /// Device memory that a plan may take: machine.device_memory_bytes without what drivers, libraries
 /// and graphs need. @throws Error (exit 2) that names `option` if it is not known

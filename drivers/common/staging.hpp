@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "inputs/data/loader.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 

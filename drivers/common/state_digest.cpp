@@ -36,7 +36,7 @@ std::map<std::string, std::vector<layers::Stretch>> stretches(const layers::Mode
 }
 
 /// Elements that this rank answers for: those that are up to date after a step.
-Range up_to_date(const layers::TrainerPlan& plan, const execution::Bucket& bucket,
+Range up_to_date(const training::TrainerPlan& plan, const execution::Bucket& bucket,
                  const std::string& name) {
   if (bucket.shards.parts == 1) return plan.layout().held(name);
   return plan.layout().held(name, plan.options().sharing.holders(bucket.group).rank());
@@ -97,7 +97,7 @@ StateDigest::Value merge(const std::vector<std::string>& by_rank) {
 
 }  // namespace
 
-StateDigest::StateDigest(execution::Device& device, const layers::TrainerPlan& plan,
+StateDigest::StateDigest(execution::Device& device, const training::TrainerPlan& plan,
                          const parallel::Communicator& world)
     : device_(device), world_(world) {
   const std::map<std::string, std::vector<layers::Stretch>> cut = stretches(plan.model());

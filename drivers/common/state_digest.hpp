@@ -6,8 +6,8 @@
 
 #include "execution/device.hpp"
 #include "kernels/digest/digest.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -20,7 +20,7 @@ namespace stowage::drivers {
 class StateDigest {
  public:
   /// @param device, plan, world outlive this
-  StateDigest(execution::Device& device, const layers::TrainerPlan& plan,
+  StateDigest(execution::Device& device, const training::TrainerPlan& plan,
               const parallel::Communicator& world);
 
   struct Value {

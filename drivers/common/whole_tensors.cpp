@@ -26,11 +26,11 @@ std::int64_t lower_bound(const GlobalIndex& index, std::int64_t elements, std::i
 
 }  // namespace
 
-WholeTensors::WholeTensors(layers::Trainer& trainer, const parallel::Communicator& world)
+WholeTensors::WholeTensors(training::Trainer& trainer, const parallel::Communicator& world)
     : trainer_(trainer),
       world_(world),
       spoken_(trainer.plan().layout(), trainer.plan().model(), trainer.plan().options().sharing) {
-  const layers::TrainerPlan& plan = trainer_.plan();
+  const training::TrainerPlan& plan = trainer_.plan();
   all_stages_ = layers::lay_out_state(plan.model().whole_parameters(), plan.model().whole_states(),
                                       plan.options().precision, plan.options().state);
   for (const layers::Parameter& p : plan.model().whole_parameters())

@@ -8,8 +8,8 @@
 
 #include "execution/global_index.hpp"
 #include "layers/state/state_copy.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -25,7 +25,7 @@ struct TensorPart {
 class WholeTensors {
  public:
   /// Both outlive this.
-  WholeTensors(layers::Trainer& trainer, const parallel::Communicator& world);
+  WholeTensors(training::Trainer& trainer, const parallel::Communicator& world);
 
   /// Every tensor that outlives a step, in the order of the whole model's layout: the same
   /// on every rank.
@@ -52,7 +52,7 @@ class WholeTensors {
   execution::GlobalIndex index(const std::string& name) const;
   TensorPart part(const std::string& name, execution::Range range) const;
 
-  layers::Trainer& trainer_;
+  training::Trainer& trainer_;
   const parallel::Communicator& world_;
   layers::Spoken spoken_;
   execution::PersistentLayout all_stages_;  ///< of a rank that has all layers of the model

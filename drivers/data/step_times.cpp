@@ -47,8 +47,8 @@ class Predictor {
   Predictor(const inputs::Deck& deck, std::int64_t capacity) : run_(options(deck, capacity)) {}
 
   double step_s(std::int64_t capacity, double pairs) const {
-    const layers::TrainerOptions& options = run_.options();
-    const layers::TrainerPlan::Training& planned = *run_.training().front();
+    const training::TrainerOptions& options = run_.options();
+    const training::TrainerPlan::Training& planned = *run_.training().front();
     layers::StepShape shape = planned.recorded.shape;
     shape.capacity = capacity;
     // Sequences of this length have as many pairs.
@@ -63,15 +63,15 @@ class Predictor {
   }
 
  private:
-  static layers::TrainerOptions options(const inputs::Deck& deck, std::int64_t capacity) {
-    layers::TrainerOptions options = rank_options(deck, {});
+  static training::TrainerOptions options(const inputs::Deck& deck, std::int64_t capacity) {
+    training::TrainerOptions options = rank_options(deck, {});
     options.capacities = {capacity};
     options.evaluation_microbatches = 0;
     options.larger_classes = false;
     return options;
   }
 
-  layers::TrainerPlan run_;
+  training::TrainerPlan run_;
 };
 
 }  // namespace

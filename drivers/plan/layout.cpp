@@ -53,9 +53,9 @@ PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& sta
 
 }  // namespace
 
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
-                                      const Layout& layout, int rank) {
-  layers::TrainerOptions options =
+training::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                                        const Layout& layout, int rank) {
+  training::TrainerOptions options =
       rank_options(deck, data, layout.shape, rank, layout.microbatches);
   options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
   options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
@@ -75,11 +75,11 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
   const parallel::Ranks ranks =
       parallel::planned_ranks(without(shape, {Axis::pipeline, Axis::data}), 0);
   try {
-    layers::TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
+    training::TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
     options.step.capacity = options.capacities.back();
     const auto predict = [&](const offload::Rates& rates) {
-      return layers::predict_parts(options.model, options.precision, options.step, ranks, rates);
+      return training::predict_parts(options.model, options.precision, options.step, ranks, rates);
     };
     cut.parts = predict(options.planner.rates);
     cut.compute = predict(silent(options.planner.rates));
@@ -166,10 +166,10 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
   std::string pattern = deck_.get<std::string>("model.pattern");
   try {
     if (pattern.find('|') == std::string::npos)
-      pattern = layers::balanced_cuts(pattern, shape, cut.parts);
+      pattern = training::balanced_cuts(pattern, shape, cut.parts);
     const std::vector<layers::Stage> divided = layers::divide(pattern, shape.stages());
-    const PassTimes times = slowest(shape, layers::stage_times(divided, cut.parts));
-    const PassTimes compute = slowest(shape, layers::stage_times(divided, cut.compute));
+    const PassTimes times = slowest(shape, training::stage_times(divided, cut.parts));
+    const PassTimes compute = slowest(shape, training::stage_times(divided, cut.compute));
     estimate.compute_s = layout.microbatches * compute.all_s();
     estimate.exchange_s = layout.microbatches * (times.all_s() - compute.all_s());
     const double waited_s = shape.virtual_stages > 1 ? times.all_s() / shape.virtual_stages

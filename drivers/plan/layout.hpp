@@ -7,8 +7,8 @@
 
 #include "drivers/common/planned_rank.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/schedule/balance.hpp"
-#include "layers/trainer.hpp"
+#include "training/balance.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -50,8 +50,8 @@ class LayoutEstimator {
   /// A model that is cut inside of layers, as one stage.
   struct Cut {
     std::string refused;
-    layers::PartTimes parts;    ///< with exchanges
-    layers::PartTimes compute;  ///< without
+    training::PartTimes parts;    ///< with exchanges
+    training::PartTimes compute;  ///< without
   };
   /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
   using Elements = std::map<std::string, double>;
@@ -69,7 +69,7 @@ class LayoutEstimator {
 
 /// The options of a rank of a layout; of one stage a rank with the quicker schedule.
 /// @param rank of the pipeline
-layers::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
-                                      const Layout& layout, int rank);
+training::TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                                        const Layout& layout, int rank);
 
 }  // namespace stowage::drivers

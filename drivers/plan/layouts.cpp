@@ -203,7 +203,7 @@ class LayoutSearch {
 
   void add_plan(Candidate& candidate, int rank) const {
     if (!candidate.refused.empty()) return;
-    layers::TrainerOptions options = layout_options(deck_, data_, candidate.layout, rank);
+    training::TrainerOptions options = layout_options(deck_, data_, candidate.layout, rank);
     const double rest = memory_ - candidate.estimate.persistent_bytes;
     options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
     try {
@@ -214,8 +214,8 @@ class LayoutSearch {
       if (candidate.saved == Saved::again)
         options.planner.policy =
             full_recompute(options.planner.policy,
-                           layers::TrainerPlan(options).training().back()->recorded.program);
-      const layers::TrainerPlan made(std::move(options));
+                           training::TrainerPlan(options).training().back()->recorded.program);
+      const training::TrainerPlan made(std::move(options));
       const execution::Plan& plan = made.training().back()->plan;
       const CheckpointMemory checkpoints = planned_checkpoints(deck_, made);
       const auto device = static_cast<double>(plan.device_bytes() + checkpoints.device_bytes());

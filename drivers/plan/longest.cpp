@@ -9,7 +9,7 @@
 #include "drivers/common/planned_rank.hpp"
 #include "drivers/common/policies.hpp"
 #include "execution/error.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -47,9 +47,9 @@ class Longest {
 
   std::vector<std::pair<std::string, Policy>> policies() {
     const Policy keep = options_.planner.policy;
-    layers::TrainerOptions small = options_;
+    training::TrainerOptions small = options_;
     small.step.sequence = small.step.tokens = step_;
-    const layers::TrainerPlan plan(small);
+    const training::TrainerPlan plan(small);
     const execution::Program& program = plan.training().front()->recorded.program;
     Policy automatic = keep;
     automatic.kind = Policy::Kind::automatic;
@@ -92,11 +92,11 @@ class Longest {
   }
 
   std::optional<Fit> plan(const Policy& policy, std::int64_t tokens) const {
-    layers::TrainerOptions options = options_;
+    training::TrainerOptions options = options_;
     options.step.sequence = options.step.tokens = tokens;
     options.planner.policy = policy;
     try {
-      const layers::TrainerPlan made(std::move(options));
+      const training::TrainerPlan made(std::move(options));
       const execution::Plan& plan = made.training().front()->plan;
       const std::size_t copy = made.options().planner.policy.state_copy_bytes;
       const Fit fit{tokens, plan.device_bytes() + copy, plan.bytes[static_cast<int>(Region::host)],
@@ -108,7 +108,7 @@ class Longest {
     return std::nullopt;
   }
 
-  layers::TrainerOptions options_;
+  training::TrainerOptions options_;
   std::int64_t step_;  ///< tokens between lengths tried
   std::int64_t memory_;
 };

@@ -39,7 +39,7 @@ const char* text(Decision decision) {
 }
 
 /// The program that is shown: of the first class of room for experts that of the most documents.
-const layers::TrainerPlan::Training& shown(const layers::TrainerPlan& plan) {
+const training::TrainerPlan::Training& shown(const training::TrainerPlan& plan) {
   return *plan.training().back();
 }
 
@@ -75,7 +75,7 @@ std::string tensors_text(const execution::Program& program, const offload::Choic
   return text;
 }
 
-std::string time_text(const layers::TrainerPlan& run, const offload::Prediction& prediction) {
+std::string time_text(const training::TrainerPlan& run, const offload::Prediction& prediction) {
   const execution::Program& program = shown(run).recorded.program;
   const execution::Plan& plan = shown(run).plan;
   const offload::Rates& rates = run.options().planner.rates;
@@ -132,7 +132,7 @@ std::string graphs_text(const execution::Plan& plan) {
 
 /// The programs of a run, if it has several: by documents of a microbatch, by room for rows of a
 /// rank's experts if ranks share them, and the evaluation.
-std::string programs_text(const layers::TrainerPlan& run) {
+std::string programs_text(const training::TrainerPlan& run) {
   if (run.programs().size() == 1) return {};
   std::string text = fmt::format("# programs, which share memory\n  {:<46}{:>12}{:>12}{:>12}\n", "",
                                  "transient", "pinned", "ms");
@@ -179,14 +179,14 @@ std::string exchange_text(const std::string& who, const std::optional<Forecast>&
   return text;
 }
 
-std::string exchanges_text(const layers::TrainerPlan& plan) {
+std::string exchanges_text(const training::TrainerPlan& plan) {
   const parallel::Ranks& ranks = plan.options().sharing.ranks;
   return exchange_text(fmt::format("attention over {} context ranks",
                                    ranks.group(parallel::Group::context).size()),
-                       plan.expected().exchange, layers::ExchangeForecast::Exchange::heads) +
+                       plan.expected().exchange, training::ExchangeForecast::Exchange::heads) +
          exchange_text(
              fmt::format("experts over {} ranks", ranks.group(parallel::Group::experts).size()),
-             plan.expected().expert_exchange, layers::ExpertForecast::Exchange::slots);
+             plan.expected().expert_exchange, training::ExpertForecast::Exchange::slots);
 }
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
@@ -194,8 +194,8 @@ bool has_fused_mixer(const layers::ModelConfig& model) {
          model.pattern.find('M') != std::string::npos;
 }
 
-std::string title(const inputs::Deck& deck, const layers::TrainerPlan& run, int stage) {
-  const layers::TrainerOptions& options = run.options();
+std::string title(const inputs::Deck& deck, const training::TrainerPlan& run, int stage) {
+  const training::TrainerOptions& options = run.options();
   const layers::Model& model = run.model();
   const int stages = options.sharing.ranks.shape[parallel::Axis::pipeline];
   std::string what;
@@ -226,7 +226,7 @@ StageOf parse_stage(const std::string& text) {
 
 std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
   const PlannedData data = planned_data(deck);
-  const layers::TrainerPlan run(rank_options(deck, data, options.stage));
+  const training::TrainerPlan run(rank_options(deck, data, options.stage));
   run.require_proven();
   const auto& [recorded, choice, plan] = shown(run);
   const execution::Program& program = recorded.program;

@@ -5,8 +5,8 @@
 namespace stowage::drivers {
 namespace {
 
-using layers::PlannedPass;
-using layers::Timeline;
+using training::PlannedPass;
+using training::Timeline;
 
 /// The time of the pipeline at which something of a rank's plan lies.
 class Clock {
@@ -36,16 +36,17 @@ class Clock {
 
 RankPlan plan_rank(const inputs::Deck& deck, const PlannedData& data, int rank) {
   using What = execution::Step::What;
-  layers::TrainerOptions options = rank_options(deck, data, rank);
+  training::TrainerOptions options = rank_options(deck, data, rank);
   options.capacities = {options.capacities.back()};  // the one that is drawn
   options.larger_classes = false;
   options.evaluation_microbatches = 0;
-  const layers::TrainerPlan run(options);
-  const layers::TrainerPlan::Training& training = *run.training().back();
+  const training::TrainerPlan run(options);
+  const training::TrainerPlan::Training& training = *run.training().back();
   const execution::Program& program = training.recorded.program;
   const offload::Prediction prediction =
-      offload::predict(program, training.plan, layers::alone(run.options().planner.rates));
-  RankPlan plan{layers::planned_passes(program, training.plan, layers::step_spans(prediction)), {}};
+      offload::predict(program, training.plan, training::alone(run.options().planner.rates));
+  RankPlan plan{training::planned_passes(program, training.plan, training::step_spans(prediction)),
+                {}};
   for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
     const execution::Step& step = training.plan.steps[i];
     if (step.what != What::copy_out && step.what != What::copy_in) continue;

@@ -5,7 +5,7 @@
 
 #include "drivers/common/planned_rank.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/planned_pipeline.hpp"
+#include "training/planned_pipeline.hpp"
 
 namespace stowage::drivers {
 
@@ -19,7 +19,7 @@ struct RankPlan {
     double time_s = 0;
   };
 
-  std::vector<layers::PlannedPass> passes;  ///< in the order of its turns
+  std::vector<training::PlannedPass> passes;  ///< in the order of its turns
   std::vector<Copy> copies;
 };
 
@@ -27,6 +27,6 @@ struct RankPlan {
 RankPlan plan_rank(const inputs::Deck& deck, const PlannedData& data, int rank);
 
 /// Copies where they lie in a pipeline's time: beside the same part of the same pass.
-std::vector<RankPlan::Copy> copies_in(const layers::Timeline::Rank& rank, const RankPlan& plan);
+std::vector<RankPlan::Copy> copies_in(const training::Timeline::Rank& rank, const RankPlan& plan);
 
 }  // namespace stowage::drivers

@@ -11,8 +11,8 @@
 namespace stowage::drivers {
 namespace {
 
-using layers::Timeline;
 using layers::Turn;
+using training::Timeline;
 
 char letter(Turn::Pass pass) {
   switch (pass) {
@@ -91,8 +91,9 @@ std::string rank_lines(const Timeline& timeline, const Timeline::Rank& rank, int
   return text;
 }
 
-layers::Prospect require_prospect(const inputs::Deck& deck, const layers::TrainerOptions& options) {
-  std::optional<layers::Prospect> prospect = layers::foresee(options).prospect;
+training::Prospect require_prospect(const inputs::Deck& deck,
+                                    const training::TrainerOptions& options) {
+  std::optional<training::Prospect> prospect = training::foresee(options).prospect;
   if (!prospect)
     execution::throw_usage("--timeline: {}: at least 2 stages are needed",
                            deck.cite("parallel.pipeline"));
@@ -113,11 +114,11 @@ PipelinePicture::PipelinePicture(const inputs::Deck& deck)
   std::vector<layers::PassTimes> times(prospect_.times.size());
   for (int rank = 0; rank < ranks; ++rank) {
     plans_.push_back(plan_rank(deck, data_, rank));
-    const auto own = layers::planned_times(prospect_, rank, plans_.back().passes);
+    const auto own = training::planned_times(prospect_, rank, plans_.back().passes);
     for (std::size_t chunk = 0; chunk < own.size(); ++chunk)
       times[chunk * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = own[chunk];
   }
-  timeline_ = layers::with_times(prospect_, times);
+  timeline_ = training::with_times(prospect_, times);
 }
 
 std::string PipelinePicture::text(int columns) const {

@@ -4,8 +4,8 @@
 
 #include "drivers/plan/rank_plan.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
 #include "results/part_file.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -26,10 +26,10 @@ class PipelinePicture {
  private:
   std::string name_;  ///< of the deck
   PlannedData data_;
-  layers::TrainerOptions options_;
-  layers::Prospect prospect_;
+  training::TrainerOptions options_;
+  training::Prospect prospect_;
   std::vector<RankPlan> plans_;  ///< by rank, where a policy moves anything or computes it again
-  layers::Timeline timeline_;
+  training::Timeline timeline_;
 };
 
 }  // namespace stowage::drivers

@@ -7,8 +7,8 @@
 namespace stowage::drivers {
 namespace {
 
-using layers::Timeline;
 using layers::Turn;
+using training::Timeline;
 
 /// "forward of microbatch 3", "backward of microbatch 3, stage 2".
 std::string pass_name(const Turn& turn, const layers::PipelineShape& shape, int rank) {

@@ -23,7 +23,7 @@ bool same_bits(const std::vector<double>& one, const std::vector<double>& other)
 
 }  // namespace
 
-Loop::Loop(layers::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
+Loop::Loop(training::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
            double weight_decay, Bad bad)
     : trainer_(trainer),
       data_(data),
@@ -133,7 +133,7 @@ std::optional<StepReport> Loop::drain() {
 
 bool Loop::judge(Pending& pending, int ago) {
   if (!pending.recorded->expert_rows) return true;
-  const layers::TrainerPlan& plan = trainer_.plan();
+  const training::TrainerPlan& plan = trainer_.plan();
   std::array<std::int32_t, 4> rows{};
   std::memcpy(rows.data(), pending.executor->result(pending.recorded->expert_rows, ago).data(),
               sizeof(rows));

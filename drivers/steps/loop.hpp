@@ -8,7 +8,7 @@
 #include "drivers/common/data.hpp"
 #include "execution/timing.hpp"
 #include "layers/step/learning_rate.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -68,7 +68,7 @@ class Loop {
   enum class Bad { skipped, done_again };
 
   /// @param bad done_again: the programs need OptimizerConfig::attempts
-  Loop(layers::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
+  Loop(training::Trainer& trainer, Data& data, const layers::LearningRate& learning_rate,
        double weight_decay, Bad bad = Bad::skipped);
 
   /// What this rank was asked to do after a step.
@@ -137,7 +137,7 @@ class Loop {
   /// Steps that changed the state so far, of which none may be under way.
   std::int64_t good_steps();
 
-  layers::Trainer& trainer_;
+  training::Trainer& trainer_;
   Data& data_;
   layers::LearningRate learning_rate_;
   double weight_decay_;

@@ -9,7 +9,7 @@
 
 namespace stowage::drivers {
 
-CapacityUse::CapacityUse(results::ResultSet& set, const layers::TrainerPlan& plan)
+CapacityUse::CapacityUse(results::ResultSet& set, const training::TrainerPlan& plan)
     : set_(set),
       plan_(plan),
       series_(set.series(

@@ -6,8 +6,8 @@
 
 #include "drivers/steps/loop.hpp"
 #include "drivers/train/judge.hpp"
-#include "layers/trainer.hpp"
 #include "results/result_set.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -16,7 +16,7 @@ namespace stowage::drivers {
 class CapacityUse {
  public:
   /// Keeps the series /series/packing in `set`; both outlive this.
-  CapacityUse(results::ResultSet& set, const layers::TrainerPlan& plan);
+  CapacityUse(results::ResultSet& set, const training::TrainerPlan& plan);
 
   void add(const StepReport& report);
   /// For the progress line, "documents 64: 12, 512: 3, op by op: 1" steps; empty if one program
@@ -30,7 +30,7 @@ class CapacityUse {
 
  private:
   results::ResultSet& set_;
-  const layers::TrainerPlan& plan_;
+  const training::TrainerPlan& plan_;
   results::Series& series_;
   std::map<std::int64_t, int> steps_;  ///< by capacity
 };

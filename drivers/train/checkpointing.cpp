@@ -195,7 +195,7 @@ std::string Checkpointing::find_latest() const {
   return found.path ? found.path->string() : std::string();
 }
 
-std::string Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& loader) const {
+std::string Checkpointing::resume(training::Trainer& trainer, inputs::Loader& loader) const {
   if (found_.empty()) return {};
   const WholeTensors tensors(trainer, world_);
   if (weights_) {
@@ -214,7 +214,7 @@ std::string Checkpointing::resume(layers::Trainer& trainer, inputs::Loader& load
   return change;
 }
 
-CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const training::TrainerPlan& plan,
                                        std::size_t left) const {
   if (!enabled()) return {};
   const CopyChoice mine = possible_copies(deck, plan, left);
@@ -223,7 +223,7 @@ CheckpointMemory Checkpointing::memory(const inputs::Deck& deck, const layers::T
   return {.saves = true, .copy = all.place(), .copy_bytes = plan.state_copy_bytes()};
 }
 
-void Checkpointing::prepare(layers::Trainer& trainer, CopyPlace copy, std::string run) {
+void Checkpointing::prepare(training::Trainer& trainer, CopyPlace copy, std::string run) {
   run_ = std::move(run);
   if (!enabled()) return;
   const WholeTensors tensors(trainer, world_);

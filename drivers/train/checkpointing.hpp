@@ -10,10 +10,10 @@
 #include "drivers/train/start_weights.hpp"
 #include "inputs/data/loader.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/result_set.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -44,14 +44,14 @@ class Checkpointing {
 
   /// Collective. What saving will take beside a plan, and where all ranks put the copy.
   /// @param left device bytes that nobody else takes
-  CheckpointMemory memory(const inputs::Deck& deck, const layers::TrainerPlan& plan,
+  CheckpointMemory memory(const inputs::Deck& deck, const training::TrainerPlan& plan,
                           std::size_t left) const;
   /// Takes the memory for copies of the state, before step 1.
   /// @param run uuid of the run, for what it saves
-  void prepare(layers::Trainer& trainer, CopyPlace copy, std::string run);
+  void prepare(training::Trainer& trainer, CopyPlace copy, std::string run);
   /// Loads what was found, on every rank. @return a line for people if it has more or less than the
   /// run keeps, which checkpoint.allow_changes allows; else nothing
-  std::string resume(layers::Trainer& trainer, inputs::Loader& loader) const;
+  std::string resume(training::Trainer& trainer, inputs::Loader& loader) const;
 
   /// Whether training goes on while the file is written.
   enum class Pace { beside, wait };

@@ -16,7 +16,7 @@ Dump::Dump(const parallel::Communicator& world, std::int64_t step, std::string p
   if (step_ > 0 && root_) part_.emplace(path_, results::FileKind::dump);
 }
 
-void Dump::before(layers::Trainer& trainer, const Data& data) {
+void Dump::before(training::Trainer& trainer, const Data& data) {
   if (root_) {
     file_ = std::make_unique<results::h5::File>(results::h5::File::create(part_->part()));
     file_->set_attribute("schema", std::string(results::kDumpSchema));
@@ -25,7 +25,7 @@ void Dump::before(layers::Trainer& trainer, const Data& data) {
   write_tensors(trainer, Lifetime::parameter, "parameter/");
 }
 
-void Dump::after(layers::Trainer& trainer, const StepReport& report, double weight_decay) {
+void Dump::after(training::Trainer& trainer, const StepReport& report, double weight_decay) {
   write_tensors(trainer, Lifetime::gradient, "");  // their names begin with "gradient/"
   write_tensors(trainer, Lifetime::parameter, "updated/");
   if (!root_) return;
@@ -40,7 +40,7 @@ void Dump::after(layers::Trainer& trainer, const StepReport& report, double weig
   part_->commit();
 }
 
-void Dump::write_tensors(layers::Trainer& trainer, Lifetime lifetime, const std::string& group) {
+void Dump::write_tensors(training::Trainer& trainer, Lifetime lifetime, const std::string& group) {
   const WholeTensors tensors(trainer, world_);
   for (const std::string& name : tensors.names()) {
     if (tensors.info(name).lifetime != lifetime) continue;
@@ -52,7 +52,7 @@ void Dump::write_tensors(layers::Trainer& trainer, Lifetime lifetime, const std:
   }
 }
 
-void Dump::write_inputs(layers::Trainer& trainer, const Data& data) {
+void Dump::write_inputs(training::Trainer& trainer, const Data& data) {
   const inputs::Loader& loader = *data.train;
   const layers::StepShape& shape = trainer.training(loader.global_documents()).recorded.shape;
   const auto microbatches = static_cast<std::size_t>(shape.microbatches);

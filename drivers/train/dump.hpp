@@ -7,10 +7,10 @@
 
 #include "drivers/common/data.hpp"
 #include "drivers/steps/loop.hpp"
-#include "layers/trainer.hpp"
 #include "parallel/mpi.hpp"
 #include "results/h5.hpp"
 #include "results/part_file.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -30,16 +30,16 @@ class Dump {
   /// True if the step after `done` steps is the one.
   bool due(std::int64_t done) const { return step_ > 0 && done + 1 == step_; }
   /// Collective, as after(). Before that step is issued, with none under way.
-  void before(layers::Trainer& trainer, const Data& data);
+  void before(training::Trainer& trainer, const Data& data);
   /// When it is done.
-  void after(layers::Trainer& trainer, const StepReport& report, double weight_decay);
+  void after(training::Trainer& trainer, const StepReport& report, double weight_decay);
 
   const std::string& path() const { return path_; }
 
  private:
-  void write_tensors(layers::Trainer& trainer, execution::Lifetime lifetime,
+  void write_tensors(training::Trainer& trainer, execution::Lifetime lifetime,
                      const std::string& group);
-  void write_inputs(layers::Trainer& trainer, const Data& data);
+  void write_inputs(training::Trainer& trainer, const Data& data);
 
   const parallel::Communicator& world_;
   std::int64_t step_;

@@ -61,8 +61,8 @@ layers::ModelConfig narrow(layers::ModelConfig model) {
   return model;
 }
 
-layers::TrainerOptions slice_options(const inputs::Deck& deck, Dtype storage) {
-  layers::TrainerOptions options;
+training::TrainerOptions slice_options(const inputs::Deck& deck, Dtype storage) {
+  training::TrainerOptions options;
   options.model = narrow(model_config(deck));
   options.precision.storage = storage;
   options.step = {.tokens = kTokens, .sequence = kTokens, .microbatches = kMicrobatches};
@@ -112,7 +112,7 @@ double epsilon_of(Dtype dtype) { return dtype == Dtype::fp64 ? 0x1p-52 : 0x1p-23
 }  // namespace
 
 double GradientSlice::flops(const inputs::Deck& deck) {
-  const layers::TrainerOptions options = slice_options(deck, Dtype::fp32);
+  const training::TrainerOptions options = slice_options(deck, Dtype::fp32);
   const layers::Model model(options.model, options.precision, 1);
   const double tokens = kTokens * kMicrobatches;
   const double forward = layers::step_flops(options.model, {tokens, tokens * tokens}).model / 3;
@@ -124,7 +124,7 @@ Dtype GradientSlice::storage(const execution::Backend& backend) {
 }
 
 GradientSlice::GradientSlice(const inputs::Deck& deck, execution::Backend& backend, Dtype storage)
-    : trainer_(std::make_unique<layers::TrainerPlan>(slice_options(deck, storage)), backend) {
+    : trainer_(std::make_unique<training::TrainerPlan>(slice_options(deck, storage)), backend) {
   freeze_routing();
 }
 
@@ -241,7 +241,7 @@ double GradientSlice::error_of(const layers::Parameter& parameter) {
 }
 
 GradientSlice::Finding GradientSlice::compare() {
-  const layers::TrainerOptions& options = trainer_.plan().options();
+  const training::TrainerOptions& options = trainer_.plan().options();
   const Dtype dtype = options.precision.storage;
   Finding worst;
   worst.how = fmt::format("{} in {}, tolerance {:g}", options.model.pattern, execution::name(dtype),

@@ -7,7 +7,7 @@
 
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -54,7 +54,7 @@ class GradientSlice {
                    const layers::StackedInputs& inputs);
   void freeze_routing();
 
-  layers::Trainer trainer_;
+  training::Trainer trainer_;
   double targets_ = 0;  ///< counted in the batch
   double loss_ = 0;     ///< at the start, per target
 };

@@ -27,7 +27,7 @@ void write_inputs(results::h5::File& file, const inputs::Loader& loader,
 
 }  // namespace
 
-void dump_logits(layers::Trainer& trainer, const Data& data,
+void dump_logits(training::Trainer& trainer, const Data& data,
                  std::optional<results::PartFile>& part) {
   inputs::Loader& loader = *data.held_out;
   loader.seek({loader.position().seed, 0, 0});

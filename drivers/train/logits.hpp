@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "drivers/common/data.hpp"
-#include "layers/trainer.hpp"
 #include "results/part_file.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -18,7 +18,7 @@ namespace stowage::drivers {
 /// The trainer's evaluations leave logits behind (TrainerOptions::logits). No step may be under
 /// way.
 /// @throws Error (exit 4) if the file cannot be written whole
-void dump_logits(layers::Trainer& trainer, const Data& data,
+void dump_logits(training::Trainer& trainer, const Data& data,
                  std::optional<results::PartFile>& part);
 
 }  // namespace stowage::drivers

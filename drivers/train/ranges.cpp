@@ -7,7 +7,7 @@
 namespace stowage::drivers {
 
 #if STOWAGE_HAVE_CUDA
-Ranges::Ranges(const Machine& machine, layers::Trainer& trainer) {
+Ranges::Ranges(const Machine& machine, training::Trainer& trainer) {
   if (!machine.has_gpu()) return;
   for (execution::Executor* executor : trainer.executors()) {
     marked_.push_back(
@@ -16,7 +16,7 @@ Ranges::Ranges(const Machine& machine, layers::Trainer& trainer) {
   }
 }
 #else
-Ranges::Ranges(const Machine&, layers::Trainer&) {}
+Ranges::Ranges(const Machine&, training::Trainer&) {}
 #endif
 
 Ranges::~Ranges() {

@@ -5,14 +5,14 @@
 
 #include "drivers/common/machine.hpp"
 #include "execution/observer.hpp"
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
 /// On a GPU, marks every op of every program for timeline tools as long as it exists.
 class Ranges {
  public:
-  Ranges(const Machine& machine, layers::Trainer& trainer);
+  Ranges(const Machine& machine, training::Trainer& trainer);
   Ranges(const Ranges&) = delete;
   Ranges& operator=(const Ranges&) = delete;
   ~Ranges();

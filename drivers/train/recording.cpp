@@ -89,7 +89,7 @@ void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
   std::fflush(stdout);
 }
 
-void Recording::begin(const layers::TrainerPlan& plan) {
+void Recording::begin(const training::TrainerPlan& plan) {
   first_step_s_ = results::steady_seconds();
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
@@ -276,7 +276,7 @@ void Recording::add_files(const History& history) {
   set_->add(results::rate_metric("ckpt/bytes_per_s", bytes, results::summarize(times)));
 }
 
-void Recording::add_metrics(const History& history, const layers::TrainerPlan& plan) {
+void Recording::add_metrics(const History& history, const training::TrainerPlan& plan) {
   const auto add = [&](std::string_view tag, double value) {
     set_->add(results::metric(tag, value));
   };
@@ -324,7 +324,7 @@ void Recording::add_metrics(const History& history, const layers::TrainerPlan& p
   add_rates(history, plan);
 }
 
-void Recording::add_rates(const History& history, const layers::TrainerPlan& plan) {
+void Recording::add_rates(const History& history, const training::TrainerPlan& plan) {
   std::vector<double> times;
   for (const StepReport& report : timed_steps(history)) times.push_back(report.time_s);
   const results::Summary summary = results::summarize(times);
@@ -354,7 +354,7 @@ void Recording::profile(const Profile& profile) {
 }
 
 void Recording::finish(const results::Verdict& verdict, const History& history,
-                       const layers::TrainerPlan& plan) {
+                       const training::TrainerPlan& plan) {
   if (!root()) return;
   progress_->close();
   add_metrics(history, plan);

@@ -51,7 +51,7 @@ class Recording {
   void planned(const results::Fields& facts, std::int64_t device_bytes, std::int64_t pinned_bytes,
                const CheckpointMemory& saving);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
-  void begin(const layers::TrainerPlan& plan);
+  void begin(const training::TrainerPlan& plan);
   void step(const StepReport& report);
   /// Keeps and prints what a second attempt at the step says of the cause.
   void done_again(const StepReport& report, const Erred& erred);
@@ -67,15 +67,15 @@ class Recording {
   void profile(const Profile& profile);
   /// Writes metrics and verdict, closes the result set, prints the end.
   void finish(const results::Verdict& verdict, const History& history,
-              const layers::TrainerPlan& plan);
+              const training::TrainerPlan& plan);
 
   /// Of the run, as its result set has it; of rank 0.
   const std::string& uuid() const { return run_.uuid; }
 
  private:
   bool root() const { return set_ != nullptr; }
-  void add_metrics(const History& history, const layers::TrainerPlan& plan);
-  void add_rates(const History& history, const layers::TrainerPlan& plan);
+  void add_metrics(const History& history, const training::TrainerPlan& plan);
+  void add_rates(const History& history, const training::TrainerPlan& plan);
   void add_files(const History& history);
 
   const inputs::Deck& deck_;

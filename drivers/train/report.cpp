@@ -38,7 +38,7 @@ std::map<std::string, std::size_t> peak_by_module(const execution::Program& prog
 }
 
 /// Of a step; ranks that share sequences share their tokens.
-std::int64_t tokens_per_rank(const layers::TrainerPlan& plan) {
+std::int64_t tokens_per_rank(const training::TrainerPlan& plan) {
   const parallel::Ranks& ranks = plan.options().sharing.ranks;
   return plan.options().step.tokens * plan.options().step.microbatches * ranks.sequences().parts /
          ranks.size();
@@ -46,18 +46,18 @@ std::int64_t tokens_per_rank(const layers::TrainerPlan& plan) {
 
 }  // namespace
 
-std::int64_t parameter_count(const layers::TrainerPlan& plan) {
+std::int64_t parameter_count(const training::TrainerPlan& plan) {
   std::int64_t count = 0;
   for (const layers::Parameter& p : plan.model().whole_parameters()) count += p.global_elements();
   return count;
 }
 
-double part_of_recorded(const layers::TrainerPlan& plan, double pairs) {
+double part_of_recorded(const training::TrainerPlan& plan, double pairs) {
   const layers::StepShape& shape = plan.training().back()->recorded.shape;
   return pairs / (static_cast<double>(shape.attention_pairs()) * shape.microbatches);
 }
 
-double executed_flops(const layers::TrainerPlan& plan, double pairs) {
+double executed_flops(const training::TrainerPlan& plan, double pairs) {
   const layers::TrainingProgram& recorded = plan.training().back()->recorded;
   double attention = 0;
   for (const execution::Section& section : recorded.program.sections())
@@ -69,7 +69,7 @@ double executed_flops(const layers::TrainerPlan& plan, double pairs) {
 }
 
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
-                      layers::TrainerPlan& plan, const CheckpointMemory& saving) {
+                      training::TrainerPlan& plan, const CheckpointMemory& saving) {
   const auto& training = *plan.training().back();
   results::Fields fields{
       {"model", plan.options().model.pattern},
@@ -99,7 +99,7 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
   return fields;
 }
 
-std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan) {
+std::string dry_run_text(const inputs::Deck& deck, training::TrainerPlan& plan) {
   const auto& training = *plan.training().back();
   const std::int64_t tokens = tokens_per_rank(plan);
   std::string text =

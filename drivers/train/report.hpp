@@ -5,27 +5,27 @@
 
 #include "drivers/common/checkpoint_memory.hpp"
 #include "inputs/deck/deck.hpp"
-#include "layers/trainer.hpp"
 #include "results/result_set.hpp"
+#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
 /// What one rank needs and does, for people: parameters, memory by class, flops of a step.
 results::Fields facts(const inputs::Deck& deck, const std::string& backend,
-                      layers::TrainerPlan& plan, const CheckpointMemory& saving);
+                      training::TrainerPlan& plan, const CheckpointMemory& saving);
 /// The same as text, for --dry-run.
-std::string dry_run_text(const inputs::Deck& deck, layers::TrainerPlan& plan);
+std::string dry_run_text(const inputs::Deck& deck, training::TrainerPlan& plan);
 
 /// (query, key) pairs of a step, in the documents of this rank, as a part of those that its program
 /// was recorded with: of whole sequences.
-double part_of_recorded(const layers::TrainerPlan& plan, double pairs);
+double part_of_recorded(const training::TrainerPlan& plan, double pairs);
 
 /// Arithmetic that one step executes on this rank, in FLOP: the program's ops, with attention
 /// counted over the documents' true pairs instead of whole sequences.
 /// @param pairs of a step, in the documents of this rank
-double executed_flops(const layers::TrainerPlan& plan, double pairs);
+double executed_flops(const training::TrainerPlan& plan, double pairs);
 
 /// Parameters of the model.
-std::int64_t parameter_count(const layers::TrainerPlan& plan);
+std::int64_t parameter_count(const training::TrainerPlan& plan);
 
 }  // namespace stowage::drivers

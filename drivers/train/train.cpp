@@ -37,16 +37,16 @@ using execution::Exit;
 using inputs::Deck;
 using parallel::Communicator;
 
-std::unique_ptr<layers::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
-                                               Machine& machine, std::int64_t microbatches,
-                                               const Data& data, bool logits) {
-  layers::TrainerOptions options =
+std::unique_ptr<training::TrainerPlan> make_plan(const Deck& deck, const Communicator& world,
+                                                 Machine& machine, std::int64_t microbatches,
+                                                 const Data& data, bool logits) {
+  training::TrainerOptions options =
       trainer_options(deck, microbatches, machine.connect(deck, world), machine.rank_order());
   options.capacities = capacities(deck, data.max_documents());
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
   options.logits = logits;
   options.state_copy = copies_within_device(deck);
-  return std::make_unique<layers::TrainerPlan>(options);
+  return std::make_unique<training::TrainerPlan>(options);
 }
 
 /// What stowage_plan plans, without a device: one rank of each stage stands for all.
@@ -57,7 +57,7 @@ Exit dry_run(const Deck& deck, const Communicator& world) {
   const PlannedData data = planned_data(deck);
   fmt::print("{}", data.text());
   for (int stage = 0; stage < stages; ++stage) {
-    layers::TrainerPlan plan(rank_options(deck, data, stage, ranks));
+    training::TrainerPlan plan(rank_options(deck, data, stage, ranks));
     plan.require_proven();
     fmt::print("{}", dry_run_text(deck, plan));
   }
@@ -142,7 +142,7 @@ void check_evaluation(const Deck& deck, const TrainOptions& options, const Data&
 class Run {
  public:
   Run(const Communicator& world, const Deck& deck, const TrainOptions& options, Machine& machine,
-      Data& data, layers::Trainer& trainer, Checkpointing& checkpoints, Recording& recording)
+      Data& data, training::Trainer& trainer, Checkpointing& checkpoints, Recording& recording)
       : world_(world),
         deck_(deck),
         data_(data),
@@ -366,7 +366,7 @@ class Run {
   const Communicator& world_;
   const Deck& deck_;
   Data& data_;
-  layers::Trainer& trainer_;
+  training::Trainer& trainer_;
   Recording& recording_;
   Checkpointing& checkpoints_;
   const TrainOptions& options_;
@@ -419,7 +419,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   if (checkpoints.from()) recording.resumed(*checkpoints.from());
   const auto gradients =
       options.evaluate_only ? std::nullopt : compare_gradients(deck, world, machine);
-  std::unique_ptr<layers::TrainerPlan> plan =
+  std::unique_ptr<training::TrainerPlan> plan =
       make_plan(deck, world, machine, microbatches, data, !options.logits.empty());
   plan->require_proven();
   const CheckpointMemory saving = options.evaluate_only
@@ -437,8 +437,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)),
                     world.max(static_cast<std::int64_t>(plan->host_bytes() + saving.host_bytes())),
                     saving);
-  layers::Trainer trainer(std::move(plan), machine.backend(),
-                          [&](execution::Queue& queue) { machine.prepare(queue); });
+  training::Trainer trainer(std::move(plan), machine.backend(),
+                            [&](execution::Queue& queue) { machine.prepare(queue); });
   if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy, recording.uuid());
   const Ranges ranges(machine, trainer);
   Run run(world, deck, options, machine, data, trainer, checkpoints, recording);

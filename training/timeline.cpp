@@ -1,4 +1,4 @@
-#include "layers/schedule/timeline.hpp"
+#include "training/timeline.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,10 +6,10 @@
 
 #include "execution/error.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
-bool is_exchange(const Turn& turn) { return turn.pass == Turn::Pass::exchange; }
+bool is_exchange(const layers::Turn& turn) { return turn.pass == layers::Turn::Pass::exchange; }
 
 /// One kind of a rank's turns, each of which follows the one before it.
 struct Line {
@@ -23,7 +23,7 @@ struct Line {
 
 class Follower {
  public:
-  Follower(Timeline& timeline, const std::vector<PassTimes>& times, double exchange_s)
+  Follower(Timeline& timeline, const std::vector<layers::PassTimes>& times, double exchange_s)
       : timeline_(timeline),
         times_(times),
         exchange_s_(exchange_s),
@@ -57,11 +57,11 @@ class Follower {
   bool advance_pass(std::size_t rank) {
     Line& line = passes_[rank];
     if (line.is_done()) return false;
-    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    const layers::Turn& turn = timeline_.ranks[rank].turns[line.next()];
     const int stage = shape_.stage(static_cast<int>(rank), turn.chunk);
-    const bool gradient = turn.pass == Turn::Pass::backward;
+    const bool gradient = turn.pass == layers::Turn::Pass::backward;
     double given_s = 0;
-    if (turn.pass != Turn::Pass::weights && stage != (gradient ? shape_.stages() - 1 : 0)) {
+    if (turn.pass != layers::Turn::Pass::weights && stage != (gradient ? shape_.stages() - 1 : 0)) {
       const auto found = come_.find({stage, gradient, turn.slot});
       if (found == come_.end()) return false;
       given_s = found->second;
@@ -79,27 +79,27 @@ class Follower {
   bool advance_exchange(std::size_t rank) {
     Line& line = exchanges_[rank];
     if (line.is_done()) return false;
-    const Turn& turn = timeline_.ranks[rank].turns[line.next()];
+    const layers::Turn& turn = timeline_.ranks[rank].turns[line.next()];
     Timeline::Span& span = timeline_.ranks[rank].spans[line.next()];
     bool news = false;
     if (span.begin_s < 0) {
-      const bool sends = std::ranges::any_of(turn.hops, &Hop::sends);
+      const bool sends = std::ranges::any_of(turn.hops, &layers::Hop::sends);
       const Line& passes = passes_[rank];
       if (sends && !passes.is_done() && passes.next() < line.next()) return false;
       span.begin_s = std::max(line.free_s, sends ? made_s(rank, line.next()) : 0);
-      for (const Hop& hop : turn.hops)
+      for (const layers::Hop& hop : turn.hops)
         (hop.sends ? sent_ : received_)[message(rank, hop)] = span.begin_s;
       news = true;
     }
     double met_s = span.begin_s;
-    for (const Hop& hop : turn.hops) {
+    for (const layers::Hop& hop : turn.hops) {
       const auto& theirs = hop.sends ? received_ : sent_;
       const auto found = theirs.find(message(rank, hop));
       if (found == theirs.end()) return news;
       met_s = std::max(met_s, found->second);
     }
     span.end_s = line.free_s = met_s + exchange_s_;
-    for (const Hop& hop : turn.hops)
+    for (const layers::Hop& hop : turn.hops)
       if (!hop.sends) come_[message(rank, hop)] = span.end_s;
     ++line.done;
     return true;
@@ -113,15 +113,15 @@ class Follower {
     return 0;
   }
 
-  Message message(std::size_t rank, const Hop& hop) const {
+  Message message(std::size_t rank, const layers::Hop& hop) const {
     const int here = shape_.stage(static_cast<int>(rank), hop.chunk);
     return {hop.destination(here), hop.gradient, hop.slot};
   }
 
   Timeline& timeline_;
-  const std::vector<PassTimes>& times_;
+  const std::vector<layers::PassTimes>& times_;
   double exchange_s_;
-  PipelineShape shape_;
+  layers::PipelineShape shape_;
   std::vector<Line> passes_, exchanges_;       ///< by rank
   std::map<Message, double> sent_, received_;  ///< when either side came to it
   std::map<Message, double> come_;             ///< when it was through
@@ -135,12 +135,12 @@ double Timeline::bubble() const {
   return time_s > 0 ? 1 - busy_s / (time_s * static_cast<double>(ranks.size())) : 0;
 }
 
-Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
-                double exchange_s) {
+Timeline follow(const std::vector<layers::Turns>& turns,
+                const std::vector<layers::PassTimes>& times, double exchange_s) {
   Timeline timeline;
-  for (const Turns& sections : turns) {
+  for (const layers::Turns& sections : turns) {
     Timeline::Rank& rank = timeline.ranks.emplace_back();
-    for (const TurnSection& section : sections)
+    for (const layers::TurnSection& section : sections)
       rank.turns.insert(rank.turns.end(), section.turns.begin(), section.turns.end());
     rank.spans.resize(rank.turns.size());
   }
@@ -148,4 +148,4 @@ Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& t
   return timeline;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

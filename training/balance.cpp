@@ -1,4 +1,4 @@
-#include "layers/schedule/balance.hpp"
+#include "training/balance.hpp"
 
 #include <algorithm>
 #include <compare>
@@ -7,14 +7,14 @@
 
 #include "layers/state/state.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 using execution::Op;
 using execution::Program;
 
 /// The time of the turn with this number in there.
-double& pass(PassTimes& times, int turn) {
+double& pass(layers::PassTimes& times, int turn) {
   return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;
 }
 
@@ -49,9 +49,10 @@ struct Best {
 class Cuts {
  public:
   /// @param room outlives this
-  Cuts(PipelineShape shape, const PartTimes& times, const DeviceRoom& room)
+  Cuts(layers::PipelineShape shape, const PartTimes& times, const DeviceRoom& room)
       : shape_(shape), room_(room), until_s_{times.embedding.all_s()} {
-    for (const PassTimes& layer : times.layers) until_s_.push_back(until_s_.back() + layer.all_s());
+    for (const layers::PassTimes& layer : times.layers)
+      until_s_.push_back(until_s_.back() + layer.all_s());
     until_s_.back() += times.head.all_s();
   }
 
@@ -143,73 +144,77 @@ class Cuts {
     }
   }
 
-  PipelineShape shape_;
+  layers::PipelineShape shape_;
   const DeviceRoom& room_;
   std::vector<double> until_s_;  ///< of all layers before each end, with what stands at the ends
 };
 
 }  // namespace
 
-Program one_microbatch(const Model& model, StepShape shape,
-                       const execution::PersistentLayout& layout) {
+execution::Program one_microbatch(const layers::Model& model, layers::StepShape shape,
+                                  const execution::PersistentLayout& layout) {
   shape.microbatches = 1;
-  Program program("microbatch", &layout);
+  execution::Program program("microbatch", &layout);
   program.begin_section("prologue");
   const execution::Dtype accum = model.precision().accumulation();
-  const StackedInputs inputs = add_inputs(program, shape, model);
-  const Tensor loss_scale = program.input("loss_scale", accum, {1});
-  const Tensor loss = program.output("loss", accum, {2});
-  Handles handles;
-  TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
+  const layers::StackedInputs inputs = add_inputs(program, shape, model);
+  const execution::Tensor loss_scale = program.input("loss_scale", accum, {1});
+  const execution::Tensor loss = program.output("loss", accum, {2});
+  layers::Handles handles;
+  layers::TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
       .record({{"passes",
                 1,
-                {{.pass = Turn::Pass::forward},
-                 {.pass = Turn::Pass::backward, .weights_later = true},
-                 {.pass = Turn::Pass::weights}}}});
+                {{.pass = layers::Turn::Pass::forward},
+                 {.pass = layers::Turn::Pass::backward, .weights_later = true},
+                 {.pass = layers::Turn::Pass::weights}}}});
   return program;
 }
 
-std::vector<int> turns_of(const Program& microbatch) {
+std::vector<int> turns_of(const execution::Program& microbatch) {
   std::vector<int> turns;
   int turn = -1;  // each begins a scope of its own
   int scope = -1;
   for (const Op& op : microbatch.ops()) {
-    if (const int at = enclosing(microbatch, op, "microbatch"); at != scope) scope = at, ++turn;
+    if (const int at = layers::enclosing(microbatch, op, "microbatch"); at != scope)
+      scope = at, ++turn;
     turns.push_back(scope < 0 ? -1 : turn);
   }
   return turns;
 }
 
-int part_of(const Program& microbatch, const Op& op, int layers) {
-  if (const int layer = enclosing(microbatch, op, "layer"); layer >= 0)
+int part_of(const execution::Program& microbatch, const Op& op, int layers) {
+  if (const int layer = layers::enclosing(microbatch, op, "layer"); layer >= 0)
     return microbatch.scopes()[layer].layer;
   return op.name.starts_with("mb0/embedding/") ? -1 : layers;
 }
 
-PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
-                        const parallel::Ranks& ranks, const offload::Rates& rates) {
-  const Model model(config, precision, 1, ranks);
+PartTimes predict_parts(const layers::ModelConfig& config, layers::Precision precision,
+                        const layers::StepShape& shape, const parallel::Ranks& ranks,
+                        const offload::Rates& rates) {
+  const layers::Model model(config, precision, 1, ranks);
   const execution::PersistentLayout layout =
       lay_out_state(model.parameters(), model.states(), precision, {});
-  const Program program = one_microbatch(model, shape, layout);
-  PartTimes times{{}, std::vector<PassTimes>(static_cast<std::size_t>(config.layers())), {}};
+  const execution::Program program = one_microbatch(model, shape, layout);
+  PartTimes times{
+      {}, std::vector<layers::PassTimes>(static_cast<std::size_t>(config.layers())), {}};
   const std::vector<int> turns = turns_of(program);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const Op& op = program.ops()[i];
     if (turns[i] < 0 || op.only_rerun) continue;
     const int part = part_of(program, op, config.layers());
-    PassTimes& of_part = part < 0                 ? times.embedding
-                         : part < config.layers() ? times.layers[part]
-                                                  : times.head;
+    layers::PassTimes& of_part = part < 0                 ? times.embedding
+                                 : part < config.layers() ? times.layers[part]
+                                                          : times.head;
     pass(of_part, turns[i]) += rates.time_s(program, static_cast<int>(i));
   }
   return times;
 }
 
-std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartTimes& times) {
-  std::vector<PassTimes> all;
-  for (const Stage& stage : stages) {
-    PassTimes& sum = all.emplace_back();
+std::vector<layers::PassTimes> stage_times(const std::vector<layers::Stage>& stages,
+                                           const PartTimes& times) {
+  std::vector<layers::PassTimes> all;
+  for (const layers::Stage& stage : stages) {
+    layers::PassTimes& sum = all.emplace_back();
     if (stage.embedding) sum += times.embedding;
     for (int i = stage.begin; i < stage.end; ++i) sum += times.layers[i];
     if (stage.head) sum += times.head;
@@ -217,10 +222,10 @@ std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartT
   return all;
 }
 
-std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times,
-                          const DeviceRoom& room) {
+std::string balanced_cuts(const std::string& pattern, layers::PipelineShape shape,
+                          const PartTimes& times, const DeviceRoom& room) {
   const auto layers = static_cast<int>(pattern.size());
-  if (layers < shape.stages()) throw_too_few_layers(pattern, layers, shape.stages());
+  if (layers < shape.stages()) layers::throw_too_few_layers(pattern, layers, shape.stages());
   const std::vector<int> ends = Cuts(shape, times, room).find();
   std::string cut = pattern;
   for (std::size_t s = ends.size() - 1; s-- > 0;)
@@ -228,4 +233,4 @@ std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const
   return cut;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

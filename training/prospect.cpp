@@ -1,4 +1,4 @@
-#include "layers/prospect.hpp"
+#include "training/prospect.hpp"
 
 #include <fmt/core.h>
 
@@ -8,31 +8,31 @@
 #include "layers/schedule/pipeline.hpp"
 #include "layers/state/state.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 /// A schedule, and the stages of each rank that it is for.
 struct Candidate {
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  layers::PipelineSchedule schedule = layers::PipelineSchedule::one_forward_one_backward;
   int virtual_stages = 1;
 };
 
 std::vector<Candidate> candidates(const ProspectOptions& options) {
-  if (options.schedule != PipelineSchedule::automatic)
+  if (options.schedule != layers::PipelineSchedule::automatic)
     return {{options.schedule, options.model.virtual_stages}};
-  std::vector<Candidate> all{{PipelineSchedule::one_forward_one_backward, 1},
-                             {PipelineSchedule::zero_bubble, 1}};
+  std::vector<Candidate> all{{layers::PipelineSchedule::one_forward_one_backward, 1},
+                             {layers::PipelineSchedule::zero_bubble, 1}};
   const int ranks = options.ranks.shape[parallel::Axis::pipeline];
   const bool in_groups = options.step.microbatches % ranks == 0;
   if (const int stages = options.model.virtual_stages; stages > 1 && in_groups)
-    all.push_back({PipelineSchedule::interleaved, stages});
+    all.push_back({layers::PipelineSchedule::interleaved, stages});
   const auto cuts = static_cast<int>(std::ranges::count(options.model.pattern, '|'));
   std::erase_if(all, [&](const Candidate& c) {
     const int stages = ranks * c.virtual_stages;
     return cuts > 0 ? cuts + 1 != stages : c.virtual_stages > 1 && options.model.layers() < stages;
   });
   if (all.empty())  // for the reason that dividing the model gives
-    all.push_back({PipelineSchedule::one_forward_one_backward, 1});
+    all.push_back({layers::PipelineSchedule::one_forward_one_backward, 1});
   return all;
 }
 
@@ -62,11 +62,11 @@ class OneMicrobatch {
         layout_(lay_out_state(model_.parameters(), model_.states(), options.precision, {})),
         program_(one_microbatch(model_, options.step, layout_)) {}
 
-  const Model& model() const { return model_; }
+  const layers::Model& model() const { return model_; }
   const execution::Program& program() const { return program_; }
 
  private:
-  Model model_;
+  layers::Model model_;
   execution::PersistentLayout layout_;
   execution::Program program_;
 };
@@ -83,7 +83,8 @@ DeviceRoom device_room(const ProspectOptions& options, const OneMicrobatch& micr
       {}};
 }
 
-double over_bytes(const DeviceRoom& room, PipelineShape shape, const std::vector<Stage>& stages) {
+double over_bytes(const DeviceRoom& room, layers::PipelineShape shape,
+                  const std::vector<layers::Stage>& stages) {
   double over = 0;
   for (int rank = 0; room.budget_bytes > 0 && rank < shape.ranks; ++rank) {
     std::vector<PartBytes> own;
@@ -95,7 +96,8 @@ double over_bytes(const DeviceRoom& room, PipelineShape shape, const std::vector
 }
 
 /// Cuts a prospect's pattern, unless that is done, and says why there.
-void cut(Prospect& prospect, PipelineShape shape, const PartTimes& times, const DeviceRoom& room) {
+void cut(Prospect& prospect, layers::PipelineShape shape, const PartTimes& times,
+         const DeviceRoom& room) {
   prospect.cut_for = "by hand";
   if (prospect.pattern.find('|') != std::string::npos) return;
   const std::string by_time = balanced_cuts(prospect.pattern, shape, times);
@@ -117,7 +119,7 @@ Prospect foresee(const ProspectOptions& options) {
   DeviceRoom room = device_room(options, microbatch);
   Prospect best;
   for (const auto& [schedule, virtual_stages] : candidates(options)) {
-    const PipelineShape shape{ranks, virtual_stages};
+    const layers::PipelineShape shape{ranks, virtual_stages};
     Prospect prospect;
     prospect.pattern = options.model.pattern;
     prospect.virtual_stages = virtual_stages;
@@ -126,16 +128,16 @@ Prospect foresee(const ProspectOptions& options) {
     if (room.budget_bytes > 0)
       room.in_flight = in_flight(shape, train_in_pipeline(shape, microbatches, schedule));
     cut(prospect, shape, parts, room);
-    const std::vector<Stage> stages = divide(prospect.pattern, shape.stages());
+    const std::vector<layers::Stage> stages = layers::divide(prospect.pattern, shape.stages());
     std::vector<int> delayed;
-    if (schedule == PipelineSchedule::zero_bubble) {
+    if (schedule == layers::PipelineSchedule::zero_bubble) {
       prospect.delayed = delay_weights(
           held_bytes(microbatch.program(), stages, options.model.layers(), options.policy),
           microbatches, options.zero_bubble_bytes);
       delayed = prospect.delayed->microbatches;
     }
     prospect.times = stage_times(stages, parts);
-    const std::vector<Turns> turns =
+    const std::vector<layers::Turns> turns =
         train_in_pipeline(shape, microbatches, schedule, prospect.times, delayed);
     if (room.budget_bytes > 0) room.in_flight = in_flight(shape, turns);
     prospect.over_bytes = over_bytes(room, shape, stages);
@@ -147,4 +149,4 @@ Prospect foresee(const ProspectOptions& options) {
   return best;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -1,4 +1,4 @@
-#include "layers/planned_pipeline.hpp"
+#include "training/planned_pipeline.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -7,12 +7,12 @@
 
 #include "execution/error.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 using execution::Step;
 
-PipelineShape shape_of(const Prospect& prospect) {
+layers::PipelineShape shape_of(const Prospect& prospect) {
   return {static_cast<int>(prospect.timeline.ranks.size()), prospect.virtual_stages};
 }
 
@@ -79,7 +79,7 @@ std::vector<PlannedPass> planned_passes(const execution::Program& program,
     if (first_again) next.begin_s = begin_s;
     if (!first_again && next.begin_s >= 0) next.waits_s += gap_s;
     if (rerun) continue;
-    const int scope = enclosing(program, program.ops()[step.op], "microbatch");
+    const int scope = layers::enclosing(program, program.ops()[step.op], "microbatch");
     if (scope >= 0 && scope != last) {
       last = scope;
       passes.push_back({next.begin_s < 0 ? begin_s : next.begin_s, end_s, next.waits_s});
@@ -92,20 +92,20 @@ std::vector<PlannedPass> planned_passes(const execution::Program& program,
   return passes;
 }
 
-std::vector<PassTimes> planned_times(const Prospect& prospect, int rank,
-                                     const std::vector<PlannedPass>& passes) {
-  const PipelineShape shape = shape_of(prospect);
+std::vector<layers::PassTimes> planned_times(const Prospect& prospect, int rank,
+                                             const std::vector<PlannedPass>& passes) {
+  const layers::PipelineShape shape = shape_of(prospect);
   std::vector<Mean> forward(static_cast<std::size_t>(shape.virtual_stages)), backward = forward,
                                                                              weights = forward;
   std::size_t next = 0;
-  for (const Turn& turn : prospect.timeline.ranks[rank].turns) {
-    if (turn.pass == Turn::Pass::exchange) continue;
+  for (const layers::Turn& turn : prospect.timeline.ranks[rank].turns) {
+    if (turn.pass == layers::Turn::Pass::exchange) continue;
     STOWAGE_ASSERT(next < passes.size(), "a plan of {} passes", passes.size());
     const double time_s = passes[next++].time_s();
-    if (turn.pass == Turn::Pass::forward) forward[turn.chunk].add(time_s);
-    if (turn.pass == Turn::Pass::weights) weights[turn.chunk].add(time_s);
-    if (turn.pass != Turn::Pass::backward) continue;
-    const PassTimes& without = prospect.times[shape.stage(rank, turn.chunk)];
+    if (turn.pass == layers::Turn::Pass::forward) forward[turn.chunk].add(time_s);
+    if (turn.pass == layers::Turn::Pass::weights) weights[turn.chunk].add(time_s);
+    if (turn.pass != layers::Turn::Pass::backward) continue;
+    const layers::PassTimes& without = prospect.times[shape.stage(rank, turn.chunk)];
     const double both_s = without.backward_s + without.weights_s;
     const bool weights_too = !turn.weights_later && both_s > 0;
     const double weights_s = weights_too ? time_s * without.weights_s / both_s : 0;
@@ -113,19 +113,19 @@ std::vector<PassTimes> planned_times(const Prospect& prospect, int rank,
     if (weights_too) weights[turn.chunk].add(weights_s);
   }
   STOWAGE_ASSERT(next == passes.size(), "{} passes of a rank, {} of its plan", next, passes.size());
-  std::vector<PassTimes> times;
+  std::vector<layers::PassTimes> times;
   for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
-    const PassTimes& without = prospect.times[shape.stage(rank, chunk)];
+    const layers::PassTimes& without = prospect.times[shape.stage(rank, chunk)];
     times.push_back({forward[chunk].get(without.forward_s), backward[chunk].get(without.backward_s),
                      weights[chunk].get(without.weights_s)});
   }
   return times;
 }
 
-std::vector<PassTimes> likewise(const Prospect& prospect, int rank,
-                                const std::vector<PassTimes>& own) {
-  const PipelineShape shape = shape_of(prospect);
-  PassTimes planned, without;
+std::vector<layers::PassTimes> likewise(const Prospect& prospect, int rank,
+                                        const std::vector<layers::PassTimes>& own) {
+  const layers::PipelineShape shape = shape_of(prospect);
+  layers::PassTimes planned, without;
   for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
     planned += own[chunk];
     without += prospect.times[shape.stage(rank, chunk)];
@@ -133,8 +133,8 @@ std::vector<PassTimes> likewise(const Prospect& prospect, int rank,
   const auto scaled = [](double time_s, double is_s, double was_s) {
     return was_s > 0 ? time_s * is_s / was_s : time_s;
   };
-  std::vector<PassTimes> all;
-  for (const PassTimes& stage : prospect.times)
+  std::vector<layers::PassTimes> all;
+  for (const layers::PassTimes& stage : prospect.times)
     all.push_back({scaled(stage.forward_s, planned.forward_s, without.forward_s),
                    scaled(stage.backward_s, planned.backward_s, without.backward_s),
                    scaled(stage.weights_s, planned.weights_s, without.weights_s)});
@@ -143,11 +143,11 @@ std::vector<PassTimes> likewise(const Prospect& prospect, int rank,
   return all;
 }
 
-Timeline with_times(const Prospect& prospect, const std::vector<PassTimes>& times) {
-  std::vector<Turns> turns;
+Timeline with_times(const Prospect& prospect, const std::vector<layers::PassTimes>& times) {
+  std::vector<layers::Turns> turns;
   for (const Timeline::Rank& rank : prospect.timeline.ranks)
     turns.push_back({{"pipeline", 1, rank.turns}});
   return follow(turns, times, prospect.exchange_s);
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -3,9 +3,9 @@
 #include <optional>
 #include <vector>
 
-#include "layers/prospect.hpp"
+#include "training/prospect.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// What a layer whose ranks can exchange in several ways is expected to take in each of them:
 /// forward and backward of one microbatch, one op after the other, on the busiest rank.
@@ -26,9 +26,9 @@ struct LayerForecast {
 };
 
 /// Of attention by ranks that share sequences.
-using ExchangeForecast = LayerForecast<ModelConfig::Attention::Exchange>;
+using ExchangeForecast = LayerForecast<layers::ModelConfig::Attention::Exchange>;
 /// Of experts that ranks share.
-using ExpertForecast = LayerForecast<ModelConfig::Moe::Exchange>;
+using ExpertForecast = LayerForecast<layers::ModelConfig::Moe::Exchange>;
 
 /// Records the layer in each form that the deck leaves open and adds up its ops' predicted times;
 /// the quicker form is chosen, heads if they are even. Every rank finds the same. None if no ranks
@@ -40,4 +40,4 @@ std::optional<ExchangeForecast> forecast_exchange(const ProspectOptions& options
 /// gathering if they are even. None if no ranks share experts, or the model has none.
 std::optional<ExpertForecast> forecast_experts(const ProspectOptions& options);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -1,4 +1,4 @@
-#include "layers/exchange_forecast.hpp"
+#include "training/exchange_forecast.hpp"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 #include "layers/context/attention_exchange.hpp"
 #include "layers/state/state.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 /// The last rank of those that share sequences, of one stage: with its own tokens alone it is the
@@ -25,10 +25,10 @@ typename Forecast::Form predict(ProspectOptions options, char letter,
                                 typename Forecast::Exchange exchange) {
   options.model.pattern = std::string(1, letter);
   options.rates.measured_s.clear();  // those of another program
-  const Model model(options.model, options.precision, 1, busiest(options.ranks));
+  const layers::Model model(options.model, options.precision, 1, busiest(options.ranks));
   const execution::PersistentLayout layout =
       lay_out_state(model.parameters(), model.states(), options.precision, {});
-  const Program program = one_microbatch(model, options.step, layout);
+  const execution::Program program = one_microbatch(model, options.step, layout);
   typename Forecast::Form form{exchange};
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const execution::Op& op = program.ops()[i];
@@ -58,8 +58,8 @@ std::optional<ExchangeForecast> forecast_exchange(const ProspectOptions& options
   const parallel::GridShape& grid = options.ranks.shape;
   const int sharers = grid[parallel::Axis::context];
   if (sharers == 1 || options.model.pattern.find('*') == std::string::npos) return std::nullopt;
-  const ModelConfig::Attention& attention = options.model.attention;
-  const Partition partition(options.ranks.group(parallel::Group::tensor));
+  const layers::ModelConfig::Attention& attention = options.model.attention;
+  const layers::Partition partition(options.ranks.group(parallel::Group::tensor));
   kernels::AttentionShape shape;
   shape.heads = partition.share(attention.heads, "model.num_attention_heads");
   shape.kv_heads = partition.share_or_copy(attention.kv_heads, "model.num_query_groups");
@@ -94,4 +94,4 @@ std::optional<ExpertForecast> forecast_experts(const ProspectOptions& options) {
   return forecast;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

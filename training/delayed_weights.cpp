@@ -1,10 +1,10 @@
-#include "layers/schedule/delayed_weights.hpp"
+#include "training/delayed_weights.hpp"
 
 #include <algorithm>
 
-#include "layers/schedule/balance.hpp"
+#include "training/balance.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 using execution::Lifetime;
@@ -25,13 +25,13 @@ struct Life {
   }
 };
 
-bool has(const Stage& stage, int part, int layers) {
+bool has(const layers::Stage& stage, int part, int layers) {
   if (part < 0) return stage.embedding;
   return part < layers ? part >= stage.begin && part < stage.end : stage.head;
 }
 
-std::vector<Life> lives(const Program& program, const std::vector<int>& passes, const Stage& stage,
-                        int layers) {
+std::vector<Life> lives(const execution::Program& program, const std::vector<int>& passes,
+                        const layers::Stage& stage, int layers) {
   std::vector<Life> all(program.tensors().size());
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const execution::Op& op = program.ops()[i];
@@ -52,8 +52,8 @@ bool is_away(const execution::TensorInfo& info, const offload::Policy& policy) {
          (policy.kind == offload::Policy::Kind::manual && listed(policy.offload));
 }
 
-HeldBytes held_by(const Program& program, const std::vector<int>& passes, const Stage& stage,
-                  int layers, const offload::Policy& policy) {
+HeldBytes held_by(const execution::Program& program, const std::vector<int>& passes,
+                  const layers::Stage& stage, int layers, const offload::Policy& policy) {
   HeldBytes held;
   const std::vector<Life> all = lives(program, passes, stage, layers);
   std::vector<double> change(program.ops().size() + 1);  // of what is held, op by op
@@ -82,23 +82,24 @@ HeldBytes held_by(const Program& program, const std::vector<int>& passes, const 
 
 }  // namespace
 
-std::vector<HeldBytes> held_bytes(const Program& microbatch, const std::vector<Stage>& stages,
-                                  int layers, const offload::Policy& policy) {
+std::vector<HeldBytes> held_bytes(const execution::Program& microbatch,
+                                  const std::vector<layers::Stage>& stages, int layers,
+                                  const offload::Policy& policy) {
   const std::vector<int> passes = turns_of(microbatch);
   std::vector<HeldBytes> all;
-  for (const Stage& stage : stages)
+  for (const layers::Stage& stage : stages)
     all.push_back(held_by(microbatch, passes, stage, layers, policy));
   return all;
 }
 
-double most_held(const Turns& turns, const HeldBytes& bytes) {
+double most_held(const layers::Turns& turns, const HeldBytes& bytes) {
   double now = 0, most = 0;
-  for (const TurnSection& section : turns)
-    for (const Turn& turn : section.turns) {
-      if (turn.pass == Turn::Pass::forward) now += bytes.in_flight;
+  for (const layers::TurnSection& section : turns)
+    for (const layers::Turn& turn : section.turns) {
+      if (turn.pass == layers::Turn::Pass::forward) now += bytes.in_flight;
       most = std::max(most, now);
-      if (turn.pass == Turn::Pass::weights) now -= bytes.waiting;
-      if (turn.pass != Turn::Pass::backward) continue;
+      if (turn.pass == layers::Turn::Pass::weights) now -= bytes.waiting;
+      if (turn.pass != layers::Turn::Pass::backward) continue;
       now -= bytes.in_flight;
       if (!turn.weights_later) continue;
       most = std::max(most, now + bytes.turning);
@@ -109,10 +110,10 @@ double most_held(const Turns& turns, const HeldBytes& bytes) {
 
 DelayedWeights delay_weights(const std::vector<HeldBytes>& bytes, int microbatches,
                              double bound_bytes) {
-  const PipelineShape shape{static_cast<int>(bytes.size())};
+  const layers::PipelineShape shape{static_cast<int>(bytes.size())};
   const auto held = [&](const std::vector<int>& delayed) {
-    const std::vector<Turns> turns =
-        train_in_pipeline(shape, microbatches, PipelineSchedule::zero_bubble, {}, delayed);
+    const std::vector<layers::Turns> turns =
+        train_in_pipeline(shape, microbatches, layers::PipelineSchedule::zero_bubble, {}, delayed);
     std::vector<double> by_rank;
     for (std::size_t rank = 0; rank < bytes.size(); ++rank)
       by_rank.push_back(most_held(turns[rank], bytes[rank]));
@@ -127,7 +128,7 @@ DelayedWeights delay_weights(const std::vector<HeldBytes>& bytes, int microbatch
   for (int most = 1; most <= shape.ranks; ++most) {
     std::vector<int> more = found.microbatches;
     for (int rank = 0; rank < shape.ranks; ++rank)
-      if (more[rank] == most - 1 && most <= most_delayed(rank)) more[rank] = most;
+      if (more[rank] == most - 1 && most <= layers::most_delayed(rank)) more[rank] = most;
     const std::vector<double> then = held(more);
     for (std::size_t rank = 0; rank < bytes.size(); ++rank)
       if (then[rank] <= found.bound_bytes && more[rank] == most)
@@ -136,4 +137,4 @@ DelayedWeights delay_weights(const std::vector<HeldBytes>& bytes, int microbatch
   return found;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -8,20 +8,20 @@
 
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
-#include "layers/exchange_forecast.hpp"
-#include "layers/prospect.hpp"
 #include "layers/state/state.hpp"
 #include "layers/step/step.hpp"
 #include "offload/planner.hpp"
 #include "offload/prediction.hpp"
+#include "training/exchange_forecast.hpp"
+#include "training/prospect.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// Everything that decides a run on one rank, as plain numbers.
 struct TrainerOptions {
-  ModelConfig model;
-  Precision precision;
-  StepShape step;                           ///< without capacity
+  layers::ModelConfig model;
+  layers::Precision precision;
+  layers::StepShape step;                   ///< without capacity
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
   bool logits = false;                      ///< evaluations leave logits behind
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
@@ -29,10 +29,10 @@ struct TrainerOptions {
   /// ascending. Behind them is one with room for all.
   std::vector<double> expert_capacity;
   bool larger_classes = true;  ///< false: of these the first alone is planned, for a prediction
-  OptimizerConfig optimizer;
-  StateOptions state;
+  layers::OptimizerConfig optimizer;
+  layers::StateOptions state;
   std::uint64_t seed = 1;
-  Sharing sharing;
+  layers::Sharing sharing;
   execution::ExecutorOptions executor;
   offload::PlannerOptions planner;
   std::int64_t largest_graphed = 0;  ///< programs of larger capacities have no graphs; 0: all have
@@ -59,19 +59,19 @@ class TrainerPlan {
   explicit TrainerPlan(const TrainerOptions& options);
 
   struct Training {
-    TrainingProgram recorded;
+    layers::TrainingProgram recorded;
     offload::Choice choice;  ///< what the planner decided about each saved tensor, and why
     execution::Plan plan;
   };
   struct Evaluation {
-    EvaluationProgram recorded;
+    layers::EvaluationProgram recorded;
     execution::Plan plan;
   };
 
   /// With what is decided by what is expected().
   const TrainerOptions& options() const { return options_; }
   const Expected& expected() const { return expected_; }
-  const Model& model() const { return model_; }
+  const layers::Model& model() const { return model_; }
   const execution::PersistentLayout& layout() const { return layout_; }
   /// One for each capacity, ascending. Where ranks share experts they are those of a class of room
   /// for rows: class 0, the smallest, unless said otherwise.
@@ -97,8 +97,8 @@ class TrainerPlan {
   /// One of the plans without waits for messages of other stages.
   offload::Prediction predict_alone(const Training& training) const;
   /// Times of the passes of this rank's stages of a pipeline in that.
-  std::vector<PassTimes> pass_times(const Training& training,
-                                    const offload::Prediction& alone) const;
+  std::vector<layers::PassTimes> pass_times(const Training& training,
+                                            const offload::Prediction& alone) const;
   /// What the ranks of the pipeline are expected to do when, by this rank's plan, from which the
   /// others' are taken to differ as predicted.
   Timeline timeline(const Training& training, const offload::Prediction& alone) const;
@@ -122,7 +122,7 @@ class TrainerPlan {
 
   Expected expected_;
   TrainerOptions options_;
-  Model model_;
+  layers::Model model_;
   execution::PersistentLayout layout_;
   std::size_t state_copy_bytes_;
   std::vector<double> expert_shares_;                             ///< by class; 0: room for all
@@ -152,11 +152,11 @@ class Trainer {
 
   /// A program with its executor.
   struct Training {
-    const TrainingProgram& recorded;
+    const layers::TrainingProgram& recorded;
     execution::Executor& executor;
   };
   struct Evaluation {
-    const EvaluationProgram& recorded;
+    const layers::EvaluationProgram& recorded;
     execution::Executor& executor;
   };
   /// The smallest capacity that holds `documents` in every microbatch, of a class of room for rows
@@ -176,4 +176,4 @@ class Trainer {
   std::vector<std::unique_ptr<execution::Executor>> evaluation_;
 };
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

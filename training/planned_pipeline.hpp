@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "layers/prospect.hpp"
 #include "offload/prediction.hpp"
+#include "training/prospect.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// A pass of a microbatch as a rank does it by its plan.
 struct PlannedPass {
@@ -28,15 +28,15 @@ std::vector<Timeline::Span> step_spans(const offload::Prediction& prediction);
 
 /// Times of each stage of a rank: means over its passes. A backward that makes gradients of weights
 /// itself takes the part of its time for them that was predicted without the plan.
-std::vector<PassTimes> planned_times(const Prospect& prospect, int rank,
-                                     const std::vector<PlannedPass>& passes);
+std::vector<layers::PassTimes> planned_times(const Prospect& prospect, int rank,
+                                             const std::vector<PlannedPass>& passes);
 
 /// Times of all stages where those of one rank's are known: the others are taken to be longer than
 /// predicted by as much.
-std::vector<PassTimes> likewise(const Prospect& prospect, int rank,
-                                const std::vector<PassTimes>& own);
+std::vector<layers::PassTimes> likewise(const Prospect& prospect, int rank,
+                                        const std::vector<layers::PassTimes>& own);
 
 /// What all ranks do when if passes take these times, by stage; their order stays.
-Timeline with_times(const Prospect& prospect, const std::vector<PassTimes>& times);
+Timeline with_times(const Prospect& prospect, const std::vector<layers::PassTimes>& times);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

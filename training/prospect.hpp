@@ -2,18 +2,18 @@
 
 #include <optional>
 
-#include "layers/schedule/balance.hpp"
-#include "layers/schedule/delayed_weights.hpp"
+#include "training/balance.hpp"
+#include "training/delayed_weights.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// What a step is expected to take is made from.
 struct ProspectOptions {
-  ModelConfig model;
-  Precision precision;
-  StepShape step;
+  layers::ModelConfig model;
+  layers::Precision precision;
+  layers::StepShape step;
   parallel::Ranks ranks;
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  layers::PipelineSchedule schedule = layers::PipelineSchedule::one_forward_one_backward;
   offload::Rates rates;
   offload::Policy policy = {};
   bool zero = false;             ///< see Sharing
@@ -28,9 +28,9 @@ struct Prospect {
   std::string cut_for;
   double over_bytes = 0;   ///< what must stay above the budget, over all ranks
   int virtual_stages = 1;  ///< of each rank
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  layers::PipelineSchedule schedule = layers::PipelineSchedule::one_forward_one_backward;
   std::optional<DelayedWeights> delayed;  ///< of zero bubble
-  std::vector<PassTimes> times;           ///< by stage
+  std::vector<layers::PassTimes> times;   ///< by stage
   double exchange_s = 0;                  ///< of one message
   /// Without sums of gradients, the optimizer, and what a policy moves or computes again
   /// (planned_pipeline.hpp).
@@ -44,4 +44,4 @@ struct Prospect {
 /// ranks are to have several stages, interleaved.
 Prospect foresee(const ProspectOptions& options);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -4,7 +4,7 @@
 
 #include "layers/schedule/pipeline.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// When each rank of a pipeline does what.
 struct Timeline {
@@ -13,7 +13,7 @@ struct Timeline {
     double end_s = -1;
   };
   struct Rank {
-    std::vector<Turn> turns;
+    std::vector<layers::Turn> turns;
     std::vector<Span> spans;  ///< by turn
     double busy_s = 0;        ///< of passes
   };
@@ -31,7 +31,7 @@ struct Timeline {
 /// @param turns by rank, of sections that run once  @param times by stage
 /// @param exchange_s of one message
 /// @throws Error if ranks wait for each other
-Timeline follow(const std::vector<Turns>& turns, const std::vector<PassTimes>& times,
-                double exchange_s);
+Timeline follow(const std::vector<layers::Turns>& turns,
+                const std::vector<layers::PassTimes>& times, double exchange_s);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -5,7 +5,7 @@
 #include "layers/schedule/pipeline.hpp"
 #include "offload/policy.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// Device bytes that one stage holds of a microbatch from one of its passes to another.
 struct HeldBytes {
@@ -19,11 +19,11 @@ struct HeldBytes {
 /// @param policy what it lists to be computed again or moved is taken to be held from backward on,
 /// so of a plan that keeps some of it this is too little
 std::vector<HeldBytes> held_bytes(const execution::Program& microbatch,
-                                  const std::vector<Stage>& stages, int layers,
+                                  const std::vector<layers::Stage>& stages, int layers,
                                   const offload::Policy& policy);
 
 /// The most that a rank of one stage holds at once in these turns.
-double most_held(const Turns& turns, const HeldBytes& bytes);
+double most_held(const layers::Turns& turns, const HeldBytes& bytes);
 
 /// How far ranks of a zero-bubble pipeline put gradients of weights off, and what that holds.
 struct DelayedWeights {
@@ -40,4 +40,4 @@ struct DelayedWeights {
 DelayedWeights delay_weights(const std::vector<HeldBytes>& bytes, int microbatches,
                              double bound_bytes);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -1,12 +1,12 @@
-#include "layers/trainer.hpp"
+#include "training/trainer.hpp"
 
 #include <algorithm>
 
 #include "execution/error.hpp"
-#include "layers/planned_pipeline.hpp"
 #include "layers/state/state_copy.hpp"
+#include "training/planned_pipeline.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 double aux_scale(const TrainerOptions& options) {
@@ -17,7 +17,7 @@ double aux_scale(const TrainerOptions& options) {
 /// With stretches attention's result comes by messages, which are sent once.
 /// @throws Error (exit 2) if it is to be computed again and may not be offloaded instead
 void check_recompute(const TrainerOptions& options, const Expected& expected) {
-  using Exchange = ModelConfig::Attention::Exchange;
+  using Exchange = layers::ModelConfig::Attention::Exchange;
   if (!options.model.attention.zigzag || !expected.exchange ||
       expected.exchange->chosen != Exchange::keys)
     return;
@@ -170,7 +170,7 @@ void TrainerPlan::plan_larger() {
 }
 
 void TrainerPlan::evaluate(std::int64_t capacity) {
-  StepShape shape = options_.step;
+  layers::StepShape shape = options_.step;
   shape.capacity = capacity;
   shape.microbatches = options_.evaluation_microbatches;
   auto evaluation = std::make_unique<Evaluation>();
@@ -182,7 +182,7 @@ void TrainerPlan::evaluate(std::int64_t capacity) {
 
 std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity,
                                                            double expert_share) const {
-  StepShape shape = options_.step;
+  layers::StepShape shape = options_.step;
   shape.capacity = capacity;
   shape.expert_share = expert_share;
   auto training = std::make_unique<Training>();
@@ -199,8 +199,8 @@ int TrainerPlan::pipeline_rank() const {
   return options_.sharing.ranks.coordinates[parallel::Axis::pipeline];
 }
 
-std::vector<PassTimes> TrainerPlan::pass_times(const Training& training,
-                                               const offload::Prediction& alone) const {
+std::vector<layers::PassTimes> TrainerPlan::pass_times(const Training& training,
+                                                       const offload::Prediction& alone) const {
   return planned_times(*expected_.prospect, pipeline_rank(),
                        planned_passes(training.recorded.program, training.plan, step_spans(alone)));
 }
@@ -335,4 +335,4 @@ Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {
   return {plan_->evaluation()[at]->recorded, *evaluation_[at]};
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

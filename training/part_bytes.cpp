@@ -1,11 +1,11 @@
-#include "layers/schedule/part_bytes.hpp"
+#include "training/part_bytes.hpp"
 
 #include <algorithm>
 
-#include "layers/schedule/balance.hpp"
 #include "offload/cargo.hpp"
+#include "training/balance.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 namespace {
 
 using execution::Lifetime;
@@ -19,7 +19,7 @@ PartBytes& at(PartMemory& memory, int part) {
 }
 
 /// The part that a parameter belongs to, by its name.
-int part_of(const std::string& parameter, const Model& model) {
+int part_of(const std::string& parameter, const layers::Model& model) {
   if (parameter == model.embedding().name) return -1;
   int layer = model.config().layers();
   if (parameter.starts_with("layers."))
@@ -27,12 +27,13 @@ int part_of(const std::string& parameter, const Model& model) {
   return layer;
 }
 
-void add_state(PartMemory& memory, const Model& model, bool zero, const parallel::Ranks& holders) {
-  const Precision precision = model.precision();
+void add_state(PartMemory& memory, const layers::Model& model, bool zero,
+               const parallel::Ranks& holders) {
+  const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
   const double updated = (precision.has_master() ? 3 : 2) * accum;  // both moments, and the master
-  for (const Parameter& p : model.parameters()) {
+  for (const layers::Parameter& p : model.parameters()) {
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
     const int part = part_of(p.name, model);
@@ -47,7 +48,7 @@ struct Life {
   int first_turn = -1, last_turn = -1;
 };
 
-std::vector<Life> lives(const Program& program, const std::vector<int>& turns) {
+std::vector<Life> lives(const execution::Program& program, const std::vector<int>& turns) {
   std::vector<Life> all(program.tensors().size());
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (turns[i] < 0 || program.ops()[i].only_rerun) continue;
@@ -74,7 +75,7 @@ PartBytes& PartBytes::operator+=(const PartBytes& other) {
   return *this;
 }
 
-PartBytes stage_bytes(const Stage& stage, const PartMemory& memory) {
+PartBytes stage_bytes(const layers::Stage& stage, const PartMemory& memory) {
   PartBytes all;
   if (stage.embedding) all += memory.embedding;
   for (int i = stage.begin; i < stage.end; ++i) all += memory.layers[i];
@@ -82,8 +83,8 @@ PartBytes stage_bytes(const Stage& stage, const PartMemory& memory) {
   return all;
 }
 
-PartMemory count_bytes(const Model& model, const Program& microbatch, const offload::Policy& policy,
-                       bool zero, const parallel::Ranks& holders) {
+PartMemory count_bytes(const layers::Model& model, const execution::Program& microbatch,
+                       const offload::Policy& policy, bool zero, const parallel::Ranks& holders) {
   const int layers = model.config().layers();
   PartMemory memory{{}, std::vector<PartBytes>(static_cast<std::size_t>(layers)), {}};
   add_state(memory, model, zero, holders);
@@ -121,18 +122,18 @@ PartMemory count_bytes(const Model& model, const Program& microbatch, const offl
   return memory;
 }
 
-InFlight in_flight(PipelineShape shape, const std::vector<Turns>& turns) {
+InFlight in_flight(layers::PipelineShape shape, const std::vector<layers::Turns>& turns) {
   InFlight all(turns.size());
   for (std::size_t rank = 0; rank < turns.size(); ++rank) {
     std::vector<int> now(static_cast<std::size_t>(shape.virtual_stages));
-    for (const TurnSection& section : turns[rank])
-      for (const Turn& turn : section.turns) {
+    for (const layers::TurnSection& section : turns[rank])
+      for (const layers::Turn& turn : section.turns) {
         int& of_stage = now[turn.chunk];
-        if (turn.pass == Turn::Pass::forward) {
+        if (turn.pass == layers::Turn::Pass::forward) {
           ++of_stage;
           all[rank].insert(now);
-        } else if (turn.pass == Turn::Pass::weights ||
-                   (turn.pass == Turn::Pass::backward && !turn.weights_later)) {
+        } else if (turn.pass == layers::Turn::Pass::weights ||
+                   (turn.pass == layers::Turn::Pass::backward && !turn.weights_later)) {
           --of_stage;
         }
       }
@@ -160,4 +161,4 @@ Overflow overflow(const DeviceRoom& room, int rank, const std::vector<PartBytes>
   return most;
 }
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -3,33 +3,34 @@
 #include <string>
 #include <vector>
 
-#include "layers/schedule/part_bytes.hpp"
-#include "layers/schedule/timeline.hpp"
 #include "layers/schedule/turns.hpp"
 #include "offload/rates.hpp"
+#include "training/part_bytes.hpp"
+#include "training/timeline.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// Predicted times of the parts of a model, with what ranks exchange inside of them: it is waited
 /// for where the next op needs it, as most does.
 struct PartTimes {
-  PassTimes embedding;
-  std::vector<PassTimes> layers;
-  PassTimes head;  ///< with the loss
+  layers::PassTimes embedding;
+  std::vector<layers::PassTimes> layers;
+  layers::PassTimes head;  ///< with the loss
 };
 
 /// The passes of one microbatch of a model, apart: forward, backward, weights.
-Program one_microbatch(const Model& model, StepShape shape,
-                       const execution::PersistentLayout& layout);
+execution::Program one_microbatch(const layers::Model& model, layers::StepShape shape,
+                                  const execution::PersistentLayout& layout);
 
 /// By op of such a program: the pass that it is of, 0 forward, 1 backward, 2 weights, or -1.
-std::vector<int> turns_of(const Program& microbatch);
+std::vector<int> turns_of(const execution::Program& microbatch);
 /// The part of a model that such an op is of: -1 the embedding, a layer, or all layers: the head.
-int part_of(const Program& microbatch, const execution::Op& op, int layers);
+int part_of(const execution::Program& microbatch, const execution::Op& op, int layers);
 
 /// @param ranks those that share out the products of a layer; one stage
-PartTimes predict_parts(const ModelConfig& config, Precision precision, const StepShape& shape,
-                        const parallel::Ranks& ranks, const offload::Rates& rates);
+PartTimes predict_parts(const layers::ModelConfig& config, layers::Precision precision,
+                        const layers::StepShape& shape, const parallel::Ranks& ranks,
+                        const offload::Rates& rates);
 
 /// A pattern without cuts, with cuts '|' that leave the slowest stage as little time as any; of
 /// those, the most even ones. Where ranks have several stages, layers then move over cuts as long
@@ -41,10 +42,11 @@ PartTimes predict_parts(const ModelConfig& config, Precision precision, const St
 /// state, what is saved of the microbatches that the schedule has in flight, and what one pass
 /// works with, without gaps between tensors.
 /// @throws Error (exit 2) if there are too few layers
-std::string balanced_cuts(const std::string& pattern, PipelineShape shape, const PartTimes& times,
-                          const DeviceRoom& room = {});
+std::string balanced_cuts(const std::string& pattern, layers::PipelineShape shape,
+                          const PartTimes& times, const DeviceRoom& room = {});
 
 /// Times of each stage.
-std::vector<PassTimes> stage_times(const std::vector<Stage>& stages, const PartTimes& times);
+std::vector<layers::PassTimes> stage_times(const std::vector<layers::Stage>& stages,
+                                           const PartTimes& times);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training

@@ -7,7 +7,7 @@
 #include "layers/schedule/pipeline.hpp"
 #include "offload/policy.hpp"
 
-namespace stowage::layers {
+namespace stowage::training {
 
 /// Device bytes of a part of a model on one rank, as far as the cut of a pipeline depends on them.
 struct PartBytes {
@@ -28,20 +28,20 @@ struct PartMemory {
 };
 
 /// Of all layers of a stage, with what it has of the ends of the model.
-PartBytes stage_bytes(const Stage& stage, const PartMemory& memory);
+PartBytes stage_bytes(const layers::Stage& stage, const PartMemory& memory);
 
 /// @param microbatch of `model`, as one_microbatch() records it. What its backward leaves to the
 /// weights' pass is not counted; in return, a microbatch counts as in flight until that pass.
 /// @param policy tensors that it computes again are not saved
 /// @param zero masters and moments are cut over the ranks that have the same parameters
 /// @param holders the process grid that tells how many those are
-PartMemory count_bytes(const Model& model, const execution::Program& microbatch,
+PartMemory count_bytes(const layers::Model& model, const execution::Program& microbatch,
                        const offload::Policy& policy, bool zero, const parallel::Ranks& holders);
 
 /// By rank: what it has in flight at some time of a step, microbatches by its stages; each
 /// combination once.
 using InFlight = std::vector<std::set<std::vector<int>>>;
-InFlight in_flight(PipelineShape shape, const std::vector<Turns>& turns);
+InFlight in_flight(layers::PipelineShape shape, const std::vector<layers::Turns>& turns);
 
 /// The memory of a device that a cut has to keep to.
 struct DeviceRoom {
@@ -60,4 +60,4 @@ struct Overflow {
 /// @param stages bytes of each of the rank's stages
 Overflow overflow(const DeviceRoom& room, int rank, const std::vector<PartBytes>& stages);
 
-}  // namespace stowage::layers
+}  // namespace stowage::training
