@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "execution/error.hpp"
+
 namespace stowage::drivers {
 
 using execution::MemoryKind;
@@ -53,7 +55,12 @@ CheckpointWriter::CheckpointWriter(execution::Backend& backend, std::vector<Part
   aside_ = backend_.allocate(kind, std::max<std::size_t>(layout_.bytes, 1));
 }
 
-CheckpointWriter::~CheckpointWriter() { taken_->synchronize(); }
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    taken_->synchronize();
+  } catch (const execution::Error&) {  // the copy has ended; what went wrong is told elsewhere
+  }
+}
 
 void CheckpointWriter::take(execution::Queue& queue) {
   for (const layers::CopyLayout::Span& span : layout_.spans)
