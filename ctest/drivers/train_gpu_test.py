@@ -7,6 +7,7 @@ the cases with the GPUs that each needs. Exits 77 where there are too few.
 import argparse
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,6 +238,23 @@ def a_stuck_rank_is_named(r):
         assert "has not ended for" in err, err
         print(f"named after {time.time() - stopped_at:.1f} s: {err.splitlines()[0]}")
         assert ended(victim), "the stuck rank lives on"
+
+
+@case(gpus=2)
+def a_rank_that_is_killed_or_fails_ends_all(r):
+    """Within a minute, whichever rank it is, and while collectives lie in a graph."""
+    for killed, keys in ((1, []), (0, ["graphs.mode=step"])):
+        process, pids = start(r, f"killed{killed}", "execution.backend=cuda", *keys, ranks=2)
+        os.kill(next(pid for pid in pids if rank_of(pid) == killed), signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode != 0 and "signal 9" in err, (process.returncode, err[-2000:])
+        assert all(ended(pid) for pid in pids), f"a rank lives on without rank {killed}"
+    process, pids = start(r, "failing", "execution.backend=cuda", "checkpoint.directory=gone",
+                          "checkpoint.interval=1", ranks=2)
+    shutil.rmtree("gone", ignore_errors=True)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 4 and "gone" in err, (process.returncode, err[-2000:])
+    assert all(ended(pid) for pid in pids), "a rank lives on after the other's error"
 
 
 def main():
