@@ -48,9 +48,11 @@ void close(std::ofstream& file, const std::string& path) {
 template <class T>
 void narrow(std::span<const std::int32_t> tokens, std::string& bytes) {
   bytes.resize(tokens.size() * sizeof(T));
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const T token = static_cast<T>(tokens[i]);
-    std::memcpy(bytes.data() + i * sizeof(T), &token, sizeof(T));
+  char* to = bytes.data();
+  for (const std::int32_t all : tokens) {
+    const T token = static_cast<T>(all);
+    std::memcpy(to, &token, sizeof(T));
+    to += sizeof(T);
   }
 }
 
@@ -79,7 +81,11 @@ void MegatronWriter::add(std::span<const std::int32_t> tokens, std::span<const s
   if (std::ssize(tokens) > std::numeric_limits<std::int32_t>::max())
     throw_usage("a document of {} tokens: 2^31 - 1 is the most that the format holds",
                 tokens.size());
-  const auto [least, most] = std::ranges::minmax(tokens);
+  std::int32_t least = tokens.front(), most = least;
+  for (const std::int32_t token : tokens) {  // a loop that compilers vectorise
+    least = std::min(least, token);
+    most = std::max(most, token);
+  }
   if (least < 0 || most >= vocab_size_)
     throw_usage("token {} is not below the vocabulary of {}", least < 0 ? least : most,
                 vocab_size_);
