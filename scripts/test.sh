@@ -40,18 +40,14 @@ set_up() {
 
 failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
 
-# run_ctest PRESET ARGS...
-run_ctest() {
-  rm -f "$(failed_tests "$1")"
-  ctest --preset "$1" --parallel "$(nproc)" "${@:2}"
+run_tests() {
+  ctest --preset "$preset" --parallel "$(nproc)" --output-junit ctest.xml "$@"
 }
-
-run_tests() { run_ctest "$preset" --output-junit ctest.xml "$@"; }
 
 sanitizers() {
   configure asan ON "$werror"
   build asan
-  run_ctest asan
+  ctest --preset asan --parallel "$(nproc)"
 }
 
 quick_start() {
@@ -60,12 +56,14 @@ quick_start() {
 
 # The end of a long log names what failed.
 summary() {
+  local names
   print_phases
-  [ "$PHASE_FAILED" -ne 0 ] || return 0
-  printf '\nTests that failed\n'
-  sed -s 's/^[0-9]*:/  /' "$(failed_tests "$preset")" "$(failed_tests asan)" 2>/dev/null || true
+  names=$(cat "$(failed_tests "$preset")" "$(failed_tests asan)" 2>/dev/null |
+    sed 's/^[0-9]*:/  /' || true)
+  [ -z "$names" ] || printf '\nTests that failed\n%s\n' "$names"
 }
 
+rm -f "$(failed_tests "$preset")" "$(failed_tests asan)"  # of runs before
 # A failed build ends the script; after a failed test the rest still runs: one run tells all.
 trap summary EXIT
 needed_phase "set-up and configure" 5 set_up

@@ -20,6 +20,22 @@ TEST(loop, good_steps_are_done_once) {
   EXPECT_EQ(again.state(), once.state());
 }
 
+// Every input asks for its slot of the ring, which is free; nothing of the state is read. So a copy
+// of it that is issued between two steps keeps the host from nothing.
+TEST(loop, a_step_behind_one_that_is_over_reads_nothing_of_the_state) {
+  TinyLoop once(kSpikes, Loop::Bad::skipped), again(kSpikes);
+  std::vector<std::uint64_t> waits;
+  for (TinyLoop* run : {&once, &again}) {
+    run->issue_right(2);
+    run->drain();
+    const std::uint64_t before = run->waits();
+    run->issue_right(1);
+    waits.push_back(run->waits() - before);
+    run->drain();
+  }
+  EXPECT_EQ(waits[1], waits[0]);
+}
+
 TEST(loop, a_transient_error_leaves_no_trace_and_is_told) {
   TinyLoop clean(kSpikes), struck(kSpikes);
   clean.issue_right(7);

@@ -56,6 +56,8 @@ class TinyLoop {
   void spoil_gradient(bool spoiled);
   /// Puts a value into the first element of a tensor of fp32. @return what was there
   float put(const std::string& name, float value);
+  /// How often the host has waited for the device.
+  std::uint64_t waits() const { return backend_->waits(); }
   inputs::LoaderPosition position() const { return data_.train->position(); }
 
   std::vector<StepReport> reports;

@@ -37,6 +37,7 @@ std::optional<StepReport> Loop::issue(std::int64_t step, Then then) {
   const std::optional<Pending> before = std::exchange(pending_, std::nullopt);
   kernels::Attempt attempt = first_attempt(-1);
   if (guarded_) attempt.good_steps = before ? before->good_steps + 1 : good_steps();
+  good_steps_.reset();
   pending_ = start(step, then, attempt);
   if (!before) return std::nullopt;
   const Settled settled = settle(*before, before->executor == pending_->executor ? 1 : 0);
@@ -116,6 +117,7 @@ kernels::Attempt Loop::first_attempt(std::int64_t good_steps) const {
 }
 
 std::int64_t Loop::good_steps() {
+  if (good_steps_) return *good_steps_;
   std::int64_t count = 0;
   trainer_.device().read(layers::kGoodSteps, std::as_writable_bytes(std::span(&count, 1)));
   return count;
@@ -128,7 +130,9 @@ execution::Executor& Loop::next() {
 std::optional<StepReport> Loop::drain() {
   if (!pending_) return std::nullopt;
   const Pending last = *std::exchange(pending_, std::nullopt);
-  return settle(last, 0).report;
+  const StepReport report = settle(last, 0).report;
+  if (guarded_) good_steps_ = last.good_steps + (report.ok ? 1 : 0);
+  return report;
 }
 
 bool Loop::judge(Pending& pending, int ago) {
@@ -214,8 +218,9 @@ Evaluation Loop::evaluate(std::int64_t batches) {
 }
 
 void Loop::restart_clock() {
+  if (from_ != nullptr)
+    (void)std::exchange(from_, nullptr)->time_s();  // what is before it ends too
   last_end_s_ = results::steady_seconds();
-  from_ = nullptr;
 }
 
 }  // namespace stowage::drivers

@@ -86,6 +86,8 @@ class Loop {
   execution::Executor& next();
   /// Waits for the step under way. @return its report, if there was one
   std::optional<StepReport> drain();
+  /// The state was set anew; no step may be under way.
+  void state_set() { good_steps_.reset(); }
   /// Over the first `batches` global batches of held-out data (0: all whole batches). No step may
   /// be under way.
   Evaluation evaluate(std::int64_t batches);
@@ -141,7 +143,8 @@ class Loop {
   Data& data_;
   layers::LearningRate learning_rate_;
   double weight_decay_;
-  int expert_class_ = 0;  ///< of the next step
+  int expert_class_ = 0;                    ///< of the next step
+  std::optional<std::int64_t> good_steps_;  ///< if the host knows them while no step is under way
   Bad bad_;
   bool guarded_;  ///< steps learn how many good ones the host believes to be done
   std::optional<Pending> pending_;

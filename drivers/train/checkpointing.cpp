@@ -291,6 +291,11 @@ bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace p
   return true;
 }
 
+void Checkpointing::abandon() {
+  job_.reset();
+  writer_.reset();
+}
+
 void Checkpointing::look() {
   if (job_ && job_->ended()) end_job();
 }

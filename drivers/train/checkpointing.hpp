@@ -61,6 +61,8 @@ class Checkpointing {
   /// @return false: put off
   /// @param since_s when the step before ended: training has waited since then
   bool save(const inputs::Loader& loader, std::int64_t step, Pace pace, double since_s);
+  /// Gives up what is not written yet; nothing is saved after that.
+  void abandon();
   /// The end of the copy that the last save has the device make; null if it made none.
   execution::TimedEvent* copied() { return beside_ ? &writer_->taken() : nullptr; }
   /// Looks after a file that is being written. @throws what went wrong with it

@@ -162,6 +162,11 @@ class Run {
     if (!options.logits.empty()) logits_.emplace(options.logits, results::FileKind::dump);
   }
 
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  /// What is being written ends before the device does.
+  ~Run() { checkpoints_.abandon(); }
+
   bool go(const std::optional<GradientSlice::Finding>& gradients) {
     if (options_.evaluate_only) return evaluate_only();
     history_.gradients = gradients;
@@ -232,6 +237,7 @@ class Run {
     trainer_.set_initial_state();
     (void)checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
     data_.train->seek(start);
+    loop_.state_set();
     loop_.restart_clock();
   }
 
