@@ -34,9 +34,9 @@ function(stowage_flags target)
   endif()
 endfunction()
 
-# What nearly every source includes, precompiled where STOWAGE_PRECOMPILE asks for it: for a library
-# of many sources by stowage_precompile(<target> <sources>), for all test programs once, by
-# stowage_test_headers.
+# What nearly every source includes, precompiled: for all test programs once, by stowage_test_headers;
+# for a library of many sources, stowage_precompile(<target> <sources>), where STOWAGE_PRECOMPILE asks
+# for it.
 set(STOWAGE_HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
   <optional> <span> <stdexcept> <string> <string_view> <utility> <variant> <vector>
   <fmt/core.h> <fmt/format.h> <fmt/ranges.h>)

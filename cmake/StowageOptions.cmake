@@ -12,7 +12,7 @@ set_property(CACHE STOWAGE_KOKKOS PROPERTY STRINGS AUTO SYSTEM CACHE FETCH)
 
 set(STOWAGE_HOST_ARCH "" CACHE STRING "-march= for host code, such as native; empty: the compiler's")
 set(STOWAGE_SANITIZE "" CACHE STRING "-fsanitize= for host code, such as address,undefined")
-option(STOWAGE_PRECOMPILE "Precompile what nearly every source includes" OFF)
+option(STOWAGE_PRECOMPILE "Precompile what nearly every source of libraries includes" OFF)
 option(STOWAGE_TESTS "Build the regression suite" ON)
 option(STOWAGE_WERROR "Treat warnings as errors" OFF)
 option(STOWAGE_PORTABLE "Make programs that start when copied to another machine" OFF)

@@ -12,7 +12,7 @@ using Values = std::vector<double>;
 
 layers::ModelConfig model(const Shape& shape, Form form = Form::separate) {
   layers::ModelConfig model;
-  model.pattern = "M";
+  model.pattern = std::string(1, 'M');
   model.mamba = {.heads = static_cast<int>(shape["H"]),
                  .head_dim = static_cast<int>(shape["P"]),
                  .groups = static_cast<int>(shape["G"]),

@@ -292,7 +292,7 @@ std::vector<Agreement> MoeLayer::check(const std::string& implementation) {
 /// Without the counts of rows, which are for the update of the router's biases.
 RecordedMixer record_moe_layer(const Shape& shape) {
   layers::ModelConfig model;
-  model.pattern = "E";
+  model.pattern = std::string(1, 'E');
   model.width = shape["D"];
   model.moe = {.experts = static_cast<int>(shape["E"]),
                .topk = static_cast<int>(shape["R"]),
