@@ -183,39 +183,58 @@ TEST(cross_entropy, chunks_add_up) {
   EXPECT_LT(relative_error(whole.dw, dw), tolerance(Dtype::fp64, static_cast<double>(c.tokens)));
 }
 
-// The parts of dh and dw that targets have, in size: what softmax has is subtracted from them, so
-// where a target is nearly certain the difference is small, and its error is that of the parts.
-Results target_parts(const Case& c, const Inputs& in) {
-  Results parts{{}, Values(in.h.size(), 0), Values(in.w.size(), 0)};
-  for (std::int64_t t = 0; t < c.tokens; ++t) {
-    const std::int64_t target = in.targets[at(t)];
-    if (target < 0) continue;
-    for (std::int64_t d = 0; d < c.width; ++d) {
-      parts.dh[at(t * c.width + d)] = kScale * in.w[at(target * c.width + d)];
-      parts.dw[at(target * c.width + d)] += kScale * std::abs(in.h[at(t * c.width + d)]);
-    }
-  }
-  return parts;
+// The logits of a token in fp64.
+Values logits_of(const Case& c, const Inputs& in, std::int64_t t) {
+  Values logits(at(c.vocabulary), 0);
+  for (std::int64_t v = 0; v < c.vocabulary; ++v)
+    for (std::int64_t d = 0; d < c.width; ++d)
+      logits[at(v)] += in.h[at(t * c.width + d)] * in.w[at(v * c.width + d)];
+  return logits;
 }
 
-double norm(const Values& values) { return std::sqrt(dot(values, values)); }
-
+// Softmax is subtracted from targets, so a nearly certain one leaves a small difference of large
+// numbers. Here none is: a target with more than half of the probability gives way to the least
+// likely token.
 TEST(cross_entropy, gradients_in_storage_types) {
   Random random;
   for (const Case& c : kCases)
     for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
       if (c.vocabulary == 1) continue;
-      const Inputs in(random, c, storage);
+      Inputs in(random, c, storage);
+      const Values losses = plain_losses(c, in);
+      for (std::int64_t t = 0; t < c.tokens; ++t)
+        if (const Values logits = logits_of(c, in, t);
+            in.targets[at(t)] >= 0 && losses[at(t)] < std::log(2.0))
+          in.targets[at(t)] =
+              static_cast<std::int32_t>(std::ranges::min_element(logits) - logits.begin());
       const Results expected = run(c, Dtype::fp64, in), actual = run(c, storage, in);
-      const Results parts = target_parts(c, in);
       const double terms = static_cast<double>(c.tokens + c.vocabulary + c.width);
-      const auto error = [&](Values Results::*gradient) {
-        const double size = norm(expected.*gradient);
-        return relative_error(actual.*gradient, expected.*gradient) * size /
-               std::max(size, norm(parts.*gradient));
-      };
-      EXPECT_LT(error(&Results::dh), tolerance(storage, terms, 16));
-      EXPECT_LT(error(&Results::dw), tolerance(Dtype::fp32, terms, 16));
+      EXPECT_LT(relative_error(actual.dh, expected.dh), tolerance(storage, terms, 16));
+      EXPECT_LT(relative_error(actual.dw, expected.dw), tolerance(Dtype::fp32, terms, 16));
+    }
+}
+
+// And where all targets are the likeliest tokens, the error is that of what cancels.
+TEST(cross_entropy, gradients_of_likely_targets_err_by_what_cancels) {
+  Random random;
+  for (const Case& c : kCases)
+    for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+      Inputs in(random, c, storage);
+      Values part(in.h.size(), 0);  // of dh, that targets have
+      for (std::int64_t t = 0; t < c.tokens; ++t) {
+        if (in.targets[at(t)] < 0) continue;
+        const Values logits = logits_of(c, in, t);
+        const std::int64_t target = std::ranges::max_element(logits) - logits.begin();
+        in.targets[at(t)] = static_cast<std::int32_t>(target);
+        for (std::int64_t d = 0; d < c.width; ++d)
+          part[at(t * c.width + d)] = kScale * in.w[at(target * c.width + d)];
+      }
+      const Results expected = run(c, Dtype::fp64, in), actual = run(c, storage, in);
+      Values difference = actual.dh;
+      for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= expected.dh[i];
+      const double terms = static_cast<double>(c.tokens + c.vocabulary + c.width);
+      EXPECT_LT(std::sqrt(dot(difference, difference) / dot(part, part)),
+                tolerance(storage, terms, 16));
     }
 }
 

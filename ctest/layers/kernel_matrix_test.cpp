@@ -10,8 +10,7 @@
 #include "matrix.hpp"
 
 #if STOWAGE_TEST_CUDA
-#include <cuda_runtime_api.h>
-
+#include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #endif
 
@@ -103,10 +102,7 @@ std::vector<Cell> broad_cells() {
 class kernel_matrix : public testing::Test {
  protected:
 #if STOWAGE_TEST_CUDA
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { STOWAGE_NEED_GPU(); }
 #endif
   static void check(int head_dim, const Packings& packings, const std::vector<Cell>& cells,
                     const std::vector<std::int64_t>& capacities = {kMostDocuments}) {

@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 
 #if STOWAGE_TEST_CUDA
-#include <cuda_runtime_api.h>
-
+#include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #endif
 
@@ -16,10 +15,7 @@ namespace {
 class matrix : public testing::Test {
  protected:
 #if STOWAGE_TEST_CUDA
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { STOWAGE_NEED_GPU(); }
   Matrix cells{{.backend = [] { return execution::make_cuda_backend(); } }};
 #else
   Matrix cells{{.backend = [] { return execution::make_host_backend(); }}};

@@ -12,8 +12,7 @@
 #include "tiny_model.hpp"
 
 #if STOWAGE_TEST_CUDA
-#include <cuda_runtime_api.h>
-
+#include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #endif
 
@@ -54,10 +53,7 @@ training::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp6
 class packed : public testing::Test {
  protected:
 #if STOWAGE_TEST_CUDA
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { STOWAGE_NEED_GPU(); }
 #endif
 };
 

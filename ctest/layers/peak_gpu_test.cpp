@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #include "kernels/linear/dense_product.hpp"
 #include "tiny_model.hpp"
@@ -23,10 +24,7 @@ constexpr unsigned char kPattern = 0x5b;
 
 class peak_gpu : public testing::Test {
  protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { STOWAGE_NEED_GPU(); }
 };
 
 training::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {

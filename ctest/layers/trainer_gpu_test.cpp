@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #include "execution/error.hpp"
 #include "tiny_model.hpp"
@@ -17,10 +18,7 @@ using execution::Dtype;
 
 class trainer_gpu : public testing::Test {
  protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { STOWAGE_NEED_GPU(); }
 };
 
 /// The sizes of the standard decks' heads, states and groups, for the kernels made for them.
