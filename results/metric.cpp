@@ -98,7 +98,7 @@ constexpr auto kRegistry = std::to_array<MetricInfo>({
     {"ceilings/*/slowdown", "1", kLower, "median time beside other work / median time alone"},
     {"ceilings/*/bandwidth", "B/s", kHigher, "measured copy rate"},
     {"energy/j_per_token", "J", kLower, "energy of the GPUs from first to last step / tokens"},
-    {"ckpt/stall", "s", kLower, "time that training waited for a checkpoint written beside it"},
+    {"ckpt/stall", "s", kLower, "wait for a checkpoint; of those written beside training, if any"},
     {"ckpt/stalled_part", "1", kLower,
      "waiting for checkpoints written beside training / run time"},
     {"ckpt/bytes_per_s", "B/s", kHigher, "bytes of a checkpoint / time until it was whole"},
