@@ -343,12 +343,15 @@ def a_pipeline_that_ran_is_drawn(r):
             assert held == (schedule == "zero_bubble" and row.rank == 1), (schedule, row)
             assert all(begin >= 0 for *_, begin, _ in row.passes), row
             assert all(a[2] + a[3] <= b[2] + 1e-6 for a, b in zip(row.passes, row.passes[1:])), row
-        # A microbatch goes from the first rank to the second, and back.
+        # A microbatch goes from the first rank to the second, and back. Passes end with what they
+        # were sent, and may begin before it comes: recomputation waits for no gradient.
         for first, second in (rows[0::2], rows[1::2]):
             begins = [{passed[:2]: passed[2] for passed in row.passes} for row in (first, second)]
+            ends = [{passed[:2]: passed[2] + passed[3] for passed in row.passes}
+                    for row in (first, second)]
             for m in range(microbatches):
-                assert begins[0]["F", m] < begins[1]["F", m], (m, begins)
-                assert begins[1]["B", m] < begins[0]["B", m], (m, begins)
+                assert begins[0]["F", m] < ends[1]["F", m], (m, begins, ends)
+                assert begins[1]["B", m] < ends[0]["B", m], (m, begins, ends)
         subprocess.run([sys.executable, os.path.join(r.tools, "plot_timeline.py"), "plan.json",
                         "run.json", "--out", "both.png"], check=True, capture_output=True,
                        timeout=60)
