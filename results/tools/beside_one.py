@@ -68,6 +68,9 @@ def layout_words(result, point):
         words.append("sharded states")
     if text(result.config().get("parallel.gradient_dtype", "fp32")) != "fp32":
         words.append("sums in bf16")
+    load = text(result.config().get("model.moe_router_force_load", "none"))
+    if load != "none":
+        words.append(f"{load.replace('_', ' ')} load")
     return ", ".join(words)
 
 
