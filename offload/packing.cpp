@@ -29,68 +29,58 @@ std::size_t largest_live(const std::vector<Block>& blocks) {
   return most;
 }
 
-/// Blocks that live together with each block.
-std::vector<std::vector<int>> neighbours(const std::vector<Block>& blocks) {
-  Order by_begin(blocks.size());
-  std::iota(by_begin.begin(), by_begin.end(), 0);
-  const auto at = [&](int i) -> const Block& { return blocks[i]; };
-  std::sort(by_begin.begin(), by_begin.end(),
-            [&](int a, int b) { return std::pair(at(a).begin, a) < std::pair(at(b).begin, b); });
-  std::vector<std::vector<int>> result(blocks.size());
-  Order alive;
-  for (const int i : by_begin) {
-    std::erase_if(alive, [&](int j) { return at(j).end < at(i).begin; });
-    for (const int j : alive) {
-      result[i].push_back(j);
-      result[j].push_back(i);
-    }
-    alive.push_back(i);
+/// Pairs of blocks that live together, each counted twice.
+double pairs(const std::vector<Block>& blocks) {
+  std::vector<int> begins, ends;
+  for (const Block& block : blocks) begins.push_back(block.begin), ends.push_back(block.end);
+  std::sort(begins.begin(), begins.end());
+  std::sort(ends.begin(), ends.end());
+  double sum = 0;
+  for (std::size_t i = 0, over = 0; i < begins.size(); ++i) {
+    while (ends[over] < begins[i]) ++over;
+    sum += 2 * static_cast<double>(i - over);
   }
-  return result;
+  return sum;
 }
 
+/// Places blocks one after the other.
 class Placer {
  public:
-  explicit Placer(const std::vector<Block>& blocks)
-      : blocks_(blocks), neighbours_(neighbours(blocks)) {
-    for (const auto& list : neighbours_) pairs_ += static_cast<double>(list.size());
-  }
-
-  double pairs() const { return pairs_; }
+  explicit Placer(const std::vector<Block>& blocks) : blocks_(blocks) {}
 
   Packing place(const Order& order) const {
     Packing packing;
     packing.offsets.assign(blocks_.size(), 0);
-    std::vector<char> placed(blocks_.size(), 0);
-    std::vector<std::pair<std::size_t, std::size_t>> taken;
+    std::vector<Placed> placed;  // by offset
+    placed.reserve(blocks_.size());
     for (const int i : order) {
-      const auto at = static_cast<std::size_t>(i);
-      taken.clear();
-      for (const int j : neighbours_[at])
-        if (const auto other = static_cast<std::size_t>(j); placed[other])
-          taken.emplace_back(packing.offsets[other], packing.offsets[other] + blocks_[other].bytes);
-      std::sort(taken.begin(), taken.end());
-      packing.offsets[at] = lowest_fit(taken, blocks_[at].bytes);
-      packing.bytes = std::max(packing.bytes, packing.offsets[at] + blocks_[at].bytes);
-      placed[at] = 1;
+      const Block& block = blocks_[i];
+      const std::size_t offset = lowest_fit(placed, block);
+      const auto behind = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
+      placed.insert(behind, {offset, block});
+      packing.offsets[i] = offset;
+      packing.bytes = std::max(packing.bytes, offset + block.bytes);
     }
     return packing;
   }
 
  private:
-  static std::size_t lowest_fit(const std::vector<std::pair<std::size_t, std::size_t>>& taken,
-                                std::size_t bytes) {
+  struct Placed {
+    std::size_t offset;
+    Block block;
+  };
+
+  static std::size_t lowest_fit(const std::vector<Placed>& placed, const Block& block) {
     std::size_t offset = 0;
-    for (const auto& [begin, end] : taken) {
-      if (begin >= offset + bytes) break;
-      offset = std::max(offset, end);
+    for (const auto& [begin, other] : placed) {
+      if (begin >= offset + block.bytes) break;
+      if (other.begin <= block.end && block.begin <= other.end)
+        offset = std::max(offset, begin + other.bytes);
     }
     return offset;
   }
 
   const std::vector<Block>& blocks_;
-  std::vector<std::vector<int>> neighbours_;
-  double pairs_ = 0;
 };
 
 template <class Key>
@@ -125,13 +115,17 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   Packing best;
   best.bound = largest_live(blocks);
   if (blocks.empty()) return best;
+  if (enough == kUnbounded) {
+    for (const Block& block : blocks) best.offsets.push_back(best.bytes), best.bytes += block.bytes;
+    return best;
+  }
   const Placer placer(blocks);
   const std::size_t bound = best.bound;
   const std::size_t goal = std::max(bound, enough);
   best.bytes = SIZE_MAX;
   // Where even the bound passes what is enough, one order says how much is missing.
   const bool hopeless = enough > 0 && bound > enough;
-  const int most = std::clamp(static_cast<int>(kMostPairs / (placer.pairs() + 1)), 2, kMostTries);
+  const int most = std::clamp(static_cast<int>(kMostPairs / (pairs(blocks) + 1)), 2, kMostTries);
   const auto attempt = [&](const Order& order) {
     Packing packing = placer.place(order);
     packing.bound = bound;
@@ -143,17 +137,7 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
     (void)attempt(ordered_by(blocks, area));
     return best;
   }
-  const Order starts[] = {
-      ordered_by(blocks, [](const Block& b) { return length(b); }),
-      ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes); }),
-      ordered_by(blocks, area),
-      ordered_by(blocks, [](const Block& b) { return -static_cast<double>(b.begin); }),
-      skyline_order(blocks, Prefer::longest),
-      skyline_order(blocks, Prefer::area),
-      skyline_order(blocks, Prefer::largest),
-  };
-  for (const Order& start : starts) {
-    Order order = start;
+  const auto improve = [&](Order order) {
     for (int round = 0; round < most && best.bytes > goal; ++round) {
       const Packing packing = attempt(order);
       if (packing.bytes <= goal) break;
@@ -163,7 +147,13 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
       if (next == order) break;
       order = std::move(next);
     }
-  }
+  };
+  improve(ordered_by(blocks, [](const Block& b) { return length(b); }));
+  improve(ordered_by(blocks, [](const Block& b) { return static_cast<double>(b.bytes); }));
+  improve(ordered_by(blocks, area));
+  improve(ordered_by(blocks, [](const Block& b) { return -static_cast<double>(b.begin); }));
+  for (const Prefer prefer : {Prefer::longest, Prefer::area, Prefer::largest})
+    if (best.bytes > goal) improve(skyline_order(blocks, prefer));
   return best;
 }
 

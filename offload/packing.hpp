@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace stowage::offload {
@@ -18,12 +19,14 @@ struct Packing {
   std::size_t bound = 0;             ///< largest sum of live blocks: no packing is smaller
 };
 
+inline constexpr std::size_t kUnbounded = SIZE_MAX;
+
 /// Gives each block an offset so that blocks that live together do not overlap, with the least
 /// total bytes that greedy placement finds: blocks are placed one after the other at the lowest
 /// offset that fits, in several orders (as they fill the lowest gap, by bytes, by length of life,
 /// by area, then each of these with the blocks at the top moved first), until the bound is met, or
 /// `enough` bytes are not passed, or the tries are used up. One order serves if the bound passes
-/// `enough`.
+/// `enough`; where that is kUnbounded, no two blocks share any.
 ///
 /// Dynamic storage allocation is NP-hard; deterministic. Sizes must be multiples of the alignment.
 /// Source: Sekiyama et al., "Profile-guided memory optimization for deep neural networks",

@@ -4,6 +4,7 @@
 
 #include "execution/persistent.hpp"
 #include "execution/plan.hpp"
+#include "offload/packing.hpp"
 #include "offload/policy.hpp"
 #include "offload/rates.hpp"
 #include "offload/segments.hpp"
@@ -19,7 +20,8 @@ struct PlannerOptions {
   /// Communication of all groups follows each other as issued: on a GPU, two collectives that run
   /// beside each other can wait for each other's room for ever.
   bool chained_communication = false;
-  /// Transient bytes below which addresses are not improved on; 0: as few as are found.
+  /// Transient bytes below which addresses are not improved on; 0: as few as are found;
+  /// kUnbounded: nothing shares bytes, as is quickest.
   std::size_t enough_bytes = 0;
   /// What was decided for another program with the same tensors; none: the policy decides anew.
   const Choice* given = nullptr;

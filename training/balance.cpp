@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "layers/state/state.hpp"
+#include "offload/planner.hpp"
+#include "offload/prediction.hpp"
 
 namespace stowage::training {
 namespace {
@@ -16,6 +18,49 @@ using execution::Program;
 /// The time of the turn with this number in there.
 double& pass(layers::PassTimes& times, int turn) {
   return turn == 0 ? times.forward_s : turn == 1 ? times.backward_s : times.weights_s;
+}
+
+PartTimes none(int layers) {
+  return {{}, std::vector<layers::PassTimes>(static_cast<std::size_t>(layers)), {}};
+}
+
+bool communicates(const Op& op) { return op.lane == execution::Lane::comm; }
+
+/// The sums of the times of what computes, in each pass of a microbatch.
+PartTimes computing(const Program& microbatch, int layers, const offload::Rates& rates) {
+  PartTimes times = none(layers);
+  const std::vector<int> turns = turns_of(microbatch);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const Op& op = microbatch.ops()[i];
+    if (turns[i] < 0 || op.only_rerun || communicates(op)) continue;
+    pass(times.of(part_of(microbatch, op, layers)), turns[i]) +=
+        rates.time_s(microbatch, static_cast<int>(i));
+  }
+  return times;
+}
+
+/// By how much compute goes on while each pass of a microbatch lasts, with what it waits for.
+PartTimes followed(const Program& microbatch, const execution::PersistentLayout& layout, int layers,
+                   const offload::Rates& rates) {
+  const execution::Plan plan = offload::make_plan(
+      microbatch, layout,
+      {.rates = rates, .chained_communication = true, .enough_bytes = offload::kUnbounded});
+  const offload::Prediction prediction = offload::predict(microbatch, plan, rates);
+  PartTimes times = none(layers);
+  const std::vector<int> turns = turns_of(microbatch);
+  double until_s = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const execution::Step& step = plan.steps[i];
+    if (step.what != execution::Step::What::run ||
+        plan.queues[static_cast<std::size_t>(step.queue)].lane != execution::Lane::compute)
+      continue;
+    const double more_s = std::max(0.0, prediction.end_s[i] - until_s);
+    until_s += more_s;
+    const auto op = static_cast<std::size_t>(step.op);
+    if (turns[op] >= 0)
+      pass(times.of(part_of(microbatch, microbatch.ops()[op], layers)), turns[op]) += more_s;
+  }
+  return times;
 }
 
 /// What a stage, or a rank with all of its stages, costs.
@@ -152,7 +197,7 @@ class Cuts {
 }  // namespace
 
 execution::Program one_microbatch(const layers::Model& model, layers::StepShape shape,
-                                  const execution::PersistentLayout& layout) {
+                                  const execution::PersistentLayout& layout, bool weights_apart) {
   shape.microbatches = 1;
   execution::Program program("microbatch", &layout);
   program.begin_section("prologue");
@@ -161,12 +206,12 @@ execution::Program one_microbatch(const layers::Model& model, layers::StepShape 
   const execution::Tensor loss_scale = program.input("loss_scale", accum, {1});
   const execution::Tensor loss = program.output("loss", accum, {2});
   layers::Handles handles;
+  std::vector<layers::Turn> passes = {
+      {.pass = layers::Turn::Pass::forward},
+      {.pass = layers::Turn::Pass::backward, .weights_later = weights_apart}};
+  if (weights_apart) passes.push_back({.pass = layers::Turn::Pass::weights});
   layers::TurnRecorder(program, model, handles, {shape, inputs, loss_scale, loss})
-      .record({{"passes",
-                1,
-                {{.pass = layers::Turn::Pass::forward},
-                 {.pass = layers::Turn::Pass::backward, .weights_later = true},
-                 {.pass = layers::Turn::Pass::weights}}}});
+      .record({{"passes", 1, std::move(passes)}});
   return program;
 }
 
@@ -188,26 +233,22 @@ int part_of(const execution::Program& microbatch, const Op& op, int layers) {
   return op.name.starts_with("mb0/embedding/") ? -1 : layers;
 }
 
-PartTimes predict_parts(const layers::ModelConfig& config, layers::Precision precision,
-                        const layers::StepShape& shape, const parallel::Ranks& ranks,
-                        const offload::Rates& rates) {
+PredictedParts predict_parts(const layers::ModelConfig& config, layers::Precision precision,
+                             const layers::StepShape& shape, const parallel::Ranks& ranks,
+                             const offload::Rates& rates) {
   const layers::Model model(config, precision, 1, ranks);
   const execution::PersistentLayout layout =
       lay_out_state(model.parameters(), model.states(), precision, {});
-  const execution::Program program = one_microbatch(model, shape, layout);
-  PartTimes times{
-      {}, std::vector<layers::PassTimes>(static_cast<std::size_t>(config.layers())), {}};
-  const std::vector<int> turns = turns_of(program);
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    const Op& op = program.ops()[i];
-    if (turns[i] < 0 || op.only_rerun) continue;
-    const int part = part_of(program, op, config.layers());
-    layers::PassTimes& of_part = part < 0                 ? times.embedding
-                                 : part < config.layers() ? times.layers[part]
-                                                          : times.head;
-    pass(of_part, turns[i]) += rates.time_s(program, static_cast<int>(i));
+  const PartTimes compute = computing(one_microbatch(model, shape, layout), config.layers(), rates);
+  const execution::Program whole = one_microbatch(model, shape, layout, false);
+  if (std::ranges::none_of(whole.ops(), communicates)) return {compute, compute};
+  PartTimes times = followed(whole, layout, config.layers(), rates);
+  for (int part = -1; part <= config.layers(); ++part) {
+    layers::PassTimes& of_part = times.of(part);
+    of_part.weights_s = compute.of(part).weights_s;
+    of_part.backward_s = std::max(0.0, of_part.backward_s - of_part.weights_s);
   }
-  return times;
+  return {std::move(times), compute};
 }
 
 std::vector<layers::PassTimes> stage_times(const std::vector<layers::Stage>& stages,

@@ -114,7 +114,8 @@ Prospect foresee(const ProspectOptions& options) {
   const int ranks = options.ranks.shape[parallel::Axis::pipeline];
   const int microbatches = options.step.microbatches;
   const PartTimes parts = predict_parts(options.model, options.precision, options.step,
-                                        one_stage(options.ranks), options.rates);
+                                        one_stage(options.ranks), options.rates)
+                              .times;
   const OneMicrobatch microbatch(options);
   DeviceRoom room = device_room(options, microbatch);
   Prospect best;

@@ -372,6 +372,39 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
     }
 }
 
+/// With links that take no time, with slow ones, and with such that most lies under compute.
+TEST(stages, parts_take_exchanges_as_far_as_compute_waits) {
+  training::TrainerOptions options = tiny_options("M-*E", execution::Dtype::fp32);
+  options.model.vocabulary = 14;
+  options.model.moe.experts = 6;
+  options.step.tokens = options.step.sequence = 24;
+  const parallel::Ranks ranks = parallel::planned_ranks(parallel::fit_grid(2, 2, 1, 1, 1), 0);
+  offload::Rates& rates = options.planner.rates;
+  const auto all_s = [&](const training::PartTimes& times) {
+    double sum_s = 0;
+    for (int part = -1; part <= 4; ++part) sum_s += times.of(part).all_s();
+    return sum_s;
+  };
+  const auto predicted = [&](double bytes_per_s) {
+    rates.link = {0, bytes_per_s};
+    return training::predict_parts(options.model, options.precision, options.step, ranks, rates);
+  };
+  const training::PredictedParts silent = predicted(1e30);
+  const double compute_s = all_s(silent.compute);
+  EXPECT_NEAR(all_s(silent.times), compute_s, 1e-3 * compute_s);  // inputs are copied beside
+  for (int part = -1; part <= 4; ++part)
+    EXPECT_GT(predicted(1e6).times.of(part).all_s(), silent.compute.of(part).all_s()) << part;
+  EXPECT_NEAR(all_s(predicted(1e6).compute), compute_s, 1e-9 * compute_s);
+  // Own rows are multiplied while the others come: less is waited for than is exchanged.
+  rates.op_s = 0;
+  rates.flops_per_s = 1e9;
+  const double alone_s = all_s(predicted(1e30).compute);
+  const double slow_s = all_s(predicted(1e4).times) - alone_s;
+  const double quick_s = all_s(predicted(1e9).times) - alone_s;
+  EXPECT_GT(quick_s, 0);
+  EXPECT_LT(quick_s, 0.8 * 1e-5 * slow_s);
+}
+
 /// Whatever is known of links, by group, by kind and beside compute.
 TEST(stages, messages_take_no_time_in_what_a_rank_does_alone) {
   const std::string group(parallel::name(parallel::Group::pipeline));

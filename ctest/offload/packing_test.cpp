@@ -53,6 +53,13 @@ TEST(packing, what_cannot_be_enough_is_packed_once) {
   EXPECT_LE(once.bytes, 2 * once.bound);
 }
 
+TEST(packing, without_a_bound_no_block_shares_bytes) {
+  const Packing packing = pack({{0, 1, 4096}, {2, 3, 4096}, {4, 9, 2048}}, kUnbounded);
+  EXPECT_EQ(packing.offsets, (std::vector<std::size_t>{0, 4096, 8192}));
+  EXPECT_EQ(packing.bytes, 10240U);
+  EXPECT_EQ(packing.bound, 4096U);
+}
+
 TEST(packing, random_blocks_never_overlap_and_stay_near_the_bound) {
   std::mt19937_64 random(ctest::seed());
   for (int round = 0; round < 50; ++round) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
@@ -29,14 +28,6 @@ int size_of(const parallel::GridShape& shape, parallel::Group group) {
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
     if (axes(group).has(axis)) size *= shape[axis];
   return size;
-}
-
-/// The same machine with links that take no time.
-offload::Rates silent(offload::Rates rates) {
-  rates.links.clear();
-  rates.links_beside.clear();
-  rates.link = {0, std::numeric_limits<double>::infinity()};
-  return rates;
 }
 
 /// Of one microbatch on the slowest rank.
@@ -78,11 +69,8 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
     training::TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
     options.step.capacity = options.capacities.back();
-    const auto predict = [&](const offload::Rates& rates) {
-      return training::predict_parts(options.model, options.precision, options.step, ranks, rates);
-    };
-    cut.parts = predict(options.planner.rates);
-    cut.compute = predict(silent(options.planner.rates));
+    cut.parts = training::predict_parts(options.model, options.precision, options.step, ranks,
+                                        options.planner.rates);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
     cut.refused = error.what();
@@ -166,10 +154,10 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
   std::string pattern = deck_.get<std::string>("model.pattern");
   try {
     if (pattern.find('|') == std::string::npos)
-      pattern = training::balanced_cuts(pattern, shape, cut.parts);
+      pattern = training::balanced_cuts(pattern, shape, cut.parts.times);
     const std::vector<layers::Stage> divided = layers::divide(pattern, shape.stages());
-    const PassTimes times = slowest(shape, training::stage_times(divided, cut.parts));
-    const PassTimes compute = slowest(shape, training::stage_times(divided, cut.compute));
+    const PassTimes times = slowest(shape, training::stage_times(divided, cut.parts.times));
+    const PassTimes compute = slowest(shape, training::stage_times(divided, cut.parts.compute));
     estimate.compute_s = layout.microbatches * compute.all_s();
     estimate.exchange_s = layout.microbatches * (times.all_s() - compute.all_s());
     const double waited_s = shape.virtual_stages > 1 ? times.all_s() / shape.virtual_stages

@@ -50,8 +50,7 @@ class LayoutEstimator {
   /// A model that is cut inside of layers, as one stage.
   struct Cut {
     std::string refused;
-    training::PartTimes parts;    ///< with exchanges
-    training::PartTimes compute;  ///< without
+    training::PredictedParts parts;
   };
   /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
   using Elements = std::map<std::string, double>;
