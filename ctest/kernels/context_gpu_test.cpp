@@ -286,8 +286,9 @@ TEST(context_gpu, heads_of_each_rank) {
   STOWAGE_NEED_GPU();
   Random random;
   const std::int64_t rows = 77;
-  for (const auto& [blocks, parts] :
-       {std::pair{ColumnBlocks{{96, 24, 24}}, std::int64_t{3}}, {{{96, 24, 24}, {1, 2, 2}}, 6}})
+  for (const auto& [blocks, parts] : {std::pair{ColumnBlocks{{96, 24, 24}}, std::int64_t{3}},
+                                      {{{96, 24, 24}, {1, 2, 2}}, 6},
+                                      {{{18, 6, 6}, {1, 2, 2}}, 6}})
     for (const Dtype storage : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
       const std::int64_t width = blocks.width(), share = blocks.part_width(parts);
       const Array x(storage, {rows, width}, rounded(random.normal(rows * width), storage));

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
 #include "execution/philox.hpp"
@@ -9,6 +12,14 @@ namespace stowage::kernels::test {
 namespace {
 
 constexpr std::int64_t kCount = 20011;  // several blocks of the loop, and a part
+
+// Columns in ones, of which pieces of 16 bytes are no multiple, and in eights, which are pieces.
+std::vector<std::pair<std::int64_t, Dtype>> units_and_types() {
+  std::vector<std::pair<std::int64_t, Dtype>> all;
+  for (const std::int64_t unit : {1, 8})
+    for (const Dtype storage : kFloatingTypes) all.emplace_back(unit, storage);
+  return all;
+}
 
 TEST(elementwise, add_rounds_once) {
   Random random;
@@ -30,32 +41,34 @@ TEST(elementwise, add_rounds_once) {
 
 TEST(elementwise, columns_are_packed_and_put_back) {
   Random random;
-  const std::int64_t rows = 700, width = 11, first = 3, count = 5;
-  for (const Dtype storage : kFloatingTypes) {
+  const std::int64_t rows = 700;
+  for (const auto& [unit, storage] : units_and_types()) {
+    const std::int64_t width = 11 * unit, first = 3 * unit, count = 5 * unit;
     const Values values = rounded(random.normal(rows * width), storage);
     const Array wide(storage, {rows, width}, values), packed(storage, {rows * count});
     const Array back(storage, {rows, width});
     on_queue([&](Queue& q) {
       fill(q, back, 0);
       pack_columns(q, wide.columns(first, count), packed);
-      unpack_columns(q, packed, back.columns(first + 1, count));
+      unpack_columns(q, packed, back.columns(first + unit, count));
     });
     const Values of_columns = packed.values(), returned = back.values();
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < width; ++j) {
         const auto at = static_cast<std::size_t>(i * width + j);
-        const bool chosen = j > first && j <= first + count;
-        EXPECT_EQ(returned[at], chosen ? values[at - 1] : 0);
+        const bool chosen = j >= first + unit && j < first + unit + count;
+        ASSERT_EQ(returned[at], chosen ? values[at - unit] : 0);
         if (j >= count) continue;
-        EXPECT_EQ(of_columns[i * count + j], values[i * width + first + j]);
+        ASSERT_EQ(of_columns[i * count + j], values[i * width + first + j]);
       }
   }
 }
 
 TEST(elementwise, sums_are_rounded_into_columns) {
   Random random;
-  const std::int64_t rows = 37, width = 11, first = 3, count = 5;
-  for (const Dtype storage : kFloatingTypes) {
+  const std::int64_t rows = 37;
+  for (const auto& [unit, storage] : units_and_types()) {
+    const std::int64_t width = 11 * unit, first = 3 * unit, count = 5 * unit;
     const Dtype wide = execution::accumulation(storage);
     const Values values = rounded(random.normal(rows * count), wide);
     const Array packed(wide, {rows, count}, values), to(storage, {rows, width});
@@ -72,9 +85,10 @@ TEST(elementwise, sums_are_rounded_into_columns) {
 
 TEST(elementwise, blocks_of_columns_are_split_among_parts) {
   Random random;
-  const ColumnBlocks blocks{{12, 6, 6}};
-  const std::int64_t rows = 50, parts = 3, width = 24, share = 8;
-  for (const Dtype storage : kFloatingTypes) {
+  const std::int64_t rows = 50, parts = 3;
+  for (const auto& [unit, storage] : units_and_types()) {
+    const ColumnBlocks blocks{{12 * unit, 6 * unit, 6 * unit}};
+    const std::int64_t width = 24 * unit, share = 8 * unit;
     const Values values = rounded(random.normal(rows * width), storage);
     const Array x(storage, {rows, width}, values), back(storage, {rows, width});
     const Array split(storage, {parts, rows, share});
@@ -88,7 +102,8 @@ TEST(elementwise, blocks_of_columns_are_split_among_parts) {
     for (std::int64_t p = 0; p < parts; ++p)
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < share; ++j) {
-          const std::int64_t column = first[j] + p * (j < 4 ? 4 : 2);
+          const std::int64_t column =
+              first[j / unit] * unit + j % unit + p * (j < 4 * unit ? 4 : 2) * unit;
           ASSERT_EQ(made[(p * rows + i) * share + j], values[i * width + column]);
         }
   }
@@ -98,9 +113,10 @@ TEST(elementwise, blocks_of_columns_are_split_among_parts) {
 // give back is added up in the order of parts, wider than it is stored.
 TEST(elementwise, shares_of_several_parts_are_summed) {
   Random random;
-  const ColumnBlocks blocks{{12, 6, 4}, {1, 2, 3}};
-  const std::int64_t rows = 35, parts = 6, width = 22, share = 6;
-  for (const Dtype storage : kFloatingTypes) {
+  const std::int64_t rows = 35, parts = 6;
+  for (const auto& [unit, storage] : units_and_types()) {
+    const ColumnBlocks blocks{{12 * unit, 6 * unit, 4 * unit}, {1, 2, 3}};
+    const std::int64_t width = 22 * unit, share = 6 * unit;
     const Values values = rounded(random.normal(rows * width), storage);
     const Values given = rounded(random.normal(parts * rows * share), storage);
     const Array x(storage, {rows, width}, values), sums(storage, {rows, width});
@@ -117,8 +133,9 @@ TEST(elementwise, shares_of_several_parts_are_summed) {
                                         13 + p / 2 * 2, 18 + p / 3 * 2, 19 + p / 3 * 2};
         for (std::int64_t j = 0; j < share; ++j) {
           const auto at = static_cast<std::size_t>((p * rows + i) * share + j);
-          ASSERT_EQ(made[at], values[i * width + columns[j]]);
-          double& sum = wanted[columns[j]];
+          const std::int64_t column = columns[j / unit] * unit + j % unit;
+          ASSERT_EQ(made[at], values[i * width + column]);
+          double& sum = wanted[column];
           sum = storage == Dtype::fp64 ? sum + given[at]
                                        : static_cast<float>(sum) + static_cast<float>(given[at]);
         }

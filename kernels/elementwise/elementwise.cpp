@@ -29,6 +29,24 @@ bool aligned(Pointers... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
+// Whether all of these are whole pieces of T.
+template <class T, class... Counts>
+bool in_pieces(std::int64_t count, Counts... counts) {
+  return ((count % detail::kPiece<T> == 0) && ... && (counts % detail::kPiece<T> == 0));
+}
+template <class S>
+bool in_pieces(const detail::ColumnShares& of) {
+  return in_pieces<S>(of.shares[0], of.shares[1], of.shares[2]);
+}
+
+template <class From, class To>
+void copy_rows(Queue& queue, const Matrix<const From>& from, const Matrix<To>& to) {
+  const bool whole = aligned(from.data, to.data) && in_pieces<To>(to.columns, to.stride) &&
+                     in_pieces<From>(from.stride);
+  for_pieces(queue, detail::CopyRows<From, To>{from.data, to.data, to.columns, from.stride,
+                                               to.stride, to.rows * to.columns, whole});
+}
+
 // The dtype of columns, of which packed has as many elements.
 Dtype check_packed(const Operands& operands, const Columns& columns, const View& packed) {
   const Dtype storage = operands.storage(columns.view, "columns");
@@ -128,9 +146,10 @@ void pack_columns(Queue& queue, const Columns& from, const View& packed) {
   const Dtype storage = check_packed(operands, from, packed);
   operands.require(packed.dtype() == storage, "packed has another dtype than the columns");
   execution::with_storage_type(storage, [&]<class S>() {
-    parallel_for(queue, packed.buffer().elements(),
-                 detail::CopyRows<S, S>{from.view.as<const S>() + from.first, packed.as<S>(),
-                                        from.count, from.width(), from.count});
+    const std::int64_t rows = from.rows(), count = from.count;
+    copy_rows(queue,
+              Matrix<const S>{from.view.as<const S>() + from.first, rows, count, from.width()},
+              Matrix<S>{packed.as<S>(), rows, count, count});
   });
 }
 
@@ -141,10 +160,10 @@ void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
   operands.require(!wide || packed.dtype() == execution::accumulation(storage),
                    "packed has neither the dtype of the columns nor of their sums");
   execution::with_storage_type(storage, [&]<class S>() {
-    const auto from = [&]<class From>(const From* rows) {
-      parallel_for(queue, packed.buffer().elements(),
-                   detail::CopyRows<From, S>{rows, to.view.as<S>() + to.first, to.count, to.count,
-                                             to.width()});
+    const std::int64_t rows = to.rows(), count = to.count;
+    const auto from = [&]<class From>(const From* first) {
+      copy_rows(queue, Matrix<const From>{first, rows, count, count},
+                Matrix<S>{to.view.as<S>() + to.first, rows, count, to.width()});
     };
     wide ? from(packed.as<const execution::Accumulation<S>>()) : from(packed.as<const S>());
   });
@@ -153,16 +172,20 @@ void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
 void split_columns(Queue& queue, const View& x, const ColumnBlocks& blocks, const View& parts) {
   const detail::ColumnShares of = column_shares("split_columns", x, blocks, parts);
   execution::with_storage_type(x.dtype(), [&]<class S>() {
-    parallel_for(queue, parts.buffer().elements(),
-                 detail::SplitColumns<S>{x.as<const S>(), parts.as<S>(), of});
+    const auto* from = x.as<const S>();
+    auto* to = parts.as<S>();
+    for_pieces(queue, detail::SplitColumns<S>{from, to, of, parts.buffer().elements(),
+                                              aligned(from, to) && in_pieces<S>(of)});
   });
 }
 
 void join_columns(Queue& queue, const View& parts, const ColumnBlocks& blocks, const View& x) {
   const detail::ColumnShares of = column_shares("join_columns", x, blocks, parts);
   execution::with_storage_type(x.dtype(), [&]<class S>() {
-    parallel_for(queue, x.buffer().elements(),
-                 detail::JoinColumns<S>{parts.as<const S>(), x.as<S>(), of});
+    const auto* from = parts.as<const S>();
+    auto* to = x.as<S>();
+    for_pieces(queue, detail::JoinColumns<S>{from, to, of, x.buffer().elements(),
+                                             aligned(from, to) && in_pieces<S>(of)});
   });
 }
 

@@ -134,21 +134,40 @@ struct FillNormal {
   }
 };
 
-/// Elements of rows of `count`, which may be parts of wider rows on either side, rounded to the
-/// type that they get.
+/// Rows of `columns` elements, which may be parts of wider rows on either side, rounded to the type
+/// that they get.
 template <class From, class To>
 struct CopyRows {
+  static constexpr int kElements = kPiece<To>;
+
   const From* from;
   To* to;
-  std::int64_t count, from_stride, to_stride;
+  std::int64_t columns, from_stride, to_stride;
+  std::int64_t count;
+  bool aligned;  ///< and no piece crosses the end of a row
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
-    const std::int64_t row = i / count, column = i - row * count;
-    const From value = from[row * from_stride + column];
+  STOWAGE_PORTABLE static To rounded(From value) {
     if constexpr (std::is_same_v<From, To>)
-      to[row * to_stride + column] = value;
+      return value;
     else
-      to[row * to_stride + column] = static_cast<To>(value);
+      return static_cast<To>(value);
+  }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    const std::int64_t begin = piece * kElements;
+    std::int64_t row = begin / columns, column = begin - row * columns;
+    if (aligned) {
+      const auto in = Piece<From, kElements>::at(from + row * from_stride + column);
+      Piece<To, kElements> out;
+      for (int i = 0; i < kElements; ++i) out.values[i] = rounded(in.values[i]);
+      Piece<To, kElements>::at(to + row * to_stride + column) = out;
+      return;
+    }
+    for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) {
+      to[row * to_stride + column] = rounded(from[row * from_stride + column]);
+      if (++column < columns) continue;
+      column = 0;
+      ++row;
+    }
   }
 };
 
@@ -158,16 +177,21 @@ struct ColumnShares {
   std::int64_t widths[3], shares[3], copies[3];  ///< of each block; shares: columns of one part
 };
 
-/// Element i of the parts (p, rows, part_width).
+/// Elements of the parts (p, rows, part_width).
 template <class S>
 struct SplitColumns {
+  static constexpr int kElements = kPiece<S>;
+
   const S* from;
   S* to;
   ColumnShares of;
+  std::int64_t count;
+  bool aligned;  ///< and no piece crosses the end of a share
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
-    const std::int64_t row = i / of.part_width % of.rows, part = i / of.part_width / of.rows;
-    std::int64_t column = i % of.part_width, begin = 0;
+  /// Where element i of the parts comes from.
+  STOWAGE_PORTABLE std::int64_t source(std::int64_t i) const {
+    const std::int64_t line = i / of.part_width, part = line / of.rows;
+    std::int64_t column = i - line * of.part_width, begin = 0;
     for (int b = 0; b < 3; ++b) {
       if (column < of.shares[b]) {
         column += begin + part / of.copies[b] * of.shares[b];
@@ -176,36 +200,71 @@ struct SplitColumns {
       column -= of.shares[b];
       begin += of.widths[b];
     }
-    to[i] = from[row * of.width + column];
+    return (line - part * of.rows) * of.width + column;
+  }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    using P = Piece<S, kElements>;
+    const std::int64_t begin = piece * kElements;
+    if (aligned)
+      P::at(to + begin) = P::at(from + source(begin));
+    else
+      for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) to[i] = from[source(i)];
   }
 };
 
-/// Element i of the rows, from all parts that have it.
+/// Elements of the rows, from all parts that have them.
 template <class S>
 struct JoinColumns {
+  static constexpr int kElements = kPiece<S>;
+
   const S* from;
   S* to;
   ColumnShares of;
+  std::int64_t count;
+  bool aligned;  ///< and no piece crosses the end of a share
 
-  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+  /// The first part's of N neighbouring elements, and how many parts have them.
+  struct Source {
+    const S* first;
+    std::int64_t copies;
+  };
+  STOWAGE_PORTABLE Source source(std::int64_t i) const {
     const std::int64_t row = i / of.width;
-    std::int64_t column = i % of.width, begin = 0;
-    int b = 0;
-    for (; column >= of.widths[b]; ++b) {
+    std::int64_t column = i - row * of.width, begin = 0;
+    for (int b = 0; b < 3; ++b) {
+      if (column < of.widths[b]) {
+        const std::int64_t share = column / of.shares[b], part = share * of.copies[b];
+        column -= share * of.shares[b];
+        return {from + (part * of.rows + row) * of.part_width + begin + column, of.copies[b]};
+      }
       column -= of.widths[b];
       begin += of.shares[b];
     }
-    const std::int64_t part = column / of.shares[b] * of.copies[b];
-    const S* first = from + (part * of.rows + row) * of.part_width + begin + column % of.shares[b];
-    if (of.copies[b] == 1) {
-      to[i] = *first;
-      return;
-    }
+    return {};
+  }
+  template <int N>
+  STOWAGE_PORTABLE void join(std::int64_t i) const {
     using A = execution::Accumulation<S>;
-    A sum = static_cast<A>(*first);
-    for (std::int64_t copy = 1; copy < of.copies[b]; ++copy)
-      sum += static_cast<A>(first[copy * of.rows * of.part_width]);
-    to[i] = static_cast<S>(sum);
+    using P = Piece<S, N>;
+    const Source of_parts = source(i);
+    P result = P::at(of_parts.first);
+    if (of_parts.copies > 1) {
+      A sums[N];
+      for (int k = 0; k < N; ++k) sums[k] = static_cast<A>(result.values[k]);
+      for (std::int64_t copy = 1; copy < of_parts.copies; ++copy) {
+        const P more = P::at(of_parts.first + copy * of.rows * of.part_width);
+        for (int k = 0; k < N; ++k) sums[k] += static_cast<A>(more.values[k]);
+      }
+      for (int k = 0; k < N; ++k) result.values[k] = static_cast<S>(sums[k]);
+    }
+    P::at(to + i) = result;
+  }
+  STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
+    const std::int64_t begin = piece * kElements;
+    if (aligned)
+      join<kElements>(begin);
+    else
+      for (std::int64_t i = begin; i < begin + kElements && i < count; ++i) join<1>(i);
   }
 };
 
