@@ -23,12 +23,24 @@ struct Use {
   Range range = {};
 };
 
-/// What an operation costs at least: arithmetic, and bytes through device memory (or over a link).
+/// What an operation costs at least: arithmetic, and bytes through device memory (or over a link);
+/// and what its kernels on a GPU are known to take beyond that.
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  /// FLOPs that large products would do meanwhile: in tiles that are not filled, for exponentials.
+  double idle_flops = 0;
+  double apart_bytes = 0;   ///< that pass through memory while no product runs
+  double more_kernels = 0;  ///< behind the first, each when the one before has ended
 
-  friend Cost operator+(Cost a, Cost b) { return {a.flops + b.flops, a.bytes + b.bytes}; }
+  friend Cost operator+(Cost a, Cost b) {
+    return {a.flops + b.flops, a.bytes + b.bytes, a.idle_flops + b.idle_flops,
+            a.apart_bytes + b.apart_bytes, a.more_kernels + b.more_kernels};
+  }
+  friend Cost operator*(double times, Cost a) {
+    return {times * a.flops, times * a.bytes, times * a.idle_flops, times * a.apart_bytes,
+            times * a.more_kernels};
+  }
 };
 
 /// Starts the operation on a queue. The views come in the order of the op's uses. It may not

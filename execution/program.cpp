@@ -164,7 +164,7 @@ Cost Program::cost() const {
     for (int i = section.begin; i < section.end; ++i) {
       const Cost& cost = ops_[i].cost;
       if (ops_[i].only_rerun) continue;
-      sum = sum + Cost{cost.flops * section.repeat, cost.bytes * section.repeat};
+      sum = sum + static_cast<double>(section.repeat) * cost;
     }
   return sum;
 }

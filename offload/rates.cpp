@@ -18,11 +18,13 @@ const Link* find(const Rates::Links& links, const std::string& group, const std:
 }  // namespace
 
 double Rates::memory_s(const execution::Cost& cost) const {
-  return cost.bytes / (device_bytes_per_s * memory_efficiency);
+  return (cost.bytes + cost.apart_bytes) / (device_bytes_per_s * memory_efficiency);
 }
 
 double Rates::roofline_s(const execution::Cost& cost) const {
-  return std::max({op_s, cost.flops / flops_per_s, memory_s(cost)});
+  const double apart_s = memory_s({.apart_bytes = cost.apart_bytes});
+  return (1 + cost.more_kernels) * op_s + apart_s +
+         std::max((cost.flops + cost.idle_flops) / flops_per_s, memory_s(cost) - apart_s);
 }
 
 const Link& Rates::link_of(const std::string& group, const std::string& kind) const {

@@ -35,7 +35,7 @@ struct Rates {
   double copy_latency_s = 2.5e-6;            ///< of a copy over the link, beside its bytes
   Slowdown d2h_slowdown = {1.0034, 1.0105};  ///< beside copies to the host
   Slowdown h2d_slowdown = {1.0058, 1.0248};  ///< and back
-  double op_s = 2e-6;                        ///< least time of an op
+  double op_s = 2e-6;                        ///< to start a kernel and to end it
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
   double memory_efficiency = 0.87;
   /// What ops of a kind (execution::op_kind) reach of roofline_s, where it is not all of it; also
@@ -53,7 +53,8 @@ struct Rates {
   /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
   std::vector<double> measured_s;
 
-  /// Time of compute that arithmetic or device memory binds, whichever takes longer.
+  /// Time of compute that arithmetic or device memory binds, whichever takes longer, with what
+  /// comes apart from both.
   double roofline_s(const execution::Cost& cost) const;
   /// Time of one op of a program, alone on the machine.
   double time_s(const execution::Program& program, int op) const;

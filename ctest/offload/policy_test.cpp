@@ -115,6 +115,7 @@ TEST(rates, memory_binds_an_op_by_the_part_of_its_time_that_its_bytes_take) {
   const offload::Slowdown slowdown{1.5, 2.5};
   for (const double scale : {0.5, 1.0, 3.0}) {
     offload::Rates rates;
+    rates.op_s = 0;
     rates.scale = scale;
     EXPECT_DOUBLE_EQ(rates.beside_copies(program, 0, slowdown), 2.5);
     EXPECT_DOUBLE_EQ(rates.beside_copies(program, 1, slowdown), 1.5);
@@ -139,10 +140,24 @@ TEST(rates, an_efficiency_is_also_of_kinds_that_go_on) {
   }
   program.finish();
   offload::Rates rates;
+  rates.op_s = 0;
   rates.efficiency = {{"attn/core", 0.5}, {"attn/core_backward", 0.25}};
   const double whole_s = 1e12 / rates.flops_per_s;
   for (const auto& [op, part] : {std::pair(0, 0.5), {1, 0.5}, {2, 0.25}, {3, 1.0}, {4, 1.0}})
     EXPECT_DOUBLE_EQ(rates.time_s(program, op), whole_s / part) << names[op];
+}
+
+TEST(rates, kernels_start_behind_one_another_and_some_bytes_pass_while_no_product_runs) {
+  offload::Rates rates;
+  rates.flops_per_s = 10;
+  rates.device_bytes_per_s = 5;
+  rates.memory_efficiency = 1;
+  rates.op_s = 1;
+  EXPECT_EQ(rates.roofline_s({.flops = 20}), 3);
+  EXPECT_EQ(rates.roofline_s({.flops = 20, .bytes = 15}), 4);
+  EXPECT_EQ(rates.roofline_s({.flops = 20, .bytes = 15, .idle_flops = 30}), 6);
+  EXPECT_EQ(rates.roofline_s({.flops = 20, .bytes = 15, .idle_flops = 30, .apart_bytes = 10}), 8);
+  EXPECT_EQ(rates.roofline_s({.flops = 20, .bytes = 15, .apart_bytes = 10, .more_kernels = 3}), 9);
 }
 
 TEST(rates, a_link_of_a_kind_counts_before_that_of_its_group_and_that_before_any) {

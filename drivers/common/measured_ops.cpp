@@ -38,7 +38,8 @@ Timed read(const results::h5::Dataset& data) {
   return {data.text_attribute("queue"),
           data.text_attribute("collective"),
           real(data, "calls"),
-          {real(data, "flops"), real(data, "bytes")},
+          {real(data, "flops"), real(data, "bytes"), real(data, "idle_flops"),
+           real(data, "apart_bytes"), real(data, "more_kernels")},
           results::summarize(time_s).median};
 }
 
@@ -71,8 +72,7 @@ MeasuredOps measured_ops(const std::vector<std::string>& paths, const inputs::De
       if (!(timed.time_s > 0 && timed.calls > 0)) continue;
       if (timed.queue == "compute") {
         Sum& sum = computing[kind];
-        sum.expected_s += timed.calls * rates.roofline_s({timed.cost.flops / timed.calls,
-                                                          timed.cost.bytes / timed.calls});
+        sum.expected_s += timed.calls * rates.roofline_s(1 / timed.calls * timed.cost);
         sum.measured_s += timed.time_s;
       } else if (!timed.collective.empty()) {
         Points& points = communicating[timed.collective];

@@ -72,7 +72,10 @@ void Profile::end(double pairs) {
   executor_->remove(timer);
   last_ = timer.intervals();
   for (auto& [key, total] : sum(executor_->program(), executor_->plan(), last_)) {
-    if (is_over_pairs(total.kind)) total.cost.flops *= pairs;
+    if (is_over_pairs(total.kind)) {
+      total.cost.flops *= pairs;
+      total.cost.idle_flops *= pairs;
+    }
     OpTotal& all = totals_[key];
     std::vector<double> times = std::move(all.time_s);
     times.push_back(total.time_s.front());
@@ -159,7 +162,10 @@ void Profile::add_to(results::ResultSet& set) const {
                              .attributes = {{"queue", total.queue},
                                             {"calls", total.calls},
                                             {"flops", total.cost.flops},
-                                            {"bytes", total.cost.bytes}}};
+                                            {"bytes", total.cost.bytes},
+                                            {"idle_flops", total.cost.idle_flops},
+                                            {"apart_bytes", total.cost.apart_bytes},
+                                            {"more_kernels", total.cost.more_kernels}}};
     if (!total.collective.empty()) samples.attributes.push_back({"collective", total.collective});
     set.add(std::move(samples));
   }

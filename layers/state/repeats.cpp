@@ -42,9 +42,8 @@ void append_sum(execution::Program& program, const Summands& of) {
   execution::Op op;
   op.name = "sum_repeats/" + of.name;
   op.uses = std::move(uses);
-  op.cost = kernels::add_cost(of.count(), program.info(of.gradient).buffers.front().dtype);
-  op.cost.flops *= static_cast<double>(of.theirs.size());
-  op.cost.bytes *= static_cast<double>(of.theirs.size());
+  op.cost = static_cast<double>(of.theirs.size()) *
+            kernels::add_cost(of.count(), program.info(of.gradient).buffers.front().dtype);
   op.launch = [copy = of.copy](execution::Queue& queue, std::span<const View> views) {
     add_in_order(queue, views.subspan(1), copy, views[0]);
   };
