@@ -423,5 +423,23 @@ TEST(attention, cost_counts_unmasked_pairs) {
   EXPECT_EQ(attention_backward_cost(shape, 5, 9, Dtype::bf16).flops, 10.0 * 8 * 9 * 64);
 }
 
+// Of heads of 128 only the keys that a tile takes beyond those of its rows; narrower heads leave
+// products idle while scores become probabilities, and short documents while a tile begins.
+TEST(attention, narrow_heads_and_short_documents_leave_products_idle) {
+  const auto idle = [](std::int64_t head_dim, std::int64_t length, auto&& cost) {
+    const AttentionShape shape{16, 16, head_dim, true, 0.125};
+    const std::int64_t lengths[] = {length};
+    const execution::Cost one = cost(shape, length, attention_pairs(lengths, true), Dtype::bf16);
+    return one.idle_flops / one.flops;
+  };
+  EXPECT_NEAR(idle(128, 8192, attention_forward_cost), 32 / 4096.5, 1e-12);
+  EXPECT_NEAR(idle(128, 8192, attention_backward_cost), 128 / 4096.5, 1e-12);
+  for (const auto cost : {attention_forward_cost, attention_backward_cost}) {
+    EXPECT_GT(idle(64, 8192, cost), 0.25);
+    EXPECT_GT(idle(64, 1024, cost), 1.2 * idle(64, 8192, cost));
+    EXPECT_GT(idle(128, 1024, cost), idle(128, 8192, cost));
+  }
+}
+
 }  // namespace
 }  // namespace stowage::kernels::test

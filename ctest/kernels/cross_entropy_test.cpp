@@ -250,6 +250,17 @@ TEST(cross_entropy, large_and_undefined_logits) {
   EXPECT_TRUE(std::isnan(results.losses[1])) << "a NaN must reach the loss";
 }
 
+// A GPU reads each logit and writes its gradient between the products, of four kernels a chunk.
+TEST(cross_entropy, cost_has_the_logits_apart) {
+  const std::int64_t n = 3000, vocabulary = 65536, width = 768;
+  const execution::Cost both = linear_cross_entropy_cost(n, vocabulary, width, Dtype::bf16, false);
+  EXPECT_EQ(both.apart_bytes, (4.0 + 2) * n * vocabulary);
+  EXPECT_EQ(both.more_kernels, 2 * 4 - 1);
+  const execution::Cost loss = linear_cross_entropy_loss_cost(n, vocabulary, width, Dtype::bf16);
+  EXPECT_EQ(loss.apart_bytes, 4.0 * n * vocabulary);
+  EXPECT_EQ(loss.more_kernels, 2 * 2 - 1);
+}
+
 TEST(cross_entropy, loss_sum_counts_targets) {
   Random random;
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {

@@ -3,6 +3,7 @@
 #include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
 #include "kernels/linear/linear.hpp"
+#include "kernels/linear/product_fill.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -153,6 +154,28 @@ TEST(linear, cost_counts_each_operand_once) {
   const execution::Cost both = linear_backward_cost(7, 5, 3, Dtype::bf16, Dtype::fp32, true, false);
   EXPECT_EQ(both.flops, 4.0 * 7 * 5 * 3);
   EXPECT_EQ(both.bytes, 4.0 * (7 * 5 + 5 * 3) + 2.0 * (3 * 7 * 3 + 5 * 3));
+}
+
+// 132 multiprocessors take tiles of 128 by 256 in rounds. 0.97: what they do of 8192^3.
+TEST(linear, tiles_that_fill_no_round_leave_multiprocessors_idle) {
+  const double large = 2048.0 / 2112, tile = 2.0 * 128 * 256;
+  const auto expect_near = [](double idle, double wanted) {
+    EXPECT_NEAR(idle, wanted, 1e-12 * wanted);
+  };
+  EXPECT_EQ(product_idle_flops(8192, 8192, 8192), 0);
+  EXPECT_EQ(product_idle_flops(0, 768, 768), 0);
+  // 192 tiles in two rounds, of a result and of its transpose.
+  const double two_rounds = large * 264 * tile * 768, flops = 2.0 * 8192 * 768 * 768;
+  expect_near(product_idle_flops(8192, 768, 768), two_rounds - flops);
+  expect_near(product_idle_flops(768, 8192, 768), two_rounds - flops);
+  // 72 tiles: three parts of the sums fill two rounds better than one or two fill one.
+  expect_near(product_idle_flops(3072, 768, 8192),
+              large * 264 * tile * 8192 / 3 - 2.0 * 3072 * 768 * 8192);
+  expect_near(product_idle_flops(3072, 768, 2048),
+              large * 132 * tile * 2048 - 2.0 * 3072 * 768 * 2048);
+  // Narrow results have narrow tiles: 132 tiles of 64 columns, none idle but for half of each.
+  expect_near(product_idle_flops(132 * 128, 32, 2000),
+              (2 * large - 1) * 2.0 * 132 * 128 * 32 * 2000);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
     return training::TrainerPlan(options).model().stages().front().end;
   };
   const int narrow = layers_of_first();
-  options.model.vocabulary = 1000;
+  options.model.vocabulary = 100000;
   EXPECT_GT(layers_of_first(), narrow);
   options.model.pattern = "--|------";
   EXPECT_EQ(layers_of_first(), 2);

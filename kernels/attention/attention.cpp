@@ -358,12 +358,39 @@ std::int64_t attention_pairs(std::span<const std::int64_t> lengths, bool causal)
   return pairs;
 }
 
+namespace {
+
+/// FLOPs that a tile's row takes beyond those of its pairs, of products whose heads have 128
+/// columns. The mask leaves `masked` keys of a row's last tile, and a tile of rows stands alone in
+/// its first and last steps, as long as products over `alone` keys take. What is done to a score
+/// between products takes as long as products of `other` FLOPs, whatever the head's width: more
+/// beside narrow heads. Fitted to attention_forward.h5, attention_backward.h5 and the ops of
+/// train_dense_124m.h5 and train_hybrid_dense_1b.h5 in results/published/h200.
+struct RowOverhead {
+  double masked, alone, other;
+};
+
+double idle_flops(const AttentionShape& shape, std::int64_t tokens, std::int64_t pairs,
+                  double products, const RowOverhead& of) {
+  constexpr double kReference = 128;
+  const double width = static_cast<double>(shape.head_dim);
+  const double of_pair = 2 * products * width;
+  const double with_other = (of_pair + of.other) / (1 + of.other / (2 * products * kReference));
+  const double more_pairs = static_cast<double>(tokens) * (of.masked + of.alone);
+  const double all_pairs = static_cast<double>(pairs) + more_pairs;
+  return static_cast<double>(shape.heads) *
+         std::max(0.0, all_pairs * with_other - static_cast<double>(pairs) * of_pair);
+}
+
+}  // namespace
+
 Cost attention_forward_cost(const AttentionShape& shape, std::int64_t tokens, std::int64_t pairs,
                             Dtype storage) {
   const std::int64_t heads = 2 * shape.heads + 2 * shape.kv_heads;  // q, o and k, v
   return {2 * product_flops(shape.heads, pairs, shape.head_dim),
           bytes(tokens * heads * shape.head_dim, storage) +
-              bytes(tokens * shape.heads, execution::accumulation(storage))};
+              bytes(tokens * shape.heads, execution::accumulation(storage)),
+          idle_flops(shape, tokens, pairs, 2, {32, shape.head_dim <= 64 ? 256.0 : 0.0, 200}), 0, 1};
 }
 
 Cost attention_backward_cost(const AttentionShape& shape, std::int64_t tokens, std::int64_t pairs,
@@ -372,7 +399,8 @@ Cost attention_backward_cost(const AttentionShape& shape, std::int64_t tokens, s
       4 * shape.heads + 4 * shape.kv_heads;  // q, o, d_o, dq and k, v, dk, dv
   return {5 * product_flops(shape.heads, pairs, shape.head_dim),
           bytes(tokens * heads * shape.head_dim, storage) +
-              2 * bytes(tokens * shape.heads, execution::accumulation(storage))};
+              2 * bytes(tokens * shape.heads, execution::accumulation(storage)),
+          idle_flops(shape, tokens, pairs, 5, {64, 64, 650}), 0, 4};
 }
 
 }  // namespace stowage::kernels

@@ -114,20 +114,33 @@ std::size_t linear_cross_entropy_workspace_bytes(std::int64_t tokens, std::int64
          execution::size_bytes(execution::accumulation(storage));
 }
 
+namespace {
+
+std::int64_t device_chunks(std::int64_t tokens, std::int64_t vocabulary) {
+  const std::int64_t rows = cross_entropy_device_chunk(tokens, vocabulary);
+  return rows > 0 ? (tokens + rows - 1) / rows : 1;
+}
+
+}  // namespace
+
 Cost linear_cross_entropy_cost(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
                                Dtype storage, bool accumulate) {
   const Dtype sums = execution::accumulation(storage);
   return {3 * product_flops(tokens, vocabulary, width),
           bytes(2 * tokens * width + vocabulary * width, storage) +
               passes(accumulate) * bytes(vocabulary * width, sums) + bytes(tokens, Dtype::int32) +
-              bytes(tokens, sums)};
+              bytes(tokens, sums),
+          0, bytes(tokens * vocabulary, sums) + bytes(tokens * vocabulary, storage),
+          static_cast<double>(4 * device_chunks(tokens, vocabulary) - 1)};
 }
 
 Cost linear_cross_entropy_loss_cost(std::int64_t tokens, std::int64_t vocabulary,
                                     std::int64_t width, Dtype storage) {
   return {product_flops(tokens, vocabulary, width),
           bytes((tokens + vocabulary) * width, storage) + bytes(tokens, Dtype::int32) +
-              bytes(tokens, execution::accumulation(storage))};
+              bytes(tokens, execution::accumulation(storage)),
+          0, bytes(tokens * vocabulary, execution::accumulation(storage)),
+          static_cast<double>(2 * device_chunks(tokens, vocabulary) - 1)};
 }
 
 }  // namespace stowage::kernels

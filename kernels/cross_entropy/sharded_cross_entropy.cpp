@@ -129,7 +129,8 @@ Cost sharded_logits_cost(std::int64_t rows, std::int64_t vocabulary, std::int64_
                          Dtype storage) {
   const Dtype sums = execution::accumulation(storage);
   return {product_flops(rows, vocabulary, width),
-          bytes((rows + vocabulary) * width, storage) + bytes(rows * vocabulary, sums)};
+          bytes((rows + vocabulary) * width, storage) + bytes(rows * vocabulary, sums), 0,
+          bytes(rows * vocabulary, sums), 1};
 }
 
 Cost sharded_cross_entropy_cost(std::int64_t rows, std::int64_t vocabulary, std::int64_t width,
@@ -138,8 +139,8 @@ Cost sharded_cross_entropy_cost(std::int64_t rows, std::int64_t vocabulary, std:
   if (!gradients) return {0, bytes(4 * rows, sums)};
   return {2 * product_flops(rows, vocabulary, width),
           bytes(2 * rows * width + vocabulary * width, storage) +
-              passes(accumulate) * bytes(vocabulary * width, sums) +
-              bytes(rows * vocabulary, sums)};
+              passes(accumulate) * bytes(vocabulary * width, sums),
+          0, bytes(rows * vocabulary, sums) + bytes(rows * vocabulary, storage), 2};
 }
 
 std::int64_t sharded_cross_entropy_chunk(std::int64_t rows, std::int64_t vocabulary) {

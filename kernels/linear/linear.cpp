@@ -5,6 +5,7 @@
 #include "kernels/linear/dense_product.hpp"
 #include "kernels/linear/mixed_backward.hpp"
 #include "kernels/linear/mixed_product.hpp"
+#include "kernels/linear/product_fill.hpp"
 
 namespace stowage::kernels {
 
@@ -160,23 +161,26 @@ void linear_backward(Queue& queue, const View& dy, const View& x, const View& w,
 
 Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                          Dtype storage, Dtype result) {
-  return {product_flops(rows, outputs, inputs), bytes(rows * inputs, storage) +
-                                                    bytes(outputs * inputs, storage) +
-                                                    bytes(rows * outputs, result)};
+  return {product_flops(rows, outputs, inputs),
+          bytes(rows * inputs, storage) + bytes(outputs * inputs, storage) +
+              bytes(rows * outputs, result),
+          product_idle_flops(rows, outputs, inputs)};
 }
 
 Cost linear_backward_input_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                                 Dtype storage, Dtype gradient, bool accumulate) {
   return {product_flops(rows, outputs, inputs),
           bytes(rows * outputs, gradient) + bytes(outputs * inputs, storage) +
-              passes(accumulate) * bytes(rows * inputs, storage)};
+              passes(accumulate) * bytes(rows * inputs, storage),
+          product_idle_flops(rows, inputs, outputs)};
 }
 
 Cost linear_backward_weight_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                                  Dtype storage, Dtype gradient, bool accumulate) {
   return {product_flops(rows, outputs, inputs),
           bytes(rows * outputs, gradient) + bytes(rows * inputs, storage) +
-              passes(accumulate) * bytes(outputs * inputs, execution::accumulation(storage))};
+              passes(accumulate) * bytes(outputs * inputs, execution::accumulation(storage)),
+          product_idle_flops(outputs, inputs, rows)};
 }
 
 Cost linear_backward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,

@@ -107,7 +107,8 @@ Cost rmsnorm_backward_cost(std::int64_t rows, std::int64_t width, Dtype storage,
   const double passes_over_rows = residual ? 4 : 3;
   return {8.0 * static_cast<double>(rows * width),
           passes_over_rows * bytes(rows * width, storage) + bytes(width, storage) +
-              bytes(width + rows, execution::accumulation(storage))};
+              bytes(width + rows, execution::accumulation(storage)),
+          0, 0, 1};
 }
 
 }  // namespace stowage::kernels
