@@ -11,6 +11,7 @@
 #include "drivers/common/whole_tensors.hpp"
 #include "drivers/train/shared_verification.hpp"
 #include "execution/error.hpp"
+#include "results/file_threads.hpp"
 #include "results/progress.hpp"
 
 namespace stowage::drivers {
@@ -27,6 +28,13 @@ std::vector<results::TensorSpec> saved(const WholeTensors& tensors) {
       all.push_back({name, info.buffers[0].dtype, info.buffers[0].shape});
   }
   return all;
+}
+
+/// One thread of four cores while training needs them, all threads while it waits.
+CheckpointWriter::Threads writing_threads(const parallel::Communicator& world) {
+  const int cores = parallel::cores_of_rank(world);
+  return {.beside = std::clamp(cores / 4, 1, results::kMostFileThreads),
+          .alone = std::clamp(cores, 1, results::kMostFileThreads)};
 }
 
 /// The run that has written a checkpoint; empty if that does not say.
@@ -232,7 +240,8 @@ void Checkpointing::prepare(training::Trainer& trainer, CopyPlace copy, std::str
   for (const results::TensorSpec& spec : specs_)
     for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
   queue_ = &trainer.device().queue(trainer.plan().training().front()->plan.queues.front());
-  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy);
+  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy,
+                                               writing_threads(world_));
   STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
                  "a copy of the state has {} bytes, {} were planned", writer_->copy_bytes(),
                  trainer.plan().state_copy_bytes());

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <optional>
+
+namespace stowage::results {
+
+/// Threads that one process has for a large file, at most: each makes digests and moves bytes to or
+/// from the system's cache at 2 GB/s or more, which together is what a fast disk takes.
+inline constexpr int kMostFileThreads = 4;
+
+/// The numbers [0, count), each given out once.
+class Turns {
+ public:
+  explicit Turns(std::size_t count) : count_(count) {}
+
+  /// The next one; empty: there are no more.
+  std::optional<std::size_t> next();
+  /// No more are given.
+  void stop() { next_ = count_; }
+
+ private:
+  std::size_t count_;
+  std::atomic<std::size_t> next_ = 0;
+};
+
+/// Runs body(0) … body(threads - 1) at once, the first on this thread, and returns when all have
+/// ended; fewer, where no more threads can be had: whatever is to be done is in `turns`. An error
+/// of one stops these.
+/// @throws the error of the first that had one
+void on_threads(int threads, Turns& turns, const std::function<void(int thread)>& body);
+
+}  // namespace stowage::results
