@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -10,6 +11,9 @@ namespace stowage::results {
 /// Threads that one process has for a large file, at most: each makes digests and moves bytes to or
 /// from the system's cache at 2 GB/s or more, which together is what a fast disk takes.
 inline constexpr int kMostFileThreads = 4;
+
+/// As many as there are cores that nobody else needs, within the bound; at least one.
+constexpr int file_threads(int cores) { return std::clamp(cores, 1, kMostFileThreads); }
 
 /// The numbers [0, count), each given out once.
 class Turns {
