@@ -8,8 +8,8 @@
 
 namespace stowage::results {
 
-/// Threads that one process has for a large file, at most: each makes digests and moves bytes to or
-/// from the system's cache at 2 GB/s or more, which together is what a fast disk takes.
+/// Threads that one process has for a large file, at most: one makes digests and moves bytes to or
+/// from the system's cache at some 1 to 3 GB/s, so that together they keep up with a fast disk.
 inline constexpr int kMostFileThreads = 4;
 
 /// As many as there are cores that nobody else needs, within the bound; at least one.
