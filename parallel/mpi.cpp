@@ -52,6 +52,12 @@ std::string host_name() {
   return name.data();
 }
 
+int cores_of_rank(const Communicator& world) {
+  const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const auto bound = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(bound, cores / world.split_by_host().size()));
+}
+
 Environment::Environment(int& argc, char**& argv) {
   int initialized = 0;
   STOWAGE_MPI(MPI_Initialized(&initialized));

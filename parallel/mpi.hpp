@@ -97,6 +97,10 @@ class Communicator {
 /// the host backend the cores are those that compute.
 void wait(MPI_Request& request);
 
+/// Collective. The cores that this rank may take: those that it is bound to, or its share of the
+/// host's, whichever are fewer; at least one.
+int cores_of_rank(const Communicator& world);
+
 /// This machine's name.
 std::string host_name();
 /// "Open MPI v4.1.4, package: …": what the library says of itself.

@@ -93,14 +93,14 @@ class Checkpoint {
   void require(std::span<const TensorSpec> wanted, bool allow_more = false) const;
 
   /// Bytes [offset, offset + to.size()) of a tensor as the file has them, which no digest of a part
-  /// can check: verify() has, or some part is all that is wanted.
+  /// can check: verify() has, or some part is all that is wanted. Any thread may call it.
   void read(const std::string& tensor, std::size_t offset, std::span<std::byte> to) const;
 
   /// Reads every byte of every tensor against its digest.
   void verify() const;
   /// The same by several readers: what the bytes of one of `shares` equal shares add to the digests
   /// of tensors(), in their order; and whether those of all shares add up to what was sealed.
-  std::vector<TensorDigest::Sums> sums(int share, int shares) const;
+  std::vector<TensorDigest::Sums> sums(int share, int shares, int threads) const;
   void require_sums(std::span<const TensorDigest::Sums> of_all) const;
 
  private:

@@ -1,9 +1,16 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "execution/error.hpp"
 #include "results/checkpoint.hpp"
+#include "results/file_threads.hpp"
 #include "results/h5.hpp"
 #include "results/seal.hpp"
 #include "results/tensor_digest.hpp"
@@ -17,7 +24,10 @@ struct Checkpoint::State {
       : path(std::move(from)),
         seal(read_seal(path)),
         file(h5::File::open(path, kCheckpointSchema)),
-        bytes(path, std::ios::binary) {}
+        bytes(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { ::close(bytes); }
 
   // Reads one tensor piece by piece into `piece`, and checks its digest at the end.
   template <class F>
@@ -28,14 +38,14 @@ struct Checkpoint::State {
   std::filesystem::path path;
   Seal seal;  // read first: HDF5 is to see no damaged file
   h5::File file;
-  std::ifstream bytes;  // the same file
+  int bytes;  // the same file
   CheckpointState state;
   std::vector<TensorSpec> tensors;
 };
 
 namespace {
 
-constexpr std::size_t kVerifiedBytes = std::size_t{8} << 20;  // read at once
+constexpr std::size_t kVerifiedBytes = std::size_t{2} << 20;  // read at once, within a cache
 
 template <class T>
 T typed_value(const CheckpointState& state, std::string_view name, std::string_view type) {
@@ -167,39 +177,63 @@ void Checkpoint::read(const std::string& tensor, std::size_t offset,
       offset + to.size() > static_cast<std::size_t>(sealed->bytes))
     throw_usage("{}: tensor '{}' is damaged: its bytes {} to {} are not sealed", path().string(),
                 tensor, offset, offset + to.size());
-  std::ifstream& bytes = state_->bytes;
-  bytes.seekg(sealed->offset + static_cast<std::int64_t>(offset));
-  bytes.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size()));
-  if (!bytes) throw_usage("{}: tensor '{}' cannot be read", path().string(), tensor);
+  std::int64_t at = sealed->offset + static_cast<std::int64_t>(offset);
+  while (!to.empty()) {
+    const ssize_t count = ::pread(state_->bytes, to.data(), to.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw_usage("{}: tensor '{}' cannot be read", path().string(), tensor);
+    at += count;
+    to = to.subspan(static_cast<std::size_t>(count));
+  }
 }
 
-void Checkpoint::verify() const { require_sums(sums(0, 1)); }
+void Checkpoint::verify() const {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  require_sums(sums(0, 1, file_threads(cores)));
+}
 
-std::vector<TensorDigest::Sums> Checkpoint::sums(int share, int shares) const {
+std::vector<TensorDigest::Sums> Checkpoint::sums(int share, int shares, int threads) const {
   std::size_t total = 0, before = 0;
   for (const TensorSpec& spec : tensors()) total += spec.bytes();
   const std::size_t begin = share_of(total, share, shares);
   const std::size_t end = share_of(total, share + 1, shares);
-  std::vector<TensorDigest::Sums> all;
-  std::vector<std::byte> piece;
-  for (const TensorSpec& spec : tensors()) {
-    TensorDigest digest(spec.name, spec.dtype);
+  struct Piece {
+    std::size_t tensor, first, count;  // elements
+  };
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < tensors().size(); ++i) {
+    const TensorSpec& spec = tensors()[i];
     const std::size_t size = execution::size_bytes(spec.dtype);
     // An element is in the share in which it begins.
     const auto elements_before = [&](std::size_t at) {
       return at <= before ? 0 : (std::min(at - before, spec.bytes()) + size - 1) / size;
     };
     const std::size_t last = elements_before(end);
-    for (std::size_t first = elements_before(begin); first < last;) {
-      piece.resize(std::min(kVerifiedBytes / size, last - first) * size);
-      read(spec.name, first * size, piece);
-      digest.add(static_cast<std::int64_t>(first), piece);
-      first += piece.size() / size;
-    }
-    all.push_back(digest.sums());
+    for (std::size_t first = elements_before(begin); first < last; first += pieces.back().count)
+      pieces.push_back({i, first, std::min(kVerifiedBytes / size, last - first)});
     before += spec.bytes();
   }
-  return all;
+  std::vector<TensorDigest> all;
+  for (const TensorSpec& spec : tensors()) all.emplace_back(spec.name, spec.dtype);
+  std::mutex of_all;
+  Turns turns(pieces.size());
+  on_threads(threads, turns, [&](int) {
+    std::vector<std::byte> bytes;
+    while (const std::optional<std::size_t> turn = turns.next()) {
+      const auto& [tensor, first, count] = pieces[*turn];
+      const TensorSpec& spec = tensors()[tensor];
+      const std::size_t size = execution::size_bytes(spec.dtype);
+      bytes.resize(count * size);
+      read(spec.name, first * size, bytes);
+      TensorDigest digest(spec.name, spec.dtype);
+      digest.add(static_cast<std::int64_t>(first), bytes);
+      const std::lock_guard lock(of_all);
+      all[tensor].add(digest.sums());
+    }
+  });
+  std::vector<TensorDigest::Sums> sums;
+  for (const TensorDigest& digest : all) sums.push_back(digest.sums());
+  return sums;
 }
 
 void Checkpoint::require_sums(std::span<const TensorDigest::Sums> of_all) const {

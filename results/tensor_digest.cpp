@@ -14,6 +14,66 @@ using execution::block_factor;
 using execution::kDigestLanes;
 using execution::lane_factor;
 
+namespace {
+
+#if defined(__x86_64__)
+
+constexpr std::int64_t kWideBlocks = 32;  ///< whose factors are made at once
+
+/// One value for each lane of a block.
+using Lanes = std::uint64_t __attribute__((vector_size(kDigestLanes * sizeof(std::uint64_t))));
+
+bool has_wide() {
+  static const bool has = __builtin_cpu_supports("avx512dq") != 0;
+  return has;
+}
+
+/// Adds whole blocks, as many as are a multiple of kWideBlocks, with 64-bit products of eight lanes
+/// at once (AVX-512): twice as fast. The lanes' own factors are taken out of the sum over blocks.
+/// @return how many blocks that are
+template <class Word>
+[[gnu::target("avx512dq")]] std::int64_t add_wide(std::int64_t first_block, const std::byte* words,
+                                                  std::int64_t blocks,
+                                                  const TensorDigest::Sums& keys,
+                                                  TensorDigest::Sums& sums) {
+  typedef Word Words __attribute__((vector_size(kDigestLanes * sizeof(Word))));
+  using Longer = std::uint32_t __attribute__((vector_size(kDigestLanes * sizeof(std::uint32_t))));
+  const std::int64_t whole = blocks / kWideBlocks * kWideBlocks;
+  Lanes lanes[2] = {};
+  for (std::int64_t block = 0; block < whole; block += kWideBlocks) {
+    std::uint64_t factors[2][kWideBlocks];
+    for (int half = 0; half < 2; ++half)
+      for (std::int64_t i = 0; i < kWideBlocks; ++i)
+        factors[half][i] = block_factor(keys[half], first_block + block + i);
+    for (std::int64_t i = 0; i < kWideBlocks; ++i) {
+      Words loaded;
+      std::memcpy(&loaded, words + static_cast<std::size_t>(block + i) * sizeof(loaded),
+                  sizeof(loaded));
+      const Lanes values =
+          __builtin_convertvector(__builtin_convertvector(loaded, Longer), Lanes) + 1;
+      for (int half = 0; half < 2; ++half) lanes[half] += values * factors[half][i];
+    }
+  }
+  for (int half = 0; half < 2; ++half)
+    for (int lane = 0; lane < kDigestLanes; ++lane)
+      sums[half] += lanes[half][lane] * lane_factor(half, lane);
+  return whole;
+}
+
+#else
+
+bool has_wide() { return false; }
+
+template <class Word>
+std::int64_t add_wide(std::int64_t, const std::byte*, std::int64_t, const TensorDigest::Sums&,
+                      TensorDigest::Sums&) {
+  return 0;
+}
+
+#endif
+
+}  // namespace
+
 TensorDigest::TensorDigest(std::string_view name, execution::Dtype dtype)
     : dtype_(dtype),
       keys_{execution::digest_key(execution::stream_of(name), dtype, 0),
@@ -34,6 +94,10 @@ void TensorDigest::add_words(std::int64_t first, const std::byte* words, std::in
   };
   std::int64_t i = 0;
   for (; i < count && (first + i) % kDigestLanes != 0; ++i) add_one(i);
+  if (has_wide())
+    i += kDigestLanes * add_wide<Word>((first + i) / kDigestLanes,
+                                       words + static_cast<std::size_t>(i) * sizeof(Word),
+                                       (count - i) / kDigestLanes, keys_, sums_);
   for (; i + kDigestLanes <= count; i += kDigestLanes) {
     std::uint64_t lanes[2] = {0, 0};
     for (int lane = 0; lane < kDigestLanes; ++lane) {

@@ -93,8 +93,8 @@ TEST_F(checkpoint_writer, two_ranks_make_one_file_from_copies_made_before) {
   const auto queue = backend->make_queue(execution::Lane::compute, "compute");
   const std::vector<std::byte> other(std::size_t{1} << 24, std::byte{0x5A});
   for (const CopyPlace copy : {CopyPlace::device, CopyPlace::host}) {
-    CheckpointWriter writers[] = {{*backend, ranks[0].parts, copy},
-                                  {*backend, ranks[1].parts, copy}};
+    CheckpointWriter writers[] = {{*backend, ranks[0].parts, copy, {.beside = 1, .alone = 1}},
+                                  {*backend, ranks[1].parts, copy, {.beside = 3, .alone = 1}}};
     EXPECT_EQ(writers[0].copy(), copy);
     const results::CheckpointDirectory directory(folder_ / std::string(name(copy)));
     auto draft = directory.begin({.step = 7, .values = {}, .deck = "[train]\n"}, kTensors);
@@ -138,7 +138,7 @@ TEST_F(checkpoint_writer, one_that_fails_ends_it_and_one_that_is_given_up_leaves
   std::vector<std::vector<std::byte>> wholes;
   for (const TensorSpec& spec : kTensors) wholes.emplace_back(spec.bytes());
   const Rank rank(*backend, 0, wholes);
-  CheckpointWriter writer(*backend, rank.parts, CopyPlace::none);
+  CheckpointWriter writer(*backend, rank.parts, CopyPlace::none, {.beside = 1, .alone = 2});
   const results::CheckpointDirectory directory(folder_);
   const auto task = [&](const results::CheckpointDraft& draft) {
     results::SumsFile::make(sums_path(draft.part()), 2, kTensors.size());

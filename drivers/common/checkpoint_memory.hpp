@@ -18,10 +18,9 @@ enum class CopyPlace : unsigned char { none, device, host };
 /// "device", "host" or "none".
 std::string_view name(CopyPlace place);
 
-/// Pinned memory through which a rank writes its part of a checkpoint; a piece is long enough for a
-/// link and a disk.
-inline constexpr std::size_t kCheckpointPieceBytes = std::size_t{16} << 20;
-inline constexpr std::size_t kCheckpointStagingBytes = 2 * kCheckpointPieceBytes;
+/// Pinned memory through which a rank writes its part of a checkpoint: two pieces of each thread,
+/// which are long enough for a link and a disk.
+inline constexpr std::size_t kCheckpointStagingBytes = std::size_t{32} << 20;
 
 /// What checkpoints of a run take on one rank, beside its plan.
 struct CheckpointMemory {

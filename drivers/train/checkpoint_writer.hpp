@@ -26,10 +26,16 @@ class CheckpointWriter {
     TensorPart part;
   };
 
+  /// How many threads write: while training goes on, and while it waits.
+  struct Threads {
+    int beside = 1, alone = 1;
+  };
+
   /// Takes all memory that it will need.
   /// @param copy where the copy lies until it is written
   /// @throws Error (exit 3) if the memory is not there
-  CheckpointWriter(execution::Backend& backend, std::vector<Part> parts, CopyPlace copy);
+  CheckpointWriter(execution::Backend& backend, std::vector<Part> parts, CopyPlace copy,
+                   Threads threads);
   /// Waits for a copy that is being made.
   ~CheckpointWriter();
 
@@ -51,17 +57,20 @@ class CheckpointWriter {
 
  private:
   struct Piece;
+  struct Task;
 
-  void fetch(const Piece& piece, std::byte* to);
+  std::vector<Piece> pieces(bool as_it_is, std::size_t piece_bytes) const;
+  std::vector<results::TensorDigest> write_some(const Task& task, int thread);
 
   execution::Backend& backend_;
   std::vector<Part> parts_;
   std::vector<std::size_t> tensors_;  ///< of each part: how many tensors come before its own
   layers::CopyLayout layout_;         ///< of the parts, by their addresses
   CopyPlace copy_;
-  std::unique_ptr<execution::Arena> aside_;    ///< the copy
-  std::unique_ptr<execution::Arena> staging_;  ///< two pieces, pinned
-  std::unique_ptr<execution::Queue> queue_;
+  Threads threads_;
+  std::unique_ptr<execution::Arena> aside_;                ///< the copy
+  std::unique_ptr<execution::Arena> staging_;              ///< two pieces of every thread, pinned
+  std::vector<std::unique_ptr<execution::Queue>> queues_;  ///< of every thread
   std::unique_ptr<execution::TimedEvent> taken_;
 };
 

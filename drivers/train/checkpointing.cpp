@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "drivers/common/whole_tensors.hpp"
 #include "drivers/train/shared_verification.hpp"
 #include "execution/error.hpp"
+#include "results/file_threads.hpp"
 #include "results/progress.hpp"
 
 namespace stowage::drivers {
@@ -29,29 +33,56 @@ std::vector<results::TensorSpec> saved(const WholeTensors& tensors) {
   return all;
 }
 
+/// One thread of four cores while training needs them, all threads while it waits.
+CheckpointWriter::Threads writing_threads(const parallel::Communicator& world) {
+  const int cores = parallel::cores_of_rank(world);
+  return {.beside = results::file_threads(cores / 4), .alone = results::file_threads(cores)};
+}
+
 /// The run that has written a checkpoint; empty if that does not say.
 std::string run_of(const results::CheckpointState& state) {
   const auto named = std::ranges::find(state.values, results::kRunUuid, &results::Field::name);
   return named == state.values.end() ? "" : results::text_value(state, results::kRunUuid);
 }
 
-/// What this rank has of a tensor, from a file to the device.
-void load_part(const results::Checkpoint& from, const results::TensorSpec& spec,
-               const TensorPart& part, execution::Device& device) {
-  const auto size = static_cast<std::int64_t>(execution::size_bytes(spec.dtype));
-  const std::int64_t step = static_cast<std::int64_t>(kPieceBytes) / size;
-  std::vector<std::byte> piece;
-  for (std::int64_t begin = 0; begin < part.elements; begin += step) {
-    const std::int64_t end = std::min(begin + step, part.elements);
-    piece.resize(static_cast<std::size_t>((end - begin) * size));
-    part.index.for_each_run(
-        begin, end, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
-          from.read(spec.name, static_cast<std::size_t>(global * size),
-                    std::span(piece).subspan(static_cast<std::size_t>((local - begin) * size),
-                                             static_cast<std::size_t>(count * size)));
-        });
-    device.write(spec.name, piece, static_cast<std::size_t>(begin * size));
+/// Elements [begin, end) of this rank's part of a tensor.
+struct LoadedPiece {
+  const results::TensorSpec* spec;
+  const TensorPart* part;
+  std::int64_t begin, end;
+};
+
+/// What this rank has of all tensors, from a file to the device.
+void load_parts(const results::Checkpoint& from, std::span<const results::TensorSpec> specs,
+                const WholeTensors& tensors, execution::Device& device, int threads) {
+  std::vector<TensorPart> parts;
+  for (const results::TensorSpec& spec : specs) parts.push_back(tensors.held_part(spec.name));
+  std::vector<LoadedPiece> pieces;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto step =
+        static_cast<std::int64_t>(kPieceBytes / execution::size_bytes(specs[i].dtype));
+    for (std::int64_t begin = 0; begin < parts[i].elements; begin += step)
+      pieces.push_back({&specs[i], &parts[i], begin, std::min(begin + step, parts[i].elements)});
   }
+  results::Turns turns(pieces.size());
+  std::mutex of_device;
+  results::on_threads(threads, turns, [&](int) {
+    const std::unique_ptr<execution::Event> on_this_gpu = device.backend().make_event();
+    std::vector<std::byte> bytes;
+    while (const std::optional<std::size_t> turn = turns.next()) {
+      const auto& [spec, part, begin, end] = pieces[*turn];
+      const auto size = static_cast<std::int64_t>(execution::size_bytes(spec->dtype));
+      bytes.resize(static_cast<std::size_t>((end - begin) * size));
+      part->index.for_each_run(
+          begin, end, [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+            from.read(spec->name, static_cast<std::size_t>(global * size),
+                      std::span(bytes).subspan(static_cast<std::size_t>((local - begin) * size),
+                                               static_cast<std::size_t>(count * size)));
+          });
+      const std::lock_guard lock(of_device);
+      device.write(spec->name, bytes, static_cast<std::size_t>(begin * size));
+    }
+  });
 }
 
 /// Requires that a checkpoint holds what a run has, but the running norm of a run that skips spikes
@@ -205,8 +236,8 @@ std::string Checkpointing::resume(training::Trainer& trainer, inputs::Loader& lo
   const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorSpec> specs = saved(tensors);
   const std::string change = match_running_norm(checkpoint, specs);
-  for (const results::TensorSpec& spec : specs)
-    load_part(checkpoint, spec, tensors.held_part(spec.name), trainer.device());
+  load_parts(checkpoint, specs, tensors, trainer.device(),
+             results::file_threads(parallel::cores_of_rank(world_)));
   const results::CheckpointState& state = checkpoint.state();
   loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
                results::integer_value(state, "loader.epoch"),
@@ -232,7 +263,8 @@ void Checkpointing::prepare(training::Trainer& trainer, CopyPlace copy, std::str
   for (const results::TensorSpec& spec : specs_)
     for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
   queue_ = &trainer.device().queue(trainer.plan().training().front()->plan.queues.front());
-  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy);
+  writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy,
+                                               writing_threads(world_));
   STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
                  "a copy of the state has {} bytes, {} were planned", writer_->copy_bytes(),
                  trainer.plan().state_copy_bytes());

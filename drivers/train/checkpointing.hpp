@@ -46,7 +46,7 @@ class Checkpointing {
   /// @param left device bytes that nobody else takes
   CheckpointMemory memory(const inputs::Deck& deck, const training::TrainerPlan& plan,
                           std::size_t left) const;
-  /// Takes the memory for copies of the state, before step 1.
+  /// Collective. Takes the memory for copies of the state, before step 1.
   /// @param run uuid of the run, for what it saves
   void prepare(training::Trainer& trainer, CopyPlace copy, std::string run);
   /// Loads what was found, on every rank. @return a line for people if it has more or less than the

@@ -8,6 +8,7 @@
 
 #include "execution/error.hpp"
 #include "results/checkpoint.hpp"
+#include "results/file_threads.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -18,9 +19,9 @@ using Sums = results::TensorDigest::Sums;
 constexpr char kGood = '+', kBad = '-';
 
 /// What a rank has found: its sums, or why there are none.
-std::string finding(const std::filesystem::path& path, int rank, int ranks) {
+std::string finding(const std::filesystem::path& path, int rank, int ranks, int threads) {
   try {
-    const std::vector<Sums> sums = Checkpoint(path).sums(rank, ranks);
+    const std::vector<Sums> sums = Checkpoint(path).sums(rank, ranks, threads);
     std::string text(1, kGood);
     text.append(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(Sums));
     return text;
@@ -46,10 +47,11 @@ void add(const std::string& finding, int rank, std::vector<Sums>& sums) {
 
 }  // namespace
 
-SharedVerification::SharedVerification(const parallel::Communicator& world) : world_(world) {
+SharedVerification::SharedVerification(const parallel::Communicator& world)
+    : world_(world), threads_(results::file_threads(parallel::cores_of_rank(world))) {
   if (world_.rank() == 0) return;
   for (std::string path = world_.broadcast({}); !path.empty(); path = world_.broadcast({}))
-    (void)world_.gather(finding(path, world_.rank(), world_.size()));
+    (void)world_.gather(finding(path, world_.rank(), world_.size(), threads_));
 }
 
 SharedVerification::~SharedVerification() {
@@ -59,7 +61,7 @@ SharedVerification::~SharedVerification() {
 void SharedVerification::verify(const std::filesystem::path& path) const {
   (void)world_.broadcast(path.string());
   const std::vector<std::string> findings =
-      world_.gather(finding(path, world_.rank(), world_.size()));
+      world_.gather(finding(path, world_.rank(), world_.size(), threads_));
   std::vector<Sums> sums;
   for (int rank = 0; rank < world_.size(); ++rank) add(findings[rank], rank, sums);
   Checkpoint(path).require_sums(sums);

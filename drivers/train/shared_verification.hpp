@@ -24,6 +24,7 @@ class SharedVerification {
 
  private:
   const parallel::Communicator& world_;
+  int threads_;  ///< of this rank
 };
 
 }  // namespace stowage::drivers

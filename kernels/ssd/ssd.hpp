@@ -78,7 +78,8 @@ void ssd_forward(execution::Queue& queue, const SsdShape& shape, const SsdForwar
 void ssd_backward(execution::Queue& queue, const SsdShape& shape, const SsdBackwardOperands& views,
                   bool accumulate, const SsdEndGradients& ends = {});
 
-/// Room for step sizes, decays and the state of each chunk (backward: and its gradient).
+/// Room for step sizes, decays and the state of each chunk (backward: and its gradient), on either
+/// backend: a plan does not say which. The host's is the more where `chunk` is short.
 std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
                                         execution::Dtype storage);
 std::size_t ssd_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
