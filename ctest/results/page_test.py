@@ -156,7 +156,10 @@ class Curves(PageTest):
                  "../h200x2/pipeline_1f1b_dense_1b.h5"]
         zero_bubble, base = (Result(self.copy(name)) for name in names)
         words = " ".join(beside_one.beside_one([zero_bubble, base]))
-        self.assertIn("| 1.80x |", words)
+        alone, shared = (numpy.median(next(point["time_s"] for point in scaling.points(result)
+                                           if point["layout"] == layout))
+                         for result, layout in ((base, "d1"), (zero_bubble, "p2")))
+        self.assertIn(f"| {alone / shared:.2f}x |", words)
         self.assertIn("beside `pipeline_1f1b_dense_1b`", words)
         for edit in (lambda file: file["config"].attrs.modify("train.seq_length", 4096),
                      lambda file: file.attrs.modify("git_describe", numpy.bytes_("0000000"))):
