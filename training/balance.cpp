@@ -26,15 +26,16 @@ PartTimes none(int layers) {
 
 bool communicates(const Op& op) { return op.lane == execution::Lane::comm; }
 
-/// The sums of the times of what computes, in each pass of a microbatch.
-PartTimes computing(const Program& microbatch, int layers, const offload::Rates& rates) {
+/// The sums of the times of what computes, or is exchanged beside compute, in each pass.
+PartTimes summed(const Program& microbatch, int layers, const offload::Rates& rates,
+                 bool exchanged) {
   PartTimes times = none(layers);
   const std::vector<int> turns = turns_of(microbatch);
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    const Op& op = microbatch.ops()[i];
-    if (turns[i] < 0 || op.only_rerun || communicates(op)) continue;
+  for (int i = 0; i < static_cast<int>(turns.size()); ++i) {
+    const Op& op = microbatch.ops()[static_cast<std::size_t>(i)];
+    if (turns[i] < 0 || op.only_rerun || communicates(op) != exchanged) continue;
     pass(times.of(part_of(microbatch, op, layers)), turns[i]) +=
-        rates.time_s(microbatch, static_cast<int>(i));
+        exchanged ? rates.beside_compute_s(microbatch, i) : rates.time_s(microbatch, i);
   }
   return times;
 }
@@ -239,16 +240,18 @@ PredictedParts predict_parts(const layers::ModelConfig& config, layers::Precisio
   const layers::Model model(config, precision, 1, ranks);
   const execution::PersistentLayout layout =
       lay_out_state(model.parameters(), model.states(), precision, {});
-  const PartTimes compute = computing(one_microbatch(model, shape, layout), config.layers(), rates);
+  const PartTimes compute =
+      summed(one_microbatch(model, shape, layout), config.layers(), rates, false);
   const execution::Program whole = one_microbatch(model, shape, layout, false);
-  if (std::ranges::none_of(whole.ops(), communicates)) return {compute, compute};
+  if (std::ranges::none_of(whole.ops(), communicates))
+    return {compute, compute, none(config.layers())};
   PartTimes times = followed(whole, layout, config.layers(), rates);
   for (int part = -1; part <= config.layers(); ++part) {
     layers::PassTimes& of_part = times.of(part);
     of_part.weights_s = compute.of(part).weights_s;
     of_part.backward_s = std::max(0.0, of_part.backward_s - of_part.weights_s);
   }
-  return {std::move(times), compute};
+  return {std::move(times), compute, summed(whole, config.layers(), rates, true)};
 }
 
 std::vector<layers::PassTimes> stage_times(const std::vector<layers::Stage>& stages,

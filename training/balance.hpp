@@ -26,8 +26,9 @@ struct PartTimes {
 
 /// The parts of a model where ranks share them.
 struct PredictedParts {
-  PartTimes times;    ///< with what ranks exchange inside of them, as far as compute waits for it
-  PartTimes compute;  ///< without
+  PartTimes times;     ///< with what ranks exchange inside of them, as far as compute waits for it
+  PartTimes compute;   ///< without
+  PartTimes exchange;  ///< that itself, beside compute; with backward what weights exchange
 };
 
 /// The passes of one microbatch of a model: forward, backward, weights.

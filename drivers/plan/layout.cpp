@@ -106,11 +106,11 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
   return most;
 }
 
-/// Gradients are summed beside the last backward and weights gathered beside the first forward; of
-/// each the bucket at the end is beside nothing.
-/// @param times of a microbatch
+/// Gradients are summed beside the last backward and weights gathered beside the first forward, when
+/// nothing else is exchanged; of each the bucket at the end is beside nothing.
+/// @param times, exchange of a microbatch
 void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
-                                const PassTimes& times) const {
+                                const PassTimes& times, const PassTimes& exchange) const {
   const offload::Rates rates = machine_rates(deck_, layout.shape);
   const bool bf16_wire = deck_.get<std::string>("parallel.gradient_dtype") == "bf16";
   const double wire = bf16_wire ? 2 : kGradientBytes;
@@ -141,8 +141,10 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
     estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
-  estimate.gradients_s = tail_s + std::max(0.0, sums_s - times.backward_s - times.weights_s) +
-                         std::max(0.0, gathers_s - times.forward_s);
+  const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
+  const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);
+  estimate.gradients_s =
+      tail_s + std::max(0.0, sums_s - backward_s) + std::max(0.0, gathers_s - forward_s);
 }
 
 Estimate LayoutEstimator::estimate(const Layout& layout) {
@@ -163,7 +165,8 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
     const double waited_s = shape.virtual_stages > 1 ? times.all_s() / shape.virtual_stages
                                                      : times.all_s() - 2 * times.weights_s;
     estimate.bubble_s = std::max(0.0, (shape.ranks - 1) * waited_s);
-    add_state(estimate, layout, elements(layout, pattern), times);
+    add_state(estimate, layout, elements(layout, pattern), times,
+              slowest(shape, training::stage_times(divided, cut.parts.exchange)));
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
     estimate.refused = error.what();

@@ -58,7 +58,7 @@ class LayoutEstimator {
   const Cut& cut(const Layout& layout);
   const Elements& elements(const Layout& layout, const std::string& pattern);
   void add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
-                 const layers::PassTimes& times) const;
+                 const layers::PassTimes& times, const layers::PassTimes& exchange) const;
 
   const inputs::Deck& deck_;
   const PlannedData& data_;
