@@ -106,8 +106,8 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
   return most;
 }
 
-/// Gradients are summed beside the last backward and weights gathered beside the first forward, when
-/// nothing else is exchanged; of each the bucket at the end is beside nothing.
+/// Gradients are summed beside the last backward and weights gathered beside the first forward,
+/// while nothing else is exchanged; of each the bucket at the end is beside nothing.
 /// @param times, exchange of a microbatch
 void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
                                 const PassTimes& times, const PassTimes& exchange) const {
