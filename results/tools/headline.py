@@ -95,15 +95,17 @@ def beside_scripts(results, peers):
 
 
 def training_runs(results, peers):
-    """One Training for each of the standard decks that the sets have."""
+    """One Training for each of the standard decks that the sets have: the longest run, rather one
+    that saves no state, whose copy needs memory."""
     found = []
     for deck in DECKS:
         runs = [one for one in results if text(one.file.attrs["driver"]) == "train"
                 and ranks_of(one) == 1 and one.config().get("run.name") == deck
                 and one.config().get("execution.backend") == "cuda"]
         if runs:
-            longest = min(runs, key=lambda one: (-len(timed_steps(one)), name_of(one)))
-            found.append(Training(results, longest, peers))
+            saves = {one: int(one.config().get("checkpoint.interval", 0)) > 0 for one in runs}
+            shown = min(runs, key=lambda one: (saves[one], -len(timed_steps(one)), name_of(one)))
+            found.append(Training(results, shown, peers))
     return found
 
 
