@@ -25,6 +25,8 @@ constexpr std::size_t kLengths = 24;
 constexpr int kPasses = 2;
 /// Part of the step's time that an exchange must save.
 constexpr double kGain = 1e-4;
+/// Most numbers of reruns that are tried to leave few bytes.
+constexpr std::size_t kLeast = 64;
 /// How often a few decisions drawn at random are changed at once, and how many at most.
 constexpr int kMixes = 1500;
 constexpr std::size_t kMostMixed = 3;
@@ -57,6 +59,17 @@ class Search {
     exchange(*best);
     mix(*best);
     return std::move(best->choice);
+  }
+
+  /// All that can leaves or is computed again: of the last tensors of forward more and more.
+  std::vector<Choice> least() && {
+    reruns_.assign(by_forward_.rbegin(), by_forward_.rend());
+    std::erase_if(reruns_, [this](int tensor) { return !can_rerun(tensor); });
+    const std::size_t parts = std::clamp<std::size_t>(reruns_.size(), 1, kLeast);
+    std::vector<Choice> all;
+    for (std::size_t i = 0; i <= parts; ++i)
+      all.push_back(choose(reruns_.size() * i / parts, by_forward_.size()));
+    return all;
   }
 
   /// The smallest peak that the policy knows how to reach, whatever the host's room.
@@ -271,10 +284,19 @@ Choice choose_free(const Drafts& drafts, Choice choice) {
   return choice;
 }
 
+/// What the deck lists.
+Choice listed(const Drafts& drafts) {
+  return choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), drafts.policy());
+}
+
 }  // namespace
 
+std::vector<Choice> least_choices(const Drafts& drafts) {
+  return Search(drafts, listed(drafts), 0).least();
+}
+
 Choice choose_automatic(const Drafts& drafts, std::size_t budget) {
-  Choice start = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), drafts.policy());
+  Choice start = listed(drafts);
   if (budget == 0) return choose_free(drafts, std::move(start));
   Search search(drafts, std::move(start), budget);
   if (std::optional<Choice> found = search.run()) return *std::move(found);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "offload/draft.hpp"
 
 namespace stowage::offload {
@@ -16,5 +18,9 @@ namespace stowage::offload {
 /// @param budget transient bytes; 0: only what is free
 /// @throws Error (exit 2) that says what is missing and what is left, if nothing fits
 Choice choose_automatic(const Drafts& drafts, std::size_t budget);
+
+/// Decisions that leave few bytes on the device, whatever the time: more and more of the last tensors
+/// of forward are computed again, and all others that can leave do.
+std::vector<Choice> least_choices(const Drafts& drafts);
 
 }  // namespace stowage::offload

@@ -145,6 +145,21 @@ std::size_t below(const Attempt& made, std::size_t limit, std::size_t step) {
   return std::max<std::size_t>(std::min(limit - std::min(limit, step), made.peak), 2) - 1;
 }
 
+/// A plan of decisions that leave few bytes, if it needs less than `best`, which does not fit:
+/// tensors live longer in graphs than in the drafts that the policy weighs.
+Attempt fit_least(const Drafts& drafts, const PlannerOptions& options, std::size_t budget,
+                  Attempt best) {
+  if (options.given != nullptr || options.policy.kind != Policy::Kind::automatic) return best;
+  for (const Choice& least : least_choices(drafts)) {
+    PlannerOptions given = options;
+    given.given = &least;
+    Attempt other = attempt(drafts, given, 1, budget);
+    if (other.needed() < best.needed()) best = std::move(other);
+    if (best.needed() <= budget) break;
+  }
+  return best;
+}
+
 /// The fastest plan found that fits: graphs and packing may need more than a draft says, so a draft
 /// gets that much less, and then again some of it back. The last one tried if none fits.
 Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
@@ -165,8 +180,8 @@ Attempt fit(const Drafts& drafts, const PlannerOptions& options, std::size_t bud
     step = std::max(2 * (best.needed() - budget), step + step / 2);
     low = below(best, low, step);
   }
+  if (best.needed() > budget) return fit_least(drafts, options, budget, std::move(best));
   for (int i = 0; i < kMostRefinements && high - low > budget / kCloseEnough; ++i) {
-    if (best.needed() > budget) break;
     const std::size_t limit = low + (high - low) / 2;
     std::optional<Attempt> other = attempt_below(drafts, options, limit, budget);
     const bool fits = other && other->needed() <= budget;

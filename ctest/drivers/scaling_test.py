@@ -286,8 +286,10 @@ def published_curves_are_foretold(r):
                 continue
             for point, (then, off) in foretold(r, path, *machine).items():
                 layout = point.split("/")[1]
-                # Most of that step was kernels that split heads, which are quicker now.
+                # Kernels that split heads were a third of that step and are quicker now: it is to
+                # be measured again, and this exception to go.
                 if curve == "shared_dense_124m.h5" and layout == "c2":
+                    assert off < -8, (name, curve, point, then, off)
                     continue
                 # Two H100 exchanged rows of tensor ranks otherwise: what counts is what was
                 # predicted of that step.

@@ -36,7 +36,7 @@ void set_sizes(training::TrainerOptions& options, int head_dim) { enlarge(option
 
 #else
 
-constexpr std::size_t kBudgetPercent = 62;  // in graphs of layers no plan is found for 60
+constexpr std::size_t kBudgetPercent = 60;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
 
