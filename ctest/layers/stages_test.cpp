@@ -142,11 +142,12 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
   training::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.planner.rates.op_s = 0;
+  options.step.tokens = options.step.sequence = 8192;  // several rounds of tiles
   const auto layers_of_first = [&] {
     return training::TrainerPlan(options).model().stages().front().end;
   };
   const int narrow = layers_of_first();
-  options.model.vocabulary = 100000;
+  options.model.vocabulary = 1000;
   EXPECT_GT(layers_of_first(), narrow);
   options.model.pattern = "--|------";
   EXPECT_EQ(layers_of_first(), 2);
