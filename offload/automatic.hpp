@@ -19,8 +19,8 @@ namespace stowage::offload {
 /// @throws Error (exit 2) that says what is missing and what is left, if nothing fits
 Choice choose_automatic(const Drafts& drafts, std::size_t budget);
 
-/// Decisions that leave few bytes on the device, whatever the time: more and more of the last tensors
-/// of forward are computed again, and all others that can leave do.
+/// Decisions that leave few bytes on the device, whatever the time: more and more of the last
+/// tensors of forward are computed again, and all others that can leave do.
 std::vector<Choice> least_choices(const Drafts& drafts);
 
 }  // namespace stowage::offload
