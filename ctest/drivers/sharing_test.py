@@ -308,6 +308,20 @@ def resumed_on_other_ranks_that_share_experts(r):
 
 
 @case
+def ranks_that_share_experts_are_drawn(r):
+    """Their trace has them all on one time axis, and none of a copy of the model."""
+    r.run("parallel.expert=2", "parallel.data=2", "train.global_batch_size=8", "run.steps=2",
+          "--trace", "run.json", "run.output=run.h5", ranks=4)
+    trace = [e for e in json.load(open("run.json"))["traceEvents"] if e["ph"] == "X"]
+    names = {rank: [e["name"] for e in trace if e["pid"] == rank]
+             for rank in {e["pid"] for e in trace}}
+    assert sorted(names) == [0, 1] and names[0] == names[1], {k: len(v) for k, v in names.items()}
+    begins, ends = ([min(e["ts"] for e in trace if e["pid"] == rank) for rank in names],
+                    [max(e["ts"] + e["dur"] for e in trace if e["pid"] == rank) for rank in names])
+    assert min(begins) == 0 and max(begins) < min(ends), (begins, ends)
+
+
+@case
 def a_pipeline_that_ran_is_drawn(r):
     """Its trace has all ranks of rank 0's pipeline, and lies below the plan on one time axis."""
     sys.path.insert(0, r.tools)

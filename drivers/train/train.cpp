@@ -19,11 +19,11 @@
 #include "drivers/train/dump.hpp"
 #include "drivers/train/judge.hpp"
 #include "drivers/train/logits.hpp"
-#include "drivers/train/pipeline_trace.hpp"
 #include "drivers/train/profile.hpp"
 #include "drivers/train/ranges.hpp"
 #include "drivers/train/recording.hpp"
 #include "drivers/train/report.hpp"
+#include "drivers/train/step_trace.hpp"
 #include "inputs/deck/check.hpp"
 #include "parallel/agreement.hpp"
 #include "parallel/require_joint_proof.hpp"
@@ -308,7 +308,7 @@ class Run {
     recording_.profile(profile_);
     if (options_.trace.empty()) return;
     const parallel::GridShape& shape = trainer_.plan().options().sharing.ranks.shape;
-    const results::Trace trace = pipeline_trace(world_, shape, profile_);
+    const results::Trace trace = step_trace(world_, shape, profile_);
     if (trace_) trace.write(*trace_, "--trace");
   }
 
