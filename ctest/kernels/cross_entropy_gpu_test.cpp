@@ -8,6 +8,8 @@
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/row_chunk.hpp"
+#include "kernels/cross_entropy/softmax_launch.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -126,6 +128,70 @@ TEST(cross_entropy_gpu, matches_fp64) {
       check_on_gpu(HeadAndLoss(storage, s, h, w, targets, old),
                    HeadAndLoss(Dtype::fp64, s, h, w, targets, old), s.tokens == 300 ? 100 : 2);
     }
+}
+
+// The pass over logits without the products around it, which a race checker does not understand.
+class SoftmaxAlone {
+ public:
+  SoftmaxAlone(Dtype storage, std::int64_t vocabulary, const Values& logits,
+               const std::vector<std::int32_t>& targets)
+      : rows_(static_cast<std::int64_t>(targets.size())),
+        vocabulary_(vocabulary),
+        logits_(storage, {rows_, vocabulary}, logits),
+        targets_(int32_array(targets)),
+        scale_(storage, {1}, Values{0.37}),
+        losses_(storage, {rows_}) {}
+
+  template <class At>
+  void enqueue(Queue& q, At& at) const {
+    const auto logits = Address(at(logits_)), losses = Address(at(losses_));
+    const auto scale = Address(at(scale_)), targets = Address(at(targets_));
+    run(
+        q, "softmax", logits_.dtype(),
+        [rows = rows_, vocabulary = vocabulary_, logits, losses, scale, targets]<class S>() {
+          using A = execution::Accumulation<S>;
+          for (std::int64_t t = 0; t < rows; ++t) {
+            A* row = logits.as<A>() + t * vocabulary;
+            const std::int32_t target = targets.as<const std::int32_t>()[t];
+            A sum = 0;
+            for (std::int64_t j = 0; j < vocabulary; ++j) sum += std::exp(row[j]);
+            losses.as<A>()[t] = target < 0 ? 0 : std::log(sum) - row[target];
+            for (std::int64_t j = 0; j < vocabulary; ++j)
+              row[j] =
+                  target < 0 ? 0 : (std::exp(row[j]) / sum - (j == target)) * *scale.as<const A>();
+          }
+        },
+        [&]<class S>(void* stream) {
+          return cross_entropy::launch<float>({.rows = rows_,
+                                               .vocabulary = vocabulary_,
+                                               .logits = logits.as<float>(),
+                                               .targets = targets.as<const std::int32_t>(),
+                                               .losses = losses.as<float>(),
+                                               .scale = scale.as<const float>()},
+                                              stream);
+        });
+  }
+  std::vector<Output> outputs() const {
+    const double bound = tolerance(Dtype::fp32, static_cast<double>(vocabulary_), 16);
+    return {{"losses", losses_, bound}, {"gradients", logits_, bound}};
+  }
+
+ private:
+  std::int64_t rows_, vocabulary_;
+  Array logits_, targets_, scale_, losses_;
+};
+
+TEST(cross_entropy_gpu, softmax_alone) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  // Odd, a block, clusters of two to eight blocks, and one block that reads its row twice.
+  for (const std::int64_t vocabulary : {301, 1024, 16384, 32000, 65536, 131072, 140000}) {
+    SCOPED_TRACE(vocabulary);
+    const Values logits = random.normal(4 * vocabulary);
+    const std::vector<std::int32_t> targets = {0, -1, 300, static_cast<int>(vocabulary) - 1};
+    check_on_gpu(SoftmaxAlone(Dtype::fp32, vocabulary, logits, targets),
+                 SoftmaxAlone(Dtype::fp64, vocabulary, logits, targets));
+  }
 }
 
 TEST(cross_entropy_gpu, large_and_undefined_logits) {
