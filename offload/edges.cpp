@@ -24,10 +24,10 @@ using execution::Use;
 /// Issues a plan twice and adds a wait wherever the order is not yet implied.
 class EdgeMaker {
  public:
-  EdgeMaker(const Program& program, Plan& plan, bool chained)
+  EdgeMaker(const Program& program, Plan& plan, const Chains& chains)
       : program_(program),
         plan_(plan),
-        chained_(chained),
+        chains_(chains),
         clocks_(static_cast<int>(plan.queues.size()), plan.events),
         done_(plan.steps.size()),
         issued_(plan.steps.size(), 0) {}
@@ -70,13 +70,18 @@ class EdgeMaker {
     if (step.what != Step::What::mark) require(step, last_of(step));
   }
 
-  /// The last step on the queue of `step`; all compute queues count as one, and those of
-  /// communication that is chained.
+  /// The last step on the queue of `step`; all compute queues count as one, and so does the
+  /// communication of a chain.
   ByteMap::Access& last_of(const Step& step) {
     last_.resize(plan_.queues.size());
     const execution::Lane lane = plan_.queues[step.queue].lane;
-    if (chained_ && lane == execution::Lane::comm) return last_communication_;
+    if (chains_.chained && lane == execution::Lane::comm) return last_communication_[apart(step)];
     return last_[lane == execution::Lane::compute ? 0 : static_cast<std::size_t>(step.queue)];
+  }
+
+  bool apart(const Step& step) const {
+    const auto& what = program_.ops()[step.op].communication;
+    return what && what->group == chains_.apart;
   }
 
   void require(Step& step, const ByteMap::Access& earlier) {
@@ -143,13 +148,13 @@ class EdgeMaker {
 
   const Program& program_;
   Plan& plan_;
-  bool chained_;
+  const Chains& chains_;
   Clocks clocks_;
   std::vector<Clocks::Record> done_;  ///< by step: what a record after it would hold
   std::vector<long> issued_;          ///< by step: when it was issued last
   long count_ = 0;
-  std::vector<ByteMap::Access> last_;  ///< by queue
-  ByteMap::Access last_communication_;
+  std::vector<ByteMap::Access> last_;      ///< by queue
+  ByteMap::Access last_communication_[2];  ///< by whether it is apart
   ByteMap maps_[execution::kRegions];
 };
 
@@ -202,9 +207,9 @@ void fork_and_join(Plan& plan) {
 
 }  // namespace
 
-void add_edges(const Program& program, Plan& plan, bool chained) {
+void add_edges(const Program& program, Plan& plan, const Chains& chains) {
   fork_and_join(plan);
-  EdgeMaker(program, plan, chained).run();
+  EdgeMaker(program, plan, chains).run();
 }
 
 }  // namespace stowage::offload

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "execution/plan.hpp"
+#include "offload/planner.hpp"
 
 namespace stowage::offload {
 
@@ -8,7 +9,6 @@ namespace stowage::offload {
 /// fork of every queue from queue 0 at the start, an edge wherever two queues touch the same bytes
 /// and one of them writes, and the join of every queue at the end. Edges that follow from others
 /// are left out.
-/// @param chained communication follows each other in issue order, whatever its group
-void add_edges(const execution::Program& program, execution::Plan& plan, bool chained);
+void add_edges(const execution::Program& program, execution::Plan& plan, const Chains& chains);
 
 }  // namespace stowage::offload

@@ -268,7 +268,7 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
   Attempt made = meet_somehow(program, layout, all, budget);
   Plan& plan = made.plan;
   say_who_lies_in_berths(program, plan, made.choice);
-  add_edges(program, plan, options.chained_communication);
+  add_edges(program, plan, options.chains);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;
   plan.exposed_s = prediction.exposed_s;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "execution/persistent.hpp"
 #include "execution/plan.hpp"
@@ -11,15 +12,22 @@
 
 namespace stowage::offload {
 
+/// Communication that follows each other as issued, whatever its group: on a GPU, collectives that
+/// run beside each other can wait for each other's room for ever.
+struct Chains {
+  bool chained = false;
+  /// A group whose communication is a chain of its own: what waits for another stage of a pipeline
+  /// must not hold up what layers exchange.
+  std::string apart;
+};
+
 struct PlannerOptions {
   /// Multiple of execution::kAlignment; audit mode asks for whole pages.
   std::size_t alignment = execution::kAlignment;
   Policy policy = {};
   Rates rates = {};
   GraphOptions graphs = {};
-  /// Communication of all groups follows each other as issued: on a GPU, two collectives that run
-  /// beside each other can wait for each other's room for ever.
-  bool chained_communication = false;
+  Chains chains = {};
   /// Transient bytes below which addresses are not improved on; 0: as few as are found;
   /// kUnbounded: nothing shares bytes, as is quickest.
   std::size_t enough_bytes = 0;

@@ -149,7 +149,9 @@ class ProgramTracer {
         fail("{} may start before program {} does: it does not follow the plan's fork", index);
     if (!by_group_[own].empty() && !surely_ended(by_group_[own].back()))
       fail("{} of program {} may overtake the call before it in its group", index);
-    if (index > 0 && !surely_ended(index - 1)) trace_.loose.push_back(index);
+    int& last = last_[groups_[own].name == name(kApart) ? 1 : 0];
+    if (last >= 0 && !surely_ended(last)) trace_.loose.push_back(index);
+    last = index;
 
     Call call;
     call.place = static_cast<int>(by_group_[own].size());
@@ -210,6 +212,7 @@ class ProgramTracer {
   std::vector<int> traced_;  ///< by op: its index in the trace
   std::vector<Call> calls_;
   std::vector<std::vector<int>> by_group_;  ///< calls
+  int last_[2] = {-1, -1};                  ///< calls, of each chain
   TracedProgram trace_;
 };
 

@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "execution/verifier.hpp"
+#include "parallel/grid.hpp"
 
 /// What the other ranks need to know of one rank's plans to prove that all of them together cannot
 /// block: which communication ops it issues, in which order, and which of them wait for which.
 
 namespace stowage::parallel {
+
+/// The group whose calls are a chain of their own: a message that waits for another stage must not
+/// hold up what layers exchange. Two calls at once have room on any GPU when its kernels end.
+inline constexpr Group kApart = Group::pipeline;
 
 /// A group that a rank communicates in.
 struct TracedGroup {
@@ -56,7 +61,8 @@ struct TracedProgram {
   /// Between calls of different groups, none that follows from others. The calls of one group need
   /// none: each starts when the one before it has ended.
   std::vector<TracedEdge> edges;
-  std::vector<int> loose;  ///< calls that may run beside the call issued before them
+  /// Calls that may run beside the one issued before them in their chain (RankOrder::chain).
+  std::vector<int> loose;
 
   friend bool operator==(const TracedProgram&, const TracedProgram&) = default;
 };

@@ -36,8 +36,8 @@ void check_programs(std::span<const RankTrace> traces, std::vector<std::string>&
 class JointOrder {
  public:
   JointOrder(std::span<const RankTrace> traces, const JointGroups& groups, std::size_t program,
-             const JointMatches& matches)
-      : traces_(traces), groups_(groups), program_(program), matches_(matches) {
+             const JointMatches& matches, RankOrder order)
+      : traces_(traces), groups_(groups), program_(program), matches_(matches), order_(order) {
     for (const RankTrace& trace : traces_) add_rank(trace);
     for (const MetMessage& message : matches_.messages) {
       add_meeting(message.sender, message.receiver);
@@ -92,6 +92,7 @@ class JointOrder {
       const RankCall here{trace.rank, call};
       int& before = last[op.group];
       if (before >= 0) follow(before, call);
+      if (order_ == RankOrder::chain && call > 0) follow(call - 1, call);
       if (op.is_exchange()) add(start(here), end(here), {here, here});
       before = call;
     }
@@ -115,9 +116,20 @@ class JointOrder {
   const JointGroups& groups_;
   std::size_t program_;
   const JointMatches& matches_;
+  RankOrder order_;
   std::vector<OrderEdge> edges_;
   std::vector<Reason> reasons_;  ///< by edge
 };
+
+/// The call of the same chain that was issued last before a loose one.
+int before_in_chain(const RankTrace& trace, const TracedProgram& program, int call) {
+  const auto apart = [&](int one) {
+    return trace.groups[op_at(program, one).group].name == name(kApart);
+  };
+  int before = call - 1;
+  while (before > 0 && apart(before) != apart(call)) --before;
+  return before;
+}
 
 void check_chains(std::span<const RankTrace> traces, std::size_t program,
                   std::vector<std::string>& faults) {
@@ -127,7 +139,8 @@ void check_chains(std::span<const RankTrace> traces, std::size_t program,
     const int call = traced.loose.front();
     faults.push_back(fmt::format(
         "program {}: rank {} may run {} beside {}: on a GPU, communication of one rank is a chain",
-        traced.name, trace.rank, describe(op_at(traced, call)), describe(op_at(traced, call - 1))));
+        traced.name, trace.rank, describe(op_at(traced, call)),
+        describe(op_at(traced, before_in_chain(trace, traced, call)))));
   }
 }
 
@@ -145,7 +158,7 @@ std::vector<std::string> prove_jointly(std::span<const RankTrace> traces, RankOr
   for (std::size_t p = 0; p < traces.front().programs->size() && faults.empty(); ++p) {
     const JointMatches matches = match_calls(traces, groups, p, faults);
     if (!faults.empty()) break;
-    const std::string deadlock = JointOrder(traces, groups, p, matches).deadlock();
+    const std::string deadlock = JointOrder(traces, groups, p, matches, order).deadlock();
     if (!deadlock.empty()) faults.push_back(deadlock);
     if (order == RankOrder::chain) check_chains(traces, p, faults);
   }

@@ -45,7 +45,7 @@ PartTimes followed(const Program& microbatch, const execution::PersistentLayout&
                    const offload::Rates& rates) {
   const execution::Plan plan = offload::make_plan(
       microbatch, layout,
-      {.rates = rates, .chained_communication = true, .enough_bytes = offload::kUnbounded});
+      {.rates = rates, .chains = {true, {}}, .enough_bytes = offload::kUnbounded});
   const offload::Prediction prediction = offload::predict(microbatch, plan, rates);
   PartTimes times = none(layers);
   const std::vector<int> turns = turns_of(microbatch);

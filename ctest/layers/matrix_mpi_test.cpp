@@ -5,6 +5,7 @@
 #include <map>
 
 #include "matrix.hpp"
+#include "parallel/communication_trace.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
 #include "parallel/mpi.hpp"
@@ -78,7 +79,7 @@ struct Ranks {
         [this](const parallel::Communicator& ranks, const std::string& group) {
           return transport(ranks, group);
         });
-    options.planner.chained_communication = STOWAGE_TEST_CUDA;
+    options.planner.chains = {STOWAGE_TEST_CUDA, std::string(parallel::name(parallel::kApart))};
   }
 };
 

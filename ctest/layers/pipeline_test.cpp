@@ -39,7 +39,8 @@ class Pipeline {
   /// The stages of this rank's pipeline. @param order of the communication of a rank
   Outcome run(training::TrainerOptions options,
               parallel::RankOrder order = parallel::RankOrder::partial) const {
-    options.planner.chained_communication = order == parallel::RankOrder::chain;
+    options.planner.chains = {order == parallel::RankOrder::chain,
+                              std::string(parallel::name(parallel::kApart))};
     options.sharing.ranks = parallel::connect(
         world_, parallel::fit_grid(world_.size(), 1, 1, 1, stages_), parallel::make_host_transport);
     options.evaluation_microbatches = options.step.microbatches;

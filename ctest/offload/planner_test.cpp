@@ -1,9 +1,11 @@
 #include "offload/planner.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "execution/executor.hpp"
 #include "execution/verifier.hpp"
@@ -41,6 +43,51 @@ TEST(planner, plans_are_proven) {
     const PlannedProgram planned{&toy.program, &plan};
     EXPECT_TRUE(verify({&planned, 1}).empty());
   }
+}
+
+/// Three exchanges on tensors of their own: of layers, of stages, of layers.
+class Exchanges {
+ public:
+  Exchanges() {
+    program_.begin_section("all");
+    for (const char* group : {"tensor", "pipeline", "tensor", "pipeline"}) {
+      Op op;
+      op.name = fmt::format("{} {}", group, program_.ops().size());
+      op.lane = Lane::comm;
+      op.uses = {{program_.scratch(op.name, Dtype::fp32, {8}), Access::write}};
+      op.launch = [](Queue&, std::span<const View>) {};
+      op.communication = {"all_gather", group, {0, 1}, 8, Dtype::fp32, "", {}};
+      program_.append(op);
+    }
+    program_.finish();
+  }
+
+  /// "1<0": the second follows the first, by an event.
+  std::string order(const offload::Chains& chains) const {
+    PersistentLayout layout;
+    layout.close();
+    const Plan plan = offload::make_plan(program_, layout,
+                                         {.chains = chains, .enough_bytes = offload::kUnbounded});
+    std::map<int, int> recorded;
+    std::string text;
+    for (const Step& step : plan.steps) {
+      if (step.what == Step::What::mark) continue;
+      for (const int event : step.waits)
+        if (recorded.contains(event)) text += fmt::format("{}<{} ", step.op, recorded.at(event));
+      if (step.records >= 0) recorded[step.records] = step.op;
+    }
+    return text;
+  }
+
+ private:
+  Program program_{"exchanges"};
+};
+
+TEST(planner, exchanges_of_several_groups_are_one_chain_but_for_one_apart) {
+  const Exchanges exchanges;
+  EXPECT_EQ(exchanges.order({}), "");
+  EXPECT_EQ(exchanges.order({true, ""}), "1<0 2<1 3<2 ");
+  EXPECT_EQ(exchanges.order({true, "pipeline"}), "") << "each chain has a queue";
 }
 
 TEST(planner, two_programs_share_memory) {

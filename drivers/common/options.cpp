@@ -194,7 +194,7 @@ offload::Rates machine_rates(const Deck& deck, const parallel::GridShape& shape)
   set(rates.duplex_bytes_per_s, "machine.duplex_bytes_per_s");
   set(rates.link.bytes_per_s, "machine.allreduce_bytes_per_s");
   rates.links = machine_links(deck, shape, rates.link);
-  rates.links_beside = machine_links_beside(deck);
+  rates.links_beside = machine_links_beside(deck, shape);
   rates.efficiency = op_efficiency(deck);
   if (!text(deck, "machine.name").empty())
     rates.copy_latency_s = real(deck, "machine.copy_latency_s");
@@ -229,7 +229,8 @@ training::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbat
   options.seed = static_cast<std::uint64_t>(integer(deck, "run.seed"));
   options.planner.policy = offload_policy(deck, ranks.coordinates[parallel::Axis::pipeline]);
   options.planner.rates = machine_rates(deck, ranks.shape);
-  options.planner.chained_communication = order == parallel::RankOrder::chain;
+  options.planner.chains = {order == parallel::RankOrder::chain,
+                            std::string(parallel::name(parallel::kApart))};
   options.executor.ring_slots = small(deck, "execution.ring_slots");
   options.executor.audit = flag(deck, "execution.audit");
   options.executor.warmup_steps = small(deck, "graphs.warmup_steps");
