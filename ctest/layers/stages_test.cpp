@@ -2,6 +2,7 @@
 // flight, and what each stage keeps.
 #include "layers/model/stages.hpp"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -256,6 +257,37 @@ class PlannedStage {
 
   training::TrainerPlan plan_;
 };
+
+/// Names of the ops of a training step that are a layer's last, or communicate, from backward on.
+std::vector<std::string> ends_and_exchanges(const training::TrainerPlan& run) {
+  std::vector<std::string> names;
+  const execution::Program& program = *run.programs().front().program;
+  for (const execution::Op& op : program.ops())
+    if (op.communication || op.name.ends_with("norm_backward"))
+      if (!names.empty() || op.name.ends_with("norm_backward")) names.push_back(op.name);
+  return names;
+}
+
+TEST(stages, sums_of_gradients_are_behind_the_exchange_that_the_next_layer_waits_for) {
+  training::TrainerOptions options = tiny_options("EME-", execution::Dtype::fp32);
+  options.model.moe.experts = 4;
+  options.state.bucket_elements = 1;  // each gradient by itself
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2), 0);
+  const std::vector<std::string> names = ends_and_exchanges(training::TrainerPlan(options));
+  const auto behind = [&](const std::string& what) {
+    const auto at = std::ranges::find_if(
+        names, [&](const auto& name) { return name.find(what) != std::string::npos; });
+    return at == names.end() || at + 1 == names.end() ? "" : *(at + 1);
+  };
+  const auto is_sum = [](const std::string& name) { return name.starts_with("all_reduce/"); };
+  // Experts come next: their exchange first, then what was summed of the layer before.
+  EXPECT_EQ(behind("layers.3.mlp/norm_backward").find("mb0/layers.2.moe/"), 0U)
+      << fmt::format("{}", fmt::join(names, "\n"));
+  EXPECT_TRUE(is_sum(behind(behind("layers.3.mlp/norm_backward"))));
+  // Nothing of a Mamba layer is exchanged, nor before the embedding: the sums begin at once.
+  EXPECT_TRUE(is_sum(behind("layers.2.moe/norm_backward")));
+  EXPECT_TRUE(is_sum(behind("layers.0.moe/norm_backward")));
+}
 
 TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
   // Stage 1 has three microbatches in flight, however many there are.

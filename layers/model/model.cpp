@@ -160,16 +160,17 @@ Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
   Tensor dsum = dout;
   if (stage.head) {
     dsum = head_.backward(recorder);
-    finished(head_.parameters());
+    finished(head_.parameters(), stage.end > stage.begin && exchanges(stage.end - 1));
   }
-  const std::span<const Layer> own = layers(stage);
-  for (std::size_t i = own.size(); i-- > 0;) {
-    dsum = own[i].backward(recorder, dsum);
-    if (!recorder.batch().weights_later) finished(own[i].parameters());
+  for (int i = stage.end; i-- > stage.begin;) {
+    const Layer& layer = layers_[static_cast<std::size_t>(i)];
+    dsum = layer.backward(recorder, dsum);
+    if (!recorder.batch().weights_later)
+      finished(layer.parameters(), i > stage.begin && exchanges(i - 1));
   }
   if (!stage.embedding) return dsum;
   embed_backward(recorder, stage, dsum);
-  if (!shares_embedding()) finished({&embedding_, 1});
+  if (!shares_embedding()) finished({&embedding_, 1}, false);
   return {};
 }
 
@@ -178,7 +179,7 @@ void Model::backward_weights(Recorder& recorder, const Stage& stage,
   const std::span<const Layer> own = layers(stage);
   for (std::size_t i = own.size(); i-- > 0;) {
     own[i].backward_weights(recorder);
-    finished(own[i].parameters());
+    finished(own[i].parameters(), false);
   }
 }
 
@@ -199,6 +200,14 @@ void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) 
                    [accumulate](execution::Queue& q, Views v) {
                      kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);
                    });
+}
+
+bool Model::exchanges(int layer) const {
+  const auto shared = [&](parallel::Group group) { return ranks_.group(group).size() > 1; };
+  if (shared(parallel::Group::tensor)) return true;
+  const std::string_view scope = layers_[static_cast<std::size_t>(layer)].mixer().scope();
+  if (scope == "moe") return shared(parallel::Group::experts);
+  return scope != "mlp" && shared(parallel::Group::context);
 }
 
 bool Model::shares_experts() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <any>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -152,7 +153,12 @@ class Recorder {
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
   /// An exchange, under its full name.
-  void append(execution::Op op) { program_.append(std::move(op)); }
+  void append(execution::Op op) {
+    program_.append(std::move(op));
+    if (behind_exchanges_) behind_exchanges_();
+  }
+  /// What is done behind every exchange from here on.
+  void behind_exchanges(std::function<void()> what) { behind_exchanges_ = std::move(what); }
   std::string full_name(std::string_view name) const;
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
   /// what is kept for backward.
@@ -168,6 +174,7 @@ class Recorder {
   std::string prefix_;
   PostponedOps* postponed_ = nullptr;
   PostponedOps* last_ = nullptr;
+  std::function<void()> behind_exchanges_;
 };
 
 }  // namespace stowage::layers

@@ -79,14 +79,16 @@ TurnRecorder::TurnRecorder(Program& program, const Model& model, Handles& handle
                    [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
 }
 
-void TurnRecorder::record(const Turns& turns, const Model::Finished& finished) {
+void TurnRecorder::record(const Turns& turns, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
   for (const TurnSection& section : turns) {
     program_.begin_section(section.name, section.repeat);
-    for (const Turn& turn : section.turns) record(turn, finished);
+    for (const Turn& turn : section.turns) record(turn, finished, exchanged);
   }
 }
 
-void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
+void TurnRecorder::record(const Turn& turn, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
   if (turn.pass == Turn::Pass::exchange) return exchange(turn.hops);
   const bool backward = turn.pass == Turn::Pass::backward || turn.pass == Turn::Pass::weights;
   const auto scope = program_.enter("microbatch", -1, turn.slot, backward);
@@ -95,9 +97,10 @@ void TurnRecorder::record(const Turn& turn, const Model::Finished& finished) {
   batch.weights_later = turn.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
   if (!backward) return forward(turn, recorder);
-  const Model::Finished done = [&](std::span<const Parameter> parameters) {
-    if (turn.last && finished) finished(parameters);
+  const Model::Finished done = [&](std::span<const Parameter> parameters, bool exchange_follows) {
+    if (turn.last && finished) finished(parameters, exchange_follows);
   };
+  if (turn.last) recorder.behind_exchanges(exchanged);
   if (turn.pass == Turn::Pass::weights)
     return model_.backward_weights(recorder, stage(turn.chunk), done);
   Passing& passing = passing_[{turn.chunk, turn.slot}];

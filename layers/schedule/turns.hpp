@@ -93,7 +93,9 @@ class TurnRecorder {
   TurnRecorder(Program& program, const Model& model, Handles& handles, Options options);
 
   /// @param finished called behind the ops that complete the gradients of some parameters
-  void record(const Turns& turns, const Model::Finished& finished = {});
+  /// @param exchanged called behind the exchanges of layers whose gradients are completed
+  void record(const Turns& turns, const Model::Finished& finished = {},
+              const std::function<void()>& exchanged = {});
 
  private:
   /// What a microbatch brings to this stage and takes from it.
@@ -102,7 +104,8 @@ class TurnRecorder {
     Tensor dout, din;  ///< their gradients
   };
 
-  void record(const Turn& turn, const Model::Finished& finished);
+  void record(const Turn& turn, const Model::Finished& finished,
+              const std::function<void()>& exchanged);
   void exchange(const std::vector<Hop>& hops);
   /// The tensor that a hop sends, or makes for what it receives.
   Tensor passed(const Hop& hop);

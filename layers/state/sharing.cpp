@@ -47,13 +47,19 @@ GradientBuckets::GradientBuckets(execution::Program& program,
       missing_[bucket.name] = bucket.tensors.size();
 }
 
-void GradientBuckets::finished(std::span<const Parameter> parameters) {
+void GradientBuckets::finished(std::span<const Parameter> parameters, bool exchange_follows) {
   sum_repeats(program_, layout_, sharing_.ranks.group(parallel::Group::tensor), parameters);
   for (const Parameter& parameter : parameters) {
     const Bucket& bucket = layout_.bucket_of(gradient_name(parameter.name));
     if (--missing_.at(bucket.name) == 0 && sharing_.holders(bucket.group).size() > 1)
-      append(bucket);
+      due_.push_back(&bucket);
   }
+  if (!exchange_follows) sum_due();
+}
+
+void GradientBuckets::sum_due() {
+  for (const Bucket* bucket : due_) append(*bucket);
+  due_.clear();
 }
 
 void GradientBuckets::append(const Bucket& bucket) {

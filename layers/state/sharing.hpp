@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "execution/persistent.hpp"
 #include "layers/model/stages.hpp"
@@ -34,7 +35,8 @@ struct Sharing {
 };
 
 /// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
-/// soon as its last gradient is complete, so that they go on beside the rest of backward.
+/// soon as its last gradient is complete, so that they go on beside the rest of backward, but behind
+/// the first exchange of a layer that begins then: compute waits for that, and for no sum.
 class GradientBuckets {
  public:
   /// @param sharing, layout outlive this
@@ -42,7 +44,10 @@ class GradientBuckets {
                   const Sharing& sharing);
 
   /// Called behind the ops that complete the gradients of some parameters.
-  void finished(std::span<const Parameter> parameters);
+  /// @param exchange_follows sum_due() is called behind the exchange that comes next
+  void finished(std::span<const Parameter> parameters, bool exchange_follows);
+  /// Appends the sums of all buckets that are complete and were left for later.
+  void sum_due();
 
  private:
   void append(const execution::Bucket& bucket);
@@ -52,6 +57,7 @@ class GradientBuckets {
   execution::Program& program_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
+  std::vector<const execution::Bucket*> due_;
   std::map<std::string, std::size_t> missing_;  ///< by bucket: gradients that are not complete
   std::map<std::string, execution::Tensor>
       workspaces_;  ///< by reduction group, for all its buckets

@@ -163,16 +163,17 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   GradientBuckets buckets(program, layout, sharing);
   std::optional<OwnNorm> own;
   if (step.own_norm) own.emplace(recorder, model);
-  const auto finished = [&](std::span<const Parameter> parameters) {
+  const auto finished = [&](std::span<const Parameter> parameters, bool exchange_follows) {
     if (own) own->finished(parameters);
-    buckets.finished(parameters);
+    buckets.finished(parameters, exchange_follows);
   };
   TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(training_turns(model, shape.microbatches, sharing), finished);
+      .record(training_turns(model, shape.microbatches, sharing), finished,
+              [&] { buckets.sum_due(); });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
     add_tied_gradients(recorder, model);
-    finished({&model.embedding(), 1});
+    finished({&model.embedding(), 1}, false);
   }
   if (own) own->record(step.own_norm);
   std::vector<Tensor> values = values_of(step, model, recorder);
