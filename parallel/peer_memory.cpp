@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "execution/cuda_check.hpp"
@@ -26,6 +27,13 @@ std::byte* allocation_of(void* address) {
                  static_cast<int>(code));
   return reinterpret_cast<std::byte*>(base);
 }
+
+/// What a rank fetches from another, and how many ranks on that one is.
+struct Pull {
+  const Transfer* to;
+  std::byte* from;
+  int distance;
+};
 
 std::span<const std::byte> bytes_of(const std::vector<std::uint64_t>& values) {
   return std::as_bytes(std::span(values));
@@ -154,13 +162,18 @@ void PeerMemory::move(const PeerCall& call, std::span<const Transfer> transfers,
                       const ProgressNote& note, cudaStream_t stream) {
   const std::vector<std::byte*>& from = sources(call, transfers);
   meet(note, stream);
-  std::size_t next = 0;
+  std::vector<Pull> pulls;
   for (const Transfer& t : transfers)
-    if (!t.sends) {
-      std::byte* const source = from[next++];
-      if (t.bytes > 0)
-        STOWAGE_CUDA(cudaMemcpyAsync(t.data, source, t.bytes, cudaMemcpyDefault, stream));
-    }
+    if (!t.sends) pulls.push_back({&t, from[pulls.size()], distance(t.peer)});
+  std::ranges::stable_sort(pulls, {}, &Pull::distance);
+  for (const Pull& pull : pulls)
+    if (pull.to->bytes > 0)
+      STOWAGE_CUDA(
+          cudaMemcpyAsync(pull.to->data, pull.from, pull.to->bytes, cudaMemcpyDefault, stream));
+}
+
+int PeerMemory::distance(int peer) const {
+  return (peer - ranks_.rank() + ranks_.size()) % ranks_.size();
 }
 
 void PeerMemory::meet(const ProgressNote& note, cudaStream_t stream) const {
