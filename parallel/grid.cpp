@@ -111,6 +111,12 @@ std::vector<int> members(const GridShape& shape, int rank, AxisSet axes) {
 
 std::string_view name(Group group) { return info(group).name; }
 
+std::optional<Group> group_named(std::string_view name) {
+  for (std::size_t which = 0; which < kGroups; ++which)
+    if (const auto group = static_cast<Group>(which); parallel::name(group) == name) return group;
+  return std::nullopt;
+}
+
 AxisSet axes(Group group) { return info(group).axes; }
 
 Group gradient_group(std::string_view bucket_group) {

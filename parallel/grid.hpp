@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,6 +88,7 @@ inline constexpr std::size_t kGroups = 11;
 
 /// "world", "tensor", …: what execution::Communication::group and messages say.
 std::string_view name(Group group);
+std::optional<Group> group_named(std::string_view name);
 AxisSet axes(Group group);
 
 /// The group over which a persistent bucket's gradients are summed.

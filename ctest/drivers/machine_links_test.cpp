@@ -60,6 +60,41 @@ TEST(machine_links, what_was_measured_counts_first_and_a_network_must_be_describ
       execution::Error);
 }
 
+TEST(machine_links, groups_of_other_sizes_may_have_other_links) {
+  const auto of_data = [](int ranks, const char* lines) {
+    const auto found = machine_links(machine({fmt::format("machine.links={}", lines)}),
+                                     {{{1, 1, 1, 1, ranks}}}, kInside);
+    offload::Rates rates;
+    rates.links = found;
+    return rates.link_of("data", "all_gather").bytes_per_s;
+  };
+  constexpr const char* kSizes =
+      R"(["any:2 1e-5 5e10", "any:4 all_gather 1e-5 4e10", "any:4 1e-5 3e10", "any 1e-5 9e10"])";
+  EXPECT_DOUBLE_EQ(of_data(2, kSizes), 4e10) << "of the nearest size that has the kind";
+  EXPECT_DOUBLE_EQ(of_data(4, kSizes), 4e10);
+  EXPECT_DOUBLE_EQ(of_data(8, kSizes), 4e10) << "the largest that is no larger";
+  constexpr const char* kKinds =
+      R"(["any:2 all_gather 1e-5 5e10", "any:4 all_gather 1e-5 4e10", "any 1e-5 9e10"])";
+  EXPECT_DOUBLE_EQ(of_data(2, kKinds), 5e10);
+  EXPECT_DOUBLE_EQ(of_data(3, kKinds), 5e10);
+  EXPECT_DOUBLE_EQ(of_data(6, kKinds), 4e10);
+  EXPECT_DOUBLE_EQ(of_data(4, R"(["any:4 1e-5 4e10", "data 1e-5 7e10"])"), 7e10)
+      << "a group that is named has what is said of it";
+  EXPECT_DOUBLE_EQ(of_data(4, R"(["data:8 1e-5 4e10", "data:2 1e-5 6e10", "any 1e-5 1e10"])"),
+                   6e10);
+  // Stages of a pipeline meet two by two, however many there are.
+  const auto stages = machine_links(
+      machine({R"(machine.links=["any:2 exchange 1e-5 5e10", "any:4 exchange 1e-5 4e10"])"}),
+      {{{1, 1, 1, 4, 1}}}, kInside);
+  EXPECT_DOUBLE_EQ(stages.at("pipeline exchange").bytes_per_s, 5e10);
+}
+
+TEST(machine_links, a_network_between_hosts_is_not_what_groups_of_a_size_have) {
+  const auto found = machine_links(machine({R"(machine.links=["any:4 1e-5 3e11"])"}),
+                                   {{{1, 1, 1, 1, 16}}}, kInside);
+  EXPECT_DOUBLE_EQ(found.at("data").bytes_per_s, 4e10 * 15 / 8);
+}
+
 TEST(machine_links, a_kind_of_collective_may_have_a_link_of_its_own) {
   const auto found = machine_links(
       machine({"machine.links=[\"data 3e-5 9e10\", \"data all_reduce 6e-5 4e10\", \"any "
@@ -70,13 +105,15 @@ TEST(machine_links, a_kind_of_collective_may_have_a_link_of_its_own) {
   EXPECT_DOUBLE_EQ(found.at("any all_gather").bytes_per_s, 8e10);
   EXPECT_DOUBLE_EQ(found.at("any").bytes_per_s, 7e10);
   for (const char* key : {"machine.links", "machine.links_beside"})
-    for (const char* wrong : {"data all_reduce 1e-5", "data all 1e-5 1e9", "date all_reduce 1 1",
-                              "data 1e-5 1e9 all_reduce", "data all_reduce nan 1e9",
-                              "data all_reduce 1e-5 inf", "data all_reduce 1e-5 1e9 1", ""})
+    for (const char* wrong :
+         {"data all_reduce 1e-5", "data all 1e-5 1e9", "date all_reduce 1 1",
+          "data 1e-5 1e9 all_reduce", "data all_reduce nan 1e9", "data all_reduce 1e-5 inf",
+          "data all_reduce 1e-5 1e9 1", "", "any:1 1e-5 1e9", "any: 1e-5 1e9", "any:x 1e-5 1e9",
+          "any:4:2 1e-5 1e9", "any:-4 1e-5 1e9", "date:4 1e-5 1e9"})
       try {
         const inputs::Deck deck = machine({fmt::format("{}=[\"{}\"]", key, wrong)});
         (void)machine_links(deck, {{{1, 1, 1, 1, 2}}}, kInside);
-        (void)machine_links_beside(deck);
+        (void)machine_links_beside(deck, {{{1, 1, 1, 1, 2}}});
         ADD_FAILURE() << key << " took " << wrong;
       } catch (const execution::Error& error) {
         EXPECT_EQ(error.exit(), execution::Exit::usage);

@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
               {"--time-limit", "Stop so many seconds after the start, with exit code 75",
                &curve.options.time_limit_s},
               {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings},
-              {"--links", "Predict by this result set of stowage_bench_comm", &rates.links},
+              {"--links", "Predict by these of stowage_bench_comm: A.h5,B.h5", &rates.links},
               {"--ops", "Predict by these of stowage_train --time-ops: A.h5,B.h5", &rates.ops},
               {"--foretell", "Predict the points of the set of --from anew, and measure nothing",
                &foretell},

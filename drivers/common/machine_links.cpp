@@ -9,6 +9,7 @@
 #include <sstream>
 #include <vector>
 
+#include "drivers/common/measured_shape.hpp"
 #include "drivers/common/words.hpp"
 #include "execution/error.hpp"
 
@@ -30,16 +31,35 @@ std::string groups() {
   return names;
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 bool is_group(const std::string& word) {
-  bool found = word == "any";
-  for (std::size_t which = 0; which < parallel::kGroups; ++which)
-    found = found || parallel::name(static_cast<Group>(which)) == word;
-  return found;
+  return word == "any" || parallel::group_named(word).has_value();
 }
 
-/// The link of a group as machine.links has it, "data 1.2e-5 3.4e11" or, of a kind of collective,
-/// "data all_reduce 6e-5 1.7e11", by what Rates::links knows it by.
-std::pair<std::string, Link> parse(const Deck& deck, const char* key, const std::string& given) {
+/// A line of machine.links, "data 1.2e-5 3.4e11" or, of groups of four and a kind of collective,
+/// "any:4 all_reduce 6e-5 1.7e11".
+struct Line {
+  std::string group;
+  int ranks = 0;     ///< 0: of groups of any size
+  std::string kind;  ///< empty: of all that have no line of their own
+  Link link;
+
+  std::string name_in(const std::string& of) const { return kind.empty() ? of : of + " " + kind; }
+};
+
+/// Takes ":4" off the word "any:4"; nothing if it is no number of ranks.
+std::optional<int> cut_ranks(std::string& word) {
+  const std::size_t at = word.find(':');
+  if (at == std::string::npos) return 0;
+  const std::string ranks = word.substr(at + 1);
+  word.resize(at);
+  if (ranks.empty() || ranks.size() > 9 || !std::ranges::all_of(ranks, is_digit)) return {};
+  const int count = std::stoi(ranks);
+  return count >= 2 ? std::optional<int>(count) : std::nullopt;
+}
+
+Line parse(const Deck& deck, const char* key, const std::string& given) {
   std::istringstream stream(given);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
@@ -49,19 +69,65 @@ std::pair<std::string, Link> parse(const Deck& deck, const char* key, const std:
   if (words.size() > 4 || !latency_s || !bytes_per_s || !(*latency_s >= 0 && *bytes_per_s > 0))
     execution::throw_usage(
         "{}: '{}' is no link; allowed: a group, a kind of collective or none, seconds >= 0 and "
-        "bytes per second > 0, as \"data 1.2e-5 3.4e11\" or \"data all_reduce 6e-5 1.7e11\"",
+        "bytes per second > 0, as \"data 1.2e-5 3.4e11\" or \"any:4 all_reduce 6e-5 1.7e11\"",
         deck.cite(key), given);
-  if (!is_group(words.front()))
+  Line line;
+  line.group = words.front();
+  line.link = {*latency_s, *bytes_per_s};
+  const std::optional<int> ranks = cut_ranks(line.group);
+  if (!ranks)
+    execution::throw_usage(
+        "{}: '{}': behind the group's name stands how many ranks it has, two or more, as \"any:4\"",
+        deck.cite(key), given);
+  line.ranks = *ranks;
+  if (!is_group(line.group))
     execution::throw_usage("{}: '{}' names no group; there are {}", deck.cite(key), given,
                            groups());
-  std::string name = words.front();
   if (words.size() == 4) {
-    if (std::ranges::find(kKinds, words[1]) == std::end(kKinds))
+    line.kind = words[1];
+    if (std::ranges::find(kKinds, line.kind) == std::end(kKinds))
       execution::throw_usage("{}: '{}' names no kind of collective; there are {}", deck.cite(key),
                              given, fmt::join(kKinds, ", "));
-    name += " " + words[1];
   }
-  return {name, Link{*latency_s, *bytes_per_s}};
+  return line;
+}
+
+/// Whether `a` is nearer to groups of `ranks` than `b`: the most ranks that are no more, or else
+/// the fewest.
+bool nearer(int a, int b, int ranks) {
+  if ((a <= ranks) != (b <= ranks)) return a <= ranks;
+  return a <= ranks ? a > b : a < b;
+}
+
+/// Adds what lines say of groups of a grid. Those for any size hold where a group has none of its
+/// own; a line for all groups of a size says nothing of one that `links` or a line knows by name.
+void add_lines(const std::vector<Line>& lines, const parallel::GridShape& shape,
+               std::map<std::string, Link>& links) {
+  std::map<std::string, const Line*> nearest;  // by names of Rates::links
+  for (std::size_t which = 0; which < parallel::kGroups; ++which) {
+    const auto group = static_cast<Group>(which);
+    const std::string name(parallel::name(group));
+    const bool named = links.contains(name) || std::ranges::any_of(lines, [&](const Line& line) {
+                         return line.group == name;
+                       });
+    const int ranks = link_ranks(shape, group);
+    for (const Line& line : lines) {
+      if (line.ranks == 0 || line.group != (named ? name : "any")) continue;
+      const Line*& best = nearest[line.name_in(name)];
+      if (best == nullptr || nearer(line.ranks, best->ranks, ranks)) best = &line;
+    }
+  }
+  for (const auto& [name, line] : nearest) links[name] = line->link;
+  for (const Line& line : lines)
+    if (line.ranks == 0 && !nearest.contains(line.name_in(line.group)))
+      links[line.name_in(line.group)] = line.link;
+}
+
+std::vector<Line> read_lines(const Deck& deck, const char* key) {
+  std::vector<Line> lines;
+  for (const std::string& given : deck.get<std::vector<std::string>>(key))
+    lines.push_back(parse(deck, key, given));
+  return lines;
 }
 
 /// Some ranks, by the blocks of `size` neighbouring ranks that they lie in; 0: all are of one.
@@ -110,20 +176,14 @@ std::map<std::string, Link> machine_links(const Deck& deck, const parallel::Grid
     links[std::string(parallel::name(group))] = {
         inside.latency_s + steps * deck.get<double>("machine.network_latency_s"), bytes_per_s};
   }
-  for (const std::string& given : deck.get<std::vector<std::string>>("machine.links")) {
-    const auto [name, link] = parse(deck, "machine.links", given);
-    links[name] = link;
-  }
+  add_lines(read_lines(deck, "machine.links"), shape, links);
   return links;
 }
 
-std::map<std::string, Link> machine_links_beside(const Deck& deck) {
-  constexpr const char* kKey = "machine.links_beside";
+std::map<std::string, Link> machine_links_beside(const Deck& deck,
+                                                 const parallel::GridShape& shape) {
   std::map<std::string, Link> links;
-  for (const std::string& given : deck.get<std::vector<std::string>>(kKey)) {
-    const auto [name, link] = parse(deck, kKey, given);
-    links[name] = link;
-  }
+  add_lines(read_lines(deck, "machine.links_beside"), shape, links);
   return links;
 }
 

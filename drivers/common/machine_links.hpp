@@ -9,8 +9,8 @@
 
 namespace stowage::drivers {
 
-/// The links of groups of ranks, by name: as machine.links has measured them, else by where the
-/// ranks of a group lie. A group within a host has `inside`. In one that spans hosts every rank
+/// The links of groups of ranks, by name: as machine.links has measured them, of groups of their
+/// size or of the nearest one, else by where the ranks of a group lie. A group within a host has `inside`. In one that spans hosts every rank
 /// sends to every other by itself, as parallel/collectives do, so that what goes to other hosts
 /// passes the rank's own port; a message takes as many steps as halving the hosts does.
 /// @throws Error (exit 2) for a link that is none, or a network of which nothing is said
@@ -18,8 +18,9 @@ std::map<std::string, offload::Link> machine_links(const inputs::Deck& deck,
                                                    const parallel::GridShape& shape,
                                                    const offload::Link& inside);
 
-/// What machine.links_beside says, by the names of Rates::links_beside.
+/// What machine.links_beside says of the groups of a grid, by the names of Rates::links_beside.
 /// @throws Error (exit 2) for a link that is none
-std::map<std::string, offload::Link> machine_links_beside(const inputs::Deck& deck);
+std::map<std::string, offload::Link> machine_links_beside(const inputs::Deck& deck,
+                                                          const parallel::GridShape& shape);
 
 }  // namespace stowage::drivers

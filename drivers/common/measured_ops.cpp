@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "drivers/common/link_fit.hpp"
+#include "drivers/common/measured_shape.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "results/h5.hpp"
@@ -53,19 +54,27 @@ struct Points {
   std::vector<double> bytes, time_s;
 };
 
+/// The group whose ranks a queue of communication meets: "comm expert" has its name.
+std::optional<parallel::Group> group_of(const Timed& timed) {
+  constexpr std::string_view kComm = "comm ";
+  if (!timed.queue.starts_with(kComm)) return std::nullopt;
+  return parallel::group_named(std::string_view(timed.queue).substr(kComm.size()));
+}
+
 }  // namespace
 
 MeasuredOps measured_ops(const std::vector<std::string>& paths, const inputs::Deck& deck) {
   offload::Rates rates = machine_rates(deck, {});
   rates.efficiency.clear();
   std::map<std::string, Sum> computing;
-  std::map<std::string, Points> communicating;
+  std::map<std::pair<std::string, int>, Points> communicating;  // by kind and ranks
   for (const std::string& path : paths) {
     const auto file = results::h5::File::open(path, results::kResultSchema);
     if (!file.exists("samples/ops"))
       execution::throw_usage("--ops {}: no ops in it: not a result of stowage_train --time-ops",
                              path);
     const results::h5::Group ops = file.group("samples/ops");
+    const parallel::GridShape shape = measured_shape(path);
     for (const std::string& kind : ops.datasets()) {
       if (kind.starts_with("rerun of ")) continue;  // of the same efficiency
       const Timed timed = read(ops.dataset(kind));
@@ -74,8 +83,8 @@ MeasuredOps measured_ops(const std::vector<std::string>& paths, const inputs::De
         Sum& sum = computing[kind];
         sum.expected_s += timed.calls * rates.roofline_s(1 / timed.calls * timed.cost);
         sum.measured_s += timed.time_s;
-      } else if (!timed.collective.empty()) {
-        Points& points = communicating[timed.collective];
+      } else if (const auto group = group_of(timed); group && !timed.collective.empty()) {
+        Points& points = communicating[{timed.collective, link_ranks(shape, *group)}];
         points.bytes.push_back(timed.cost.bytes / timed.calls);
         points.time_s.push_back(timed.time_s / timed.calls);
       }
@@ -84,10 +93,10 @@ MeasuredOps measured_ops(const std::vector<std::string>& paths, const inputs::De
   MeasuredOps measured;
   for (const auto& [kind, sum] : computing)
     measured.efficiency.push_back(fmt::format("{} {:.3g}", kind, sum.expected_s / sum.measured_s));
-  for (const auto& [kind, points] : communicating)
+  for (const auto& [of, points] : communicating)
     if (const auto link = fit_link(points.bytes, points.time_s))
-      measured.links.push_back(
-          fmt::format("any {} {:.3e} {:.3e}", kind, link->latency_s, link->bytes_per_s));
+      measured.links.push_back(fmt::format("any:{} {} {:.3e} {:.3e}", of.second, of.first,
+                                           link->latency_s, link->bytes_per_s));
   return measured;
 }
 

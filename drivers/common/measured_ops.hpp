@@ -10,8 +10,8 @@ namespace stowage::drivers {
 /// What steps that stowage_train timed op by op say of the machine of a deck, for overrides.
 struct MeasuredOps {
   std::vector<std::string> efficiency;  ///< lines of machine.op_efficiency
-  /// Lines of machine.links_beside, of kinds of collectives in any group: of those of which three
-  /// sizes were timed.
+  /// Lines of machine.links_beside, of kinds of collectives in any group of so many ranks: of those
+  /// of which three sizes were timed.
   std::vector<std::string> links;
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "drivers/common/measured_ops.hpp"
+#include "drivers/common/measured_shape.hpp"
 #include "drivers/common/read_deck.hpp"
 #include "drivers/common/words.hpp"
 #include "execution/error.hpp"
@@ -70,18 +71,35 @@ std::optional<Link> read_link(const results::h5::File& file, const std::string& 
   return link;
 }
 
-/// Lines of machine.links that say of `name` what was measured of ours in a group: of all kinds of
-/// collectives together, then of each.
+/// A group of which all kinds of collectives together were measured.
+struct Measured {
+  std::string group;
+  double bytes_per_s;
+};
+
+std::vector<Measured> measured_groups(const results::h5::File& file) {
+  std::vector<Measured> found;
+  if (!file.exists("metrics/comm")) return found;
+  for (const std::string& group : file.group("metrics/comm").children())
+    if (const auto link = read_link(file, fmt::format("metrics/comm/{}/link", group)))
+      found.push_back({group, link->bytes_per_s});
+  return found;
+}
+
+/// Lines of machine.links that say of `name`, where it has as many ranks, what was measured of ours
+/// in a group: of all kinds of collectives together, then of each.
 void add_links(const results::h5::File& file, const std::string& group, const std::string& name,
-               std::vector<std::string>& lines) {
+               const parallel::GridShape& shape, std::vector<std::string>& lines) {
   const std::string measured = "metrics/comm/" + group;
+  const std::optional<parallel::Group> which = parallel::group_named(group);
+  const int ranks = which ? link_ranks(shape, *which) : shape.ranks();
   for (const std::string& kind : file.group(measured).children()) {
     const bool all = kind == "link";
     const auto link =
         read_link(file, fmt::format("{}/{}{}", measured, kind, all ? "" : "/stowage"));
     if (!link) continue;
-    lines.push_back(fmt::format("{}{}{} {:.4e} {:.4e}", name, all ? "" : " ", all ? "" : kind,
-                                link->latency_s, link->bytes_per_s));
+    lines.push_back(fmt::format("{}:{}{}{} {:.4e} {:.4e}", name, ranks, all ? "" : " ",
+                                all ? "" : kind, link->latency_s, link->bytes_per_s));
   }
 }
 
@@ -109,27 +127,25 @@ std::vector<std::string> machine_overrides(const std::string& path) {
   return overrides;
 }
 
-std::vector<std::string> link_overrides(const std::string& path) {
-  const auto file = results::h5::File::open(path, results::kResultSchema);
+std::vector<std::string> link_overrides(const std::vector<std::string>& paths) {
   std::vector<std::string> links;
-  std::string slowest;
-  double least_bytes_per_s = std::numeric_limits<double>::infinity();
-  if (file.exists("metrics/comm"))
-    for (const std::string& group : file.group("metrics/comm").children()) {
-      const std::optional<Link> link = read_link(file, fmt::format("metrics/comm/{}/link", group));
-      if (!link) continue;
-      add_links(file, group, group, links);
-      if (link->bytes_per_s < least_bytes_per_s) slowest = group;
-      least_bytes_per_s = std::min(least_bytes_per_s, link->bytes_per_s);
-    }
-  if (links.empty())
-    execution::throw_usage(
-        "--links {}: no link of a group in it: not a result of "
-        "stowage_bench_comm, or of fewer than three sizes",
-        path);
-  add_links(file, slowest, "any", links);
+  double slowest_of_all = std::numeric_limits<double>::infinity();
+  for (const std::string& path : paths) {
+    const auto file = results::h5::File::open(path, results::kResultSchema);
+    const std::vector<Measured> groups = measured_groups(file);
+    if (groups.empty())
+      execution::throw_usage(
+          "--links {}: no link of a group in it: not a result of "
+          "stowage_bench_comm, or of fewer than three sizes",
+          path);
+    const parallel::GridShape shape = measured_shape(path);
+    for (const Measured& one : groups) add_links(file, one.group, one.group, shape, links);
+    const Measured& slowest = *std::ranges::min_element(groups, {}, &Measured::bytes_per_s);
+    add_links(file, slowest.group, "any", shape, links);
+    slowest_of_all = std::min(slowest_of_all, slowest.bytes_per_s);
+  }
   return {list_override("machine.links", links),
-          fmt::format("machine.allreduce_bytes_per_s={:.4e}", least_bytes_per_s)};
+          fmt::format("machine.allreduce_bytes_per_s={:.4e}", slowest_of_all)};
 }
 
 std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
@@ -144,7 +160,7 @@ std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
 std::vector<results::NamedPath> MeasuredRates::files() const {
   std::vector<results::NamedPath> all;
   if (!ceilings.empty()) all.push_back({"the result set of --ceilings", ceilings});
-  if (!links.empty()) all.push_back({"the result set of --links", links});
+  for (const std::string& path : words(links)) all.push_back({"a result set of --links", path});
   for (const std::string& path : words(ops)) all.push_back({"a result set of --ops", path});
   return all;
 }
@@ -155,7 +171,7 @@ void add_measured(inputs::CommandLine& command, const MeasuredRates& rates) {
     measured.insert(measured.end(), more.begin(), more.end());
   };
   if (!rates.ceilings.empty()) add(machine_overrides(rates.ceilings));
-  if (!rates.links.empty()) add(link_overrides(rates.links));
+  if (!rates.links.empty()) add(link_overrides(words(rates.links)));
   const auto given = command.overrides;
   const auto put_first = [&] {
     command.overrides = measured;

@@ -15,10 +15,11 @@ namespace stowage::drivers {
 std::vector<std::string> machine_overrides(const std::string& path);
 
 /// What stowage_bench_comm measured of ours in each group, of each kind of collective and of all,
-/// as overrides of machine.links; groups that were not measured have those of the slowest group
-/// ("any"), and machine.allreduce_bytes_per_s is its bandwidth.
-/// @throws Error (exit 2) if the file is not a result set of it
-std::vector<std::string> link_overrides(const std::string& path);
+/// as overrides of machine.links for groups of so many ranks; groups that were not measured have
+/// those of the slowest group ("any") of each set, and machine.allreduce_bytes_per_s is the
+/// bandwidth of the slowest of all.
+/// @throws Error (exit 2) if a file is not a result set of it
+std::vector<std::string> link_overrides(const std::vector<std::string>& paths);
 
 /// What steps that were timed op by op say of the machine of a deck (measured_ops), as overrides of
 /// machine.op_efficiency and, where enough sizes were exchanged, of machine.links_beside.
@@ -29,7 +30,7 @@ std::vector<std::string> op_overrides(const std::vector<std::string>& paths,
 /// Result sets of what a machine was measured to do, as a command line names them; empty: none.
 struct MeasuredRates {
   std::string ceilings;  ///< of stowage_ceilings: `--ceilings`
-  std::string links;     ///< of stowage_bench_comm: `--links`
+  std::string links;     ///< of stowage_bench_comm, with commas between them: `--links`
   std::string ops;       ///< of stowage_train --time-ops, with commas between them: `--ops`
 
   /// Those that are named, as what no output may replace.

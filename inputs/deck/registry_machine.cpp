@@ -50,10 +50,11 @@ std::vector<Parameter> machine_parameters() {
        .help = "Measured bus bandwidth of a large all-reduce. 0: not known."},
       {.key = "machine.links",
        .fallback = std::vector<string>{},
-       .help = "Measured ways between the ranks of groups, as \"data 1.2e-5 3.4e11\" or \"data "
+       .help = "Measured ways between the ranks of groups, as \"data 1.2e-5 3.4e11\" or \"any:4 "
                "all_reduce 6e-5 1.7e11\": the group's name, or any for those that are not listed; "
-               "a kind of collective, if it has a way of its own; seconds of a message beside its "
-               "bytes, bytes per second. stowage_bench_comm measures them."},
+               "how many ranks it has, if larger groups are slower (the nearest counts); a kind of "
+               "collective, if it has a way of its own; seconds of a message beside its bytes, "
+               "bytes per second. stowage_bench_comm measures them."},
       {.key = "machine.links_beside",
        .fallback = std::vector<string>{},
        .help = "The same while something computes beside, where that takes longer. Steps that are "
