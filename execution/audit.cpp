@@ -1,10 +1,10 @@
 #include "execution/audit.hpp"
 
-#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 

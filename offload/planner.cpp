@@ -247,8 +247,9 @@ Attempt meet_somehow(const Program& program, const execution::PersistentLayout& 
       made.choice.berths = false;
       return made;
     } catch (const execution::Error&) {
+      // The first is thrown: what lies in berths needs the least.
     }
-    throw;  // the first: what lies in berths needs the least
+    throw;
   }
 }
 

@@ -73,7 +73,8 @@ class HostTransport final : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_host_transport(const Communicator& ranks, std::string group) {
+std::shared_ptr<Transport> make_host_transport(const Communicator& ranks,
+                                               const std::string& group) {
   return host_transports(kPatienceS)(ranks, group);
 }
 

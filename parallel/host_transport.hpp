@@ -11,7 +11,7 @@ namespace stowage::parallel {
 
 /// The transport of the host backend, on MPI: closures of a host queue, whose thread blocks in
 /// them. Collective over `ranks`. A collective that takes longer than 10 minutes ends the job.
-std::shared_ptr<Transport> make_host_transport(const Communicator& ranks, std::string group);
+std::shared_ptr<Transport> make_host_transport(const Communicator& ranks, const std::string& group);
 
 /// Makes such transports with another patience. A collective that takes longer is stuck: the job is
 /// ended with its name and the ranks that have not come.

@@ -85,7 +85,7 @@ std::string read_string(hid_t id, hid_t type) {
     char* text = nullptr;
     const Handle memory = text_type(1, characters);
     STOWAGE_HDF5(H5Tset_size(memory.get(), H5T_VARIABLE));
-    STOWAGE_HDF5(H5Aread(id, memory.get(), &text));
+    STOWAGE_HDF5(H5Aread(id, memory.get(), static_cast<void*>(&text)));
     std::string copy = text ? text : "";
     H5free_memory(text);
     return copy;

@@ -15,7 +15,7 @@
 namespace stowage::results {
 namespace {
 
-constexpr double kTerminalInterval_s = 0.1;
+constexpr double kTerminalIntervalS = 0.1;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void Progress::update(std::int64_t step, double loss, double step_time_s, std::s
   loss_ = loss;
   extra_ = extra;
   pending_ = true;
-  const double interval_s = options_.terminal ? kTerminalInterval_s : options_.interval_s;
+  const double interval_s = options_.terminal ? kTerminalIntervalS : options_.interval_s;
   if (options_.clock() - shown_at_ >= interval_s) show();
 }
 

@@ -2,8 +2,8 @@
 # test.sh: sets up what is missing, builds Stowage and runs its tests.
 #
 #   scripts/test.sh            host build and tests; device code too where nvcc is found
-#   scripts/test.sh --all      what CI runs: warnings are errors, also the unit tests under
-#                              sanitizers, and the quick start
+#   scripts/test.sh --all      what CI runs: warnings are errors, also clang-tidy, the unit tests
+#                              under sanitizers, and the quick start
 #   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
 #
 # Environment: STOWAGE_PRESET (cuda where nvcc is found, otherwise host).
@@ -33,7 +33,7 @@ fi
 
 set_up() {
   ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
-  [ "$all" = no ] || ensure_packages "${PACKAGES_CLUSTER[@]}"
+  [ "$all" = no ] || ensure_packages "${PACKAGES_CLUSTER[@]}" "${PACKAGES_TIDY[@]}"
   ensure_text
   configure "$preset" ON "$werror"
 }
@@ -42,6 +42,10 @@ failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
 
 run_tests() {
   ctest --preset "$preset" --parallel "$(nproc)" --output-junit ctest.xml "$@"
+}
+
+check_sources() {
+  python3 ctest/lint/tidy.py --tree "build/$preset" --jobs "$(jobs_for_build)"
 }
 
 sanitizers() {
@@ -75,9 +79,11 @@ fi
 needed_phase "host build" 8 build "$preset"
 phase "tests" 10 run_tests "$@"
 if [ "$all" = yes ]; then
+  phase "clang-tidy" 15 check_sources
   phase "sanitizers" 20 sanitizers
   phase "quick start" 7 quick_start
 else
+  skip_phase "clang-tidy" "only with --all"
   skip_phase "sanitizers" "only with --all"
 fi
 exit "$PHASE_FAILED"

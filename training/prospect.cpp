@@ -48,8 +48,8 @@ double exchange_s(const ProspectOptions& options) {
       options.rates.link_of(std::string(name(parallel::Group::pipeline)), "exchange");
   const parallel::GridShape& shape = options.ranks.shape;
   const int sharers = shape[parallel::Axis::tensor] * shape[parallel::Axis::context];
-  const double bytes = static_cast<double>(options.step.tokens / sharers) *
-                       static_cast<double>(options.model.width) *
+  const std::int64_t tokens = options.step.tokens / sharers;
+  const double bytes = static_cast<double>(tokens) * static_cast<double>(options.model.width) *
                        static_cast<double>(size_bytes(options.precision.storage));
   return link.time_s(bytes);
 }

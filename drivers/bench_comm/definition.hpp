@@ -13,7 +13,7 @@ namespace stowage::drivers {
 /// sums round, and the order of a sum shows in its bits from three ranks on.
 STOWAGE_PORTABLE inline float sent(std::uint64_t seed, int rank, std::int64_t i) {
   const float limit = rank % 3 == 0 ? 1.0F : rank % 3 == 1 ? 0x1p-3F : 0x1p-6F;
-  return execution::symmetric_uniform(seed, static_cast<std::uint64_t>(rank + 1),
+  return execution::symmetric_uniform(seed, static_cast<std::uint64_t>(rank) + 1,
                                       static_cast<std::uint64_t>(i), limit);
 }
 

@@ -12,6 +12,7 @@
 #include "parallel/run_main.hpp"
 #include "version/version.hpp"
 
+// NOLINTNEXTLINE(bugprone-exception-escape): run_main reports what the program throws
 int main(int argc, char** argv) {
   using namespace stowage;
   const auto program = [&](const parallel::Communicator& world) {

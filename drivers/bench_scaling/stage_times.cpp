@@ -66,7 +66,7 @@ results::Fields StageTimes::fields(const training::TrainerPlan& plan,
     parallel::PerAxis place;
     place[Axis::pipeline] = rank;
     const int first = parallel::rank_at(grid, place);
-    const auto number = [&](int index) {
+    const auto number = [&](std::int64_t index) {
       return all[static_cast<std::size_t>(index * ranks.size() + first)];
     };
     fields.push_back({fmt::format("rank_{}_rest_s", rank), number(0)});

@@ -237,7 +237,7 @@ training::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbat
   options.planner.graphs = graph_options(deck);
   options.expert_capacity = deck.get<std::vector<double>>("parallel.expert_capacity");
   std::ranges::sort(options.expert_capacity);
-  const auto graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
+  const auto& graphed = deck.get<std::vector<std::int64_t>>("graphs.max_packed_seqs");
   if (!graphed.empty()) options.largest_graphed = *std::max_element(graphed.begin(), graphed.end());
   if (options.executor.audit) options.planner.alignment = 4096;
   return options;

@@ -39,7 +39,7 @@ std::vector<std::string> process_arguments() {
 }
 
 Record::Record(const std::string& driver, const MeasureOptions& options, const Gpu& gpu,
-               results::Fields config, results::Fields software) {
+               results::Fields config, const results::Fields& software) {
   const std::vector<std::string> words = process_arguments();
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());

@@ -18,7 +18,7 @@ class Record {
   /// @param config what was asked for, as "ceilings.samples"; stored, and as text in place of a
   /// deck
   Record(const std::string& driver, const MeasureOptions& options, const Gpu& gpu,
-         results::Fields config, results::Fields software);
+         results::Fields config, const results::Fields& software);
 
   void add(results::Metric metric);
   void add(results::Samples samples);

@@ -133,8 +133,8 @@ class LayoutSearch {
             if (batch % share != 0) continue;
             const auto microbatches = static_cast<int>(batch / share);
             for (const int stages : kVirtualStages) {
-              const bool possible =
-                  pipeline > 1 && pipeline * stages <= layers && microbatches % pipeline == 0;
+              const bool possible = pipeline > 1 && std::int64_t{pipeline} * stages <= layers &&
+                                    microbatches % pipeline == 0;
               if (stages > 1 && (!possible || cuts > 0)) continue;
               consider({{{{tensor, context, expert, pipeline, data}}}, microbatches, stages});
             }
@@ -215,7 +215,7 @@ class LayoutSearch {
         options.planner.policy =
             full_recompute(options.planner.policy,
                            training::TrainerPlan(options).training().back()->recorded.program);
-      const training::TrainerPlan made(std::move(options));
+      const training::TrainerPlan made(options);
       const execution::Plan& plan = made.training().back()->plan;
       const CheckpointMemory checkpoints = planned_checkpoints(deck_, made);
       const auto device = static_cast<double>(plan.device_bytes() + checkpoints.device_bytes());

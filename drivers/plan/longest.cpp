@@ -96,7 +96,7 @@ class Longest {
     options.step.sequence = options.step.tokens = tokens;
     options.planner.policy = policy;
     try {
-      const training::TrainerPlan made(std::move(options));
+      const training::TrainerPlan made(options);
       const execution::Plan& plan = made.training().front()->plan;
       const std::size_t copy = made.options().planner.policy.state_copy_bytes;
       const Fit fit{tokens, plan.device_bytes() + copy, plan.bytes[static_cast<int>(Region::host)],

@@ -113,8 +113,10 @@ std::string memory_picture(const Program& program, const Plan& plan,
     for (const Sizes& bar : bars) {
       double sum = 0;
       char letter = ' ';
-      for (int kind = 0; kind < kKinds && letter == ' '; ++kind)
-        if ((sum += static_cast<double>(bar[kind])) > level) letter = kLetters[kind];
+      for (int kind = 0; kind < kKinds && letter == ' '; ++kind) {
+        sum += static_cast<double>(bar[kind]);
+        if (sum > level) letter = kLetters[kind];
+      }
       line += letter;
     }
     const double top = gib(static_cast<double>(most) * (row + 1) / rows);

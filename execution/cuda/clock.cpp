@@ -37,7 +37,7 @@ double DeviceClock::seconds(cudaEvent_t happened) {
   const std::lock_guard lock(mutex_);
   const double distance = distance_s(anchor_, happened);
   const double time = anchor_s_ + distance;
-  if (distance > kMostDistance_s) {
+  if (distance > kMostDistanceS) {
     STOWAGE_CUDA(cudaEventRecord(next_, stream_));
     STOWAGE_CUDA(cudaEventSynchronize(next_));
     anchor_s_ = time + distance_s(happened, next_);

@@ -20,7 +20,7 @@ class DeviceClock {
   double seconds(cudaEvent_t happened);
 
  private:
-  static constexpr double kMostDistance_s = 16;  ///< a float then still holds whole microseconds
+  static constexpr double kMostDistanceS = 16;  ///< a float then still holds whole microseconds
 
   cudaStream_t stream_ = nullptr;
   cudaEvent_t anchor_ = nullptr;

@@ -38,7 +38,7 @@ TaskPtr submit(const Lock& lock, std::shared_ptr<BackendState> backend, Worker& 
   return task;
 }
 
-void finish(const Lock& lock, const TaskPtr& task, std::exception_ptr error) {
+void finish(const Lock& lock, const TaskPtr& task, const std::exception_ptr& error) {
   if (error && !task->backend->error) task->backend->error = error;
   task->done = true;
   for (const TaskPtr& next : task->successors) {
@@ -60,6 +60,7 @@ bool all_done(const Lock&, const Frontier& frontier) {
                      [](const TaskPtr& task) { return task->done; });
 }
 
+// A copy: without the lock, while it waits, others change the caller's frontier.
 void wait_for(Lock& lock, Frontier frontier) {
   if (Worker::is_current_thread()) {
     throw Error(Exit::runtime, "an operation on a host queue waits for other work of host queues");

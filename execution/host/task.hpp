@@ -52,7 +52,7 @@ TaskPtr submit(const Lock& lock, std::shared_ptr<BackendState> backend, Worker& 
                std::shared_ptr<const Work> work, const Frontier& after);
 
 /// Marks a task done and passes on those that waited for it alone.
-void finish(const Lock& lock, const TaskPtr& task, std::exception_ptr error);
+void finish(const Lock& lock, const TaskPtr& task, const std::exception_ptr& error);
 
 /// Adds the unfinished tasks of `from` to `to`, once each, and drops the finished ones of `to`.
 void join(const Lock& lock, Frontier& to, const Frontier& from);

@@ -214,8 +214,8 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.dq_strides = s.dq;
   p.dk_strides = s.dk;
   p.dv_strides = s.dv;
-  p.lse2 = at<float>(a.workspace, room.lse2) + kv * group * room.padded_rows;
-  p.delta = at<float>(a.workspace, room.delta) + kv * group * room.padded_rows;
+  p.lse2 = at<float>(a.workspace, room.lse2) + std::int64_t{kv} * group * room.padded_rows;
+  p.delta = at<float>(a.workspace, room.delta) + std::int64_t{kv} * group * room.padded_rows;
   p.queries = query_range(s);
   p.padded_rows = room.padded_rows;
   p.stored = room.stored_per_head > 0 ? at<unsigned char>(a.workspace, room.stored) : nullptr;

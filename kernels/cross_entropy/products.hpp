@@ -22,7 +22,7 @@ struct Products {
                        false)),
         dw(dense_shape(vocabulary, width, rows, Transpose::yes, Transpose::no, kStorage,
                        execution::Dtype::fp32, accumulate)) {
-    dh.a_stride = dw.a_stride = vocabulary * std::int64_t{sizeof(float) / sizeof(S)};
+    dh.a_stride = dw.a_stride = kStorage == execution::Dtype::bf16 ? 2 * vocabulary : vocabulary;
   }
 
   ProductShape logits, dh, dw;

@@ -75,7 +75,7 @@ void mixed_backward(std::int64_t rows, std::int64_t outputs, std::int64_t inputs
   auto* scratch = static_cast<std::byte*>(product_scratch(stream));
   auto* partial = reinterpret_cast<float*>(scratch + kHalfBytes);
   const int padded = padded_experts(outputs);
-  const std::int64_t chunk = kHalfBytes / (mixed::columns(padded) * 2) / 128 * 128;
+  const std::int64_t chunk = kHalfBytes / (std::int64_t{2} * mixed::columns(padded)) / 128 * 128;
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const BackwardSizes s = sizes_of(std::min(chunk, rows - begin), outputs, inputs, padded);
     const std::int64_t first = begin * inputs;

@@ -7,8 +7,10 @@ namespace {
 
 using execution::Dtype;
 
+// NOLINTBEGIN(readability-identifier-naming): as the rows write them
 [[maybe_unused]] constexpr Transpose N = Transpose::no, T = Transpose::yes;
 [[maybe_unused]] constexpr Dtype bf16 = Dtype::bf16, fp32 = Dtype::fp32;
+// NOLINTEND(readability-identifier-naming)
 
 // Rows as table_row() writes them; a later row of the same key wins.
 constexpr ProductChoice kTable[] = {

@@ -44,7 +44,7 @@ struct TellRows {
   STOWAGE_PORTABLE void operator()(std::int64_t i) const {
     if (i == 0)
       rows[i] = most[0] > room || most[2] > slots ? A{1} : A{0};
-    else
+    else  // NOLINTNEXTLINE(bugprone-integer-division): the division is an index
       rows[i] = (i - 1) % ranks == rank ? static_cast<A>(most[(i - 1) / ranks]) : A{0};
   }
 };

@@ -24,7 +24,7 @@ double sum_block(const NormPointers<T>& piece, std::int64_t at, std::int64_t ele
   for (std::int64_t first = 0; first < whole; first += kNormTerms) add(first, kNormTerms);
   add(whole, elements - whole);
   double lanes[kNormLanes];
-  for (int lane = 0; lane < kNormLanes; ++lane) {
+  for (std::int64_t lane = 0; lane < kNormLanes; ++lane) {
     const double* four = terms + 4 * lane;
     lanes[lane] = (four[0] + four[1]) + (four[2] + four[3]);
   }

@@ -53,11 +53,11 @@ class SsdInputAddresses {
             initial_state_.as<const execution::Accumulation<S>>()};
   }
 
-  static const Columns& check(const Operands& operands, const Columns& columns,
+  static ColumnsAddress check(const Operands& operands, const Columns& columns,
                               std::string_view operand, execution::Dtype storage, std::int64_t rows,
                               std::int64_t count) {
     operands.check(columns, operand, storage, rows, count);
-    return columns;
+    return ColumnsAddress(columns);
   }
 
  private:

@@ -1,0 +1,77 @@
+"""tidy.py is shown small trees with a defect, and what it hands to clang."""
+
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+from unittest import mock
+
+import tidy
+
+MOVED_TWICE = """#include <string>
+#include <utility>
+{}std::string twice(std::string a) {{
+  std::string b = std::move(a);
+  return b + a;
+}}
+"""
+
+
+class TidyTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name).resolve()
+        self.tree = self.root / "build" / "host"
+        self.entries = []
+
+    def write(self, name, text, options="-std=c++20"):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".cpp":
+            self.entries.append({"directory": str(self.root), "file": str(path),
+                                 "command": f"c++ -I{self.root} {options} -c {path}"})
+            self.tree.mkdir(parents=True, exist_ok=True)
+            (self.tree / "compile_commands.json").write_text(json.dumps(self.entries))
+
+    def run_tidy(self):
+        said = io.StringIO()
+        arguments = ["tidy.py", "--tree", str(self.tree), "--root", str(self.root)]
+        with mock.patch("sys.argv", arguments), contextlib.redirect_stdout(said):
+            code = tidy.main()
+        return code, said.getvalue().splitlines()[:-1]
+
+    @unittest.skipIf(shutil.which(tidy.CLANG_TIDY) is None, f"no {tidy.CLANG_TIDY}")
+    def test_findings(self):
+        self.write("kernels/a.cpp", "int sum(int a, int b) { return a + b; }\n",
+                   "-std=c++20 -Werror -Wno-of-another-compiler")
+        self.assertEqual(self.run_tidy(), (0, []))
+        self.write("kernels/a.hpp", "#pragma once\n" + MOVED_TWICE.format("inline "))
+        self.write("kernels/b.cpp", '#include "kernels/a.hpp"\n')
+        self.write("kernels/c.cpp", '#include "kernels/a.hpp"\n')
+        code, findings = self.run_tidy()
+        self.assertEqual(code, 1)
+        self.assertEqual(len(findings), 1)
+        self.assertIn("kernels/a.hpp:6:14: 'a' used after it was moved", findings[0])
+        self.write("kernels/d.cpp", "int broken(\n")
+        self.assertIn("kernels/d.cpp:1:12: expected", self.run_tidy()[1][-1])
+
+    def test_what_is_checked(self):
+        for name in ("kernels/a.cpp", "kernels/a.cpp", "ctest/a.cpp", "build/host/a.cpp"):
+            self.write(name, "")
+        self.assertEqual(list(tidy.commands(self.tree, self.root)), [self.root / "kernels/a.cpp"])
+
+    def test_commands_for_clang(self):
+        entry = {"directory": "d", "file": "f", "command":
+                 'c++ -DWHAT="\\"a b\\"" -Wall -include x/cmake_pch.hxx -include y -c f'}
+        self.assertEqual(tidy.for_clang(entry)["arguments"],
+                         ["c++", '-DWHAT="a b"', "-include", "y", "-c", "f", "-idirafter",
+                          tidy.own_headers("c++"), "-D__malloc__(...)=__malloc__"])
+
+
+if __name__ == "__main__":
+    unittest.main()
