@@ -403,6 +403,27 @@ TEST(attention, room_for_sums) {
   EXPECT_FALSE(attention::make_room(layout, true).inside);
 }
 
+// Heads of 64 make dq inside where documents are long, if nothing else is asked for.
+TEST(attention, long_documents_have_dq_made_inside) {
+  const auto inside = [](int head_dim, std::int64_t tokens, std::int64_t length) {
+    AttentionLayout layout;
+    layout.tokens = tokens;
+    layout.documents = static_cast<int>(tokens / length);
+    layout.uniform_length = length;
+    layout.heads = layout.kv_heads = 32;
+    layout.head_dim = head_dim;
+    const bool equal = attention::make_room(layout, true).inside;
+    layout.uniform_length = 0;  // packed: decided by the pairs that are expected
+    layout.pairs = layout.documents * length * (length + 1) / 2;
+    EXPECT_EQ(attention::make_room(layout, true).inside, equal);
+    return equal;
+  };
+  EXPECT_TRUE(inside(64, 16384, 8192));
+  EXPECT_TRUE(inside(64, 16384, 4096));
+  EXPECT_FALSE(inside(64, 16384, 1024));
+  EXPECT_FALSE(inside(128, 16384, 8192));
+}
+
 // No length needs more blocks than the bound says that the room is made from.
 TEST(attention, stored_blocks_are_within_their_bound) {
   for (std::int64_t length = 1; length < 3000; ++length) {

@@ -1,7 +1,7 @@
 // Attention backward, end of the way that makes dq inside: its fp32 sums, scaled and rounded.
 //
-// Layout: sums (H, padded rows / 64, P / 64) blocks of 64 x 64 as attention_backward_inside_sm90.cu
-// leaves them, thread by thread of a warpgroup's accumulators; dq (queries, H, P) bf16.
+// Layout: sums (H, padded rows / 64, P / 64) blocks of 64 x 64, thread by thread of a warpgroup's
+// accumulators (attention_backward_inside64_sm90.cu); dq (queries, H, P) bf16.
 // Cost: one read of 4 bytes and one write of 2 for every element. Deterministic: no sums.
 // Design: a block of threads for each block of sums; a warp brings its 16 rows through shared
 // memory, so that both sides move 16 bytes at a time.

@@ -14,9 +14,10 @@
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
-/// The steps of the kernels that own keys, attention_backward_kv_sm90.cu and
-/// attention_backward_inside_sm90.cu: a tile is 128 keys of one kv head, a step is some queries of
-/// one head of its group. T: tile sizes, S: shared memory.
+/// The steps of the kernels that own keys, attention_backward_kv_sm90.cu,
+/// attention_backward_inside64_sm90.cu and attention_backward_inside128_sm90.cu: a tile is 128 keys
+/// of one kv head, a step is some queries of one head of its group. T: tile sizes, S: shared
+/// memory.
 namespace stowage::kernels::attention {
 
 /// Gives a tile the queries that its steps take: those of the call that see any of its keys, from
@@ -203,21 +204,14 @@ __device__ __forceinline__ void hold_wait(const float (&values)[kCount]) {
   hopper::keep_ahead(__uint_as_float(bits));
 }
 
-/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+/// Makes probabilities of a step's scores, which have arrived; its queries, from `query` of the
+/// document on, lie in `stage`, its keys are the 64 from row `row` of the tile on.
 template <class T, bool kCausal, class S>
-__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
-                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
-                                              int row, hopper::RingPosition<T::kStages>& at,
-                                              int query, float scale_log2) {
+__device__ __forceinline__ void make_probabilities(float (&s)[T::kQueries / 2], S& shared,
+                                                   int kv_stage, int row, int stage, int query,
+                                                   float scale_log2) {
   const int warp = static_cast<int>(threadIdx.x / 32 % 4);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  hopper::mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
-  hopper::pin_registers(dp);
-  hopper::wgmma_fence();
-  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_stage] + row * 128,
-                                                   shared.d_o[at.stage]);
-  hopper::wgmma_commit_group();
-  hopper::wgmma_wait_group<1>();
   hopper::pin_registers(s);
   const Tile& tile = shared.tile[kv_stage];
   const int first_key = tile.index * T::kKeys + row;
@@ -225,8 +219,24 @@ __device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
     mask_queries<T, kCausal>(s, first_key + warp * 16 + lane / 4, query + lane % 4 * 2,
                              tile.length);
   }
-  exponentiate<T>(s, shared.lse2[at.stage] + lane % 4 * 2, scale_log2);
+  exponentiate<T>(s, shared.lse2[stage] + lane % 4 * 2, scale_log2);
   if constexpr (T::kHoldWait) hold_wait(s);
+}
+
+/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+template <class T, bool kCausal, class S>
+__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
+                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
+                                              int row, hopper::RingPosition<T::kStages>& at,
+                                              int query, float scale_log2) {
+  hopper::mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
+  hopper::pin_registers(dp);
+  hopper::wgmma_fence();
+  issue_scores<T::kHeadDim, T::kKeys, T::kQueries>(dp, shared.v[kv_stage] + row * 128,
+                                                   shared.d_o[at.stage]);
+  hopper::wgmma_commit_group();
+  hopper::wgmma_wait_group<1>();
+  make_probabilities<T, kCausal>(s, shared, kv_stage, row, at.stage, query, scale_log2);
   hopper::wgmma_wait_group<0>();
   hopper::pin_registers(dp);
 }
@@ -262,8 +272,9 @@ __device__ __forceinline__ void store_gradient(const float (&gradient)[T::kHeadD
 }
 
 /// dK and dV of a warp's 16 keys, `warp_key` the first of them in the document, through their rows
-/// of K and V at `row_offset`, or in fp32 straight from registers.
-template <class T, class S>
+/// of K and V at `row_offset`, or, if K is in use, both through those of V; in fp32 straight from
+/// registers.
+template <class T, bool kKeysInUse = false, class S>
 __device__ __forceinline__ void store_key_gradients(S& shared, int kv_stage, int row_offset,
                                                     const Tile& tile, int warp_key,
                                                     const float (&dk)[T::kHeadDim / 2],
@@ -281,7 +292,9 @@ __device__ __forceinline__ void store_key_gradients(S& shared, int kv_stage, int
   }
   auto* dk_rows = static_cast<std::uint16_t*>(p.dk) + dk_first;
   auto* dv_rows = static_cast<std::uint16_t*>(p.dv) + dv_first;
-  store_gradient<T>(dk, p.scale, dk_rows, p.dk_strides.row, shared.k[kv_stage] + row_offset, rows);
+  unsigned char* dk_staging = (kKeysInUse ? shared.v : shared.k)[kv_stage] + row_offset;
+  store_gradient<T>(dk, p.scale, dk_rows, p.dk_strides.row, dk_staging, rows);
+  if constexpr (kKeysInUse) __syncwarp();
   store_gradient<T>(dv, 1.0F, dv_rows, p.dv_strides.row, shared.v[kv_stage] + row_offset, rows);
 }
 

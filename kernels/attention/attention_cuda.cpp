@@ -275,12 +275,12 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
 /// dk, dv and the sums of dq for all heads, then dq from the sums.
 void backward_inside(const AttentionLayout& s, const AttentionBackwardPointers& a, const Room& room,
                      cudaStream_t stream) {
-  const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
   BackwardParameters p = backward_parameters(s, a, room, 0);
   p.schedule = make_schedule(s, room, a.workspace, 0, kBackwardKeys, s.kv_heads, false);
-  check_launch(launch_attention_backward_inside_sm90(s.head_dim, s.causal,
-                                                     backward_maps(s, a, 0, s.kv_heads, steps), p,
-                                                     machine().multiprocessors, stream),
+  const auto launch = s.head_dim == 64 ? launch_attention_backward_inside64_sm90
+                                       : launch_attention_backward_inside128_sm90;
+  check_launch(launch(s.causal, backward_maps(s, a, 0, s.kv_heads, kInsideQueries), p,
+                      machine().multiprocessors, stream),
                "attention_backward_inside_kernel");
   RoundParameters round{};
   round.sums = p.sums;

@@ -5,7 +5,7 @@
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/matrix_move.cuh"
 
-/// Moves between wgmma accumulators and rows in memory, shared by the attention kernels.
+/// Moves between registers of wgmma and rows in memory, shared by the attention kernels.
 namespace stowage::kernels::attention {
 
 /// Writes 16 rows of a warp, kColumns wide, as swizzled 128-byte rows in panels of 64 columns,
@@ -27,6 +27,22 @@ __device__ __forceinline__ void stage_rows(unsigned char* staging, int panel_byt
                         hopper::pack_bf16(f[2] * factor[1], f[3] * factor[1]),
                         hopper::pack_bf16(f[4] * factor[0], f[5] * factor[0]),
                         hopper::pack_bf16(f[6] * factor[1], f[7] * factor[1]));
+  }
+}
+
+/// Reads a warp's 16 rows, 64 columns wide, from row `first` of swizzled 128-byte rows on: its A
+/// operand of four products, 16 columns each.
+__device__ __forceinline__ void load_rows(std::uint32_t (&operand)[16], const unsigned char* rows,
+                                          int first) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int row = first + lane % 16;
+  const std::uint32_t base = hopper::shared_address(rows) + row * 128;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    std::uint32_t matrices[4];
+    hopper::ldmatrix_x4(matrices, base + (((2 * i + lane / 16) ^ (row % 8)) * 16));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) operand[4 * i + j] = matrices[j];
   }
 }
 

@@ -127,7 +127,7 @@ struct BackwardMaps {
   CUtensorMap q, k, v, d_o;
 };
 
-/// Sums of attention_backward_inside_sm90.cu to dq.
+/// Sums of the kernels that make dq inside to dq.
 struct RoundParameters {
   const float* sums;  // as in BackwardParameters
   void* dq;
@@ -170,17 +170,20 @@ cudaError_t launch_attention_simple_backward(const SimpleParameters& parameters,
 
 constexpr int kBackwardKeys = 128;       // keys of a tile of part 1, and of a step of part 2
 constexpr int kBackwardQueries128 = 64;  // queries of a step of part 1 at P = 128,
-constexpr int kBackwardQueries64 = 128;  // and at P = 64
+constexpr int kBackwardQueries64 = 128;  // and at P = 64,
+constexpr int kInsideQueries = 64;       // and where dq is made inside
 constexpr int kRecomputeRows = 128;      // queries of a tile of part 2, by recomputation
 constexpr int kStoredRows = 256;         // or from the stored dS
 
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
                                               cudaStream_t stream);
-cudaError_t launch_attention_backward_inside_sm90(int head_dim, bool causal,
-                                                  const BackwardMaps& maps,
-                                                  const BackwardParameters& parameters, int blocks,
-                                                  cudaStream_t stream);
+cudaError_t launch_attention_backward_inside64_sm90(bool causal, const BackwardMaps& maps,
+                                                    const BackwardParameters& parameters,
+                                                    int blocks, cudaStream_t stream);
+cudaError_t launch_attention_backward_inside128_sm90(bool causal, const BackwardMaps& maps,
+                                                     const BackwardParameters& parameters,
+                                                     int blocks, cudaStream_t stream);
 cudaError_t launch_attention_backward_q_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                              const BackwardParameters& parameters, int blocks,
                                              cudaStream_t stream);

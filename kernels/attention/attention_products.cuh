@@ -24,6 +24,20 @@ __device__ __forceinline__ void issue_scores(float (&out)[kColumns / 2], const u
   }
 }
 
+/// The same for 64 rows that lie in registers as load_rows leaves them.
+template <int kHeadDim, int kColumns>
+__device__ __forceinline__ void issue_scores(float (&out)[kColumns / 2],
+                                             std::uint32_t (&a)[kHeadDim / 4],
+                                             const unsigned char* b) {
+  static_assert(kHeadDim == 64, "one panel of columns");
+  const std::uint64_t at_b = hopper::k_major<hopper::Swizzle::b128>(b);
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 16; ++i) {
+    hopper::Wgmma<kColumns>::template rs<0>(out, a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3],
+                                            hopper::advance(at_b, i * 32), i > 0);
+  }
+}
+
 /// out (64 x kHeadDim) += weights (64 x kRows, in registers as bf16) times the rows of a tile;
 /// issued, not waited for.
 template <int kHeadDim, int kRows>

@@ -1,0 +1,221 @@
+// Attention backward on Hopper in one pass, heads of 128: dK, dV, and dQ added up in memory.
+//
+// Formulas, layout, cost, why the bits repeat and no wait is for ever: as in
+// attention_backward_inside64_sm90.cu; 64 queries have two blocks of sums, of 64 columns each.
+// Design (FlashAttention-3's backward, arXiv 2407.08608; the order of FlashAttention's
+// deterministic mode): as attention_backward_kv_sm90.cu, but both warpgroups take every step
+// together, because dS of both lies in shared memory for dS K, of which each makes 64 columns;
+// registers are short for a third one. dK and dV run while the warpgroups meet, dS K behind them,
+// and the share leaves under the next scores. Two more warps of the producer's warpgroup wait for
+// turns and drive the copies' additions, one for each consumer.
+
+#include "kernels/attention/attention_backward_shares.cuh"
+#include "kernels/attention/attention_backward_steps.cuh"
+#include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_persistent.cuh"
+#include "kernels/attention/attention_products.cuh"
+#include "kernels/attention/attention_schedule.cuh"
+#include "kernels/hopper/fence.cuh"
+#include "kernels/hopper/mbarrier.cuh"
+#include "kernels/hopper/named_barrier.cuh"
+#include "kernels/hopper/wgmma.cuh"
+
+namespace stowage::kernels::attention {
+namespace {
+
+using namespace hopper;
+
+struct Tiles {
+  static constexpr int kHeadDim = 128;
+  static constexpr int kKeys = kBackwardKeys;      // of a tile, 64 for each of two warpgroups
+  static constexpr int kQueries = kInsideQueries;  // of a step
+  static constexpr int kStages = 3;                // of Q and dO
+  static constexpr int kTileStages = 1;            // of K and V
+  // The wait for dP held behind the exponentials: the warpgroups take them at the same time, so no
+  // other product runs beside them.
+  static constexpr bool kHoldWait = true;
+  static constexpr int kThreads = 384;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
+  static constexpr int kQueryBytes = kQueries * kHeadDim * 2;
+  static constexpr int kDsBytes = kKeys * kQueries * 2;
+};
+using T = Tiles;
+
+struct Shared {
+  alignas(1024) unsigned char k[T::kTileStages][T::kKeyBytes];
+  alignas(1024) unsigned char v[T::kTileStages][T::kKeyBytes];
+  alignas(1024) unsigned char q[T::kStages][T::kQueryBytes];
+  alignas(1024) unsigned char d_o[T::kStages][T::kQueryBytes];
+  alignas(1024) unsigned char ds[T::kDsBytes];
+  alignas(1024) float share[2][kSumBlock];  // of each warpgroup, on its way to the sums
+  alignas(16) float lse2[T::kStages][T::kQueries];
+  alignas(16) float delta[T::kStages][T::kQueries];
+  Mbarrier kv_full[T::kTileStages], kv_empty[T::kTileStages];
+  Mbarrier q_full[T::kStages], d_o_full[T::kStages], empty[T::kStages];
+  Mbarrier ds_empty, share_full[2], share_empty[2];
+  Tile tile[T::kTileStages];
+};
+
+__device__ __forceinline__ void begin_barriers(Shared& shared, const BackwardMaps& maps) {
+  mbarrier_init(&shared.ds_empty, 8);  // a lane of each consumer warp
+  for (int i = 0; i < 2; ++i) {
+    mbarrier_init(&shared.share_full[i], 128);
+    mbarrier_init(&shared.share_empty[i], 1);
+  }
+  begin_rings<T>(shared, maps, 256 + 2);  // the consumers, and the adders for the tile
+}
+
+/// Adds the shares of warpgroup `group` to the sums, each in its turn; by one thread.
+__device__ __forceinline__ void add_shares(Shared& shared, int group, const BackwardParameters& p) {
+  constexpr int kColumnBlocks = T::kHeadDim / 64;
+  const int head_blocks = static_cast<int>(p.padded_rows / 64) * kColumnBlocks;
+  RingPosition<T::kTileStages> kv_at;
+  std::uint32_t parity = 0;
+  while (true) {
+    mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
+    const Tile tile = shared.tile[kv_at.stage];
+    mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
+    kv_at.next();
+    if (tile.index < 0) return;
+    const int document = padded_first(p, tile.document) / 64;
+    const int turn = tile.index;  // all tiles of lower keys see these queries, too
+    for (StepsFromLast<T> steps(tile, p); !steps.done(tile, p); steps.next(tile, p)) {
+      const int head = tile.head * p.heads_per_kv + steps.head;
+      const int block = head * head_blocks + (document + steps.query / 64) * kColumnBlocks + group;
+      add_share(p.sums + std::int64_t{block} * kSumBlock, p.turns + block, turn,
+                shared.share[group], &shared.share_full[group], &shared.share_empty[group], parity);
+      parity ^= 1U;
+    }
+  }
+}
+
+template <bool kCausal>
+__device__ __forceinline__ void consume(Shared& shared, int group, const BackwardParameters& p) {
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kBothGroups = 1;  // named barrier
+  RingPosition<T::kStages> at;    // of the next step that is not begun
+  RingPosition<T::kTileStages> kv_at;
+  std::uint32_t parity = 0;  // of this step's dS and share
+  StepsFromLast<T> steps{};
+  float s[T::kQueries / 2];   // scores of the current step, then its probabilities
+  float dp[T::kQueries / 2];  // their gradients
+  float dk[T::kHeadDim / 2];
+  float dv[T::kHeadDim / 2];
+
+  // Of the current tile; reread where needed: registers are short.
+  const auto tile = [&]() -> const Tile& { return shared.tile[kv_at.stage]; };
+  const auto group_key = [&] { return tile().index * T::kKeys + group * 64; };  // in the document
+  const auto issue_s = [&] {
+    mbarrier_wait(&shared.q_full[at.stage], at.parity);
+    begin_scores<T>(s, shared, kv_at.stage, group * 64, at.stage);
+  };
+  const auto finish = [&] {
+    finish_scores<T, kCausal>(s, dp, shared, kv_at.stage, group * 64, at, steps.query,
+                              p.scale_log2);
+  };
+  // Brings this warpgroup's share to its adder.
+  const auto hand_over = [&](const float(&dq)[32]) {
+    mbarrier_wait(&shared.share_empty[group], parity ^ 1U);
+    stage_share(dq, shared.share[group]);
+    mbarrier_arrive(&shared.share_full[group]);
+    parity ^= 1U;
+  };
+  // All steps of the current tile.
+  const auto take_steps = [&] {
+    issue_s();
+    finish();
+    while (true) {
+      const int stage = at.stage;
+      std::uint32_t probabilities[T::kQueries / 4];
+      std::uint32_t ds[T::kQueries / 4];
+      float dq[32];
+      round_step<T>(probabilities, ds, s, dp, shared.delta[stage] + lane % 4 * 2);
+      mbarrier_wait(&shared.ds_empty, parity ^ 1U);  // both have read that of the step before
+      stage_ds(ds, shared.ds + (group * 4 + warp) * 2048);
+      fence_proxy_async();
+      const auto finish_gradients = [&] {
+        pin_registers(dv);
+        pin_registers(dk);
+        pin_registers(probabilities);
+        pin_registers(ds);
+      };
+      finish_gradients();
+      wgmma_fence();
+      issue_weighted_rows<T::kHeadDim, T::kQueries>(dv, probabilities, shared.d_o[stage]);
+      issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
+      wgmma_commit_group();
+      named_barrier_sync(kBothGroups, 256);  // dS of both is there
+      pin_registers(dq);
+      wgmma_fence();
+      issue_dq<T::kKeys>(dq, shared.ds, shared.k[kv_at.stage] + group * T::kKeys * 128);
+      wgmma_commit_group();
+      wgmma_wait_group<1>();
+      finish_gradients();
+      mbarrier_arrive(&shared.empty[stage]);  // by every lane, for the statistics that it read
+      at.next();
+      steps.next(tile(), p);
+      wgmma_wait_group<0>();
+      pin_registers(dq);
+      if (lane == 0) mbarrier_arrive(&shared.ds_empty);
+      if (steps.done(tile(), p)) {
+        hand_over(dq);
+        return;
+      }
+      issue_s();  // ptxas serialises all products if this one is issued ahead of the wait for dq
+      hand_over(dq);
+      finish();
+    }
+  };
+
+  while (true) {
+    mbarrier_wait(&shared.kv_full[kv_at.stage], kv_at.parity);
+    if (tile().index < 0) return;
+    steps = StepsFromLast<T>(tile(), p);
+#pragma unroll
+    for (int i = 0; i < T::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+    if (!steps.done(tile(), p)) take_steps();
+    // K and V become the staging room of dK and dV once both warpgroups are done with all keys.
+    named_barrier_sync(kBothGroups, 256);
+    store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
+                           group_key() + warp * 16, dk, dv, p);
+    mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
+    kv_at.next();
+  }
+}
+
+template <bool kCausal>
+__global__ void __launch_bounds__(T::kThreads, 1)
+    attention_backward_inside128_kernel(const __grid_constant__ BackwardMaps maps,
+                                        const __grid_constant__ BackwardParameters p) {
+  extern __shared__ unsigned char raw[];
+  auto& shared = aligned_shared<Shared>(raw);
+  if (threadIdx.x == 0) begin_barriers(shared, maps);
+  __syncthreads();
+  join_call();
+  const int group = uniform_warp_index() / 4;
+  if (group == 0) {
+    setmaxnreg_dec<T::kProducerRegisters>();
+    const int warp = uniform_warp_index();
+    if (warp == 0) produce_tiles<T, kCausal, StepsFromLast<T>>(shared, maps, p);
+    if ((warp == 1 || warp == 2) && threadIdx.x % 32 == 0) add_shares(shared, warp - 1, p);
+  } else {
+    setmaxnreg_inc<T::kConsumerRegisters>();
+    consume<kCausal>(shared, group - 1, p);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_attention_backward_inside128_sm90(bool causal, const BackwardMaps& maps,
+                                                     const BackwardParameters& parameters,
+                                                     int blocks, cudaStream_t stream) {
+  return causal ? launch_persistent<attention_backward_inside128_kernel<true>, Shared>(
+                      blocks, T::kThreads, stream, maps, parameters)
+                : launch_persistent<attention_backward_inside128_kernel<false>, Shared>(
+                      blocks, T::kThreads, stream, maps, parameters);
+}
+
+}  // namespace stowage::kernels::attention
