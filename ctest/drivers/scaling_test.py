@@ -269,14 +269,29 @@ def predictions_take_measured_rates(r):
     assert os.listdir(r.folder) == ["measured.h5"], os.listdir(r.folder)
 
 
+# Points of published curves that are not foretold within 8 %, by file: they are to be measured
+# again, or their costs to be mended, and then to leave this list.
+NOT_FORETOLD = {
+    "h200x4": {
+        # The load of untrained experts takes a class of room whose plan copies to the host.
+        "data_moe_2b.h5": ("e4_zero",),
+        # Messages of stages held up what tensor ranks exchanged.
+        "pairs_dense_1b.h5": ("t2_p2_v2",), "pairs_moe_2b.h5": ("t2_p2_v4",),
+        # Ops of some microseconds.
+        "shared_dense_124m.h5": ("t4",), "pipeline_zero_bubble_dense_124m.h5": ("d1", "p4"),
+    }
+}
+
+
 @case
 def published_curves_are_foretold(r):
-    """Every published point of two GPUs, within 8 %, by the machine file alone where its step is
-    still what it was."""
+    """Every published point, within 8 %, by the machine file alone where its step is still what it
+    was."""
     points = 0
-    for name in ("h100", "h200"):
-        folder = os.path.join(r.given.source, "results", "published", f"{name}x2")
-        with open(os.path.join(r.given.source, f"inputs/machines/{name}.toml"), "rb") as file:
+    for name in ("h100x2", "h200x2", "h200x4"):
+        folder = os.path.join(r.given.source, "results", "published", name)
+        machine = os.path.join(r.given.source, f"inputs/machines/{name[:4]}.toml")
+        with open(machine, "rb") as file:
             machine = [f"machine.{key}={json.dumps(value)}"
                        for key, value in tomllib.load(file)["machine"].items()]
         for curve in sorted(os.listdir(folder)):
@@ -286,17 +301,15 @@ def published_curves_are_foretold(r):
                 continue
             for point, (then, off) in foretold(r, path, *machine).items():
                 layout = point.split("/")[1]
-                # Kernels that split heads were a third of that step and are quicker now: it is to
-                # be measured again, and this exception to go.
-                if curve == "shared_dense_124m.h5" and layout == "c2":
-                    assert off < -8, (name, curve, point, then, off)
+                if layout in NOT_FORETOLD.get(name, {}).get(curve, ()):
+                    assert abs(off) >= 8, (name, curve, point, then, off)
                     continue
                 # Two H100 exchanged rows of tensor ranks otherwise: what counts is what was
                 # predicted of that step.
-                other = name == "h100" and layout.startswith("t2")
+                other = name == "h100x2" and layout.startswith("t2")
                 assert abs(then if other else off) < 8, (name, curve, point, then, off)
                 points += 1
-    assert points >= 40, points
+    assert points >= 130, points
 
 
 @case

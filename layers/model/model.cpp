@@ -160,13 +160,14 @@ Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
   Tensor dsum = dout;
   if (stage.head) {
     dsum = head_.backward(recorder);
-    finished(head_.parameters(), stage.end > stage.begin && exchanges(stage.end - 1));
+    finished(head_.parameters(),
+             stage.end > stage.begin && backward_begins_with_exchange(stage.end - 1));
   }
   for (int i = stage.end; i-- > stage.begin;) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     dsum = layer.backward(recorder, dsum);
     if (!recorder.batch().weights_later)
-      finished(layer.parameters(), i > stage.begin && exchanges(i - 1));
+      finished(layer.parameters(), i > stage.begin && backward_begins_with_exchange(i - 1));
   }
   if (!stage.embedding) return dsum;
   embed_backward(recorder, stage, dsum);
@@ -202,12 +203,9 @@ void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) 
                    });
 }
 
-bool Model::exchanges(int layer) const {
-  const auto shared = [&](parallel::Group group) { return ranks_.group(group).size() > 1; };
-  if (shared(parallel::Group::tensor)) return true;
-  const std::string_view scope = layers_[static_cast<std::size_t>(layer)].mixer().scope();
-  if (scope == "moe") return shared(parallel::Group::experts);
-  return scope != "mlp" && shared(parallel::Group::context);
+bool Model::backward_begins_with_exchange(int layer) const {
+  return layers_[static_cast<std::size_t>(layer)].mixer().scope() == "moe" &&
+         ranks_.group(parallel::Group::expert).size() > 1;
 }
 
 bool Model::shares_experts() const {

@@ -52,7 +52,7 @@ class Model {
   /// @return losses (n) accum on the last stage; elsewhere the residual stream (rows, D)
   Tensor forward(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
   /// Called after the ops that finish the gradients of some parameters, with whether the layer that
-  /// comes next has exchanges of its own, which must not wait for sums of gradients.
+  /// comes next begins with an exchange, which must not wait for sums of gradients.
   using Finished = std::function<void(std::span<const Parameter>, bool exchange_follows)>;
   /// Records backward of the microbatch whose forward was recorded last in this slot.
   /// @param dout (rows, D) gradient of what forward returned; none on the last stage
@@ -67,8 +67,10 @@ class Model {
   /// Name of the module that a stage's input belongs to when it is saved for backward.
   std::string_view input_module(const Stage& stage) const;
 
-  /// True if ranks exchange something within a layer of this model, from 0 on.
-  bool exchanges(int layer) const;
+  /// True if ranks exchange whole rows before a layer's backward can do much: those of experts. Rows
+  /// of tensor ranks come in pieces, between which nothing should be, and context ranks exchange
+  /// later, so that sums kept back for them would begin too late.
+  bool backward_begins_with_exchange(int layer) const;
   /// True if several ranks share the experts of its layers, whichever stage has them.
   bool shares_experts() const;
   /// True if routers have a load-balancing or a z loss.
