@@ -18,11 +18,25 @@ namespace stowage::kernels::grouped {
 
 using namespace hopper;
 
+constexpr int kThreads = 384;
+
 /// Of shared memory that an SM has for a block; of it, what leaves room for a block of
 /// communication beside (parallel/beside_products.cuh), which then need not wait for the end of the
 /// products. Only tiles of 208 columns take more.
 constexpr int kSharedOfSm = 227 << 10;
 constexpr int kSharedBesideOthers = 226 << 10;
+
+/// Registers of a thread: at launch, which are what a block holds, and of its two kinds of
+/// warpgroups. A quarter of an SM has 16384 registers and three warps of such a block: of 168 each,
+/// all that a launch may have, no other warp fits beside them; of 160, one of 32 does. The sums of
+/// 208 columns need all.
+template <bool kAll>
+struct RegistersOf {
+  static constexpr int kLaunch = kAll ? 168 : 160;
+  static constexpr int kProducer = kAll ? 24 : 32;
+  static constexpr int kConsumer = kAll ? 240 : 224;
+  static_assert(128 * kProducer + 256 * kConsumer <= kThreads * kLaunch);
+};
 
 /// Operands of one product. kTransA, kTransB: contiguous along the output, not along the
 /// contraction ("MN-major"). The ring takes what shared memory `kOtherBytes` leave.
@@ -45,11 +59,8 @@ struct Operands {
   static constexpr int kRoom =
       kSharedOfSm - kOtherBytes - 512 - static_cast<int>(sizeof(ScheduleTables));
   static constexpr int kStages = kRoom / (kABytes + kBRoom);
+  using Registers = RegistersOf<kWidth == 208>;
 };
-
-constexpr int kThreads = 384;
-constexpr int kProducerRegisters = 24;
-constexpr int kConsumerRegisters = 240;
 
 /// What the products need of shared memory.
 template <class O>

@@ -141,7 +141,7 @@ __device__ __forceinline__ void consume_rows(RowsShared<O>& shared, int group,
 }
 
 template <class O, class Epilogue>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __block_size__((kThreads, 1, 1)) __maxnreg__(O::Registers::kLaunch)
     grouped_rows_kernel(const __grid_constant__ RowsMaps maps,
                         const __grid_constant__ RowsParameters p,
                         const __grid_constant__ typename Epilogue::Parameters e) {
@@ -155,10 +155,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   O::Tiles::build(shared.tables, p.offsets, p.experts, p.columns);
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
-    setmaxnreg_dec<kProducerRegisters>();
+    setmaxnreg_dec<O::Registers::kProducer>();
     if (uniform_warp_index() == 0) produce_rows<O>(shared, maps, p);
   } else {
-    setmaxnreg_inc<kConsumerRegisters>();
+    setmaxnreg_inc<O::Registers::kConsumer>();
     consume_rows<O, Epilogue>(shared, group - 1, p, e);
   }
 }

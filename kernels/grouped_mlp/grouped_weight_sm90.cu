@@ -52,9 +52,6 @@ struct Weight
   static constexpr bool kInPieces = kWay == Way::store && kLoads == Loads::unequal;
   using Jobs = std::conditional_t<kInPieces, WeightPieces<kTileHeight, kTileWidth>,
                                   WeightTiles<kTileHeight, kTileWidth>>;
-  // The threads that follow pieces need more registers than those of whole tiles.
-  static constexpr int kProducerRegisters = kInPieces ? 40 : grouped::kProducerRegisters;
-  static constexpr int kConsumerRegisters = kInPieces ? 232 : grouped::kConsumerRegisters;
 };
 
 /// Steps of a tile's products that count as long as its way out, where blocks divide into groups.
@@ -175,7 +172,7 @@ __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
 }
 
 template <class O>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __block_size__((kThreads, 1, 1)) __maxnreg__(O::Registers::kLaunch)
     grouped_weight_kernel(const __grid_constant__ CUtensorMap dy_map,
                           const __grid_constant__ CUtensorMap x_map,
                           const __grid_constant__ CUtensorMap dw_map,
@@ -201,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   const int warp = uniform_warp_index();
   if (warp / 4 == 0) {
-    setmaxnreg_dec<O::kProducerRegisters>();
+    setmaxnreg_dec<O::Registers::kProducer>();
     if (warp == 0 && elect_one()) produce<O>(shared, dy_map, x_map, p);
     if (warp == 1 && elect_one())
       store_boxes<O>(shared.out, dw_map, typename O::Jobs(shared.tables, shared.share, p));
@@ -209,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       load_boxes<O>(shared.out, dw_map, typename O::Jobs(shared.tables, shared.share, p));
     if (O::kWay == Way::store && warp == 2 && elect_one()) store_zeros<O>(shared, p);
   } else {
-    setmaxnreg_inc<O::kConsumerRegisters>();
+    setmaxnreg_inc<O::Registers::kConsumer>();
     consume<O>(shared, warp / 4 - 1, p);
   }
 }
