@@ -6,9 +6,9 @@
 #include <cstdint>
 
 /// How kernels of communication are made to find room on SMs that products hold to their end:
-/// persistent blocks with 384 threads of 160 registers and all shared memory but 2 KiB. A quarter of
-/// an SM has 16384 registers for three of a block's warps and leaves room for one of 32 registers
-/// more: `__maxnreg__(kRegistersBeside)`. Blocks of 168 registers a thread leave none.
+/// persistent blocks with 384 threads of 160 registers and all shared memory but 2 KiB. A quarter
+/// of an SM has 16384 registers for three of a block's warps and leaves room for one more of 32:
+/// `__maxnreg__(kRegistersBeside)`. Blocks of 168 registers a thread leave none.
 namespace stowage::parallel::detail {
 
 inline constexpr int kWarp = 32;

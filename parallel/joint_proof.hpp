@@ -28,9 +28,9 @@ enum class RankOrder : unsigned char {
 /// of steps: trace_communication lets no call overlap another program, so a cycle would lie within
 /// one program, and the k-th program of a rank meets the k-th of the others.
 ///
-/// With RankOrder::chain the calls of each rank follow each other as issued, in two chains. The joint
-/// order is proved as if they were one, so that no rank blocks either if its machine starts nothing
-/// before what was issued before it: all ranks' chains are parts of one order.
+/// With RankOrder::chain the calls of each rank follow each other as issued, in two chains. The
+/// joint order is proved as if they were one, so that no rank blocks either if its machine starts
+/// nothing before what was issued before it: all ranks' chains are parts of one order.
 ///
 /// @param traces of all ranks of the job, in their order
 /// @return what is wrong, by name of op and rank; empty: proven. At most 32 sentences. Of a

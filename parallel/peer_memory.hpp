@@ -37,7 +37,7 @@ class PeerMemory {
   /// Enqueues transfers within the arenas: once all ranks have come, each fetches what it receives.
   /// What it sends is read until the next meeting. The first time that a call is made, ranks tell
   /// each other where its bytes lie; later ones, and replays of a graph that holds it, ask nobody.
-  /// A rank begins with the one behind it and goes round, so that no two fetch from the same at once.
+  /// A rank begins with the one behind it and goes round: no two fetch from the same at once.
   /// @param call names this call of move: the same on all ranks, with the same addresses each time
   void move(const PeerCall& call, std::span<const Transfer> transfers, const ProgressNote& note,
             cudaStream_t stream);

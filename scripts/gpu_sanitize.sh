@@ -73,8 +73,8 @@ options() {
   esac
 }
 
-# filter TOOL UNIT: the tests of a unit; long batches and lists are left out, and what takes minutes or
-# only repeats what other tests run.
+# filter TOOL UNIT: the tests of a unit; long batches and lists are left out, and what takes minutes
+# or only repeats what other tests run.
 filter() {
   case $1.$2 in
     racecheck.cross_entropy) echo '*.softmax_alone' ;;

@@ -144,7 +144,7 @@ def measured_links_are_planned_with(r):
                         del group[quantity]
                     group[quantity] = value
     said = plan("--links", "slow.h5", "--print-config")
-    for line in ("data", "data all_reduce", "any", "any all_reduce"):
+    for line in ("data:2", "data:2 all_reduce", "any:2", "any:2 all_reduce"):
         assert f'"{line} 3.0000e-03 1.0000e+06"' in said, said
     assert "\nallreduce_bytes_per_s = 1000000.0\n" in said, said  # of groups without a link
     times = [step_ms(plan("--links", name)) for name in ("fast.h5", "slow.h5")]

@@ -366,7 +366,7 @@ def times_of_ops_come_from_timed_steps(r):
         parts = dict(re.findall(r'"([a-z_/]+) ([0-9.]+)"', said))
         assert 0.5 < float(parts["attn/core_backward"]) < 0.8, parts
         assert 0.9 < float(parts["attn/qkv"]) < 1.1 and not any("rerun" in p for p in parts), parts
-        latency, rate = map(float, re.search(r'"any all_gather (\S+) (\S+)"', said).groups())
+        latency, rate = map(float, re.search(r'"any:2 all_gather (\S+) (\S+)"', said).groups())
         assert 2e-5 < latency < 6e-5 and 1e11 < rate < 4e11, said
         step = [predicted_ms(r.run(deck, *keys, *more), "step")
                 for more in ((), ("--ops", f"{path},{path}"))]
@@ -381,6 +381,22 @@ def times_of_ops_come_from_timed_steps(r):
         assert "links_beside = []" in said, said
     said = r.run(deck, "--ops", os.path.join(published, "ceilings.h5"), expect=2)
     assert "--ops" in said and "--time-ops" in said, said
+
+
+@case
+def a_group_has_the_links_that_were_measured_of_its_size(r):
+    deck, published = "inputs/hybrid-moe-2b.toml", os.path.join(r.source, "results", "published")
+    sets = [os.path.join(published, "h200x4", f"comm_np{ranks}.h5") for ranks in (2, 4)]
+
+    def step_ms(ranks, *files):
+        return predicted_ms(r.run(deck, "machine.name=H200", f"parallel.tensor={ranks}", "--links",
+                                  ",".join(files)), "step")
+    said = r.run(deck, "--links", ",".join(sets), "--print-config")
+    assert all(f'"{group}:{ranks} all_gather ' in said for group in ("any", "data")
+               for ranks in (2, 4)), said
+    # Two ranks are quicker by their own links than by those of four, and four have their own.
+    assert step_ms(2, *sets) == step_ms(2, sets[0]) < step_ms(2, sets[1])
+    assert step_ms(4, *sets) == step_ms(4, sets[1]) > step_ms(4, sets[0])
 
 
 @case

@@ -10,9 +10,10 @@
 namespace stowage::drivers {
 
 /// The links of groups of ranks, by name: as machine.links has measured them, of groups of their
-/// size or of the nearest one, else by where the ranks of a group lie. A group within a host has `inside`. In one that spans hosts every rank
-/// sends to every other by itself, as parallel/collectives do, so that what goes to other hosts
-/// passes the rank's own port; a message takes as many steps as halving the hosts does.
+/// size or of the nearest one, else by where the ranks of a group lie. A group within a host has
+/// `inside`. In one that spans hosts every rank sends to every other by itself, as
+/// parallel/collectives do, so that what goes to other hosts passes the rank's own port; a message
+/// takes as many steps as halving the hosts does.
 /// @throws Error (exit 2) for a link that is none, or a network of which nothing is said
 std::map<std::string, offload::Link> machine_links(const inputs::Deck& deck,
                                                    const parallel::GridShape& shape,

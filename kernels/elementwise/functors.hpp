@@ -29,6 +29,16 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece {
     return *reinterpret_cast<const Piece*>(address);
   }
   STOWAGE_PORTABLE static Piece& at(T* address) { return *reinterpret_cast<Piece*>(address); }
+  /// Writes a piece as one where it was made value by value, which nvcc stores so otherwise.
+  STOWAGE_PORTABLE static void put(T* address, const Piece& piece) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (sizeof(Piece) == sizeof(uint4)) {
+      *reinterpret_cast<uint4*>(address) = __builtin_bit_cast(uint4, piece);
+      return;
+    }
+#endif
+    at(address) = piece;
+  }
 };
 
 template <class S>
@@ -173,8 +183,22 @@ struct CopyRows {
 
 /// Rows of blocks of columns, and the parts of them.
 struct ColumnShares {
+  using Each = std::int64_t[3];  ///< of each block
+
   std::int64_t rows, width, part_width;
-  std::int64_t widths[3], shares[3], copies[3];  ///< of each block; shares: columns of one part
+  Each widths, shares, copies;  ///< shares: columns of one part
+
+  /// The block that a column is in, of blocks as wide as these.
+  STOWAGE_PORTABLE static int block(std::int64_t column, const Each& wide) {
+    return column < wide[0] ? 0 : column < wide[0] + wide[1] ? 1 : 2;
+  }
+  // No number is asked for by an index that only a run knows: a thread would copy all of them.
+  STOWAGE_PORTABLE static std::int64_t pick(int block, const Each& values) {
+    return block == 0 ? values[0] : block == 1 ? values[1] : values[2];
+  }
+  STOWAGE_PORTABLE static std::int64_t before(int block, const Each& values) {
+    return block == 0 ? 0 : block == 1 ? values[0] : values[0] + values[1];
+  }
 };
 
 /// Elements of the parts (p, rows, part_width).
@@ -191,16 +215,12 @@ struct SplitColumns {
   /// Where element i of the parts comes from.
   STOWAGE_PORTABLE std::int64_t source(std::int64_t i) const {
     const std::int64_t line = i / of.part_width, part = line / of.rows;
-    std::int64_t column = i - line * of.part_width, begin = 0;
-    for (int b = 0; b < 3; ++b) {
-      if (column < of.shares[b]) {
-        column += begin + part / of.copies[b] * of.shares[b];
-        break;
-      }
-      column -= of.shares[b];
-      begin += of.widths[b];
-    }
-    return (line - part * of.rows) * of.width + column;
+    const std::int64_t column = i - line * of.part_width;
+    const int block = ColumnShares::block(column, of.shares);
+    const std::int64_t share =
+        part / ColumnShares::pick(block, of.copies) * ColumnShares::pick(block, of.shares);
+    return (line - part * of.rows) * of.width + column + share +
+           ColumnShares::before(block, of.widths) - ColumnShares::before(block, of.shares);
   }
   STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
     using P = Piece<S, kElements>;
@@ -229,18 +249,15 @@ struct JoinColumns {
     std::int64_t copies;
   };
   STOWAGE_PORTABLE Source source(std::int64_t i) const {
-    const std::int64_t row = i / of.width;
-    std::int64_t column = i - row * of.width, begin = 0;
-    for (int b = 0; b < 3; ++b) {
-      if (column < of.widths[b]) {
-        const std::int64_t share = column / of.shares[b], part = share * of.copies[b];
-        column -= share * of.shares[b];
-        return {from + (part * of.rows + row) * of.part_width + begin + column, of.copies[b]};
-      }
-      column -= of.widths[b];
-      begin += of.shares[b];
-    }
-    return {};
+    const std::int64_t row = i / of.width, in_row = i - row * of.width;
+    const int block = ColumnShares::block(in_row, of.widths);
+    const std::int64_t column = in_row - ColumnShares::before(block, of.widths);
+    const std::int64_t wide = ColumnShares::pick(block, of.shares);
+    const std::int64_t copies = ColumnShares::pick(block, of.copies);
+    const std::int64_t share = column / wide, part = share * copies;
+    return {from + (part * of.rows + row) * of.part_width + ColumnShares::before(block, of.shares) +
+                column - share * wide,
+            copies};
   }
   template <int N>
   STOWAGE_PORTABLE void join(std::int64_t i) const {
@@ -257,7 +274,7 @@ struct JoinColumns {
       }
       for (int k = 0; k < N; ++k) result.values[k] = static_cast<S>(sums[k]);
     }
-    P::at(to + i) = result;
+    P::put(to + i, result);
   }
   STOWAGE_PORTABLE void operator()(std::int64_t piece) const {
     const std::int64_t begin = piece * kElements;

@@ -67,9 +67,9 @@ class Model {
   /// Name of the module that a stage's input belongs to when it is saved for backward.
   std::string_view input_module(const Stage& stage) const;
 
-  /// True if ranks exchange whole rows before a layer's backward can do much: those of experts. Rows
-  /// of tensor ranks come in pieces, between which nothing should be, and context ranks exchange
-  /// later, so that sums kept back for them would begin too late.
+  /// True if ranks exchange whole rows before a layer's backward can do much: those of experts.
+  /// Rows of tensor ranks come in pieces, between which nothing should be, and context ranks
+  /// exchange later, so that sums kept back for them would begin too late.
   bool backward_begins_with_exchange(int layer) const;
   /// True if several ranks share the experts of its layers, whichever stage has them.
   bool shares_experts() const;

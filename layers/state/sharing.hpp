@@ -35,8 +35,8 @@ struct Sharing {
 };
 
 /// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
-/// soon as its last gradient is complete, so that they go on beside the rest of backward, but behind
-/// the first exchange of a layer that begins then: compute waits for that, and for no sum.
+/// soon as its last gradient is complete, so that they go on beside the rest of backward; but
+/// behind the exchange that a layer begins with, since compute waits for that one, and for no sum.
 class GradientBuckets {
  public:
   /// @param sharing, layout outlive this
