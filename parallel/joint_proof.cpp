@@ -138,7 +138,7 @@ void check_chains(std::span<const RankTrace> traces, std::size_t program,
     if (traced.loose.empty()) continue;
     const int call = traced.loose.front();
     faults.push_back(fmt::format(
-        "program {}: rank {} may run {} beside {}: on a GPU, communication of one rank is a chain",
+        "program {}: rank {} may run {} beside {}: on a GPU, calls of one chain follow each other",
         traced.name, trace.rank, describe(op_at(traced, call)),
         describe(op_at(traced, before_in_chain(trace, traced, call)))));
   }

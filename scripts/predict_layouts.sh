@@ -24,9 +24,10 @@ rest on
 
 - rates of one H200 that were measured (`inputs/machines/h200.toml`);
 - links of `inputs/machines/h200-cluster.toml`: 320 GB/s in a host of 8, 45 GB/s a GPU between hosts
-  and half of that beyond 32 hosts, 8 us a message there. Only the first was measured, on two GPUs;
-- tokens that choose experts evenly. Predictions were checked against runs on one and two GPUs
-  ([how good they are](../../docs/layouts.md)), on no more.
+  and half of that beyond 32 hosts, 8 us a message there. Only the first was measured, on two
+  GPUs; four had 220, as long as all fetched from the same one first;
+- tokens that choose experts evenly. Predictions were checked against runs on one, two and four
+  GPUs ([how good they are](../../docs/layouts.md)), on no more.
 END
 printf '\nBy %s.\n' "$("$bin/stowage_plan" --version)"
 for name in hybrid-moe-2b nemotron-nano-30b; do

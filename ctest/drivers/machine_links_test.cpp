@@ -82,6 +82,12 @@ TEST(machine_links, groups_of_other_sizes_may_have_other_links) {
       << "a group that is named has what is said of it";
   EXPECT_DOUBLE_EQ(of_data(4, R"(["data:8 1e-5 4e10", "data:2 1e-5 6e10", "any 1e-5 1e10"])"),
                    6e10);
+  EXPECT_DOUBLE_EQ(of_data(4, R"(["data:4 all_reduce 1e-5 2e10", "any:4 all_gather 1e-5 4e10"])"),
+                   4e10)
+      << "of kinds that only others have";
+  EXPECT_DOUBLE_EQ(of_data(4, R"(["data:4 all_gather 1e-5 2e10", "any:4 all_gather 1e-5 4e10"])"),
+                   2e10);
+  EXPECT_DOUBLE_EQ(of_data(4, R"(["any:4 1e-5 2e10", "any:4 1e-5 3e10"])"), 3e10) << "the last";
   // Stages of a pipeline meet two by two, however many there are.
   const auto stages = machine_links(
       machine({R"(machine.links=["any:2 exchange 1e-5 5e10", "any:4 exchange 1e-5 4e10"])"}),

@@ -273,13 +273,22 @@ TEST(stages, sums_of_gradients_are_behind_the_exchange_that_the_next_layer_waits
   options.model.moe.experts = 4;
   options.state.bucket_elements = 1;  // each gradient by itself
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2), 0);
-  const std::vector<std::string> names = ends_and_exchanges(training::TrainerPlan(options));
+  const training::TrainerPlan run(options);
+  const std::vector<std::string> names = ends_and_exchanges(run);
+  const auto sums = std::ranges::count_if(run.layout().buckets(), [&](const auto& bucket) {
+    return !bucket.tensors.empty() &&
+           run.layout().whole(bucket.tensors.front()).lifetime == execution::Lifetime::gradient &&
+           options.sharing.holders(bucket.group).size() > 1;
+  });
   const auto behind = [&](const std::string& what) {
     const auto at = std::ranges::find_if(
         names, [&](const auto& name) { return name.find(what) != std::string::npos; });
     return at == names.end() || at + 1 == names.end() ? "" : *(at + 1);
   };
-  const auto is_sum = [](const std::string& name) { return name.starts_with("all_reduce/"); };
+  const auto is_sum = [](const std::string& name) {
+    return name.starts_with("all_reduce/gradient");
+  };
+  EXPECT_EQ(std::ranges::count_if(names, is_sum), sums) << "each once";
   // Experts come next: their exchange first, then what was summed of the layer before.
   EXPECT_EQ(behind("layers.3.mlp/norm_backward").find("mb0/layers.2.moe/"), 0U)
       << fmt::format("{}", fmt::join(names, "\n"));

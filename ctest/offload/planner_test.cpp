@@ -45,12 +45,12 @@ TEST(planner, plans_are_proven) {
   }
 }
 
-/// Three exchanges on tensors of their own: of layers, of stages, of layers.
+/// Exchanges on tensors of their own: of layers, of stages, of gradients, of stages, of layers.
 class Exchanges {
  public:
   Exchanges() {
     program_.begin_section("all");
-    for (const char* group : {"tensor", "pipeline", "tensor", "pipeline"}) {
+    for (const char* group : {"tensor", "pipeline", "data", "pipeline", "tensor"}) {
       Op op;
       op.name = fmt::format("{} {}", group, program_.ops().size());
       op.lane = Lane::comm;
@@ -86,8 +86,8 @@ class Exchanges {
 TEST(planner, exchanges_of_several_groups_are_one_chain_but_for_one_apart) {
   const Exchanges exchanges;
   EXPECT_EQ(exchanges.order({}), "");
-  EXPECT_EQ(exchanges.order({true, ""}), "1<0 2<1 3<2 ");
-  EXPECT_EQ(exchanges.order({true, "pipeline"}), "") << "each chain has a queue";
+  EXPECT_EQ(exchanges.order({true, ""}), "1<0 2<1 3<2 4<3 ");
+  EXPECT_EQ(exchanges.order({true, "pipeline"}), "2<0 4<2 ") << "stages keep their queue's order";
 }
 
 TEST(planner, two_programs_share_memory) {

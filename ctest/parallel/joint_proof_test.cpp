@@ -174,7 +174,44 @@ TEST(joint_proof, chain_is_asked_for_on_a_gpu) {
   EXPECT_EQ(prove({beside}, {beside}), Faults{});
   EXPECT_EQ(prove({beside}, {calls({gather("a"), gather("b", 1)})}, RankOrder::chain),
             Faults{"program train: rank 0 may run all_gather b of 4096 x bf16 beside all_gather a "
-                   "of 4096 x bf16: on a GPU, communication of one rank is a chain"});
+                   "of 4096 x bf16: on a GPU, calls of one chain follow each other"});
+}
+
+/// A rank in groups "tensor" (0), alone there, and "pipeline" (1) of two.
+RankTrace stage(int rank, Programs programs) {
+  return {rank,
+          {{"tensor", {rank}}, {"pipeline", {0, 1}}},
+          std::make_shared<const Programs>(std::move(programs))};
+}
+
+TracedOp message(std::string name, execution::Transfer transfer) {
+  TracedOp op = exchange(std::move(name), {transfer});
+  op.group = 1;
+  return op;
+}
+
+TEST(joint_proof, messages_of_stages_are_a_chain_of_their_own) {
+  // Beside a gather a message may run, so the call before that of its chain is the message before.
+  TracedProgram first =
+      calls({message("m", {1, true, 8}), gather("a"), message("n", {1, true, 8})});
+  TracedProgram second = calls({message("m", {0, false, 8}), message("n", {0, false, 8})});
+  const auto prove_stages = [&] {
+    return prove_jointly(std::vector{stage(0, {first}), stage(1, {second})}, RankOrder::chain);
+  };
+  EXPECT_EQ(prove_stages(), Faults{});
+  first.loose = {2};
+  ASSERT_EQ(prove_stages().size(), 1U);
+  EXPECT_NE(prove_stages().front().find("may run exchange n"), std::string::npos);
+  EXPECT_NE(prove_stages().front().find("beside exchange m"), std::string::npos);
+}
+
+TEST(joint_proof, what_one_chain_would_block_is_refused_where_machines_may_make_it_one) {
+  // The first rank gathers behind what it receives, which the second sends behind the gather.
+  std::vector<RankTrace> job{stage(0, {calls({message("m", {1, false, 8}), gather("a")})}),
+                             stage(1, {calls({gather("a"), message("m", {0, true, 8})})})};
+  for (RankTrace& trace : job) trace.groups[0].members = {0, 1};
+  EXPECT_EQ(prove_jointly(job), Faults{});
+  EXPECT_EQ(prove_jointly(job, RankOrder::chain).size(), 1U);
 }
 
 TEST(joint_proof, traces_come_in_the_order_of_ranks) {

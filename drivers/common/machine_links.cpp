@@ -99,22 +99,27 @@ bool nearer(int a, int b, int ranks) {
   return a <= ranks ? a > b : a < b;
 }
 
-/// Adds what lines say of groups of a grid. Those for any size hold where a group has none of its
-/// own; a line for all groups of a size says nothing of one that `links` or a line knows by name.
+/// Adds what lines say of groups of a grid; the last of equal ones counts. Those for any size hold
+/// where a group has none of its own. A line for all groups of a size says nothing of one that
+/// `links` or a line knows by name, but for kinds of collectives that only others have a line of.
 void add_lines(const std::vector<Line>& lines, const parallel::GridShape& shape,
                std::map<std::string, Link>& links) {
   std::map<std::string, const Line*> nearest;  // by names of Rates::links
   for (std::size_t which = 0; which < parallel::kGroups; ++which) {
     const auto group = static_cast<Group>(which);
     const std::string name(parallel::name(group));
-    const bool named = links.contains(name) || std::ranges::any_of(lines, [&](const Line& line) {
-                         return line.group == name;
-                       });
+    const auto has_own = [&](const std::string& kind) {
+      return std::ranges::any_of(
+          lines, [&](const Line& line) { return line.group == name && line.kind == kind; });
+    };
+    const bool named = links.contains(name) || has_own("");
     const int ranks = link_ranks(shape, group);
     for (const Line& line : lines) {
-      if (line.ranks == 0 || line.group != (named ? name : "any")) continue;
+      const bool own = line.group == name;
+      const bool of_all = line.group == "any" && !named && !has_own(line.kind);
+      if (line.ranks == 0 || !(own || of_all)) continue;
       const Line*& best = nearest[line.name_in(name)];
-      if (best == nullptr || nearer(line.ranks, best->ranks, ranks)) best = &line;
+      if (best == nullptr || !nearer(best->ranks, line.ranks, ranks)) best = &line;
     }
   }
   for (const auto& [name, line] : nearest) links[name] = line->link;

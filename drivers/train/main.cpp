@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
              {"--time-ops", "Time the last N steps op by op, and say where the time went",
               &options.time_ops},
              {"--trace",
-              "Draw the last step, of all that share layers, as a Chrome trace in this file",
+              "Draw the last step, with who waits for whom, as a Chrome trace in this file",
               &options.trace},
              {"--dump-step", "Write loss, gradients and parameters of step N", &options.dump_step},
              {"--dump", "Where to (HDF5); default: <run.name>.step<N>.h5", &options.dump},

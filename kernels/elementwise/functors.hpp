@@ -32,12 +32,11 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece {
   /// Writes a piece as one where it was made value by value, which nvcc stores so otherwise.
   STOWAGE_PORTABLE static void put(T* address, const Piece& piece) {
 #if defined(__CUDA_ARCH__)
-    if constexpr (sizeof(Piece) == sizeof(uint4)) {
+    if constexpr (sizeof(Piece) == sizeof(uint4))
       *reinterpret_cast<uint4*>(address) = __builtin_bit_cast(uint4, piece);
-      return;
-    }
+    else
 #endif
-    at(address) = piece;
+      at(address) = piece;
   }
 };
 

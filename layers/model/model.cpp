@@ -205,7 +205,8 @@ void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) 
 
 bool Model::backward_begins_with_exchange(int layer) const {
   return layers_[static_cast<std::size_t>(layer)].mixer().scope() == "moe" &&
-         ranks_.group(parallel::Group::expert).size() > 1;
+         ranks_.group(parallel::Group::expert).size() > 1 &&
+         ranks_.group(parallel::Group::tensor).size() == 1;
 }
 
 bool Model::shares_experts() const {
