@@ -11,7 +11,7 @@ using parallel::Axis;
 
 /// Those whose steps say who waits for whom; a plan's timeline has the places of one pipeline.
 std::vector<int> traced_ranks(const parallel::GridShape& shape) {
-  const std::vector<int> pipeline = parallel::members(shape, 0, {Axis::pipeline});
+  std::vector<int> pipeline = parallel::members(shape, 0, {Axis::pipeline});
   if (pipeline.size() > 1) return pipeline;
   return parallel::members(shape, 0, {Axis::tensor, Axis::context, Axis::expert});
 }
