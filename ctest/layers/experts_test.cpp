@@ -257,7 +257,8 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
   }
 }
 
-// The larger classes take no memory beyond the smallest's where what they save can move.
+// The larger classes take no memory beyond the smallest's where what they save can move, unless a
+// budget has more.
 TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
   training::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2, 1), 0);
@@ -273,8 +274,15 @@ TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
   EXPECT_LE(bytes(1), bytes(0));
   EXPECT_EQ(plan.transient_bytes(), bytes(0));
   plan.require_proven();
+  training::TrainerOptions with_budget = options;
+  with_budget.planner.policy.device_budget_bytes = std::int64_t{1} << 30;
+  const training::TrainerPlan roomy(with_budget);
   options.expert_capacity = {};
-  EXPECT_LT(plan.transient_bytes(), training::TrainerPlan(options).transient_bytes());
+  const training::TrainerPlan alone(options);
+  EXPECT_LT(plan.transient_bytes(), alone.transient_bytes());
+  EXPECT_GE(roomy.transient_bytes(), alone.transient_bytes());
+  EXPECT_EQ(roomy.training(1).front()->plan.bytes[static_cast<int>(execution::Region::host)], 0U);
+  roomy.require_proven();
 }
 
 }  // namespace
