@@ -199,7 +199,8 @@ std::vector<Parameter> offload_rows() {
        .unit = "B",
        .range = between(0, kMostBytes),
        .help = "Device memory that auto may use, with the copy that checkpoint.copy = \"device\" "
-               "asks for. 0: offload exactly what costs nothing."},
+               "asks for, and larger classes of room for rows of experts. 0: offload exactly what "
+               "costs nothing."},
       {.key = "offload.berths",
        .fallback = true,
        .help =
