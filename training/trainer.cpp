@@ -144,8 +144,8 @@ void TrainerPlan::plan_like(Training& training, const Training& larger) const {
   training.plan = offload::make_plan(program, layout_, options, &training.choice);
 }
 
-/// Programs that few steps run cost no memory, beyond what a budget allows all of them, if what they
-/// save can leave or be computed again.
+/// Programs that few steps run cost no memory beyond what a budget allows, if what they save can
+/// leave or be computed again.
 void TrainerPlan::plan_larger() {
   const auto budget = static_cast<std::size_t>(options_.planner.policy.device_budget_bytes);
   const std::size_t held = layout_.bytes() + (options_.state_copy ? state_copy_bytes_ : 0);
