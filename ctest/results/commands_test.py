@@ -26,8 +26,7 @@ MENDED = (("h200/comm_np2", ("run.output", "--out", "deck")),
           ("h200/longest_*", ("validate.replayed_step",)),
           ("h200/train_*_batch4", ("optim.decay_steps",)),
           ("h200/train_*_np2*", ("run.steps", "optim.decay_steps", "--time-ops")),
-          ("h200x2/*", ("machine.name",)),
-          ("h200x2/*_dense_124m", ("--ops",)))
+          ("h200x2/*", ("machine.name",)))
 
 
 def mended(path):

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <vector>
 
-#include "drivers/common/measured_shape.hpp"
 #include "drivers/common/words.hpp"
 #include "execution/error.hpp"
 
@@ -158,6 +157,11 @@ double through(double bytes_per_s, const std::vector<int>& ranks, const Blocks& 
 }
 
 }  // namespace
+
+int link_ranks(const parallel::GridShape& shape, Group group) {
+  if (group == Group::pipeline) return 2;
+  return static_cast<int>(parallel::members(shape, 0, parallel::axes(group)).size());
+}
 
 std::map<std::string, Link> machine_links(const Deck& deck, const parallel::GridShape& shape,
                                           const Link& inside) {

@@ -19,6 +19,9 @@ std::map<std::string, offload::Link> machine_links(const inputs::Deck& deck,
                                                    const parallel::GridShape& shape,
                                                    const offload::Link& inside);
 
+/// Ranks of a group, as lines of machine.links count them: neighbours in a pipeline are two.
+int link_ranks(const parallel::GridShape& shape, parallel::Group group);
+
 /// What machine.links_beside says of the groups of a grid, by the names of Rates::links_beside.
 /// @throws Error (exit 2) for a link that is none
 std::map<std::string, offload::Link> machine_links_beside(const inputs::Deck& deck,

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "drivers/common/link_fit.hpp"
+#include "drivers/common/machine_links.hpp"
 #include "drivers/common/measured_shape.hpp"
 #include "drivers/common/options.hpp"
 #include "execution/error.hpp"

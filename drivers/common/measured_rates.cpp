@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "drivers/common/machine_links.hpp"
 #include "drivers/common/measured_ops.hpp"
 #include "drivers/common/measured_shape.hpp"
 #include "drivers/common/read_deck.hpp"

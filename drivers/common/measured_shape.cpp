@@ -13,9 +13,4 @@ parallel::GridShape measured_shape(const std::string& path) {
   return grid_shape(deck, static_cast<int>(file.dataset("provenance/system/ranks").shape().at(0)));
 }
 
-int link_ranks(const parallel::GridShape& shape, parallel::Group group) {
-  if (group == parallel::Group::pipeline) return 2;
-  return static_cast<int>(parallel::members(shape, 0, parallel::axes(group)).size());
-}
-
 }  // namespace stowage::drivers

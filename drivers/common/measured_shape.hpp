@@ -10,7 +10,4 @@ namespace stowage::drivers {
 /// @throws Error (exit 2) if the file is none
 parallel::GridShape measured_shape(const std::string& path);
 
-/// Ranks of a group, as lines of machine.links count them: neighbours in a pipeline are two.
-int link_ranks(const parallel::GridShape& shape, parallel::Group group);
-
 }  // namespace stowage::drivers

@@ -22,9 +22,8 @@
 // exponentials while the other multiplies. K and V of a warpgroup are operands in registers for a
 // whole tile: products 64 wide with both operands in shared memory take all of its bandwidth. K in
 // shared memory is read by dQ to the end of a tile, so dK and dV both leave through V's rows.
-// Limit on one H200, causal, 32 heads, 16384 tokens: 472 TFLOP/s at T 8192, 470 at T 4096. Turns
-// cost 13 % (measured with K and V in shared memory): an adder waits for each of its additions to
-// be in memory before it takes the next one's turn.
+// Limit: turns. An adder waits for each of its additions to be in memory before it takes the next
+// one's turn, which cost a prototype 13 % on one H200 (README.md). This file has not been timed.
 
 #include "kernels/attention/attention_backward_shares.cuh"
 #include "kernels/attention/attention_backward_steps.cuh"

@@ -64,8 +64,9 @@ void plan_stored(const AttentionLayout& s, Room& room) {
   room.end += static_cast<std::size_t>(at_once * head_bytes);
 }
 
-/// Keys of a query on average from which heads of 64 make dq inside: on an H200 15 % quicker at
-/// 2048 (causal, T 4096), 21 % slower at 512. For heads of 128 stored dS is quicker at any.
+/// Keys of a query on average from which heads of 64 make dq inside: a prototype was on an H200
+/// 15 % quicker at 2048 (causal, T 4096), 21 % slower at 512. For heads of 128 stored dS is quicker
+/// at any.
 constexpr std::int64_t kKeysInside = 2048;
 
 /// Whether the kernel that owns keys makes dq.

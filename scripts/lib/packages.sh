@@ -15,7 +15,7 @@ PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
 # For the tests of jobs and hosts: a batch system of one node, network namespaces.
 # shellcheck disable=SC2034
 PACKAGES_CLUSTER=(slurm-wlm munge iproute2)
-# To check sources: the version that ctest/lint/tidy.py names; Debian 12 and 13 have it.
+# To check sources: the version that ctest/lint/tidy.py names, which Debian 12 has.
 # shellcheck disable=SC2034
 PACKAGES_TIDY=(clang-tidy-19)
 
