@@ -141,7 +141,7 @@ __device__ __forceinline__ void consume_rows(RowsShared<O>& shared, int group,
 }
 
 template <class O, class Epilogue>
-__global__ void __block_size__((kThreads, 1, 1)) __maxnreg__(O::Registers::kLaunch)
+__global__ void __maxnreg__(O::Registers::kLaunch)
     grouped_rows_kernel(const __grid_constant__ RowsMaps maps,
                         const __grid_constant__ RowsParameters p,
                         const __grid_constant__ typename Epilogue::Parameters e) {

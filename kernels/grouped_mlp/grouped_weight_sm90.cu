@@ -172,7 +172,7 @@ __device__ __forceinline__ void consume(WeightShared<O>& shared, int group,
 }
 
 template <class O>
-__global__ void __block_size__((kThreads, 1, 1)) __maxnreg__(O::Registers::kLaunch)
+__global__ void __maxnreg__(O::Registers::kLaunch)
     grouped_weight_kernel(const __grid_constant__ CUtensorMap dy_map,
                           const __grid_constant__ CUtensorMap x_map,
                           const __grid_constant__ CUtensorMap dw_map,
