@@ -1,6 +1,5 @@
 #include "parallel/run_main.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -15,6 +14,7 @@
 #include "parallel/agreement.hpp"
 #include "parallel/job_watch.hpp"
 #include "parallel/signals.hpp"
+#include "parallel/watchdog.hpp"
 #include "version/version.hpp"
 
 namespace stowage::parallel {
@@ -25,9 +25,6 @@ using std::chrono::milliseconds;
 
 /// How long a failing rank waits for the others to fail as well, before it ends them.
 constexpr milliseconds kAgreementTime{1000};
-/// Then the lower rank speaks first, so that its abort ends those that would repeat the message.
-constexpr milliseconds kStagger{20};
-constexpr int kMostStaggers = 50;
 
 struct Failure {
   Exit exit = Exit::runtime;
@@ -36,9 +33,7 @@ struct Failure {
 
 /// In one write, so that the lines of two ranks do not mix.
 void print(const Failure& failure, const std::string& prefix) {
-  const std::string line = fmt::format("stowage: error: {}{}\n", prefix, failure.message);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fflush(stderr);
+  fmt::print(stderr, "stowage: error: {}{}\n", prefix, failure.message);
 }
 
 /// True if every rank calls this within kAgreementTime.
@@ -66,10 +61,7 @@ int end(const Failure& failure, const Communicator& ranks) {
     if (ranks.rank() == 0) print(failure, {});
     return static_cast<int>(failure.exit);
   }
-  std::this_thread::sleep_for(kStagger * std::min(ranks.rank(), kMostStaggers));
-  print(failure, execution::error_prefix());
-  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(failure.exit));
-  return static_cast<int>(failure.exit);
+  end_all_ranks(failure.message, failure.exit);
 }
 
 /// Runs `f` and returns its failure, or nothing.

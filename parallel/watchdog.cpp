@@ -13,20 +13,20 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// Where several groups are stuck, the lowest rank speaks first: its abort ends the others.
 constexpr std::chrono::milliseconds kStagger{20};
 constexpr int kMostStaggers = 50;
+/// Between a message and the abort behind it: Open MPI 5 drops what its launcher has not read yet.
+constexpr std::chrono::milliseconds kUntilRead{10};
 
 }  // namespace
 
-void end_job(const std::string& what) {
+void end_all_ranks(const std::string& what, execution::Exit exit) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::this_thread::sleep_for(kStagger * std::min(rank, kMostStaggers));
-  const std::string line = fmt::format("stowage: error: {}{}\n", execution::error_prefix(), what);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(execution::Exit::runtime));
+  fmt::print(stderr, "stowage: error: {}{}\n", execution::error_prefix(), what);
+  std::this_thread::sleep_for(kUntilRead);
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(exit));
   std::abort();
 }
 

@@ -9,14 +9,21 @@
 #include <thread>
 #include <vector>
 
+#include "execution/error.hpp"
 #include "parallel/progress.hpp"
 #include "parallel/roll_call.hpp"
 
 namespace stowage::parallel {
 
-/// Ends the job with one message from a thread that watches: the others may be inside of calls that
-/// never return.
-[[noreturn]] void end_job(const std::string& what);
+/// Ends all ranks with one message and this exit code, from any thread: the others may be inside of
+/// calls that never return. The lower rank speaks first, so that its abort ends those that would
+/// repeat the message.
+[[noreturn]] void end_all_ranks(const std::string& what, execution::Exit exit);
+
+/// The same for what a thread that watches has seen.
+[[noreturn]] inline void end_job(const std::string& what) {
+  end_all_ranks(what, execution::Exit::runtime);
+}
 
 /// Watches the collectives of one group from a thread of its own: a rank that died or took another
 /// path leaves the others waiting, where no call returns an error.

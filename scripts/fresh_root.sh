@@ -48,7 +48,7 @@ in_root() {
     STOWAGE_JOBS="${STOWAGE_JOBS:-}" bash -c "cd /srv/stowage && $1"
 }
 
-# mpirun looks for processes and devices.
+# mpirun looks for processes, devices and the topology of cores.
 mounted=()
 unmount() {
   local place
@@ -56,6 +56,7 @@ unmount() {
 }
 mount_system() {
   mount -t proc proc "$root/proc" && mounted+=("$root/proc")
+  mount --bind /sys "$root/sys" && mounted+=("$root/sys")
   mount --bind /dev "$root/dev" && mounted+=("$root/dev")
 }
 

@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -31,13 +33,19 @@ class RankPrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+/// Open MPI 5 drops what its launcher has not read yet.
+[[noreturn]] void end_ranks() {
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
 /// Ends all ranks if a case ends early; stands behind the printer.
 class Ender : public testing::EmptyTestEventListener {
  public:
   void OnTestPartResult(const testing::TestPartResult& result) override {
-    if (!result.fatally_failed()) return;
-    std::fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    if (result.fatally_failed()) end_ranks();
   }
 };
 
@@ -54,9 +62,7 @@ class Ender : public testing::EmptyTestEventListener {
     what = "not a std::exception";
   }
   std::fprintf(stderr, "[rank %d] ends all ranks: %s\n", rank, what.c_str());
-  std::fflush(stdout);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::abort();
+  end_ranks();
 }
 
 }  // namespace
