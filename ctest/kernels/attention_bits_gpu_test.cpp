@@ -33,6 +33,18 @@ struct Kind {
     return all;
   }
 
+  /// Tiles of keys that a launch of the backward takes in pieces.
+  std::int64_t in_pieces() const {
+    AttentionLayout layout = layout_of(c);
+    if (change) change(layout);
+    const attention::Room room = attention::make_room(layout, true);
+    if (room.tiles_in_pieces == 0) return 0;
+    const std::int64_t tiles =
+        tiles_in_pieces(lengths(), room.kv_heads_at_once, layout.heads / layout.kv_heads);
+    EXPECT_LE(tiles, room.tiles_in_pieces);
+    return tiles;
+  }
+
   /// That the room of the backward is what the kind is named for.
   void expect_room() const {
     AttentionLayout layout = layout_of(c);
@@ -77,6 +89,8 @@ std::vector<Kind> kinds(std::int64_t p) {
   std::vector<Kind> all;
   constexpr std::int64_t kDocuments = 260, kLength = 128;  // tiles enough for rounds of one head
   const Packed many(std::vector<std::int64_t>(kDocuments, kLength));
+  std::vector<std::int64_t> one_long(kDocuments - 30, kLength);
+  one_long.push_back(30 * kLength);
   for (const bool causal : {true, false}) {
     const std::string mask = causal ? ", causal" : ", full";
     all.push_back({"packed" + mask, large_case(p, causal), Stored::all, {}});
@@ -88,6 +102,24 @@ std::vector<Kind> kinds(std::int64_t p) {
     all.push_back({"one key" + mask, {two, Packed({1})}, Stored::any, {}});
     all.push_back({"nothing but a tail" + mask, {two, Packed({0, 0}, 130)}, Stored::any, {}});
     if (p != 64 && p != 128) continue;
+    if (causal) {
+      const AttentionCase long_document = {stored_shape(4, p, true),
+                                           Packed({70, 2900, 300, 0, 129})};
+      all.push_back({"in pieces", long_document, Stored::all, {}});
+      all.push_back({"in pieces, computed twice", long_document, Stored::some, {}});
+      all.back().c.shape.pairs = 1;
+      all.push_back({"in pieces, some of all documents",
+                     {stored_shape(8, p, true), Packed({1500, 130, 1430, 0, 900}, 40)},
+                     Stored::all,
+                     {}});
+      all.push_back({"in pieces, rounds of a head",
+                     {stored_shape(4, p, true), Packed(one_long)},
+                     Stored::all,
+                     [pairs = attention_pairs(one_long, true)](auto& layout) {
+                       layout.pairs = pairs;
+                       one_head_at_a_time(layout);
+                     }});
+    }
     const auto inside = [](AttentionCase c) {
       c.shape.query_gradient = QueryGradient::inside;
       return c;
@@ -141,6 +173,7 @@ TEST(attention_bits, kinds_are_what_they_are_named_for) {
     for (const Kind& kind : kinds(head_dim)) {
       SCOPED_TRACE(kind.name);
       kind.expect_room();
+      EXPECT_EQ(kind.in_pieces() > 0, kind.name.starts_with("in pieces"));
     }
 }
 
@@ -200,7 +233,7 @@ void check_graph_of_a_capacity(const AttentionCase& c) {
   device.forward(*gpu.queue);
   device.backward(*gpu.queue);
   const auto graph = gpu.backend->end_capture(*gpu.queue);
-  // The graph serves other documents of the same capacity.
+  // The graph serves other documents of the same capacity; a long one has tiles in pieces.
   for (const Packed& packed :
        {c.packed, Packed({0, 0, 2324, 0, 40, 0, 0, 0, 0}),
         Packed({5, 5, 5, 5, 5, 5, 5, 5, 5}, 2319), Packed({0, 0, 0, 0, 0, 0, 0, 0, 0}, 2364),

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -104,6 +105,21 @@ inline AttentionLayout layout_of(const AttentionCase& c) {
       layout.dv = {c.width(), c.shape.head_dim};
   layout.o = layout.d_o = {c.q(), c.shape.head_dim};
   return layout;
+}
+
+/// Tiles of keys that a launch over `kv_heads` takes in pieces, as the device counts them.
+inline std::int64_t tiles_in_pieces(const std::vector<std::int64_t>& lengths, int kv_heads,
+                                    int heads_per_kv) {
+  std::int64_t longest = 0, work = 0, count = 0;
+  for (const std::int64_t length : lengths) {
+    const std::int64_t tiles = (length + 127) / 128;
+    longest = std::max(longest, tiles);
+    work += tiles * (tiles + 1) / 2;
+  }
+  const std::int64_t least = attention::least_in_pieces(work, longest, kv_heads, heads_per_kv);
+  for (const std::int64_t length : lengths)
+    count += std::max<std::int64_t>(0, (length + 127) / 128 - least + 1);
+  return count * kv_heads;
 }
 
 /// The ways of dq that the backward of a head dimension and storage has.

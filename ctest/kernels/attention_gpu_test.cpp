@@ -68,6 +68,18 @@ TEST(attention_gpu, packed_documents) {
     }
 }
 
+TEST(attention_gpu, one_long_document) {
+  // Tiles of keys in pieces: where dq is made from stored gradients, unless a group has one head.
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t p : {64, 128}) {
+    check(random, {attention_shape(4, 1, p), Packed({30, 1500, 200, 0, 129, 600}, 7)});
+    check(random, {attention_shape(6, 2, p), Packed({1290})});
+    check(random, {attention_shape(8, 1, p), Packed({5}, 1100)});
+    check(random, {attention_shape(2, 2, p), Packed({1100, 5, 260})});
+  }
+}
+
 TEST(attention_gpu, short_batches) {
   STOWAGE_NEED_GPU();
   Random random;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ctest/kernels/packed.hpp"
@@ -366,7 +367,8 @@ TEST(attention, room_for_score_gradients) {
     layout.documents = static_cast<int>(documents);
     layout.pairs = documents * length * (length + 1) / 2;
     const attention::Room room = attention::make_room(layout, true);
-    EXPECT_LT(room.end, static_cast<std::size_t>(kStoredGradientBytes) + (std::size_t{8} << 20));
+    EXPECT_LT(room.end - room.stored, static_cast<std::size_t>(kStoredGradientBytes));
+    EXPECT_LT(room.stored, std::size_t{42} << 20);
     EXPECT_EQ(room.end, attention_backward_cuda_workspace_bytes(layout));
     return room.stored_per_head > 0 ? room.kv_heads_at_once : 0;
   };
@@ -422,6 +424,82 @@ TEST(attention, long_documents_have_dq_made_inside) {
   EXPECT_TRUE(inside(64, 16384, 4096));
   EXPECT_FALSE(inside(64, 16384, 1024));
   EXPECT_FALSE(inside(128, 16384, 8192));
+}
+
+// Tiles of long documents may be taken in pieces, for which a plan has room.
+TEST(attention, room_for_tiles_in_pieces) {
+  AttentionLayout layout;
+  layout.tokens = 8192;
+  layout.documents = 20;
+  layout.heads = 16;
+  layout.kv_heads = 4;
+  layout.head_dim = 128;
+  const auto tiles = [&] {
+    const attention::Room room = attention::make_room(layout, true);
+    EXPECT_EQ(room.end, attention_backward_cuda_workspace_bytes(layout));
+    if (!room.inside) {
+      const auto group = static_cast<std::size_t>(layout.heads / layout.kv_heads);
+      EXPECT_EQ((room.stored - room.piece_sums) / (group * 2 * 128 * sizeof(float)),
+                static_cast<std::size_t>(room.tiles_in_pieces * layout.head_dim));
+      EXPECT_EQ(room.counters, 3 * layout.kv_heads + 8 * room.tiles_in_pieces);
+      EXPECT_LE(room.turns + static_cast<std::size_t>(room.tiles_in_pieces) * 8 * sizeof(int),
+                room.starts);
+    }
+    return room.tiles_in_pieces;
+  };
+  EXPECT_EQ(tiles(), 65);
+  layout.tokens = 1000;
+  layout.documents = 1;
+  EXPECT_EQ(tiles(), 4 * 7);
+  layout.tokens = 6 * 128;  // as long as pieces have to gain
+  EXPECT_EQ(tiles(), 0);
+  layout.tokens = 1000;
+  layout.kv_heads = 16;  // a tile has one head
+  EXPECT_EQ(tiles(), 0);
+  layout.kv_heads = 4;
+  layout.queries = 500;
+  EXPECT_EQ(tiles(), 0);
+  layout.queries = layout.tokens;
+  EXPECT_EQ(tiles(), 4 * 7);
+  layout.query_gradient = QueryGradient::inside;
+  EXPECT_EQ(tiles(), 0);
+  layout.query_gradient = QueryGradient::stored;
+  layout.uniform_length = 1000;
+  EXPECT_EQ(tiles(), 0);
+  layout.uniform_length = 0;
+  layout.causal = false;
+  EXPECT_EQ(tiles(), 0);
+}
+
+// No lengths have more tiles in pieces than a plan has room for.
+TEST(attention, tiles_in_pieces_are_within_their_room) {
+  Random random;
+  int with_pieces = 0;
+  for (int draw = 0; draw < 20000; ++draw) {
+    AttentionLayout layout;
+    layout.kv_heads = static_cast<int>(random.integer(1, 8));
+    const auto group = static_cast<int>(random.integer(2, 64));
+    layout.heads = layout.kv_heads * group;
+    layout.head_dim = 128;
+    layout.query_gradient = QueryGradient::stored;
+    std::vector<std::int64_t> tiles(static_cast<std::size_t>(random.integer(1, 6)));
+    const std::int64_t most = std::int64_t{1} << random.integer(1, 8);
+    for (std::int64_t& its : tiles) its = random.integer(0, most);
+    std::int64_t work = 0, longest = 0, count = 0;
+    for (const std::int64_t its : tiles) {
+      layout.tokens += its > 0 ? its * 128 - 127 : 0;  // as few as can be
+      longest = std::max(longest, its);
+      work += its * (its + 1) / 2;
+    }
+    if (work == 0) continue;
+    layout.documents = static_cast<int>(tiles.size());
+    const std::int64_t least = attention::least_in_pieces(work, longest, layout.kv_heads, group);
+    for (const std::int64_t its : tiles) count += std::max<std::int64_t>(0, its - least + 1);
+    count *= layout.kv_heads;
+    ASSERT_LE(count, attention::make_room(layout, true).tiles_in_pieces);
+    with_pieces += count > 0 ? 1 : 0;
+  }
+  EXPECT_GT(with_pieces, 1000);
 }
 
 // No length needs more blocks than the bound says that the room is made from.

@@ -155,6 +155,18 @@ TEST(context_gpu, parts_of_the_queries_make_the_whole) {
       }
 }
 
+TEST(context_gpu, sums_of_one_long_document) {
+  // Tiles of keys in pieces, where one part is all; dk and dv in bf16 are those in fp32, rounded.
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t dim : {64, 128})
+    for (const std::int64_t parts : {1, 2}) {
+      AttentionShape shape = shape_of(4, 1, dim, true);
+      shape.query_gradient = QueryGradient::stored;
+      check_attention(random, shape, Packed({70, 1500, 0, 300}, 9), Dtype::bf16, parts);
+    }
+}
+
 struct ScanCase {
   SsdShape shape;
   Packed packed;

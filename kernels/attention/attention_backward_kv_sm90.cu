@@ -5,7 +5,8 @@
 // Layout: bf16 rows as in the forward; lse2, delta (H, padded rows) fp32 from attention_delta.cu;
 // dS in blocks of 128 keys x 64 queries, bf16 (see stored_block, store_ds).
 // Cost: 8 P flops for every visible pair. Deterministic: a block of keys has one owner, which takes
-// heads and queries in order.
+// heads and queries in order, or one for each head (least_in_pieces: lengths alone decide), whose
+// gradients are added up in the order of heads.
 // Design (FlashAttention-3's backward, arXiv 2407.08608, without its dQ reduction): S and dP are
 // computed transposed, so that P^T and dS^T leave the accumulators as register operands of dV and
 // dK; two warpgroups own 64 keys each; a producer warp feeds Q and dO; the next step's scores are
@@ -15,6 +16,7 @@
 // are 64 wide, where both operands from shared memory take all its bandwidth. At P = 64, T = 1024:
 // tensor pipe 50 %, issue 36 %, and dS is 0.4 GB of the 0.7 GB moved.
 
+#include "kernels/attention/attention_backward_pieces.cuh"
 #include "kernels/attention/attention_backward_steps.cuh"
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/attention/attention_persistent.cuh"
@@ -176,8 +178,10 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     if (!steps.done(tile(), p)) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
-    store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
-                           group_key() + warp * 16, dk, dv, p);
+    if (tile().in_pieces < 0 || join_pieces(tile(), group * 4 + warp, dk, dv, p)) {
+      store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
+                             group_key() + warp * 16, dk, dv, p);
+    }
     mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
   }
 }

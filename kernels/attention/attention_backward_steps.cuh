@@ -47,15 +47,16 @@ __device__ __forceinline__ void begin_rings(S& shared, const BackwardMaps& maps,
   hopper::mbarrier_init_fence();
 }
 
-/// Walks over the steps of a tile: all heads of the group, and of each the tile's queries.
+/// Walks over the steps of a tile: its heads of the group, and of each the tile's queries.
 /// Registers are short: what the tile says is read again.
 template <class T>
 struct Steps {
   int query, head;
 
   Steps() = default;
-  __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters& p)
-      : query(tile.first_query), head(tile.first_query < tile.end_query ? 0 : p.heads_per_kv) {}
+  __device__ __forceinline__ Steps(const Tile& tile, const BackwardParameters&)
+      : query(tile.first_query),
+        head(tile.first_query < tile.end_query ? tile.first_head : tile.end_head) {}
 
   __device__ __forceinline__ void next(const Tile& tile, const BackwardParameters&) {
     query += T::kQueries;
@@ -65,12 +66,13 @@ struct Steps {
     }
   }
 
-  __device__ __forceinline__ bool done(const Tile&, const BackwardParameters& p) const {
-    return head >= p.heads_per_kv;
+  __device__ __forceinline__ bool done(const Tile& tile, const BackwardParameters&) const {
+    return head >= tile.end_head;
   }
 };
 
-/// The same steps, from the tile's last queries down, and of each those of all heads.
+/// The steps of a tile that takes all heads, from its last queries down, and of each those of all
+/// heads.
 template <class T>
 struct StepsFromLast {
   int query, head;
@@ -133,7 +135,7 @@ __device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& map
   hopper::RingPosition<T::kStages> at;
   hopper::RingPosition<T::kTileStages> kv_at;
   while (true) {
-    Tile tile = next_tile(p.schedule);
+    Tile tile = next_key_tile(p.schedule, p.heads_per_kv);
     if (leader) {
       if (tile.index >= 0) {
         tile.stored = stored_place(p, tile.document);

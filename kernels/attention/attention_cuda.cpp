@@ -127,6 +127,9 @@ void order_documents(const AttentionLayout& s, const Room& room, void* workspace
     tables.wide = at<int>(workspace, room.wide);
     tables.stored_at = at<int>(workspace, room.stored_at);
     tables.limits = at<int>(workspace, room.limits);
+    if (room.tiles_in_pieces > 0) tables.in_pieces = at<int>(workspace, room.in_pieces);
+    tables.kv_heads = room.kv_heads_at_once;
+    tables.heads_per_kv = s.heads / s.kv_heads;
   }
   tables.cu_seqlens = s.uniform_length > 0 ? nullptr : cu_seqlens;
   tables.documents = all_documents(s);
@@ -229,6 +232,8 @@ BackwardParameters backward_parameters(const AttentionLayout& s, const Attention
   p.stored_at = at<int>(a.workspace, room.stored_at);
   p.sums = at<float>(a.workspace, room.sums);
   p.turns = at<int>(a.workspace, room.turns);
+  p.piece_sums = at<float>(a.workspace, room.piece_sums);
+  p.arrivals = at<int>(a.workspace, room.turns);
   p.starts = at<int>(a.workspace, room.starts);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.heads = room.kv_heads_at_once * group;
@@ -253,6 +258,7 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
   };
   BackwardParameters p = backward_parameters(s, a, room, kv);
   p.schedule = schedule(0, kBackwardKeys, kv_heads, false);
+  if (room.tiles_in_pieces > 0) p.schedule.in_pieces = at<int>(a.workspace, room.in_pieces);
   check_launch(
       launch_attention_backward_kv_sm90(
           s.head_dim, s.causal, backward_maps(s, a, kv, kv_heads, steps), p, blocks, stream),

@@ -15,14 +15,15 @@ namespace stowage::kernels::attention {
 /// documents by decreasing length; in a document, sections of heads whose rows stay in L2 together;
 /// in a section, the longest tiles first, all heads of the section side by side.
 /// Blocks draw tickets from an atomic counter, so the order in time is free; results do not depend
-/// on it.
+/// on it. Tiles of keys may be in pieces, which are taken like tiles, behind the document's others.
 struct TileSchedule {
-  int* ticket;        // next tile; cleared by the first kernel of the call
-  const int* order;   // (documents) document at each place, longest first; unread if uniform
-  const int* first;   // (documents + 1) tiles of one head before each place
-  const int* begin;   // one value or null: tiles of one head before it belong to another pass,
-  const int* end;     // and those from this one on
-  const int* starts;  // (documents + 1) first rows, unread if uniform
+  int* ticket;           // next tile; cleared by the first kernel of the call
+  const int* order;      // (documents) document at each place, longest first; unread if uniform
+  const int* first;      // (documents + 1) tiles of one head before each place
+  const int* begin;      // one value or null: tiles of one head before it belong to another pass,
+  const int* end;        // and those from this one on
+  const int* starts;     // (documents + 1) first rows, unread if uniform
+  const int* in_pieces;  // (documents + 1) tiles of one head in pieces before each place, or null
   int documents;
   int uniform_length;  // > 0: all documents have it
   int tile_rows;
@@ -63,6 +64,9 @@ struct ScheduleTables {
   int* wide;       // and for tiles of kStoredRows
   int* stored_at;  // (documents) first dS block of the document in its head's room; < 0: not stored
   int* limits;     // (2) first tile of one head whose document is stored, in `first` and in `wide`
+  int* in_pieces;  // as in TileSchedule, null: no tile may be
+  int kv_heads;    // of a launch of part 1
+  int heads_per_kv;
   const int* cu_seqlens;  // (documents), null: equal lengths, only the ticket is cleared
   int documents;          // with the tail
   int tokens;
@@ -114,6 +118,11 @@ struct BackwardParameters {
   const int* stored_at;          // packed: see ScheduleTables
   float* sums;  // dq in fp32, blocks of kSumBlock: (heads, padded_rows / 64, P / 64)
   int* turns;   // shares added to each block of sums; 0 before the launch
+  // Of tiles in pieces, those of a kv head side by side: dk and dv of each piece's query head in
+  // fp32, (tiles, kPieceWarps, heads_per_kv, 2, P / 8, 32) float4; and the pieces that are there,
+  // (tiles, kPieceWarps), 0 before and behind the launch.
+  float* piece_sums;
+  int* arrivals;
   const int* starts;
   int uniform_length;
   int heads;

@@ -80,6 +80,19 @@ std::int64_t sum_blocks(const AttentionLayout& s, const Room& room) {
   return s.heads * (room.padded_rows / 64) * (s.head_dim / 64);
 }
 
+/// Tiles of keys that a launch takes in pieces at most (least_in_pieces): never the last ones of a
+/// document. Others are not: without a mask and in equal documents many tiles are as long as the
+/// longest; dq made inside asks for one owner of keys; and with a part of the queries, lengths do
+/// not tell the work.
+int most_in_pieces(const AttentionLayout& s, const Room& room) {
+  const std::int64_t longest = (s.tokens + 127) / 128;
+  const int group = s.heads / s.kv_heads;
+  const bool part = s.queries > 0 && s.queries < s.tokens;
+  if (!s.causal || s.uniform_length > 0 || room.inside || part || group == 1) return 0;
+  if (longest * group <= kLeastGain) return 0;
+  return static_cast<int>(std::min<std::int64_t>(kSharedBy / 2 - 1, s.kv_heads * (longest - 1)));
+}
+
 }  // namespace
 
 bool has_fast_path(const AttentionLayout& s) {
@@ -103,9 +116,11 @@ Room make_room(const AttentionLayout& s, bool backward) {
                            ? s.documents * ((s.uniform_length + 127) / 128 * 128)
                            : (s.tokens + std::int64_t{128} * all_documents(s)) / 64 * 64;
     room.inside = makes_dq_inside(s);
+    room.tiles_in_pieces = most_in_pieces(s, room);
   }
   const int tickets = 3 * s.kv_heads;
-  room.counters = tickets + (room.inside ? static_cast<int>(sum_blocks(s, room)) : 0);
+  room.counters = tickets + (room.inside ? static_cast<int>(sum_blocks(s, room))
+                                         : room.tiles_in_pieces * kPieceWarps);
   room.turns = static_cast<std::size_t>(tickets) * sizeof(int);
   room.starts = aligned(static_cast<std::size_t>(room.counters) * sizeof(int));
   room.order = aligned(room.starts + table);
@@ -113,12 +128,16 @@ Room make_room(const AttentionLayout& s, bool backward) {
   room.wide = aligned(room.first + table);
   room.stored_at = aligned(room.wide + backward_table);
   room.limits = aligned(room.stored_at + backward_table);
-  room.lse2 = aligned(room.limits + 2 * sizeof(int));
+  room.in_pieces = aligned(room.limits + 2 * sizeof(int));
+  room.lse2 = aligned(room.in_pieces + (room.tiles_in_pieces > 0 ? table : 0));
   room.end = room.lse2;
   if (!backward) return room;
   const std::size_t statistics = heads * static_cast<std::size_t>(room.padded_rows) * sizeof(float);
   room.delta = aligned(room.lse2 + statistics);
-  room.stored = aligned(room.delta + statistics);
+  room.piece_sums = aligned(room.delta + statistics);
+  const auto pieces = static_cast<std::size_t>(room.tiles_in_pieces * (s.heads / s.kv_heads));
+  room.stored =
+      room.piece_sums + pieces * 2 * 128 * static_cast<std::size_t>(s.head_dim) * sizeof(float);
   room.sums = room.end = room.stored;
   if (room.inside) {
     room.end += static_cast<std::size_t>(sum_blocks(s, room)) * kSumBlock * sizeof(float);

@@ -62,11 +62,37 @@ constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
   return causal ? half * (half + 1) + rows % 2 * (half + 1) : rows * ((length + 127) / 128);
 }
 
+/// Multiprocessors whose even share of the work decides which tiles are taken in pieces: a
+/// constant, so that bits are the same on every machine.
+constexpr int kSharedBy = 132;
+/// Tiles are taken in pieces only if the longest has so many products more than an even share has
+/// (a product: 128 keys x 128 queries of one head). Pieces that added up in turn gained 15 to 37 %
+/// with 32 to 55 of them; with 11, where there is less to gain than pieces cost, they lost 27 %.
+constexpr int kLeastGain = 24;
+constexpr int kPieceWarps = 8;  ///< of a tile of keys, 16 keys each: what pieces are added up by
+
+/// Which tiles of 128 keys are taken in pieces, one for each query head of their group: those from
+/// which to the end of their document there are at least so many tiles, themselves among them. The
+/// causal mask leaves such a tile as many products a head. `work`: products of a head in all
+/// documents; `longest`: of its longest tile.
+///
+/// A tile is in pieces if even the tile behind it has no less than an even share of the launch's
+/// work. So there are fewer than kSharedBy / 2 of them: for the least number x, s of them in a
+/// document mean (x - 1 + s) (x + s) / 2 >= s (2 x - 1) products a head, of at most
+/// kSharedBy (x - 1) for all kv heads.
+constexpr std::int64_t least_in_pieces(std::int64_t work, std::int64_t longest, int kv_heads,
+                                       int heads_per_kv) {
+  const std::int64_t all = work * kv_heads;
+  const bool gains = kSharedBy * (longest * heads_per_kv - kLeastGain) >= all * heads_per_kv;
+  return gains ? (all + kSharedBy - 1) / kSharedBy + 1 : longest + 1;
+}
+
 /// Byte offsets of what a call keeps in its workspace; parts of no use have no bytes.
 struct Room {
-  std::size_t tickets, turns, starts, order, first, wide, stored_at, limits, lse2, delta, stored;
-  std::size_t sums, end;
-  int counters;                  ///< tickets, and turns right behind them
+  std::size_t tickets, turns, starts, order, first, wide, stored_at, limits, in_pieces, lse2;
+  std::size_t delta, piece_sums, stored, sums, end;
+  int counters;                  ///< tickets, and turns or arrivals right behind them
+  int tiles_in_pieces;           ///< tiles of keys that a launch takes in pieces at most
   std::int64_t padded_rows;      ///< of lse2 and delta, where documents begin at whole tiles
   int kv_heads_at_once;          ///< taken by one round of launches of the backward
   bool inside;                   ///< dq is added up by the kernel that owns keys

@@ -1,6 +1,6 @@
-// Orders the documents of a packed batch by decreasing length, counts their tiles, and gives out
-// the room for stored score gradients, on the device, so that a captured launch serves every batch
-// that fits its capacity.
+// Orders the documents of a packed batch by decreasing length, counts their tiles, chooses the
+// tiles of keys that are taken in pieces, and gives out the room for stored score gradients, on the
+// device, so that a captured launch serves every batch that fits its capacity.
 //
 // A warp ranks one document against all others, its lanes side by side: as little as can be,
 // because the call's other kernels wait for it. Ties keep the batch's order, so the result is a
@@ -28,6 +28,35 @@ __device__ __forceinline__ std::int64_t total(std::int64_t of_lane) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) of_lane += __shfl_xor_sync(~0U, of_lane, mask);
   return of_lane;
+}
+
+/// Counts the tiles of keys in pieces before the document at `place`, which is `mine` and has
+/// `length` tokens; `length_of` gives those of all. By a whole warp.
+template <class LengthOf>
+__device__ __forceinline__ void count_in_pieces(const ScheduleTables& s, int mine, int place,
+                                                int length, LengthOf&& length_of) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto tiles_of = [&](int tokens) { return (tokens + s.tile_rows - 1) / s.tile_rows; };
+  int longest = 0;
+  std::int64_t work = 0;
+  for (int document = lane; document < s.documents; document += 32) {
+    const int tiles = tiles_of(length_of(document));
+    longest = max(longest, tiles);
+    work += std::int64_t{tiles} * (tiles + 1) / 2;
+  }
+  longest = __reduce_max_sync(~0U, longest);
+  const auto least =
+      static_cast<int>(least_in_pieces(total(work), longest, s.kv_heads, s.heads_per_kv));
+  const auto of = [&](int tokens) { return max(0, tiles_of(tokens) - least + 1); };
+  int before = 0;
+  for (int document = lane; document < s.documents && least <= longest; document += 32) {
+    const int its = length_of(document);
+    if (its > length || (its == length && document < mine)) before += of(its);
+  }
+  before = total(before);
+  if (lane != 0) return;
+  s.in_pieces[place] = before;
+  if (place == s.documents - 1) s.in_pieces[s.documents] = before + of(length);
 }
 
 /// kBackward: with what part 2 needs, wide tiles and the places of stored dS.
@@ -69,6 +98,10 @@ __global__ void __launch_bounds__(32 * kWarps) attention_schedule_kernel(Schedul
     if (last) s.first[s.documents] = first_end;
   }
   if (!kBackward) return;
+  if (s.in_pieces != nullptr) {
+    count_in_pieces(s, mine, place, length,
+                    [&](int document) { return start_of(document + 1) - start_of(document); });
+  }
   const int wide = total(longer.wide);
   const int wide_end = wide + wide_of(length);
   room_used = total(room_used);

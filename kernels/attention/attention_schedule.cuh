@@ -13,7 +13,10 @@ struct Tile {
   int index;  // tile of the document, from its first row; < 0: no tile is left
   int head;
   int stored;  // place of the document's dS in every head's room; < 0: not kept (backward only)
-  int first_query, end_query;  // of the document, that a tile of keys takes (backward only)
+  // Of tiles of keys alone:
+  int first_query, end_query;  // of the document, that the tile takes
+  int first_head, end_head;    // of its kv head's group, that it takes
+  int in_pieces;               // place among the tiles in pieces; < 0: it takes the whole group
 };
 
 /// The rows [first, end) of a document that are queries, of those from `row` on up to `rows` more.
@@ -40,27 +43,49 @@ __device__ __forceinline__ int end_tile(const TileSchedule& s) {
   return __ldg(s.end == nullptr ? s.first + s.documents : s.end) * s.heads;
 }
 
-/// The place in `order` of the document that holds tile `t` of one head; called by a whole warp,
-/// with one ballot per factor of 32 in the number of documents.
-__device__ __forceinline__ int find_place(const TileSchedule& s, int t) {
+/// The last of `count` places that has begun, where the first has and places begin one after
+/// another; called by a whole warp, with one ballot per factor of 32 in their number.
+template <class Begun>
+__device__ __forceinline__ int last_begun(int count, Begun&& begun) {
   int low = 0;
-  int high = s.documents;
+  int high = count;
   while (high - low > 1) {
     const int width = (high - low + 31) / 32;
     const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
-    const bool before = probe < high && __ldg(s.first + probe) <= t;
-    const int count = __popc(__ballot_sync(0xFFFFFFFFU, before));
-    low += (count - 1) * width;
+    const bool has_begun = probe < high && begun(probe);
+    low += (__popc(__ballot_sync(0xFFFFFFFFU, has_begun)) - 1) * width;
     high = min(high, low + width);
   }
   return low;
 }
 
-/// Draws the next tile; called by a whole warp.
-__device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
+/// Draws a ticket; called by a whole warp.
+__device__ __forceinline__ int draw_ticket(const TileSchedule& s) {
   int t = 0;
   if (threadIdx.x % 32 == 0) t = atomicAdd(s.ticket, 1);
-  t = __shfl_sync(0xFFFFFFFFU, t, 0) + begin_tile(s);
+  return __shfl_sync(0xFFFFFFFFU, t, 0);
+}
+
+/// Sets what tile is meant by the document at a place in the order.
+__device__ __forceinline__ void set_document(Tile& tile, const TileSchedule& s, int place) {
+  tile.document = __ldg(s.order + place);
+  tile.first_row = __ldg(s.starts + tile.document);
+  tile.length = __ldg(s.starts + tile.document + 1) - tile.first_row;
+}
+
+/// Sets the head of tile `t` of a document that has `tiles` of them a head, and gives the tile's
+/// number in that head.
+__device__ __forceinline__ int set_head(Tile& tile, const TileSchedule& s, int t, int tiles) {
+  const int section = t / (tiles * s.heads_per_section);
+  const int rest = t - section * tiles * s.heads_per_section;
+  const int number = rest / s.heads_per_section;
+  tile.head = section * s.heads_per_section + rest - number * s.heads_per_section;
+  return number;
+}
+
+/// The tile of a ticket; called by a whole warp.
+__device__ __forceinline__ Tile tile_of_ticket(const TileSchedule& s, int ticket) {
+  const int t = ticket + begin_tile(s);
   Tile tile{.index = -1};
   if (t >= end_tile(s)) return tile;
   int tiles = 0;  // of this document and one head
@@ -72,19 +97,51 @@ __device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
     tile.sequence = tile.document;
     tile.length = s.uniform_length;
   } else {
-    const int place = find_place(s, t / s.heads);
+    const int place =
+        last_begun(s.documents, [&](int probe) { return __ldg(s.first + probe) <= t / s.heads; });
     const int first = __ldg(s.first + place);
     tiles = __ldg(s.first + place + 1) - first;
     rest = t - first * s.heads;
-    tile.document = __ldg(s.order + place);
-    tile.first_row = __ldg(s.starts + tile.document);
-    tile.length = __ldg(s.starts + tile.document + 1) - tile.first_row;
+    set_document(tile, s, place);
   }
-  const int section = rest / (tiles * s.heads_per_section);
-  rest -= section * tiles * s.heads_per_section;
-  const int index = rest / s.heads_per_section;
-  tile.head = section * s.heads_per_section + rest - index * s.heads_per_section;
+  const int index = set_head(tile, s, rest, tiles);
   tile.index = s.longest_last ? tiles - 1 - index : index;
+  return tile;
+}
+
+/// Draws the next tile; called by a whole warp.
+__device__ __forceinline__ Tile next_tile(const TileSchedule& s) {
+  return tile_of_ticket(s, draw_ticket(s));
+}
+
+/// Draws the next tile of keys or piece of one; called by a whole warp.
+__device__ __forceinline__ Tile next_key_tile(const TileSchedule& s, int heads_per_kv) {
+  const int t = draw_ticket(s);
+  if (s.in_pieces == nullptr || __ldg(s.in_pieces + s.documents) == 0) {
+    Tile tile = tile_of_ticket(s, t);
+    tile.first_head = 0;
+    tile.end_head = heads_per_kv;
+    tile.in_pieces = -1;
+    return tile;
+  }
+  // Tiles and pieces of one kv head before a place.
+  const auto begin = [&](int place) {
+    return __ldg(s.first + place) + __ldg(s.in_pieces + place) * (heads_per_kv - 1);
+  };
+  Tile tile{.index = -1};
+  if (t >= begin(s.documents) * s.heads) return tile;
+  const int place = last_begun(s.documents, [&](int probe) { return begin(probe) <= t / s.heads; });
+  set_document(tile, s, place);
+  const int before = __ldg(s.in_pieces + place);
+  const int cut = __ldg(s.in_pieces + place + 1) - before;  // its first tiles are
+  const int whole = tiles_of(s, tile.length) - cut;
+  const int number =
+      set_head(tile, s, t - begin(place) * s.heads, whole + cut * heads_per_kv) - whole;
+  const bool piece = number >= 0;
+  tile.index = piece ? number / heads_per_kv : cut + whole + number;
+  tile.first_head = piece ? number % heads_per_kv : 0;
+  tile.end_head = piece ? tile.first_head + 1 : heads_per_kv;
+  tile.in_pieces = piece ? (before + tile.index) * s.heads + tile.head : -1;
   return tile;
 }
 
@@ -108,16 +165,7 @@ __device__ __forceinline__ int padded_first(const P& p, int document) {
 template <class P>
 __device__ __forceinline__ int padded_document(const P& p, int row) {
   if (p.uniform_length > 0) return min(row / padded_first(p, 1), p.documents - 1);
-  int low = 0;
-  int high = p.documents;
-  while (high - low > 1) {
-    const int width = (high - low + 31) / 32;
-    const int probe = low + static_cast<int>(threadIdx.x % 32) * width;
-    const bool begun = probe < high && padded_first(p, probe) <= row;
-    low += (__popc(__ballot_sync(~0U, begun)) - 1) * width;
-    high = min(high, low + width);
-  }
-  return low;
+  return last_begun(p.documents, [&](int probe) { return padded_first(p, probe) <= row; });
 }
 
 /// Place of a document's dS blocks in the room of every head; < 0 if they are not kept.
