@@ -22,8 +22,8 @@
 // exponentials while the other multiplies. K and V of a warpgroup are operands in registers for a
 // whole tile: products 64 wide with both operands in shared memory take all of its bandwidth. K in
 // shared memory is read by dQ to the end of a tile, so dK and dV both leave through V's rows.
-// Limit: turns. An adder waits for each of its additions to be in memory before it takes the next
-// one's turn, which cost a prototype 13 % on one H200 (README.md). This file has not been timed.
+// Limit: turns, where many tiles of a head run at the same time: each is as far behind the one
+// before as an addition takes, some 2 us (heads_per_section in attention_cuda.cpp; README.md).
 
 #include "kernels/attention/attention_backward_shares.cuh"
 #include "kernels/attention/attention_backward_steps.cuh"

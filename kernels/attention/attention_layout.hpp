@@ -66,9 +66,9 @@ constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
 /// constant, so that bits are the same on every machine.
 constexpr int kSharedBy = 132;
 /// Tiles are taken in pieces only if the longest has so many products more than an even share has
-/// (a product: 128 keys x 128 queries of one head). Pieces that added up in turn gained 15 to 37 %
-/// with 32 to 55 of them; with 11, where there is less to gain than pieces cost, they lost 27 %.
-constexpr int kLeastGain = 24;
+/// (a product: 128 keys x 128 queries of one head). Measured (README.md): 7 % are gained by 11 of
+/// them, 19 to 29 % by 30 to 50.
+constexpr int kLeastGain = 8;
 constexpr int kPieceWarps = 8;  ///< of a tile of keys, 16 keys each: what pieces are added up by
 
 /// Which tiles of 128 keys are taken in pieces, one for each query head of their group: those from
