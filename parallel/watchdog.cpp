@@ -13,10 +13,10 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::chrono::milliseconds kStagger{20};
-constexpr int kMostStaggers = 50;
+constexpr std::chrono::milliseconds kStagger{50};
+constexpr int kMostStaggers = 20;
 /// Between a message and the abort behind it: Open MPI 5 drops what its launcher has not read yet.
-constexpr std::chrono::milliseconds kUntilRead{10};
+constexpr std::chrono::milliseconds kUntilRead{40};
 
 }  // namespace
 
