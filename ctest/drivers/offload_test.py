@@ -141,11 +141,14 @@ TINY = ("execution.backend=host offload.min_tensor_bytes=0 model.hidden_size=32 
 def published_sweeps_do_what_they_say(r):
     script = os.path.join(r.given.source, "scripts/publish_gpu.sh")
     made = set()
-    for only, ranks, pattern in (("^(forced_mamba|fractions|inflight)", 1, "M-M*-"),
-                                 ("^(forced_group_mlp|accumulate)", 1, "ME*E"),
-                                 ("^fractions", 2, "M-")):
-        said = r.run("bash", script, "sets", "--bin", os.path.dirname(r.given.bench), "--only",
-                     only, "--ranks", str(ranks), "--with", f"{TINY} model.pattern={pattern}")
+    for folder, only, ranks, pattern in (
+            ("h200", "^(forced_mamba|fractions|inflight)", 1, "M-M*-"),
+            ("h200", "^(forced_group_mlp|accumulate)", 1, "ME*E"),
+            ("h200x2", "^fractions", 2, "M-")):
+        commands = os.path.join(r.given.source, "results/published", folder, "commands.txt")
+        said = r.run("bash", script, "sets", "--bin", os.path.dirname(r.given.bench), "--list",
+                     commands, "--only", only, "--ranks", str(ranks), "--with",
+                     f"{TINY} model.pattern={pattern}")
         assert "0 failed, 0 left out" in said, said
         made |= {line.split(":")[0] for line in said.splitlines() if ": code 0" in line}
     assert len(made) == 13, made

@@ -451,7 +451,7 @@ TEST(attention, room_for_tiles_in_pieces) {
   layout.tokens = 1000;
   layout.documents = 1;
   EXPECT_EQ(tiles(), 4 * 7);
-  layout.tokens = 6 * 128;  // as long as pieces have to gain
+  layout.tokens = 2 * 128;  // as long as pieces have to gain
   EXPECT_EQ(tiles(), 0);
   layout.tokens = 1000;
   layout.kv_heads = 16;  // a tile has one head
