@@ -90,8 +90,8 @@ class Scaling(PageTest):
         def smaller(file):
             file["config"].attrs["train.global_batch_size"] = numpy.int64(2)
             edit(file)
-        many = Result(self.copy("train_hybrid_dense_1b_np2.h5"))
-        return many, self.edited("train_hybrid_dense_1b_batch4.h5", "one.h5", smaller)
+        many = Result(self.copy("../h200x2/train_hybrid_dense_1b_np2.h5"))
+        return many, self.edited("../h200x2/train_hybrid_dense_1b_batch4.h5", "one.h5", smaller)
 
     def row(self, many, one):
         return next(line for line in train_tables.scaling([many, one]) if "_np2`" in line)
@@ -362,7 +362,7 @@ class Plots(PageTest):
     """Sets without steps are not drawn as runs."""
 
     def panels(self, name, edit=lambda file: None):
-        result = self.edited(name, name, edit)
+        result = self.edited(name, pathlib.Path(name).name, edit)
         plot.draw([result], self.folder / "drawn.png")
         self.assertTrue(page_plots.text_chunks(self.folder / "drawn.png"))
         return [function.__name__ for function, _ in plot.panels_of([result])[0]]
@@ -371,7 +371,7 @@ class Plots(PageTest):
         self.assertEqual(self.panels("ceilings.h5"),
                          ["draw_copies", "draw_products", "draw_slowdowns"])
         self.assertEqual(self.panels("conv1d.h5"), ["draw_shares", "draw_roofline"])
-        self.assertEqual(self.panels("comm_np2.h5"), ["draw_bus", "draw_times"])
+        self.assertEqual(self.panels(TWO + "comm_np2.h5"), ["draw_bus", "draw_times"])
         self.assertEqual(self.panels("quickstart_fp32_host.h5"),
                          ["draw_loss", "draw_step_time", "draw_memory"])
 
