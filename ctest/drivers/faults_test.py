@@ -69,17 +69,15 @@ def refuse_mode(r, program, option, splits):
     """A rank that is given an option which the others are not given."""
     for others, first, second in splits:
         command = [program, r.deck, "execution.backend=host"]
-        done = subprocess.run(
-            ["mpirun", "--oversubscribe", "-np", others, *command, *(option if first else ()), ":",
-             "-np", "1", *command, *(option if second else ())],
-            env=r.env, capture_output=True, text=True, timeout=60)
+        done = r.run_apart(others, [*command, *(option if first else ())],
+                           [*command, *(option if second else ())])
         assert done.returncode == 2 and "different modes" in done.stderr, (program, option,
                                                                            done.stderr)
 
 
 @case
 def ranks_in_another_mode_are_refused(r):
-    last, first, last_of_four = ("1", False, True), ("1", True, False), ("3", False, True)
+    last, first, last_of_four = (1, False, True), (1, True, False), (3, False, True)
     for option in ("--help", "--dry-run", "--print-config", "--version"):
         refuse_mode(r, r.train, (option,), (last, first, last_of_four))
     for name in ("comm", "offload", "scaling"):
@@ -96,13 +94,11 @@ def ranks_with_different_data_are_refused(r):
         os.mkdir(name)
         os.rename(f"{name}.txt", f"{name}/text.txt")
     text = [r.deck, "execution.backend=host", "data.source=text", "data.path=text.txt"]
-    for program, all_others in ((r.train, ("1", "3")), (bench(r, "offload"), ("1",)),
-                                (bench(r, "scaling"), ("1",))):
+    for program, all_others in ((r.train, (1, 3)), (bench(r, "offload"), (1,)),
+                                (bench(r, "scaling"), (1,))):
         for others in all_others:
-            done = subprocess.run(
-                ["mpirun", "--oversubscribe", "-np", others, "-wdir", "a", program, *text, ":",
-                 "-np", "1", "-wdir", "b", program, *text],
-                env=r.env, capture_output=True, text=True, timeout=60)
+            done = r.run_apart(others, ["env", "-C", "a", program, *text],
+                               ["env", "-C", "b", program, *text])
             assert done.returncode == 2 and "different data" in done.stderr, (
                 program, done.returncode, done.stderr)
 

@@ -368,9 +368,7 @@ def ranks_that_see_other_folders_are_refused(r):
     for stale in (False, True):
         if stale:
             pathlib.Path("b/ckpt/lock").write_text("of an older run\n")
-        done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", "-wdir", "a", *run, ":",
-                               "-np", "1", "-wdir", "b", *run], env=r.env, capture_output=True,
-                              text=True, timeout=60)
+        done = r.run_apart(1, ["env", "-C", "a", *run], ["env", "-C", "b", *run])
         assert done.returncode == 2 and "b/ckpt: is not the one that rank 0 sees" in done.stderr, (
             done.returncode, done.stderr)
         assert not list(pathlib.Path(".").rglob("*.h5*")), list(pathlib.Path(".").rglob("*"))

@@ -426,6 +426,7 @@ def results_of_earlier_versions_are_read(r):
             assert b"[machine]\n" in deck and b"copy_slowdown" not in deck, deck
             del file[name]
             earlier = deck.replace(b"[machine]\n", b"[machine]\ncopy_slowdown = 1.02\n")
+            earlier = earlier.replace(b"\nberths = ", b"\ngradient_memory = ")
             file.create_dataset(name, data=earlier,
                                 dtype=h5py.string_dtype("utf-8", len(earlier)))
         config = r.start("--from", path, "--print-config")

@@ -438,9 +438,7 @@ def resumed_where_heads_and_groups_are_fewer_than_ranks(r):
 
 @case
 def ranks_with_different_decks_are_refused(r):
-    done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", r.train, r.deck, "run.steps=9",
-                           ":", "-np", "1", r.train, r.deck], env=r.env, capture_output=True,
-                          text=True, timeout=60)
+    done = r.run_apart(1, [r.train, r.deck, "run.steps=9"], [r.train, r.deck])
     assert done.returncode == 2 and "different decks" in done.stderr, done.stderr
 
 

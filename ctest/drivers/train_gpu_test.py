@@ -78,10 +78,8 @@ def an_old_driver_is_refused(r):
 @case(gpus=1)
 def a_mixed_job_is_refused(r):
     def rank_that_sees(gpus):
-        return ["-np", "1", "-x", f"CUDA_VISIBLE_DEVICES={gpus}", r.train, r.deck]
-    done = subprocess.run(["mpirun", "--oversubscribe", *rank_that_sees(0), ":",
-                           *rank_that_sees("")], env=r.env, capture_output=True,
-                          text=True, timeout=200)
+        return ["env", f"CUDA_VISIBLE_DEVICES={gpus}", r.train, r.deck]
+    done = r.run_apart(1, rank_that_sees(0), rank_that_sees(""), timeout=200)
     assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
     assert done.stderr.count("stowage: error:") == 1, done.stderr
     for words in ("rank 0 on host", "rank 1 on host"):

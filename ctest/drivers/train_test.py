@@ -30,6 +30,7 @@ class Runner:
         self.train = train
         self.tools = os.path.join(source, "results", "tools")
         self.deck = os.path.join(source, "ctest", "drivers", "tiny.toml")
+        self.by_rank = os.path.join(source, "ctest", "support", "by_rank.sh")
         self.env = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
                         OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
@@ -38,6 +39,13 @@ class Runner:
         if ranks == 1:
             return program
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *program]
+
+    def run_apart(self, first, command, other, timeout=60):
+        """`command` on `first` ranks, `other` on one more."""
+        return subprocess.run(
+            ["mpirun", "--oversubscribe", "-np", str(first + 1), self.by_rank, str(first),
+             *command, ":", *other],
+            env=self.env, capture_output=True, text=True, timeout=timeout)
 
     def run(self, *arguments, ranks=1, expect=0):
         done = subprocess.run(self.command(self.deck, *arguments, ranks=ranks), env=self.env,

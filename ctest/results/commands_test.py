@@ -21,11 +21,7 @@ import h5py  # noqa: E402
 from result_files import text  # noqa: E402
 
 # Keys and options by which a list has been mended since older sets of its folder were made.
-MENDED = (("h200/comm_np2", ("run.output", "--out", "deck")),
-          ("h200/offload_aside_*", ("--only",)),
-          ("h200/longest_*", ("validate.replayed_step",)),
-          ("h200/train_*_batch4", ("optim.decay_steps",)),
-          ("h200/train_*_np2*", ("run.steps", "optim.decay_steps", "--time-ops")),
+MENDED = (("h200/longest_*", ("validate.replayed_step",)),
           ("h200x2/*", ("machine.name",)))
 
 
