@@ -44,6 +44,14 @@ std::vector<SequenceOptions> all_options() {
   return all;
 }
 
+/// Pairs of positions in pieces of a sequence.
+std::int64_t pairs(const Sequences& sequences, std::span<const Piece> pieces) {
+  std::int64_t sum = 0;
+  for (const Piece& piece : pieces)
+    sum += sequences.padded(piece) * (sequences.padded(piece) + 1) / 2;
+  return sum;
+}
+
 /// Checks microbatches of two sequences against the stream they were made from.
 class PackedPass {
  public:
@@ -65,6 +73,7 @@ class PackedPass {
       EXPECT_EQ(filling.filled.targets, loader_.global_targets());
       EXPECT_EQ(filling.filled.documents, loader_.documents_of(0));
       EXPECT_LE(filling.filled.documents, loader_.max_documents());
+      most_pairs_ = std::max(most_pairs_, pairs_of_both(filling));
       if (options_.max_documents > 0) {
         EXPECT_LE(filling.filled.documents, 2 * options_.max_documents);
       }
@@ -79,9 +88,21 @@ class PackedPass {
       EXPECT_EQ(served, summary.tokens);
     }
     EXPECT_EQ(summary.positions, loader_.samples() * kLength);
+    // Two sequences have as many pairs as the one with most has twice, or fewer.
+    EXPECT_LE(most_pairs_, loader_.max_pairs());
+    EXPECT_GE(2 * most_pairs_, loader_.max_pairs());
   }
 
  private:
+  static std::int64_t pairs_of_both(const Filling& filling) {
+    std::int64_t sum = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(filling.filled.documents); ++d) {
+      const std::int64_t length = filling.cu_seqlens[d + 1] - filling.cu_seqlens[d];
+      sum += length * (length + 1) / 2;
+    }
+    return sum;
+  }
+
   std::int64_t document_of(std::int64_t token) const {
     return std::ranges::upper_bound(source_.document_offsets(), token) -
            source_.document_offsets().begin() - 1;
@@ -134,6 +155,7 @@ class PackedPass {
   std::int64_t end_;
   Loader loader_;
   std::set<std::int64_t> seen_;
+  std::int64_t most_pairs_ = 0;
 };
 
 TEST(sequences, every_token_is_served_whole_documents_at_a_time) {
@@ -233,15 +255,17 @@ TEST(sequences, counts_of_a_cut_stream_are_those_of_its_pieces) {
                            source.tokens() - static_cast<std::int64_t>(round % 5)};
     const Sequences sequences(source, range, {.seq_length = kLength});
     std::vector<Piece> room;
-    std::int64_t most = 0;
+    std::int64_t most = 0, most_pairs = 0;
     std::set<std::int64_t> split;
     for (std::int64_t sequence = 0; sequence < sequences.count(); ++sequence) {
       const auto pieces = sequences.pieces(sequence, room);
       most = std::max(most, std::ssize(pieces));
+      most_pairs = std::max(most_pairs, pairs(sequences, pieces));
       if (pieces.back().continues)
         split.insert(*std::ranges::upper_bound(source.document_offsets(), pieces.back().begin));
     }
     EXPECT_EQ(sequences.max_pieces(), most) << "seed " << seed + round;
+    EXPECT_EQ(sequences.max_pairs(), most_pairs) << "seed " << seed + round;
     EXPECT_EQ(sequences.summary().split_documents, std::ssize(split)) << "seed " << seed + round;
   }
 }
@@ -252,6 +276,7 @@ TEST(sequences, a_long_stream_is_cut_without_looking_at_every_sequence) {
   const Sequences sequences(source, {0, tokens}, {.seq_length = 8});
   EXPECT_EQ(sequences.count(), tokens / 8);
   EXPECT_EQ(sequences.max_pieces(), 2);
+  EXPECT_EQ(sequences.max_pairs(), 8 * 9 / 2);
   EXPECT_EQ(sequences.summary().split_documents, 1);
 }
 

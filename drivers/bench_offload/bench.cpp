@@ -50,6 +50,7 @@ training::TrainerOptions plain_options(const parallel::Communicator& world,
       trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world),
                       machine.rank_order());
   options.capacities = {data.max_documents()};
+  options.step.pairs = data.max_pairs();
   options.expert_capacity = {};  // a step that lacks room is not the one to be timed
   options.evaluation_microbatches = 0;
   options.planner.policy = {};

@@ -60,12 +60,13 @@ Foretold foretell(const ScalingPoint& point) {
   Foretold all;
   const int ranks = point.layout.ranks();
   const std::int64_t microbatches = inputs::check_ranks(point.deck, ranks);
-  const std::int64_t documents = planned_data(point.deck).capacities.back();
+  const PlannedData data = planned_data(point.deck);
   for (int rank = 0; rank < ranks; ++rank) {
     training::TrainerOptions options =
         trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, rank),
                         planned_order(point.deck));
-    options.capacities = {documents};
+    options.capacities = {data.capacities.back()};
+    options.step.pairs = data.pairs;
     options.evaluation_microbatches = 0;
     const training::TrainerPlan run(options);
     const auto& training = *run.training().front();

@@ -33,6 +33,7 @@ std::unique_ptr<training::TrainerPlan> make_plan(const Deck& deck, const Communi
       trainer_options(deck, inputs::check_ranks(deck, ranks.size()), machine.connect(deck, ranks),
                       machine.rank_order());
   options.capacities = {data.max_documents()};
+  options.step.pairs = data.max_pairs();
   options.evaluation_microbatches = 0;
   return std::make_unique<training::TrainerPlan>(options);
 }

@@ -87,6 +87,10 @@ std::int64_t Data::max_documents() const {
   return std::max(train->max_documents(), held_out ? held_out->max_documents() : 0);
 }
 
+std::int64_t Data::max_pairs() const {
+  return std::max(train->max_pairs(), held_out ? held_out->max_pairs() : 0);
+}
+
 std::int64_t Data::evaluated(std::int64_t batches) const {
   const std::int64_t whole = held_out->samples() / global_batch;
   return batches > 0 ? std::min(batches, whole) : whole;

@@ -27,6 +27,8 @@ struct Data {
   std::string digest() const;
   /// Documents that a microbatch of either part can have at most.
   std::int64_t max_documents() const;
+  /// Pairs of tokens (k <= q) in the documents of a microbatch of either part at most.
+  std::int64_t max_pairs() const;
 };
 
 /// Opens and checks the data that a deck names, for a rank that has a part of each step's

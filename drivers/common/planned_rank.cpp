@@ -22,7 +22,7 @@ PlannedData as_the_deck_says(const inputs::Deck& deck, const std::string& unopen
     documents = std::max(documents, graphed);
   const bool evaluates = deck.get<double>("data.held_out_fraction") > 0 ||
                          !deck.get<std::string>("data.validation_path").empty();
-  return {capacities(deck, documents), evaluates, unopened};
+  return {capacities(deck, documents), 0, evaluates, unopened};
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ std::string PlannedData::text() const {
 PlannedData planned_data(const inputs::Deck& deck) {
   try {
     const Data data = open_data(deck, {});
-    return {capacities(deck, data.max_documents()), data.held_out != nullptr, {}};
+    return {capacities(deck, data.max_documents()), data.max_pairs(), data.held_out != nullptr, {}};
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage && error.exit() != execution::Exit::environment)
       throw;
@@ -64,6 +64,7 @@ training::TrainerOptions rank_options(const inputs::Deck& deck, const PlannedDat
       deck, microbatches, parallel::planned_ranks(shape, parallel::rank_at(shape, place)),
       planned_order(deck));
   options.capacities = data.capacities;
+  options.step.pairs = data.pairs;
   options.evaluation_microbatches = data.evaluates ? static_cast<int>(microbatches) : 0;
   options.state_copy = copies_within_device(deck);
   return options;

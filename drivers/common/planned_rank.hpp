@@ -13,6 +13,7 @@ namespace stowage::drivers {
 /// What a plan must know of a run's data.
 struct PlannedData {
   std::vector<std::int64_t> capacities{1};  ///< as capacities() of the run
+  std::int64_t pairs = 0;                   ///< as layers::StepShape's
   bool evaluates = false;                   ///< enough is held out
   std::string unopened;                     ///< why the data could not say; empty: they did
 

@@ -51,9 +51,7 @@ class Predictor {
     const training::TrainerPlan::Training& planned = *run_.training().front();
     layers::StepShape shape = planned.recorded.shape;
     shape.capacity = capacity;
-    // Sequences of this length have as many pairs.
-    shape.sequence =
-        std::max<std::int64_t>(0, std::llround(2 * pairs / static_cast<double>(shape.tokens)) - 1);
+    shape.pairs = std::llround(pairs);
     const layers::TrainingProgram costed = layers::record_training(
         run_.model(), shape, options.optimizer, run_.layout(), options.sharing);
     STOWAGE_ASSERT(costed.program.ops().size() == planned.recorded.program.ops().size(),

@@ -43,6 +43,7 @@ std::unique_ptr<training::TrainerPlan> make_plan(const Deck& deck, const Communi
   training::TrainerOptions options =
       trainer_options(deck, microbatches, machine.connect(deck, world), machine.rank_order());
   options.capacities = capacities(deck, data.max_documents());
+  options.step.pairs = data.max_pairs();
   options.evaluation_microbatches = data.held_out ? static_cast<int>(microbatches) : 0;
   options.logits = logits;
   options.state_copy = copies_within_device(deck);

@@ -79,6 +79,8 @@ class Loader {
   std::int64_t steps_per_pass() const;
   /// The most documents that any microbatch of this data can have: a capacity that always fits.
   std::int64_t max_documents() const { return sequences_.max_pieces() * options_.micro_batch_size; }
+  /// The most pairs of positions (k <= q) in the documents of any microbatch.
+  std::int64_t max_pairs() const { return sequences_.max_pairs() * options_.micro_batch_size; }
 
   /// Counted positions of the current step, over all ranks: the divisor of its loss. Computed from
   /// the document boundaries and the mask, without reading tokens or asking other ranks.

@@ -13,6 +13,9 @@ using execution::throw_usage;
 
 namespace {
 
+/// Pairs of positions (k <= q) of a document of this length.
+std::int64_t pairs_of(std::int64_t length) { return length * (length + 1) / 2; }
+
 /// Bounds between documents in (begin, end).
 std::span<const std::int64_t> bounds_inside(const TokenSource& source, std::int64_t begin,
                                             std::int64_t end) {
@@ -55,29 +58,46 @@ void Sequences::cut_every_length() {
   summary_.dropped_tokens = range_.size() - summary_.tokens;
   const auto bounds = bounds_inside(source_, range_.begin, range_.end);
   summary_.documents = 1 + static_cast<std::int64_t>(bounds.size());
-  if (options_.packing == Packing::none) return;
-  count_pieces(bounds);
+  if (options_.packing == Packing::none) {
+    max_pairs_ = pairs_of(length);
+  } else {
+    count_pieces(bounds);
+  }
 }
 
 void Sequences::count_pieces(std::span<const std::int64_t> bounds) {
   const std::int64_t length = options_.seq_length;
   const auto cut_behind = [&](std::int64_t token) { return (token - range_.begin) / length + 1; };
-  std::int64_t begin = range_.begin, sequence = 0, pieces = 1;
+  std::int64_t begin = range_.begin;
+  std::int64_t sequence = 0, pieces = 1, pairs = 0, piece = range_.begin;  // where the last begins
   // A document [begin, end) is in two sequences if one of the `count_` ends lies inside it.
   const auto close = [&](std::int64_t end) {
     const std::int64_t cut = cut_behind(begin);
     if (cut <= count_ && range_.begin + cut * length < end) ++summary_.split_documents;
     begin = end;
   };
+  // Ends the sequence for `next`; those between have no bound inside them.
+  const auto go_to = [&](std::int64_t next) {
+    if (next == sequence) return;
+    max_pieces_ = std::max(max_pieces_, pieces);
+    pairs += pairs_of(range_.begin + (sequence + 1) * length - piece);
+    max_pairs_ = std::max(max_pairs_, next > sequence + 1 ? pairs_of(length) : pairs);
+    sequence = next;
+    pieces = 1;
+    pairs = 0;
+    piece = range_.begin + next * length;
+  };
   for (const std::int64_t bound : bounds) {
     if (bound == begin) continue;  // an empty document
     close(bound);
     const std::int64_t in = cut_behind(bound) - 1;
     if (in >= count_ || range_.begin + in * length == bound) continue;  // no bound inside one
-    pieces = in == sequence ? pieces + 1 : 2;
-    sequence = in;
-    max_pieces_ = std::max(max_pieces_, pieces);
+    go_to(in);
+    ++pieces;
+    pairs += pairs_of(bound - piece);
+    piece = bound;
   }
+  go_to(count_);
   close(range_.end);
 }
 
@@ -141,7 +161,12 @@ void Sequences::pack_window(std::span<const Piece> window) {
   if (bins.empty()) return;
   // Sorted by bin, the pieces of one in the order of the stream.
   std::vector<std::int64_t> next(static_cast<std::size_t>(*std::ranges::max_element(bins)) + 1);
-  for (const std::int64_t bin : bins) ++next[bin];
+  std::vector<std::int64_t> pairs(next.size());
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    ++next[bins[i]];
+    pairs[bins[i]] += pairs_of(lengths[i]);
+  }
+  max_pairs_ = std::max(max_pairs_, *std::ranges::max_element(pairs));
   for (std::int64_t& at : next) {
     max_pieces_ = std::max(max_pieces_, at);
     const std::int64_t start = starts_.back();

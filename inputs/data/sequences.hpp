@@ -61,6 +61,8 @@ class Sequences {
   std::int64_t count() const { return count_; }
   /// The most pieces of a sequence.
   std::int64_t max_pieces() const { return max_pieces_; }
+  /// The most pairs of positions (k <= q) in the pieces of a sequence.
+  std::int64_t max_pairs() const { return max_pairs_; }
   const PackingSummary& summary() const { return summary_; }
 
   /// The pieces of a sequence in their order. They lie in `room`, or in this.
@@ -70,8 +72,8 @@ class Sequences {
 
  private:
   void cut_every_length();
-  /// Of a stream cut every T tokens: the most pieces of a sequence, and documents split, from the
-  /// bounds between documents alone. There may be far more sequences.
+  /// Of a stream cut every T tokens: the most pieces and pairs of a sequence, and documents split,
+  /// from the bounds between documents alone. There may be far more sequences.
   void count_pieces(std::span<const std::int64_t> bounds);
   void pack_documents();
   void pack_window(std::span<const Piece> window);
@@ -84,6 +86,7 @@ class Sequences {
   SequenceOptions options_;
   std::int64_t count_ = 0;
   std::int64_t max_pieces_ = 1;
+  std::int64_t max_pairs_ = 0;
   PackingSummary summary_;
   // Of whole documents: sequence s holds pieces [starts_[s], starts_[s + 1]).
   std::vector<Piece> pieces_;

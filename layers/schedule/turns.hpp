@@ -14,13 +14,15 @@ namespace stowage::layers {
 /// Sizes of one kind of step on one rank.
 struct StepShape {
   std::int64_t tokens = 0;    ///< n = B * T of a microbatch, shared by the ranks of a context group
-  std::int64_t sequence = 0;  ///< T; attention's cost is counted for whole sequences
+  std::int64_t sequence = 0;  ///< T
   std::int64_t capacity = 1;  ///< C, documents of a microbatch
   int microbatches = 1;       ///< of a step
   double expert_share = 0;    ///< see expert_room; 0: room for all rows
+  std::int64_t pairs = 0;     ///< see attention_pairs; 0: of n / T whole sequences
 
-  /// (query, key) pairs of causal attention in n / T whole sequences.
-  std::int64_t attention_pairs() const { return tokens * (sequence + 1) / 2; }
+  /// (query, key) pairs of causal attention in a microbatch, at most: attention's cost is counted
+  /// for them, and its room is planned for them; more are served, but more slowly.
+  std::int64_t attention_pairs() const { return pairs > 0 ? pairs : tokens * (sequence + 1) / 2; }
 };
 
 /// What one stage of a pipeline gives another of one microbatch: the residual stream to the next,
