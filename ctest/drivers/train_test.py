@@ -44,7 +44,7 @@ class Runner:
         """`command` on `first` ranks, `other` on one more."""
         return subprocess.run(
             ["mpirun", "--oversubscribe", "-np", str(first + 1), self.by_rank, str(first),
-             *command, ":", *other],
+             *command, "else", *other],
             env=self.env, capture_output=True, text=True, timeout=timeout)
 
     def run(self, *arguments, ranks=1, expect=0):

@@ -63,7 +63,7 @@ TEST(run_main, another_program_on_one_rank_is_refused) {
   ASSERT_EQ(::symlink(STOWAGE_TEST_PROGRAM, other.c_str()), 0);
   const Outcome outcome = ctest::run_ranks(
       STOWAGE_TEST_MPIRUN, 2,
-      fmt::format("{} 1 {} : {}", STOWAGE_TEST_BY_RANK, STOWAGE_TEST_PROGRAM, other));
+      fmt::format("{} 1 {} else {}", STOWAGE_TEST_BY_RANK, STOWAGE_TEST_PROGRAM, other));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(outcome.count("different programs"), 1) << outcome.output;
   EXPECT_EQ(outcome.count("another_program"), 1) << outcome.output;
