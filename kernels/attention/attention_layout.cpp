@@ -135,7 +135,8 @@ Room make_room(const AttentionLayout& s, bool backward) {
   const std::size_t statistics = heads * static_cast<std::size_t>(room.padded_rows) * sizeof(float);
   room.delta = aligned(room.lse2 + statistics);
   room.piece_sums = aligned(room.delta + statistics);
-  const auto pieces = static_cast<std::size_t>(room.tiles_in_pieces * (s.heads / s.kv_heads));
+  const auto pieces = static_cast<std::size_t>(room.tiles_in_pieces) *
+                      static_cast<std::size_t>(s.heads / s.kv_heads);
   room.stored =
       room.piece_sums + pieces * 2 * 128 * static_cast<std::size_t>(s.head_dim) * sizeof(float);
   room.sums = room.end = room.stored;
