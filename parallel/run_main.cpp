@@ -31,11 +31,6 @@ struct Failure {
   std::string message;
 };
 
-/// In one write, so that the lines of two ranks do not mix.
-void print(const Failure& failure, const std::string& prefix) {
-  fmt::print(stderr, "stowage: error: {}{}\n", prefix, failure.message);
-}
-
 /// True if every rank calls this within kAgreementTime.
 bool all_failed(const Communicator& ranks) {
   int mine = 1, all = 0;
@@ -58,7 +53,7 @@ int end(const Failure& failure, const Communicator& ranks) {
   const bool before_work = failure.exit == Exit::usage || failure.exit == Exit::environment;
   const bool together = all_failed(ranks);
   if (together && before_work) {
-    if (ranks.rank() == 0) print(failure, {});
+    if (ranks.rank() == 0) print_error({}, failure.message);
     return static_cast<int>(failure.exit);
   }
   end_all_ranks(failure.message, failure.exit);
@@ -115,7 +110,7 @@ int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
         watch.emplace(*world);
         if (signals) signals->renew();
       })) {
-    print(*failure, execution::error_prefix());
+    print_error(execution::error_prefix(), failure->message);
     return static_cast<int>(failure->exit);
   }
   Exit exit = Exit::valid;

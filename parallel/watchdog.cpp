@@ -13,18 +13,25 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::chrono::milliseconds kStagger{50};
-constexpr int kMostStaggers = 20;
 /// Between a message and the abort behind it: Open MPI 5 drops what its launcher has not read yet.
 constexpr std::chrono::milliseconds kUntilRead{40};
+/// Between two ranks: until the abort of the one before has come.
+constexpr std::chrono::milliseconds kStagger = kUntilRead + std::chrono::milliseconds{20};
+constexpr int kMostStaggers = 20;
 
 }  // namespace
+
+void print_error(const std::string& prefix, const std::string& what) {
+  const std::string line = fmt::format("stowage: error: {}{}\n", prefix, what);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
 
 void end_all_ranks(const std::string& what, execution::Exit exit) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::this_thread::sleep_for(kStagger * std::min(rank, kMostStaggers));
-  fmt::print(stderr, "stowage: error: {}{}\n", execution::error_prefix(), what);
+  print_error(execution::error_prefix(), what);
   std::this_thread::sleep_for(kUntilRead);
   MPI_Abort(MPI_COMM_WORLD, static_cast<int>(exit));
   std::abort();

@@ -15,6 +15,10 @@
 
 namespace stowage::parallel {
 
+/// Writes one line of an error to stderr, in one write, so that the lines of two ranks do not mix;
+/// whatever becomes of it, as stderr may be closed.
+void print_error(const std::string& prefix, const std::string& what);
+
 /// Ends all ranks with one message and this exit code, from any thread: the others may be inside of
 /// calls that never return. The lower rank speaks first, so that its abort ends those that would
 /// repeat the message.

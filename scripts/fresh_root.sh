@@ -55,9 +55,12 @@ unmount() {
   for place in "${mounted[@]}"; do umount "$place" || note "$place is still mounted"; done
 }
 mount_system() {
-  mount -t proc proc "$root/proc" && mounted+=("$root/proc")
-  mount --bind /sys "$root/sys" && mounted+=("$root/sys")
-  mount --bind /dev "$root/dev" && mounted+=("$root/dev")
+  local place
+  for place in proc sys dev; do
+    mount --bind "/$place" "$root/$place" || die "/$place cannot be mounted in $root"
+    mounted+=("$root/$place")
+  done
+  mount -o remount,bind,ro "$root/sys"
 }
 
 trap 'unmount; print_phases' EXIT

@@ -39,6 +39,9 @@ TEST(exchange, pairs_of_the_busiest_rank_are_counted) {
       }
   // One sequence over all ranks: two stretches make the work even.
   EXPECT_EQ(layers::busiest_pairs(120, 60 * 121, 6, true), 60 * 121 / 6);
+  // Documents that fill a part of the tokens alone have fewer pairs than there are tokens.
+  for (const std::int64_t few : {0, 1, 60, 119})
+    EXPECT_EQ(layers::busiest_pairs(120, few, 6, true), 20) << few;
 }
 
 training::TrainerOptions options_of(int context, int rank = 0) {

@@ -36,7 +36,7 @@ class RankPrinter : public testing::EmptyTestEventListener {
 /// Open MPI 5 drops what its launcher has not read yet.
 [[noreturn]] void end_ranks() {
   std::fflush(stdout);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
 }

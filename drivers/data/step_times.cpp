@@ -44,7 +44,7 @@ std::vector<Sample> sample_steps(const inputs::Deck& deck, inputs::Loader& loade
 /// Steps of the plan of a deck. Capacities and lengths change no op, only what ops cost.
 class Predictor {
  public:
-  Predictor(const inputs::Deck& deck, std::int64_t capacity) : run_(options(deck, capacity)) {}
+  Predictor(const inputs::Deck& deck, const inputs::Loader& loader) : run_(options(deck, loader)) {}
 
   double step_s(std::int64_t capacity, double pairs) const {
     const training::TrainerOptions& options = run_.options();
@@ -61,9 +61,10 @@ class Predictor {
   }
 
  private:
-  static training::TrainerOptions options(const inputs::Deck& deck, std::int64_t capacity) {
+  static training::TrainerOptions options(const inputs::Deck& deck, const inputs::Loader& loader) {
     training::TrainerOptions options = rank_options(deck, {});
-    options.capacities = {capacity};
+    options.capacities = {loader.max_documents()};
+    options.step.pairs = loader.max_pairs();
     options.evaluation_microbatches = 0;
     options.larger_classes = false;
     return options;
@@ -80,7 +81,7 @@ std::vector<StepTimes> step_times(const inputs::Deck& deck, inputs::Loader& load
   std::vector<StepTimes> times;
   try {
     const std::int64_t largest = loader.max_documents();
-    const Predictor predictor(deck, largest);
+    const Predictor predictor(deck, loader);
     const std::vector<Sample> samples = sample_steps(deck, loader);
     const auto mean_s = [&](std::int64_t capacity, std::int64_t above, std::int64_t most) {
       double pairs = 0, count = 0;

@@ -71,7 +71,7 @@ class Profile {
 };
 
 /// Whether ops of a kind do work for each (query, key) pair within documents: a program's cost is
-/// that of whole sequences.
+/// that of the most pairs that the data can have.
 bool is_over_pairs(std::string_view kind);
 
 }  // namespace stowage::drivers

@@ -17,11 +17,11 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
 std::string dry_run_text(const inputs::Deck& deck, training::TrainerPlan& plan);
 
 /// (query, key) pairs of a step, in the documents of this rank, as a part of those that its program
-/// was recorded with: of whole sequences.
+/// was recorded with: the most that the data can have.
 double part_of_recorded(const training::TrainerPlan& plan, double pairs);
 
 /// Arithmetic that one step executes on this rank, in FLOP: the program's ops, with attention
-/// counted over the documents' true pairs instead of whole sequences.
+/// counted over the documents' true pairs.
 /// @param pairs of a step, in the documents of this rank
 double executed_flops(const training::TrainerPlan& plan, double pairs);
 

@@ -39,7 +39,7 @@ bool exchanges_heads(const ModelConfig::Attention& attention, const kernels::Att
 }
 
 std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, bool zigzag) {
-  const std::int64_t sequence = 2 * pairs / tokens - 1;
+  const std::int64_t sequence = std::max<std::int64_t>(1, 2 * pairs / tokens - 1);
   const auto before = [&](std::int64_t token) {
     const std::int64_t inside = token % sequence;
     return (token / sequence * sequence * (sequence + 1) + inside * (inside + 1)) / 2;

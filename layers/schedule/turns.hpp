@@ -20,8 +20,9 @@ struct StepShape {
   double expert_share = 0;    ///< see expert_room; 0: room for all rows
   std::int64_t pairs = 0;     ///< see attention_pairs; 0: of n / T whole sequences
 
-  /// (query, key) pairs of causal attention in a microbatch, at most: attention's cost is counted
-  /// for them, and its room is planned for them; more are served, but more slowly.
+  /// (query, key) pairs of causal attention in a microbatch, of its documents at most: attention's
+  /// cost is counted for them, and its room is planned for them. More are served, but more slowly;
+  /// so is a long tail behind the documents, which counts as none.
   std::int64_t attention_pairs() const { return pairs > 0 ? pairs : tokens * (sequence + 1) / 2; }
 };
 
