@@ -78,7 +78,9 @@ options() {
 filter() {
   case $1.$2 in
     racecheck.cross_entropy) echo '*.softmax_alone' ;;
-    *.attention) echo '*.short_batches:*.free_strides:*.equal_lengths:*.room_for*:*.no_room*' ;;
+    *.attention)
+      echo '*.short_batches:*.free_strides:*.equal_lengths*:*.room_for*:*.no_room*:*.one_long*'
+      ;;
     *.ssd)
       echo '*.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*:'\
 '*.pieces_of*:*.more_pieces*'
