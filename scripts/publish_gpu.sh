@@ -60,7 +60,9 @@ launch() {
   if [ "$ranks" -le 1 ]; then
     "$program" "$@"
   else
-    mpirun -np "$ranks" --map-by "slot:PE=$(($(nproc) / ranks))" --bind-to core "$program" "$@"
+    local cores
+    cores=$(($(env -u OMP_NUM_THREADS nproc) / ranks))
+    mpirun -np "$ranks" --map-by "slot:PE=$((cores > 0 ? cores : 1))" --bind-to core "$program" "$@"
   fi
 }
 
