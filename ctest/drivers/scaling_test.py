@@ -7,6 +7,7 @@ folder of its own.
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -269,31 +270,45 @@ def predictions_take_measured_rates(r):
     assert os.listdir(r.folder) == ["measured.h5"], os.listdir(r.folder)
 
 
-# Points of published curves, by file, that are not foretold within 8 %: they are to be measured
+# Points of published curves that are not foretold within 8 %, by file: they are to be measured
 # again, or their costs to be mended, and then to leave this list.
 NOT_FORETOLD = {
     "h200x4": {
-        # All ranks began with the rows of the same one, at half the rate, and messages of stages
-        # held up what tensor ranks exchanged. What was predicted of these steps knew neither.
-        "shared_dense_124m.h5": ("t4",), "shared_dense_1b.h5": ("t4/step",),
-        "pairs_moe_2b.h5": ("t2_d2_zero", "t2_p2_v4"),
+        # The load of untrained experts takes a class of room whose plan copies to the host.
+        "data_moe_2b.h5": ("e4_zero",),
+        # Messages of stages held up what tensor ranks exchanged.
+        "pairs_moe_2b.h5": ("t2_p2_v4",),
         # Ops of some microseconds.
-        "pipeline_zero_bubble_dense_124m.h5": ("d1", "p4"),
+        "shared_dense_124m.h5": ("t4",), "pipeline_zero_bubble_dense_124m.h5": ("d1", "p4"),
     }
 }
+# The machine as it was to the curves of a folder and a commit: four H200 all began with the rows of
+# the same rank, at half the rate (comm_np4 of that commit), and columns moved more slowly.
+EARLIER = {("h200x4", b"3d69cae"): {
+    "links": ("any:4 3.1e-5 2.2e11", "any:4 all_gather 3.1e-5 1.9e11",
+              "any:4 all_reduce 4.3e-5 1.6e11", "any:4 all_to_all 3.4e-5 1.8e11",
+              "any:4 exchange 2.7e-5 3.6e11", "any:4 reduce_scatter 3.4e-5 1.5e11"),
+    "op_efficiency": ("attn/core_out_join 0.22", "attn/dheads_out_split 0.28",
+                      "attn/dqkv_join 0.21", "attn/heads_out_again_split 0.28",
+                      "attn/qkv_split 0.28"),
+}}
 
 
-def exchanged_otherwise(path, layout):
-    """Whether a point's ranks exchanged otherwise than they do now, so that what counts is what was
-    predicted of that step: tensor ranks of two H100; four H200 that began with the same one."""
-    folder, curve = path.split(os.sep)[-2:]
+def machine_of(source, path):
+    """Overrides of [machine] for the curves of a set, by the file of its machine."""
+    folder = path.split(os.sep)[-2]
+    with open(os.path.join(source, f"inputs/machines/{folder[:4]}.toml"), "rb") as file:
+        machine = tomllib.load(file)["machine"]
     with h5py.File(path) as file:
-        commit = file.attrs["git_describe"]
-    if folder == "h100x2":
-        return layout.startswith("t2")
-    return commit == b"3d69cae" and folder == "h200x4" and (
-        layout[:2] in ("t4", "c4", "e4") or (layout != "d1" and curve.endswith("_moe_2b.h5")
-                                             and not curve.startswith("pipeline")))
+        earlier = EARLIER.get((folder, file.attrs["git_describe"]), {})
+
+    def of(line):  # what it is about: all but its numbers
+        return re.sub(r"( [0-9.e+-]+)+$", "", line)
+    for key, lines in earlier.items():
+        mended = {of(line): line for line in lines}
+        assert mended.keys() <= {of(line) for line in machine[key]}, (key, mended)
+        machine[key] = [mended.get(of(line), line) for line in machine[key]]
+    return [f"machine.{key}={json.dumps(value)}" for key, value in machine.items()]
 
 
 @case
@@ -303,23 +318,21 @@ def published_curves_are_foretold(r):
     points = 0
     for name in ("h100x2", "h200x2", "h200x4"):
         folder = os.path.join(r.given.source, "results", "published", name)
-        machine = os.path.join(r.given.source, f"inputs/machines/{name[:4]}.toml")
-        with open(machine, "rb") as file:
-            machine = [f"machine.{key}={json.dumps(value)}"
-                       for key, value in tomllib.load(file)["machine"].items()]
         for curve in sorted(os.listdir(folder)):
             path = os.path.join(folder, curve)
             # Layers alone (mlp_*) are no step that anyone trains.
             if not curve.endswith(".h5") or curve.startswith("mlp_") or not is_curve(path):
                 continue
+            machine = machine_of(r.given.source, path)
             for point, (then, off) in foretold(r, path, *machine).items():
-                _, layout, mode = point.split("/")
-                counts = then if exchanged_otherwise(path, layout) else off
-                listed = NOT_FORETOLD.get(name, {}).get(curve, ())
-                if layout in listed or f"{layout}/{mode}" in listed:
-                    assert abs(counts) >= 8, (name, curve, point, then, off)
+                layout = point.split("/")[1]
+                if layout in NOT_FORETOLD.get(name, {}).get(curve, ()):
+                    assert abs(off) >= 8, (name, curve, point, then, off)
                     continue
-                assert abs(counts) < 8, (name, curve, point, then, off)
+                # Two H100 exchanged rows of tensor ranks otherwise: what counts is what was
+                # predicted of that step.
+                other = name == "h100x2" and layout.startswith("t2")
+                assert abs(then if other else off) < 8, (name, curve, point, then, off)
                 points += 1
     assert points >= 130, points
 

@@ -291,7 +291,11 @@ class Pages(PageTest):
     def test_what_is_written_is_accepted(self):
         self.assertEqual(self.table(*self.words)[0], 0)
         made = self.page.read_text(encoding="utf-8")
-        self.assertRegex(made, r"mamba_ssm Triton, chunk 128 † \| \d\.\d\dx \|")
+        ours = float(Result(self.paths[1]).array(
+            "metrics/kernels/ssd_forward/B2_T8192_H64_P64_G8_N128/ours/time"))
+        theirs = json.loads((PUBLISHED / "ssd_triton.jsonl").read_text().splitlines()[0])
+        self.assertEqual((theirs["operator"], theirs["shape"]["H"]), ("ssd_forward", 64))
+        self.assertIn(f"chunk 128 † | {theirs['median_s'] / ours:.2f}x |", made)
         self.assertIn("(kernels_scan_and_convolution.md)", made)
         self.assertIn("![Operators", made)
         self.assertIn("(roofline.png)", made)
@@ -339,16 +343,20 @@ class Pages(PageTest):
         self.copy("step_torch.jsonl")
         self.assertEqual(self.table(*words)[0], 0)
         made = other.read_text(encoding="utf-8")
-        with h5py.File(self.folder / "train_hybrid_dense_1b.h5") as file:
-            ours = file["metrics/train/tokens_per_s"][()] / 1e3
+        metrics = Result(self.folder / "train_hybrid_dense_1b.h5")
+        rate, flops, peak, joules = (float(metrics.array(f"metrics/{name}")) for name in (
+            "train/tokens_per_s", "train/model_flops_per_s_gpu", "train/peak_device_bytes",
+            "energy/j_per_token"))
         rows = map(json.loads, (PUBLISHED / "step_torch.jsonl").read_text().splitlines())
-        theirs = next(row["tokens_per_s"] / 1e3 for row in rows
-                      if row["deck"] == "hybrid-dense-1b.toml")
+        peer = next(row for row in rows if row["deck"] == "hybrid-dense-1b.toml")
+        ours, theirs = rate / 1e3, peer["tokens_per_s"] / 1e3
         ratio = f"{ours / theirs:.2f}x"
-        self.assertIn(f"| hybrid-dense-1b | {ours:.2f} k | {theirs:.2f} k | {ratio} |", made)
+        self.assertIn(f"| hybrid-dense-1b | {ours:.2f} k | {theirs:.2f} k | {ratio} | "
+                      f"{flops / 989.4e10:.1f} % | {1e3 * joules:.2f} mJ |", made)
         self.assertIn("(../tokens.png)", made)
         long = (self.folder / "training.md").read_text(encoding="utf-8")
-        self.assertIn(f"| {ours:.2f} | {theirs:.2f} | `step_torch.jsonl` | {ratio} |", long)
+        self.assertIn(f"| {ours:.2f} | {theirs:.2f} | `step_torch.jsonl` | {ratio} | "
+                      f"{peak / 2**30:.1f} | {peer['peak_bytes'] / 2**30:.1f} |", long)
 
 
 class Headline(PageTest):
