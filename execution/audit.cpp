@@ -100,7 +100,8 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
     operands_.push_back(
         {begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads, writes, whole});
   };
-  if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
+  if (is_copy(step)) {
+    if (counts_rows(step)) add(2, {0, plan.places[step.places[2]].bytes}, true, false);
     const std::size_t all = plan.places[step.places[0]].bytes;
     add(0, {0, all}, true, false);
     add(1, {0, all}, false, true);

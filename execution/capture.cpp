@@ -23,8 +23,7 @@ void CaptureEvents::begin(Backend& backend, const Segment& segment) {
   std::set<int> later;  // queues that have a copy behind
   for (int i = segment.end; i-- > segment.begin;) {
     const Step& step = plan_.steps[i];
-    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
-      held_[i - segment.begin] = !later.insert(step.queue).second;
+    if (is_copy(step)) held_[i - segment.begin] = !later.insert(step.queue).second;
   }
 }
 

@@ -48,6 +48,7 @@ Executor::Executor(const Program& program, Plan plan, Device& device,
     audit_ = std::make_unique<Audit>(device_.device_arena());
   }
   bind();
+  bind_counted_rows();
   choose_queues();
   if (options_.warmup_steps == 0) capture();
 }
@@ -77,6 +78,24 @@ void Executor::bind() {
       if (use.range != Range{}) bind_range(use, bound.addresses[next], bound.views.back());
       next += info.buffers.size();
     }
+  }
+}
+
+void Executor::bind_counted_rows() {
+  std::vector<std::size_t> counted;
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+    if (counts_rows(plan_.steps[i])) counted.push_back(i);
+  if (counted.empty()) return;
+  moved_ = device_.backend().allocate(MemoryKind::host, counted.size() * sizeof(std::uint64_t));
+  auto* moved = reinterpret_cast<std::uint64_t*>(moved_->data());
+  for (const std::size_t i : counted) {
+    const Place& place = plan_.places[plan_.steps[i].places.front()];
+    const Place& count = plan_.places[plan_.steps[i].places.back()];
+    const BufferInfo& buffer = program_.info(place.tensor).buffers[place.buffer];
+    const auto last = program_.info(count.tensor).buffers.front().elements() - 1;
+    bound_[i].rows = {static_cast<const std::int32_t*>(bound_[i].addresses.back()) + last,
+                      buffer.bytes() / static_cast<std::size_t>(buffer.shape.front()),
+                      buffer.bytes(), moved++};
   }
 }
 
@@ -158,11 +177,21 @@ ExecutorCounters Executor::count(int begin, int end) const {
     const Step& step = plan_.steps[i];
     sum.runs += step.what == Step::What::run;
     sum.reruns += step.what == Step::What::rerun;
-    if (step.what != Step::What::copy_out && step.what != Step::What::copy_in) continue;
+    if (!is_copy(step)) continue;
     const bool out = step.what == Step::What::copy_out;
     (out ? sum.copies_out : sum.copies_in) += 1;
-    (out ? sum.bytes_out : sum.bytes_in) += plan_.places[step.places[0]].bytes;
+    if (!counts_rows(step))
+      (out ? sum.bytes_out : sum.bytes_in) += plan_.places[step.places[0]].bytes;
   }
+  return sum;
+}
+
+ExecutorCounters Executor::counters() const {
+  ExecutorCounters sum = counters_;
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+    if (std::uint64_t* moved = bound_[i].rows.moved)
+      (plan_.steps[i].what == Step::What::copy_out ? sum.bytes_out : sum.bytes_in) +=
+          std::atomic_ref(*moved).load(std::memory_order_relaxed);
   return sum;
 }
 
@@ -229,7 +258,10 @@ void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
       return;
     case Step::What::copy_out:
     case Step::What::copy_in:
-      queue.copy(bound.addresses[1], bound.addresses[0], plan_.places[step.places[0]].bytes);
+      if (counts_rows(step))
+        queue.copy_rows(bound.addresses[1], bound.addresses[0], bound.rows);
+      else
+        queue.copy(bound.addresses[1], bound.addresses[0], plan_.places[step.places[0]].bytes);
       return;
     default:
       break;

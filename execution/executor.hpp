@@ -30,7 +30,7 @@ struct ExecutorCounters {
   long reruns = 0;
   long copies_out = 0;
   long copies_in = 0;
-  std::size_t bytes_out = 0;
+  std::size_t bytes_out = 0;  ///< of counted rows: those that were moved until now
   std::size_t bytes_in = 0;
 
   ExecutorCounters& operator+=(const ExecutorCounters& other);
@@ -67,7 +67,7 @@ class Executor {
   const Program& program() const { return program_; }
   const Plan& plan() const { return plan_; }
   long steps() const { return steps_; }
-  const ExecutorCounters& counters() const { return counters_; }
+  ExecutorCounters counters() const;
   /// Nodes of each graph, by segment; none before they are captured.
   std::vector<std::size_t> graph_nodes() const;
 
@@ -75,10 +75,12 @@ class Executor {
   struct Bound {
     std::vector<void*> addresses;
     std::vector<View> views;
-    int issue = 0;  ///< see Queue
+    int issue = 0;     ///< see Queue
+    CountedRows rows;  ///< of a copy that counts its rows
   };
 
   void bind();
+  void bind_counted_rows();
   void bind_range(const Use& use, void*& address, View& view);
   void choose_queues();
   std::size_t slot_of(int ago) const;
@@ -99,6 +101,7 @@ class Executor {
   Ring ring_;
   std::vector<Bound> bound_;       ///< by step
   std::deque<TensorInfo> ranges_;  ///< what views of ranges show
+  std::unique_ptr<Arena> moved_;   ///< bytes that each copy of counted rows has moved
   std::vector<Queue*> queues_;     ///< by queue of the plan
   std::vector<Queue*> work_;       ///< by step: the queue that it is issued or captured on
   std::vector<std::unique_ptr<Event>> events_;

@@ -44,8 +44,9 @@ struct Place {
 /// One thing that the executor issues.
 ///
 /// run and rerun: the op, with one place per buffer of each use, in order. copy_out and copy_in:
-/// two places, from and to. mark: no work; it carries the fork at the start, the join at the end,
-/// and joins with copies; places that it names keep their bytes until here.
+/// two places, from and to, and of a tensor with leading rows that of their count. mark: no work;
+/// it carries the fork at the start, the join at the end, and joins with copies; places that it
+/// names keep their bytes until here.
 struct Step {
   enum class What : unsigned char { run, rerun, copy_out, copy_in, mark };
 
@@ -107,6 +108,14 @@ struct Plan {
 
   std::size_t device_bytes() const { return bytes[0] + bytes[1]; }
 };
+
+/// True of a copy between device and host.
+inline bool is_copy(const Step& step) {
+  return step.what == Step::What::copy_out || step.what == Step::What::copy_in;
+}
+
+/// True of a copy that moves as many rows as its third place says.
+inline bool counts_rows(const Step& step) { return is_copy(step) && step.places.size() == 3; }
 
 /// The step that records each event, -1 if none does.
 std::vector<int> recorders(const Plan& plan);

@@ -184,13 +184,24 @@ class ShapeCheck {
   const Place& place_at(int index) const { return plan_.places[index]; }
 
   void check_copy(const Step& step, const std::string& step_name, Region to) {
-    if (step.places.size() != 2) return fault("a {} has {} places", step_name, step.places.size());
+    if (step.places.size() < 2) return fault("a {} has {} places", step_name, step.places.size());
+    const TensorInfo& info = program_.info(place_at(step.places[0]).tensor);
+    if (step.places.size() != (info.rows.count ? 3 : 2))
+      return fault("a {} of {} has {} places", step_name, info.name, step.places.size());
+    if (info.rows.count) check_count(step, step_name, info);
     const Place& a = place_at(step.places[0]);
     const Place& b = place_at(step.places[1]);
     if (a.tensor != b.tensor || a.buffer != b.buffer || b.region != to ||
         (a.region == Region::host) == (to == Region::host))
       fault("a {} is between {} of {} and {} of {}", step_name, name(a.region),
             program_.info(a.tensor).name, name(b.region), program_.info(b.tensor).name);
+  }
+
+  void check_count(const Step& step, const std::string& step_name, const TensorInfo& info) {
+    const Place& count = place_at(step.places[2]);
+    if (count.tensor != info.rows.count || count.region == Region::host)
+      fault("a {} of {} counts its rows by {} in the {} region", step_name, info.name,
+            program_.info(count.tensor).name, name(count.region));
   }
 
   void check_operands(const Step& step, const std::string& step_name) {

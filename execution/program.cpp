@@ -1,6 +1,7 @@
 #include "execution/program.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "execution/error.hpp"
 #include "execution/persistent.hpp"
@@ -92,6 +93,15 @@ void Program::append(Op op) {
   op.scope = scope_;
   ops_.push_back(std::move(op));
   sections_.back().end = static_cast<int>(ops_.size());
+}
+
+void Program::reorder(int begin, const std::vector<int>& order) {
+  STOWAGE_ASSERT(begin >= sections_.back().begin && begin + order.size() == ops_.size(),
+                 "ops from {} on of program {} are not all of its last section's", begin, name_);
+  std::vector<Op> ops(std::make_move_iterator(ops_.begin() + begin),
+                      std::make_move_iterator(ops_.end()));
+  for (std::size_t i = 0; i < order.size(); ++i)
+    ops_[static_cast<std::size_t>(begin) + i] = std::move(ops[order[i] - begin]);
 }
 
 void Program::finish() {

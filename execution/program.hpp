@@ -73,6 +73,9 @@ class Program {
                                  bool backward = false);
   /// Appends an op to the current section, in the innermost open scope.
   void append(Op op);
+  /// Puts the ops from `begin` on, which are of the current section, into another order.
+  /// @param order their present indices
+  void reorder(int begin, const std::vector<int>& order);
   /// Appends the copies of the outputs. No op may follow.
   void finish();
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,14 @@ class Event {
 /// How an event is used while a queue is captured (CUDA's external event nodes).
 enum class EventUse : unsigned char { internal, external };
 
+/// What a copy moves of the rows of a tensor: as many as a number says when the copy runs.
+struct CountedRows {
+  const std::int32_t* count = nullptr;  ///< in device memory
+  std::size_t row_bytes = 0;
+  std::size_t most = 0;            ///< bytes of all rows
+  std::uint64_t* moved = nullptr;  ///< in host memory of the backend: the bytes are added to it
+};
+
 /// In-order work of one engine: a thread on the host backend, a CUDA stream on the cuda backend.
 ///
 /// Semantics are CUDA's: a wait means the latest record of the event that was enqueued before the
@@ -42,6 +51,8 @@ class Queue {
   virtual void enqueue(std::function<void()> work) = 0;
   /// Copies bytes in order, between any two memories of the backend.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Copies the leading rows of a tensor in order, between device and host memory.
+  virtual void copy_rows(void* to, const void* from, const CountedRows& rows) = 0;
   virtual void record(Event& event, EventUse use = EventUse::internal) = 0;
   virtual void wait(Event& event, EventUse use = EventUse::internal) = 0;
   /// Blocks the host until all enqueued work is done; rethrows the first error of that work.

@@ -1,5 +1,6 @@
 #include "execution/tensor.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace stowage::execution {
@@ -38,6 +39,13 @@ std::size_t TensorInfo::bytes() const {
   std::size_t sum = 0;
   for (const BufferInfo& buffer : buffers) sum += buffer.bytes();
   return sum;
+}
+
+std::size_t TensorInfo::moved_bytes(int buffer) const {
+  const BufferInfo& info = buffers[buffer];
+  if (!rows.count || info.shape.front() == 0) return info.bytes();
+  const std::size_t row = info.bytes() / static_cast<std::size_t>(info.shape.front());
+  return row * static_cast<std::size_t>(std::min(rows.expected, info.shape.front()));
 }
 
 TensorInfo one_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,

@@ -62,19 +62,29 @@ struct BufferInfo {
   std::size_t bytes() const;
 };
 
+/// How many rows of a tensor, of its first extent, hold something, from the first on: the last
+/// element of `count`, an int32 in device memory, which the host does not know. What lies behind
+/// them is never read, and copies between device and host leave it where it is.
+struct LeadingRows {
+  Tensor count;               ///< written once, before the rows, and never moved; none: all rows
+  std::int64_t expected = 0;  ///< what predictions count with
+};
+
 /// The facts of a tensor.
 struct TensorInfo {
   std::string name;
   std::vector<BufferInfo> buffers;
   Lifetime lifetime = Lifetime::scratch;
   std::string module;  ///< name of design section 5 for a saved tensor; empty: never moved
-  Tensor rows;         ///< valid leading rows (int32, on the device), or no tensor: all
+  LeadingRows rows = {};
   /// A part lies in the payload of another tensor, its whole, from this element on: a parameter in
   /// its bucket. A tensor that is not a part is its own whole.
   Tensor whole = {};
   std::int64_t first = 0;
 
   std::size_t bytes() const;  ///< of all buffers, unpadded
+  /// Bytes of a buffer that a copy between device and host is expected to move.
+  std::size_t moved_bytes(int buffer) const;
 };
 
 /// The facts of a tensor of one buffer.

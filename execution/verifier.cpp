@@ -208,8 +208,10 @@ class Proof {
 
   void touch(const Step& step, ByteMap::Access access) {
     if (step.what == Step::What::mark) return;
-    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in)
+    if (is_copy(step)) {
+      if (counts_rows(step)) read_count(step, access);
       return copy(step, place_at(step.places[0]), place_at(step.places[1]), access);
+    }
     const std::vector<Use>& uses = current().ops()[step.op].uses;
     const auto for_each_place = [&](auto&& visit) {
       std::size_t next = 0;
@@ -244,18 +246,38 @@ class Proof {
       visit({origin + value.begin, origin + value.end}, held(content, value.version));
   }
 
-  /// A copy takes what lies at a place as it is; if something else lies there, a read says so.
-  void copy(const Step& step, const Place& from, const Place& to, ByteMap::Access access) {
-    const int content = content_at(from);
+  /// What lies at a place as it is; if something else lies there, what should, so that a read says
+  /// so.
+  std::vector<std::pair<Bytes, std::int64_t>> lying_at(const Place& place) {
+    const int content = content_at(place);
     std::vector<std::pair<Bytes, std::int64_t>> parts;
-    map_of(from).inspect(from.offset, from.end(),
-                         [&](std::size_t begin, std::size_t end, const auto& range) {
-                           if (content_of(range.content) == content)
-                             parts.push_back({{begin, end}, range.content});
-                         });
+    map_of(place).inspect(place.offset, place.end(),
+                          [&](std::size_t begin, std::size_t end, const auto& range) {
+                            if (content_of(range.content) == content)
+                              parts.push_back({{begin, end}, range.content});
+                          });
     std::size_t known = 0;
     for (const auto& [bytes, value] : parts) known += bytes.end - bytes.begin;
-    if (known < from.bytes) parts = {{{from.offset, from.end()}, held(content, 0)}};
+    if (known < place.bytes) parts = {{{place.offset, place.end()}, held(content, 0)}};
+    return parts;
+  }
+
+  /// The way back has to count what the way out did.
+  void read_count(const Step& step, ByteMap::Access access) {
+    const Place& count = place_at(step.places[2]);
+    const auto parts = lying_at(count);
+    for (const auto& [bytes, value] : parts) read(step, count, bytes, value, access);
+    const bool out = step.what == Step::What::copy_out;
+    std::int64_t& counted = counted_[{program_, step.places[out ? 1 : 0]}];
+    if (out)
+      counted = parts.front().second;
+    else if (counted != parts.front().second)
+      fault("{} counts its rows by another value of {} than the copy to the host",
+            describe(current(), step), current().info(count.tensor).name);
+  }
+
+  void copy(const Step& step, const Place& from, const Place& to, ByteMap::Access access) {
+    const auto parts = lying_at(from);
     for (const auto& [bytes, value] : parts) read(step, from, bytes, value, access);
     for (const auto& [bytes, value] : parts)
       write(step, to, {bytes.begin - from.offset + to.offset, bytes.end - from.offset + to.offset},
@@ -267,7 +289,7 @@ class Proof {
     const CopyCaps& caps = plan().caps;
     if (caps.max_inflight < 0 && caps.d2h_bytes < 0 && caps.h2d_bytes < 0) return;
     std::string wrong;
-    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
+    if (is_copy(step)) {
       const Place& place = place_at(step.places[0]);
       if (step.what == Step::What::copy_out)
         copies_.left(access.node, current().info(place.tensor).module, place.bytes);
@@ -354,6 +376,8 @@ class Proof {
   Versions versions_;
   ByteMap maps_[kRegions];
   CopyWatch copies_;
+  /// By program and place on the host: what counted its rows.
+  std::map<std::pair<int, int>, std::int64_t> counted_;
   std::vector<Seen> history_;
   std::map<std::string, ByteMap::Access> communicated_;  ///< by group: the last step
   ByteMap::Access computed_;                             ///< the last op of compute

@@ -113,9 +113,16 @@ class Assembler {
   void send_out(const Voyage& voyage, Copies& copies) {
     copies.first = stays_.place(voyage.tensor, voyage.buffer);
     copies.host = stays_.host_place(voyage.tensor, voyage.buffer);
-    add(Step::What::copy_out, Lane::d2h).places = {copies.first, copies.host};
+    Step& step = add(Step::What::copy_out, Lane::d2h);
+    step.places = {copies.first, copies.host};
+    count_rows(step, voyage);
     copies.out = last_step();
     guard_.left();
+  }
+
+  void count_rows(Step& copy, const Voyage& voyage) {
+    if (const execution::Tensor count = program_.info(voyage.tensor).rows.count)
+      copy.places.push_back(stays_.place(count, 0));
   }
 
   void release(const std::vector<std::size_t>& which) {
@@ -128,6 +135,7 @@ class Assembler {
     const int event = guard_.before_copy_back(voyage.bytes);
     Step& step = add(Step::What::copy_in, Lane::h2d);
     step.places = {copies.host, stays_.come_back(voyage.tensor, voyage.buffer)};
+    count_rows(step, voyage);
     if (event >= 0) step.waits = {event};
     copies.back = last_step();
     guard_.came_back();

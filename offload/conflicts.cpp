@@ -33,8 +33,7 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
     switch (step.what) {
       case Step::What::copy_out:
       case Step::What::copy_in:
-        note(index, step.places[0], false);
-        note(index, step.places[1], true);
+        for (std::size_t p = 0; p < step.places.size(); ++p) note(index, step.places[p], p == 1);
         break;
       case Step::What::mark:
         for (const int place : step.places) note(index, place, false);

@@ -113,7 +113,7 @@ void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) cons
 double Drafts::slowed_s(const Leg& leg) const {
   double sum_s = 0;
   for (const Voyage& v : leg.voyages)
-    sum_s += d2h_cost_ * rates_.d2h_s(v.bytes) + h2d_cost_ * rates_.h2d_s(v.bytes);
+    sum_s += d2h_cost_ * rates_.d2h_s(v.moved) + h2d_cost_ * rates_.h2d_s(v.moved);
   return sum_s;
 }
 

@@ -106,10 +106,10 @@ class EdgeMaker {
   template <class Visit>
   void for_each_access(const Step& step, Visit&& visit) const {
     if (step.what == Step::What::mark) return;
-    if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
-      for (const bool to : {false, true}) {
-        const Place& place = place_at(step.places[to ? 1 : 0]);
-        visit(place, Bytes{place.offset, place.end()}, to ? Access::write : Access::read);
+    if (is_copy(step)) {
+      for (std::size_t i = 0; i < step.places.size(); ++i) {
+        const Place& place = place_at(step.places[i]);
+        visit(place, Bytes{place.offset, place.end()}, i == 1 ? Access::write : Access::read);
       }
       return;
     }

@@ -143,7 +143,10 @@ class Run {
     return end_s;
   }
 
-  std::size_t bytes_of(const Step& copy) const { return plan_.places[copy.places[0]].bytes; }
+  std::size_t bytes_of(const Step& copy) const {
+    const execution::Place& place = plan_.places[copy.places[0]];
+    return program_.info(place.tensor).moved_bytes(place.buffer);
+  }
 
   double copy(double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;

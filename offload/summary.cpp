@@ -15,10 +15,6 @@ using execution::Step;
 
 namespace {
 
-bool is_copy(const Step& step) {
-  return step.what == Step::What::copy_out || step.what == Step::What::copy_in;
-}
-
 class Summary {
  public:
   Summary(const Program& program, const Plan& plan, const Prediction& prediction)
@@ -49,7 +45,7 @@ class Summary {
     for (const execution::StepRange& section : plan_.sections)
       for (int i = section.begin; i < section.end; ++i) {
         const Step& step = plan_.steps[i];
-        if (is_copy(step)) add_copy(step, i, section.repeat);
+        if (execution::is_copy(step)) add_copy(step, i, section.repeat);
         if (plan_.queues[step.queue].lane == execution::Lane::compute)
           add_wait(step, i, section.repeat);
       }
@@ -78,7 +74,8 @@ class Summary {
       return;
     }
     module.copies += repeat;
-    module.offloaded += place.bytes * static_cast<std::size_t>(repeat);
+    module.offloaded +=
+        program_.info(place.tensor).moved_bytes(place.buffer) * static_cast<std::size_t>(repeat);
     module.d2h_s += repeat * time_s(index);
   }
 
@@ -92,7 +89,7 @@ class Summary {
       if (source < 0 || source > index) continue;
       const double end_s = prediction_.end_s[source];
       const Step& other = plan_.steps[source];
-      if (!is_copy(other) || end_s <= latest_s) continue;
+      if (!execution::is_copy(other) || end_s <= latest_s) continue;
       latest_s = end_s;
       latest = &other;
     }

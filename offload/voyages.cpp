@@ -76,6 +76,7 @@ std::vector<Voyage> find_voyages(const Program& program, const std::vector<Cargo
       voyage.tensor = item.tensor;
       voyage.buffer = static_cast<int>(b);
       voyage.bytes = buffers[b].bytes();
+      voyage.moved = program.info(item.tensor).moved_bytes(static_cast<int>(b));
       voyage.written = run_of[item.written];
       voyage.last_forward = run_of[item.last_forward];
       voyage.needed = needed[id];
@@ -89,7 +90,7 @@ double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const 
   const auto start = [&](int run) { return itinerary.start_s[run]; };
   double free_s = 0;
   for (Voyage& v : voyages) {
-    v.out_end_s = std::max(free_s, start(v.written + 1)) + rates.d2h_s(v.bytes);
+    v.out_end_s = std::max(free_s, start(v.written + 1)) + rates.d2h_s(v.moved);
     free_s = v.out_end_s;
   }
   const std::vector<std::size_t> order = by_need(voyages);
@@ -97,7 +98,7 @@ double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const 
   double latest_s = itinerary.start_s.back();
   for (std::size_t i = order.size(); i-- > 0;) {
     Voyage& v = voyages[order[i]];
-    latest_s = std::min(latest_s, start(v.needed)) - rates.h2d_s(v.bytes) * slow * (1 + kMargin);
+    latest_s = std::min(latest_s, start(v.needed)) - rates.h2d_s(v.moved) * slow * (1 + kMargin);
     v.back_begin_s = latest_s;
   }
   double waited_s = 0;
@@ -106,7 +107,7 @@ double schedule(std::vector<Voyage>& voyages, const Itinerary& itinerary, const 
   for (const std::size_t i : order) {
     Voyage& v = voyages[i];
     v.back_begin_s = std::max({v.back_begin_s, free_s, v.out_end_s});
-    free_s = v.back_begin_s + rates.h2d_s(v.bytes) * slow;
+    free_s = v.back_begin_s + rates.h2d_s(v.moved) * slow;
     waited_s = std::max(waited_s, free_s - start(v.needed));
     const int from = std::max(v.written, v.last_forward) + 1;
     v.released = std::min(first_run_at(itinerary, v.out_end_s, from), v.needed);
@@ -139,11 +140,11 @@ double travel_time_s(const std::vector<Voyage>& voyages, const Itinerary& itiner
     for (const std::size_t v : calls[r].released) now_s = std::max(now_s, out_end_s[v]);
     for (const std::size_t v : calls[r].back)
       back_end_s[v] = h2d_free_s = std::max({h2d_free_s, now_s, out_end_s[v]}) +
-                                   rates.h2d_s(voyages[v].bytes) * rates.duplex_slowdown();
+                                   rates.h2d_s(voyages[v].moved) * rates.duplex_slowdown();
     for (const std::size_t v : calls[r].needed) now_s = std::max(now_s, back_end_s[v]);
     now_s += itinerary.start_s[r + 1] - itinerary.start_s[r];
     for (const std::size_t v : calls[r].out)
-      out_end_s[v] = d2h_free_s = std::max(d2h_free_s, now_s) + rates.d2h_s(voyages[v].bytes);
+      out_end_s[v] = d2h_free_s = std::max(d2h_free_s, now_s) + rates.d2h_s(voyages[v].moved);
   }
   return now_s;
 }

@@ -23,12 +23,13 @@ struct Voyage {
   execution::Tensor tensor;
   int buffer = 0;
   std::size_t bytes = 0;
-  int written = 0;       ///< the copy to the host starts behind this run
-  int last_forward = 0;  ///< last run that uses the first stay
-  int released = 0;      ///< the first stay ends before this run
-  int back = 0;          ///< the copy back is issued before this run
-  int needed = 0;        ///< first run that uses the second stay
-  double out_end_s = 0;  ///< predicted end of the copy to the host
+  std::size_t moved = 0;  ///< bytes that a copy is expected to move
+  int written = 0;        ///< the copy to the host starts behind this run
+  int last_forward = 0;   ///< last run that uses the first stay
+  int released = 0;       ///< the first stay ends before this run
+  int back = 0;           ///< the copy back is issued before this run
+  int needed = 0;         ///< first run that uses the second stay
+  double out_end_s = 0;   ///< predicted end of the copy to the host
   double back_begin_s = 0;
 };
 

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
-#include "parallel/beside_products.cuh"
+#include "execution/beside_products.cuh"
 #include "parallel/copy_beside.hpp"
 
 namespace stowage::parallel::detail {
 namespace {
 
+using namespace execution::beside;
 /// Sixteen bytes each that a lane has on their way at once: half of its registers.
 constexpr int kAtOnce = 4;
 constexpr int kRound = kAtOnce * kWarp;

@@ -8,12 +8,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "parallel/beside_products.cuh"
+#include "execution/beside_products.cuh"
 #include "parallel/fold.hpp"
 
 namespace stowage::parallel::detail {
 namespace {
 
+using namespace execution::beside;
 using execution::Bf16;
 
 /// Neighbouring elements that are read or written at once.

@@ -2,13 +2,14 @@
 // over NVLink and waits until all have written theirs. One warp, a lane for each peer, so that it
 // finds room on an SM beside products; it notes progress too, since each launch has to find room.
 
-#include "parallel/beside_products.cuh"
+#include "execution/beside_products.cuh"
 #include "parallel/peer_barrier.hpp"
 #include "parallel/progress.cuh"
 
 namespace stowage::parallel {
 namespace {
 
+using namespace execution::beside;
 __device__ void store_release(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
@@ -19,8 +20,7 @@ __device__ std::uint64_t load_acquire(const std::uint64_t* at) {
   return value;
 }
 
-__global__ void __maxnreg__(detail::kRegistersBeside)
-    peer_barrier(PeerFlags flags, ProgressNote note) {
+__global__ void __maxnreg__(kRegistersBeside) peer_barrier(PeerFlags flags, ProgressNote note) {
   const int peer = static_cast<int>(threadIdx.x);
   if (peer == 0 && note.begins) note_begin(note.words, note.index);
   const std::uint64_t meeting = *flags.count + 1;
@@ -39,9 +39,8 @@ __global__ void __maxnreg__(detail::kRegistersBeside)
 
 cudaError_t launch_peer_barrier(const PeerFlags& flags, const ProgressNote& note,
                                 cudaStream_t stream) {
-  static_assert(kMostPeers == detail::kWarp);
-  if (const cudaError_t kept = detail::keep_division_of_products<peer_barrier>();
-      kept != cudaSuccess)
+  static_assert(kMostPeers == kWarp);
+  if (const cudaError_t kept = keep_division_of_products<peer_barrier>(); kept != cudaSuccess)
     return kept;
   peer_barrier<<<1, kMostPeers, 0, stream>>>(flags, note);
   return cudaGetLastError();

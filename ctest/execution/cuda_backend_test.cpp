@@ -38,6 +38,34 @@ TEST_F(cuda_backend, too_little_memory_names_both_sizes) {
   }
 }
 
+// Of rows of 12 bytes some end within a pack of 16.
+TEST_F(cuda_backend, copies_as_many_rows_as_are_counted_when_it_runs) {
+  constexpr std::size_t kRow = 12, kRows = kBytes / kRow, kMost = kRows * kRow;
+  const auto count = backend->allocate(MemoryKind::device, sizeof(std::int32_t));
+  const auto words = backend->allocate(MemoryKind::host, 4096);
+  auto* rows = reinterpret_cast<std::int32_t*>(words->data());
+  auto* moved = reinterpret_cast<std::uint64_t*>(words->data() + 64);
+  const CountedRows counted{reinterpret_cast<std::int32_t*>(count->data()), kRow, kMost, moved};
+  backend->begin_capture(*d2h);
+  d2h->copy(count->data(), rows, sizeof(std::int32_t));
+  d2h->copy_rows(device->data(), host->data(), counted);
+  d2h->copy_rows(host->data() + kBytes, device->data(), counted);
+  const auto graph = backend->end_capture(*d2h);
+  std::uint64_t expected = 0;
+  for (const std::size_t n :
+       {std::size_t{0}, std::size_t{1}, std::size_t{5}, kRows / 2 + 1, kRows, kRows + 3}) {
+    randomise();
+    *rows = static_cast<std::int32_t>(n);
+    graph->launch(*d2h);
+    d2h->synchronize();
+    const std::size_t bytes = std::min(n * kRow, kMost);
+    EXPECT_EQ(std::memcmp(host->data(), host->data() + kBytes, bytes), 0);
+    EXPECT_TRUE(std::all_of(host->data() + kBytes + bytes, host->data() + 2 * kBytes,
+                            [](std::byte b) { return b == std::byte{0xee}; }));
+    EXPECT_EQ(*moved, expected += 2 * bytes);
+  }
+}
+
 TEST_F(cuda_backend, counts_allocations) {
   const std::uint64_t before = backend->allocations();
   const auto more = backend->allocate(MemoryKind::device, 1);

@@ -79,6 +79,27 @@ TEST_P(host_queue, copies_bytes) {
   EXPECT_TRUE(std::equal(host->data(), host->data() + host->bytes(), device->data()));
 }
 
+TEST_P(host_queue, copies_as_many_rows_as_are_counted_when_it_runs) {
+  constexpr std::size_t kRow = 24, kMost = 100 * kRow;
+  const auto device = backend->allocate(MemoryKind::device, kMost + sizeof(std::int32_t));
+  const auto host = backend->allocate(MemoryKind::host, 2 * kMost);
+  std::fill_n(device->data(), kMost, std::byte{7});
+  auto* count = reinterpret_cast<std::int32_t*>(device->data() + kMost);
+  const auto event = backend->make_event();
+  std::uint64_t moved = 0, expected = 0;
+  for (const int rows : {0, 3, 100, 101}) {
+    std::fill_n(host->data(), 2 * kMost, std::byte{0});
+    compute->enqueue([=] { *count = rows; });
+    compute->record(*event);
+    d2h->wait(*event);
+    d2h->copy_rows(host->data(), device->data(), {count, kRow, kMost, &moved});
+    d2h->synchronize();
+    const std::size_t bytes = std::min(kMost, static_cast<std::size_t>(rows) * kRow);
+    EXPECT_EQ(std::count(host->data(), host->data() + 2 * kMost, std::byte{7}), bytes);
+    EXPECT_EQ(moved, expected += bytes);
+  }
+}
+
 TEST_P(host_queue, error_is_rethrown_and_stops_the_backend) {
   std::atomic<int> later = 0;
   compute->enqueue([] { throw Error(Exit::usage, "token id 300 is above the vocabulary"); });

@@ -140,6 +140,12 @@ TEST(check, stretches_of_context_ranks) {
                {"parallel.context_tokens = \"zigzag\"", "15 tokens", "divide by 6"});
 }
 
+TEST(check, microbatches_side_by_side_have_no_pipeline) {
+  expect_parts(error_of("--", {"parallel.overlap_microbatches=true", "parallel.pipeline=2"}),
+               {"parallel.overlap_microbatches = true", "parallel.pipeline = 1, not",
+                "parallel.pipeline = 2"});
+}
+
 TEST(check, several_stages_of_a_rank) {
   expect_parts(error_of("--", {"parallel.virtual_stages=2", "parallel.schedule=auto"}),
                {"parallel.virtual_stages = 2", "at least 2", "parallel.pipeline = 1"});

@@ -151,6 +151,86 @@ TEST(experts, rows_by_slots_leave_the_bits_of_gathered_rows) {
     }
 }
 
+/// All rows that experts of a layer save leave for the host.
+void save_on_the_host(training::TrainerOptions& options) {
+  offload::Policy& policy = options.planner.policy;
+  policy.kind = offload::Policy::Kind::manual;
+  policy.offload = {{"moe_act", {"moe_act"}}};
+  policy.min_tensor_bytes = 0;
+  policy.keep_unhidden = false;
+}
+
+// There is room for the rows of all ranks, of which copies move those that there are.
+TEST(experts, saved_rows_leave_by_their_count_and_leave_the_bits_of_those_kept) {
+  for (const Exchange exchange : {Exchange::gather, Exchange::slots})
+    for (const Case& c : cases(exchange))
+      for (const auto mode :
+           {offload::GraphOptions::Mode::off, offload::GraphOptions::Mode::step}) {
+        SCOPED_TRACE(text(c));
+        TinyRun kept(options_of(c, {}));
+        training::TrainerOptions options = options_of(c, {});
+        save_on_the_host(options);
+        options.planner.graphs.mode = mode;
+        TinyRun moved(options);
+        constexpr int kSteps = 2, kTokens = 21;  // those of documents
+        for (int step = 0; step < kSteps; ++step) {
+          kept.train(step, 1e-2, part_of(kept));
+          moved.train(step, 1e-2, part_of(moved));
+          EXPECT_EQ(moved.loss(), kept.loss());
+          EXPECT_EQ(moved.state(), kept.state());
+        }
+        const execution::ExecutorCounters counters =
+            moved.trainer().training(1).executor.counters();
+        EXPECT_EQ(counters.bytes_out, counters.bytes_in);
+        EXPECT_EQ(counters.copies_out > 0, true);
+        const double rows = world().sum(static_cast<double>(counters.bytes_out)) / (7 * 2);
+        const int sequences = world().size() / (c.tensor * c.pipeline) * c.microbatches;
+        EXPECT_EQ(rows, kSteps * 2 * sequences * kTokens * 3);
+      }
+}
+
+// Backward of a microbatch beside forward of the next: the same ops, in another order.
+TEST(experts, microbatches_side_by_side_leave_the_bits_of_those_in_turn) {
+  using Mode = offload::GraphOptions::Mode;
+  struct Way {
+    bool offload;
+    Mode mode;
+  };
+  for (Case c : cases(Exchange::gather))
+    for (const auto& [offload, mode] :
+         {Way{false, Mode::off}, Way{true, Mode::scopes}, Way{true, Mode::step}}) {
+      if (c.pipeline > 1) continue;
+      c.microbatches = 3;
+      SCOPED_TRACE(text(c));
+      TinyRun in_turn(options_of(c, {1.5}));
+      training::TrainerOptions options = options_of(c, {1.5});
+      options.sharing.overlap_microbatches = true;
+      options.planner.graphs.mode = mode;
+      if (offload) save_on_the_host(options);
+      TinyRun beside(options);
+      for (int step = 0; step < 2; ++step) {
+        in_turn.train_with_room(step, 1e-2, part_of(in_turn));
+        beside.train_with_room(step, 1e-2, part_of(beside));
+        EXPECT_EQ(beside.loss(), in_turn.loss());
+        EXPECT_EQ(beside.grad_norm(), in_turn.grad_norm());
+        EXPECT_EQ(beside.state(), in_turn.state());
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+}
+
+// What a step is expected to take where exchanges take as long as compute.
+TEST(experts, exchanges_lie_beside_the_other_microbatch) {
+  training::TrainerOptions options = options_of({.expert = world().size(), .microbatches = 4}, {});
+  options.planner.rates.op_s = 1e-5;
+  options.planner.rates.link = {5e-5, 1e9};
+  const auto time_s = [&](bool overlap) {
+    options.sharing.overlap_microbatches = overlap;
+    return training::TrainerPlan(options).training(0).front()->plan.time_s;
+  };
+  EXPECT_LT(time_s(true) / time_s(false), 0.9);
+}
+
 // The rows of every expert have room, but each row has its experts on different ranks, and so needs
 // more slots than rows whose experts are drawn.
 TEST(experts, slots_alone_may_be_too_few) {

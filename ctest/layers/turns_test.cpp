@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "layers/schedule/pipeline.hpp"
+#include "layers/schedule/side_by_side.hpp"
 #include "parallel/joint_proof.hpp"
 #include "tiny_model.hpp"
 #include "training/delayed_weights.hpp"
@@ -51,6 +53,61 @@ TEST(turns, stages_alternate_when_their_pipeline_is_full) {
   EXPECT_EQ(text(two[0]), "F0 (>s0) F1 (>s1) (<g0) B0 F2 (>s2 <g1) B1 (<g2) B2");
   EXPECT_EQ(text(two[1]), "(<s0) F0 (<s1) B0 (>g0) F1 B1 (>g1 <s2) F2 B2 (>g2)");
   EXPECT_EQ(text(layers::evaluate_in_pipeline({3}, 2)[1]), "(<s0) E0 (>s0 <s1) E1 (>s1)");
+}
+
+TEST(turns, backward_goes_beside_forward_of_the_next) {
+  const Turns three = layers::train_side_by_side(3);
+  EXPECT_EQ(text(three), "F0 B0 F1 B1 F2 B2");
+  for (const Turn& turn : three.front().turns) {
+    EXPECT_EQ(turn.beside, turn.pass == Turn::Pass::forward && turn.slot > 0);
+    EXPECT_EQ(turn.accumulate, turn.slot > 0);
+    EXPECT_EQ(turn.last, turn.pass == Turn::Pass::backward && turn.slot == 2);
+  }
+  EXPECT_EQ(text(layers::train_side_by_side(1)), "F0 B0");
+}
+
+/// A program of ops that are told as "a1>x" (writes x), "a2<x" (reads it), "a3=x" (updates it);
+/// those in capitals are exchanges.
+struct Told {
+  execution::Program program{"told"};
+  std::map<char, execution::Tensor> tensors;
+
+  void append(const std::string& op) {
+    const char what = op.back();
+    if (!tensors.contains(what))
+      tensors[what] = program.scratch(std::string(1, what), execution::Dtype::fp32, {1});
+    using execution::Access;
+    const char how = op[op.size() - 2];
+    const Access access = how == '>' ? Access::write : how == '<' ? Access::read : Access::update;
+    execution::Op made;
+    made.name = op.substr(0, op.size() - 2);
+    made.lane = std::isupper(op[0]) ? execution::Lane::comm : execution::Lane::compute;
+    made.uses = {{tensors[what], access}};
+    program.append(std::move(made));
+  }
+
+  static std::string side_by_side(const std::vector<std::string>& first,
+                                  const std::vector<std::string>& second) {
+    Told told;
+    told.append("p>0");
+    for (const auto& op : first) told.append(op);
+    for (const auto& op : second) told.append(op);
+    layers::put_side_by_side(told.program, 1, 1 + static_cast<int>(first.size()));
+    std::vector<std::string> names;
+    for (const execution::Op& op : told.program.ops()) names.push_back(op.name);
+    return fmt::format("{}", fmt::join(names, " "));
+  }
+};
+
+TEST(turns, passes_side_by_side_take_turns_where_one_waits_for_an_exchange) {
+  const std::vector<std::string> first = {"a1>u", "A2>x", "a3>v", "a4<x", "A5>y", "a6<y"};
+  EXPECT_EQ(Told::side_by_side(first, {"b1>k", "B2>l", "b3<l", "b4>m"}),
+            "p a1 A2 a3 b1 B2 a4 A5 b3 b4 a6");
+  // Without exchanges of its own the second does all that it has beside the first one's.
+  EXPECT_EQ(Told::side_by_side(first, {"b1>k", "b2>l"}), "p a1 A2 a3 b1 b2 a4 A5 a6");
+  // What both use stays in order: b2 has to wait for a6, b1 for a3.
+  EXPECT_EQ(Told::side_by_side(first, {"b1=v", "b2>y"}), "p a1 A2 a3 b1 a4 A5 a6 b2");
+  EXPECT_EQ(Told::side_by_side(first, {"b1=z", "b2<0"}), "p a1 A2 a3 b1 b2 a4 A5 a6");
 }
 
 TEST(turns, groups_of_microbatches_go_through_all_stages_of_a_rank) {

@@ -34,9 +34,10 @@ struct Broken {
   Toy toy;
   Plan plan;
 
-  explicit Broken(const offload::PlannerOptions& options, int microbatches = 3)
-      : toy(microbatches), plan(offload::make_plan(toy.program, toy.layout, options)) {
-    EXPECT_TRUE(verify_it().empty());
+  explicit Broken(const offload::PlannerOptions& options, int microbatches = 3,
+                  Toy::Rows rows = Toy::Rows::all)
+      : toy(microbatches, 4, rows), plan(offload::make_plan(toy.program, toy.layout, options)) {
+    EXPECT_EQ(verify_it().empty(), rows != Toy::Rows::counted_again);
   }
 
   std::vector<std::string> verify_it() const {
@@ -49,9 +50,8 @@ struct Broken {
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
       const Step& step = plan.steps[i];
       if (step.what != what) continue;
-      const bool copy = what == Step::What::copy_out || what == Step::What::copy_in;
-      const std::string& found = copy ? toy.program.info(place(step.places[0]).tensor).name
-                                      : toy.program.ops()[step.op].name;
+      const std::string& found = is_copy(step) ? toy.program.info(place(step.places[0]).tensor).name
+                                               : toy.program.ops()[step.op].name;
       if (found == name) return i;
     }
     throw Error(Exit::runtime, "no step for " + name);
@@ -105,6 +105,35 @@ TEST(copy_faults, use_before_the_copy_back) {
   Broken b(everything_leaves());
   b.step(Step::What::run, "backward0/2").waits.clear();
   b.expect_caught({"backward0/2 reads y0/1 without an edge after its write by copy from host"});
+}
+
+TEST(copy_faults, rows_that_nobody_counts) {
+  for (const Step::What what : {Step::What::copy_out, Step::What::copy_in}) {
+    Broken b(everything_leaves(), 3, Toy::Rows::counted);
+    b.step(what, "y0/1").places.pop_back();
+    b.expect_caught({"of y0/1 has 2 places"});
+  }
+}
+
+TEST(copy_faults, rows_counted_by_another_tensor) {
+  Broken b(everything_leaves(), 3, Toy::Rows::counted);
+  Step& step = b.step(Step::What::copy_out, "y0/1");
+  step.places[2] = step.places[0];
+  b.expect_caught({"of y0/1 counts its rows by y0/1"});
+}
+
+TEST(copy_faults, rows_counted_anew_before_they_come_back) {
+  const Broken b(everything_leaves(), 3, Toy::Rows::counted_again);
+  b.expect_caught({"copy from host", "counts its rows by another value of count0"});
+}
+
+TEST(copy_faults, rows_counted_where_the_count_is_gone) {
+  Broken b(everything_leaves(), 3, Toy::Rows::counted);
+  // What comes back later takes the count's bytes.
+  const int count = b.step(Step::What::copy_in, "y0/1").places[2];
+  const int other = b.step(Step::What::copy_in, "y0/2").places[1];
+  b.place(count).offset = b.place(other).offset;
+  b.expect_caught({"count0"});
 }
 
 TEST(copy_faults, copy_to_the_host_left_out) {

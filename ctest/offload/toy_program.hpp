@@ -18,13 +18,18 @@ using namespace execution;
 /// activations, a gradient sum on the comm lane, an update. Small, but it has every kind of tensor,
 /// every lane and a repeating section.
 struct Toy {
+  /// Whether what is saved has leading rows, and whether their number changes before backward,
+  /// which no program may do.
+  enum class Rows : unsigned char { all, counted, counted_again };
+
   static constexpr std::int64_t kWidth = 700;
   int layers = 4;
   Program program{"toy"};
   PersistentLayout layout;
   Tensor x, sum, weight, gradient;
 
-  explicit Toy(int microbatches = 1, int depth = 4) : layers(depth) {
+  explicit Toy(int microbatches = 1, int depth = 4, Rows rows = Rows::all)
+      : layers(depth), rows_(rows) {
     const std::vector<std::int64_t> shape{kWidth};
     const TensorInfo w = one_buffer("weight", Dtype::fp32, shape, Lifetime::parameter);
     const TensorInfo g = one_buffer("gradient", Dtype::fp32, shape, Lifetime::gradient);
@@ -64,10 +69,13 @@ struct Toy {
     program.begin_section(name, repeat);
     const std::vector<std::int64_t> shape{kWidth};
     std::vector<Tensor> saved{x};
+    const Tensor count = record_count(slot);
     for (int i = 0; i < layers; ++i) {
       const std::string at = std::to_string(slot) + "/" + std::to_string(i);
       const auto scope = program.enter("layer", i, slot);
-      saved.push_back(program.saved("y" + at, Dtype::fp32, shape, "mlp_act"));
+      TensorInfo y = one_buffer("y" + at, Dtype::fp32, shape, Lifetime::saved, "mlp_act");
+      y.rows = {count, kWidth / 2};
+      saved.push_back(program.add(y));
       append(program, "forward" + at, Lane::compute,
              {{saved[saved.size() - 2], Access::read},
               {weight, Access::read},
@@ -76,6 +84,7 @@ struct Toy {
                for (int k = 0; k < kWidth; ++k) d[2][k] = 0.5F * d[1][k] * d[0][k] + 1;
              });
     }
+    if (rows_ == Rows::counted_again) count_rows("recount", count, Access::update);
     Tensor dy = saved.back();
     for (int i = layers; i-- > 0;) {
       const std::string at = std::to_string(slot) + "/" + std::to_string(i);
@@ -98,6 +107,22 @@ struct Toy {
              for (int k = 0; k < kWidth; ++k) d[1][k] = d[0][k] + (first ? 0 : d[1][k]);
            });
   }
+
+  /// The number of rows that a microbatch fills; none if it fills all.
+  Tensor record_count(int slot) {
+    if (rows_ == Rows::all) return {};
+    const Tensor count =
+        program.saved("count" + std::to_string(slot), Dtype::int32, {1}, std::string());
+    count_rows("count", count, Access::write);
+    return count;
+  }
+
+  void count_rows(const std::string& name, Tensor count, Access access) {
+    append(program, name + "/" + program.info(count).name, Lane::compute, {{count, access}},
+           [](std::span<float* const> d) { *reinterpret_cast<std::int32_t*>(d[0]) = kWidth; });
+  }
+
+  Rows rows_;
 
   void record_epilogue() {
     program.begin_section("epilogue");

@@ -222,6 +222,7 @@ training::TrainerOptions trainer_options(const Deck& deck, std::int64_t microbat
   options.state.bucket_elements = integer(deck, "parallel.bucket_elements");
   options.sharing.ranks = ranks;
   options.sharing.schedule = pipeline_schedule(text(deck, "parallel.schedule"));
+  options.sharing.overlap_microbatches = flag(deck, "parallel.overlap_microbatches");
   options.sharing.zero_bubble_bytes =
       static_cast<double>(integer(deck, "parallel.zero_bubble_bytes"));
   options.sharing.zero = integer(deck, "parallel.zero") == 1;

@@ -89,8 +89,10 @@ std::string time_text(const training::TrainerPlan& run, const offload::Predictio
         again_s += section.repeat * rates.time_s(program, step.op);
         reruns += section.repeat;
       }
-      if (step.what == Step::What::copy_out)
-        out += static_cast<std::size_t>(section.repeat) * plan.places[step.places[0]].bytes;
+      if (step.what != Step::What::copy_out) continue;
+      const execution::Place& from = plan.places[step.places[0]];
+      out += static_cast<std::size_t>(section.repeat) *
+             program.info(from.tensor).moved_bytes(from.buffer);
     }
   std::string text = "# predicted time\n";
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
@@ -120,7 +122,7 @@ std::string graphs_text(const execution::Plan& plan) {
     bool copies = false, collectives = false;
     for (int i = segment.begin; i < segment.end; ++i) {
       const Step& step = plan.steps[i];
-      copies |= step.what == Step::What::copy_out || step.what == Step::What::copy_in;
+      copies |= execution::is_copy(step);
       collectives |= plan.queues[step.queue].lane == execution::Lane::comm;
     }
     with_copies += copies;

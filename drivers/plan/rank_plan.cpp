@@ -49,7 +49,7 @@ RankPlan plan_rank(const inputs::Deck& deck, const PlannedData& data, int rank) 
                 {}};
   for (std::size_t i = 0; i < training.plan.steps.size(); ++i) {
     const execution::Step& step = training.plan.steps[i];
-    if (step.what != What::copy_out && step.what != What::copy_in) continue;
+    if (!execution::is_copy(step)) continue;
     const execution::Place& from = training.plan.places[step.places[0]];
     plan.copies.push_back({step.what == What::copy_out, program.info(from.tensor).name,
                            prediction.begin_s[i], prediction.end_s[i] - prediction.begin_s[i]});

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "execution/cuda/copy_rows.hpp"
 #include "execution/cuda/event.hpp"
 #include "execution/cuda/graph.hpp"
 #include "execution/cuda_check.hpp"
@@ -48,6 +49,10 @@ void CudaQueue::enqueue(std::function<void()>) {
 void CudaQueue::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   STOWAGE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+}
+
+void CudaQueue::copy_rows(void* to, const void* from, const CountedRows& rows) {
+  STOWAGE_CUDA(launch_copy_rows(to, from, rows, stream_));
 }
 
 void CudaQueue::record(Event& event, EventUse use) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 
@@ -47,6 +48,16 @@ void HostQueue::enqueue(std::function<void()> work) {
 
 void HostQueue::copy(void* to, const void* from, std::size_t bytes) {
   enqueue([=] { std::memmove(to, from, bytes); });
+}
+
+void HostQueue::copy_rows(void* to, const void* from, const CountedRows& rows) {
+  enqueue([=] {
+    const std::size_t bytes =
+        std::min(rows.most, static_cast<std::size_t>(*rows.count) * rows.row_bytes);
+    std::memmove(to, from, bytes);
+    // Read by the thread that issues, whenever it likes.
+    std::atomic_ref(*rows.moved).fetch_add(bytes, std::memory_order_relaxed);
+  });
 }
 
 void HostQueue::record(Event& event, EventUse use) {

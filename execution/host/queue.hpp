@@ -22,6 +22,7 @@ class HostQueue final : public Queue {
   void* stream() const override { return nullptr; }
   void enqueue(std::function<void()> work) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
+  void copy_rows(void* to, const void* from, const CountedRows& rows) override;
   void record(Event& event, EventUse use) override;
   void wait(Event& event, EventUse use) override;
   void synchronize() override;

@@ -275,6 +275,13 @@ void check_stages(const Deck& deck) {
                 deck.cite("parallel.virtual_stages"));
 }
 
+/// Microbatches side by side are for ranks that have all layers.
+void check_overlap(const Deck& deck) {
+  if (deck.get<bool>("parallel.overlap_microbatches") && number(deck, "parallel.pipeline") > 1)
+    throw_usage("{} needs parallel.pipeline = 1, not {}",
+                deck.cite("parallel.overlap_microbatches"), deck.cite("parallel.pipeline"));
+}
+
 /// Interleaved stages take microbatches in full groups.
 void check_groups(const Deck& deck, std::int64_t microbatches) {
   const std::int64_t pipeline = number(deck, "parallel.pipeline");
@@ -305,6 +312,7 @@ void check(const Deck& deck) {
   check_context(deck);
   check_grid(deck);
   check_stages(deck);
+  check_overlap(deck);
 }
 
 std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {

@@ -68,6 +68,12 @@ std::vector<Parameter> parallel_rows() {
                "the load is balanced; behind them is one for all rows. A step runs in the "
                "smallest class that would have held the step before, and again in a larger "
                "one if that has too little room. The same bits either way."},
+      {.key = "parallel.overlap_microbatches",
+       .fallback = false,
+       .help = "Backward of a microbatch goes on beside forward of the next, in turns at their "
+               "exchanges, so that what ranks exchange for one lies beside compute of the other. "
+               "Needs several microbatches a step, and parallel.pipeline = 1; planning takes "
+               "longer the more there are. The same bits either way."},
       {.key = "parallel.pipeline",
        .fallback = 1,
        .unit = "ranks",

@@ -259,12 +259,18 @@ class Moe final : public Mixer {
   /// Rows that they have if the load is balanced: what costs are counted with.
   std::int64_t expected(const Recorder& recorder) const { return recorder.rows() * topk_; }
 
+  /// Of rows that there is room for. One rank has all rows of its experts, and no more room.
+  execution::LeadingRows in_use(const Recorder& recorder, const Routed& r) const {
+    if (experts_.size() == 1) return {};
+    return {r.offsets, expected(recorder)};
+  }
+
   /// @param x that reached this rank  @return the experts' outputs by row
   Tensor experts_forward(Recorder& recorder, Saved& kept, Tensor x) const {
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.room(recorder);
     const Tensor sorted = gather(recorder, "gather", x, r);
-    kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act");
+    kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act", in_use(recorder, r));
     const Tensor active = recorder.scratch("act_out", {rows, ffn_});
     recorder.compute(
         "fc1",

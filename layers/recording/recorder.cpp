@@ -27,6 +27,15 @@ Tensor Recorder::saved(std::string_view name, execution::Dtype dtype,
   return program_.saved(full_name(name), dtype, std::move(shape), std::string(module));
 }
 
+Tensor Recorder::saved(std::string_view name, std::vector<std::int64_t> shape,
+                       std::string_view module, const execution::LeadingRows& rows) {
+  execution::TensorInfo info =
+      execution::one_buffer(full_name(name), storage(), std::move(shape),
+                            execution::Lifetime::saved, std::string(module));
+  info.rows = rows;
+  return program_.add(std::move(info));
+}
+
 Tensor Recorder::scratch(std::string_view name, std::vector<std::int64_t> shape) {
   return scratch(name, storage(), std::move(shape));
 }

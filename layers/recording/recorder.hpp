@@ -120,6 +120,9 @@ class Recorder {
   Tensor saved(std::string_view name, std::vector<std::int64_t> shape, std::string_view module);
   Tensor saved(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape,
                std::string_view module);
+  /// The same, of which only some rows hold something.
+  Tensor saved(std::string_view name, std::vector<std::int64_t> shape, std::string_view module,
+               const execution::LeadingRows& rows);
   Tensor scratch(std::string_view name, std::vector<std::int64_t> shape);
   Tensor scratch(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape);
   /// Scratch bytes for one op, at least one.

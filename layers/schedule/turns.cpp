@@ -8,6 +8,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
 #include "layers/mixers/experts.hpp"
+#include "layers/schedule/side_by_side.hpp"
 
 namespace stowage::layers {
 
@@ -44,6 +45,20 @@ Turns train_in_turn(int microbatches) {
   return in_turn(microbatches, [](const Turn& turn) {
     return std::vector{with_pass(turn, Turn::Pass::forward), with_pass(turn, Turn::Pass::backward)};
   });
+}
+
+Turns train_side_by_side(int microbatches) {
+  std::vector<Turn> turns{{.pass = Turn::Pass::forward}};
+  for (int i = 0; i < microbatches; ++i) {
+    turns.push_back({.pass = Turn::Pass::backward,
+                     .slot = i,
+                     .accumulate = i > 0,
+                     .last = i == microbatches - 1});
+    if (i + 1 < microbatches)
+      turns.push_back(
+          {.pass = Turn::Pass::forward, .slot = i + 1, .accumulate = true, .beside = true});
+  }
+  return {{"side_by_side", 1, std::move(turns)}};
 }
 
 Turns evaluate_in_turn(int microbatches) {
@@ -83,7 +98,18 @@ void TurnRecorder::record(const Turns& turns, const Model::Finished& finished,
                           const std::function<void()>& exchanged) {
   for (const TurnSection& section : turns) {
     program_.begin_section(section.name, section.repeat);
-    for (const Turn& turn : section.turns) record(turn, finished, exchanged);
+    record(section, finished, exchanged);
+  }
+}
+
+void TurnRecorder::record(const TurnSection& section, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
+  int before = 0;  // where the pass before begins
+  for (const Turn& turn : section.turns) {
+    const int begin = static_cast<int>(program_.ops().size());
+    record(turn, finished, exchanged);
+    if (turn.beside) put_side_by_side(program_, before, begin);
+    before = begin;
   }
 }
 

@@ -53,6 +53,7 @@ struct Turn {
   bool last = false;        ///< backward, weights: gradients are complete
   /// Backward leaves what it can of the weights' gradients to the pass `weights` of the slot.
   bool weights_later = false;
+  bool beside = false;         ///< the pass goes on beside the one before it; see put_side_by_side
   std::vector<Hop> hops = {};  ///< of an exchange: they start together
 };
 
@@ -68,6 +69,8 @@ using Turns = std::vector<TurnSection>;
 
 /// Forward and backward of one microbatch after the other: the first, those between, the last.
 Turns train_in_turn(int microbatches);
+/// Backward of each microbatch beside forward of the next, all in one section.
+Turns train_side_by_side(int microbatches);
 /// Forward alone.
 Turns evaluate_in_turn(int microbatches);
 
@@ -107,6 +110,8 @@ class TurnRecorder {
     Tensor dout, din;  ///< their gradients
   };
 
+  void record(const TurnSection& section, const Model::Finished& finished,
+              const std::function<void()>& exchanged);
   void record(const Turn& turn, const Model::Finished& finished,
               const std::function<void()>& exchanged);
   void exchange(const std::vector<Hop>& hops);

@@ -20,6 +20,8 @@ struct Sharing {
   bool zero = false;
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  /// Without a pipeline: backward of a microbatch goes beside forward of the next.
+  bool overlap_microbatches = false;
   /// Predicted, by stage, the same on all ranks: messages go in the order that follows from them.
   std::vector<PassTimes> stage_times;
   /// Of zero bubble: bytes that a rank may hold of microbatches between passes with gradients of

@@ -43,7 +43,9 @@ const Turns& own(const std::vector<Turns>& turns, const Model& model) {
 
 Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
-  if (pipeline.ranks == 1) return train_in_turn(microbatches);
+  if (pipeline.ranks == 1)
+    return sharing.overlap_microbatches ? train_side_by_side(microbatches)
+                                        : train_in_turn(microbatches);
   return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times,
                                sharing.delayed_weights),
              model);

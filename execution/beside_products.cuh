@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
-/// How kernels of communication are made to find room on SMs that products hold to their end:
+/// How kernels that move bytes are made to find room on SMs that products hold to their end:
 /// persistent blocks with 384 threads of 160 registers and all shared memory but 2 KiB. A quarter
 /// of an SM has 16384 registers for three of a block's warps and leaves room for one more of 32:
 /// `__maxnreg__(kRegistersBeside)`. Blocks of 168 registers a thread leave none.
-namespace stowage::parallel::detail {
+namespace stowage::execution::beside {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kRegistersBeside = 32;
@@ -39,4 +39,4 @@ inline Rounds rounds_of(std::int64_t things, std::int64_t at_once) {
   return {static_cast<unsigned>(std::max<std::int64_t>(blocks, 1)), static_cast<int>(rounds)};
 }
 
-}  // namespace stowage::parallel::detail
+}  // namespace stowage::execution::beside
