@@ -16,9 +16,9 @@ class StreamQueue final : public Queue {
   void* stream() const override { return stream_; }
   void enqueue(std::function<void()>) override { FAIL() << "host work on a stream"; }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    void copy_rows(void*, const void*, const CountedRows&) override {}
     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_);
   }
+  void copy_rows(void*, const void*, const CountedRows&) override { FAIL() << "rows to count"; }
   void record(Event&, EventUse) override {}
   void wait(Event&, EventUse) override {}
   void synchronize() override { ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess); }

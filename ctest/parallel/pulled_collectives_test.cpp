@@ -27,6 +27,9 @@ class Inline final : public execution::Queue {
   void copy(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
   }
+  void copy_rows(void*, const void*, const execution::CountedRows&) override {
+    FAIL() << "rows to count";
+  }
   void record(execution::Event&, execution::EventUse) override {}
   void wait(execution::Event&, execution::EventUse) override {}
   void synchronize() override {}
