@@ -95,7 +95,7 @@ void Executor::bind_counted_rows() {
     const auto last = program_.info(count.tensor).buffers.front().elements() - 1;
     bound_[i].rows = {static_cast<const std::int32_t*>(bound_[i].addresses.back()) + last,
                       buffer.bytes() / static_cast<std::size_t>(buffer.shape.front()),
-                      buffer.bytes(), moved++};
+                      buffer.bytes(), plan_.steps[i].what == Step::What::copy_out, moved++};
   }
 }
 

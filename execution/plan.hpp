@@ -44,7 +44,7 @@ struct Place {
 /// One thing that the executor issues.
 ///
 /// run and rerun: the op, with one place per buffer of each use, in order. copy_out and copy_in:
-/// two places, from and to, and of a tensor with leading rows that of their count. mark: no work;
+/// two places, from and to, and that of the count where rows are counted. mark: no work;
 /// it carries the fork at the start, the join at the end, and joins with copies; places that it
 /// names keep their bytes until here.
 struct Step {

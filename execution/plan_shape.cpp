@@ -186,9 +186,9 @@ class ShapeCheck {
   void check_copy(const Step& step, const std::string& step_name, Region to) {
     if (step.places.size() < 2) return fault("a {} has {} places", step_name, step.places.size());
     const TensorInfo& info = program_.info(place_at(step.places[0]).tensor);
-    if (step.places.size() != (info.rows.count ? 3 : 2))
+    if (step.places.size() != (info.counts_rows() ? 3 : 2))
       return fault("a {} of {} has {} places", step_name, info.name, step.places.size());
-    if (info.rows.count) check_count(step, step_name, info);
+    if (info.counts_rows()) check_count(step, step_name, info);
     const Place& a = place_at(step.places[0]);
     const Place& b = place_at(step.places[1]);
     if (a.tensor != b.tensor || a.buffer != b.buffer || b.region != to ||

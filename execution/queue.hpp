@@ -29,7 +29,8 @@ enum class EventUse : unsigned char { internal, external };
 struct CountedRows {
   const std::int32_t* count = nullptr;  ///< in device memory
   std::size_t row_bytes = 0;
-  std::size_t most = 0;            ///< bytes of all rows
+  std::size_t most = 0;  ///< bytes of all rows
+  bool to_host = false;
   std::uint64_t* moved = nullptr;  ///< in host memory of the backend: the bytes are added to it
 };
 

@@ -1,6 +1,5 @@
 #include "execution/tensor.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace stowage::execution {
@@ -41,11 +40,15 @@ std::size_t TensorInfo::bytes() const {
   return sum;
 }
 
+bool TensorInfo::counts_rows() const {
+  return rows.count && buffers.front().shape.front() >= kCountedRoom * rows.expected;
+}
+
 std::size_t TensorInfo::moved_bytes(int buffer) const {
   const BufferInfo& info = buffers[buffer];
-  if (!rows.count || info.shape.front() == 0) return info.bytes();
+  if (!counts_rows() || info.shape.front() == 0) return info.bytes();
   const std::size_t row = info.bytes() / static_cast<std::size_t>(info.shape.front());
-  return row * static_cast<std::size_t>(std::min(rows.expected, info.shape.front()));
+  return row * static_cast<std::size_t>(rows.expected);
 }
 
 TensorInfo one_buffer(std::string name, Dtype dtype, std::vector<std::int64_t> shape,

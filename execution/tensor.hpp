@@ -64,11 +64,17 @@ struct BufferInfo {
 
 /// How many rows of a tensor, of its first extent, hold something, from the first on: the last
 /// element of `count`, an int32 in device memory, which the host does not know. What lies behind
-/// them is never read, and copies between device and host leave it where it is.
+/// them is never read.
 struct LeadingRows {
   Tensor count;               ///< written once, before the rows, and never moved; none: all rows
   std::int64_t expected = 0;  ///< what predictions count with
 };
+
+/// From how many times the expected rows on a copy between device and host counts them. Copy
+/// engines know no counts, so such a copy is a kernel, whose blocks stand where compute wants to
+/// be; engines move room that holds nothing beside compute, which hardly notices, until the link
+/// has no time left.
+inline constexpr std::int64_t kCountedRoom = 4;
 
 /// The facts of a tensor.
 struct TensorInfo {
@@ -83,7 +89,9 @@ struct TensorInfo {
   std::int64_t first = 0;
 
   std::size_t bytes() const;  ///< of all buffers, unpadded
-  /// Bytes of a buffer that a copy between device and host is expected to move.
+  /// Whether copies between device and host move the rows that hold something, or all.
+  bool counts_rows() const;
+  /// Bytes of a buffer that such a copy is expected to move.
   std::size_t moved_bytes(int buffer) const;
 };
 

@@ -121,8 +121,8 @@ class Assembler {
   }
 
   void count_rows(Step& copy, const Voyage& voyage) {
-    if (const execution::Tensor count = program_.info(voyage.tensor).rows.count)
-      copy.places.push_back(stays_.place(count, 0));
+    const execution::TensorInfo& info = program_.info(voyage.tensor);
+    if (info.counts_rows()) copy.places.push_back(stays_.place(info.rows.count, 0));
   }
 
   void release(const std::vector<std::size_t>& which) {

@@ -45,10 +45,11 @@ TEST_F(cuda_backend, copies_as_many_rows_as_are_counted_when_it_runs) {
   const auto words = backend->allocate(MemoryKind::host, 4096);
   auto* rows = reinterpret_cast<std::int32_t*>(words->data());
   auto* moved = reinterpret_cast<std::uint64_t*>(words->data() + 64);
-  const CountedRows counted{reinterpret_cast<std::int32_t*>(count->data()), kRow, kMost, moved};
+  CountedRows counted{reinterpret_cast<std::int32_t*>(count->data()), kRow, kMost, false, moved};
   backend->begin_capture(*d2h);
   d2h->copy(count->data(), rows, sizeof(std::int32_t));
   d2h->copy_rows(device->data(), host->data(), counted);
+  counted.to_host = true;
   d2h->copy_rows(host->data() + kBytes, device->data(), counted);
   const auto graph = backend->end_capture(*d2h);
   std::uint64_t expected = 0;

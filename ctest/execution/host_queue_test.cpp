@@ -92,7 +92,7 @@ TEST_P(host_queue, copies_as_many_rows_as_are_counted_when_it_runs) {
     compute->enqueue([=] { *count = rows; });
     compute->record(*event);
     d2h->wait(*event);
-    d2h->copy_rows(host->data(), device->data(), {count, kRow, kMost, &moved});
+    d2h->copy_rows(host->data(), device->data(), {count, kRow, kMost, true, &moved});
     d2h->synchronize();
     const std::size_t bytes = std::min(kMost, static_cast<std::size_t>(rows) * kRow);
     EXPECT_EQ(std::count(host->data(), host->data() + 2 * kMost, std::byte{7}), bytes);

@@ -74,7 +74,7 @@ struct Toy {
       const std::string at = std::to_string(slot) + "/" + std::to_string(i);
       const auto scope = program.enter("layer", i, slot);
       TensorInfo y = one_buffer("y" + at, Dtype::fp32, shape, Lifetime::saved, "mlp_act");
-      y.rows = {count, kWidth / 2};
+      y.rows = {count, kWidth / kCountedRoom};
       saved.push_back(program.add(y));
       append(program, "forward" + at, Lane::compute,
              {{saved[saved.size() - 2], Access::read},

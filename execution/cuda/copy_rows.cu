@@ -1,8 +1,9 @@
 // Copies of rows between device and host memory, of which only the device knows how many there are.
 //
-// What is on its way over the link has to fill it: 128 warps with 2 KiB each reach 51 GB/s on an
-// H200's link, where its copy engines reach 55; with 32 warps reads from the host reach 37. The
-// blocks are what fits beside products (beside_products.cuh).
+// What is on its way has to fill the link. On an H200's, where copy engines reach 55 GB/s, warps with
+// 2 KiB each write 50 if they are 16 and 52 if they are 64, and read 20, 37 and 51 if they are 16,
+// 32 and 64. More stand in the way of compute: the blocks fit beside products, as beside_products.cuh
+// says, but kernels that need all registers of an SM wait for those on it.
 
 #include <cstdint>
 
@@ -14,7 +15,7 @@ namespace {
 
 using namespace beside;
 
-constexpr int kBlocks = 128;
+constexpr int kBlocksToHost = 24, kBlocksFromHost = 64;
 /// Sixteen bytes each that a lane has on their way at once: half of its registers.
 constexpr int kAtOnce = 4;
 
@@ -48,8 +49,8 @@ cudaError_t launch_copy_rows(void* to, const void* from, const CountedRows& rows
                              cudaStream_t stream) {
   if (const cudaError_t kept = keep_division_of_products<copy_rows_kernel>(); kept != cudaSuccess)
     return kept;
-  copy_rows_kernel<<<kBlocks, kWarp, 0, stream>>>(static_cast<const unsigned char*>(from),
-                                                  static_cast<unsigned char*>(to), rows);
+  copy_rows_kernel<<<rows.to_host ? kBlocksToHost : kBlocksFromHost, kWarp, 0, stream>>>(
+      static_cast<const unsigned char*>(from), static_cast<unsigned char*>(to), rows);
   return cudaGetLastError();
 }
 
