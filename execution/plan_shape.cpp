@@ -202,6 +202,15 @@ class ShapeCheck {
     if (count.tensor != info.rows.count || count.region == Region::host)
       fault("a {} of {} counts its rows by {} in the {} region", step_name, info.name,
             program_.info(count.tensor).name, name(count.region));
+    const TensorInfo& counted = program_.info(info.rows.count);
+    if (counted.buffers.front().dtype != Dtype::int32 || !counted.module.empty())
+      fault("{} counts rows, and is no int32 or may move", counted.name);
+    const auto writers = std::ranges::count_if(program_.ops(), [&](const Op& op) {
+      return std::ranges::any_of(op.uses, [&](const Use& use) {
+        return use.tensor == info.rows.count && use.access != Access::read;
+      });
+    });
+    if (writers != 1) fault("{} counts rows, and {} ops write it", counted.name, writers);
   }
 
   void check_operands(const Step& step, const std::string& step_name) {

@@ -96,8 +96,14 @@ void Program::append(Op op) {
 }
 
 void Program::reorder(int begin, const std::vector<int>& order) {
-  STOWAGE_ASSERT(begin >= sections_.back().begin && begin + order.size() == ops_.size(),
+  STOWAGE_ASSERT(!finished_ && !sections_.empty() && begin >= sections_.back().begin &&
+                     begin + order.size() == ops_.size(),
                  "ops from {} on of program {} are not all of its last section's", begin, name_);
+  std::vector<int> sorted = order;
+  std::ranges::sort(sorted);
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    STOWAGE_ASSERT(sorted[i] == begin + static_cast<int>(i), "op {} of program {} has no place",
+                   begin + static_cast<int>(i), name_);
   std::vector<Op> ops(std::make_move_iterator(ops_.begin() + begin),
                       std::make_move_iterator(ops_.end()));
   for (std::size_t i = 0; i < order.size(); ++i)

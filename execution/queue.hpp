@@ -27,7 +27,7 @@ enum class EventUse : unsigned char { internal, external };
 
 /// What a copy moves of the rows of a tensor: as many as a number says when the copy runs.
 struct CountedRows {
-  const std::int32_t* count = nullptr;  ///< in device memory
+  const std::int32_t* count = nullptr;  ///< in device memory; what is negative or too large: all
   std::size_t row_bytes = 0;
   std::size_t most = 0;  ///< bytes of all rows
   bool to_host = false;

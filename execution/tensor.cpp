@@ -41,12 +41,13 @@ std::size_t TensorInfo::bytes() const {
 }
 
 bool TensorInfo::counts_rows() const {
-  return rows.count && buffers.front().shape.front() >= kCountedRoom * rows.expected;
+  const std::int64_t room = buffers.front().shape.front();
+  return rows.count && room > 0 && room >= kCountedRoom * rows.expected;
 }
 
 std::size_t TensorInfo::moved_bytes(int buffer) const {
   const BufferInfo& info = buffers[buffer];
-  if (!counts_rows() || info.shape.front() == 0) return info.bytes();
+  if (!counts_rows()) return info.bytes();
   const std::size_t row = info.bytes() / static_cast<std::size_t>(info.shape.front());
   return row * static_cast<std::size_t>(rows.expected);
 }

@@ -66,7 +66,7 @@ struct BufferInfo {
 /// element of `count`, an int32 in device memory, which the host does not know. What lies behind
 /// them is never read.
 struct LeadingRows {
-  Tensor count;               ///< written once, before the rows, and never moved; none: all rows
+  Tensor count;  ///< written by one op, before the rows, and never moved; none: all rows
   std::int64_t expected = 0;  ///< what predictions count with
 };
 

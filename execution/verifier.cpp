@@ -270,8 +270,8 @@ class Proof {
     const bool out = step.what == Step::What::copy_out;
     std::int64_t& counted = counted_[{program_, step.places[out ? 1 : 0]}];
     if (out)
-      counted = parts.front().second;
-    else if (counted != parts.front().second)
+      counted = parts.back().second;  // that of the last element
+    else if (counted != parts.back().second)
       fault("{} counts its rows by another value of {} than the copy to the host",
             describe(current(), step), current().info(count.tensor).name);
   }

@@ -112,8 +112,11 @@ void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) cons
 /// What copies cost the compute beside them.
 double Drafts::slowed_s(const Leg& leg) const {
   double sum_s = 0;
-  for (const Voyage& v : leg.voyages)
-    sum_s += d2h_cost_ * rates_.d2h_s(v.moved) + h2d_cost_ * rates_.h2d_s(v.moved);
+  for (const Voyage& v : leg.voyages) {
+    const double more = v.counted ? rates_.counted_slowdown - 1 : 0;
+    sum_s +=
+        (d2h_cost_ + more) * rates_.d2h_s(v.moved) + (h2d_cost_ + more) * rates_.h2d_s(v.moved);
+  }
   return sum_s;
 }
 

@@ -119,9 +119,9 @@ class Run {
       case Step::What::mark:
         return begin_s;
       case Step::What::copy_out:
-        return copy(begin_s, rates_.d2h_s(bytes_of(step)), to_host_, from_host_);
+        return copy(step, begin_s, rates_.d2h_s(bytes_of(step)), to_host_, from_host_);
       case Step::What::copy_in:
-        return copy(begin_s, rates_.h2d_s(bytes_of(step)), from_host_, to_host_);
+        return copy(step, begin_s, rates_.h2d_s(bytes_of(step)), from_host_, to_host_);
       default:
         break;
     }
@@ -137,8 +137,10 @@ class Run {
       if (beside_s == 0) return 0.0;
       return beside_s * (rates_.beside_copies(program_, step.op, slowdown) - 1);
     };
-    const double end_s = begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
-                         slowed_s(from_host_, rates_.h2d_slowdown);
+    const double end_s =
+        begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
+        slowed_s(from_host_, rates_.h2d_slowdown) +
+        counted_.overlap(begin_s, begin_s + time_s) * (rates_.counted_slowdown - 1);
     computed_.add(begin_s, end_s);
     return end_s;
   }
@@ -148,11 +150,12 @@ class Run {
     return program_.info(place.tensor).moved_bytes(place.buffer);
   }
 
-  double copy(double begin_s, double time_s, Busy& own, const Busy& other) {
+  double copy(const Step& step, double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;
     const double beside_s = other.overlap(begin_s, begin_s + time_s);
     const double end_s = begin_s + time_s + beside_s * (rates_.duplex_slowdown() - 1);
     own.add(begin_s, end_s);
+    if (execution::counts_rows(step)) counted_.add(begin_s, end_s);
     return end_s;
   }
 
@@ -163,7 +166,7 @@ class Run {
   const Busy* computing_;
   std::vector<double> free_s_;   ///< by queue
   std::vector<double> event_s_;  ///< by event: its latest record
-  Busy to_host_, from_host_, computed_;
+  Busy to_host_, from_host_, counted_, computed_;
   double skipped_s_ = 0;
   Prediction result_;
 };
@@ -179,6 +182,7 @@ Prediction predict(const Program& program, const Plan& plan, const Rates& rates)
   // The same steps with copies that take no time also slow nothing down: what is left is waiting.
   Rates unhindered = rates;
   unhindered.d2h_slowdown = unhindered.h2d_slowdown = {};
+  unhindered.counted_slowdown = 1;
   const double waiting_s = Run(program, plan, unhindered, true).go().time_s;
   prediction.exposed_s = waiting_s - Run(program, plan, unhindered, false).go().time_s;
   return prediction;

@@ -35,7 +35,10 @@ struct Rates {
   double copy_latency_s = 2.5e-6;            ///< of a copy over the link, beside its bytes
   Slowdown d2h_slowdown = {1.0034, 1.0105};  ///< beside copies to the host
   Slowdown h2d_slowdown = {1.0058, 1.0248};  ///< and back
-  double op_s = 2e-6;                        ///< to start a kernel and to end it
+  /// Factor on the time of ops beside copies that count rows, whose blocks occupy SMs; measured
+  /// with 128 blocks a copy, where fewer are used now.
+  double counted_slowdown = 1.5;
+  double op_s = 2e-6;  ///< to start a kernel and to end it
   /// What memory-bound ops reach of a copy's rate; products reach flops_per_s itself.
   double memory_efficiency = 0.87;
   /// What ops of a kind (execution::op_kind) reach of roofline_s, where it is not all of it; also

@@ -144,6 +144,15 @@ TEST(check, microbatches_side_by_side_have_no_pipeline) {
   expect_parts(error_of("--", {"parallel.overlap_microbatches=true", "parallel.pipeline=2"}),
                {"parallel.overlap_microbatches = true", "parallel.pipeline = 1, not",
                 "parallel.pipeline = 2"});
+  expect_parts(error_of("M-", {"parallel.overlap_microbatches=true", "parallel.context=2"}),
+               {"parallel.overlap_microbatches = true", "parallel.context = 1", "\"M-\"",
+                "parallel.context = 2"});
+  const Deck one =
+      deck_of("-", {"parallel.overlap_microbatches=true", "train.global_batch_size=2"});
+  EXPECT_EQ(check_ranks(one, 1), 2);
+  expect_parts(usage_error([&] { check_ranks(one, 2); }),
+               {"parallel.overlap_microbatches = true", "several microbatches",
+                "train.global_batch_size = 2", "makes 1"});
 }
 
 TEST(check, several_stages_of_a_rank) {

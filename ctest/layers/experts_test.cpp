@@ -13,6 +13,7 @@
 #include "layers/mixers/experts.hpp"
 #include "parallel/connect.hpp"
 #include "parallel/host_transport.hpp"
+#include "parallel/require_joint_proof.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -164,13 +165,17 @@ void save_on_the_host(training::TrainerOptions& options) {
 TEST(experts, saved_rows_leave_by_their_count_and_leave_the_bits_of_those_kept) {
   for (const Exchange exchange : {Exchange::gather, Exchange::slots})
     for (const Case& c : cases(exchange))
-      for (const auto mode :
-           {offload::GraphOptions::Mode::off, offload::GraphOptions::Mode::step}) {
-        SCOPED_TRACE(text(c));
+      for (const char* const way : {"op by op", "audit", "graph"}) {
+        if (c.zero && way == std::string("audit")) continue;  // shards are no whole pages
+        SCOPED_TRACE(text(c) + " " + way);
         TinyRun kept(options_of(c, {}));
         training::TrainerOptions options = options_of(c, {});
         save_on_the_host(options);
-        options.planner.graphs.mode = mode;
+        // An audit fills what comes back with NaN before: rows without content are never read.
+        options.executor.audit = way == std::string("audit");
+        if (options.executor.audit) options.planner.alignment = 4096;
+        if (way == std::string("graph"))
+          options.planner.graphs.mode = offload::GraphOptions::Mode::step;
         TinyRun moved(options);
         constexpr int kSteps = 2, kTokens = 21;  // those of documents
         for (int step = 0; step < kSteps; ++step) {
@@ -182,7 +187,7 @@ TEST(experts, saved_rows_leave_by_their_count_and_leave_the_bits_of_those_kept) 
         const execution::ExecutorCounters counters =
             moved.trainer().training(1).executor.counters();
         EXPECT_EQ(counters.bytes_out, counters.bytes_in);
-        EXPECT_EQ(counters.copies_out > 0, true);
+        EXPECT_GT(counters.copies_out, 0);
         const double rows = world().sum(static_cast<double>(counters.bytes_out)) / (7 * 2);
         const int sequences = world().size() / (c.tensor * c.pipeline) * c.microbatches;
         const int sharers = c.tensor * c.expert;
@@ -210,6 +215,7 @@ TEST(experts, microbatches_side_by_side_leave_the_bits_of_those_in_turn) {
       options.planner.graphs.mode = mode;
       if (offload) save_on_the_host(options);
       TinyRun beside(options);
+      parallel::require_joint_proof(world(), beside.trainer().plan().programs());
       for (int step = 0; step < 2; ++step) {
         in_turn.train_with_room(step, 1e-2, part_of(in_turn));
         beside.train_with_room(step, 1e-2, part_of(beside));

@@ -124,7 +124,7 @@ TEST(copy_faults, rows_counted_by_another_tensor) {
 
 TEST(copy_faults, rows_counted_anew_before_they_come_back) {
   const Broken b(everything_leaves(), 3, Toy::Rows::counted_again);
-  b.expect_caught({"copy from host", "counts its rows by another value of count0"});
+  b.expect_caught({"count0 counts rows, and 2 ops write it"});
 }
 
 TEST(copy_faults, rows_counted_where_the_count_is_gone) {

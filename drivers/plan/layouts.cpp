@@ -118,13 +118,14 @@ class LayoutSearch {
     const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
     const auto cuts = std::ranges::count(pattern, '|');
     const bool experts = pattern.find('E') != std::string::npos;
+    const bool overlap = deck_.get<bool>("parallel.overlap_microbatches");  // has no pipeline
     for (const int tensor : divisors(ranks_))
       for (const int context : divisors(ranks_ / tensor))
         for (const int expert : divisors(ranks_ / tensor / context)) {
           if (expert > 1 && (!experts || expert > integer("model.num_moe_experts"))) continue;
           const std::int64_t rest = ranks_ / tensor / context / expert;
           for (const int pipeline : divisors(rest)) {
-            if (pipeline > layers) continue;
+            if (pipeline > layers || (pipeline > 1 && overlap)) continue;
             const auto data = static_cast<int>(rest / pipeline);
             const std::int64_t share =
                 std::int64_t{expert} * data * integer("train.micro_batch_size");

@@ -275,11 +275,25 @@ void check_stages(const Deck& deck) {
                 deck.cite("parallel.virtual_stages"));
 }
 
-/// Microbatches side by side are for ranks that have all layers.
+/// Microbatches side by side are for ranks that have all layers and exchange alike in them: in
+/// Mamba layers the first and the last segment of a sequence exchange less than the others.
 void check_overlap(const Deck& deck) {
-  if (deck.get<bool>("parallel.overlap_microbatches") && number(deck, "parallel.pipeline") > 1)
+  if (!deck.get<bool>("parallel.overlap_microbatches")) return;
+  if (number(deck, "parallel.pipeline") > 1)
     throw_usage("{} needs parallel.pipeline = 1, not {}",
                 deck.cite("parallel.overlap_microbatches"), deck.cite("parallel.pipeline"));
+  if (number(deck, "parallel.context") > 1 &&
+      deck.get<std::string>("model.pattern").find('M') != std::string::npos)
+    throw_usage("{} needs parallel.context = 1 with the Mamba layers of {}, not {}",
+                deck.cite("parallel.overlap_microbatches"), deck.cite("model.pattern"),
+                deck.cite("parallel.context"));
+}
+
+/// It takes two.
+void check_overlapped(const Deck& deck, std::int64_t microbatches) {
+  if (!deck.get<bool>("parallel.overlap_microbatches") || microbatches > 1) return;
+  throw_usage("{} needs several microbatches of a step; {} makes 1 on each rank",
+              deck.cite("parallel.overlap_microbatches"), deck.cite("train.global_batch_size"));
 }
 
 /// Interleaved stages take microbatches in full groups.
@@ -352,6 +366,7 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
         deck.cite("train.global_batch_size"), parts, number(deck, "train.micro_batch_size"), share);
   const std::int64_t microbatches = number(deck, "train.global_batch_size") / share;
   check_groups(deck, microbatches);
+  check_overlapped(deck, microbatches);
   return microbatches;
 }
 

@@ -72,8 +72,9 @@ std::vector<Parameter> parallel_rows() {
        .fallback = false,
        .help = "Backward of a microbatch goes on beside forward of the next, in turns at their "
                "exchanges, so that what ranks exchange for one lies beside compute of the other. "
-               "Needs several microbatches a step, and parallel.pipeline = 1; planning takes "
-               "longer the more there are. The same bits either way."},
+               "Needs several microbatches a step, parallel.pipeline = 1, and with Mamba layers "
+               "parallel.context = 1; planning takes longer the more microbatches there are. The "
+               "same bits either way."},
       {.key = "parallel.pipeline",
        .fallback = 1,
        .unit = "ranks",

@@ -47,7 +47,7 @@ struct Batch {
   Tensor seq_idx;                    ///< (tokens) int32
   Tensor sequence_seq_idx;           ///< (n) int32
   Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
-  int slot = 0;                      ///< which microbatch of the program: first, body or last
+  int slot = 0;                      ///< which microbatch of the program
   bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };

@@ -24,7 +24,10 @@ class SideBySide {
     std::vector<int> order;
     bool second = false;
     while (!passes_[0].done() || !passes_[1].done()) {
-      if (!may_go_on(second)) second = !second;
+      if (!may_go_on(second)) {
+        passes_[second ? 1 : 0].exchanged.clear();  // the other's ops lie beside it
+        second = !second;
+      }
       Pass& pass = passes_[second ? 1 : 0];
       pass.issue(program_);
       order.push_back(pass.next++);
@@ -86,15 +89,13 @@ class SideBySide {
   }
 
   /// The pass at work goes on until it waits, if the other can then.
-  bool may_go_on(bool second) {
-    Pass& mine = passes_[second ? 1 : 0];
-    Pass& other = passes_[second ? 0 : 1];
+  bool may_go_on(bool second) const {
+    const Pass& mine = passes_[second ? 1 : 0];
+    const Pass& other = passes_[second ? 0 : 1];
     if (mine.done()) return false;
     if (second && held_by_first(mine.next)) return false;
     if (other.done() || (!second && held_by_first(other.next))) return true;
-    if (!mine.waits(program_)) return true;
-    mine.exchanged.clear();  // the other's compute lies beside it
-    return false;
+    return !mine.waits(program_);
   }
 
   const Program& program_;

@@ -104,12 +104,15 @@ void TurnRecorder::record(const Turns& turns, const Model::Finished& finished,
 
 void TurnRecorder::record(const TurnSection& section, const Model::Finished& finished,
                           const std::function<void()>& exchanged) {
-  int before = 0;  // where the pass before begins
+  int before = -1;  // where the pass before begins, if it is no part of another
   for (const Turn& turn : section.turns) {
     const int begin = static_cast<int>(program_.ops().size());
     record(turn, finished, exchanged);
-    if (turn.beside) put_side_by_side(program_, before, begin);
-    before = begin;
+    if (turn.beside) {
+      STOWAGE_ASSERT(before >= 0, "no pass for microbatch {} to go beside", turn.slot);
+      put_side_by_side(program_, before, begin);
+    }
+    before = turn.beside ? -1 : begin;
   }
 }
 
