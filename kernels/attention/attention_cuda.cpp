@@ -79,17 +79,21 @@ int bytes_read_again(const AttentionLayout& s, bool inside) {
 
 /// Bytes of rows that tiles read again side by side: half of the L2 cache. Where dq is made inside,
 /// more: tiles of a head follow one another closely, so that what they read again is small, and
-/// with fewer of them at once fewer wait for turns. Measured (README.md): 67 MB were better than 34
-/// and 134.
+/// with fewer of them at once fewer wait for turns.
 constexpr double kReadAgain = 24e6;
 constexpr double kReadAgainInside = 72e6;
+
+/// Kv heads side by side where dq is made inside, however many bytes that is: with fewer, more than
+/// a fourth of the multiprocessors stand in one queue for turns. What long rows of wide heads cost
+/// when they are read again is little beside their products. Measured (README.md).
+constexpr int kHeadsInside = 4;
 
 /// Heads whose rows are read side by side: as many as these bytes allow, whole groups of query
 /// heads, a divisor of `heads`.
 int heads_per_section(const AttentionLayout& s, int heads, bool inside) {
   const double kv_bytes = static_cast<double>(document_length(s)) * bytes_read_again(s, inside);
   const int fit = static_cast<int>((inside ? kReadAgainInside : kReadAgain) / kv_bytes);
-  int kv = std::clamp(fit, 1, s.kv_heads);
+  int kv = std::clamp(fit, std::min(inside ? kHeadsInside : 1, s.kv_heads), s.kv_heads);
   while (s.kv_heads % kv != 0) --kv;
   return heads / s.kv_heads * kv;
 }
