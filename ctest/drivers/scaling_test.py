@@ -360,11 +360,17 @@ def is_curve(path):
 
 
 def foretold(r, path, *arguments):
-    """{point: how far off in %, (then, now)} of what --foretell says."""
+    """{point: how far off in %, (then, now)} of what --foretell says, by its times: the percentages
+    that it prints are rounded."""
     said = r.run([r.given.bench, "--from", path, "--foretell", *arguments], 0)
     rows = [line.split() for line in said.splitlines() if "/" in line]
     assert rows and all(len(row) == 9 for row in rows), said
-    return {row[1]: (float(row[4]), float(row[6])) for row in rows}
+    off = {}
+    for _, point, step, then, then_off, now, now_off, *_ in rows:
+        off[point] = tuple(100 * (float(ms) / float(step) - 1) for ms in (then, now))
+        printed = (float(then_off), float(now_off))
+        assert all(abs(a - b) < 0.06 for a, b in zip(off[point], printed)), (off[point], printed)
+    return off
 
 
 def edited(r, change):

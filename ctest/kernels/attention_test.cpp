@@ -405,7 +405,8 @@ TEST(attention, room_for_sums) {
   EXPECT_FALSE(attention::make_room(layout, true).inside);
 }
 
-// Heads of 64 make dq inside where documents are long, if nothing else is asked for.
+// Where documents are long dq is made inside, if nothing else is asked for; from shorter ones on
+// for heads of 64.
 TEST(attention, long_documents_have_dq_made_inside) {
   const auto inside = [](int head_dim, std::int64_t tokens, std::int64_t length) {
     AttentionLayout layout;
@@ -415,15 +416,24 @@ TEST(attention, long_documents_have_dq_made_inside) {
     layout.heads = layout.kv_heads = 32;
     layout.head_dim = head_dim;
     const bool equal = attention::make_room(layout, true).inside;
-    layout.uniform_length = 0;  // packed: decided by the pairs that are expected
+    layout.uniform_length = 0;  // packed, as many of them
     layout.pairs = layout.documents * length * (length + 1) / 2;
     EXPECT_EQ(attention::make_room(layout, true).inside, equal);
+    layout.queries = tokens / 2;  // a part has the bits of the whole
+    EXPECT_EQ(attention::make_room(layout, true).inside, equal);
+    layout.queries = 0;
+    layout.documents *= 2;  // or twice as many, if they are shorter
+    EXPECT_EQ(attention::make_room(layout, true).inside, equal && head_dim == 64);
     return equal;
   };
   EXPECT_TRUE(inside(64, 16384, 8192));
   EXPECT_TRUE(inside(64, 16384, 4096));
   EXPECT_FALSE(inside(64, 16384, 1024));
-  EXPECT_FALSE(inside(128, 16384, 8192));
+  EXPECT_TRUE(inside(128, 16384, 8192));
+  EXPECT_FALSE(inside(128, 16384, 4096));
+  // Sums that would take more room than score gradients may, of 32 heads.
+  EXPECT_FALSE(inside(64, 65 * 8192, 8192));
+  EXPECT_FALSE(inside(128, 33 * 8192, 8192));
 }
 
 // Tiles of long documents may be taken in pieces, for which a plan has room.

@@ -400,7 +400,7 @@ Cost attention_backward_cost(const AttentionShape& shape, std::int64_t tokens, s
   return {5 * product_flops(shape.heads, pairs, shape.head_dim),
           bytes(tokens * heads * shape.head_dim, storage) +
               2 * bytes(tokens * shape.heads, execution::accumulation(storage)),
-          idle_flops(shape, tokens, pairs, 5, {64, 64, 650}), 0, 4};
+          idle_flops(shape, tokens, pairs, 5, {64, 64, 650}), 0, 3};
 }
 
 }  // namespace stowage::kernels

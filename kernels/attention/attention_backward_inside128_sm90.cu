@@ -5,9 +5,10 @@
 // Design (FlashAttention-3's backward, arXiv 2407.08608; the order of FlashAttention's
 // deterministic mode): as attention_backward_kv_sm90.cu, but both warpgroups take every step
 // together, because dS of both lies in shared memory for dS K, of which each makes 64 columns;
-// registers are short for a third one. dK and dV run while the warpgroups meet, dS K behind them,
-// and the share leaves under the next scores. Two more warps of the producer's warpgroup wait for
-// turns and drive the copies' additions, one for each consumer.
+// registers are short for a third one. dV runs while dS is made and the warpgroups meet; then dS K
+// goes ahead of dK, so that the share leaves beside dK, and the next scores follow dK without a
+// gap. Scores lie in the registers of the share. Two more warps of the producer's warpgroup wait
+// for turns and drive the copies' additions, one for each consumer.
 
 #include "kernels/attention/attention_backward_shares.cuh"
 #include "kernels/attention/attention_backward_steps.cuh"
@@ -31,12 +32,9 @@ struct Tiles {
   static constexpr int kQueries = kInsideQueries;  // of a step
   static constexpr int kStages = 3;                // of Q and dO
   static constexpr int kTileStages = 1;            // of K and V
-  // The wait for dP held behind the exponentials: the warpgroups take them at the same time, so no
-  // other product runs beside them.
-  static constexpr bool kHoldWait = true;
   static constexpr int kThreads = 384;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;  // with 232, ptxas serialises all products
   static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
   static constexpr int kQueryBytes = kQueries * kHeadDim * 2;
   static constexpr int kDsBytes = kKeys * kQueries * 2;
@@ -67,7 +65,8 @@ __device__ __forceinline__ void begin_barriers(Shared& shared, const BackwardMap
   begin_rings<T>(shared, maps, 256 + 2);  // the consumers, and the adders for the tile
 }
 
-/// Adds the shares of warpgroup `group` to the sums, each in its turn; by one thread.
+/// Adds the shares of warpgroup `group` to the sums, each in its turn; by one thread. Steps are
+/// those of StepsFromLast, with few registers.
 __device__ __forceinline__ void add_shares(Shared& shared, int group, const BackwardParameters& p) {
   constexpr int kColumnBlocks = T::kHeadDim / 64;
   const int head_blocks = static_cast<int>(p.padded_rows / 64) * kColumnBlocks;
@@ -79,14 +78,21 @@ __device__ __forceinline__ void add_shares(Shared& shared, int group, const Back
     mbarrier_arrive(&shared.kv_empty[kv_at.stage]);
     kv_at.next();
     if (tile.index < 0) return;
-    const int document = padded_first(p, tile.document) / 64;
     const int turn = tile.index;  // all tiles of lower keys see these queries, too
-    for (StepsFromLast<T> steps(tile, p); !steps.done(tile, p); steps.next(tile, p)) {
-      const int head = tile.head * p.heads_per_kv + steps.head;
-      const int block = head * head_blocks + (document + steps.query / 64) * kColumnBlocks + group;
-      add_share(p.sums + std::int64_t{block} * kSumBlock, p.turns + block, turn,
-                shared.share[group], &shared.share_full[group], &shared.share_empty[group], parity);
-      parity ^= 1U;
+    const int last = (tile.end_query - 1) / 64;
+    int rows = tile.first_query < tile.end_query ? last - tile.first_query / 64 + 1 : 0;
+    int block = tile.head * p.heads_per_kv * head_blocks +
+                (padded_first(p, tile.document) / 64 + last) * kColumnBlocks + group;
+    for (; rows > 0; --rows) {
+#pragma unroll 1
+      for (int head = 0; head < p.heads_per_kv; ++head) {
+        add_share(p.sums + std::int64_t{block} * kSumBlock, p.turns + block, turn,
+                  shared.share[group], &shared.share_full[group], &shared.share_empty[group],
+                  parity);
+        parity ^= 1U;
+        block += head_blocks;
+      }
+      block -= p.heads_per_kv * head_blocks + kColumnBlocks;
     }
   }
 }
@@ -100,7 +106,7 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Backwar
   RingPosition<T::kTileStages> kv_at;
   std::uint32_t parity = 0;  // of this step's dS and share
   StepsFromLast<T> steps{};
-  float s[T::kQueries / 2];   // scores of the current step, then its probabilities
+  float s[T::kQueries / 2];   // scores of the current step, then its probabilities, then its share
   float dp[T::kQueries / 2];  // their gradients
   float dk[T::kHeadDim / 2];
   float dv[T::kHeadDim / 2];
@@ -112,61 +118,67 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Backwar
     mbarrier_wait(&shared.q_full[at.stage], at.parity);
     begin_scores<T>(s, shared, kv_at.stage, group * 64, at.stage);
   };
-  const auto finish = [&] {
-    finish_scores<T, kCausal>(s, dp, shared, kv_at.stage, group * 64, at, steps.query,
-                              p.scale_log2);
+  const auto make_p = [&] {
+    make_probabilities_beside<T, kCausal>(s, dp, shared, kv_at.stage, group * 64, at, steps.query,
+                                          p.scale_log2);
   };
   // Brings this warpgroup's share to its adder.
-  const auto hand_over = [&](const float(&dq)[32]) {
+  const auto hand_over = [&] {
     mbarrier_wait(&shared.share_empty[group], parity ^ 1U);
-    stage_share(dq, shared.share[group]);
+    stage_share(s, shared.share[group]);
     mbarrier_arrive(&shared.share_full[group]);
     parity ^= 1U;
   };
   // All steps of the current tile.
   const auto take_steps = [&] {
     issue_s();
-    finish();
+    make_p();
     while (true) {
       const int stage = at.stage;
       std::uint32_t probabilities[T::kQueries / 4];
       std::uint32_t ds[T::kQueries / 4];
-      float dq[32];
-      round_step<T>(probabilities, ds, s, dp, shared.delta[stage] + lane % 4 * 2);
+      round_probabilities<T>(probabilities, s);
+      pin_registers(dv);
+      pin_registers(probabilities);
+      wgmma_fence();
+      issue_weighted_rows<T::kHeadDim, T::kQueries>(dv, probabilities, shared.d_o[stage]);
+      wgmma_commit_group();
+      wgmma_wait_group<1>();  // dP is there
+      pin_registers(dp);
+      round_gradients<T>(ds, s, dp, shared.delta[stage] + lane % 4 * 2);
       mbarrier_wait(&shared.ds_empty, parity ^ 1U);  // both have read that of the step before
       stage_ds(ds, shared.ds + (group * 4 + warp) * 2048);
       fence_proxy_async();
-      const auto finish_gradients = [&] {
-        pin_registers(dv);
-        pin_registers(dk);
-        pin_registers(probabilities);
-        pin_registers(ds);
-      };
-      finish_gradients();
+      named_barrier_sync(kBothGroups, 256);  // dS of both is there
+      pin_registers(s);
+      pin_registers(dk);
+      pin_registers(ds);
       wgmma_fence();
-      issue_weighted_rows<T::kHeadDim, T::kQueries>(dv, probabilities, shared.d_o[stage]);
+      issue_dq<T::kKeys>(s, shared.ds, shared.k[kv_at.stage] + group * T::kKeys * 128);
+      wgmma_commit_group();
       issue_weighted_rows<T::kHeadDim, T::kQueries>(dk, ds, shared.q[stage]);
       wgmma_commit_group();
-      named_barrier_sync(kBothGroups, 256);  // dS of both is there
-      pin_registers(dq);
-      wgmma_fence();
-      issue_dq<T::kKeys>(dq, shared.ds, shared.k[kv_at.stage] + group * T::kKeys * 128);
-      wgmma_commit_group();
-      wgmma_wait_group<1>();
-      finish_gradients();
-      mbarrier_arrive(&shared.empty[stage]);  // by every lane, for the statistics that it read
       at.next();
       steps.next(tile(), p);
-      wgmma_wait_group<0>();
-      pin_registers(dq);
+      wgmma_wait_group<1>();  // dV and the share are there
+      pin_registers(dv);
+      pin_registers(probabilities);
+      pin_registers(s);
       if (lane == 0) mbarrier_arrive(&shared.ds_empty);
+      hand_over();
       if (steps.done(tile(), p)) {
-        hand_over(dq);
+        wgmma_wait_group<0>();
+        pin_registers(dk);
+        pin_registers(ds);
+        mbarrier_arrive(&shared.empty[stage]);
         return;
       }
-      issue_s();  // ptxas serialises all products if this one is issued ahead of the wait for dq
-      hand_over(dq);
-      finish();
+      issue_s();
+      wgmma_wait_group<1>();
+      pin_registers(dk);
+      pin_registers(ds);
+      mbarrier_arrive(&shared.empty[stage]);  // by every lane, for the statistics that it read
+      make_p();
     }
   };
 
@@ -199,8 +211,11 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   if (group == 0) {
     setmaxnreg_dec<T::kProducerRegisters>();
     const int warp = uniform_warp_index();
-    if (warp == 0) produce_tiles<T, kCausal, StepsFromLast<T>>(shared, maps, p);
-    if ((warp == 1 || warp == 2) && threadIdx.x % 32 == 0) add_shares(shared, warp - 1, p);
+    if (warp == 0) {
+      produce_tiles<T, kCausal, StepsFromLast<T>>(shared, maps, p);
+    } else if (warp <= 2 && threadIdx.x % 32 == 0) {
+      add_shares(shared, warp - 1, p);
+    }
   } else {
     setmaxnreg_inc<T::kConsumerRegisters>();
     consume<kCausal>(shared, group - 1, p);

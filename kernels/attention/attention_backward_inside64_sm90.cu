@@ -47,11 +47,10 @@ struct Tiles {
   static constexpr int kKeys = kBackwardKeys;  // of a tile, 64 for each of two warpgroups
   // Of a step: more leave no registers for K and V.
   static constexpr int kQueries = kInsideQueries;
-  static constexpr int kStages = 4;         // of Q and dO
-  static constexpr int kTileStages = 2;     // of K and V: this tile's and the next one's
-  static constexpr int kDsStages = 2;       // of dS: dQ of a step runs beside the next step
-  static constexpr int kAdders = 3;         // threads that add, each with room for a share
-  static constexpr bool kHoldWait = false;  // for dP behind the exponentials: 2 % slower
+  static constexpr int kStages = 4;      // of Q and dO
+  static constexpr int kTileStages = 2;  // of K and V: this tile's and the next one's
+  static constexpr int kDsStages = 2;    // of dS: dQ of a step runs beside the next step
+  static constexpr int kAdders = 3;      // threads that add, each with room for a share
   static constexpr int kThreads = 512;
   // Of 512 for a thread of each warpgroup: the producer's, two that own keys, one that makes dQ.
   static constexpr int kProducerRegisters = 32;

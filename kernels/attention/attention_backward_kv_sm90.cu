@@ -42,8 +42,7 @@ struct Tiles {
   // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
   // see while it holds the step before; with two, that deadlocks.
   static constexpr int kStages = 3;
-  static constexpr int kTileStages = 2;     // of K and V: this tile's and the next one's
-  static constexpr bool kHoldWait = false;  // for dP behind the exponentials: gained nothing
+  static constexpr int kTileStages = 2;  // of K and V: this tile's and the next one's
   static constexpr int kThreads = 384;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;

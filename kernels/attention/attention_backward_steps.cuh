@@ -197,15 +197,6 @@ __device__ __forceinline__ void begin_scores(float (&s)[T::kQueries / 2], S& sha
   hopper::wgmma_commit_group();
 }
 
-/// Keeps the waits that follow behind all of these values, none of which is negative.
-template <int kCount>
-__device__ __forceinline__ void hold_wait(const float (&values)[kCount]) {
-  std::uint32_t bits = 0;  // never negative either
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) bits |= __float_as_uint(values[i]);
-  hopper::keep_ahead(__uint_as_float(bits));
-}
-
 /// Makes probabilities of a step's scores, which have arrived; its queries, from `query` of the
 /// document on, lie in `stage`, its keys are the 64 from row `row` of the tile on.
 template <class T, bool kCausal, class S>
@@ -222,15 +213,16 @@ __device__ __forceinline__ void make_probabilities(float (&s)[T::kQueries / 2], 
                              tile.length);
   }
   exponentiate<T>(s, shared.lse2[stage] + lane % 4 * 2, scale_log2);
-  if constexpr (T::kHoldWait) hold_wait(s);
 }
 
-/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+/// Issues the gradients of a step's probabilities when its d_o is there, and makes the
+/// probabilities of its scores beside that; `query` is the step's. The gradients are under way.
 template <class T, bool kCausal, class S>
-__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
-                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
-                                              int row, hopper::RingPosition<T::kStages>& at,
-                                              int query, float scale_log2) {
+__device__ __forceinline__ void make_probabilities_beside(float (&s)[T::kQueries / 2],
+                                                          float (&dp)[T::kQueries / 2], S& shared,
+                                                          int kv_stage, int row,
+                                                          hopper::RingPosition<T::kStages>& at,
+                                                          int query, float scale_log2) {
   hopper::mbarrier_wait(&shared.d_o_full[at.stage], at.parity);
   hopper::pin_registers(dp);
   hopper::wgmma_fence();
@@ -239,26 +231,53 @@ __device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
   hopper::wgmma_commit_group();
   hopper::wgmma_wait_group<1>();
   make_probabilities<T, kCausal>(s, shared, kv_stage, row, at.stage, query, scale_log2);
+}
+
+/// Makes probabilities of these scores, and their gradients beside that; `query` is the step's.
+template <class T, bool kCausal, class S>
+__device__ __forceinline__ void finish_scores(float (&s)[T::kQueries / 2],
+                                              float (&dp)[T::kQueries / 2], S& shared, int kv_stage,
+                                              int row, hopper::RingPosition<T::kStages>& at,
+                                              int query, float scale_log2) {
+  make_probabilities_beside<T, kCausal>(s, dp, shared, kv_stage, row, at, query, scale_log2);
   hopper::wgmma_wait_group<0>();
   hopper::pin_registers(dp);
 }
 
-/// Rounds one step's probabilities and score gradients to the operands of dV and dK.
+/// Rounds a step's probabilities to the operand of dV.
 template <class T>
-__device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQueries / 4],
-                                           std::uint32_t (&ds)[T::kQueries / 4],
-                                           const float (&s)[T::kQueries / 2],
-                                           const float (&dp)[T::kQueries / 2], const float* delta) {
+__device__ __forceinline__ void round_probabilities(std::uint32_t (&probabilities)[T::kQueries / 4],
+                                                    const float (&s)[T::kQueries / 2]) {
+#pragma unroll
+  for (int j = 0; j < T::kQueries / 4; ++j)
+    probabilities[j] = hopper::pack_bf16(s[2 * j], s[2 * j + 1]);
+}
+
+/// Makes a step's score gradients, rounded to the operand of dK; `delta` begins at the thread's
+/// first query.
+template <class T>
+__device__ __forceinline__ void round_gradients(std::uint32_t (&ds)[T::kQueries / 4],
+                                                const float (&s)[T::kQueries / 2],
+                                                const float (&dp)[T::kQueries / 2],
+                                                const float* delta) {
 #pragma unroll
   for (int j = 0; j < T::kQueries / 8; ++j) {
     const float2 d = *reinterpret_cast<const float2*>(delta + 8 * j);
-    probabilities[2 * j] = hopper::pack_bf16(s[4 * j], s[4 * j + 1]);
-    probabilities[2 * j + 1] = hopper::pack_bf16(s[4 * j + 2], s[4 * j + 3]);
     ds[2 * j] =
         hopper::pack_bf16(s[4 * j] * (dp[4 * j] - d.x), s[4 * j + 1] * (dp[4 * j + 1] - d.y));
     ds[2 * j + 1] = hopper::pack_bf16(s[4 * j + 2] * (dp[4 * j + 2] - d.x),
                                       s[4 * j + 3] * (dp[4 * j + 3] - d.y));
   }
+}
+
+/// Both.
+template <class T>
+__device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQueries / 4],
+                                           std::uint32_t (&ds)[T::kQueries / 4],
+                                           const float (&s)[T::kQueries / 2],
+                                           const float (&dp)[T::kQueries / 2], const float* delta) {
+  round_gradients<T>(ds, s, dp, delta);
+  round_probabilities<T>(probabilities, s);
 }
 
 /// Brings a warp's 16 keys of one gradient through `staging`, its own rows of K or V, to memory.

@@ -79,17 +79,21 @@ int bytes_read_again(const AttentionLayout& s, bool inside) {
 
 /// Bytes of rows that tiles read again side by side: half of the L2 cache. Where dq is made inside,
 /// more: tiles of a head follow one another closely, so that what they read again is small, and
-/// with fewer of them at once fewer wait for turns. Measured (README.md): 67 MB were better than 34
-/// and 134.
+/// with fewer of them at once fewer wait for turns.
 constexpr double kReadAgain = 24e6;
 constexpr double kReadAgainInside = 72e6;
+
+/// Kv heads side by side where dq is made inside, however many bytes that is: with fewer, more than
+/// a fourth of the multiprocessors stand in one queue for turns. What long rows of wide heads cost
+/// when they are read again is little beside their products. Measured (README.md).
+constexpr int kHeadsInside = 4;
 
 /// Heads whose rows are read side by side: as many as these bytes allow, whole groups of query
 /// heads, a divisor of `heads`.
 int heads_per_section(const AttentionLayout& s, int heads, bool inside) {
   const double kv_bytes = static_cast<double>(document_length(s)) * bytes_read_again(s, inside);
   const int fit = static_cast<int>((inside ? kReadAgainInside : kReadAgain) / kv_bytes);
-  int kv = std::clamp(fit, 1, s.kv_heads);
+  int kv = std::clamp(fit, std::min(inside ? kHeadsInside : 1, s.kv_heads), s.kv_heads);
   while (s.kv_heads % kv != 0) --kv;
   return heads / s.kv_heads * kv;
 }
@@ -115,29 +119,20 @@ TileSchedule make_schedule(const AttentionLayout& s, const Room& room, void* wor
   return schedule;
 }
 
-/// Clears the first ticket and orders packed documents.
-void order_documents(const AttentionLayout& s, const Room& room, void* workspace,
-                     const int* cu_seqlens, int tile_rows, bool backward, cudaStream_t stream) {
+/// Where the order of packed documents is written.
+ScheduleTables schedule_tables(const AttentionLayout& s, const Room& room, void* workspace,
+                               const int* cu_seqlens, int tile_rows) {
   ScheduleTables tables{};
   tables.ticket = at<int>(workspace, room.tickets);
   tables.starts = at<int>(workspace, room.starts);
   tables.order = at<int>(workspace, room.order);
   tables.first = at<int>(workspace, room.first);
-  if (backward) {
-    tables.wide = at<int>(workspace, room.wide);
-    tables.stored_at = at<int>(workspace, room.stored_at);
-    tables.limits = at<int>(workspace, room.limits);
-    if (room.tiles_in_pieces > 0) tables.in_pieces = at<int>(workspace, room.in_pieces);
-    tables.kv_heads = room.kv_heads_at_once;
-    tables.heads_per_kv = s.heads / s.kv_heads;
-  }
   tables.cu_seqlens = s.uniform_length > 0 ? nullptr : cu_seqlens;
   tables.documents = all_documents(s);
   tables.tokens = static_cast<int>(s.tokens);
   tables.tile_rows = tile_rows;
-  tables.capacity = room.stored_per_head;
   tables.causal = s.causal;
-  check_launch(launch_attention_schedule(tables, stream), "attention_schedule_kernel");
+  return tables;
 }
 
 /// A map of columns of a panel, rows, panels of 64 columns, heads and sequences, in boxes of `rows`
@@ -190,8 +185,18 @@ BackwardMaps backward_maps(const AttentionLayout& s, const AttentionBackwardPoin
   return maps;
 }
 
-void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a, const Room& room,
+/// What all later parts read: delta and log-sum-exp of all rows, tickets cleared, and the order of
+/// packed documents.
+void begin_backward(const AttentionLayout& s, const AttentionBackwardPointers& a, const Room& room,
                     cudaStream_t stream) {
+  ScheduleTables tables = schedule_tables(s, room, a.workspace, a.cu_seqlens, kBackwardKeys);
+  tables.wide = at<int>(a.workspace, room.wide);
+  tables.stored_at = at<int>(a.workspace, room.stored_at);
+  tables.limits = at<int>(a.workspace, room.limits);
+  if (room.tiles_in_pieces > 0) tables.in_pieces = at<int>(a.workspace, room.in_pieces);
+  tables.kv_heads = room.kv_heads_at_once;
+  tables.heads_per_kv = s.heads / s.kv_heads;
+  tables.capacity = room.stored_per_head;
   DeltaParameters p{};
   p.o = from_token(s, a.o, s.o);
   p.d_o = from_token(s, a.d_o, s.d_o);
@@ -200,15 +205,16 @@ void backward_delta(const AttentionLayout& s, const AttentionBackwardPointers& a
   p.delta = at<float>(a.workspace, room.delta);
   p.ticket = at<int>(a.workspace, room.tickets);
   p.tickets = room.counters;
-  p.starts = at<int>(a.workspace, room.starts);
+  p.cu_seqlens = a.cu_seqlens;
   p.o_strides = s.o;
   p.d_o_strides = s.d_o;
   p.queries = query_range(s);
   p.padded_rows = room.padded_rows;
   p.heads = s.heads;
   p.documents = all_documents(s);
+  p.tokens = static_cast<int>(s.tokens);
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
-  check_launch(launch_attention_delta(s.head_dim, p, stream), "attention_delta_kernel");
+  check_launch(launch_attention_delta(s.head_dim, p, tables, stream), "attention_delta_kernel");
 }
 
 BackwardParameters backward_parameters(const AttentionLayout& s, const AttentionBackwardPointers& a,
@@ -388,7 +394,9 @@ void attention_forward_cuda(const AttentionLayout& asked, const AttentionForward
       head_map(layout, layout.tokens, args.k, layout.k, layout.kv_heads, kForwardKeys);
   const CUtensorMap v =
       head_map(layout, layout.tokens, args.v, layout.v, layout.kv_heads, kForwardKeys);
-  order_documents(layout, room, args.workspace, args.cu_seqlens, rows, false, stream);
+  check_launch(launch_attention_schedule(
+                   schedule_tables(layout, room, args.workspace, args.cu_seqlens, rows), stream),
+               "attention_schedule_kernel");
   check_launch(launch_attention_forward_sm90(layout.head_dim, layout.causal, q, k, v, p,
                                              machine().multiprocessors, stream),
                "attention_forward_kernel");
@@ -406,10 +414,7 @@ void attention_backward_cuda(const AttentionLayout& asked, const AttentionBackwa
             {args.q, args.k, args.v, args.o, args.d_o, args.dq, args.dk, args.dv})) {
     return simple_backward(layout, args, room, stream);
   }
-  if (layout.uniform_length <= 0) {
-    order_documents(layout, room, args.workspace, args.cu_seqlens, kBackwardKeys, true, stream);
-  }
-  backward_delta(layout, args, room, stream);
+  begin_backward(layout, args, room, stream);
   if (room.inside) return backward_inside(layout, args, room, stream);
   for (int kv = 0; kv < layout.kv_heads; kv += room.kv_heads_at_once) {
     backward_heads(layout, args, room, kv, stream);

@@ -1,5 +1,6 @@
-// What the attention backward needs of every query row before its products: delta = sum(d_o * o),
-// the term that the softmax's normalisation subtracts, and the log-sum-exp in base 2.
+// First of the attention backward, what it needs of every query row before its products: delta =
+// sum(d_o * o), the term that the softmax's normalisation subtracts, and the log-sum-exp in base 2;
+// and, of packed documents, their order (attention_order.cuh).
 //
 // Layout: o, d_o (tokens, H, P) bf16; out: lse2 and delta (H, padded rows) fp32. Rows are padded so
 // that each document begins at a multiple of 64 rows: tiles of both then are aligned 16-byte
@@ -8,14 +9,17 @@
 // per row and head.
 // Design: a warp takes four rows of as many neighbouring heads as it has lanes for, so that a lane
 // has several loads in flight; the butterfly adds up and transposes, so that four lanes store a
-// head's four rows together.
-// Limit on one H200: memory, at three quarters of its peak behind a cold L2; issue 28 %.
+// head's four rows together. A block takes 2048 bytes of each of its rows, the next block those
+// beside them: many small blocks leave no multiprocessor idle at the end, and those that run at the
+// same time read memory on end. The documents' order needs starts alone, as these blocks do: it is
+// made by the first blocks beside them.
+// Limit: memory.
 
 #include "kernels/attention/attention_launch.hpp"
+#include "kernels/attention/attention_order.cuh"
 #include "kernels/attention/attention_persistent.cuh"
 #include "kernels/attention/attention_schedule.cuh"
 #include "kernels/hopper/convert.cuh"
-#include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/warp.cuh"
 
 namespace stowage::kernels::attention {
@@ -24,6 +28,7 @@ namespace {
 constexpr int kRows = 32;     // of a block: divides 64, the documents' alignment
 constexpr int kWarpRows = 4;  // of a warp
 constexpr int kThreads = kRows / kWarpRows * 32;
+constexpr int kRowBytes = 2048;  // of a block: its heads of a row
 constexpr float kLog2e = 1.4426950408889634F;
 
 __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
@@ -74,24 +79,38 @@ __device__ __forceinline__ float sum_and_transpose(const float (&value)[kWarpRow
   return sum;
 }
 
-/// A block takes kRows rows, a warp kWarpRows of them; kLanes neighbouring lanes share one head of
-/// one row, 16 bytes each.
+/// Heads of a block.
 template <int kLanes>
-__global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParameters p) {
+constexpr int kBlockHeads = kRowBytes / (kLanes * 16);
+
+/// The first blocks, `ranking` of them, order documents. Each of the others takes kRows rows of
+/// some heads, a warp kWarpRows of them; kLanes neighbouring lanes share one head of one row, 16
+/// bytes each.
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    attention_delta_kernel(DeltaParameters p, ScheduleTables tables, int ranking) {
   constexpr int kHeads = 32 / kLanes;  // of a warp at a time
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int piece = thread % kLanes;
   join_call();
-  const int block = static_cast<int>(blockIdx.x);
   const int all_threads = static_cast<int>(gridDim.x) * kThreads;
-  for (int i = block * kThreads + thread; i < p.tickets; i += all_threads) p.ticket[i] = 0;
-  const int first = block * kRows;
+  for (int i = static_cast<int>(blockIdx.x) * kThreads + thread; i < p.tickets; i += all_threads)
+    p.ticket[i] = 0;
+  const int block = static_cast<int>(blockIdx.x) - ranking;
+  if (block < 0) {
+    rank_document<true>(tables, static_cast<int>(blockIdx.x) * ranked_by(kThreads) + warp);
+    return;
+  }
+  const int sections = (p.heads + kBlockHeads<kLanes> - 1) / kBlockHeads<kLanes>;
+  const int first_head = block % sections * kBlockHeads<kLanes>;
+  const int end_head = min(first_head + kBlockHeads<kLanes>, p.heads);
+  const int first = block / sections * kRows;
   const int document = padded_document(p, first);
   const bool equal = p.uniform_length > 0;
   const int sequence = equal ? document : 0;
-  const int start = equal ? 0 : p.starts[document];
-  const int length = equal ? p.uniform_length : p.starts[document + 1] - start;
+  const int start = equal ? 0 : start_of(p, document);
+  const int length = equal ? p.uniform_length : start_of(p, document + 1) - start;
   const int offset = first - padded_first(p, document);
   const int row = warp * kWarpRows;
   const int in_sequence = start + offset + row;
@@ -101,9 +120,9 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
   const std::int64_t query =
       std::int64_t{sequence} * p.uniform_length + in_sequence - p.queries.first;
   const std::int64_t queries = p.queries.end - p.queries.first;
-  for (int base = 0; base < p.heads; base += kHeads) {
-    const int head = min(base + thread % 32 / kLanes, p.heads - 1);
-    const bool mine = piece < kWarpRows && base + thread % 32 / kLanes < p.heads;
+  for (int base = first_head; base < end_head; base += kHeads) {
+    const int head = min(base + thread % 32 / kLanes, end_head - 1);
+    const bool mine = piece < kWarpRows && base + thread % 32 / kLanes < end_head;
     float sum[kWarpRows] = {0, 0, 0, 0};
     float lse2 = INFINITY;
     if (begin < end) {
@@ -131,24 +150,22 @@ __global__ void __launch_bounds__(kThreads) attention_delta_kernel(DeltaParamete
   }
 }
 
-/// Behind the schedule of packed documents; for equal ones it is the first of its call.
 template <int kLanes>
-cudaError_t launch(unsigned blocks, const DeltaParameters& parameters, cudaStream_t stream) {
-  if (parameters.uniform_length == 0) {
-    return hopper::launch_dependent(attention_delta_kernel<kLanes>, dim3(blocks), kThreads, 0,
-                                    stream, parameters);
-  }
-  attention_delta_kernel<kLanes><<<blocks, kThreads, 0, stream>>>(parameters);
+cudaError_t launch(const DeltaParameters& p, const ScheduleTables& tables, cudaStream_t stream) {
+  const int ranking = tables.cu_seqlens == nullptr ? 0 : ranking_blocks(tables.documents, kThreads);
+  const int sections = (p.heads + kBlockHeads<kLanes> - 1) / kBlockHeads<kLanes>;
+  const int rows = static_cast<int>(p.padded_rows / kRows);  // whole
+  attention_delta_kernel<kLanes>
+      <<<ranking + rows * sections, kThreads, 0, stream>>>(p, tables, ranking);
   return cudaGetLastError();
 }
 
 }  // namespace
 
 cudaError_t launch_attention_delta(int head_dim, const DeltaParameters& parameters,
-                                   cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(parameters.padded_rows / kRows);  // whole
-  return head_dim == 64 ? launch<8>(blocks, parameters, stream)
-                        : launch<16>(blocks, parameters, stream);
+                                   const ScheduleTables& tables, cudaStream_t stream) {
+  return head_dim == 64 ? launch<8>(parameters, tables, stream)
+                        : launch<16>(parameters, tables, stream);
 }
 
 }  // namespace stowage::kernels::attention

@@ -55,9 +55,10 @@ constexpr int kForwardKeys = 128;
 /// Rows of a query tile of the forward for this head dimension.
 int forward_tile_rows(int head_dim);
 
-/// What attention_schedule_kernel writes for packed documents; null: not needed.
+/// What is written for packed documents (attention_order.cuh); null: not needed. Of a forward the
+/// first ones alone, up to `first`.
 struct ScheduleTables {
-  int* ticket;
+  int* ticket;     // of a forward, cleared
   int* starts;     // (documents + 1) cu_seqlens, with the tail as one more document
   int* order;      // as in TileSchedule
   int* first;      // for tiles of `tile_rows`
@@ -67,7 +68,7 @@ struct ScheduleTables {
   int* in_pieces;  // as in TileSchedule, null: no tile may be
   int kv_heads;    // of a launch of part 1
   int heads_per_kv;
-  const int* cu_seqlens;  // (documents), null: equal lengths, only the ticket is cleared
+  const int* cu_seqlens;  // (documents), null: equal lengths, nothing is written
   int documents;          // with the tail
   int tokens;
   int tile_rows;
@@ -90,17 +91,18 @@ struct DeltaParameters {
   float* delta;      // (heads, padded_rows)
   int* ticket;       // counters of the later parts and turns, cleared here
   int tickets;
-  const int* starts;
+  const int* cu_seqlens;  // (documents), unread if uniform
   HeadStrides o_strides, d_o_strides;
   QueryRange queries;
   std::int64_t padded_rows;
   int heads;
-  int documents;
+  int documents;  // with the tail
+  int tokens;
   int uniform_length;
 };
 
 cudaError_t launch_attention_delta(int head_dim, const DeltaParameters& parameters,
-                                   cudaStream_t stream);
+                                   const ScheduleTables& tables, cudaStream_t stream);
 
 struct BackwardParameters {
   TileSchedule schedule;

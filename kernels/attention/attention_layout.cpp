@@ -64,20 +64,31 @@ void plan_stored(const AttentionLayout& s, Room& room) {
   room.end += static_cast<std::size_t>(at_once * head_bytes);
 }
 
-/// Keys of a query on average from which heads of 64 make dq inside: a prototype was on an H200
-/// 15 % quicker at 2048 (causal, T 4096), 21 % slower at 512. For heads of 128 stored dS is quicker
-/// at any.
-constexpr std::int64_t kKeysInside = 2048;
-
-/// Whether the kernel that owns keys makes dq.
-bool makes_dq_inside(const AttentionLayout& s) {
-  if (s.query_gradient != QueryGradient::by_shape) return s.query_gradient == QueryGradient::inside;
-  return s.head_dim == 64 && expected_pairs(s) >= kKeysInside * s.tokens;
-}
-
 /// Blocks of dq's sums of all heads.
 std::int64_t sum_blocks(const AttentionLayout& s, const Room& room) {
   return s.heads * (room.padded_rows / 64) * (s.head_dim / 64);
+}
+
+std::int64_t sum_bytes(const AttentionLayout& s, const Room& room) {
+  return sum_blocks(s, room) * kSumBlock * std::int64_t{sizeof(float)};
+}
+
+/// Keys of a query on average from which dq of heads of 64 is made inside: a prototype was on an
+/// H200 15 % quicker at 2048 (causal, T 4096), 21 % slower at 512.
+constexpr std::int64_t kKeysInside = 2048;
+
+/// And tokens of documents from which that of heads of 128 is: 6 % quicker at 8192; prototypes were
+/// slower at 4096, and by 10 % where documents are short and uneven.
+constexpr std::int64_t kLengthInside = 8192;
+
+/// Whether the kernel that owns keys makes dq: where that is quicker, if its sums take no more than
+/// score gradients may. With heads of 128 a batch counts as long documents if it has no room for
+/// shorter ones: the pairs expected of packed batches are those of the longest.
+bool makes_dq_inside(const AttentionLayout& s, const Room& room) {
+  if (s.query_gradient != QueryGradient::by_shape) return s.query_gradient == QueryGradient::inside;
+  if (sum_bytes(s, room) > kStoredGradientBytes) return false;
+  return s.head_dim == 64 ? expected_pairs(s) >= kKeysInside * s.tokens
+                          : s.tokens >= kLengthInside * s.documents;
 }
 
 /// Tiles of keys that a launch takes in pieces at most (least_in_pieces): never the last ones of a
@@ -115,7 +126,7 @@ Room make_room(const AttentionLayout& s, bool backward) {
     room.padded_rows = s.uniform_length > 0
                            ? s.documents * ((s.uniform_length + 127) / 128 * 128)
                            : (s.tokens + std::int64_t{128} * all_documents(s)) / 64 * 64;
-    room.inside = makes_dq_inside(s);
+    room.inside = makes_dq_inside(s, room);
     room.tiles_in_pieces = most_in_pieces(s, room);
   }
   const int tickets = 3 * s.kv_heads;
@@ -141,7 +152,7 @@ Room make_room(const AttentionLayout& s, bool backward) {
       room.piece_sums + pieces * 2 * 128 * static_cast<std::size_t>(s.head_dim) * sizeof(float);
   room.sums = room.end = room.stored;
   if (room.inside) {
-    room.end += static_cast<std::size_t>(sum_blocks(s, room)) * kSumBlock * sizeof(float);
+    room.end += static_cast<std::size_t>(sum_bytes(s, room));
   } else {
     plan_stored(s, room);
   }

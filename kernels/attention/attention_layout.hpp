@@ -9,8 +9,9 @@
 
 namespace stowage::kernels {
 
-/// Room that the backward takes at most for score gradients, unless a caller says otherwise. It
-/// takes about half of it unless documents are so long that this holds too few heads at a time.
+/// Room that the backward takes at most for score gradients, unless a caller says otherwise, or for
+/// sums of dq (4 bytes an element), unless a caller asks for these. For score gradients it takes
+/// about half of it unless documents are so long that this holds too few heads at a time.
 inline constexpr std::int64_t kStoredGradientBytes = std::int64_t{2304} << 20;
 
 /// Sizes and layout of one attention call on the GPU. Matrices may be parts of one tensor, as of a
@@ -32,7 +33,7 @@ struct AttentionLayout {
   /// because scores computed again are rounded in another order.
   std::int64_t pairs = 0;
   /// The rows of q, o and their gradients, 0: all tokens, and the token that the first of them is.
-  /// A part of the tokens only in packed documents; the backward then computes scores twice.
+  /// A part of the tokens only in packed documents; the backward then keeps no score gradients.
   std::int64_t queries = 0, first_query = 0;
   HeadStrides q = {}, k = {}, v = {}, o = {};  ///< what the forward reads
   HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};

@@ -151,12 +151,21 @@ __device__ __forceinline__ std::int64_t element(const HeadStrides& s, const Tile
   return tile.sequence * s.batch + (tile.first_row + row) * s.row + head * s.head;
 }
 
+/// First row of a document, or the end of the last; of packed ones. P: parameters of the backward.
+template <class P>
+__device__ __forceinline__ int start_of(const P& p, int document) {
+  return p.starts[document];
+}
+__device__ __forceinline__ int start_of(const DeltaParameters& p, int document) {
+  return document < p.documents ? __ldg(p.cu_seqlens + document) : p.tokens;
+}
+
 /// First row of a document in the padded statistics: a multiple of 64, past all rows of the
-/// documents before. Works for `documents` too, which gives the end. P: parameters of the backward.
+/// documents before. Works for `documents` too, which gives the end.
 template <class P>
 __device__ __forceinline__ int padded_first(const P& p, int document) {
   if (p.uniform_length > 0) return document * ((p.uniform_length + 127) / 128 * 128);
-  return (p.starts[document] + document * 128) / 64 * 64;
+  return (start_of(p, document) + document * 128) / 64 * 64;
 }
 
 /// The document that holds padded row `row`; every document owns at least the rows up to the

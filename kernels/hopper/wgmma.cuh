@@ -36,15 +36,6 @@ __device__ __forceinline__ void pin_registers(std::uint32_t (&registers)[kCount]
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-/// Keeps the arithmetic behind `value`, which is never negative, ahead of the waits that follow.
-/// ptxas orders a wait only against what touches the product's own registers, and hoists it above
-/// work that was meant to run beside the product; an instruction that depends on that work and may
-/// not move holds it.
-__device__ __forceinline__ void keep_ahead(float value) {
-  asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p pmevent 0;\n}\n" ::"f"(value)
-               : "memory");
-}
-
 /// D (64 x kN fp32) = A (64 x 16) B (16 x kN) + (accumulate ? D : 0), one warpgroup; bf16 operands,
 /// fp16 those of the functions whose names end in _f16.
 ///
