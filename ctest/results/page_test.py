@@ -357,7 +357,7 @@ class Pages(PageTest):
                       f"{flops / 989.4e10:.1f} % | {1e3 * joules:.2f} mJ |", made)
         self.assertIn("(../tokens.png)", made)
         long = (self.folder / "training.md").read_text(encoding="utf-8")
-        self.assertIn(f"| {ours:.2f} | {theirs:.2f} | `step_torch.jsonl` | {ratio} | "
+        self.assertIn(f"| {ours:#.4g} | {theirs:#.4g} | `step_torch.jsonl` | {ratio} | "
                       f"{peak / 2**30:.1f} | {peer['peak_bytes'] / 2**30:.1f} |", long)
 
 
