@@ -22,6 +22,9 @@ Presence presence(const LongestWait& wait) {
   return {1, wait.call.empty() ? std::uint64_t{1} : 0, "waits"};
 }
 
+/// One that came late may have been too busy to answer: what has ended is no reason to end the job.
+bool lasts_still(const LongestWait& wait) { return longest_wait().lasts >= wait.lasts; }
+
 }  // namespace
 
 JobWatch::JobWatch(const Communicator& world) {
@@ -66,7 +69,7 @@ void JobWatch::watch() {
     asked_after = wait.lasts;
     lock.unlock();
     const std::string silent = ranks_->ask(presence(wait), kAnswerTime);
-    if (!silent.empty()) {
+    if (!silent.empty() && lasts_still(wait)) {
       ranks_->let_lower_speak(presence(wait));
       end_job(fmt::format("waits in {} for {:.4g} s; does not answer: {}", wait.call,
                           longest_wait().lasts.count(), silent));
