@@ -68,6 +68,8 @@ def layout_words(result, point):
         words.append("sharded states")
     if text(result.config().get("parallel.gradient_dtype", "fp32")) != "fp32":
         words.append("sums in bf16")
+    if result.config().get("parallel.overlap_microbatches", False):
+        words.append("microbatches side by side")
     load = text(result.config().get("model.moe_router_force_load", "none"))
     if load != "none":
         words.append(f"{load.replace('_', ' ')} load")
