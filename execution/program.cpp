@@ -47,9 +47,11 @@ Tensor Program::add(TensorInfo info) {
 }
 
 Tensor Program::saved(std::string name, Dtype dtype, std::vector<std::int64_t> shape,
-                      std::string module) {
-  return add(
-      one_buffer(std::move(name), dtype, std::move(shape), Lifetime::saved, std::move(module)));
+                      std::string module, LeadingRows rows) {
+  TensorInfo info =
+      one_buffer(std::move(name), dtype, std::move(shape), Lifetime::saved, std::move(module));
+  info.rows = rows;
+  return add(std::move(info));
 }
 
 Tensor Program::scratch(std::string name, Dtype dtype, std::vector<std::int64_t> shape) {

@@ -59,7 +59,8 @@ class Program {
   /// Adds a tensor. A persistent one that exists by this name is returned again.
   /// @throws Error if the name is taken by another tensor or by other facts.
   Tensor add(TensorInfo info);
-  Tensor saved(std::string name, Dtype dtype, std::vector<std::int64_t> shape, std::string module);
+  Tensor saved(std::string name, Dtype dtype, std::vector<std::int64_t> shape, std::string module,
+               LeadingRows rows = {});
   Tensor scratch(std::string name, Dtype dtype, std::vector<std::int64_t> shape);
   /// A tensor that the host stages before each step; its h2d copy is the next op.
   Tensor input(std::string name, Dtype dtype, std::vector<std::int64_t> shape);

@@ -209,7 +209,7 @@ class Proof {
   void touch(const Step& step, ByteMap::Access access) {
     if (step.what == Step::What::mark) return;
     if (is_copy(step)) {
-      if (counts_rows(step)) read_count(step, access);
+      if (counts_rows(step)) read_as_it_is(step, place_at(step.places[2]), access);
       return copy(step, place_at(step.places[0]), place_at(step.places[1]), access);
     }
     const std::vector<Use>& uses = current().ops()[step.op].uses;
@@ -246,9 +246,9 @@ class Proof {
       visit({origin + value.begin, origin + value.end}, held(content, value.version));
   }
 
-  /// What lies at a place as it is; if something else lies there, what should, so that a read says
-  /// so.
-  std::vector<std::pair<Bytes, std::int64_t>> lying_at(const Place& place) {
+  /// Reads what lies at a place as it is; if something else lies there, the read says so.
+  std::vector<std::pair<Bytes, std::int64_t>> read_as_it_is(const Step& step, const Place& place,
+                                                            ByteMap::Access access) {
     const int content = content_at(place);
     std::vector<std::pair<Bytes, std::int64_t>> parts;
     map_of(place).inspect(place.offset, place.end(),
@@ -259,27 +259,12 @@ class Proof {
     std::size_t known = 0;
     for (const auto& [bytes, value] : parts) known += bytes.end - bytes.begin;
     if (known < place.bytes) parts = {{{place.offset, place.end()}, held(content, 0)}};
+    for (const auto& [bytes, value] : parts) read(step, place, bytes, value, access);
     return parts;
   }
 
-  /// The way back has to count what the way out did.
-  void read_count(const Step& step, ByteMap::Access access) {
-    const Place& count = place_at(step.places[2]);
-    const auto parts = lying_at(count);
-    for (const auto& [bytes, value] : parts) read(step, count, bytes, value, access);
-    const bool out = step.what == Step::What::copy_out;
-    std::int64_t& counted = counted_[{program_, step.places[out ? 1 : 0]}];
-    if (out)
-      counted = parts.back().second;  // that of the last element
-    else if (counted != parts.back().second)
-      fault("{} counts its rows by another value of {} than the copy to the host",
-            describe(current(), step), current().info(count.tensor).name);
-  }
-
   void copy(const Step& step, const Place& from, const Place& to, ByteMap::Access access) {
-    const auto parts = lying_at(from);
-    for (const auto& [bytes, value] : parts) read(step, from, bytes, value, access);
-    for (const auto& [bytes, value] : parts)
+    for (const auto& [bytes, value] : read_as_it_is(step, from, access))
       write(step, to, {bytes.begin - from.offset + to.offset, bytes.end - from.offset + to.offset},
             value, access);
   }
@@ -376,8 +361,6 @@ class Proof {
   Versions versions_;
   ByteMap maps_[kRegions];
   CopyWatch copies_;
-  /// By program and place on the host: what counted its rows.
-  std::map<std::pair<int, int>, std::int64_t> counted_;
   std::vector<Seen> history_;
   std::map<std::string, ByteMap::Access> communicated_;  ///< by group: the last step
   ByteMap::Access computed_;                             ///< the last op of compute

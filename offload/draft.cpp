@@ -113,7 +113,7 @@ void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) cons
 double Drafts::slowed_s(const Leg& leg) const {
   double sum_s = 0;
   for (const Voyage& v : leg.voyages) {
-    const double more = v.counted ? rates_.counted_slowdown - 1 : 0;
+    const double more = program_.info(v.tensor).counts_rows() ? rates_.counted_slowdown - 1 : 0;
     sum_s +=
         (d2h_cost_ + more) * rates_.d2h_s(v.moved) + (h2d_cost_ + more) * rates_.h2d_s(v.moved);
   }

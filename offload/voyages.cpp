@@ -77,7 +77,6 @@ std::vector<Voyage> find_voyages(const Program& program, const std::vector<Cargo
       voyage.buffer = static_cast<int>(b);
       voyage.bytes = buffers[b].bytes();
       voyage.moved = program.info(item.tensor).moved_bytes(static_cast<int>(b));
-      voyage.counted = program.info(item.tensor).counts_rows();
       voyage.written = run_of[item.written];
       voyage.last_forward = run_of[item.last_forward];
       voyage.needed = needed[id];

@@ -24,7 +24,6 @@ struct Voyage {
   int buffer = 0;
   std::size_t bytes = 0;
   std::size_t moved = 0;  ///< bytes that a copy is expected to move
-  bool counted = false;   ///< it counts rows
   int written = 0;        ///< the copy to the host starts behind this run
   int last_forward = 0;   ///< last run that uses the first stay
   int released = 0;       ///< the first stay ends before this run

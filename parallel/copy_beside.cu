@@ -9,6 +9,7 @@ namespace stowage::parallel::detail {
 namespace {
 
 using namespace execution::beside;
+
 /// Sixteen bytes each that a lane has on their way at once: half of its registers.
 constexpr int kAtOnce = 4;
 constexpr int kRound = kAtOnce * kWarp;

@@ -10,6 +10,7 @@ namespace stowage::parallel {
 namespace {
 
 using namespace execution::beside;
+
 __device__ void store_release(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }

@@ -8,6 +8,7 @@ namespace stowage::parallel {
 namespace {
 
 using namespace execution::beside;
+
 __global__ void __maxnreg__(kRegistersBeside) note_progress(ProgressNote note) {
   if (note.begins) note_begin(note.words, note.index);
   if (note.ends) note_end(note.words);

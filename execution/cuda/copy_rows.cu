@@ -1,9 +1,9 @@
 // Copies of rows between device and host memory, of which only the device knows how many there are.
 //
-// What is on its way has to fill the link. On an H200's, where copy engines reach 55 GB/s, warps
-// with 2 KiB each write 50 if they are 16 and 52 if they are 64, and read 20, 37 and 51 if they are
-// 16, 32 and 64. More stand in the way of compute: the blocks fit beside products, as
-// beside_products.cuh says, but kernels that need all registers of an SM wait for those on it.
+// What is on its way has to fill the link. On an H200's, where copy engines reach 55 GB/s, warps of
+// a prototype with 2 KiB each wrote 50 if they were 16 and 52 if they were 64, and read 20, 37 and
+// 51 if they were 16, 32 and 64. More stand in the way of compute: the blocks fit beside products,
+// as beside_products.cuh says, but kernels that need all registers of an SM wait for those on it.
 
 #include <cstdint>
 

@@ -18,22 +18,14 @@ std::string Recorder::full_name(std::string_view name) const {
 }
 
 Tensor Recorder::saved(std::string_view name, std::vector<std::int64_t> shape,
-                       std::string_view module) {
-  return saved(name, storage(), std::move(shape), module);
+                       std::string_view module, execution::LeadingRows rows) {
+  return saved(name, storage(), std::move(shape), module, rows);
 }
 
 Tensor Recorder::saved(std::string_view name, execution::Dtype dtype,
-                       std::vector<std::int64_t> shape, std::string_view module) {
-  return program_.saved(full_name(name), dtype, std::move(shape), std::string(module));
-}
-
-Tensor Recorder::saved(std::string_view name, std::vector<std::int64_t> shape,
-                       std::string_view module, const execution::LeadingRows& rows) {
-  execution::TensorInfo info =
-      execution::one_buffer(full_name(name), storage(), std::move(shape),
-                            execution::Lifetime::saved, std::string(module));
-  info.rows = rows;
-  return program_.add(std::move(info));
+                       std::vector<std::int64_t> shape, std::string_view module,
+                       execution::LeadingRows rows) {
+  return program_.saved(full_name(name), dtype, std::move(shape), std::string(module), rows);
 }
 
 Tensor Recorder::scratch(std::string_view name, std::vector<std::int64_t> shape) {

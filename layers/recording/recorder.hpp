@@ -117,12 +117,10 @@ class Recorder {
   const std::string& prefix() const { return prefix_; }
 
   /// Activations of the storage dtype, or of another one.
-  Tensor saved(std::string_view name, std::vector<std::int64_t> shape, std::string_view module);
-  Tensor saved(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape,
-               std::string_view module);
-  /// The same, of which only some rows hold something.
   Tensor saved(std::string_view name, std::vector<std::int64_t> shape, std::string_view module,
-               const execution::LeadingRows& rows);
+               execution::LeadingRows rows = {});
+  Tensor saved(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape,
+               std::string_view module, execution::LeadingRows rows = {});
   Tensor scratch(std::string_view name, std::vector<std::int64_t> shape);
   Tensor scratch(std::string_view name, execution::Dtype dtype, std::vector<std::int64_t> shape);
   /// Scratch bytes for one op, at least one.
