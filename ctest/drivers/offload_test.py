@@ -277,9 +277,11 @@ def a_delta_makes_the_memory_of_stages_more_even(r):
     assert stages["deck/off", 1]["transient_bytes"] == keeps_all["transient_bytes"], stages
     assert apart[0] > apart[1] > apart[2] > 0, apart
     assert planned[0] > planned[1] > planned[2] > 0, planned
-    # Plans of the sweep are made from measured times, which move buffers a little.
+    # Plans of the sweep are made from measured times: where copies take longer, the stages are
+    # further apart at every delta. What a delta changes is what was planned for it.
     slack = (planned[0] - planned[2]) / 3
-    assert all(abs(a - b) <= slack for a, b in zip(apart, planned)), (apart, planned)
+    assert all(abs(apart[0] - a - (planned[0] - b)) <= slack
+               for a, b in zip(apart, planned)), (apart, planned)
 
 
 @case
