@@ -1,6 +1,8 @@
 #include "kernels/machine.hpp"
 
+#if STOWAGE_HAVE_CUDA
 #include <cuda_runtime_api.h>
+#endif
 
 #include <algorithm>
 
@@ -9,6 +11,7 @@ namespace stowage::kernels {
 namespace {
 
 Machine read_machine() {
+#if STOWAGE_HAVE_CUDA
   int device = 0, multiprocessors = 0, major = 0, minor = 0, shared_bytes = 0;
   const auto read = [&](int& value, cudaDeviceAttr attribute) {
     return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
@@ -20,6 +23,9 @@ Machine read_machine() {
       !read(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return {};
   return {multiprocessors, 0, shared_bytes, 10 * major + minor};
+#else
+  return {};
+#endif
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ struct Machine {
   std::string no_wgmma() const;
 };
 
-/// Without a GPU no multiprocessors, and wgmma(): a plan that is made there is one for Hopper.
+/// Without a GPU, or in a build without CUDA, no multiprocessors, and wgmma(): a plan that is made
+/// there is one for Hopper.
 const Machine& machine();
 
 /// Persistent kernels and products leave so many multiprocessors to communication from here on, one

@@ -94,11 +94,7 @@ std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64
   const std::size_t host =
       static_cast<std::size_t>(partial_count(tokens) * (kConv1dWidth + 1) * channels) *
       execution::size_bytes(execution::accumulation(storage));
-#if STOWAGE_HAVE_CUDA
   return std::max(host, detail::conv1d_cuda_backward_bytes(tokens, channels, storage));
-#else
-  return host;
-#endif
 }
 
 // Flops: a multiply and an add for each tap, and about 5 for SiLU, 10 for its derivative.

@@ -21,11 +21,6 @@ void check_launch(cudaError_t status) {
 
 }  // namespace
 
-std::size_t conv1d_cuda_backward_workspace_bytes(const Conv1dCudaShape& shape) {
-  return static_cast<std::size_t>(conv1d::ranges(shape) * conv1d::kSums * shape.channels) *
-         sizeof(float);
-}
-
 void conv1d_cuda_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
                          cudaStream_t stream) {
   check_shape(shape);

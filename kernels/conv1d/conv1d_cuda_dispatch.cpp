@@ -8,7 +8,6 @@
 namespace stowage::kernels::detail {
 
 using execution::Bf16;
-using execution::Dtype;
 
 namespace {
 
@@ -33,14 +32,6 @@ bool by_vectors(const Conv1dCudaShape& shape, std::initializer_list<const void*>
 }
 
 }  // namespace
-
-std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channels, Dtype storage) {
-  if (storage == Dtype::fp64) return 0;
-  Conv1dCudaShape shape;
-  shape.tokens = tokens;
-  // the simple kernels' partial sums are the more; which kernels run, only addresses decide
-  return static_cast<std::size_t>(conv1d::strips(shape) * conv1d::kSums * channels) * sizeof(float);
-}
 
 template <class S>
 int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/activation/activation.hpp"
+#include "kernels/grouped_mlp/grouped_layout.hpp"
 
 /// What grouped_linear_cuda.cpp and grouped_mlp_cuda.cpp call: the launches of each kernel, without
 /// checks. Private to this folder.
@@ -13,7 +14,6 @@ namespace stowage::kernels::grouped {
 
 constexpr int kTileRows = 128;    ///< rows of an output tile: two wgmma row blocks
 constexpr int kTallRows = 192;    ///< rows of the tiles that end an expert whose last rows are few
-constexpr int kTallWidth = 128;   ///< of those
 constexpr int kDepth = 64;        ///< contraction of one stage: a 128-byte row of bf16
 constexpr int kMaxExperts = 512;  ///< that the tile schedule has room for
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/grouped_mlp/grouped_layout.hpp"
 #include "kernels/grouped_mlp/grouped_linear.hpp"
 #include "kernels/grouped_mlp/grouped_mlp_cuda.hpp"
 
@@ -110,13 +111,9 @@ void grouped_fc2_backward_input(Queue& queue, Activation kind,
   });
 }
 
-std::size_t grouped_fc2_backward_input_workspace_bytes([[maybe_unused]] std::int64_t rows,
-                                                       [[maybe_unused]] std::int64_t columns,
-                                                       [[maybe_unused]] Dtype storage) {
-  if constexpr (STOWAGE_HAVE_CUDA) {
-    if (storage == Dtype::bf16) return grouped_cuda_fc2_workspace_bytes(rows, columns);
-  }
-  return 0;
+std::size_t grouped_fc2_backward_input_workspace_bytes(std::int64_t rows, std::int64_t columns,
+                                                       Dtype storage) {
+  return storage == Dtype::bf16 ? grouped_cuda_fc2_workspace_bytes(rows, columns) : 0;
 }
 
 // The activation reads h from the product, and writes a.

@@ -75,11 +75,6 @@ void grouped_cuda_fc1_forward(const GroupedCudaShape& shape, Activation kind, co
       "grouped_fc1");
 }
 
-std::size_t grouped_cuda_fc2_workspace_bytes(std::int64_t rows, std::int64_t columns) {
-  const auto tiles = static_cast<std::size_t>((columns + kTallWidth - 1) / kTallWidth);
-  return tiles * static_cast<std::size_t>(rows) * sizeof(float);
-}
-
 void grouped_cuda_fc2_backward_input(const GroupedCudaShape& shape, Activation kind,
                                      const GroupedCudaFc2& args, cudaStream_t stream) {
   check_shape(shape);

@@ -26,9 +26,6 @@ struct GroupedCudaFc2 {
   void* workspace = nullptr;  ///< grouped_cuda_fc2_workspace_bytes, if there is a drow_weight
 };
 
-/// Bytes of scratch; the contents need not survive or be cleared.
-std::size_t grouped_cuda_fc2_workspace_bytes(std::int64_t rows, std::int64_t columns);
-
 /// dh, a and drow_weight as grouped_fc2_backward_input makes them; shape.outputs is M, shape.inputs
 /// F. Conditions of grouped_cuda_backward_input.
 void grouped_cuda_fc2_backward_input(const GroupedCudaShape& shape, Activation kind,

@@ -121,22 +121,14 @@ void ssd_backward(Queue& queue, const SsdShape& shape, const SsdBackwardOperands
 std::size_t ssd_forward_workspace_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
   const detail::SsdSizes sizes(shape, tokens);
   const std::size_t host = bytes_of(detail::SsdWorkspace<float>::forward_elements(sizes), storage);
-#if STOWAGE_HAVE_CUDA
   return std::max(host, detail::ssd_cuda_forward_bytes(shape, tokens, storage));
-#else
-  return host;
-#endif
 }
 
 std::size_t ssd_backward_workspace_bytes(const SsdShape& shape, std::int64_t tokens,
                                          Dtype storage) {
   const detail::SsdSizes sizes(shape, tokens);
   const std::size_t host = bytes_of(detail::SsdWorkspace<float>::backward_elements(sizes), storage);
-#if STOWAGE_HAVE_CUDA
   return std::max(host, detail::ssd_cuda_backward_bytes(shape, tokens, storage));
-#else
-  return host;
-#endif
 }
 
 // With one chunk length for every kernel, or a larger one would seem to do more work.

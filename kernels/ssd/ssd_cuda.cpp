@@ -1,8 +1,5 @@
 #include "kernels/ssd/ssd_cuda.hpp"
 
-#include <algorithm>
-#include <limits>
-
 #include "execution/error.hpp"
 #include "kernels/hopper/tensor_map.hpp"
 #include "kernels/ssd/ssd_launch.hpp"
@@ -12,139 +9,6 @@ namespace stowage::kernels {
 namespace {
 
 using namespace ssd;
-
-constexpr int kLeastSegmentChunks = 8;  // below, a segment's own state costs more than it saves
-constexpr int kLeastPieceChunks = 16;   // most heads remember fewer
-constexpr int kMostPieces = 4;          // of a segment
-
-/// Segments such that `blocks` blocks a segment fill the GPU once.
-int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
-  const int fit = shape.segments > 0 ? shape.segments : kMultiprocessors / blocks;
-  return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
-}
-
-/// Chunks of a piece: as few as keep their number small, whose states are added one by one.
-int piece_chunks_for(int segment_chunks) {
-  return std::max(kLeastPieceChunks, (segment_chunks + kMostPieces - 1) / kMostPieces);
-}
-
-Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
-  const std::int64_t xbc_width =
-      static_cast<std::int64_t>(shape.heads) * shape.head_dim + 2LL * shape.groups * shape.state;
-  STOWAGE_ASSERT(shape.tokens > 0 && shape.tokens < (1LL << 30), "ssd: {} tokens", shape.tokens);
-  STOWAGE_ASSERT(shape.head_dim > 0 && shape.head_dim % kPart == 0,
-                 "ssd: head_dim {} is not a multiple of {}", shape.head_dim, kPart);
-  STOWAGE_ASSERT(shape.state == 64 || shape.state == 128, "ssd: state {} is neither 64 nor 128",
-                 shape.state);
-  STOWAGE_ASSERT(shape.groups > 0 && shape.heads > 0 && shape.heads % shape.groups == 0,
-                 "ssd: {} heads in {} groups", shape.heads, shape.groups);
-  STOWAGE_ASSERT(shape.xbc_stride % 8 == 0 && shape.xbc_stride >= xbc_width,
-                 "ssd: row stride {} of xbc of width {}", shape.xbc_stride, xbc_width);
-  STOWAGE_ASSERT(shape.y_stride % 8 == 0, "ssd: row stride {} of y", shape.y_stride);
-  Sizes s;
-  s.tokens = static_cast<int>(shape.tokens);
-  s.chunks = (s.tokens + kChunk - 1) / kChunk;
-  s.heads = shape.heads;
-  s.parts = shape.head_dim / kPart;
-  s.units = s.heads * s.parts;
-  s.groups = shape.groups;
-  s.group_units = s.units / s.groups;
-  s.record_floats = backward ? kRecordFloats : kForwardRecordFloats;
-  s.b_column = s.units * kPart;
-  s.c_column = s.b_column + s.groups * shape.state;
-  const int block_units = backward ? kStatesUnits : kScanUnits;
-  const int blocks = s.groups * ((s.group_units + block_units - 1) / block_units);
-  const int segments = segments_for(shape, s.chunks, backward ? 2 * blocks : blocks);
-  s.segment_chunks = (s.chunks + segments - 1) / segments;
-  s.segments = (s.chunks + s.segment_chunks - 1) / s.segment_chunks;
-  s.piece_chunks = std::min(piece_chunks_for(s.segment_chunks), s.segment_chunks);
-  s.pieces = (s.segment_chunks + s.piece_chunks - 1) / s.piece_chunks;
-  return s;
-}
-
-/// Hands out 1 KiB aligned pieces of the workspace; counts them only, with a null base.
-class Pieces {
- public:
-  explicit Pieces(void* base) : base_(static_cast<std::byte*>(base)) {}
-  template <class T>
-  T* take(std::int64_t count) {
-    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 1023) / 1024 * 1024;
-    return reinterpret_cast<T*>(at);
-  }
-  std::size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  std::size_t used_ = 0;
-};
-
-struct Common {
-  float* records;
-  Span* spans;
-};
-
-struct Partial {
-  float* states;
-  float* through;
-};
-
-Common take_common(Pieces& pieces, const Sizes& s) {
-  const std::int64_t chunks = s.chunks;
-  return {pieces.take<float>(chunks * s.heads * s.record_floats),
-          pieces.take<Span>(chunks * kChunk)};
-}
-
-Partial take_partial(Pieces& pieces, const Sizes& s, int state) {
-  const std::int64_t count = static_cast<std::int64_t>(s.segments) * s.pieces;
-  return {pieces.take<float>(count * s.units * kPart * state), pieces.take<float>(count * s.heads)};
-}
-
-struct ForwardSpace {
-  Common common;
-  Partial partial;
-  float* entering;
-  std::size_t bytes;
-};
-
-ForwardSpace forward_space(const SsdCudaShape& shape, const Sizes& s, void* base) {
-  Pieces pieces(base);
-  ForwardSpace space{};
-  space.common = take_common(pieces, s);
-  space.partial = take_partial(pieces, s, shape.state);
-  space.entering =
-      pieces.take<float>(static_cast<std::int64_t>(s.segments) * s.units * kPart * shape.state);
-  space.bytes = pieces.used();
-  return space;
-}
-
-struct BackwardSpace {
-  Common common;
-  Partial state, adjoint;
-  std::uint16_t* states;
-  std::uint16_t* adjoints;
-  float* scales;
-  float* dstep;
-  float* sums;
-  std::size_t bytes;
-};
-
-BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& s, void* base) {
-  Pieces pieces(base);
-  BackwardSpace space{};
-  const std::int64_t chunks = s.chunks;
-  const std::int64_t images = chunks * s.units * kPart * shape.state;
-  space.common = take_common(pieces, s);
-  space.state = take_partial(pieces, s, shape.state);
-  space.adjoint = take_partial(pieces, s, shape.state);
-  space.states = pieces.take<std::uint16_t>(images);
-  space.adjoints = pieces.take<std::uint16_t>(images);
-  space.scales = pieces.take<float>(chunks * s.units * kScaleFloats);
-  space.dstep = pieces.take<float>(s.parts == 1 ? 0 : chunks * kChunk * s.units);
-  space.sums = pieces.take<float>(chunks * s.units * 4);
-  space.bytes = pieces.used();
-  return space;
-}
 
 /// A (tokens, width) bf16 matrix as tiles of 64 columns, `rows` tokens of `tiles` neighbours a box.
 CUtensorMap tile_map(const void* base, std::int64_t tokens, std::int64_t width, std::int64_t stride,
@@ -199,14 +63,6 @@ StatesDirection state_direction(const SsdCudaShape& shape, const Sizes& sizes, c
 }
 
 }  // namespace
-
-std::size_t ssd_cuda_forward_workspace_bytes(const SsdCudaShape& shape) {
-  return forward_space(shape, sizes_of(shape, false), nullptr).bytes;
-}
-
-std::size_t ssd_cuda_backward_workspace_bytes(const SsdCudaShape& shape) {
-  return backward_space(shape, sizes_of(shape, true), nullptr).bytes;
-}
 
 namespace ssd {
 

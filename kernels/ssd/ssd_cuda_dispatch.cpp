@@ -4,7 +4,6 @@
 
 #include "execution/error.hpp"
 #include "kernels/machine.hpp"
-#include "kernels/ssd/ssd_cuda.hpp"
 #include "kernels/ssd/ssd_simple.hpp"
 
 namespace stowage::kernels::detail {
@@ -15,40 +14,6 @@ using execution::Dtype;
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
-
-bool on_tensor_cores(const SsdShape& shape, Dtype storage) {
-  return storage == Dtype::bf16 && shape.head_dim % 64 == 0 &&
-         (shape.state == 64 || shape.state == 128) && machine().wgmma();
-}
-
-SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens) {
-  SsdCudaShape s;
-  s.tokens = tokens;
-  s.heads = static_cast<int>(shape.heads);
-  s.head_dim = static_cast<int>(shape.head_dim);
-  s.groups = static_cast<int>(shape.groups);
-  s.state = static_cast<int>(shape.state);
-  s.dt_min = static_cast<float>(shape.dt_min);
-  s.dt_max = static_cast<float>(shape.dt_max);
-  s.bf16_parameters = true;
-  s.y_stride = shape.heads * shape.head_dim;
-  s.xbc_stride = s.dxbc_stride = s.y_stride + 2 * shape.groups * shape.state;
-  s.dt_stride = s.ddt_stride = shape.heads;
-  return s;
-}
-
-ssd::SimpleScan simple_scan(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
-  ssd::SimpleScan scan;
-  scan.bf16 = storage == Dtype::bf16;
-  scan.tokens = static_cast<int>(tokens);
-  scan.heads = static_cast<int>(shape.heads);
-  scan.head_dim = static_cast<int>(shape.head_dim);
-  scan.groups = static_cast<int>(shape.groups);
-  scan.state = static_cast<int>(shape.state);
-  scan.dt_min = static_cast<float>(shape.dt_min);
-  scan.dt_max = static_cast<float>(shape.dt_max);
-  return scan;
-}
 
 template <class S>
 ssd::SimpleMatrix simple_matrix(const Matrix<S>& m) {
@@ -68,7 +33,15 @@ ssd::SimpleScan simple_scan(const SsdShape& shape, const SsdInputs<S>& inputs, v
   STOWAGE_ASSERT(shared_bytes <= machine().shared_bytes,
                  "ssd: head_dim {} and state {} need {} bytes of shared memory, of {}",
                  shape.head_dim, shape.state, shared_bytes, machine().shared_bytes);
-  ssd::SimpleScan scan = simple_scan(shape, inputs.x.rows, dtype_of<S>());
+  ssd::SimpleScan scan;
+  scan.bf16 = dtype_of<S>() == Dtype::bf16;
+  scan.tokens = static_cast<int>(inputs.x.rows);
+  scan.heads = static_cast<int>(shape.heads);
+  scan.head_dim = static_cast<int>(shape.head_dim);
+  scan.groups = static_cast<int>(shape.groups);
+  scan.state = static_cast<int>(shape.state);
+  scan.dt_min = static_cast<float>(shape.dt_min);
+  scan.dt_max = static_cast<float>(shape.dt_max);
   scan.x = simple_matrix(inputs.x);
   scan.dt = simple_matrix(inputs.dt);
   scan.b = simple_matrix(inputs.b);
@@ -105,22 +78,6 @@ void put_inputs(Args& args, SsdCudaShape& sizes, const SsdInputs<S>& inputs) {
 }
 
 }  // namespace
-
-std::size_t ssd_cuda_forward_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
-  if (storage == Dtype::fp64 || tokens == 0) return 0;
-  if (on_tensor_cores(shape, storage))
-    return ssd_cuda_forward_workspace_bytes(cuda_shape(shape, tokens));
-  return static_cast<std::size_t>(simple_forward_floats(simple_scan(shape, tokens, storage))) *
-         sizeof(float);
-}
-
-std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
-  if (storage == Dtype::fp64 || tokens == 0) return 0;
-  if (on_tensor_cores(shape, storage))
-    return ssd_cuda_backward_workspace_bytes(cuda_shape(shape, tokens));
-  return static_cast<std::size_t>(simple_backward_floats(simple_scan(shape, tokens, storage))) *
-         sizeof(float);
-}
 
 template <class S>
 int ssd_forward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, S* y, void* workspace,

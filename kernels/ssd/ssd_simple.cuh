@@ -12,7 +12,7 @@ namespace stowage::kernels::ssd::simple {
 
 inline constexpr int kQ = kSimpleChunk;
 inline constexpr int kThreads = 256;
-inline constexpr int kSums = 3;  ///< shares of a chunk: of dA, dD, ddt_bias
+inline constexpr int kSums = kSimpleSums;
 
 /// A matrix in shared memory.
 struct Tile {

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/ssd/ssd_layout.hpp"
+
 /// The scan for any head_dim, state and stride, in fp32 or bf16 storage, all arithmetic in fp32.
 /// It serves what the tensor-core kernels (ssd_cuda.hpp) do not.
 namespace stowage::kernels::ssd {
-
-inline constexpr int kSimpleChunk = 32;  ///< tokens that are handled at once: one warp
 
 /// Rows of a matrix in device memory.
 struct SimpleMatrix {
@@ -26,7 +26,7 @@ struct SimpleScan {
   const void* dt_bias = nullptr;
   const int* seq_idx = nullptr;
   const float* initial_state = nullptr;  ///< (heads, head_dim, state), or nullptr for zero
-  float* workspace = nullptr;            ///< simple_forward_floats or simple_backward_floats
+  float* workspace = nullptr;            ///< see ssd_cuda_dispatch.hpp
 
   int chunks() const { return (tokens + kSimpleChunk - 1) / kSimpleChunk; }
   std::int64_t states() const {
@@ -50,9 +50,6 @@ struct SimpleGradients {
   float* dinitial_state = nullptr;      ///< written, or nullptr
   bool accumulate = false;
 };
-
-std::int64_t simple_forward_floats(const SimpleScan& scan);
-std::int64_t simple_backward_floats(const SimpleScan& scan);
 
 /// Shared memory of the larger kernel: a shape that needs more than a block may have is not served.
 std::int64_t simple_shared_bytes(int head_dim, int state);

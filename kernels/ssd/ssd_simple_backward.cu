@@ -273,12 +273,6 @@ cudaError_t backward(const SimpleScan& p, const SimpleGradients& g, cudaStream_t
 }  // namespace
 }  // namespace simple
 
-std::int64_t simple_backward_floats(const SimpleScan& scan) {
-  const std::int64_t chunks = scan.chunks();
-  return 2 * scan.states() + chunks * scan.heads * (1 + simple::kSums) +
-         2 * chunks * kSimpleChunk * scan.groups * scan.state;
-}
-
 std::int64_t simple_shared_bytes(int head_dim, int state) {
   return simple::shared_floats(head_dim, state) * static_cast<std::int64_t>(sizeof(float)) +
          static_cast<std::int64_t>(sizeof(simple::Steps) + sizeof(simple::Vectors));

@@ -69,10 +69,6 @@ cudaError_t forward(const SimpleScan& p, const SimpleResults& results, cudaStrea
 }  // namespace
 }  // namespace simple
 
-std::int64_t simple_forward_floats(const SimpleScan& scan) {
-  return scan.states() + static_cast<std::int64_t>(scan.chunks()) * scan.heads;
-}
-
 cudaError_t launch_simple_forward(const SimpleScan& scan, const SimpleResults& results,
                                   cudaStream_t stream) {
   return scan.bf16 ? simple::forward<__nv_bfloat16>(scan, results, stream)

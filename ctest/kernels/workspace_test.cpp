@@ -1,0 +1,37 @@
+// Rooms of hybrid-moe-2b's operators on a GPU, in numbers: a plan that is made for one where there
+// is none, or by a build without CUDA, is the plan that is run.
+
+#include <gtest/gtest.h>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/conv1d/conv1d.hpp"
+#include "kernels/conv_scan/conv_scan.hpp"
+#include "kernels/grouped_mlp/grouped_mlp.hpp"
+#include "kernels/machine.hpp"
+#include "kernels/ssd/ssd.hpp"
+
+namespace stowage::kernels {
+namespace {
+
+using execution::Dtype;
+
+constexpr std::int64_t kTokens = 16384;
+constexpr SsdShape kScan{.heads = 64, .head_dim = 64, .groups = 8, .state = 128};
+
+TEST(workspace, is_that_of_a_gpu_in_every_build) {
+  if (machine().multiprocessors > 0 && !machine().wgmma()) GTEST_SKIP() << machine().no_wgmma();
+  EXPECT_EQ(conv1d_silu_backward_workspace_bytes(kTokens, 6144, Dtype::bf16), 31457280);
+  EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::bf16), 545259520);
+  EXPECT_EQ(ssd_backward_workspace_bytes(kScan, kTokens, Dtype::bf16), 1082327040);
+  EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::fp32), 1073872896);
+  EXPECT_EQ(ssd_backward_workspace_bytes(kScan, kTokens, Dtype::fp32), 2282225664);
+  EXPECT_EQ(conv_scan_forward_workspace_bytes(kScan, kTokens, Dtype::bf16, false), 746586112);
+  EXPECT_EQ(conv_scan_backward_workspace_bytes(kScan, kTokens, Dtype::bf16), 1283653632);
+  EXPECT_EQ(grouped_fc2_backward_input_workspace_bytes(4 * kTokens, 1024, Dtype::bf16), 2097152);
+  const AttentionShape attention{.heads = 16, .kv_heads = 4, .head_dim = 128, .scale = 1};
+  EXPECT_EQ(attention_forward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 1280);
+  EXPECT_EQ(attention_backward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 139545088);
+}
+
+}  // namespace
+}  // namespace stowage::kernels

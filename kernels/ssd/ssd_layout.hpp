@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ssd/ssd_cuda.hpp"
+
+/// How the scan's kernels cut a sequence and share out their scratch; host code, so that plans need
+/// no GPU.
+namespace stowage::kernels::ssd {
+
+inline constexpr int kChunk = 64;     ///< Q, tokens of a chunk: one wgmma tile, and see ssd_scan.cu
+inline constexpr int kPart = 64;      ///< columns of X that one unit owns; a head has P / 64 units
+inline constexpr int kScanUnits = 4;  ///< units of a block of the scan
+inline constexpr int kStatesUnits = 2;  ///< units of a block of the state pass
+inline constexpr int kWarpRows = 16;    ///< rows of a result that a warp sends at once
+
+inline constexpr int kMultiprocessors = 132;  ///< H100, H200; fixed, as the bits depend on it
+
+/// A state times this is lost beside any later token's share.
+inline constexpr int kForgottenDigits = 40;
+inline constexpr float kForgotten = 1.0F / static_cast<float>(1LL << kForgottenDigits);
+
+/// Per chunk and head, made by the prepare kernel: six rows of 64 floats, by token of the chunk, of
+/// which the forward makes and reads the first four.
+/// With a the inclusive sum of dt A log2(e) within the chunk, and 2^-inf = 0:
+enum Row : int {
+  kRowShift = 0,   ///< a - log2(dt)
+  kRowWeight = 1,  ///< dt 2^(a_63 - a), 0 where the document ends before the chunk does
+  kRowIn = 2,      ///< 2^a, 0 where the document begins inside the chunk
+  kRowLog = 3,     ///< a
+  kRowStep = 4,    ///< dt
+  kRowOut = 5,     ///< 2^(a_63 - a), 0 as for the weight
+  kRows = 6
+};
+inline constexpr int kRecordFloats = kRows * kChunk;
+inline constexpr int kForwardRecordFloats = 4 * kChunk;
+
+/// Per chunk and unit: the powers of two that the images of S and G are to be multiplied with; 16
+/// bytes, which the copy engine can move.
+inline constexpr int kScaleFloats = 4;
+
+/// Sizes that all kernels share. A unit is 64 columns of X of one head; its state is 64 x N.
+struct Sizes {
+  int tokens = 0;
+  int chunks = 0;  ///< tokens of the last one beyond the end have dt = 0
+  int heads = 0;
+  int parts = 0;  ///< units of a head
+  int units = 0;  ///< heads * parts
+  int groups = 0;
+  int group_units = 0;                ///< units / groups
+  int record_floats = kRecordFloats;  ///< or kForwardRecordFloats
+  int b_column = 0;                   ///< first column of B in xbc
+  int c_column = 0;
+  int segments = 0;  ///< stretches of the sequence that run in parallel
+  int segment_chunks = 0;
+  int pieces = 1;        ///< of a segment; each leaves its own state at its far edge
+  int piece_chunks = 0;  ///< of all pieces of a segment but the last, which may be shorter
+};
+
+/// The document's reach around a token: start = 0 if it began before the chunk, else 1 + its first
+/// token in the chunk; end = its last token in the chunk.
+struct Span {
+  std::uint8_t start, end;
+};
+
+/// @throws Error if the tensor cores do not serve the shape
+Sizes sizes_of(const SsdCudaShape& shape, bool backward);
+
+/// Parts of the workspace that forward and backward have; all null where its address is.
+struct Common {
+  float* records;
+  Span* spans;
+};
+
+struct Partial {
+  float* states;
+  float* through;
+};
+
+struct ForwardSpace {
+  Common common;
+  Partial partial;
+  float* entering;
+  std::size_t bytes;
+};
+
+struct BackwardSpace {
+  Common common;
+  Partial state, adjoint;
+  std::uint16_t* states;
+  std::uint16_t* adjoints;
+  float* scales;
+  float* dstep;
+  float* sums;
+  std::size_t bytes;
+};
+
+ForwardSpace forward_space(const SsdCudaShape& shape, const Sizes& sizes, void* workspace);
+BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& sizes, void* workspace);
+
+inline constexpr int kSimpleChunk = 32;  ///< tokens that the simple kernels take at once: one warp
+inline constexpr int kSimpleSums = 3;    ///< their shares of a chunk: of dA, dD, ddt_bias
+
+}  // namespace stowage::kernels::ssd
