@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
+#include "kernels/conv1d/conv1d_layout.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/partials.hpp"

@@ -23,10 +23,6 @@ struct Conv1dBackward {
   S* dhalo = nullptr;
 };
 
-/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
-std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channels,
-                                       execution::Dtype storage);
-
 /// Asynchronous on `stream`, a cudaStream_t; capturable. S is float or Bf16. Returns the
 /// cudaError_t of the launches.
 template <class S>

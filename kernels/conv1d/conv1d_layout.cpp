@@ -1,7 +1,5 @@
 #include "kernels/conv1d/conv1d_layout.hpp"
 
-#include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
-
 namespace stowage::kernels {
 
 std::size_t conv1d_cuda_backward_workspace_bytes(const Conv1dCudaShape& shape) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
+#include "execution/dtype.hpp"
 #include "kernels/conv1d/conv1d_cuda.hpp"
 
 /// How the convolution's kernels share out tokens and channels, on which their scratch depends;
@@ -49,3 +51,11 @@ inline std::int64_t strips(const Conv1dCudaShape& shape) {
 }
 
 }  // namespace stowage::kernels::conv1d
+
+namespace stowage::kernels::detail {
+
+/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
+std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channels,
+                                       execution::Dtype storage);
+
+}  // namespace stowage::kernels::detail

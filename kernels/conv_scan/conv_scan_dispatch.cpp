@@ -8,6 +8,7 @@
 #include "kernels/conv_scan/conv_scan_cuda.hpp"
 #include "kernels/conv_scan/conv_scan_steps.hpp"
 #include "kernels/ssd/ssd_cuda_dispatch.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 
 namespace stowage::kernels::detail {
 
@@ -17,18 +18,10 @@ namespace {
 
 template <class S>
 SsdCudaShape cuda_shape(const SsdShape& shape, const ConvScanInputs<S>& inputs) {
-  SsdCudaShape s;
-  s.tokens = inputs.xbc.rows;
-  s.heads = static_cast<int>(shape.heads);
-  s.head_dim = static_cast<int>(shape.head_dim);
-  s.groups = static_cast<int>(shape.groups);
-  s.state = static_cast<int>(shape.state);
-  s.dt_min = static_cast<float>(shape.dt_min);
-  s.dt_max = static_cast<float>(shape.dt_max);
+  SsdCudaShape s = detail::cuda_shape(shape, inputs.xbc.rows);
   s.bf16_parameters = std::is_same_v<S, Bf16>;
   s.xbc_stride = inputs.xbc.stride;
   s.dt_stride = inputs.dt.stride;
-  s.y_stride = shape.heads * shape.head_dim;
   return s;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/launch.hpp"
 #include "kernels/ssd/ssd_chunks.hpp"
 #include "kernels/ssd/ssd_cuda_dispatch.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 #include "kernels/ssd/ssd_operands.hpp"
 
 namespace stowage::kernels {

@@ -1,21 +1,11 @@
 #pragma once
 
 #include "kernels/ssd/ssd.hpp"
-#include "kernels/ssd/ssd_cuda.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 
 /// The scan's device forms behind its queue form: the tensor-core kernels (ssd_cuda.hpp) for bf16,
 /// head_dim a multiple of 64 and state 64 or 128; the simple ones (ssd_simple.hpp) for all else.
 namespace stowage::kernels::detail {
-
-/// Whether the tensor-core kernels take a scan here, and their shape of it.
-bool on_tensor_cores(const SsdShape& shape, execution::Dtype storage);
-SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens);
-
-/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
-std::size_t ssd_cuda_forward_bytes(const SsdShape& shape, std::int64_t tokens,
-                                   execution::Dtype storage);
-std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens,
-                                    execution::Dtype storage);
 
 /// Asynchronous on `stream`, a cudaStream_t; capturable. S is float or Bf16, pointers are of device
 /// memory. Returns the cudaError_t of the launches.

@@ -5,7 +5,7 @@
 
 #include "execution/error.hpp"
 #include "kernels/machine.hpp"
-#include "kernels/ssd/ssd_cuda_dispatch.hpp"
+#include "kernels/ssd/ssd.hpp"
 
 namespace stowage::kernels {
 namespace ssd {
@@ -142,7 +142,7 @@ struct SimpleSizes {
   std::size_t chunks, states;
 
   SimpleSizes(const SsdShape& shape, std::int64_t tokens)
-      : chunks(static_cast<std::size_t>((tokens + ssd::kSimpleChunk - 1) / ssd::kSimpleChunk)),
+      : chunks(static_cast<std::size_t>(ssd::simple_chunks(tokens))),
         states(chunks * static_cast<std::size_t>(shape.heads * shape.head_dim * shape.state)) {}
 };
 

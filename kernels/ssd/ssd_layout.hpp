@@ -1,12 +1,33 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "execution/dtype.hpp"
 #include "kernels/ssd/ssd_cuda.hpp"
 
 /// How the scan's kernels cut a sequence and share out their scratch; host code, so that plans need
 /// no GPU.
-namespace stowage::kernels::ssd {
+namespace stowage::kernels {
+
+struct SsdShape;
+
+namespace detail {
+
+/// Whether the tensor-core kernels take a scan here, and their shape of it: rows of bf16 without
+/// gaps.
+bool on_tensor_cores(const SsdShape& shape, execution::Dtype storage);
+SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens);
+
+/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
+std::size_t ssd_cuda_forward_bytes(const SsdShape& shape, std::int64_t tokens,
+                                   execution::Dtype storage);
+std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens,
+                                    execution::Dtype storage);
+
+}  // namespace detail
+
+namespace ssd {
 
 inline constexpr int kChunk = 64;     ///< Q, tokens of a chunk: one wgmma tile, and see ssd_scan.cu
 inline constexpr int kPart = 64;      ///< columns of X that one unit owns; a head has P / 64 units
@@ -100,5 +121,9 @@ BackwardSpace backward_space(const SsdCudaShape& shape, const Sizes& sizes, void
 
 inline constexpr int kSimpleChunk = 32;  ///< tokens that the simple kernels take at once: one warp
 inline constexpr int kSimpleSums = 3;    ///< their shares of a chunk: of dA, dD, ddt_bias
+constexpr std::int64_t simple_chunks(std::int64_t tokens) {
+  return (tokens + kSimpleChunk - 1) / kSimpleChunk;
+}
 
-}  // namespace stowage::kernels::ssd
+}  // namespace ssd
+}  // namespace stowage::kernels

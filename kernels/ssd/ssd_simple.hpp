@@ -26,9 +26,9 @@ struct SimpleScan {
   const void* dt_bias = nullptr;
   const int* seq_idx = nullptr;
   const float* initial_state = nullptr;  ///< (heads, head_dim, state), or nullptr for zero
-  float* workspace = nullptr;            ///< see ssd_cuda_dispatch.hpp
+  float* workspace = nullptr;            ///< ssd_cuda_forward_bytes or ssd_cuda_backward_bytes
 
-  int chunks() const { return (tokens + kSimpleChunk - 1) / kSimpleChunk; }
+  int chunks() const { return static_cast<int>(simple_chunks(tokens)); }
   std::int64_t states() const {
     return static_cast<std::int64_t>(chunks()) * heads * head_dim * state;
   }
