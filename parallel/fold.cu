@@ -29,41 +29,46 @@ constexpr int kPackSize = std::is_integral_v<Wire>
                               ? 1
                               : static_cast<int>(16 / std::max(sizeof(Out), sizeof(Wire)));
 
-/// Packs `at` of two ranks: all are on their way at once, as many as 32 registers hold.
-template <int kPacks, class Out, class Wire, class A>
-__device__ __forceinline__ void fold_pair(const Fold<Out, Wire, A>& fold, std::int64_t at) {
+/// Packs `at` of kRanks ranks summed: all are on their way at once, as many as 32 registers hold.
+template <int kRanks, int kPacks, class Out, class Wire, class A>
+__device__ __forceinline__ void sum_packs(const Fold<Out, Wire, A>& fold, std::int64_t at) {
   constexpr int kSize = kPackSize<Out, Wire>;
   using In = Pack<Wire, kSize>;
-  In a[kPacks], b[kPacks];
+  In rows[kRanks][kPacks];
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    a[p] = reinterpret_cast<const In*>(fold.row(0))[at + p * kWarp];
-    b[p] = reinterpret_cast<const In*>(fold.row(1))[at + p * kWarp];
+  for (int r = 0; r < kRanks; ++r) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      rows[r][p] = reinterpret_cast<const In*>(fold.row(r))[at + p * kWarp];
   }
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     Pack<Out, kSize> sums;
 #pragma unroll
-    for (int i = 0; i < kSize; ++i)
-      sums.values[i] = static_cast<Out>(
-          fold.combine(static_cast<A>(a[p].values[i]), static_cast<A>(b[p].values[i])));
+    for (int i = 0; i < kSize; ++i) {
+      A all = static_cast<A>(rows[0][p].values[i]);
+#pragma unroll
+      for (int r = 1; r < kRanks; ++r) all += static_cast<A>(rows[r][p].values[i]);
+      sums.values[i] = static_cast<Out>(all);
+    }
     reinterpret_cast<Pack<Out, kSize>*>(fold.out)[at + p * kWarp] = sums;
   }
 }
 
-/// Pack `at` of any number of ranks.
+/// Pack `at` of any number of ranks summed.
 template <class Out, class Wire, class A>
-__device__ __forceinline__ void fold_pack(const Fold<Out, Wire, A>& fold, std::int64_t at) {
+__device__ __forceinline__ void sum_pack(const Fold<Out, Wire, A>& fold, std::int64_t at) {
   constexpr int kSize = kPackSize<Out, Wire>;
   using In = Pack<Wire, kSize>;
   A all[kSize];
   In row = reinterpret_cast<const In*>(fold.row(0))[at];
 #pragma unroll
   for (int i = 0; i < kSize; ++i) all[i] = static_cast<A>(row.values[i]);
+#pragma unroll 2
   for (int r = 1; r < fold.ranks; ++r) {
     row = reinterpret_cast<const In*>(fold.row(r))[at];
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) all[i] = fold.combine(all[i], static_cast<A>(row.values[i]));
+    for (int i = 0; i < kSize; ++i) all[i] += static_cast<A>(row.values[i]);
   }
   Pack<Out, kSize> sums;
 #pragma unroll
@@ -71,7 +76,8 @@ __device__ __forceinline__ void fold_pack(const Fold<Out, Wire, A>& fold, std::i
   reinterpret_cast<Pack<Out, kSize>*>(fold.out)[at] = sums;
 }
 
-/// @param packs whole ones, which begin at multiples of their size; the rest goes one by one
+/// @param packs whole ones of a sum, which begin at multiples of their size; the rest goes one by
+/// one, as do minima and maxima: the question which it is costs an element more than its bytes
 /// @param rounds of a block, 2 packs of a lane each
 template <class Out, class Wire, class A>
 __global__ void __maxnreg__(kRegistersBeside)
@@ -81,10 +87,13 @@ __global__ void __maxnreg__(kRegistersBeside)
   std::int64_t at = std::int64_t{blockIdx.x} * rounds * 2 * kWarp + lane;
   for (int round = 0; round < rounds; ++round, at += 2 * kWarp) {
     if (fold.ranks == 2 && at + kWarp < packs) {
-      fold_pair<2>(fold, at);
+      sum_packs<2, 2>(fold, at);
+    } else if (fold.ranks == 4) {
+      if (at < packs) sum_packs<4, 1>(fold, at);
+      if (at + kWarp < packs) sum_packs<4, 1>(fold, at + kWarp);
     } else {
-      if (at < packs) fold_pack(fold, at);
-      if (at + kWarp < packs) fold_pack(fold, at + kWarp);
+      if (at < packs) sum_pack(fold, at);
+      if (at + kWarp < packs) sum_pack(fold, at + kWarp);
     }
   }
   for (std::int64_t i = packs * kPackSize<Out, Wire> + std::int64_t{blockIdx.x} * kWarp + lane;
@@ -105,7 +114,7 @@ int launch_on_stream(void* stream, std::int64_t count, const Fold<Out, Wire, A>&
       kept != cudaSuccess)
     return kept;
   constexpr int kSize = kPackSize<Out, Wire>;
-  bool packed = in_packs<kSize>(fold.out);
+  bool packed = fold.reduction == Reduction::sum && in_packs<kSize>(fold.out);
   for (int r = 0; r < fold.ranks; ++r) packed = packed && in_packs<kSize>(fold.row(r));
   const std::int64_t packs = packed ? count / kSize : 0;
   const auto [blocks, rounds] = rounds_of(packs, 2 * kWarp);

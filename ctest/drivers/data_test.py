@@ -252,6 +252,26 @@ def statistics_propose_capacities(r):
     assert abs(filled - found["best_fit"]["efficiency"]) < 1e-12
 
 
+@case
+def documents_are_those_of_training(r):
+    make_files(r)
+    trained = ("model.vocab_size=256", "data.source=auto", "data.path=train",
+               "data.packing=best_fit", "train.micro_batch_size=2")
+    r.train(*trained, "data.validation_path=", "run.steps=6", "run.output=run.h5")
+    tokens = series("run.h5", "packing/tokens")
+    for words in ((r.deck, *trained), ("--from", "run.h5")):
+        said = r.data("documents", *words, "--first-step", "3", "--steps", "2")
+        rows = [json.loads(line) for line in said.splitlines()]
+        for step in (3, 4):
+            of_step = [row for row in rows if row["step"] == step]
+            assert [row["microbatch"] for row in of_step] == list(range(len(of_step))), rows
+            assert sum(sum(row["lengths"]) for row in of_step) == tokens[step - 1], (step, rows)
+        assert {row["step"] for row in rows} == {3, 4} and rows[0] != rows[-1], rows
+    for option in ("--first-step", "--steps"):
+        said = r.data("documents", r.deck, *trained, option, "0", expect=2)
+        assert f"{option} = 0" in said and "1 and more" in said, said
+
+
 def figures(path, group):
     with h5py.File(path) as file:
         return {name: value[()] for name, value in file[f"/metrics/{group}"].items()

@@ -285,15 +285,24 @@ NOT_FORETOLD = {
         "shared_dense_124m.h5": ("t4",), "pipeline_zero_bubble_dense_124m.h5": ("d1", "p4"),
     }
 }
-# The machine as it was to the curves of a folder and a commit: four H200 all began with the rows of
-# the same rank, at half the rate (comm_np4 of that commit), and columns moved more slowly.
+# The machine as it was to the curves of a folder and a commit.
 EARLIER = {("h200x4", b"3d69cae"): {
+    # Four H200 all began with the rows of the same rank, at half the rate (comm_np4 of that commit),
+    # and columns moved more slowly.
     "links": ("any:4 3.1e-5 2.2e11", "any:4 all_gather 3.1e-5 1.9e11",
               "any:4 all_reduce 4.3e-5 1.6e11", "any:4 all_to_all 3.4e-5 1.8e11",
               "any:4 exchange 2.7e-5 3.6e11", "any:4 reduce_scatter 3.4e-5 1.5e11"),
     "op_efficiency": ("attn/core_out_join 0.22", "attn/dheads_out_split 0.28",
                       "attn/dqkv_join 0.21", "attn/heads_out_again_split 0.28",
                       "attn/qkv_split 0.28"),
+}, ("h200x4", b"bee5626"): {
+    # Sums of the rows of four ranks asked for each element how to combine it, with one row on its
+    # way at a time.
+    "op_efficiency": tuple(
+        f"{op} 0.355" for op in (
+            "attn/sum_delta", "attn/sum_dx_mine", "mamba/sum_delta", "mamba/sum_dx_mine",
+            "mlp/sum_delta", "mlp/sum_dx_mine", "moe/sum_delta", "moe/sum_dx_mine",
+            "embedding/sum_out", "head/sum_dnormed_mine")),
 }}
 
 
@@ -308,9 +317,8 @@ def machine_of(source, path):
     def of(line):  # what it is about: all but its numbers
         return re.sub(r"( [0-9.e+-]+)+$", "", line)
     for key, lines in earlier.items():
-        mended = {of(line): line for line in lines}
-        assert mended.keys() <= {of(line) for line in machine[key]}, (key, mended)
-        machine[key] = [mended.get(of(line), line) for line in machine[key]]
+        mended = {of(line) for line in lines}
+        machine[key] = [line for line in machine[key] if of(line) not in mended] + list(lines)
     return [f"machine.{key}={json.dumps(value)}" for key, value in machine.items()]
 
 

@@ -62,7 +62,7 @@ class fold_gpu : public ::testing::Test {
   void check_all() {
     for (const std::int64_t count : {1, 31, 64, 1000, 4096, 70001, 3 << 20})
       for (const std::int64_t offset : {0, 3, 8})
-        for (const int ranks : {2, 3, 8}) {
+        for (const int ranks : {2, 3, 4, 8}) {
           check<Out, Wire, A>(ranks, ranks / 2, count, offset, Reduction::sum);
           if (count == 1000) check<Out, Wire, A>(ranks, 0, count, offset, Reduction::min);
           if (count == 1000) check<Out, Wire, A>(ranks, ranks - 1, count, offset, Reduction::max);

@@ -7,9 +7,12 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "drivers/common/subcommands.hpp"
 #include "drivers/data/check.hpp"
+#include "drivers/data/documents.hpp"
 #include "drivers/data/prepare.hpp"
 #include "drivers/data/stats.hpp"
 #include "execution/error.hpp"
@@ -27,7 +30,9 @@ constexpr const char* kHelp =
     "mask\n"
     "  check FILE                           reads every token and mask byte of a data file\n"
     "  stats DECK.toml [section.key=value ...]\n"
-    "                                       lengths, packings and capacities of a deck's data\n\n"
+    "                                       lengths, packings and capacities of a deck's data\n"
+    "  documents DECK.toml --first-step N --steps M\n"
+    "                                       lengths of the documents of a deck's steps\n\n"
     "stowage_data COMMAND --help lists the options of a command.\n";
 
 void run_prepare(int argc, const char* const* argv) {
@@ -78,16 +83,35 @@ void write(const std::string& path, const std::string& text) {
   part.commit();
 }
 
-void run_stats(int argc, const char* const* argv) {
-  std::string json;
-  const inputs::CommandLine command = inputs::parse_command_line(
+/// The command line of a command that reads a deck.
+inputs::CommandLine deck_command(int argc, const char* const* argv, const char* name,
+                                 const char* summary, std::vector<inputs::ExtraOption> options) {
+  return inputs::parse_command_line(
       argc, argv,
-      {.name = "stowage_data stats",
-       .summary = "Shows how a deck's documents lie in sequences and microbatches.",
+      {.name = fmt::format("stowage_data {}", name),
+       .summary = summary,
        .version = fmt::format("{} ({})", version::build_info().release,
                               version::build_info().git_describe),
-       .options = {{"--json", "Write the numbers here as well", &json}},
+       .options = std::move(options),
        .without = {"--out", "--json", "--dry-run", "--quiet", "--print-config"}});
+}
+
+void run_documents(int argc, const char* const* argv) {
+  StepRange steps;
+  const inputs::CommandLine command =
+      deck_command(argc, argv, "documents",
+                   "Prints the lengths of the documents of a deck's steps, a microbatch a line.",
+                   {{"--first-step", "The first step, counted from 1 (default 1)", &steps.first},
+                    {"--steps", "How many (default 1)", &steps.count}});
+  fmt::print("{}", command.print_and_exit.empty() ? documents_text(command, steps)
+                                                  : command.print_and_exit);
+}
+
+void run_stats(int argc, const char* const* argv) {
+  std::string json;
+  const inputs::CommandLine command = deck_command(
+      argc, argv, "stats", "Shows how a deck's documents lie in sequences and microbatches.",
+      {{"--json", "Write the numbers here as well", &json}});
   if (!command.print_and_exit.empty()) {
     fmt::print("{}", command.print_and_exit);
     return;
@@ -103,5 +127,8 @@ void run_stats(int argc, const char* const* argv) {
 int main(int argc, char** argv) {
   using namespace stowage::drivers;
   return run_subcommands(argc, argv, "stowage_data", kHelp,
-                         {{"prepare", run_prepare}, {"check", run_check}, {"stats", run_stats}});
+                         {{"prepare", run_prepare},
+                          {"check", run_check},
+                          {"stats", run_stats},
+                          {"documents", run_documents}});
 }

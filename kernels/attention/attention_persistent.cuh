@@ -31,6 +31,10 @@ __device__ __forceinline__ S& aligned_shared(unsigned char* raw) {
 /// with its share of the registers, in the one branch that setmaxnreg asks for.
 template <class T, class Produce, class Consume>
 __device__ __forceinline__ void split_roles(Produce&& produce, Consume&& consume) {
+  constexpr int kLaunchedWith = 65536 / T::kThreads / 8 * 8;  // registers of a thread
+  static_assert(128 * T::kProducerRegisters + (T::kThreads - 128) * T::kConsumerRegisters <=
+                    kLaunchedWith * T::kThreads,
+                "consumers would wait for registers for ever");
   const int group = hopper::uniform_warp_index() / 4;
   if (group == 0) {
     hopper::setmaxnreg_dec<T::kProducerRegisters>();

@@ -6,14 +6,18 @@ left out. Needs PyTorch and, in an environment of their own, the wheels
 
     flash-attn-4 quack-kernels nvidia-cutlass-dsl apache-tvm-ffi torch-c-dlpack-ext
 
-Writes one JSON object a line, as attention_varlen.py does.
+Writes one JSON object a line, as attention_varlen.py does. With --rounds, --between takes turns
+with what it is compared with, so that both find the board as warm: the words of a command, in
+which {round} is the round's number.
 """
 
 import argparse
 import importlib.metadata
 import json
 import pathlib
+import shlex
 import statistics
+import subprocess
 
 import torch
 
@@ -89,21 +93,39 @@ def documents(flash, lengths, samples):
                 measure(attend, inputs, d_out, samples))
 
 
+def take_turns(work, rounds, between):
+    """The rows of `work`, each with the samples of all rounds."""
+    merged = {}
+    for number in range(rounds):
+        if between:
+            command = [word.replace("{round}", str(number)) for word in shlex.split(between)]
+            subprocess.run(command, check=True)
+        for row in (row for measure_one in work for row in measure_one()):
+            key = (row["operator"], row["implementation"], tuple(row["shape"].values()))
+            kept = merged.setdefault(key, row)
+            if kept is not row:
+                kept["time_s"] += row["time_s"]
+                kept["median_s"] = statistics.median(kept["time_s"])
+    return list(merged.values())
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=pathlib.Path, default=packed.LENGTHS)
-    parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--samples", type=int, default=50, help="of each round")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--between", default="", metavar="COMMAND")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
     import flash_attn.cute as flash  # here, so that --help needs no wheels
     lengths = packed.read_lengths(options.lengths)
     work = [lambda shape=shape: equal(flash, shape, options.samples) for shape in SHAPES]
     work.append(lambda: documents(flash, lengths, options.samples))
+    measured = take_turns(work, options.rounds, options.between)
     with options.out.open("w") as out:
-        for row in (row for measure_one in work for row in measure_one()):
+        for row in measured:
             out.write(json.dumps(row) + "\n")
-            out.flush()
             rate = row["flops"] / row["median_s"] * 1e-12
             print(f"{row['operator']:<28} {row['implementation']:<44} {row['shape']} "
                   f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s", flush=True)

@@ -1,0 +1,52 @@
+#include "drivers/data/documents.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "drivers/common/data.hpp"
+#include "drivers/common/read_deck.hpp"
+#include "execution/error.hpp"
+
+namespace stowage::drivers {
+namespace {
+
+void require_positive(const char* option, std::int64_t value) {
+  if (value >= 1) return;
+  throw execution::Error(execution::Exit::usage,
+                         fmt::format("{} = {}: allowed are 1 and more", option, value));
+}
+
+/// Lengths of the documents of a microbatch of the current step.
+std::vector<std::int64_t> lengths_of(const inputs::Loader& loader, std::int64_t microbatch,
+                                     std::int64_t tokens) {
+  std::vector<std::int32_t> ids(tokens), targets(tokens), starts(loader.max_documents() + 1);
+  const std::int64_t documents = loader.fill(microbatch, {ids, targets, starts}).documents;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t d = 0; d < documents; ++d) lengths.push_back(starts[d + 1] - starts[d]);
+  return lengths;
+}
+
+}  // namespace
+
+std::string documents_text(const inputs::CommandLine& command, StepRange steps) {
+  require_positive("--first-step", steps.first);
+  require_positive("--steps", steps.count);
+  const inputs::Deck deck = read_deck(command);
+  const Data data = open_data(deck, {});
+  inputs::Loader& loader = *data.train;
+  const std::int64_t tokens =
+      deck.get<std::int64_t>("train.micro_batch_size") * deck.get<std::int64_t>("train.seq_length");
+  std::string text;
+  for (std::int64_t step = 1; step < steps.first + steps.count; ++step, loader.advance()) {
+    (void)loader.pass_untargeted(loader.steps_per_pass());
+    if (step < steps.first) continue;
+    for (std::int64_t m = 0; m < loader.microbatches(); ++m)
+      text += fmt::format("{{\"step\": {}, \"microbatch\": {}, \"lengths\": [{}]}}\n", step, m,
+                          fmt::join(lengths_of(loader, m, tokens), ", "));
+  }
+  return text;
+}
+
+}  // namespace stowage::drivers
