@@ -287,8 +287,8 @@ NOT_FORETOLD = {
 }
 # The machine as it was to the curves of a folder and a commit.
 EARLIER = {("h200x4", b"3d69cae"): {
-    # Four H200 all began with the rows of the same rank, at half the rate (comm_np4 of that commit),
-    # and columns moved more slowly.
+    # Four H200 all began with the rows of the same rank, at half the rate (comm_np4 of that
+    # commit), and columns moved more slowly.
     "links": ("any:4 3.1e-5 2.2e11", "any:4 all_gather 3.1e-5 1.9e11",
               "any:4 all_reduce 4.3e-5 1.6e11", "any:4 all_to_all 3.4e-5 1.8e11",
               "any:4 exchange 2.7e-5 3.6e11", "any:4 reduce_scatter 3.4e-5 1.5e11"),
