@@ -29,7 +29,7 @@ constexpr int kPackSize = std::is_integral_v<Wire>
                               ? 1
                               : static_cast<int>(16 / std::max(sizeof(Out), sizeof(Wire)));
 
-/// Packs `at` of kRanks ranks summed: all are on their way at once, as many as 32 registers hold.
+/// Sums packs `at` of kRanks ranks: all are on their way at once, as many as 32 registers hold.
 template <int kRanks, int kPacks, class Out, class Wire, class A>
 __device__ __forceinline__ void sum_packs(const Fold<Out, Wire, A>& fold, std::int64_t at) {
   constexpr int kSize = kPackSize<Out, Wire>;
@@ -55,7 +55,7 @@ __device__ __forceinline__ void sum_packs(const Fold<Out, Wire, A>& fold, std::i
   }
 }
 
-/// Pack `at` of any number of ranks summed.
+/// Sums pack `at` of any number of ranks.
 template <class Out, class Wire, class A>
 __device__ __forceinline__ void sum_pack(const Fold<Out, Wire, A>& fold, std::int64_t at) {
   constexpr int kSize = kPackSize<Out, Wire>;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void sum_pack(const Fold<Out, Wire, A>& fold, std::in
 }
 
 /// @param packs whole ones of a sum, which begin at multiples of their size; the rest goes one by
-/// one, as do minima and maxima: the question which it is costs an element more than its bytes
+/// one, as do minima and maxima, which are few: with them 32 registers hold no four ranks' packs
 /// @param rounds of a block, 2 packs of a lane each
 template <class Out, class Wire, class A>
 __global__ void __maxnreg__(kRegistersBeside)

@@ -285,7 +285,11 @@ NOT_FORETOLD = {
         "shared_dense_124m.h5": ("t4",), "pipeline_zero_bubble_dense_124m.h5": ("d1", "p4"),
     }
 }
-# The machine as it was to the curves of a folder and a commit.
+# The machine as it was to the curves of a folder and a commit, or to one of them.
+# Rows of four ranks were summed in three waits one after another.
+SUMS_OF_FOUR = tuple(f"{op} 0.355" for op in (
+    "attn/sum_delta", "attn/sum_dx_mine", "mamba/sum_delta", "mamba/sum_dx_mine",
+    "embedding/sum_out", "head/sum_dnormed_mine"))
 EARLIER = {("h200x4", b"3d69cae"): {
     # Four H200 all began with the rows of the same rank, at half the rate (comm_np4 of that
     # commit), and columns moved more slowly.
@@ -295,29 +299,40 @@ EARLIER = {("h200x4", b"3d69cae"): {
     "op_efficiency": ("attn/core_out_join 0.22", "attn/dheads_out_split 0.28",
                       "attn/dqkv_join 0.21", "attn/heads_out_again_split 0.28",
                       "attn/qkv_split 0.28"),
-}, ("h200x4", b"bee5626"): {
-    # Sums of the rows of four ranks asked for each element how to combine it, with one row on its
-    # way at a time.
-    "op_efficiency": tuple(
-        f"{op} 0.355" for op in (
-            "attn/sum_delta", "attn/sum_dx_mine", "mamba/sum_delta", "mamba/sum_dx_mine",
-            "mlp/sum_delta", "mlp/sum_dx_mine", "moe/sum_delta", "moe/sum_dx_mine",
-            "embedding/sum_out", "head/sum_dnormed_mine")),
-}}
+}, ("h200x4", b"bee5626", "shared_dense_1b.h5"): {"op_efficiency": (
+    *SUMS_OF_FOUR, "mlp/sum_delta 0.355", "mlp/sum_dx_mine 0.355")
+}, ("h200x4", b"bee5626", "shared_moe_2b.h5"): {"op_efficiency": (
+    *SUMS_OF_FOUR, "moe/sum_delta 0.355", "moe/sum_dx_mine 0.355")}}
+
+
+def of(line):
+    """What a line of [machine] is about: all but its numbers."""
+    return re.sub(r"( [0-9.e+-]+)+$", "", line)
+
+
+def timed_ops(folder):
+    """The ops that a folder's sets have timed."""
+    found = set()
+    for name in os.listdir(folder):
+        if name.startswith("ops_"):
+            with h5py.File(os.path.join(folder, name)) as file:
+                for layer, ops in file["samples/ops"].items():
+                    found |= {f"{layer}/{op}" for op in ops}
+    return found
 
 
 def machine_of(source, path):
     """Overrides of [machine] for the curves of a set, by the file of its machine."""
-    folder = path.split(os.sep)[-2]
+    folder, curve = path.split(os.sep)[-2:]
     with open(os.path.join(source, f"inputs/machines/{folder[:4]}.toml"), "rb") as file:
         machine = tomllib.load(file)["machine"]
     with h5py.File(path) as file:
-        earlier = EARLIER.get((folder, file.attrs["git_describe"]), {})
-
-    def of(line):  # what it is about: all but its numbers
-        return re.sub(r"( [0-9.e+-]+)+$", "", line)
+        commit = file.attrs["git_describe"]
+    earlier = {**EARLIER.get((folder, commit), {}), **EARLIER.get((folder, commit, curve), {})}
     for key, lines in earlier.items():
         mended = {of(line) for line in lines}
+        known = {of(line) for line in machine[key]} | timed_ops(os.path.dirname(path))
+        assert mended <= known, (key, mended - known)
         machine[key] = [line for line in machine[key] if of(line) not in mended] + list(lines)
     return [f"machine.{key}={json.dumps(value)}" for key, value in machine.items()]
 

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "execution/backend.hpp"
@@ -30,11 +31,11 @@ class fold_gpu : public ::testing::Test {
     queue = backend->make_queue(Lane::comm, "comm");
   }
 
-  /// Rows of `ranks`, the others' `stride` elements apart, the first of them `offset` elements
-  /// behind an aligned address.
+  /// Rows of `ranks`, the first of them `offset` elements behind an aligned address; with 0 all
+  /// are at aligned ones. Where the types agree, into the own row too.
   template <class Out, class Wire, class A>
   void check(int ranks, int rank, std::int64_t count, std::int64_t offset, Reduction reduction) {
-    const std::int64_t stride = count + offset;
+    const std::int64_t stride = offset == 0 ? (count + 15) / 16 * 16 : count + offset;
     std::mt19937 engine(static_cast<unsigned>(7 * count + ranks));
     std::uniform_real_distribution<double> values(-9, 9);
     std::vector<Wire> rows(static_cast<std::size_t>(ranks * stride + offset));
@@ -56,6 +57,16 @@ class fold_gpu : public ::testing::Test {
     EXPECT_EQ(std::memcmp(found.data(), wanted.data(), out_bytes), 0)
         << ranks << " ranks, " << count << " elements from " << offset << " on, "
         << name(reduction);
+    if constexpr (std::is_same_v<Out, Wire>) {
+      auto* const own = reinterpret_cast<Out*>(in->data()) + offset + (ranks - 1) * stride;
+      execution::parallel_for(*queue, count,
+                              fold_of(reinterpret_cast<const Wire*>(in->data()), own));
+      queue->copy(found.data(), own, out_bytes);
+      queue->synchronize();
+      EXPECT_EQ(std::memcmp(found.data(), wanted.data(), out_bytes), 0)
+          << ranks << " ranks, " << count << " elements from " << offset << " on, "
+          << name(reduction) << ", into the own row";
+    }
   }
 
   template <class Out, class Wire, class A>

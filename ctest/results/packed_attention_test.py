@@ -59,7 +59,8 @@ class Tool(unittest.TestCase):
 
     def test_steps_by_the_rate_of_equal_documents(self):
         keys = {"model.num_attention_heads": 16, "model.num_query_groups": 4,
-                "model.head_dim": 128, "train.seq_length": 128}
+                "model.head_dim": 128, "train.seq_length": 128, "train.global_batch_size": 4,
+                "run.steps": 9, "data.source": "synthetic", "data.synthetic_lengths": "[]"}
         # Four equal documents of two blocks need 8: a step of equal ones takes twice that.
         make(self.folder / "equal.h5",
              {"ops/attn/core": [16], "ops/attn/core_backward": [48]}, keys)
@@ -72,14 +73,33 @@ class Tool(unittest.TestCase):
         words = ("step.h5", "--equal", "equal.h5", "--documents", "documents.jsonl")
         self.assertEqual([line.split()[-3] for line in self.run_tool(*words)],
                          ["1.100", "1.000", "1.025"])
+        (self.folder / "documents.jsonl").write_text(
+            json.dumps({"step": 9, "microbatch": 0, "lengths": DOCUMENTS}) + "\n")
+        self.assertIn("timed are steps 8 to 9", self.run_tool(*words, expect=2)[-1])
+        for line in ("[1]", '{"step": 8, "lengths": 5}', '{"step": 8, "lengths": [0]}'):
+            (self.folder / "documents.jsonl").write_text(line)
+            self.assertIn("not lines of stowage_data documents",
+                          self.run_tool(*words, expect=2)[-1])
+        keys["data.synthetic_lengths"] = "[5]"
+        make(self.folder / "equal.h5", {"ops/attn/core": [16]}, keys)
+        (self.folder / "documents.jsonl").write_text('{"step": 9, "lengths": [5]}')
+        self.assertIn("not of train.seq_length = 128", self.run_tool(*words, expect=2)[-1])
 
     def test_refused(self):
         make(self.folder / "packed.h5", {
-            "kernels/attention_packed_forward/H32_K32_P128/ours": [1.0]})
+            f"kernels/attention_packed_forward/{HEADS.replace('H16_K4', 'H32_K32')}/ours": [1.0]})
         self.assertIn("no attention_forward of 32/32 heads of 128", self.run_tool(
             "packed.h5", "--lengths", "documents.toml", expect=2)[-1])
         self.assertIn("--equal and --documents", self.run_tool(
             "packed.h5", "--equal", "packed.h5", expect=2)[-1])
+        for text in ("", "[data]\nsynthetic_lengths = []", "data = 3", "]"):
+            (self.folder / "wrong.toml").write_text(text)
+            self.assertIn("wrong.toml", self.run_tool(
+                "packed.h5", "--lengths", "wrong.toml", expect=2)[-1])
+        make(self.folder / "packed.h5", {f"kernels/attention_packed_forward/{HEADS}/ours": [1.0]})
+        (self.folder / "long.toml").write_text("[data]\nsynthetic_lengths = [5, 257]\n")
+        self.assertIn("5 to 257 tokens, equal ones 64 to 256", self.run_tool(
+            "packed.h5", "--lengths", "long.toml", expect=2)[-1])
         make(self.folder / "other.h5", {"kernels/norm/x/ours": [1.0]})
         self.assertIn("no attention_packed", self.run_tool("other.h5", expect=2)[-1])
 

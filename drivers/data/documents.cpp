@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <limits>
 #include <vector>
 
 #include "drivers/common/data.hpp"
@@ -12,10 +13,11 @@
 namespace stowage::drivers {
 namespace {
 
-void require_positive(const char* option, std::int64_t value) {
-  if (value >= 1) return;
+void require_steps(const char* option, std::int64_t value) {
+  if (value >= 1 && value <= std::numeric_limits<std::int32_t>::max()) return;
   throw execution::Error(execution::Exit::usage,
-                         fmt::format("{} = {}: allowed are 1 and more", option, value));
+                         fmt::format("{} = {}: allowed are 1 to {}", option, value,
+                                     std::numeric_limits<std::int32_t>::max()));
 }
 
 /// Lengths of the documents of a microbatch of the current step.
@@ -30,23 +32,21 @@ std::vector<std::int64_t> lengths_of(const inputs::Loader& loader, std::int64_t 
 
 }  // namespace
 
-std::string documents_text(const inputs::CommandLine& command, StepRange steps) {
-  require_positive("--first-step", steps.first);
-  require_positive("--steps", steps.count);
+void print_documents(const inputs::CommandLine& command, StepRange steps) {
+  require_steps("--first-step", steps.first);
+  require_steps("--steps", steps.count);
   const inputs::Deck deck = read_deck(command);
   const Data data = open_data(deck, {});
   inputs::Loader& loader = *data.train;
   const std::int64_t tokens =
       deck.get<std::int64_t>("train.micro_batch_size") * deck.get<std::int64_t>("train.seq_length");
-  std::string text;
   for (std::int64_t step = 1; step < steps.first + steps.count; ++step, loader.advance()) {
     (void)loader.pass_untargeted(loader.steps_per_pass());
     if (step < steps.first) continue;
     for (std::int64_t m = 0; m < loader.microbatches(); ++m)
-      text += fmt::format("{{\"step\": {}, \"microbatch\": {}, \"lengths\": [{}]}}\n", step, m,
-                          fmt::join(lengths_of(loader, m, tokens), ", "));
+      fmt::print("{{\"step\": {}, \"microbatch\": {}, \"lengths\": [{}]}}\n", step, m,
+                 fmt::join(lengths_of(loader, m, tokens), ", "));
   }
-  return text;
 }
 
 }  // namespace stowage::drivers

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "inputs/deck/command_line.hpp"
 
@@ -12,9 +11,10 @@ struct StepRange {
   std::int64_t first = 1, count = 1;
 };
 
-/// The documents of the microbatches of some steps, of one rank that has the whole batch, as JSON
-/// lines {"step", "microbatch", "lengths"}: lengths in tokens, in their order. Throws usage errors
-/// as training does, and for steps below 1.
-std::string documents_text(const inputs::CommandLine& command, StepRange steps);
+/// Prints the documents of the microbatches of some steps as JSON lines {"step", "microbatch",
+/// "lengths"}: lengths in tokens, in their order. Microbatches count over the whole batch: of
+/// several ranks each has some that follow one another. Throws usage errors as training does, and
+/// for steps that are not in [1, 2^31).
+void print_documents(const inputs::CommandLine& command, StepRange steps);
 
 }  // namespace stowage::drivers

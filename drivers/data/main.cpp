@@ -31,7 +31,7 @@ constexpr const char* kHelp =
     "  check FILE                           reads every token and mask byte of a data file\n"
     "  stats DECK.toml [section.key=value ...]\n"
     "                                       lengths, packings and capacities of a deck's data\n"
-    "  documents DECK.toml --first-step N --steps M\n"
+    "  documents DECK.toml | --from SET.h5 [--first-step N] [--steps M]\n"
     "                                       lengths of the documents of a deck's steps\n\n"
     "stowage_data COMMAND --help lists the options of a command.\n";
 
@@ -103,8 +103,11 @@ void run_documents(int argc, const char* const* argv) {
                    "Prints the lengths of the documents of a deck's steps, a microbatch a line.",
                    {{"--first-step", "The first step, counted from 1 (default 1)", &steps.first},
                     {"--steps", "How many (default 1)", &steps.count}});
-  fmt::print("{}", command.print_and_exit.empty() ? documents_text(command, steps)
-                                                  : command.print_and_exit);
+  if (!command.print_and_exit.empty()) {
+    fmt::print("{}", command.print_and_exit);
+    return;
+  }
+  print_documents(command, steps);
 }
 
 void run_stats(int argc, const char* const* argv) {

@@ -4,7 +4,8 @@
 DUMP.h5 is what stowage_bench_kernels --op attention_backward --impl ours --dump DUMP.h5 leaves, of
 causal shapes with documents of equal length. Needs PyTorch, h5py and the wheels that
 attention_flash4.py names. Prints, of each result, the largest error and the root of the mean
-square, both in parts of the result's own root of the mean square, and ours by theirs.
+square, both in parts of the result's own root of the mean square, and ours by theirs as they
+are by default; --out keeps them as JSON lines.
 """
 
 import argparse
@@ -68,6 +69,13 @@ def errors(result, expected):
     return (difference.abs().max() / size).item(), (difference.square().mean().sqrt() / size).item()
 
 
+def tree(group):
+    """The paths of all that lies below."""
+    found = set()
+    group.visit(found.add)
+    return found
+
+
 def measure(flash, label, group):
     sequences, length, heads, kv_heads, head_dim = map(int, LABEL.match(label).groups())
     rows = (sequences, length)
@@ -93,7 +101,11 @@ def main():
     options = parser.parse_args()
     import flash_attn.cute as flash  # here, so that --help needs no wheels
     with h5py.File(options.dump) as dump, options.out.open("w") as out:
-        for label in filter(LABEL.match, dump):
+        labels = [label for label in dump
+                  if LABEL.match(label) and {"inputs/qkv", "ours/dqkv"} <= tree(dump[label])]
+        if not labels:
+            parser.error(f"{options.dump}: no attention_backward of ours")
+        for label in labels:
             for row in measure(flash, label, dump[label]):
                 out.write(json.dumps(row) + "\n")
                 shown = [f"{who} {row[who][0]:.4f} {row[who][1]:.6f}" for who in WHO]

@@ -94,7 +94,7 @@ def documents(flash, lengths, samples):
 
 
 def take_turns(work, rounds, between):
-    """The rows of `work`, each with the samples of all rounds."""
+    """After each round the rows of `work`, each with the samples of all rounds until then."""
     merged = {}
     for number in range(rounds):
         if between:
@@ -106,7 +106,7 @@ def take_turns(work, rounds, between):
             if kept is not row:
                 kept["time_s"] += row["time_s"]
                 kept["median_s"] = statistics.median(kept["time_s"])
-    return list(merged.values())
+        yield list(merged.values())
 
 
 def main():
@@ -122,10 +122,12 @@ def main():
     lengths = packed.read_lengths(options.lengths)
     work = [lambda shape=shape: equal(flash, shape, options.samples) for shape in SHAPES]
     work.append(lambda: documents(flash, lengths, options.samples))
-    measured = take_turns(work, options.rounds, options.between)
-    with options.out.open("w") as out:
+    if options.rounds < 1:
+        parser.error("--rounds must be >= 1")
+    options.out.touch()  # before anything is timed
+    for measured in take_turns(work, options.rounds, options.between):
+        options.out.write_text("".join(json.dumps(row) + "\n" for row in measured))
         for row in measured:
-            out.write(json.dumps(row) + "\n")
             rate = row["flops"] / row["median_s"] * 1e-12
             print(f"{row['operator']:<28} {row['implementation']:<44} {row['shape']} "
                   f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s", flush=True)

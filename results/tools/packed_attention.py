@@ -2,12 +2,13 @@
 """What attention of packed documents takes beside what its documents take among equal ones.
 
 LENGTHS.h5 is of stowage_bench_kernels: attention_forward and attention_backward of equal documents,
-a length a shape, as many tokens in each. Kernels work on blocks of 64 rows: a document is taken to
-need what one of as many blocks does, between measured lengths by the straight line.
+a length a shape, about as many tokens in each. Kernels work on blocks of 64 rows: a document is
+predicted to take what one of as many blocks does, between measured lengths by the straight line.
 
 MEASURED.h5 is of stowage_bench_kernels, attention_packed_* on the documents of --lengths; or of
-stowage_train --time-ops on packed documents, which --documents names step by step, beside --equal,
-the same deck with documents of T tokens, whose ops give the rate of that step.
+stowage_train --time-ops on packed documents, beside --equal, the same deck with documents of T
+tokens, whose ops give the rate of such a step. The documents of the timed steps, the last ones of
+the run, stand in --documents, as stowage_data documents prints them.
 """
 
 import argparse
@@ -22,17 +23,28 @@ from result_files import Refused, Result, run
 
 LENGTHS = pathlib.Path(__file__).resolve().parents[2] / "inputs/lengths/packed_65536.toml"
 BLOCK_ROWS = 64
-SIZES = re.compile(r"([BTHKP])(\d+)(?:_|$)")
+SIZES = re.compile(r"([A-Za-z_]+?)(\d+)(?:_|$)")
+PLAIN = {"causal": 1, "large": 0, "room_mib": 0, "way": 0}  # what a shape may say besides
 OPS = {"forward": "attn/core", "backward": "attn/core_backward"}
 
 
 def shapes(result, operator):
-    """[({letter: size}, median seconds)] of an operator, as this suite runs it."""
-    names = {name.split("/")[0] for name in result.datasets(f"samples/kernels/{operator}")
-             if name.endswith("/ours")}
-    return [({letter: int(size) for letter, size in SIZES.findall(name)},
-             float(np.median(result.array(f"samples/kernels/{operator}/{name}/ours"))))
-            for name in sorted(names)]
+    """[({name: size}, median seconds)] of an operator's causal shapes, as this suite runs it."""
+    found = []
+    for name in result.datasets(f"samples/kernels/{operator}"):
+        shape, _, implementation = name.rpartition("/")
+        sizes = {name: int(size) for name, size in SIZES.findall(shape)}
+        plain = all(sizes.get(key, value) == value for key, value in PLAIN.items())
+        if implementation == "ours" and plain:
+            found.append((sizes, float(np.median(
+                result.array(f"samples/kernels/{operator}/{name}")))))
+    return found
+
+
+def whole_lengths(documents):
+    """Whether these are lengths of documents."""
+    return isinstance(documents, list) and documents and all(
+        type(length) is int and length > 0 for length in documents)
 
 
 class Needs:
@@ -46,12 +58,14 @@ class Needs:
             raise Refused("{}: has no attention_{} of {}/{} heads of {}".format(
                 result.path, direction, *heads))
         self.lengths, self.seconds = zip(*found)
+        if len(set(self.lengths)) < len(found):
+            raise Refused(f"{result.path}: has a length twice for attention_{direction}")
 
     def of(self, documents):
         blocks = [-(-length // BLOCK_ROWS) * BLOCK_ROWS for length in documents]
-        if max(blocks) > self.lengths[-1]:
-            raise Refused(f"a document has {max(documents)} tokens, the longest equal ones "
-                          f"{self.lengths[-1]}")
+        if min(blocks) < self.lengths[0] or max(blocks) > self.lengths[-1]:
+            raise Refused(f"documents have {min(documents)} to {max(documents)} tokens, equal ones "
+                          f"{self.lengths[0]} to {self.lengths[-1]}")
         return float(np.interp(blocks, self.lengths, self.seconds).sum())
 
 
@@ -64,32 +78,59 @@ def kernels(lengths, measured, documents):
 
 
 def read_steps(path):
-    """[lengths of all documents] step by step, of what `stowage_data documents` prints."""
+    """{step: lengths of all documents}, of what `stowage_data documents` prints."""
     steps = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
+            if not whole_lengths(row["lengths"]):
+                raise ValueError(f"lengths {row['lengths']}")
             steps.setdefault(row["step"], []).extend(row["lengths"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"{path}: not lines of stowage_data documents ({error})") from None
-    return [steps[step] for step in sorted(steps)]
+    return steps
+
+
+def read_lengths(path):
+    """The documents of a file of lengths, as decks include it."""
+    try:
+        documents = tomllib.loads(path.read_text(encoding="utf-8"))["data"]["synthetic_lengths"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refused(f"{path}: no file with data.synthetic_lengths ({error})") from None
+    if not whole_lengths(documents):
+        raise Refused(f"{path}: data.synthetic_lengths holds no lengths")
+    return documents
+
+
+def are_its_sequences(equal):
+    """Whether a set's documents are its sequences: synthetic ones without lengths of their own."""
+    keys = equal.config()
+    return (str(keys.get("data.source")) == "synthetic"
+            and str(keys.get("data.synthetic_lengths", "[]")) == "[]"
+            and int(keys.get("data.synthetic_document_length", 0)) == 0)
 
 
 def steps(lengths, measured, equal, documents):
     """(direction, measured seconds, predicted) of the medians over the timed steps."""
     heads = tuple(int(measured.key(f"model.{name}")) for name in
                   ("num_attention_heads", "num_query_groups", "head_dim"))
-    length = int(equal.key("train.seq_length"))
+    length, number = (int(equal.key(f"train.{name}")) for name in
+                      ("seq_length", "global_batch_size"))
+    if not are_its_sequences(equal):
+        raise Refused(f"{equal.path}: its documents are not of train.seq_length = {length} tokens")
+    last = int(measured.key("run.steps"))
     for direction, op in OPS.items():
         times, whole = (result.array(f"samples/ops/{op}") for result in (measured, equal))
         if times is None or whole is None:
             raise Refused(f"no timed op {op}: stowage_train --time-ops stores it")
-        if len(times) != len(documents):
-            raise Refused(f"{len(times)} timed steps, documents of {len(documents)}")
+        timed = range(last - len(times) + 1, last + 1)
+        if sorted(documents) != list(timed):
+            raise Refused(f"timed are steps {timed[0]} to {timed[-1]}, documents are of "
+                          f"{sorted(documents)}")
         needs = Needs(lengths, direction, heads)
-        rate = np.median(whole) / needs.of([length] * (sum(documents[0]) // length))
+        rate = np.median(whole) / needs.of([length] * number)
         yield (direction, float(np.median(times)),
-               float(rate * np.median([needs.of(step) for step in documents])))
+               float(rate * np.median([needs.of(step) for step in documents.values()])))
 
 
 def main():
@@ -107,8 +148,7 @@ def main():
     if options.equal:
         rows = steps(lengths, measured, Result(options.equal), read_steps(options.documents))
     else:
-        text = options.lengths.read_text(encoding="utf-8")
-        rows = kernels(lengths, measured, tomllib.loads(text)["data"]["synthetic_lengths"])
+        rows = kernels(lengths, measured, read_lengths(options.lengths))
     rows = list(rows)
     if not rows:
         raise Refused(f"{options.measured}: has no attention_packed_forward or _backward")
