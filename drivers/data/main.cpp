@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -83,10 +84,11 @@ void write(const std::string& path, const std::string& text) {
   part.commit();
 }
 
-/// The command line of a command that reads a deck.
-inputs::CommandLine deck_command(int argc, const char* const* argv, const char* name,
-                                 const char* summary, std::vector<inputs::ExtraOption> options) {
-  return inputs::parse_command_line(
+/// Runs a command that reads a deck, unless its command line asks for words alone.
+void with_deck(int argc, const char* const* argv, const char* name, const char* summary,
+               std::vector<inputs::ExtraOption> options,
+               const std::function<void(const inputs::CommandLine&)>& work) {
+  const inputs::CommandLine command = inputs::parse_command_line(
       argc, argv,
       {.name = fmt::format("stowage_data {}", name),
        .summary = summary,
@@ -94,34 +96,31 @@ inputs::CommandLine deck_command(int argc, const char* const* argv, const char* 
                               version::build_info().git_describe),
        .options = std::move(options),
        .without = {"--out", "--json", "--dry-run", "--quiet", "--print-config"}});
-}
-
-void run_documents(int argc, const char* const* argv) {
-  StepRange steps;
-  const inputs::CommandLine command =
-      deck_command(argc, argv, "documents",
-                   "Prints the lengths of the documents of a deck's steps, a microbatch a line.",
-                   {{"--first-step", "The first step, counted from 1 (default 1)", &steps.first},
-                    {"--steps", "How many (default 1)", &steps.count}});
-  if (!command.print_and_exit.empty()) {
+  if (command.print_and_exit.empty()) {
+    work(command);
+  } else {
     fmt::print("{}", command.print_and_exit);
-    return;
   }
-  print_documents(command, steps);
 }
 
 void run_stats(int argc, const char* const* argv) {
   std::string json;
-  const inputs::CommandLine command = deck_command(
-      argc, argv, "stats", "Shows how a deck's documents lie in sequences and microbatches.",
-      {{"--json", "Write the numbers here as well", &json}});
-  if (!command.print_and_exit.empty()) {
-    fmt::print("{}", command.print_and_exit);
-    return;
-  }
-  const DataStats stats = data_stats(command);
-  if (!json.empty()) write(json, stats_json(stats));
-  fmt::print("{}", stats_text(stats));
+  with_deck(argc, argv, "stats", "Shows how a deck's documents lie in sequences and microbatches.",
+            {{"--json", "Write the numbers here as well", &json}},
+            [&](const inputs::CommandLine& command) {
+              const DataStats stats = data_stats(command);
+              if (!json.empty()) write(json, stats_json(stats));
+              fmt::print("{}", stats_text(stats));
+            });
+}
+
+void run_documents(int argc, const char* const* argv) {
+  StepRange steps;
+  with_deck(argc, argv, "documents",
+            "Prints the lengths of the documents of a deck's steps, a microbatch a line.",
+            {{"--first-step", "The first step, counted from 1 (default 1)", &steps.first},
+             {"--steps", "How many (default 1)", &steps.count}},
+            [&](const inputs::CommandLine& command) { print_documents(command, steps); });
 }
 
 }  // namespace

@@ -100,13 +100,13 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="JSON lines")
     options = parser.parse_args()
     import flash_attn.cute as flash  # here, so that --help needs no wheels
-    with h5py.File(options.dump) as dump, options.out.open("w") as out:
+    with h5py.File(options.dump) as dump:
         labels = [label for label in dump
                   if LABEL.match(label) and {"inputs/qkv", "ours/dqkv"} <= tree(dump[label])]
         if not labels:
             parser.error(f"{options.dump}: no attention_backward of ours")
-        for label in labels:
-            for row in measure(flash, label, dump[label]):
+        with options.out.open("w") as out:
+            for row in (row for label in labels for row in measure(flash, label, dump[label])):
                 out.write(json.dumps(row) + "\n")
                 shown = [f"{who} {row[who][0]:.4f} {row[who][1]:.6f}" for who in WHO]
                 print(row["shape"], row["result"], *shown,

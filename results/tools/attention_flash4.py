@@ -94,7 +94,7 @@ def documents(flash, lengths, samples):
 
 
 def take_turns(work, rounds, between):
-    """After each round the rows of `work`, each with the samples of all rounds until then."""
+    """Each row that `work` measures, and all rows, with the samples of all rounds until then."""
     merged = {}
     for number in range(rounds):
         if between:
@@ -106,7 +106,7 @@ def take_turns(work, rounds, between):
             if kept is not row:
                 kept["time_s"] += row["time_s"]
                 kept["median_s"] = statistics.median(kept["time_s"])
-        yield list(merged.values())
+            yield kept, merged.values()
 
 
 def main():
@@ -118,19 +118,18 @@ def main():
     parser.add_argument("--between", default="", metavar="COMMAND")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be >= 1")
     import flash_attn.cute as flash  # here, so that --help needs no wheels
     lengths = packed.read_lengths(options.lengths)
     work = [lambda shape=shape: equal(flash, shape, options.samples) for shape in SHAPES]
     work.append(lambda: documents(flash, lengths, options.samples))
-    if options.rounds < 1:
-        parser.error("--rounds must be >= 1")
-    options.out.touch()  # before anything is timed
-    for measured in take_turns(work, options.rounds, options.between):
-        options.out.write_text("".join(json.dumps(row) + "\n" for row in measured))
-        for row in measured:
-            rate = row["flops"] / row["median_s"] * 1e-12
-            print(f"{row['operator']:<28} {row['implementation']:<44} {row['shape']} "
-                  f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s", flush=True)
+    options.out.write_text("")  # before anything is timed
+    for row, rows_so_far in take_turns(work, options.rounds, options.between):
+        options.out.write_text("".join(json.dumps(one) + "\n" for one in rows_so_far))
+        rate = row["flops"] / row["median_s"] * 1e-12
+        print(f"{row['operator']:<28} {row['implementation']:<44} {row['shape']} "
+              f"{row['median_s'] * 1e6:10.1f} us {rate:8.1f} TFLOP/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def shapes(result, operator):
     found = []
     for name in result.datasets(f"samples/kernels/{operator}"):
         shape, _, implementation = name.rpartition("/")
-        sizes = {name: int(size) for name, size in SIZES.findall(shape)}
+        sizes = {key: int(size) for key, size in SIZES.findall(shape)}
         plain = all(sizes.get(key, value) == value for key, value in PLAIN.items())
         if implementation == "ours" and plain:
             found.append((sizes, float(np.median(
