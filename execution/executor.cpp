@@ -188,11 +188,19 @@ ExecutorCounters Executor::count(int begin, int end) const {
 
 ExecutorCounters Executor::counters() const {
   ExecutorCounters sum = counters_;
-  for (std::size_t i = 0; i < plan_.steps.size(); ++i)
-    if (std::uint64_t* moved = bound_[i].rows.moved)
-      (plan_.steps[i].what == Step::What::copy_out ? sum.bytes_out : sum.bytes_in) +=
-          std::atomic_ref(*moved).load(std::memory_order_relaxed);
+  const std::vector<std::size_t> counted = counted_bytes();
+  for (std::size_t i = 0; i < counted.size(); ++i)
+    (plan_.steps[i].what == Step::What::copy_out ? sum.bytes_out : sum.bytes_in) += counted[i];
   return sum;
+}
+
+std::vector<std::size_t> Executor::counted_bytes() const {
+  if (!moved_) return {};
+  std::vector<std::size_t> bytes(plan_.steps.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (std::uint64_t* moved = bound_[i].rows.moved)
+      bytes[i] = std::atomic_ref(*moved).load(std::memory_order_relaxed);
+  return bytes;
 }
 
 void Executor::issue_all() {

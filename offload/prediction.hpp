@@ -12,6 +12,8 @@ struct Prediction {
   double time_s = 0;     ///< of one step of the program
   double exposed_s = 0;  ///< of it: compute waits for copies, directly or through other queues
   std::vector<double> begin_s, end_s;  ///< of each plan step, at its first execution
+  /// Of a measured step: what copies of counted rows moved, by plan step; empty: as much as expected.
+  std::vector<std::size_t> counted_bytes;
 };
 
 /// Follows a plan, with its events, on the queues of a machine: a step starts when its queue is

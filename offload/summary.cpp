@@ -74,8 +74,10 @@ class Summary {
       return;
     }
     module.copies += repeat;
-    module.offloaded +=
-        program_.info(place.tensor).moved_bytes(place.buffer) * static_cast<std::size_t>(repeat);
+    const execution::TensorInfo& info = program_.info(place.tensor);
+    module.offloaded += info.counts_rows() && !prediction_.counted_bytes.empty()
+                            ? prediction_.counted_bytes[static_cast<std::size_t>(index)]
+                            : info.moved_bytes(place.buffer) * static_cast<std::size_t>(repeat);
     module.d2h_s += repeat * time_s(index);
   }
 

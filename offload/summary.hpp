@@ -14,7 +14,7 @@ namespace stowage::offload {
 struct ModuleSummary {
   std::string module;
   std::size_t bytes = 0;        ///< of all its tensors
-  std::size_t offloaded = 0;    ///< bytes that go to the host; of counted rows those expected
+  std::size_t offloaded = 0;    ///< bytes that go to the host; of counted rows those measured or expected
   std::size_t recomputed = 0;   ///< bytes that are computed again
   std::size_t at_berths = 0;    ///< bytes that lie where gradients are written later
   int copies = 0;               ///< to the host; as many come back

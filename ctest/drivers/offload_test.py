@@ -128,6 +128,22 @@ def what_each_module_does_is_kept(r):
     assert "/offload/modules: bytes_out of deck/off add up to" in said, said
 
 
+@case
+def counted_rows_are_those_that_moved(r):
+    """What a module moved of rows that are counted is what was counted, not what was expected."""
+    r.bench("--samples", "2", "--modes", "off,step", "--only", "deck", "parallel.expert=4",
+            "parallel.expert_capacity=[]", "offload.policy=manual", 'offload.modules=["moe_act"]',
+            "offload.keep_unhidden=false", "offload.min_tensor_bytes=0", "run.output=counted.h5",
+            ranks=4)
+    assert "VALID" in r.tool("validate.py", "counted.h5")
+    with h5py.File(os.path.join(r.folder, "counted.h5")) as file:
+        rows = {row["plan"]: row for row in file["offload/modules"] if row["module"] == b"moe_act"}
+        for plan in ("deck/off", "deck/step"):
+            row, about = rows[plan.encode()], file[f"samples/offload/{plan}"].attrs
+            assert 0 < row["offloaded_bytes"] == about["bytes_out"] < row["bytes"], (row, plan)
+            assert row["offloaded_bytes"] != row["bytes"] // 4, row  # as much as expected
+
+
 # The decks of the published sweeps with layers of a few numbers each.
 TINY = ("execution.backend=host offload.min_tensor_bytes=0 model.hidden_size=32 "
         "model.vocab_size=64 model.num_attention_heads=2 model.num_query_groups=1 "

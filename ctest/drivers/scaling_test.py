@@ -5,6 +5,7 @@ Usage: scaling_test.py CASE --bench PROGRAM --source FOLDER. Each case runs in a
 folder of its own.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -273,6 +274,12 @@ def predictions_take_measured_rates(r):
 # Points of published curves that are not foretold within 8 %, by file: they are to be measured
 # again, or their costs to be mended, and then to leave this list.
 NOT_FORETOLD = {
+    "h100x4": {
+        # As with four H200.
+        "data_moe_2b.h5": ("e4_zero",),
+        # Passes of tensor ranks take longer in a pipeline than without one.
+        "pairs_dense_1b.h5": ("t2_p2_v2",), "pairs_moe_2b.h5": ("t2_p2_v4",),
+    },
     "h200x4": {
         # The load of untrained experts takes a class of room whose plan copies to the host.
         "data_moe_2b.h5": ("e4_zero",),
@@ -341,26 +348,30 @@ def machine_of(source, path):
 def published_curves_are_foretold(r):
     """Every published point, within 8 %, by the machine file alone where its step is still what it
     was."""
-    points = 0
-    for name in ("h100x2", "h200x2", "h200x4"):
+    curves = []
+    for name in ("h100x2", "h100x4", "h200x2", "h200x4"):
         folder = os.path.join(r.given.source, "results", "published", name)
-        for curve in sorted(os.listdir(folder)):
-            path = os.path.join(folder, curve)
-            # Layers alone (mlp_*) are no step that anyone trains.
-            if not curve.endswith(".h5") or curve.startswith("mlp_") or not is_curve(path):
+        # Layers alone (mlp_*) are no step that anyone trains.
+        curves += [(name, curve) for curve in sorted(os.listdir(folder))
+                   if curve.endswith(".h5") and not curve.startswith("mlp_")
+                   and is_curve(os.path.join(folder, curve))]
+    paths = [os.path.join(r.given.source, "results", "published", *curve) for curve in curves]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda path: foretold(r, path, *machine_of(r.given.source, path)),
+                              paths))
+    points = 0
+    for (name, curve), offs in zip(curves, found):
+        for point, (then, off) in offs.items():
+            layout = point.split("/")[1]
+            if layout in NOT_FORETOLD.get(name, {}).get(curve, ()):
+                assert abs(off) >= 8, (name, curve, point, then, off)
                 continue
-            machine = machine_of(r.given.source, path)
-            for point, (then, off) in foretold(r, path, *machine).items():
-                layout = point.split("/")[1]
-                if layout in NOT_FORETOLD.get(name, {}).get(curve, ()):
-                    assert abs(off) >= 8, (name, curve, point, then, off)
-                    continue
-                # Two H100 exchanged rows of tensor ranks otherwise: what counts is what was
-                # predicted of that step.
-                other = name == "h100x2" and layout.startswith("t2")
-                assert abs(then if other else off) < 8, (name, curve, point, then, off)
-                points += 1
-    assert points >= 130, points
+            # Two H100 exchanged rows of tensor ranks otherwise: what counts is what was
+            # predicted of that step.
+            other = name == "h100x2" and layout.startswith("t2")
+            assert abs(then if other else off) < 8, (name, curve, point, then, off)
+            points += 1
+    assert points >= 180, points
 
 
 @case

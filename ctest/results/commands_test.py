@@ -21,8 +21,7 @@ import h5py  # noqa: E402
 from result_files import text  # noqa: E402
 
 # Keys and options by which a list has been mended since older sets of its folder were made.
-MENDED = (("h200/longest_*", ("validate.replayed_step",)),
-          ("h200x2/*", ("machine.name",)))
+MENDED = (("h200x2/*", ("machine.name",)),)
 
 
 def mended(path):

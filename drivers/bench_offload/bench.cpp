@@ -264,6 +264,7 @@ void BenchOffload::train_from_start(OffloadOutcome& outcome, execution::Executor
 void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
   step(executor);
   outcome.counters = executor.counters();
+  outcome.counted_bytes = executor.counted_bytes();
   for (int i = 1; i < kWarmUp; ++i) step(executor);
 }
 
@@ -274,7 +275,7 @@ void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& exe
   for (int i = 0; i < kWarmUp; ++i) {
     step(executor);
     std::vector<offload::ModuleSummary> modules =
-        timed_modules(program(), outcome.plan, timer.intervals());
+        timed_modules(program(), outcome.plan, timer.intervals(), outcome.counted_bytes);
     if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
       outcome.modules = std::move(modules);
   }
@@ -360,7 +361,7 @@ std::vector<OffloadOutcome> BenchOffload::run() {
     executors.push_back(outcome.refused.empty() ? make_executor(outcome.plan) : nullptr);
     if (!executors.back()) continue;
     warm_up(outcome, *executors.back());
-    outcome.modules = timed_modules(program(), outcome.plan, {});
+    outcome.modules = timed_modules(program(), outcome.plan, {}, outcome.counted_bytes);
     if (outcome.counters.launches == 0) time_copies(outcome, *executors.back());
     train_from_start(outcome, *executors.back());
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "drivers/common/memory_table.hpp"
 
@@ -29,8 +30,10 @@ std::string number(bool known, double value, int digits) {
 
 std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
-    const std::vector<execution::OpTimer::Interval>& intervals) {
+    const std::vector<execution::OpTimer::Interval>& intervals,
+    std::vector<std::size_t> counted_bytes) {
   offload::Prediction timed;
+  timed.counted_bytes = std::move(counted_bytes);
   timed.begin_s.assign(plan.steps.size(), -1);
   timed.end_s.assign(plan.steps.size(), -1);
   for (const execution::OpTimer::Interval& interval : intervals) {

@@ -12,10 +12,11 @@ namespace stowage::drivers {
 
 /// What a plan does with the saved tensors of each module; what its copies took in a step that was
 /// timed op by op, and how long compute waited for them. @param intervals none: not timed, all
-/// times are 0
+/// times are 0 @param counted_bytes what that step's copies of counted rows moved, by plan step
 std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
-    const std::vector<execution::OpTimer::Interval>& intervals);
+    const std::vector<execution::OpTimer::Interval>& intervals,
+    std::vector<std::size_t> counted_bytes);
 
 /// The modules as rows of a result set. @param timed their times were measured
 std::vector<results::ModuleCopies> module_rows(const std::string& plan,

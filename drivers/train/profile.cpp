@@ -63,6 +63,8 @@ void Profile::begin(execution::Executor& executor) {
   if (!timer) timer = std::make_unique<OpTimer>(backend_, executor.plan());
   executor.add(*timer);
   executor_ = &executor;
+  if (!executor.counted_bytes().empty() && executor.steps() > 0) (void)executor.end_time_s();
+  counted_bytes_ = executor.counted_bytes();
 }
 
 bool is_over_pairs(std::string_view kind) { return kind.starts_with("attn/core"); }
@@ -71,6 +73,9 @@ void Profile::end(double pairs) {
   OpTimer& timer = *timers_.at(executor_);
   executor_->remove(timer);
   last_ = timer.intervals();
+  const std::vector<std::size_t> until_now = executor_->counted_bytes();
+  for (std::size_t i = 0; i < until_now.size(); ++i)
+    counted_bytes_[i] = until_now[i] - counted_bytes_[i];
   for (auto& [key, total] : sum(executor_->program(), executor_->plan(), last_)) {
     if (is_over_pairs(total.kind)) {
       total.cost.flops *= pairs;
@@ -191,7 +196,7 @@ void Profile::add_to(results::ResultSet& set) const {
 }
 
 std::vector<offload::ModuleSummary> Profile::modules() const {
-  return timed_modules(executor_->program(), executor_->plan(), last_);
+  return timed_modules(executor_->program(), executor_->plan(), last_, counted_bytes_);
 }
 
 results::Trace Profile::trace(int rank, double offset_s) const {

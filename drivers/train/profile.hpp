@@ -68,6 +68,7 @@ class Profile {
   std::map<std::string, Communication> communication_;
   std::vector<double> times_;  ///< first begin to last end, of each timed step
   std::vector<execution::OpTimer::Interval> last_;
+  std::vector<std::size_t> counted_bytes_;  ///< of the last timed step; before it ends, until it
 };
 
 /// Whether ops of a kind do work for each (query, key) pair within documents: a program's cost is
