@@ -68,8 +68,9 @@ class Executor {
   const Plan& plan() const { return plan_; }
   long steps() const { return steps_; }
   ExecutorCounters counters() const;
-  /// Bytes that copies of counted rows have moved until now, by step of the plan, 0 of other steps;
-  /// empty: no copy counts rows. Of a step that is done.
+  /// Bytes that copies of counted rows have moved until now, by step of the plan, in all periods of
+  /// sections that repeat; 0 of other steps; empty: no copy counts rows. A part of those of a step
+  /// that is under way.
   std::vector<std::size_t> counted_bytes() const;
   /// Nodes of each graph, by segment; none before they are captured.
   std::vector<std::size_t> graph_nodes() const;

@@ -12,7 +12,7 @@ struct Prediction {
   double time_s = 0;     ///< of one step of the program
   double exposed_s = 0;  ///< of it: compute waits for copies, directly or through other queues
   std::vector<double> begin_s, end_s;  ///< of each plan step, at its first execution
-  /// Of a measured step: what copies of counted rows moved, by plan step; empty: as much as expected.
+  /// Of a measured step: what copies of counted rows moved, by plan step; empty: as expected.
   std::vector<std::size_t> counted_bytes;
 };
 

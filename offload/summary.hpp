@@ -14,7 +14,7 @@ namespace stowage::offload {
 struct ModuleSummary {
   std::string module;
   std::size_t bytes = 0;        ///< of all its tensors
-  std::size_t offloaded = 0;    ///< bytes that go to the host; of counted rows those measured or expected
+  std::size_t offloaded = 0;    ///< bytes that go to the host, measured or expected
   std::size_t recomputed = 0;   ///< bytes that are computed again
   std::size_t at_berths = 0;    ///< bytes that lie where gradients are written later
   int copies = 0;               ///< to the host; as many come back
@@ -25,7 +25,8 @@ struct ModuleSummary {
 };
 
 /// One entry for each module name that a program saves, in the order of forward. Sections that
-/// repeat count as often as they run, their times as in their first period.
+/// repeat count as often as they run, their times as in their first period, also where periods
+/// count other rows.
 ///
 /// @param prediction when each step of the plan begins and ends, predicted or measured; that of
 ///        marks is not looked at

@@ -277,7 +277,7 @@ NOT_FORETOLD = {
     "h100x4": {
         # As with four H200.
         "data_moe_2b.h5": ("e4_zero",),
-        # Passes of tensor ranks take longer in a pipeline than without one.
+        # Passes of tensor ranks in a pipeline take longer than foretold (docs/layouts.md).
         "pairs_dense_1b.h5": ("t2_p2_v2",), "pairs_moe_2b.h5": ("t2_p2_v4",),
     },
     "h200x4": {
@@ -371,7 +371,7 @@ def published_curves_are_foretold(r):
             other = name == "h100x2" and layout.startswith("t2")
             assert abs(then if other else off) < 8, (name, curve, point, then, off)
             points += 1
-    assert points >= 180, points
+    assert points >= 205, points
 
 
 @case

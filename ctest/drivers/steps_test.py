@@ -107,6 +107,26 @@ def a_step_done_again_changes_no_bit(r):
 
 
 @case
+def counted_rows_of_a_step_done_again_count_once(r):
+    """A timed step that is issued twice has moved what it moves when it is issued once."""
+    shared = (*SPIKES[1:], "optim.decay_steps=12", "validate.most_skipped_steps=12",
+              "parallel.expert=4", "parallel.expert_capacity=[]", "offload.policy=manual",
+              'offload.modules=["moe_act"]', "offload.keep_unhidden=false",
+              "offload.min_tensor_bytes=0")
+    r.run(SPIKES[0], *shared, "run.output=all.h5", ranks=4)
+    last, moved = skipped("all.h5")[0], []
+    for word in ("true", "false"):
+        r.run(f"run.steps={last}", *shared, f"run.output={word}.h5", "--time-ops", "1",
+              f"validate.bad_steps_again={word}", ranks=4)
+        assert skipped(f"{word}.h5") == [last]
+        with h5py.File(f"{word}.h5") as file:
+            rows = {row["module"]: row for row in file["/offload/modules"]}
+            assert ("again" in file["/series"]) == (word == "true")
+        moved.append((rows[b"moe_act"]["offloaded_bytes"], rows[b"moe_act"]["bytes"]))
+    assert moved[0] == moved[1] and 0 < moved[0][0] < moved[0][1], moved
+
+
+@case
 def spikes_and_experts_without_room_are_told_apart(r):
     """Both kinds of steps are issued again; the classes of room change no bit of what is kept."""
     shared = (*SPIKES, "validate.most_skipped_steps=12", "validate.replayed_step=false",

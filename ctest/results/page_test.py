@@ -243,6 +243,16 @@ class Bands(PageTest):
         self.assertEqual(len(commits), 1, commits)
         self.assertIn(f"of one commit, `{commits.pop()}`", (PUBLISHED / "README.md").read_text())
 
+    def test_pages_that_name_one_commit_have_no_other(self):
+        named = 0
+        for page in sorted(PUBLISHED.parent.glob("*/README.md")):
+            said = re.search(r"\ball of `(\w+)`", page.read_text().partition("<!--")[0])
+            for path in sorted(page.parent.glob("*.h5")) if said else ():
+                with h5py.File(path) as file:
+                    self.assertEqual(text(file.attrs["git_describe"]), said[1], path)
+            named += bool(said)
+        self.assertGreaterEqual(named, 2)
+
     def sets(self, by, dtype="fp32", run="gpu_a"):
         def change(file):
             file["series/train/loss"][50] += by

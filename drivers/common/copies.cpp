@@ -28,6 +28,12 @@ std::string number(bool known, double value, int digits) {
 
 }  // namespace
 
+std::vector<std::size_t> CountedBytes::of_last_step() const {
+  std::vector<std::size_t> bytes = executor_.counted_bytes();
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] -= before_[i];
+  return bytes;
+}
+
 std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
     const std::vector<execution::OpTimer::Interval>& intervals,

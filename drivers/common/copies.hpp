@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
 #include "execution/program.hpp"
 #include "offload/summary.hpp"
@@ -10,9 +11,28 @@
 
 namespace stowage::drivers {
 
+/// What the copies of counted rows move in the last step that an executor issued while this looked
+/// on. The step before it is done when it is issued.
+class CountedBytes : public execution::Observer {
+ public:
+  explicit CountedBytes(const execution::Executor& executor) : executor_(executor) {}
+  bool sees_ops() const override { return false; }
+  void begin_step() override { before_ = executor_.counted_bytes(); }
+  void before(int, execution::Queue&) override {}
+  void after(int, execution::Queue&) override {}
+  /// By step of the plan, as Executor::counted_bytes; of a step that is done.
+  std::vector<std::size_t> of_last_step() const;
+
+ private:
+  const execution::Executor& executor_;
+  std::vector<std::size_t> before_;
+};
+
 /// What a plan does with the saved tensors of each module; what its copies took in a step that was
-/// timed op by op, and how long compute waited for them. @param intervals none: not timed, all
-/// times are 0 @param counted_bytes what that step's copies of counted rows moved, by plan step
+/// timed op by op, and how long compute waited for them.
+///
+/// @param intervals none: not timed, all times are 0
+/// @param counted_bytes what copies of counted rows moved in it, by plan step; empty: none counts
 std::vector<offload::ModuleSummary> timed_modules(
     const execution::Program& program, const execution::Plan& plan,
     const std::vector<execution::OpTimer::Interval>& intervals,

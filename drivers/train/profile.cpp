@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "drivers/common/copies.hpp"
 #include "execution/error.hpp"
 #include "execution/op_kind.hpp"
 #include "results/statistics.hpp"
@@ -59,23 +58,21 @@ std::map<std::string, OpTotal> sum(const execution::Program& program, const exec
 }  // namespace
 
 void Profile::begin(execution::Executor& executor) {
-  std::unique_ptr<OpTimer>& timer = timers_[&executor];
-  if (!timer) timer = std::make_unique<OpTimer>(backend_, executor.plan());
-  executor.add(*timer);
+  std::unique_ptr<Watch>& watch = watches_[&executor];
+  if (!watch) watch = std::make_unique<Watch>(backend_, executor);
+  executor.add(watch->timer);
+  executor.add(watch->counted);
   executor_ = &executor;
-  if (!executor.counted_bytes().empty() && executor.steps() > 0) (void)executor.end_time_s();
-  counted_bytes_ = executor.counted_bytes();
 }
 
 bool is_over_pairs(std::string_view kind) { return kind.starts_with("attn/core"); }
 
 void Profile::end(double pairs) {
-  OpTimer& timer = *timers_.at(executor_);
-  executor_->remove(timer);
-  last_ = timer.intervals();
-  const std::vector<std::size_t> until_now = executor_->counted_bytes();
-  for (std::size_t i = 0; i < until_now.size(); ++i)
-    counted_bytes_[i] = until_now[i] - counted_bytes_[i];
+  Watch& watch = *watches_.at(executor_);
+  executor_->remove(watch.timer);
+  executor_->remove(watch.counted);
+  last_ = watch.timer.intervals();
+  counted_bytes_ = watch.counted.of_last_step();
   for (auto& [key, total] : sum(executor_->program(), executor_->plan(), last_)) {
     if (is_over_pairs(total.kind)) {
       total.cost.flops *= pairs;

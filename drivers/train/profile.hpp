@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/common/copies.hpp"
 #include "drivers/common/exposure.hpp"
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
@@ -31,7 +32,8 @@ class Profile {
   /// @param ranks of the job: all of them time the same steps, so that each issues them op by op
   Profile(execution::Backend& backend, int ranks) : backend_(backend), ranks_(ranks) {}
 
-  /// Times the next step that `executor` issues.
+  /// Times the next step that `executor` issues: none is under way. If it is done again, its last
+  /// time counts.
   void begin(execution::Executor& executor);
   /// Waits for that step, and takes its times.
   /// @param pairs its (query, key) pairs within documents, as a part of those that were recorded
@@ -59,7 +61,14 @@ class Profile {
   execution::Backend& backend_;
   int ranks_;
   execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one
-  std::map<execution::Executor*, std::unique_ptr<execution::OpTimer>> timers_;
+  /// Looks on while steps are timed.
+  struct Watch {
+    explicit Watch(execution::Backend& backend, const execution::Executor& executor)
+        : timer(backend, executor.plan()), counted(executor) {}
+    execution::OpTimer timer;
+    CountedBytes counted;
+  };
+  std::map<execution::Executor*, std::unique_ptr<Watch>> watches_;
   std::map<std::string, OpTotal> totals_;  ///< by queue and kind
   /// What communication of each queue took, one entry for each timed step.
   struct Communication {
@@ -68,7 +77,7 @@ class Profile {
   std::map<std::string, Communication> communication_;
   std::vector<double> times_;  ///< first begin to last end, of each timed step
   std::vector<execution::OpTimer::Interval> last_;
-  std::vector<std::size_t> counted_bytes_;  ///< of the last timed step; before it ends, until it
+  std::vector<std::size_t> counted_bytes_;  ///< of the last timed step
 };
 
 /// Whether ops of a kind do work for each (query, key) pair within documents: a program's cost is
