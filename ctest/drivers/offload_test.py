@@ -141,7 +141,8 @@ def counted_rows_are_those_that_moved(r):
         for plan in ("deck/off", "deck/step"):
             row, about = rows[plan.encode()], file[f"samples/offload/{plan}"].attrs
             expected = row["bytes"] // 4  # of four ranks with room for all rows
-            assert 0 < row["offloaded_bytes"] == about["bytes_out"] != expected, (row, plan)
+            assert row["offloaded_bytes"] == about["bytes_out"] != expected, (row, plan)
+            assert 0 < row["offloaded_bytes"] < row["bytes"], (row, plan)
 
 
 # The decks of the published sweeps with layers of a few numbers each.

@@ -264,23 +264,26 @@ void BenchOffload::train_from_start(OffloadOutcome& outcome, execution::Executor
 void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
   step(executor);
   outcome.counters = executor.counters();
-  outcome.counted_bytes = executor.counted_bytes();
+  outcome.modules = timed_modules(program(), outcome.plan, {}, executor.counted_bytes());
   for (int i = 1; i < kWarmUp; ++i) step(executor);
 }
 
 /// Times the copies of a plan and what waits for them, issued op by op: the step that waits least.
 void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& executor) {
   execution::OpTimer timer(machine_.backend(), outcome.plan);
+  CountedBytes counted(executor);
   executor.add(timer);
+  executor.add(counted);
   for (int i = 0; i < kWarmUp; ++i) {
     step(executor);
     std::vector<offload::ModuleSummary> modules =
-        timed_modules(program(), outcome.plan, timer.intervals(), outcome.counted_bytes);
+        timed_modules(program(), outcome.plan, timer.intervals(), counted.of_last_step());
     if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
       outcome.modules = std::move(modules);
   }
   outcome.timed_modules = true;
   executor.remove(timer);
+  executor.remove(counted);
 }
 
 /// A search takes seconds on one core, and no plan knows of another: each core takes the next.
@@ -361,7 +364,6 @@ std::vector<OffloadOutcome> BenchOffload::run() {
     executors.push_back(outcome.refused.empty() ? make_executor(outcome.plan) : nullptr);
     if (!executors.back()) continue;
     warm_up(outcome, *executors.back());
-    outcome.modules = timed_modules(program(), outcome.plan, {}, outcome.counted_bytes);
     if (outcome.counters.launches == 0) time_copies(outcome, *executors.back());
     train_from_start(outcome, *executors.back());
   }

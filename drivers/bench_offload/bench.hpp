@@ -36,8 +36,6 @@ struct OffloadOutcome {
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
   execution::ExecutorCounters counters;  ///< of one step
-  /// Of the same step, see Executor: those that are timed move as much.
-  std::vector<std::size_t> counted_bytes;
   double part = 1;              ///< its transient bytes, of those of the plan that keeps all
   std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
   double rerun_s = 0;           ///< predicted time of all that is computed again

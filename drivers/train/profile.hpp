@@ -63,7 +63,7 @@ class Profile {
   execution::Executor* executor_ = nullptr;  ///< of the step under way, and of the last one
   /// Looks on while steps are timed.
   struct Watch {
-    explicit Watch(execution::Backend& backend, const execution::Executor& executor)
+    Watch(execution::Backend& backend, const execution::Executor& executor)
         : timer(backend, executor.plan()), counted(executor) {}
     execution::OpTimer timer;
     CountedBytes counted;
