@@ -6,6 +6,7 @@ folder of its own.
 """
 import argparse
 import concurrent.futures
+import glob
 import json
 import os
 import re
@@ -36,9 +37,13 @@ class Runner:
         self.env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMP_NUM_THREADS="1",
                         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
-    def command(self, *arguments, ranks=2):
+    def start(self, ranks):
+        """What starts a program on so many ranks."""
         start = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-        return [*(start if ranks > 1 else ()), self.given.bench, self.deck, HOST, *arguments]
+        return start if ranks > 1 else []
+
+    def command(self, *arguments, ranks=2):
+        return [*self.start(ranks), self.given.bench, self.deck, HOST, *arguments]
 
     def run(self, command, expect):
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=150,
@@ -348,19 +353,17 @@ def machine_of(source, path):
 def published_curves_are_foretold(r):
     """Every published point, within 8 %, by the machine file alone where its step is still what it
     was."""
-    curves = []
-    for name in ("h100x2", "h100x4", "h200x2", "h200x4"):
-        folder = os.path.join(r.given.source, "results", "published", name)
-        # Layers alone (mlp_*) are no step that anyone trains.
-        curves += [(name, curve) for curve in sorted(os.listdir(folder))
-                   if curve.endswith(".h5") and not curve.startswith("mlp_")
-                   and is_curve(os.path.join(folder, curve))]
-    paths = [os.path.join(r.given.source, "results", "published", *curve) for curve in curves]
+    published = os.path.join(r.given.source, "results", "published")
+    # Layers alone (mlp_*) are no step that anyone trains.
+    paths = [path for name in ("h100x2", "h100x4", "h200x2", "h200x4")
+             for path in sorted(glob.glob(os.path.join(published, name, "*.h5")))
+             if not os.path.basename(path).startswith("mlp_") and is_curve(path)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda path: foretold(r, path, *machine_of(r.given.source, path)),
                               paths))
     points = 0
-    for (name, curve), offs in zip(curves, found):
+    for path, offs in zip(paths, found):
+        name, curve = path.split(os.sep)[-2:]
         for point, (then, off) in offs.items():
             layout = point.split("/")[1]
             if layout in NOT_FORETOLD.get(name, {}).get(curve, ()):
@@ -389,6 +392,30 @@ def foretelling_is_what_was_predicted(r):
     other = os.path.join(published, "h200x2", "train_hybrid_dense_1b_np2.h5")
     said = r.run([r.given.bench, "--from", other, "--foretell"], 2)
     assert "not a result of stowage_bench_scaling" in said, said
+
+
+@case
+def the_list_for_eight_gpus_is_read(r):
+    """Each command is read by its program on as many ranks, and takes sets of lines before it."""
+    with open(os.path.join(r.given.source, "results", "eight_gpus.txt"), encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
+    made = []
+    for ranks, name, program, *words in lines:
+        assert name not in made, name
+        made.append(name)
+        if program == "stowage_ceilings":  # has no deck
+            continue
+        decks = os.path.join(r.given.source, "inputs")
+        words = [word.replace("{decks}", decks).replace("{set}", f"{name}.h5") for word in words]
+        for option in ("--ceilings", "--links", "--ops"):
+            if option in words:
+                sets = words.pop(words.index(option) + 1)
+                words.remove(option)
+                assert {f"{one}.h5" for one in made} >= set(sets.split(",")), (name, sets)
+        program = os.path.join(os.path.dirname(r.given.bench), program)
+        said = r.run([*r.start(int(ranks)), program, *words, HOST, "--print-config"], 0)
+        assert "[model]" in said, (name, said)
+    assert {"nano_30b_e8", "comm_np8"} <= set(made) and len(made) >= 20, made
 
 
 def is_curve(path):
