@@ -13,7 +13,7 @@ struct Prediction {
   double exposed_s = 0;  ///< of it: compute waits for copies, directly or through other queues
   std::vector<double> begin_s, end_s;  ///< of each plan step, at its first execution
   /// Of a measured step: what copies of counted rows moved, by plan step; empty: as expected.
-  std::vector<std::size_t> counted_bytes;
+  std::vector<std::size_t> counted_bytes = {};
 };
 
 /// Follows a plan, with its events, on the queues of a machine: a step starts when its queue is
