@@ -49,11 +49,76 @@ TEST_F(audit, figures_follow_from_samples) {
       {"f['metrics/train/tokens_per_s'][()] *= -1", tokens + ": is negative"},
       {"f['config'].attrs['train.seq_length'] = 2048", tokens + ": is "},
       {"del f['metrics/train/step_time']", "/metrics/train/step_time: is missing"},
-      {"del f['samples/train/step_time']", "/metrics/train/step_time: cannot be recomputed"},
+      {"del f['samples/train/step_time']", "/samples/train/step_time: is missing"},
       {"f.copy('metrics/train/val_loss', 'metrics/train/new')", "/metrics/train/new: no rule says"},
       {"f['metrics/train/val_loss'][()] = 2.0", "/metrics/train/val_loss: is 2, its samples say"},
-      {"f['ceilings/h2d'][0] = 0", "/ceilings/h2d: holds a limit that is not positive"}};
+      {"f['ceilings/h2d'][0] = 0", "/ceilings/h2d: holds a limit that is not positive"},
+      {"f['metrics/train/peak_device_bytes'][()] *= 0.1",
+       "/metrics/train/peak_device_bytes: is 100000000, /series/train/mem_device says 1e+09"},
+      {"f['metrics/train/transient_bytes'][()] *= 0.5",
+       "/metrics/train/peak_device_bytes: is 1e+09, persistent and transient bytes"},
+      {"f['metrics/train/wall_time'][()] *= 0.5", "/metrics/train/wall_time: is "}};
   expect_found(edited(firsts(defects)), defects);
+}
+
+TEST_F(audit, what_was_taken_out_is_missed) {
+  std::vector<std::pair<std::string, std::string>> defects;
+  for (const std::string name :
+       {"metrics/train/tokens_per_s", "metrics/train/model_flops_per_s", "metrics/train/loss",
+        "metrics/train/val_loss", "metrics/train/skipped_steps", "metrics/train/parameters",
+        "metrics/train/peak_device_bytes", "series/train/grad_norm", "series/train/ok"})
+    defects.emplace_back(fmt::format("del f['{}']", name), fmt::format("/{}: is missing", name));
+  expect_found(edited(firsts(defects)), defects);
+  const fs::path ceilings = folder / "ceilings.h5", kernels = folder / "kernels.h5";
+  test::write_ceilings(ceilings);
+  test::write_kernels(kernels, ceilings);
+  test::run_command(test::python({"-c"}) + " \"import h5py; f = h5py.File('" + kernels.string() +
+                    "', 'r+'); del f['metrics/kernels/scale/n8/ours/pct_ceiling']; f.close(); " +
+                    "f = h5py.File('" + ceilings.string() + "', 'r+'); del f['ceilings/gemm_bf16']\"");
+  const Ran ran = tool("validate", {kernels, ceilings});
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  expect_line(ran, "/metrics/kernels/scale/n8/ours/pct_ceiling: is missing");
+  expect_line(ran, "/ceilings/gemm_bf16: is missing");
+}
+
+TEST_F(audit, quantities_over_steps_are_numbers_that_can_be) {
+  const std::vector<std::pair<std::string, std::string>> defects = {
+      {"f['series/train/grad_norm'][7] = float('nan')",
+       "/series/train/grad_norm: holds a value that is not finite"},
+      {"f['series/train/lr'][7] = -1", "/series/train/lr: holds a value that is negative"},
+      {"f['series/train/mem_device'][7] = float('inf')",
+       "/series/train/mem_device: holds a value that is not finite"},
+      {"f['series/train/loss'][7] *= -1", "/series/train/loss: holds a value that is negative"},
+      {"f['samples/train/step_time'].attrs['hw_flops'] = float('nan')",
+       "/samples/train/step_time: hw_flops is nan"}};
+  expect_found(edited(firsts(defects)), defects);
+}
+
+TEST_F(audit, provenance_agrees_with_itself) {
+  const std::vector<std::pair<std::string, std::string>> defects = {
+      {"f['provenance/software'].attrs['git_describe'] = 'v1-dirty'",
+       "/provenance/software: git_describe is not that of /"},
+      {"f['provenance/run'].attrs['stop'] = '2020-01-01T00:00:00.000Z'",
+       "/provenance/run: start, created and stop are "},
+      {"f['config'].attrs['run.seed'] = 7", "/provenance/run: seed is 1234, run.seed of the deck"}};
+  expect_found(edited(firsts(defects)), defects);
+}
+
+// An energy is that of the power that the board had in as many seconds.
+TEST_F(audit, energy_agrees_with_power) {
+  const std::string power =
+      "n = len(f['series/train/step']); g = f.create_group('series/gpu'); "
+      "g['step'] = f['series/train/step'][()]; g['step'].make_scale('step'); "
+      "g['power'] = [300.0] * n; g['power'].dims[0].attach_scale(g['step']); "
+      "[g['power'].attrs.create(k, 'x') for k in ('units', 'long_name')]; "
+      "t = f['series/train/step_time'][()].sum(); f.copy('metrics/train/parameters', "
+      "'metrics/energy/j_per_token'); f['metrics/energy/j_per_token'][()] = {} * 2 * 300.0 * t / "
+      "(n * 4096)";
+  const auto said = [&](double factor) {
+    return tool("validate", edited({fmt::format(fmt::runtime(power), factor)}));
+  };
+  expect_line(said(1.05), "conforms");
+  expect_line(said(0.1), "/metrics/energy/j_per_token: makes ");
 }
 
 TEST_F(audit, checks_follow_from_what_was_measured) {
@@ -65,6 +130,17 @@ TEST_F(audit, checks_follow_from_what_was_measured) {
        "; f.move('x', 'validation/finite_loss')",
        "/validation/finite_loss: value is 2.1, the samples and series say"},
       {"del f['validation/skipped_steps']", "/validation/skipped_steps: is missing"},
+      {"c = f['validation/finite_loss'].attrs; c['high'] = 9.0; c['threshold'] = '<= 9'",
+       "/validation/finite_loss: its bound is -inf .. 9, that of this check is "},
+      {"f['config'].attrs['validate.val_loss_below'] = 2.15",
+       "/validation/val_loss: its bound is -inf .. 2.2, that of this check is -inf .. 2.15"},
+      {"f.move('validation/skipped_steps', 'validation/replayed_step'); "
+       "c = f['validation/replayed_step'].attrs; c['high'] = 1.0; c['low'] = 0.0; "
+       "c['threshold'] = '0..1'",
+       "/validation/replayed_step: its bound is 0 .. 1, that of this check is 0 .. 0"},
+      {"c = f['validation/skipped_steps'].attrs; c['value'] = -1.0; c['low'] = -float('inf'); "
+       "c['threshold'] = '<= 0'",
+       "/validation/skipped_steps: value is negative: -1"},
       {"del f['validation/val_loss']; f['config'].attrs['validate.val_loss_below'] = 2.2",
        "/validation/val_loss: is missing"},
       {"f['config'].attrs['validate.finite_differences'] = 'on'",
@@ -160,6 +236,22 @@ TEST_F(audit, shares_are_of_the_ceilings_that_are_named) {
   test::run_command(test::python({"-c"}) + " \"import h5py; f = h5py.File('" + ceilings.string() +
                     "', 'r+'); f['ceilings/gemm_bf16'][0] *= 2\"");
   expect_line(tool("validate", {kernels, ceilings}), "another digest");
+  test::write_ceilings(ceilings);
+  test::write_kernels(kernels, ceilings);
+  const std::string lower =
+      "r = f['provenance/ceilings'].attrs; r['bytes_per_s'] = r['bytes_per_s'] / 1.2; "
+      "[n.__setitem__((), n[()] * 1.2) for n in (f['metrics/kernels/scale/n8/ours/pct_ceiling'], "
+      "f['metrics/kernels/scale/n8/cublas/pct_ceiling'])]";
+  test::run_command(test::python({"-c"}) + " \"import h5py; f = h5py.File('" + kernels.string() +
+                    "', 'r+'); " + lower + "\"");
+  expect_line(tool("validate", {kernels, ceilings}),
+              "the device_copy rate that its shares are of is not that of its ceilings");
+  test::write_kernels(kernels, ceilings, {.bytes = 2.4e10});
+  expect_line(tool("validate", {kernels, ceilings}), "scale/n8/ours is at 300 % of its ceiling");
+  test::write_kernels(kernels, ceilings);
+  test::run_command(test::python({"-c"}) + " \"import h5py; f = h5py.File('" + ceilings.string() +
+                    "', 'r+'); f['samples/ceilings/gemm_bf16/cube'][0] = -1\"");
+  expect_line(tool("validate", {kernels, ceilings}), "are not among the files");
   test::write_kernels(folder / "far.h5", ceilings, {.gpu_uuid = "GPU-2"});
   expect_line(tool("validate", {folder / "far.h5"}), "its ceilings are another board's");
 }
@@ -174,6 +266,24 @@ TEST_F(audit, official_kernels_have_samples_time_and_checks) {
   expect_line(said({.samples = 20}), "scale/n8/cublas: 20 samples < 30 (and 1 more rows)");
   expect_line(said({.bytes = 2e7, .time_s = 1e-5}), "timed for 0.0005 s < 0.001 s");
   expect_line(said({.checked = false}), "scale/n8/ours is not checked");
+}
+
+TEST_F(audit, errors_of_operators_are_what_was_checked) {
+  const fs::path ceilings = folder / "ceilings.h5", kernels = folder / "kernels.h5";
+  test::write_ceilings(ceilings);
+  const std::string row = "f['samples/kernels/scale/n8/ours'].attrs";
+  for (const auto& [edit, message] : std::vector<std::pair<std::string, std::string>>{
+           {row + "['error'] = 1e-9", "ours: error is 1e-09, the largest of its results' is 0.001"},
+           {"del " + row + "['error.y']", "ours: has an error without the results it is of"},
+           {"c = f['validation/scale.n8.ours.y'].attrs; c['high'] = 1.0; c['threshold'] = '<= 1'",
+            "/validation/scale.n8.ours.y: 1 is no bound of an operator's error"},
+           {row + "['clock_hz'] = -1.0", "ours: clock_hz is -1.0"}}) {
+    test::write_kernels(kernels, ceilings);
+    const Ran edited = test::run_command(test::python({"-c"}) + " \"import h5py; f = h5py.File('" +
+                                         kernels.string() + "', 'r+'); " + edit + "\"");
+    ASSERT_EQ(edited.code, 0) << edited.output;
+    expect_line(tool("validate", {kernels}), message);
+  }
 }
 
 // The page is made of what validates, says who made a peer, and marks a rate above its ceiling.
@@ -220,6 +330,9 @@ TEST_F(audit, other_work_is_not_compared) {
       {"f['config'].attrs['train.seq_length'] = 2048", "train.seq_length is 1024 and 2048"},
       {"f.attrs['driver'] = 'bench_offload'", "is of train"},
       {"f['samples/train/step_time'][7] = float('nan')", "samples/train/step_time holds a value"},
+      {"f['samples/train/step_time'][7] = -1", "step_time holds a time that is not positive"},
+      {"f['samples/train/step_time'].attrs['tokens'] = 1.0", "tokens of samples/train/step_time is"},
+      {"f.attrs['verdict'] = 'INVALID'", "is INVALID; --equal-loss or --equal-state look for where"},
       {"f['series/train/loss'][7] = float('nan')", "series/train/loss holds a value that is not"}};
   for (const auto& [edit, message] : cases) {
     const Ran ran = tool("compare", {base, edited({edit})[0]});
@@ -238,12 +351,19 @@ TEST_F(audit, a_forced_load_is_not_official) {
 
 TEST_F(audit, losses_are_of_three_seeds) {
   const auto paths =
-      edited({"f['provenance/run'].attrs['seed'] = 1", "f['provenance/run'].attrs['seed'] = 2",
-              "f['provenance/run'].attrs['seed'] = 2"});
+      edited({"f['provenance/run'].attrs['seed'] = 1",
+              "f['provenance/run'].attrs['seed'] = 2; f['series/train/loss'][0] += 1",
+              "f['provenance/run'].attrs['seed'] = 2; f['series/train/loss'][0] += 2"});
   expect_line(tool("validate", paths), "and 2 more: the loss is of 2 of 3 seeds: not official");
+  const std::string seed = "f['provenance/run'].attrs['seed'] = {0}",
+                    losses = "; f['series/train/loss'][0] += {0}";
+  const auto with = [](const std::string& edit, int number) {
+    return fmt::format(fmt::runtime(edit), number);
+  };
+  expect_line(tool("validate", edited({with(seed, 1), with(seed, 2), with(seed, 3)})),
+              "the loss is of 1 of 3 seeds: not official");  // one run under three names
   const auto third =
-      edited({"f['provenance/run'].attrs['seed'] = 1", "f['provenance/run'].attrs['seed'] = 2",
-              "f['provenance/run'].attrs['seed'] = 3"});
+      edited({with(seed + losses, 1), with(seed + losses, 2), with(seed + losses, 3)});
   const Ran ran = tool("validate", third);
   EXPECT_EQ(ran.output.find("seeds"), std::string::npos) << ran.output;
 }
@@ -280,13 +400,32 @@ TEST_F(audit, published_copies_do_not_name_the_machine) {
 TEST_F(audit, what_cannot_be_cleared_leaves_no_copy) {
   const auto paths = edited({"del f['provenance/env']", "f.attrs['remark'] = 'in /opt/someone/run'",
                              "f['provenance/run'].attrs['nodelist'] = 'node17'; "
-                             "f['provenance/env'].attrs['UCX_X'] = 'at node17:5000'"});
+                             "f['provenance/env'].attrs['UCX_X'] = 'at node17:5000'",
+                             "f['provenance/run'].attrs['nodelist'] = 'n7,n8'; "
+                             "f['provenance/run'].attrs['argv'] = 'train run.output=n8_a.h5'",
+                             "f['provenance/run'].attrs['nodelist'] = 'node17.site.org'; "
+                             "f['config'].attrs['run.name'] = 'on NODE17.site.org'",
+                             "f.attrs['remark'] = 'see /someone'",
+                             "f['metrics/train/step_time'][()] = float('nan')"});
   const fs::path out = folder / "published";
   for (const auto& path : paths) {
     const Ran ran = tool("publish", {path}, "--to " + out.string());
     EXPECT_EQ(ran.code, 2) << ran.output;
     EXPECT_EQ(ran.output.find("Traceback"), std::string::npos) << ran.output;
     EXPECT_TRUE(fs::is_empty(out)) << path;
+  }
+  const Ran file = tool("publish", {sample("a.h5")}, "--to " + paths[0].string());
+  EXPECT_EQ(file.code, 2) << file.output;
+  expect_line(file, "File exists");
+}
+
+TEST_F(audit, sets_without_what_tools_read_have_no_traceback) {
+  const fs::path bare = edited({"del f.attrs['uuid'], f.attrs['driver'], f['provenance']"})[0];
+  for (const std::string name : {"validate", "table", "compare", "publish"}) {
+    const Ran ran = name == "compare" ? tool(name, {bare, bare})
+                                      : tool(name, {bare}, name == "publish" ? "--to " + (folder / "out").string() : "");
+    EXPECT_EQ(ran.code, name == "validate" ? 1 : 2) << name << "\n" << ran.output;
+    EXPECT_EQ(ran.output.find("Traceback"), std::string::npos) << name << "\n" << ran.output;
   }
 }
 

@@ -1,9 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
+#include <limits>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "execution/error.hpp"
@@ -39,7 +44,8 @@ inline ResultHeader sample_header() {
   return header;
 }
 
-constexpr double kTokens = 4 * 1024;
+constexpr double kTokens = 4 * 1024;  ///< of a step
+constexpr double kFlops = 6e8 * kTokens;
 
 /// Training loss of a step; 1 and more.
 inline double loss_at(const SampleRun& run, std::int64_t step) {
@@ -51,39 +57,74 @@ inline double loss_at(const SampleRun& run, std::int64_t step) {
 inline void fill(ResultSet& set, const SampleRun& run) {
   Series& train = set.series("train", "step",
                              {{"loss", "nat", "training loss"},
+                              {"grad_norm", "1", "L2 norm of the gradient"},
+                              {"lr", "1", "learning rate"},
                               {"step_time", "s", "time of the step"},
                               {"ok", "1", "whether the step changed anything"},
                               {"mem_device", "B", "device memory"}});
-  Series& eval = set.series("train", "val_step", {{"val_loss", "nat", "validation loss"}});
+  Series& eval = set.series(
+      "train", "val_step",
+      {{"val_loss", "nat", "validation loss"}, {"val_accuracy", "1", "right guesses"}});
   Series& ranks = set.series("ranks", "step", {{"step_time", "s", "time of each rank", {2}}});
   std::mt19937_64 generator(run.seed);
   std::normal_distribution<double> noise(1.0, 0.02);
-  std::vector<double> times;
+  std::vector<double> times, losses;
   for (std::int64_t step = 1; step <= run.steps; ++step) {
     times.push_back(run.step_time_s * noise(generator));
     const double loss = loss_at(run, step);
-    train.append(step, {loss, times.back(), 1, 1e9});
+    train.append(step, {loss, 1, 1e-3, times.back(), 1, 1e9});
     ranks.append(step, {times.back(), times.back() / 2});
-    if (step % 20 == 0) eval.append(step, {2.1 + static_cast<double>(run.steps - step)});
+    losses.push_back(loss);
+    if (step % 20 == 0) eval.append(step, {2.1 + static_cast<double>(run.steps - step), 0.5});
   }
+  double steps_s = 0;
+  for (const double time_s : times) steps_s += time_s;
+  for (const auto& [tag, value] : std::initializer_list<std::pair<const char*, double>>{
+           {"train/wall_time", 2 + steps_s}, {"train/setup_time", 1},
+           {"train/parameters", 1e8}, {"train/peak_device_bytes", 1e9},
+           {"train/pinned_bytes", 0}, {"train/persistent_bytes", 9e8},
+           {"train/transient_bytes", 1e8}, {"data/packing_efficiency", 1},
+           {"data/split_documents", 0}, {"data/dropped_tokens", 0}})
+    set.add(metric(tag, value));
   if (run.steps > 0) {
     const Summary time_s = summarize(times);
     set.add(rate_metric("train/tokens_per_s", kTokens, time_s));
     set.add(metric("train/step_time", time_s));
     set.add(metric("train/skipped_steps", 0));
-    if (eval.size() > 0) set.add(metric("train/val_loss", eval.column("val_loss").back()));
-    set.add(Samples{.path = "train/step_time", .time_s = times});
+    set.add(rate_metric("train/model_flops_per_s", kFlops, time_s));
+    set.add(rate_metric("train/model_flops_per_s_gpu", kFlops / 2, time_s));
+    set.add(rate_metric("train/hw_flops_per_s", kFlops, time_s));
+    set.add(rate_metric("train/megatron_compat_flops_per_s", kFlops, time_s));
+    const std::size_t tail = std::max<std::size_t>(1, losses.size() / 10);
+    set.add(metric("train/loss", std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(tail),
+                                                 losses.end(), 0.0) /
+                                     static_cast<double>(tail)));
+    set.add(Samples{.path = "train/step_time",
+                    .time_s = times,
+                    .attributes = {{"tokens", kTokens},
+                                   {"model_flops", kFlops},
+                                   {"hw_flops", kFlops},
+                                   {"megatron_compat_flops", kFlops}}});
+  }
+  if (eval.size() > 0) {
+    const std::vector<double>& found = eval.column("val_loss");
+    set.add(metric("train/val_loss", found.back()));
+    set.add(metric("train/best_val_loss", *std::ranges::min_element(found)));
+    set.add(metric("train/val_perplexity", std::exp(found.back())));
+    set.add(metric("train/val_accuracy", eval.column("val_accuracy").back()));
   }
   set.add(StateAt{run.steps, run.state});
   set.add(Choice{"cublasLt", "8x8x8 NN fp32>fp32", "algo 0", "table"});
   set.add(Ceiling{"h2d", "B/s", {1e6, 1e9}, {1e10, 5e10}});
 }
 
+constexpr double kLargest = std::numeric_limits<double>::max();
+
 inline Verdict good_verdict(const SampleRun& run = {}) {
   Verdict verdict;
   verdict.add(equal("skipped_steps", 0, 0, "steps whose gradient was not finite"));
-  verdict.add(at_most("finite_loss", loss_at(run, run.steps), 1e300, "|last training loss|"));
-  verdict.add(at_most("finite_val_loss", 2.1, 1e300, "|last validation loss|"));
+  verdict.add(at_most("finite_loss", loss_at(run, run.steps), kLargest, "|last training loss|"));
+  verdict.add(at_most("finite_val_loss", 2.1, kLargest, "|last validation loss|"));
   verdict.add(at_most("val_loss", 2.1, 2.2, "last validation loss per byte"));
   return verdict;
 }
@@ -110,7 +151,7 @@ inline void write_ceilings(const std::filesystem::path& path, const std::string&
   const std::vector<double> copies(50, work / bytes_per_s), products(50, work / 8e14);
   set.add(rate_metric("ceilings/device_copy/bandwidth", work, summarize(copies)));
   set.add(Samples{"ceilings/device_copy/64_mib", copies, 1, {{"bytes", work}}});
-  set.add(Ceiling{"device_copy", "B/s", {6.7e7}, {work / summarize(copies).median}});
+  set.add(Ceiling{"device_copy", "B/s", {67108864}, {work / summarize(copies).median}});
   set.add(rate_metric("ceilings/gemm_bf16/cube/flops_per_s", work, summarize(products)));
   set.add(Samples{"ceilings/gemm_bf16/cube", products, 1, {{"flops", work}}});
   set.add(Ceiling{"gemm_bf16", "FLOP/s", {work}, {work / summarize(products).median}});

@@ -6,6 +6,7 @@ import re
 import h5py
 import numpy as np
 
+from bounds import OF_KEYS, check_bounds
 from recompute import same
 from result_files import text
 from scaling import check_points, scaling_values
@@ -126,9 +127,8 @@ def sweep_values(result):
             "plans": float(len(plans))}
 
 
-# Checks that a deck asks for, by its key; those of the end of a run are not made of a stopped one.
-DECK_CHECKS = {"grad_norm": "validate.grad_norm_below", "loss": "validate.loss_below",
-               "val_loss": "validate.val_loss_below"}
+# Checks that a deck asks for; those of the end of a run are not made of a stopped one.
+DECK_CHECKS = ("grad_norm", "loss", "val_loss")
 # Checks of which no run has a value that lacks the series.
 ABSENT_WITHOUT = frozenset(("skipped_steps", "finite_loss", "finite_val_loss", "grad_norm",
                             "loss"))
@@ -148,8 +148,8 @@ def bands_due(result, steps):
 def training_checks(result):
     """Names of the checks that a training run must have, as far as its series and deck can say."""
     deck = result.config()
-    asked = {name for name, key in DECK_CHECKS.items()
-             if math.isfinite(float(deck.get(key, math.inf)))
+    asked = {name for name in DECK_CHECKS
+             if math.isfinite(float(deck.get(OF_KEYS[name], math.inf)))
              and (name == "grad_norm" or result.verdict == "VALID")}
     loss = result.series("train/loss")
     if loss is not None and len(loss[0]):
@@ -294,6 +294,7 @@ def check_validation(result):
     expected = expected_verdict(result)
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
-    return (problems + check_values(result) + check_states(result) + check_modules(result)
+    driver = text(result.file.attrs["driver"])
+    return (problems + check_bounds(result, stored_checks(result), driver) + check_values(result) + check_states(result) + check_modules(result)
             + check_stages(result) + check_resumed(result)
             + check_points(result, stored_checks(result).get("first_loss")))

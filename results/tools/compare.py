@@ -7,13 +7,15 @@ moving-block bootstrap (Kunsch 1989; blocks of n^(1/3) repetitions, since neighb
 independent). B is slower if the whole interval lies above 1 + tolerance, faster if it lies below
 1 - tolerance, and the same otherwise; the interval says how much "same" can hide.
 
-Only what did the same work is compared: one driver, one model, sequence length and global batch.
+Only what did the same work is compared: one driver, one model, sequence length and global batch,
+and samples that say of themselves the same tokens, bytes and FLOP. Times of an INVALID run are of
+nothing, and are not compared; its losses and states are, to find where it went wrong.
 
 The state that both ended with is compared by its digests, at every step that both digested.
 
 Exit codes: 0 same or faster, 1 slower (or, with --equal-loss or --equal-state, another loss or
-state), 2 the files cannot be compared: not ours, truncated, other work, a time or loss that is not
-a number, nothing in common.
+state), 2 the files cannot be compared: not ours, truncated, other work, an INVALID run, a time or
+loss that is not a number, nothing in common.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import argparse
 import numpy as np
 
 from medians import LEAST_FOR_INTERVAL
+from recompute import same
 from result_files import Refused, Result, largest_of_ranks, run, text
 from states import first_difference, numerics
 
@@ -76,23 +79,43 @@ def numbers(result, name, values):
     return values
 
 
+AMOUNTS = ("tokens", "bytes", "flops", "model_flops")  # of work, as samples say it
+
+
+def times(result, name):
+    """One time per repetition, that of the slowest rank."""
+    path = f"samples/{name}"
+    found = numbers(result, path, largest_of_ranks(result.array(path)))
+    if np.any(found <= 0) and not name.startswith("ops/"):
+        raise Refused(f"{result.path}: {path} holds a time that is not positive")
+    return found
+
+
+def refuse_other_amounts(a, b, name):
+    one, other = (result.file[f"samples/{name}"].attrs for result in (a, b))
+    for amount in AMOUNTS:
+        if amount in one and amount in other and not same(one[amount], other[amount]):
+            raise Refused(f"{a.path} and {b.path} did not do the same work: {amount} of "
+                          f"samples/{name} is {one[amount]:.9g} and {other[amount]:.9g}")
+
+
 def compare_samples(a, b, skip, tolerance):
     """Prints one line per set of samples in both files; the words it judged by."""
     words = []
     for name in a.datasets("samples"):
         if f"samples/{name}" not in b.file:
             continue
-        times = [numbers(one, f"samples/{name}",
-                         largest_of_ranks(one.array(f"samples/{name}")))[skip:] for one in (a, b)]
-        if min(len(one) for one in times) < LEAST_FOR_INTERVAL:
-            print(f"{name:<32} too few samples for an interval: {len(times[0])}, {len(times[1])}")
+        refuse_other_amounts(a, b, name)
+        both = [times(one, name)[skip:] for one in (a, b)]
+        if min(len(one) for one in both) < LEAST_FOR_INTERVAL:
+            print(f"{name:<32} too few samples for an interval: {len(both[0])}, {len(both[1])}")
             continue
-        ratio, low, high = ratio_interval(*times)
+        ratio, low, high = ratio_interval(*both)
         word = judge(low, high, tolerance)
         words.append(word)
         print(f"{name:<32} {word:<6} B/A = {ratio:.4f}  [{low:.4f}, {high:.4f}]  "
-              f"medians {np.median(times[0]):.6g} s ({len(times[0])}), "
-              f"{np.median(times[1]):.6g} s ({len(times[1])})")
+              f"medians {np.median(both[0]):.6g} s ({len(both[0])}), "
+              f"{np.median(both[1]):.6g} s ({len(both[1])})")
     return words
 
 
@@ -160,7 +183,11 @@ def main():
     refuse_other_work(a, b)
     print(f"# A {options.a}  {a.verdict}\n# B {options.b}  {b.verdict}")
     print_differing_keys(a, b)
-    words = compare_samples(a, b, options.skip, options.tolerance)
+    invalid = [one.path for one in (a, b) if one.verdict == "INVALID"]
+    if invalid and not (options.equal_loss or options.equal_state):
+        raise Refused(f"{invalid[0]}: is INVALID; --equal-loss or --equal-state look for where it "
+                      "differs")
+    words = [] if invalid else compare_samples(a, b, options.skip, options.tolerance)
     equal = [compare_loss(a, b, name) for name in ("train/loss", "train/val_loss")]
     same_state = compare_states(a, b)
     if not words and equal == [None, None]:

@@ -1,16 +1,13 @@
 """Tables of kernels beside their peers and limits."""
 
 from cells import digits, interval, metric, name_of, percent, table
-from official import is_checked
+from official import ABOVE_COPY, ABOVE_PRODUCTS, is_checked
 from peers import of_case
 from result_files import text
 
 YARDSTICK = "copy"  # an implementation that is a column of the others
 PEERS = ("cublas", "cudnn", "cuda")  # libraries, by what implementations of theirs begin with
 OF_LIBRARY = ("product", "linear_")  # operators whose own implementation is a product of cuBLASLt
-# Above 1 / this a rate is no longer explained by clocks: products of one board differ by 8 % with
-# the shape and the moment, copies by 1 %.
-ABOVE_PRODUCTS, ABOVE_COPY = 1.1, 1.05
 
 
 FAMILIES = (  # of operators, by what their names begin with; the last takes the rest

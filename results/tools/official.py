@@ -12,6 +12,9 @@ STEPS, STEP_SECONDS, STEP_SPREAD = 50, 120, 0.02
 ROW_SAMPLES, ROW_SECONDS, ROW_SPREAD = 30, 1e-3, 0.05
 REPEATS, REPEAT_SPREAD = 20, 0.05  # of a ceiling, an exchange or a plan
 SEEDS = 3  # of runs behind a published loss
+# Above 1 / this a rate is no longer explained by clocks: products of one board differ by 8 % with
+# the shape and the moment, copies by 1 %.
+ABOVE_PRODUCTS, ABOVE_COPY = 1.1, 1.05
 CEILINGS_AGE = datetime.timedelta(days=1)
 
 
@@ -91,7 +94,38 @@ def ceilings_of(result, others):
         reasons.append(f"its ceilings ({text(stored['uuid'])}) are not among the files")
     elif ceilings_digest(other) != text(stored["digest"]):
         reasons.append("its ceilings have changed since: another digest")
+    else:
+        reasons += [reason for unit, kind in (("flops", "gemm_bf16"), ("bytes", "device_copy"))
+                    for reason in limit_of(other, kind, float(stored[f"{unit}_per_s"]))]
     return reasons
+
+
+def limit_of(ceilings, kind, used):
+    """Why a rate is not the largest of its kind, or not known well enough: a share is no better
+    than its ceiling."""
+    limits = ceilings.array(f"ceilings/{kind}")
+    if limits is None or float(np.max(limits)) != used:
+        return [f"the {kind} rate that its shares are of is not that of its ceilings"]
+    names = ceilings.datasets(f"samples/ceilings/{kind}")
+    samples = [ceilings.array(f"samples/ceilings/{kind}/{name}") for name in names]
+    work = [ceilings.attribute(f"samples/ceilings/{kind}/{name}",
+                               "flops" if kind == "gemm_bf16" else "bytes") for name in names]
+    best = max(range(len(names)), key=lambda at: work[at] / np.median(samples[at]))
+    return too_wide(f"its ceiling {kind}/{names[best]}", samples[best], REPEAT_SPREAD)
+
+
+def above_ceilings(result):
+    """Rows at a rate that their ceilings exclude: these are not the row's, or its cost counts too
+    much."""
+    found = []
+    for tag in result.datasets("metrics/kernels"):
+        row, _, quantity = tag.rpartition("/")
+        most = {"pct_ceiling": ABOVE_PRODUCTS, "pct_copy": ABOVE_COPY}.get(quantity)
+        share = float(result.array(f"metrics/kernels/{tag}"))
+        if most is not None and share > most:
+            found.append(f"{row} is at {100 * share:.0f} % of its "
+                         + ("ceiling" if quantity == "pct_ceiling" else "copy"))
+    return found
 
 
 def time_of(stamp):
@@ -116,7 +150,8 @@ def kernels(result, others):
         attributes = result.file[f"samples/kernels/{path}"].attrs
         if implementation.startswith("ours") and not is_checked(attributes):
             unchecked.append(f"{path} is not checked")
-    return first_and_count(rows) + first_and_count(unchecked) + ceilings_of(result, others)
+    return (first_and_count(rows) + first_and_count(unchecked)
+            + first_and_count(above_ceilings(result)) + ceilings_of(result, others))
 
 
 def repeats(result):
@@ -163,10 +198,16 @@ def same_but_seed(result):
 
 def losses_by_seed(results):
     """(sets, number of seeds) of each experiment among training sets: a loss is published as
-    that of SEEDS seeds or more."""
+    that of SEEDS seeds or more. Seeds with the same losses to the bit are one run, copied."""
     groups = {}
     for result in results:
         if text(result.file.attrs["driver"]) == "train":
             groups.setdefault(same_but_seed(result), []).append(result)
-    return [(sets, len({int(one.file["provenance/run"].attrs["seed"]) for one in sets}))
-            for sets in groups.values()]
+    return [(sets, min(len({int(one.file["provenance/run"].attrs["seed"]) for one in sets}),
+                       len({result_losses(one) for one in sets}))) for sets in groups.values()]
+
+
+def result_losses(result):
+    """The bytes of a run's losses."""
+    losses = result.array("series/train/loss")
+    return b"" if losses is None else losses.tobytes()

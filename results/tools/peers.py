@@ -1,6 +1,7 @@
 """Peers that scripts timed, one after the other: JSON lines beside the sets."""
 
 import json
+import math
 import pathlib
 import re
 
@@ -18,10 +19,20 @@ def read(results):
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             if lines and all(key in json.loads(lines[0]) for key in KEYS):
-                found += [{**json.loads(line), "file": path.name} for line in lines]
-        except (OSError, ValueError) as error:
+                found += [timing(json.loads(line), path.name) for line in lines]
+        except (OSError, TypeError, ValueError) as error:
             raise Refused(f"{path}: cannot be read: {error}") from None
     return found
+
+
+def timing(line, file):
+    """A line as it is used, or ValueError."""
+    if not isinstance(line, dict) or not all(key in line for key in KEYS):
+        raise ValueError(f"a line without {', '.join(KEYS)}")
+    seconds = line["median_s"]
+    if not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ValueError(f"median_s is {seconds}, no time")
+    return {**line, "file": file}
 
 
 def numbers(shape):

@@ -4,7 +4,8 @@
 Host names, the scheduler's names, the GPUs' serial identities, the names of network cards (some
 hold their hardware addresses), a kernel's build name and what the MPI launcher left in the
 environment are cleared; no measured value, no setting that can change one and no verdict is
-touched. A set in which a path of the machine is left is refused.
+touched. A set in which a path or a name of the machine is left is refused, and so is one that does
+not conform.
 
 All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
 into a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was
@@ -22,17 +23,21 @@ import re
 import h5py
 import numpy as np
 
-from result_files import Refused, Result, run, text
+from result_files import LACKS, Refused, Result, run, text
 from schema import kind_of, own_attributes
+from validate import check, schema_rows
 
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "PRTE_")
 CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
+NUMBER = re.compile(r"[\d.:-]*")
 CLEARED_RANK = ("gpu_uuid",)
-MACHINE_PATH = re.compile(r"(?<![\w.<])/[\w.+-]+/[\w.+/-]*")
+MACHINE_PATH = re.compile(r"(?<![\w.<])/(?:[\w.+-]+/[\w.+/-]*|[A-Za-z][\w.+-]*)")
 LINKS = "provenance/system/links"
 LARGEST_BYTES = 4 << 20  # a sweep of all exchanges and sizes has 2.4 MB
-LEAST_NAME = 4  # of a host or a node list, to be looked for in these texts
-FREE_TEXTS = ("provenance/env@", "provenance/run@", "/@remark", "provenance/system/differences")
+LEAST_NAME, LEAST_WORD = 2, 4  # letters of a host and of a folder or job, to be looked for
+WRITTEN_BY_LAUNCHERS = re.compile(r"provenance/(env|run|system/differences)@?|/@remark")
+OUR_TEXTS = re.compile(r"(metrics|samples|series|ceilings|offload|validation)(/|@|$)|provenance/"
+                       r"(software|choices)")  # in these no user and no launcher writes
 
 
 def bytes_of(value):
@@ -83,13 +88,16 @@ def rename_hosts(file):
 
 
 def clear(file):
-    """Clears an open file; returns the names that it had, which no other text may hold."""
+    """Clears an open file; returns (names of hosts and boards, which no text of a user may hold,
+    words such as a folder's, which no launcher's may)."""
     said = [text(one) for name in CLEARED_RANK for one in file["provenance/system/ranks"][name]]
     short = rename_hosts(file)
-    said += list(short)
     started = file["provenance/run"].attrs
+    nodes = text(started["nodelist"])
+    said += [*short, *(host.partition(".")[0] for host in short), nodes,
+             *re.split(r"[\s,]+", nodes)]
+    words = [text(started[name]) for name in CLEARED_RUN]
     for name in CLEARED_RUN:
-        said.append(text(started[name]))
         started[name] = bytes_of("")
     environment = file["provenance/env"].attrs
     for name in [name for name in environment if name.startswith(LAUNCHERS)]:
@@ -99,7 +107,14 @@ def clear(file):
     for old, new in short.items():
         lines = [line.replace(f"host {old}", f"host {new}") for line in lines]
     replace_lines(file, path, lines)
-    return [one for one in said if len(one) >= LEAST_NAME and one not in short.values()]
+    names = {one for one in said if len(one) >= LEAST_NAME and not NUMBER.fullmatch(one)}
+    return names.difference(short.values()), {one for one in words if len(one) >= LEAST_WORD}
+
+
+def holds(value, names):
+    """Whether a text has one of the names between other signs than letters and digits."""
+    return any(re.search(rf"(?<![^\W_]){re.escape(one)}(?![^\W_])", value, re.IGNORECASE)
+               for one in names)
 
 
 def copy_attributes(source, target):
@@ -161,16 +176,19 @@ def texts(file):
 
 def cleared(source):
     """The bytes of a set for publication."""
-    Result(source).file.close()  # ours, whole and finished, or refused
+    problems = check(Result(source), schema_rows())
+    if problems:
+        raise Refused(f"{source}: does not conform: {problems[0]}")
     made = io.BytesIO()
     with h5py.File(io.BytesIO(pathlib.Path(source).read_bytes()), "r+") as old, \
             h5py.File(made, "w", libver=("v108", "v108")) as new:
-        said = clear(old)
+        names, words = clear(old)
         copy_objects(old, new)
-        left = [(where, words.group(0)) for where, value in texts(new)
-                if (words := MACHINE_PATH.search(value))]
-        named = [where for where, value in texts(new) if where.startswith(FREE_TEXTS)
-                 for one in said if re.search(rf"\b{re.escape(one)}\b", value)]
+        left = [(where, path.group(0)) for where, value in texts(new)
+                if (path := MACHINE_PATH.search(value))]
+        named = [where for where, value in texts(new)
+                 if (not OUR_TEXTS.match(where) and holds(value, names))
+                 or (WRITTEN_BY_LAUNCHERS.match(where) and holds(value, words))]
     if left:
         raise Refused(f"{source}: {left[0][0]} holds a path of the machine: {left[0][1]}")
     if named:
@@ -185,7 +203,7 @@ def publish(source, folder):
     """Writes the cleared copy under its final name at once."""
     try:
         content = cleared(source)
-    except (KeyError, OSError, ValueError, RuntimeError) as error:
+    except (*LACKS, RuntimeError) as error:
         raise Refused(f"{source}: cannot be cleared: {error}") from None
     target = folder / pathlib.Path(source).name
     part = target.with_name(target.name + ".part")
@@ -198,7 +216,10 @@ def main():
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--to", type=pathlib.Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
-    options.to.mkdir(parents=True, exist_ok=True)
+    try:
+        options.to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"--to {options.to}: {error.strerror}") from None
     for path in options.results:
         publish(path, options.to)
     return 0

@@ -401,15 +401,6 @@ def check_metric(result, tag):
     return "no rule says how it follows from samples"
 
 
-# What must be there for samples of a kind: they were measured to be reported.
-METRICS_OF = ((re.compile(r"kernels/.+"), "{}/time"), (re.compile(r"offload/.+"), "{}/step_time"),
-              (re.compile(r"scaling/.+"), "{}/step_time"),
-              (re.compile(r"train/step_time"), "{}"), (re.compile(r"comm/.+"), "{}/busbw"),
-              (re.compile(r"communication/.+"), "{}"),
-              (re.compile(r"ceilings/gemm_bf16/.+"), "{}/flops_per_s"),
-              (re.compile(r"ceilings/interference/.+"), "{}/slowdown"))
-
-
 def check_samples(result):
     problems = []
     for path in result.datasets("samples"):
@@ -420,9 +411,6 @@ def check_samples(result):
             problems.append(f"/samples/{path}: holds a time that is not finite")
         elif np.any(values < 0) or (np.any(values == 0) and not path.startswith("ops/")):
             problems.append(f"/samples/{path}: holds a time that is not positive")
-        for pattern, tag in METRICS_OF:
-            if pattern.fullmatch(path) and f"metrics/{tag.format(path)}" not in result.file:
-                problems.append(f"/metrics/{tag.format(path)}: is missing")
     wanted = result.config().get("bench.samples")
     for path in result.datasets("samples/kernels") if wanted is not None else []:
         count = len(result.array(f"samples/kernels/{path}"))
@@ -438,21 +426,27 @@ def check_step_times(result):
         return []
     problems = []
     steps = iter(found[1])
-    if not np.all(np.isfinite(found[1])) or np.any(found[1] < 0):
-        problems.append("/series/train/step_time: holds a time that is not finite or is negative")
     if not all(any(one == step for step in steps) for one in samples):
         problems.append("/samples/train/step_time: are not steps of /series/train/step_time")
-    if result.verdict == "VALID":
-        for name in ("train/loss", "train/val_loss"):
-            losses = result.series(name)
-            if losses is None:
-                continue
-            finite = np.isfinite(losses[1])
-            if name == "train/loss":
-                finite |= np.isin(losses[0], result.skipped_steps())
-            if not np.all(finite):
-                problems.append(f"/series/{name}: holds a loss that is not finite in a VALID set")
     return problems
+
+
+def limit_sizes(result, name):
+    scales = result.file[f"ceilings/{name}"].dims[0]
+    return [float(size) for size in scales[0][()]] if len(scales) else []
+
+
+def rates_by_size(result, name):
+    """{size: the rates that were measured} of a kind of limit: FLOP of products, bytes of copies, as
+    `64_mib` names them."""
+    found = {}
+    for one in result.datasets(f"samples/ceilings/{name}"):
+        path, products = f"ceilings/{name}/{one}", name == "gemm_bf16"
+        size = fact(result, path, "flops") if products else float(one.split("_")[0]) * 2**20
+        rate = fact(result, path, "flops" if products else "bytes") / np.median(
+            times_of(result, path))
+        found.setdefault(float(size), []).append(rate)
+    return found
 
 
 def check_ceilings(result):
@@ -463,14 +457,13 @@ def check_ceilings(result):
         if np.any(~np.isfinite(values)) or np.any(values <= 0):
             problems.append(f"/ceilings/{name}: holds a limit that is not positive")
             continue
-        samples = result.datasets(f"samples/ceilings/{name}")
-        if not samples:
-            continue
-        rates = [fact(result, path, "flops" if name == "gemm_bf16" else "bytes")
-                 / np.median(times_of(result, path))
-                 for path in (f"ceilings/{name}/{one}" for one in samples)]
-        if not all(any(same(value, rate) for rate in rates) for value in values):
-            problems.append(f"/ceilings/{name}: holds a limit that no samples give")
+        measured = rates_by_size(result, name)
+        sizes = limit_sizes(result, name)
+        if measured and set(measured) != set(sizes):
+            problems.append(f"/ceilings/{name}: its sizes are not those that were measured")
+        elif measured and not all(any(same(value, rate) for rate in measured[size])
+                                  for size, value in zip(sizes, values)):
+            problems.append(f"/ceilings/{name}: holds a limit that no samples of its size give")
     return problems
 
 

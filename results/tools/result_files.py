@@ -2,6 +2,7 @@
 
 import re
 import sys
+import traceback
 
 import h5py
 import numpy as np
@@ -136,6 +137,11 @@ class Result:
         return {name: (float(low), float(high)) for name, low, high in BAND.findall(table)}
 
 
+# What reading a set raises that lacks an object, or has one of another form, of those that its
+# driver writes.
+LACKS = (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError, OSError)
+
+
 def run(main):
     """Runs a tool's main function; a refused file ends it with exit code 2 and one line."""
     try:
@@ -145,3 +151,8 @@ def run(main):
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
+    except LACKS as problem:
+        where = traceback.extract_tb(problem.__traceback__)[-1]
+        print("error: a file lacks what this needs, or holds it in another form; validate.py names "
+              f"what ({type(problem).__name__} in {where.name}: {problem})", file=sys.stderr)
+        sys.exit(2)

@@ -15,9 +15,11 @@ import pathlib
 import re
 
 from checks import check_validation
+from complete import check_complete
 from official import SEEDS, by_uuid, losses_by_seed, not_official
+from readings import check_readings
 from recompute import check_figures
-from result_files import Refused, Result, run, text
+from result_files import LACKS, Refused, Result, run, text
 from schema import check_series, check_structure, read_schema
 from states import contradictions
 
@@ -37,6 +39,14 @@ def check_facts(result):
             problems.append(f"/provenance/run: {name} is not a time in UTC")
     if started["ranks"] != len(result.file["provenance/system/ranks"]):
         problems.append("/provenance/system/ranks: has not one row per rank")
+    times = [text(started["start"]), text(root["created"]), text(started["stop"])]
+    if times != sorted(times):
+        problems.append(f"/provenance/run: start, created and stop are {', '.join(times)}")
+    if text(result.file["provenance/software"].attrs["git_describe"]) != text(root["git_describe"]):
+        problems.append("/provenance/software: git_describe is not that of /")
+    if int(result.config().get("run.seed", started["seed"])) != started["seed"]:
+        problems.append(f"/provenance/run: seed is {started['seed']}, run.seed of the deck is "
+                        f"{result.config()['run.seed']}")
     for name in result.file["provenance/env"].attrs:
         if not ALLOWED_ENVIRONMENT.match(name):
             problems.append(f"/provenance/env: {name} is not on the allow-list")
@@ -44,22 +54,23 @@ def check_facts(result):
 
 
 def check(result, rows):
-    """All problems of a set: of form first, since the others are asked of what has it."""
-    return check_structure(result, rows) or (
-        check_series(result) + check_facts(result) + check_validation(result)
-        + check_figures(result))
+    """All problems of a set: of form first, since the others are asked of what has it, and of
+    what it lacks before what follows from it."""
+    problems = check_structure(result, rows)
+    for kind in (lambda one: check_series(one) + check_facts(one) + check_complete(one),
+                 lambda one: check_validation(one) + check_readings(one) + check_figures(one)):
+        try:
+            problems = problems or kind(result)
+        except LACKS as lack:
+            return [f"/: holds less than its checks need: {lack}"]
+    return problems
 
 
-def validate(result, rows, others):
-    problems = check(result, rows)
-    for problem in problems:
-        print(f"{result.path}: {problem}")
-    if not problems:
-        reasons = not_official(result, others)
-        status = "official" if not reasons else "not official: " + "; ".join(reasons)
-        version = text(result.file.attrs["schema_version"])
-        print(f"{result.path}: conforms to schema {version}, {result.verdict} ({status})")
-    return not problems
+def print_status(result, others):
+    reasons = not_official(result, others)
+    status = "official" if not reasons else "not official: " + "; ".join(reasons)
+    version = text(result.file.attrs["schema_version"])
+    print(f"{result.path}: conforms to schema {version}, {result.verdict} ({status})")
 
 
 def print_seeds(results):
@@ -88,15 +99,20 @@ def main():
             results.append(Result(path))
         except Refused as problem:
             refused.append(str(problem))
-    others = by_uuid(results)
-    conform = [validate(result, rows, others) for result in results]
-    conforming = [result for result, good in zip(results, conform) if good]
+    problems = [check(result, rows) for result in results]
+    conforming = [result for result, found in zip(results, problems) if not found]
+    others = by_uuid(conforming)
+    for result, found in zip(results, problems):
+        for problem in found:
+            print(f"{result.path}: {problem}")
+        if not found:
+            print_status(result, others)
     print_seeds(conforming)
     contradicting = contradictions(conforming)
     print("\n".join(contradicting), end="\n" if contradicting else "")
     if refused:
         raise Refused("\nerror: ".join(refused))
-    return 0 if all(conform) and not contradicting else 1
+    return 0 if len(conforming) == len(results) and not contradicting else 1
 
 
 if __name__ == "__main__":

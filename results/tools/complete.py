@@ -1,0 +1,204 @@
+"""What a set must hold: the metrics that follow from what it measured, all of them, and numbers
+that a measurement can give. A figure that is taken out is as wrong as one that is edited."""
+
+import re
+
+import h5py
+import numpy as np
+
+from recompute import same
+from result_files import text
+
+# What each of the samples that match is reported as, whatever else the set holds.
+METRICS_OF = [(re.compile(path), suffixes) for path, suffixes in (
+    (r"kernels/.+", ("/time", "/bytes_per_s", "/pct_ceiling")),
+    (r"offload/.+", ("/step_time", "/added")),
+    (r"scaling/.+", ("/step_time", "/tokens_per_s", "/communication", "/exposed_communication",
+                     "/exposed_copy", "/idle", "/device_bytes")),
+    (r"comm/.+", ("/time", "/algbw", "/busbw")),
+    (r"communication/.+", ("",)),
+    (r"ceilings/gemm_bf16/.+", ("/flops_per_s",)),
+    (r"ceilings/interference/[^/]+/(?!alone$).+", ("/slowdown",)))]
+STEP_RATES = ("step_time", "tokens_per_s", "model_flops_per_s", "model_flops_per_s_gpu",
+              "hw_flops_per_s", "megatron_compat_flops_per_s")
+TRAINING = ("train/wall_time", "train/setup_time", "train/parameters", "train/peak_device_bytes",
+            "train/pinned_bytes", "train/persistent_bytes", "train/transient_bytes",
+            "data/packing_efficiency", "data/split_documents", "data/dropped_tokens")
+STEP_SERIES = ("loss", "grad_norm", "lr", "step_time", "ok", "mem_device")
+
+
+def due_of_kernels(result, path, facts):
+    """Of one row: its share of the time of a plain copy, if it is not the copy itself."""
+    case, _, implementation = path.rpartition("/")
+    if facts["flops"] > 0:
+        yield f"{path}/flops_per_s"
+    if implementation != "copy" and f"samples/{case}/copy" in result.file:
+        yield f"{path}/pct_copy"
+
+
+def due_of_plans(result, path, facts):
+    plan, _, mode = path.rpartition("/")
+    yield "offload/worst_prediction"
+    if mode != "off" and f"samples/{plan}/off" in result.file:
+        yield f"{path}/graph_cost"
+    if facts["copying_s"] > 0:
+        yield from (f"{path}/exposed_copy", f"{path}/overlap")
+
+
+def due_of_points(result, path, facts):
+    _, scale, layout, mode = path.split("/")
+    base = text(facts["base"])
+    if base != layout and f"samples/scaling/{scale}/{base}/{mode}" in result.file:
+        yield f"{path}/efficiency"
+    if facts["energy_j"] > 0:
+        yield f"{path}/j_per_token"
+    if "predicted_time_s" in facts:
+        yield from (f"{path}/prediction", "scaling/worst_prediction")
+    if mode != "off" and f"samples/scaling/{scale}/{layout}/off" in result.file:
+        yield f"{path}/graph_gain"
+
+
+DUE_OF = {"kernels": due_of_kernels, "offload": due_of_plans, "scaling": due_of_points}
+
+
+def due_of_training(result):
+    """Of a training run as a whole; one that only evaluates has no steps."""
+    yield from TRAINING
+    series = {name: result.series(name) for name in
+              ("train/loss", "train/val_loss", "train/ok", "gpu/power", "again/transient",
+               "experts/reruns", "packing/op_by_op")}
+    if series["train/val_loss"] is not None:
+        yield from ("train/val_loss", "train/best_val_loss", "train/val_perplexity",
+                    "train/val_accuracy")
+    if result.series("checkpoint/time") is not None:
+        yield from ("ckpt/bytes", "ckpt/stall", "ckpt/bytes_per_s")
+    if series["train/loss"] is None:
+        return
+    yield "train/skipped_steps"
+    yield from (f"train/{name}" for name in STEP_RATES)
+    if series["train/ok"] is not None and np.any(series["train/ok"][1] != 0):
+        yield "train/loss"
+    if series["gpu/power"] is not None:
+        yield "energy/j_per_token"
+    for name, tag in (("again/transient", "train/transient_errors"),
+                      ("experts/reruns", "experts/reruns"),
+                      ("packing/op_by_op", "packing/op_by_op_steps"),
+                      ("packing/op_by_op", "packing/passed_batches")):
+        if series[name] is not None:
+            yield tag
+
+
+def ceilings_due(result):
+    """Kinds of limits that were measured."""
+    return set(result.file.get("samples/ceilings", ())) - {"interference"}
+
+
+def metrics_due(result):
+    """Tags that the set must have, sorted."""
+    due = set()
+    for path in result.datasets("samples"):
+        for pattern, suffixes in METRICS_OF:
+            if pattern.fullmatch(path):
+                due.update(path + suffix for suffix in suffixes)
+        rule = DUE_OF.get(path.partition("/")[0])
+        if rule is not None:
+            due.update(rule(result, path, result.file[f"samples/{path}"].attrs))
+        if path.startswith("packing/"):
+            due.update((path, path.replace("step_time", "steps"),
+                        path.replace("step_time", "tokens_per_s")))
+        if path.startswith("comm/"):
+            _, group, kind, library = path.split("/")[:4]
+            due.update(f"comm/{group}/{of}/{figure}" for of in ("link", f"{kind}/{library}")
+                       for figure in ("latency", "bandwidth"))
+    due.update(f"ceilings/{kind}/bandwidth" for kind in ceilings_due(result) - {"gemm_bf16"})
+    if text(result.file.attrs["driver"]) == "train":
+        due.update(due_of_training(result))
+    return sorted(due)
+
+
+def check_metrics_are_there(result):
+    problems = [f"/metrics/{tag}: is missing" for tag in metrics_due(result)
+                if f"metrics/{tag}" not in result.file]
+    problems += [f"/ceilings/{kind}: is missing" for kind in sorted(ceilings_due(result))
+                 if f"ceilings/{kind}" not in result.file]
+    if result.series("train/loss") is not None:
+        problems += [f"/series/train/{name}: is missing" for name in STEP_SERIES
+                     if f"series/train/{name}" not in result.file]
+        if "samples/train/step_time" not in result.file:
+            problems.append("/samples/train/step_time: is missing")
+        if "metrics/energy/j_per_token" in result.file and result.series("gpu/power") is None:
+            problems.append("/series/gpu/power: is missing, an energy is reported")
+    if result.datasets("samples/offload") and "offload/modules" not in result.file:
+        problems.append("/offload/modules: is missing")
+    return problems
+
+
+# What a run that is not VALID may say of itself; of a VALID one only steps that it skipped.
+MAY_BE_UNFINITE = ("train/loss", "train/grad_norm", "train/val_loss")
+
+
+def check_series_numbers(result):
+    """Quantities over steps are finite and not negative."""
+    problems = []
+    for name in result.datasets("series"):
+        found = result.series(name)
+        if found is None or found[1].dtype.kind != "f":
+            continue
+        where, values = found
+        finite = np.isfinite(values)
+        if name in MAY_BE_UNFINITE:
+            finite |= np.isin(where, result.skipped_steps()) | (result.verdict != "VALID")
+        if not np.all(finite):
+            what = "loss" if name.endswith("loss") else "value"
+            problems.append(f"/series/{name}: holds a {what} that is not finite")
+        if np.any(values < 0):
+            problems.append(f"/series/{name}: holds a value that is negative")
+    return problems
+
+
+def check_facts_of_samples(result):
+    """What samples say of themselves, as bytes, clocks and errors: finite and not negative. The
+    error of a row is the largest of those of its results."""
+    problems = []
+    for path in result.datasets("samples"):
+        facts = result.file[f"samples/{path}"].attrs
+        for name, value in facts.items():
+            if isinstance(value, (int, float, np.number)) and not 0 <= value < np.inf:
+                problems.append(f"/samples/{path}: {name} is {value}")
+        errors = [float(value) for name, value in facts.items() if name.startswith("error.")]
+        if ("error" in facts) != bool(errors):
+            problems.append(f"/samples/{path}: has an error without the results it is of, or these "
+                            "without it")
+        elif errors and not same(float(facts["error"]), max(errors)):
+            problems.append(f"/samples/{path}: error is {float(facts['error']):.9g}, the largest of "
+                            f"its results' is {max(errors):.9g}")
+    return problems
+
+
+def check_tables(result):
+    """The tables of what plans do: no number in them is negative or infinite, and copies at the
+    rates of a plan's modules take the time that the plan says."""
+    problems = []
+    for name, node in result.file.get("offload", {}).items():
+        rows = node[()] if isinstance(node, h5py.Dataset) else np.empty(0)
+        for column in rows.dtype.names or ():
+            if rows.dtype[column].kind in "if" and (np.any(rows[column] < 0)
+                                                    or np.any(np.isinf(rows[column]))):
+                problems.append(f"/offload/{name}: {column} holds a number that cannot be")
+    rows = result.array("offload/modules")
+    for plan in result.datasets("samples/offload") if rows is not None else ():
+        copying_s = float(result.attribute(f"samples/offload/{plan}", "copying_s"))
+        mine = rows[(rows["plan"] == plan.encode()) & (rows["offloaded_bytes"] > 0)]
+        rates = np.array([mine["d2h_bytes_per_s"], mine["h2d_bytes_per_s"]])
+        if copying_s == 0 or np.any(np.isnan(rates)) or np.any(rates <= 0):
+            continue
+        time_s = float((mine["offloaded_bytes"] / rates).sum())
+        if not np.isclose(time_s, copying_s, rtol=1e-6, atol=0):
+            problems.append(f"/offload/modules: copies of {plan} at their rates take {time_s:.9g} "
+                            f"s, the plan says {copying_s:.9g} s")
+    return problems
+
+
+def check_complete(result):
+    return (check_metrics_are_there(result) + check_series_numbers(result)
+            + check_facts_of_samples(result) + check_tables(result))

@@ -1,0 +1,57 @@
+"""Readings that have no samples, beside what else of a training run must agree with them: memory
+with the plan and the series, energy with the board's power, times with each other."""
+
+import numpy as np
+
+LONG_RUN = 50  # steps: by then the power of single moments says what a step takes
+CLOSE_POWER, FAR_POWER = 1.1, 2.0  # energy over power x time, of long runs and of any
+
+
+def reading(result, tag):
+    found = result.array(f"metrics/{tag}")
+    return 0.0 if found is None else float(found)
+
+
+def check_memory(result):
+    """The peak is that of the series, and holds all that the plan lays out."""
+    peak, series = reading(result, "train/peak_device_bytes"), result.series("train/mem_device")
+    problems = []
+    if series is not None and peak != series[1].max():
+        problems.append(f"is {peak:.9g}, /series/train/mem_device says {series[1].max():.9g}")
+    parts = sum(reading(result, tag) for tag in
+                ("train/persistent_bytes", "train/transient_bytes", "ckpt/copy_bytes"))
+    if peak < parts or peak > 1.01 * parts:
+        problems.append(f"is {peak:.9g}, persistent and transient bytes and copies for checkpoints "
+                        f"are {parts:.9g}")
+    return [f"/metrics/train/peak_device_bytes: {problem}" for problem in problems]
+
+
+def check_energy(result, times):
+    """Power is rank 0's board at the end of each step, the energy of all boards over all steps."""
+    power = result.series("gpu/power")
+    if power is None or "metrics/energy/j_per_token" not in result.file:
+        return []
+    energy_j = reading(result, "energy/j_per_token") * len(times) * float(
+        result.attribute("samples/train/step_time", "tokens"))
+    ranks = int(result.file["provenance/run"].attrs["ranks"])
+    expected_j = ranks * float(np.median(power[1])) * float(times.sum())
+    far = CLOSE_POWER if len(times) >= LONG_RUN else FAR_POWER
+    if expected_j / far <= energy_j <= far * expected_j:
+        return []
+    return [f"/metrics/energy/j_per_token: makes {energy_j:.6g} J of the steps, their time at the "
+            f"board's median power {expected_j:.6g} J"]
+
+
+def check_times(result, times):
+    wall, setup = reading(result, "train/wall_time"), reading(result, "train/setup_time")
+    if setup + times.sum() <= wall * (1 + 1e-6):
+        return []
+    return [f"/metrics/train/wall_time: is {wall:.9g} s, set-up and steps take "
+            f"{setup + times.sum():.9g} s"]
+
+
+def check_readings(result):
+    steps = result.series("train/step_time")
+    if steps is None or "metrics/train/peak_device_bytes" not in result.file:
+        return []
+    return (check_memory(result) + check_energy(result, steps[1]) + check_times(result, steps[1]))
