@@ -62,9 +62,9 @@ inline void fill(ResultSet& set, const SampleRun& run) {
                               {"step_time", "s", "time of the step"},
                               {"ok", "1", "whether the step changed anything"},
                               {"mem_device", "B", "device memory"}});
-  Series& eval = set.series(
-      "train", "val_step",
-      {{"val_loss", "nat", "validation loss"}, {"val_accuracy", "1", "right guesses"}});
+  Series& eval =
+      set.series("train", "val_step",
+                 {{"val_loss", "nat", "validation loss"}, {"val_accuracy", "1", "right guesses"}});
   Series& ranks = set.series("ranks", "step", {{"step_time", "s", "time of each rank", {2}}});
   std::mt19937_64 generator(run.seed);
   std::normal_distribution<double> noise(1.0, 0.02);
@@ -79,12 +79,17 @@ inline void fill(ResultSet& set, const SampleRun& run) {
   }
   double steps_s = 0;
   for (const double time_s : times) steps_s += time_s;
-  for (const auto& [tag, value] : std::initializer_list<std::pair<const char*, double>>{
-           {"train/wall_time", 2 + steps_s}, {"train/setup_time", 1},
-           {"train/parameters", 1e8}, {"train/peak_device_bytes", 1e9},
-           {"train/pinned_bytes", 0}, {"train/persistent_bytes", 9e8},
-           {"train/transient_bytes", 1e8}, {"data/packing_efficiency", 1},
-           {"data/split_documents", 0}, {"data/dropped_tokens", 0}})
+  for (const auto& [tag, value] :
+       std::initializer_list<std::pair<const char*, double>>{{"train/wall_time", 2 + steps_s},
+                                                             {"train/setup_time", 1},
+                                                             {"train/parameters", 1e8},
+                                                             {"train/peak_device_bytes", 1e9},
+                                                             {"train/pinned_bytes", 0},
+                                                             {"train/persistent_bytes", 9e8},
+                                                             {"train/transient_bytes", 1e8},
+                                                             {"data/packing_efficiency", 1},
+                                                             {"data/split_documents", 0},
+                                                             {"data/dropped_tokens", 0}})
     set.add(metric(tag, value));
   if (run.steps > 0) {
     const Summary time_s = summarize(times);

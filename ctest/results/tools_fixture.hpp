@@ -57,6 +57,16 @@ class ToolsFixture : public testing::Test {
     return folder / name;
   }
 
+  // Changes a finished file by a Python statement on f.
+  static void edit(const fs::path& path, const std::string& statement) {
+    const ScratchFolder scratch;
+    write_all(scratch / "edit.py",
+              fmt::format("import h5py\nwith h5py.File('{}', 'r+') as f:\n    {}\n", path.string(),
+                          statement));
+    const Ran ran = run_command(python({scratch / "edit.py"}));
+    EXPECT_EQ(ran.code, 0) << ran.output;
+  }
+
   // Finished files, each with one thing changed afterwards by a Python statement on f.
   std::vector<fs::path> edited(const std::vector<std::string>& edits) {
     std::vector<fs::path> paths;

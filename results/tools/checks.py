@@ -295,6 +295,7 @@ def check_validation(result):
     if result.verdict != expected:
         problems.append(f"/: verdict is {result.verdict}, the checks say {expected}")
     driver = text(result.file.attrs["driver"])
-    return (problems + check_bounds(result, stored_checks(result), driver) + check_values(result) + check_states(result) + check_modules(result)
+    return (problems + check_bounds(result, stored_checks(result), driver)
+            + check_values(result) + check_states(result) + check_modules(result)
             + check_stages(result) + check_resumed(result)
             + check_points(result, stored_checks(result).get("first_loss")))

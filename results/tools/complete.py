@@ -170,8 +170,8 @@ def check_facts_of_samples(result):
             problems.append(f"/samples/{path}: has an error without the results it is of, or these "
                             "without it")
         elif errors and not same(float(facts["error"]), max(errors)):
-            problems.append(f"/samples/{path}: error is {float(facts['error']):.9g}, the largest of "
-                            f"its results' is {max(errors):.9g}")
+            problems.append(f"/samples/{path}: error is {float(facts['error']):.9g}, the largest "
+                            f"of its results' is {max(errors):.9g}")
     return problems
 
 

@@ -437,8 +437,8 @@ def limit_sizes(result, name):
 
 
 def rates_by_size(result, name):
-    """{size: the rates that were measured} of a kind of limit: FLOP of products, bytes of copies, as
-    `64_mib` names them."""
+    """{size: the rates that were measured} of a kind of limit: FLOP of products, bytes of copies,
+    as `64_mib` names them."""
     found = {}
     for one in result.datasets(f"samples/ceilings/{name}"):
         path, products = f"ceilings/{name}/{one}", name == "gemm_bf16"
