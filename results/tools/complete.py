@@ -6,7 +6,7 @@ import re
 import h5py
 import numpy as np
 
-from recompute import same
+from recompute import link_fit, same
 from result_files import text
 
 # What each of the samples that match is reported as, whatever else the set holds.
@@ -50,7 +50,7 @@ def due_of_points(result, path, facts):
     base = text(facts["base"])
     if base != layout and f"samples/scaling/{scale}/{base}/{mode}" in result.file:
         yield f"{path}/efficiency"
-    if facts["energy_j"] > 0:
+    if facts.get("energy_j", 0) > 0:
         yield f"{path}/j_per_token"
     if "predicted_time_s" in facts:
         yield from (f"{path}/prediction", "scaling/worst_prediction")
@@ -106,14 +106,20 @@ def metrics_due(result):
         if path.startswith("packing/"):
             due.update((path, path.replace("step_time", "steps"),
                         path.replace("step_time", "tokens_per_s")))
-        if path.startswith("comm/"):
-            _, group, kind, library = path.split("/")[:4]
-            due.update(f"comm/{group}/{of}/{figure}" for of in ("link", f"{kind}/{library}")
-                       for figure in ("latency", "bandwidth"))
     due.update(f"ceilings/{kind}/bandwidth" for kind in ceilings_due(result) - {"gemm_bf16"})
+    for group, kind, library in links_measured(result):
+        if link_fit(result, group, kind, library or "stowage") is not None:
+            at = f"comm/{group}/" + (f"{kind}/{library}" if library else "link")
+            due.update((f"{at}/latency", f"{at}/bandwidth"))
     if text(result.file.attrs["driver"]) == "train":
         due.update(due_of_training(result))
     return sorted(due)
+
+
+def links_measured(result):
+    """(group, kind, library) of exchanges of several sizes; (group, None, None): of all kinds."""
+    found = {tuple(path.split("/")[:3]) for path in result.datasets("samples/comm")}
+    return sorted(found) + [(group, None, None) for group in sorted({one[0] for one in found})]
 
 
 def check_metrics_are_there(result):
@@ -145,7 +151,8 @@ def board_is_known(result):
 
 
 def check_series_numbers(result):
-    """Quantities over steps are finite and not negative."""
+    """Quantities over steps are finite and not negative, but for what steps gave that were done
+    again, in /series/again."""
     problems = []
     for name in result.datasets("series"):
         found = result.series(name)
@@ -153,7 +160,8 @@ def check_series_numbers(result):
             continue
         where, values = found
         finite = np.isfinite(values)
-        if OF_BOARD.match(name.rpartition("/")[2]) and not board_is_known(result):
+        group, _, quantity = name.partition("/")
+        if group == "again" or (OF_BOARD.match(quantity) and not board_is_known(result)):
             continue
         if name in MAY_BE_UNFINITE:
             finite |= np.isin(where, result.skipped_steps()) | (result.verdict != "VALID")

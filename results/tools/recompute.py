@@ -14,6 +14,7 @@ from result_files import Refused, largest_of_ranks, text
 from medians import LEAST_FOR_INTERVAL, median_interval, quotient_interval
 
 CLOSE = 1e-9  # relative: the writer's sums may be in another order
+LEAST_FOR_LINK = 3  # sizes
 SIGNED = re.compile(r"offload/.*/(added|graph_cost|overlap)|scaling/.*/prediction")
 READINGS = re.compile(
     r"train/(wall_time|setup_time|parameters|peak_device_bytes|persistent_bytes|transient_bytes"
@@ -129,23 +130,32 @@ def exchange(result, path, quantity):
     return of_times(times, factor * attributes["bytes"])
 
 
-def link(result, quantity, group, kinds=None, library="stowage"):
+def link_fit(result, group, kinds=None, library="stowage"):
     """(latency, bandwidth) of time = latency + bytes sent / bandwidth by the least squares of
-    relative errors, in place where a kind can be."""
+    relative errors, in place where a kind can be; None where the times do not say (fit_link)."""
+    paths = result.datasets(f"samples/comm/{group}")
+    in_place = {path.split("/")[0] for path in paths if path.split("/")[2] == "in_place"}
     bytes_sent, medians = [], []
-    for path in result.datasets(f"samples/comm/{group}"):
+    for path in paths:
         kind, of, place, _ = path.split("/")
-        both = f"{kind}/{of}/in_place" in result.file[f"samples/comm/{group}"]
-        if of == library and kinds in (None, kind) and (place == "in_place" or not both):
+        usual = (place == "in_place") == (kind in in_place)
+        if of == library and kinds in (None, kind) and usual:
             at = f"comm/{group}/{path}"
             bytes_sent.append(bus_factor(kind, fact(result, at, "ranks"))
                               * fact(result, at, "bytes"))
             medians.append(float(np.median(times_of(result, at))))
-    if not medians:
-        raise Refused(f"/samples/comm/{group} has none of {library}")
+    if len(bytes_sent) < LEAST_FOR_LINK:
+        return None
     u, v = 1 / np.array(medians), np.array(bytes_sent) / np.array(medians)
     latency, slope = np.linalg.solve([[u @ u, u @ v], [u @ v, v @ v]], [u.sum(), v.sum()])
-    return Figure(latency if quantity == "latency" else 1 / slope)
+    return (latency, 1 / slope) if latency > 0 and slope > 0 else None
+
+
+def link(result, quantity, group, kind=None, library="stowage"):
+    fit = link_fit(result, group, kind, library)
+    if fit is None:
+        raise Refused(f"the times of /samples/comm/{group} of {library} say no latency")
+    return Figure(fit[0] if quantity == "latency" else fit[1])
 
 
 def differences(result, plan, base):
