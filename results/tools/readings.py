@@ -20,7 +20,7 @@ def check_memory(result):
         problems.append(f"is {peak:.9g}, /series/train/mem_device says {series[1].max():.9g}")
     parts = sum(reading(result, tag) for tag in
                 ("train/persistent_bytes", "train/transient_bytes", "ckpt/copy_bytes"))
-    if peak < parts or peak > 1.01 * parts:
+    if peak < parts:
         problems.append(f"is {peak:.9g}, persistent and transient bytes and copies for checkpoints "
                         f"are {parts:.9g}")
     return [f"/metrics/train/peak_device_bytes: {problem}" for problem in problems]
@@ -45,7 +45,7 @@ def check_energy(result, times):
 
 def check_times(result, times):
     wall, setup = reading(result, "train/wall_time"), reading(result, "train/setup_time")
-    if setup + times.sum() <= wall * (1 + 1e-6):
+    if setup + times.sum() <= 1.01 * wall:  # by two clocks
         return []
     return [f"/metrics/train/wall_time: is {wall:.9g} s, set-up and steps take "
             f"{setup + times.sum():.9g} s"]
