@@ -161,7 +161,7 @@ def measured_links_are_planned_with(r):
 
 
 def refit(r, name, library):
-    """Latency and bandwidth of a library's times in the group "data", as the driver reports them."""
+    """Latency and bandwidth of times in the group "data", as the driver reports them."""
     sys.path.insert(0, os.path.join(r.given.source, "results/tools"))
     from recompute import link_fit  # where the tools are is known now
     from result_files import Result
