@@ -13,6 +13,7 @@ ALWAYS = {  # in every driver that has them
     "free_moves": (0.9, math.inf), "val_loss_falling": (0, math.inf)}
 OF_KEYS = {"skipped_steps": "validate.most_skipped_steps", "grad_norm": "validate.grad_norm_below",
            "loss": "validate.loss_below", "val_loss": "validate.val_loss_below"}
+RATIOS = {"ratio": 1.2, "error_of_ours": 1.5}  # of an error to a peer's, of a peer's to ours
 MAY_BE_NEGATIVE = ("val_loss_falling",)
 
 
@@ -28,9 +29,9 @@ def bound_due(result, name, driver):
     last = name.rpartition(".")[2]
     if driver == "bench_comm" and last == "wrong":
         return 0, 0
-    if driver == "bench_kernels" and last == "ratio":
-        return NONE, 1.2
-    if name == "points":
+    if driver == "bench_kernels" and last in RATIOS:
+        return NONE, RATIOS[last]
+    if name == "points" and result.verdict != "INVALID":  # which a stopped curve can be, too
         return (0 if result.verdict == "STOPPED" else 1), math.inf
     return None
 

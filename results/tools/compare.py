@@ -92,6 +92,9 @@ def times(result, name):
 
 
 def refuse_other_amounts(a, b, name):
+    """Ops may cost less than before, and steps of a capacity hold what documents fall to them."""
+    if name.startswith(("ops/", "packing/")):
+        return
     one, other = (result.file[f"samples/{name}"].attrs for result in (a, b))
     for amount in AMOUNTS:
         if amount in one and amount in other and not same(one[amount], other[amount]):

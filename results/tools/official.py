@@ -12,7 +12,7 @@ STEPS, STEP_SECONDS, STEP_SPREAD = 50, 120, 0.02
 ROW_SAMPLES, ROW_SECONDS, ROW_SPREAD = 30, 1e-3, 0.05
 REPEATS, REPEAT_SPREAD = 20, 0.05  # of a ceiling, an exchange or a plan
 SEEDS = 3  # of runs behind a published loss
-# Above 1 / this a rate is no longer explained by clocks: products of one board differ by 8 % with
+# A share above this is no longer explained by clocks: products of one board differ by 8 % with
 # the shape and the moment, copies by 1 %.
 ABOVE_PRODUCTS, ABOVE_COPY = 1.1, 1.05
 CEILINGS_AGE = datetime.timedelta(days=1)
@@ -208,6 +208,6 @@ def losses_by_seed(results):
 
 
 def result_losses(result):
-    """The bytes of a run's losses."""
-    losses = result.array("series/train/loss")
-    return b"" if losses is None else losses.tobytes()
+    """The bytes of a run's losses, of training and of validation."""
+    found = (result.array(f"series/train/{name}") for name in ("loss", "val_loss"))
+    return b"".join(b"" if losses is None else losses.tobytes() for losses in found)

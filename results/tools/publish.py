@@ -95,7 +95,7 @@ def clear(file):
     started = file["provenance/run"].attrs
     nodes = text(started["nodelist"])
     said += [*short, *(host.partition(".")[0] for host in short), nodes,
-             *re.split(r"[\s,]+", nodes)]
+             *re.findall(r"[^\s,\[\]]+", re.sub(r"\[[^\]]*\]", "", nodes))]
     words = [text(started[name]) for name in CLEARED_RUN]
     for name in CLEARED_RUN:
         started[name] = bytes_of("")

@@ -147,7 +147,10 @@ def link_fit(result, group, kinds=None, library="stowage"):
     if len(bytes_sent) < LEAST_FOR_LINK:
         return None
     u, v = 1 / np.array(medians), np.array(bytes_sent) / np.array(medians)
-    latency, slope = np.linalg.solve([[u @ u, u @ v], [u @ v, v @ v]], [u.sum(), v.sum()])
+    try:
+        latency, slope = np.linalg.solve([[u @ u, u @ v], [u @ v, v @ v]], [u.sum(), v.sum()])
+    except np.linalg.LinAlgError:
+        return None
     return (latency, 1 / slope) if latency > 0 and slope > 0 else None
 
 
@@ -184,9 +187,9 @@ def overlap(result, plan):
 
 
 def worst_prediction(result):
-    return Figure(max(abs(fact(result, f"offload/{plan}", "predicted_time_s")
-                          / np.median(times_of(result, f"offload/{plan}")) - 1)
-                      for plan in result.datasets("samples/offload")))
+    return Figure(max((abs(fact(result, f"offload/{plan}", "predicted_time_s")
+                           / np.median(times_of(result, f"offload/{plan}")) - 1)
+                       for plan in result.datasets("samples/offload")), default=0.0))
 
 
 def quotient(factor, over, under):
