@@ -77,8 +77,7 @@ inline void fill(ResultSet& set, const SampleRun& run) {
     losses.push_back(loss);
     if (step % 20 == 0) eval.append(step, {2.1 + static_cast<double>(run.steps - step), 0.5});
   }
-  double steps_s = 0;
-  for (const double time_s : times) steps_s += time_s;
+  const double steps_s = std::accumulate(times.begin(), times.end(), 0.0);
   for (const auto& [tag, value] :
        std::initializer_list<std::pair<const char*, double>>{{"train/wall_time", 2 + steps_s},
                                                              {"train/setup_time", 1},

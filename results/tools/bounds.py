@@ -2,15 +2,15 @@
 was widened by hand says nothing, however well the value keeps it."""
 
 import math
+import sys
 
-LARGEST = 1.7976931348623157e308  # of a double: what is below it is finite
 NONE = -math.inf
 LARGEST_ERROR = 1 / 32  # of an operator: the widest bound is six roundings of bf16, 2^-8 each
 ALWAYS = {  # in every driver that has them
     "copies_that_differ": (0, 0), "other_states": (0, 0), "other_bits": (0, 0),
     "replayed_step": (0, 0), "link_round_trip": (0, 0), "gradients": (NONE, 1),
-    "finite_loss": (NONE, LARGEST), "finite_val_loss": (NONE, LARGEST), "plans": (1, math.inf),
-    "free_moves": (0.9, math.inf), "val_loss_falling": (0, math.inf)}
+    "finite_loss": (NONE, sys.float_info.max), "finite_val_loss": (NONE, sys.float_info.max),
+    "plans": (1, math.inf), "free_moves": (0.9, math.inf), "val_loss_falling": (0, math.inf)}
 OF_KEYS = {"skipped_steps": "validate.most_skipped_steps", "grad_norm": "validate.grad_norm_below",
            "loss": "validate.loss_below", "val_loss": "validate.val_loss_below"}
 RATIOS = {"ratio": 1.2, "error_of_ours": 1.5}  # of an error to a peer's, of a peer's to ours

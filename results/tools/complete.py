@@ -9,17 +9,19 @@ import numpy as np
 from recompute import link_fit, same
 from result_files import text
 
-COMPLETE_SINCE = 7  # minor version of the schema
-# What each of the samples that match is reported as, whatever else the set holds.
-METRICS_OF = [(re.compile(path), suffixes) for path, suffixes in (
-    (r"kernels/.+", ("/time", "/bytes_per_s")),
-    (r"offload/.+", ("/step_time", "/added")),
-    (r"scaling/.+", ("/step_time", "/tokens_per_s", "/communication", "/exposed_communication",
-                     "/exposed_copy", "/idle", "/device_bytes")),
-    (r"comm/.+", ("/time", "/algbw", "/busbw")),
-    (r"communication/.+", ("",)),
-    (r"ceilings/gemm_bf16/.+", ("/flops_per_s",)),
-    (r"ceilings/interference/[^/]+/(?!alone$).+", ("/slowdown",)))]
+COMPLETE_SINCE = 7  # minor version of the schema: the drivers of sets of before wrote less
+# What each of the samples that match is reported as, whatever else the set holds: in sets of every
+# version, and beside that since COMPLETE_SINCE.
+METRICS_OF = [(re.compile(path), always, since) for path, always, since in (
+    (r"kernels/.+", ("/time",), ("/bytes_per_s",)),
+    (r"offload/.+", ("/step_time",), ("/added",)),
+    (r"scaling/.+", ("/step_time",), ("/tokens_per_s", "/communication", "/exposed_communication",
+                                      "/exposed_copy", "/idle", "/device_bytes")),
+    (r"train/step_time", ("",), ()),
+    (r"comm/.+", ("/busbw",), ("/time", "/algbw")),
+    (r"communication/.+", ("",), ()),
+    (r"ceilings/gemm_bf16/.+", ("/flops_per_s",), ()),
+    (r"ceilings/interference/.+", ("/slowdown",), ()))]
 STEP_RATES = ("step_time", "tokens_per_s", "model_flops_per_s", "model_flops_per_s_gpu",
               "hw_flops_per_s", "megatron_compat_flops_per_s")
 TRAINING = ("train/wall_time", "train/setup_time", "train/parameters", "train/peak_device_bytes",
@@ -103,11 +105,18 @@ def ceilings_due(result):
 
 def metrics_due(result):
     """Tags that the set must have, sorted."""
+    due, complete = set(), result.minor_version >= COMPLETE_SINCE
+    for path in result.datasets("samples"):
+        for pattern, always, since in METRICS_OF:
+            if pattern.fullmatch(path):
+                due.update(path + suffix for suffix in always + (since if complete else ()))
+    return sorted(due | more_metrics_due(result) if complete else due)
+
+
+def more_metrics_due(result):
+    """Those that depend on what else the set holds."""
     due = set()
     for path in result.datasets("samples"):
-        for pattern, suffixes in METRICS_OF:
-            if pattern.fullmatch(path):
-                due.update(path + suffix for suffix in suffixes)
         rule = DUE_OF.get(path.partition("/")[0])
         if rule is not None:
             due.update(rule(result, path, result.file[f"samples/{path}"].attrs))
@@ -123,7 +132,7 @@ def metrics_due(result):
             due.update((f"{at}/latency", f"{at}/bandwidth"))
     if text(result.file.attrs["driver"]) == "train":
         due.update(due_of_training(result))
-    return sorted(due)
+    return due
 
 
 def links_measured(result):
@@ -132,10 +141,14 @@ def links_measured(result):
     return sorted(found) + [(group, None, None) for group in sorted({one[0] for one in found})]
 
 
-def check_metrics_are_there(result):
-    problems = [f"/metrics/{tag}: is missing" for tag in metrics_due(result)
-                if f"metrics/{tag}" not in result.file]
-    problems += [f"/ceilings/{kind}: is missing" for kind in sorted(ceilings_due(result))
+def check_metrics(result):
+    return [f"/metrics/{tag}: is missing" for tag in metrics_due(result)
+            if f"metrics/{tag}" not in result.file]
+
+
+def check_measured(result):
+    """What figures follow from, and what is measured with them."""
+    problems = [f"/ceilings/{kind}: is missing" for kind in sorted(ceilings_due(result))
                  if f"ceilings/{kind}" not in result.file]
     if result.series("train/loss") is not None:
         problems += [f"/series/train/{name}: is missing" for name in STEP_SERIES
@@ -149,7 +162,8 @@ def check_metrics_are_there(result):
     return problems
 
 
-# What a run that is not VALID may say of itself; of a VALID one only steps that it skipped.
+# What a run that is not VALID may say of itself; of a VALID one only steps that it skipped, which
+# are never those of a validation.
 MAY_BE_UNFINITE = re.compile(r"train/(loss|grad_norm|val_loss)|router/.+")
 # NaN where a board does not say, as without NVML and on a part of a board.
 OF_BOARD = re.compile(r"(clock|power|temperature)(_|$)")
@@ -171,7 +185,8 @@ def check_series_numbers(result):
         if OF_BOARD.match(quantity) and np.all(np.isnan(values)):
             continue
         if MAY_BE_UNFINITE.fullmatch(name):
-            finite |= np.isin(where, result.skipped_steps()) | (result.verdict != "VALID")
+            finite |= (result.verdict != "VALID") | (np.isin(where, result.skipped_steps())
+                                                     & (quantity != "val_loss"))
         if not np.all(finite):
             what = "loss" if name.endswith("loss") else "value"
             problems.append(f"/series/{name}: holds a {what} that is not finite")
@@ -228,7 +243,6 @@ def check_tables(result):
 
 
 def check_complete(result):
-    """What sets of before 1.7 must hold is not known here: their drivers wrote less."""
-    there = check_metrics_are_there(result) if result.minor_version >= COMPLETE_SINCE else []
-    return (there + check_series_numbers(result) + check_facts_of_samples(result)
-            + check_tables(result))
+    measured = check_measured(result) if result.minor_version >= COMPLETE_SINCE else []
+    return (check_metrics(result) + measured + check_series_numbers(result)
+            + check_facts_of_samples(result) + check_tables(result))

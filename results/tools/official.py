@@ -6,6 +6,7 @@ import hashlib
 import numpy as np
 
 from medians import halfwidth
+from recompute import measured_rates
 from result_files import largest_of_ranks, text
 
 STEPS, STEP_SECONDS, STEP_SPREAD = 50, 120, 0.02
@@ -106,12 +107,9 @@ def limit_of(ceilings, kind, used):
     limits = ceilings.array(f"ceilings/{kind}")
     if limits is None or float(np.max(limits)) != used:
         return [f"the {kind} rate that its shares are of is not that of its ceilings"]
-    names = ceilings.datasets(f"samples/ceilings/{kind}")
-    samples = [ceilings.array(f"samples/ceilings/{kind}/{name}") for name in names]
-    work = [ceilings.attribute(f"samples/ceilings/{kind}/{name}",
-                               "flops" if kind == "gemm_bf16" else "bytes") for name in names]
-    best = max(range(len(names)), key=lambda at: work[at] / np.median(samples[at]))
-    return too_wide(f"its ceiling {kind}/{names[best]}", samples[best], REPEAT_SPREAD)
+    _, _, best = max(measured_rates(ceilings, kind), key=lambda one: one[1])
+    return too_wide(f"its ceiling {kind}/{best}",
+                    ceilings.array(f"samples/ceilings/{kind}/{best}"), REPEAT_SPREAD)
 
 
 def above_ceilings(result):

@@ -29,7 +29,6 @@ from validate import check, schema_rows
 
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "PRTE_")
 CLEARED_RUN = ("cwd", "nodelist", "slurm_job_id")
-NUMBER = re.compile(r"[\d.:-]*")
 CLEARED_RANK = ("gpu_uuid",)
 MACHINE_PATH = re.compile(r"(?<![\w.<])/(?:[\w.+-]+/[\w.+/-]*|[A-Za-z][\w.+-]*)")
 LINKS = "provenance/system/links"
@@ -95,7 +94,7 @@ def clear(file):
     started = file["provenance/run"].attrs
     nodes = text(started["nodelist"])
     said += [*short, *(host.partition(".")[0] for host in short), nodes,
-             *re.findall(r"[^\s,\[\]]+", re.sub(r"\[[^\]]*\]", "", nodes))]
+             *re.findall(r"(?<![^\s,])[^\s,\[\]]+(?![^\s,])", re.sub(r"\[[^\]]*\]", "[]", nodes))]
     words = [text(started[name]) for name in CLEARED_RUN]
     for name in CLEARED_RUN:
         started[name] = bytes_of("")
@@ -107,7 +106,7 @@ def clear(file):
     for old, new in short.items():
         lines = [line.replace(f"host {old}", f"host {new}") for line in lines]
     replace_lines(file, path, lines)
-    names = {one for one in said if len(one) >= LEAST_NAME and not NUMBER.fullmatch(one)}
+    names = {one for one in said if len(one) >= (LEAST_WORD if one.isdigit() else LEAST_NAME)}
     return names.difference(short.values()), {one for one in words if len(one) >= LEAST_WORD}
 
 
@@ -203,7 +202,7 @@ def publish(source, folder):
     """Writes the cleared copy under its final name at once."""
     try:
         content = cleared(source)
-    except (*LACKS, RuntimeError) as error:
+    except (*LACKS, OSError, RuntimeError) as error:
         raise Refused(f"{source}: cannot be cleared: {error}") from None
     target = folder / pathlib.Path(source).name
     part = target.with_name(target.name + ".part")

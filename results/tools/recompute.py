@@ -449,16 +449,16 @@ def limit_sizes(result, name):
     return [float(size) for size in scales[0][()]] if len(scales) else []
 
 
-def rates_by_size(result, name):
-    """{size: the rates that were measured} of a kind of limit: FLOP of products, bytes of copies,
-    as `64_mib` names them."""
-    found = {}
+def measured_rates(result, name):
+    """(size, rate, name of its samples) of all that was measured of a kind of limit: FLOP of
+    products, bytes of copies, as `64_mib` names them."""
+    found = []
     for one in result.datasets(f"samples/ceilings/{name}"):
         path, products = f"ceilings/{name}/{one}", name == "gemm_bf16"
         size = fact(result, path, "flops") if products else float(one.split("_")[0]) * 2**20
         rate = fact(result, path, "flops" if products else "bytes") / np.median(
             times_of(result, path))
-        found.setdefault(float(size), []).append(rate)
+        found.append((float(size), float(rate), one))
     return found
 
 
@@ -470,11 +470,11 @@ def check_ceilings(result):
         if np.any(~np.isfinite(values)) or np.any(values <= 0):
             problems.append(f"/ceilings/{name}: holds a limit that is not positive")
             continue
-        measured = rates_by_size(result, name)
+        measured = measured_rates(result, name)
         sizes = limit_sizes(result, name)
-        if measured and set(measured) != set(sizes):
+        if measured and {size for size, _, _ in measured} != set(sizes):
             problems.append(f"/ceilings/{name}: its sizes are not those that were measured")
-        elif measured and not all(any(same(value, rate) for rate in measured[size])
+        elif measured and not all(any(at == size and same(value, rate) for at, rate, _ in measured)
                                   for size, value in zip(sizes, values)):
             problems.append(f"/ceilings/{name}: holds a limit that no samples of its size give")
     return problems

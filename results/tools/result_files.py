@@ -139,7 +139,7 @@ class Result:
 
 # What reading a set raises that lacks an object, or has one of another form, of those that its
 # driver writes.
-LACKS = (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError, OSError)
+LACKS = (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError)
 
 
 def run(main):
@@ -151,6 +151,9 @@ def run(main):
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
     except LACKS as problem:
         where = traceback.extract_tb(problem.__traceback__)[-1]
         print("error: a file lacks what this needs, or holds it in another form; validate.py names "

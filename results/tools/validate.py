@@ -61,7 +61,7 @@ def check(result, rows):
                  lambda one: check_validation(one) + check_readings(one) + check_figures(one)):
         try:
             problems = problems or kind(result)
-        except (Refused, *LACKS) as lack:
+        except (Refused, OSError, *LACKS) as lack:
             return [f"/: holds less than its checks need: {lack}"]
     return problems
 
