@@ -32,11 +32,13 @@ if(STOWAGE_CUDA)
   find_package(NCCL REQUIRED)
   find_package(cuDNN)
 endif()
+if(PROJECT_NAME STREQUAL "stowage")
+  # The system's Python, because h5py and matplotlib are its packages. It reads metrics.toml.
+  find_program(Python3_EXECUTABLE python3 PATHS /usr/bin NO_DEFAULT_PATH)
+  find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
+endif()
 if(STOWAGE_TESTS AND PROJECT_NAME STREQUAL "stowage")
   find_package(GTest 1.11 REQUIRED)
-  # The system's Python, because h5py and matplotlib are its packages.
-  find_program(Python3_EXECUTABLE python3 PATHS /usr/bin NO_DEFAULT_PATH)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
 
 if(STOWAGE_HDF5 STREQUAL "PARALLEL" AND NOT HDF5_IS_PARALLEL)

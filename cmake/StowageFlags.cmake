@@ -2,7 +2,8 @@
 
 include(GNUInstallDirs)
 
-set(STOWAGE_WARNINGS -Wall -Wextra -Wshadow -Wconversion)
+# A switch over an enumeration names each value: one more must not fall to a default in silence.
+set(STOWAGE_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror=switch-enum)
 # gcc 12 takes the assignment of a literal to a std::string for an overlap (GCC PR 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND STOWAGE_WARNINGS -Wno-restrict)
@@ -34,17 +35,48 @@ function(stowage_flags target)
   endif()
 endfunction()
 
-# What nearly every source includes, precompiled: for all test programs once, by stowage_test_headers;
-# for a library of many sources, stowage_precompile(<target> <sources>), where STOWAGE_PRECOMPILE asks
-# for it.
+# What nearly every source includes, precompiled once for each kind of target: for libraries and for
+# programs where STOWAGE_PRECOMPILE asks for it (stowage_precompile), for test programs always
+# (stowage_test_headers). Presets without it show a missing include of a standard header.
 set(STOWAGE_HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
   <optional> <span> <stdexcept> <string> <string_view> <utility> <variant> <vector>
   <fmt/core.h> <fmt/format.h> <fmt/ranges.h>)
-function(stowage_precompile target)
-  list(LENGTH ARGN sources)
-  if(STOWAGE_PRECOMPILE AND sources GREATER 7)
-    target_precompile_headers(${target} PRIVATE ${STOWAGE_HEADERS})
+
+# gcc 12 forgets that precompiled headers are the system's, and warns of copies of std::string.
+function(stowage_precompiled_warnings target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-array-bounds>)
+endfunction()
+
+# stowage_precompile(<target> <kind>): kind is library, program, or own: a precompiled header serves
+# only objects that are compiled with the same kind of position-independent code and the same switches
+# of optimisation and OpenMP; a target that has others owns its headers.
+function(stowage_precompile target kind)
+  if(NOT STOWAGE_PRECOMPILE)
+    return()
   endif()
+  stowage_precompiled_warnings(${target})
+  if(kind STREQUAL "own")
+    target_precompile_headers(${target} PRIVATE ${STOWAGE_HEADERS})
+  else()
+    target_precompile_headers(${target} REUSE_FROM stowage_${kind}_headers)
+  endif()
+endfunction()
+
+# The targets that own the precompiled headers; needs stowage_options and fmt.
+function(stowage_make_headers)
+  if(NOT STOWAGE_PRECOMPILE)
+    return()
+  endif()
+  set(empty "${CMAKE_BINARY_DIR}/precompiled/empty.cpp")
+  file(CONFIGURE OUTPUT "${empty}" CONTENT "int main() {}\n")
+  add_library(stowage_library_headers OBJECT EXCLUDE_FROM_ALL "${empty}")
+  add_executable(stowage_program_headers EXCLUDE_FROM_ALL "${empty}")
+  foreach(target IN ITEMS stowage_library_headers stowage_program_headers)
+    target_link_libraries(${target} PRIVATE stowage::options fmt::fmt)
+    target_precompile_headers(${target} PRIVATE ${STOWAGE_HEADERS})
+    stowage_flags(${target})
+  endforeach()
 endfunction()
 
 # stowage_ptxas_check(<target>): ptxas reports registers and spills of every kernel; under the

@@ -1,20 +1,16 @@
-# The three functions of which every folder's CMakeLists.txt is made.
+# The two functions of which the CMakeLists.txt of every folder of the product is made; those of tests are
+# in StowageTests.cmake.
 #
 #   stowage_library(<name> SOURCES <file>... [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...]
-#                   [PUBLIC <target>...] [PRIVATE <target>...] [CUDA_LIBS <target>...])
+#                   [PUBLIC <target>...] [PRIVATE <target>...] [CUDA_LIBS <target>...]
+#                   [OWN_SWITCHES])
 #     One library per folder: target stowage_<name>, alias stowage::<name>. CUDA_SOURCES are compiled,
 #     and CUDA_LIBS linked, only when STOWAGE_CUDA is ON; WGMMA_SOURCES as well, for sm_90a alone.
-#     Without sources it is header-only.
+#     Without sources it is header-only. OWN_SWITCHES: its host code has compiler switches that others
+#     have not.
 #
 #   stowage_driver(<name> SOURCES <file>... LIBS <target>...)
 #     A program that people submit; installed.
-#
-#   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
-#                [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>]
-#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
-#     GoogleTest cases, registered as <folder>.<suite>.<case>; with NP one ctest entry per number of
-#     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint,
-#     plus gpu, mpi, slow. A gpu test skips itself (GTEST_SKIP) without a device.
 
 include(StowageFlags)
 
@@ -32,9 +28,8 @@ if(STOWAGE_CUDA)
   add_custom_target(stowage_cuda_objects)  # all device code and nothing else: timed on its own
 endif()
 set_property(GLOBAL PROPERTY STOWAGE_INSTALL_TARGETS stowage_options)
-if(STOWAGE_TESTS)
-  add_custom_target(stowage_unit_tests)  # unit tests without MPI: what runs under the sanitizers
-endif()
+stowage_make_headers()
+add_custom_target(stowage_programs)  # all that people submit
 
 # Device code is an object library of its own, so that it can be built and timed apart.
 function(stowage_cuda_objects target)
@@ -50,7 +45,8 @@ function(stowage_cuda_objects target)
 endfunction()
 
 function(stowage_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;WGMMA_SOURCES;PUBLIC;PRIVATE;CUDA_LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg
+    "OWN_SWITCHES" "" "SOURCES;CUDA_SOURCES;WGMMA_SOURCES;PUBLIC;PRIVATE;CUDA_LIBS")
   set(target stowage_${name})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   if(NOT STOWAGE_CUDA)
@@ -63,7 +59,11 @@ function(stowage_library name)
     target_link_libraries(${target}
       PUBLIC stowage::options ${arg_PUBLIC} ${arg_CUDA_LIBS} PRIVATE ${arg_PRIVATE})
     stowage_flags(${target})
-    stowage_precompile(${target} ${arg_SOURCES})
+    if(arg_OWN_SWITCHES)
+      stowage_precompile(${target} own)
+    else()
+      stowage_precompile(${target} library)
+    endif()
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
     if(arg_CUDA_SOURCES)
       stowage_cuda_objects(${target}_cuda
@@ -90,94 +90,10 @@ endfunction()
 function(stowage_driver name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   add_executable(${name} ${arg_SOURCES})
+  add_dependencies(stowage_programs ${name})
   target_link_libraries(${name} PRIVATE stowage::options ${arg_LIBS})
   stowage_flags(${name})
-  stowage_precompile(${name} ${arg_SOURCES})
+  stowage_precompile(${name} program)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
 endfunction()
-
-function(stowage_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg
-    "" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
-  if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
-    message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
-  endif()
-  if(NOT arg_LABELS MATCHES "unit|regression|lint")
-    message(FATAL_ERROR "stowage_test ${arg_NAME}: one label of unit, regression, lint")
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
-  string(REGEX REPLACE "\\..*" "" folder "${arg_NAME}")
-  string(REPLACE "." "_" program "test_${arg_NAME}")
-
-  add_executable(${program} ${arg_SOURCES})
-  target_compile_definitions(${program} PRIVATE ${arg_DEFINITIONS})
-  target_link_libraries(${program} PRIVATE stowage::options ${arg_LIBS})
-  stowage_flags(${program})
-  target_precompile_headers(${program} REUSE_FROM stowage_test_headers)
-  # gcc 12 forgets that precompiled headers are the system's, and warns of copies of std::string.
-  target_compile_options(${program} PRIVATE
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overflow>)
-  set_target_properties(${program} PROPERTIES
-    LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/ctest/bin")
-  if(STOWAGE_CUDA AND arg_CUDA_SOURCES)
-    stowage_cuda_objects(${program}_cuda SOURCES ${arg_CUDA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
-    target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_cuda>)
-  endif()
-  if(STOWAGE_CUDA AND arg_WGMMA_SOURCES)
-    stowage_cuda_objects(${program}_wgmma ARCHITECTURES 90a-real
-      SOURCES ${arg_WGMMA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
-    target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_wgmma>)
-  endif()
-
-  if("gpu" IN_LIST arg_LABELS)
-    list(JOIN arg_NP " " ranks)
-    set_property(GLOBAL APPEND PROPERTY STOWAGE_GPU_TESTS "${program} ${ranks}")
-  endif()
-
-  if(arg_NP)
-    target_link_libraries(${program} PRIVATE stowage::test_mpi_main)
-    stowage_test_ranks()
-  else()
-    if("unit" IN_LIST arg_LABELS AND NOT "mpi" IN_LIST arg_LABELS)
-      add_dependencies(stowage_unit_tests ${program})
-    endif()
-    target_link_libraries(${program} PRIVATE GTest::gtest GTest::gtest_main)
-    stowage_test_cases()
-  endif()
-endfunction()
-
-# One ctest entry per case. Properties that are lists are set by a second script, after discovery:
-# gtest_discover_tests splits them (CMake issue 19690).
-macro(stowage_test_cases)
-  include(GoogleTest)
-  gtest_discover_tests(${program}
-    TEST_PREFIX "${folder}." TEST_LIST ${program}_cases DISCOVERY_TIMEOUT 30
-    PROPERTIES TIMEOUT ${arg_TIMEOUT})
-  set(threads 2)
-  if(arg_THREADS)
-    set(threads ${arg_THREADS})
-  endif()
-  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${program}_properties.cmake")
-  file(WRITE "${properties}"
-"foreach(case IN LISTS ${program}_cases)
-  set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\"
-    ENVIRONMENT \"OMP_NUM_THREADS=${threads};OMP_WAIT_POLICY=passive;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1\")
-endforeach()
-")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
-endmacro()
-
-# One ctest entry per number of ranks; the ranks count against ctest's parallel jobs.
-macro(stowage_test_ranks)
-  foreach(ranks IN LISTS arg_NP)
-    add_test(NAME ${arg_NAME}.np${ranks}
-      COMMAND ${STOWAGE_MPIRUN} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${program}>)
-    set_tests_properties(${arg_NAME}.np${ranks} PROPERTIES
-      TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS};mpi" PROCESSORS ${ranks}
-      SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
-      ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1")
-  endforeach()
-endmacro()

@@ -10,6 +10,9 @@ namespace stowage::execution {
 /// Element types of a buffer. fp64 is for the host and its tests; uint8 is for workspaces.
 enum class Dtype : std::uint8_t { fp64, fp32, bf16, int32, int64, uint8 };
 
+/// Ends a call with a dtype that it has no form for: "<what> of <dtype>". @throws Error
+[[noreturn]] void throw_no_form(std::string_view what, Dtype dtype);
+
 /// Bytes of one element.
 constexpr std::size_t size_bytes(Dtype dtype) {
   switch (dtype) {
@@ -47,8 +50,20 @@ constexpr std::string_view name(Dtype dtype) {
 }
 
 /// The type in which sums, norms, states and losses are kept: the wider of fp32 and storage.
+/// @throws Error if storage is no floating type
 constexpr Dtype accumulation(Dtype storage) {
-  return storage == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+  switch (storage) {
+    case Dtype::fp64:
+      return Dtype::fp64;
+    case Dtype::fp32:
+    case Dtype::bf16:
+      return Dtype::fp32;
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
+  }
+  throw_no_form("sums", storage);
 }
 
 /// Unit roundoff of a floating type; 0 for integers. Tolerances of tests derive from it.
@@ -60,9 +75,12 @@ constexpr double epsilon(Dtype dtype) {
       return 0x1p-24;
     case Dtype::bf16:
       return 0x1p-8;
-    default:
-      return 0;
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
   }
+  return 0;
 }
 
 /// A bfloat16 on the host: the upper half of an fp32, rounded to nearest even; NaN stays NaN.
@@ -86,30 +104,66 @@ struct Bf16 {
 
 namespace detail {
 template <class T>
-struct AccumulationOf {
-  using type = float;
+struct StorageType;  // other types store nothing
+template <>
+struct StorageType<double> {
+  using Sums = double;
+  static constexpr Dtype kDtype = Dtype::fp64;
 };
 template <>
-struct AccumulationOf<double> {
-  using type = double;
+struct StorageType<float> {
+  using Sums = float;
+  static constexpr Dtype kDtype = Dtype::fp32;
+};
+template <>
+struct StorageType<Bf16> {
+  using Sums = float;
+  static constexpr Dtype kDtype = Dtype::bf16;
 };
 }  // namespace detail
 
 /// The C++ accumulation type of a storage type: double for double, float for float and Bf16.
 template <class Storage>
-using Accumulation = typename detail::AccumulationOf<Storage>::type;
+using Accumulation = typename detail::StorageType<Storage>::Sums;
+
+/// The dtype of a storage type.
+template <class Storage>
+constexpr Dtype kDtypeOf = detail::StorageType<Storage>::kDtype;
 
 /// Calls `f.template operator()<T>()` with the C++ type of a floating storage dtype.
+/// @throws Error for another dtype
 template <class F>
 decltype(auto) with_storage_type(Dtype dtype, F&& f) {
   switch (dtype) {
     case Dtype::fp64:
       return f.template operator()<double>();
+    case Dtype::fp32:
+      return f.template operator()<float>();
     case Dtype::bf16:
       return f.template operator()<Bf16>();
-    default:
-      return f.template operator()<float>();
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
   }
+  throw_no_form("floating elements", dtype);
+}
+
+/// The same with the C++ type of an accumulation dtype: double or float.
+template <class F>
+decltype(auto) with_accumulation_type(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::fp64:
+      return f.template operator()<double>();
+    case Dtype::fp32:
+      return f.template operator()<float>();
+    case Dtype::bf16:
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
+  }
+  throw_no_form("sums", dtype);
 }
 
 }  // namespace stowage::execution

@@ -271,7 +271,8 @@ void Executor::work(const Step& step, const Bound& bound, Queue& queue) {
       else
         queue.copy(bound.addresses[1], bound.addresses[0], plan_.places[step.places[0]].bytes);
       return;
-    default:
+    case Step::What::run:
+    case Step::What::rerun:
       break;
   }
   const Op& op = program_.ops()[step.op];

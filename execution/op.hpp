@@ -1,11 +1,12 @@
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "execution/function.hpp"
 #include "execution/queue.hpp"
 #include "execution/tensor.hpp"
 
@@ -45,7 +46,7 @@ struct Cost {
 
 /// Starts the operation on a queue. The views come in the order of the op's uses. It may not
 /// capture a tensor or an address, allocate, synchronize, print, or branch on device data.
-using Launch = std::function<void(Queue&, std::span<const View>)>;
+using Launch = Function<void(Queue&, std::span<const View>)>;
 
 /// One message of a matched group of sends and receives.
 struct Transfer {

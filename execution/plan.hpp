@@ -29,8 +29,8 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// One stay of one buffer at one address. A tensor that comes back from the host, or is computed
-/// again, has a second place.
+/// One residence of one buffer at one address. A tensor that comes back from the host, or is
+/// computed again, has a second place.
 struct Place {
   Tensor tensor;
   int buffer = 0;

@@ -50,9 +50,9 @@ class ShapeCheck {
     if (place.end() > plan_.bytes[static_cast<int>(place.region)])
       fault("{} ends at byte {} of the {} region, which has {}", info.name, place.end(),
             name(place.region), plan_.bytes[static_cast<int>(place.region)]);
-    const bool guest = place.region == Region::persistent &&
-                       (info.lifetime == Lifetime::saved || info.lifetime == Lifetime::scratch);
-    if (guest) return check_guest(place);
+    const bool tenant = place.region == Region::persistent &&
+                        (info.lifetime == Lifetime::saved || info.lifetime == Lifetime::scratch);
+    if (tenant) return check_tenant(place);
     if (is_persistent(info.lifetime) != (place.region == Region::persistent))
       fault("{} tensor {} lies in the {} region", name(info.lifetime), info.name,
             name(place.region));
@@ -74,13 +74,13 @@ class ShapeCheck {
 
   /// What is kept until backward may lie among gradients. That it makes room in time is proved as
   /// for any bytes.
-  void check_guest(const Place& guest) {
-    const std::string& name = program_.info(guest.tensor).name;
-    if (guest.offset < gradients_.begin || guest.end() > gradients_.end)
+  void check_tenant(const Place& tenant) {
+    const std::string& name = program_.info(tenant.tensor).name;
+    if (tenant.offset < gradients_.begin || tenant.end() > gradients_.end)
       fault("{} lies in the persistent region, but not among gradients", name);
-    const auto next = outliving_.lower_bound(guest.end());
+    const auto next = outliving_.lower_bound(tenant.end());
     if (next == outliving_.begin()) return;
-    if (const Place& other = *std::prev(next)->second; other.end() > guest.offset)
+    if (const Place& other = *std::prev(next)->second; other.end() > tenant.offset)
       fault("{} lies on {}, which outlives a step", name, program_.info(other.tensor).name);
   }
 
@@ -131,7 +131,8 @@ class ShapeCheck {
         return check_copy(step, step_name, Region::host);
       case Step::What::copy_in:
         return check_copy(step, step_name, Region::transient);
-      default:
+      case Step::What::run:
+      case Step::What::rerun:
         return check_operands(step, step_name);
     }
   }

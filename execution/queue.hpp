@@ -2,9 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
+
+#include "execution/function.hpp"
 
 namespace stowage::execution {
 
@@ -49,7 +48,7 @@ class Queue {
   /// The cudaStream_t, or nullptr on the host backend: how a launcher knows its backend.
   virtual void* stream() const = 0;
   /// Runs a closure in order. Host backend only.
-  virtual void enqueue(std::function<void()> work) = 0;
+  virtual void enqueue(Function<void()> work) = 0;
   /// Copies bytes in order, between any two memories of the backend.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// Copies the leading rows of a tensor in order, between device and host memory.

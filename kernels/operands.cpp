@@ -34,6 +34,22 @@ Dtype Operands::storage(const View& view, std::string_view operand) const {
   return view.dtype();
 }
 
+bool Operands::is_bf16(Dtype storage) const {
+  switch (storage) {
+    case Dtype::bf16:
+      return true;
+    case Dtype::fp32:
+      return false;
+    case Dtype::fp64:
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
+  }
+  require(false, fmt::format("{} is computed on the host only", execution::name(storage)));
+  return false;
+}
+
 void Operands::rank(const View& view, std::string_view operand, std::size_t rank) const {
   STOWAGE_ASSERT(view, "{}: {} is absent", op_, operand);
   STOWAGE_ASSERT(view.rank() == rank, "{}: {} is {}, it must have rank {}", op_, operand,
@@ -51,6 +67,10 @@ void Operands::check(const View& view, std::string_view operand, Dtype dtype,
 void Operands::check(const View& view, std::string_view operand, Dtype dtype,
                      std::initializer_list<std::int64_t> shape) const {
   check(view, operand, dtype, std::span(shape.begin(), shape.size()));
+}
+
+void Operands::absent(const View& view, std::string_view operand) const {
+  STOWAGE_ASSERT(!view, "{}: {} is {}, it must be absent", op_, operand, describe(view));
 }
 
 void Operands::same(const View& view, std::string_view operand, const View& like) const {

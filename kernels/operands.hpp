@@ -23,6 +23,9 @@ class Operands {
   /// `view` is present and has this rank: before its extents are read.
   void rank(const execution::View& view, std::string_view operand, std::size_t rank) const;
 
+  /// Which storage type device code works on: true for bf16, false for fp32; others have none.
+  bool is_bf16(execution::Dtype storage) const;
+
   /// `view` is present and has exactly this dtype and shape.
   void check(const execution::View& view, std::string_view operand, execution::Dtype dtype,
              std::initializer_list<std::int64_t> shape) const;
@@ -30,6 +33,12 @@ class Operands {
   /// The same, for an operand that may be absent.
   void check_optional(const execution::View& view, std::string_view operand, execution::Dtype dtype,
                       std::initializer_list<std::int64_t> shape) const;
+
+  void check(const execution::View& view, std::string_view operand, execution::Dtype dtype,
+             std::span<const std::int64_t> shape) const;
+
+  /// `view` is absent.
+  void absent(const execution::View& view, std::string_view operand) const;
 
   /// `view` is present and has the dtype and shape of `like`.
   void same(const execution::View& view, std::string_view operand,
@@ -46,9 +55,6 @@ class Operands {
   void require(bool condition, std::string_view what) const;
 
  private:
-  void check(const execution::View& view, std::string_view operand, execution::Dtype dtype,
-             std::span<const std::int64_t> shape) const;
-
   std::string_view op_;
 };
 

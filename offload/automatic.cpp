@@ -8,10 +8,10 @@
 #include <random>
 
 #include "execution/error.hpp"
-#include "offload/hidden.hpp"
 #include "offload/host_room.hpp"
 #include "offload/lifetimes.hpp"
 #include "offload/manual.hpp"
+#include "offload/overlap.hpp"
 
 namespace stowage::offload {
 
@@ -38,12 +38,13 @@ class Search {
         start_(std::move(start)),
         limit_(limit),
         is_rerun_(drafts.program().tensors().size()) {
-    for (const Cargo& item : drafts.cargo()) {
+    for (const SavedTensor& item : drafts.saved_tensors()) {
       const int id = item.tensor.id;
       if (can_move(item))
         by_forward_.push_back(item.tensor.id);
       else if (start_.decisions[id] == Decision::keep)
-        start_.reasons[id] = drafts.berths().has(item.tensor) ? Reason::not_needed : Reason::small;
+        start_.reasons[id] =
+            drafts.gradient_memory_reuse().has(item.tensor) ? Reason::not_needed : Reason::small;
     }
     order_reruns();
   }
@@ -85,9 +86,10 @@ class Search {
     double time_s;
   };
 
-  bool can_move(const Cargo& item) const {
+  bool can_move(const SavedTensor& item) const {
     const int id = item.tensor.id;
-    return start_.decisions[id] == Decision::keep && !drafts_.berths().has(item.tensor) &&
+    return start_.decisions[id] == Decision::keep &&
+           !drafts_.gradient_memory_reuse().has(item.tensor) &&
            movable_bytes(drafts_.program().info(item.tensor), drafts_.policy().min_tensor_bytes) >
                0;
   }
@@ -100,7 +102,7 @@ class Search {
       int tensor;
     };
     std::vector<Candidate> candidates;
-    for (const Cargo& item : drafts_.cargo()) {
+    for (const SavedTensor& item : drafts_.saved_tensors()) {
       if (!can_move(item)) continue;
       if (const auto s_per_byte = drafts_.rerun_s_per_byte(item, start_.decisions))
         candidates.push_back({*s_per_byte, item.written, item.tensor.id});
@@ -146,7 +148,7 @@ class Search {
     const Policy& policy = drafts_.policy();
     if (policy.host_budget_bytes < 0) return true;
     HostRoom room(drafts_.program().ops().size());
-    for (const Cargo& item : drafts_.cargo())
+    for (const SavedTensor& item : drafts_.saved_tensors())
       if (choice.decisions[item.tensor.id] == Decision::offload)
         room.add(item, movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
     return room.most() <= policy.host_budget_bytes;
@@ -269,7 +271,7 @@ std::string what_is_left(const execution::Program& program, const Draft& draft) 
 Choice choose_free(const Drafts& drafts, Choice choice) {
   const Policy& policy = drafts.policy();
   HostRoom room(drafts.program().ops().size());
-  for (const Cargo& item : drafts.cargo()) {
+  for (const SavedTensor& item : drafts.saved_tensors()) {
     const int id = item.tensor.id;
     const std::size_t bytes =
         movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
@@ -280,13 +282,13 @@ Choice choose_free(const Drafts& drafts, Choice choice) {
     choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::host_budget;
     if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;
   }
-  keep_unhidden(drafts, choice);
+  keep_exposed(drafts, choice);
   return choice;
 }
 
 /// What the deck lists.
 Choice listed(const Drafts& drafts) {
-  return choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), drafts.policy());
+  return choose_manual(drafts.program(), drafts.saved_tensors(), drafts.reruns(), drafts.policy());
 }
 
 }  // namespace
@@ -311,7 +313,7 @@ Choice choose_automatic(const Drafts& drafts, std::size_t budget) {
       "still needs {} bytes beside what outlives it{}, {} are left for it ({} missing); the rest "
       "is "
       "{}",
-      smallest.peak, beside_copy(drafts.policy()), budget,
+      smallest.peak, with_state_copy(drafts.policy()), budget,
       smallest.peak > budget ? smallest.peak - budget : 0,
       what_is_left(drafts.program(), smallest));
 }

@@ -63,7 +63,7 @@ class Sorter {
   bool is_compute(int index) const {
     return step(index).what != Step::What::mark && lane(index) == Lane::compute;
   }
-  bool beside() const { return options_.copies == GraphOptions::Copies::beside; }
+  bool overlapping() const { return options_.copies == GraphOptions::Copies::overlapping; }
   bool is_ring(int index, Lane of) const {
     return uses_ring(program_, step(index)) && lane(index) == of;
   }
@@ -194,14 +194,15 @@ class Sorter {
       case Step::What::copy_out:
         if (!follows) break;
         if (options_.delay_until_graph) return delayed(index, before);
-        return beside() ? before + 1 : before;
+        return overlapping() ? before + 1 : before;
       case Step::What::copy_in:
       case Step::What::mark:
-        if (leads && beside() && step(index).what == Step::What::copy_in) return after - 1;
+        if (leads && overlapping() && step(index).what == Step::What::copy_in) return after - 1;
         if (leads) return after;
         if (follows && after == kNone) return before;
         break;
-      default:
+      case Step::What::run:
+      case Step::What::rerun:
         const int scope = selected_scope(step(index).op);
         if (scope == kNone) break;
         if (follows && at(keys_, before / 2) == scope) return before;

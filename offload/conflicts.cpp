@@ -38,7 +38,8 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
       case Step::What::mark:
         for (const int place : step.places) note(index, place, false);
         break;
-      default:
+      case Step::What::run:
+      case Step::What::rerun:
         for_each_operand(program, program.ops()[step.op], step,
                          [&](const execution::Use& use, int place) {
                            const bool writes = use.access != execution::Access::read;

@@ -15,21 +15,23 @@ namespace {
 
 constexpr int kHalvings = 10;
 
-/// Only who has to meet a budget needs room elsewhere.
-bool uses_berths(const Policy& policy) {
-  return policy.kind == Policy::Kind::automatic && policy.device_budget_bytes > 0 && policy.berths;
+/// Gradient memory is reused for tensors only when there is a device budget.
+bool reuses_gradient_memory(const Policy& policy) {
+  return policy.kind == Policy::Kind::automatic && policy.device_budget_bytes > 0 &&
+         policy.reuse_gradient_memory;
 }
 
 /// What a second of copies costs the compute beside it, wherever in the program that is.
-double mean_slowdown(const Program& program, const Rates& rates, const Slowdown& slowdown) {
+double mean_slowdown(const Program& program, const Rates& rates, const OpFacts& ops,
+                     const Slowdown& slowdown) {
   double time_s = 0;
   double slowed_s = 0;
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const execution::Op& op = program.ops()[i];
     if (op.lane != execution::Lane::compute || op.only_rerun) continue;
-    const double alone_s = rates.time_s(program, static_cast<int>(i));
+    const double alone_s = ops.time_s[i];
     time_s += alone_s;
-    slowed_s += alone_s * (rates.beside_copies(program, static_cast<int>(i), slowdown) - 1);
+    slowed_s += alone_s * (rates.with_copies(program, static_cast<int>(i), slowdown) - 1);
   }
   return time_s > 0 ? slowed_s / time_s : 0;
 }
@@ -43,39 +45,42 @@ Drafts::Drafts(const execution::Program& program, const execution::PersistentLay
       policy_(policy),
       rates_(rates),
       alignment_(alignment),
-      cargo_(find_cargo(program)),
+      saved_tensors_(find_saved_tensors(program)),
       reruns_(program),
-      d2h_cost_(mean_slowdown(program, rates, rates.d2h_slowdown)),
-      h2d_cost_(mean_slowdown(program, rates, rates.h2d_slowdown)),
-      berths_(program, layout, uses_berths(policy) ? guests() : std::vector<execution::Tensor>{},
-              alignment) {}
+      ops_(program, rates),
+      d2h_cost_(mean_slowdown(program, rates, ops_, rates.d2h_slowdown)),
+      h2d_cost_(mean_slowdown(program, rates, ops_, rates.h2d_slowdown)),
+      reuse_(program, layout,
+             reuses_gradient_memory(policy) ? tenants() : std::vector<execution::Tensor>{},
+             alignment) {}
 
-std::optional<double> Drafts::rerun_s_per_byte(const Cargo& item,
+std::optional<double> Drafts::rerun_s_per_byte(const SavedTensor& item,
                                                std::vector<Decision> decisions) const {
   const std::vector<char> present(program_.tensors().size(), 0);
   decisions[item.tensor.id] = Decision::recompute;
   const auto chain = reruns_.chain(item.tensor, item.first_backward, decisions, present);
   if (!chain) return std::nullopt;
   double time_s = 0;
-  for (const int op : *chain) time_s += rates_.time_s(program_, op);
+  for (const int op : *chain) time_s += ops_.time_s[op];
   return time_s / static_cast<double>(program_.info(item.tensor).bytes());
 }
 
-/// Who is asked first whether there is a berth: what is dear to compute again, so that cheap bytes
-/// are left to be; of these, what is free again first, which has the least time to travel. A
-/// section that repeats adds to gradients, so none of its tensors is asked.
-std::vector<execution::Tensor> Drafts::guests() const {
-  struct Guest {
+/// Tensors that may lie in gradient memory, in the order in which they are placed: those that are
+/// dear to compute again, so that cheap bytes are left; of these, the ones that are free again
+/// first, which have the least time for copies. A section that repeats adds to gradients, so none
+/// of its tensors is among them.
+std::vector<execution::Tensor> Drafts::tenants() const {
+  struct Tenant {
     execution::Tensor tensor;
     double s_per_byte;
     int first_backward;
     std::size_t bytes;
   };
   const std::vector<Decision> kept(program_.tensors().size(), Decision::keep);
-  std::vector<Guest> all;
+  std::vector<Tenant> all;
   double time_s = 0;
   double bytes = 0;
-  for (const Cargo& item : cargo_) {
+  for (const SavedTensor& item : saved_tensors_) {
     const execution::TensorInfo& info = program_.info(item.tensor);
     const bool listed =
         std::any_of(policy_.recompute.begin(), policy_.recompute.end(),
@@ -91,28 +96,29 @@ std::vector<execution::Tensor> Drafts::guests() const {
     bytes += static_cast<double>(info.bytes());
   }
   const double mean = bytes > 0 ? time_s / bytes : 0;
-  const auto key = [&](const Guest& guest) {
-    return std::tuple(guest.s_per_byte < mean, guest.first_backward,
-                      -static_cast<double>(guest.bytes));
+  const auto key = [&](const Tenant& tenant) {
+    return std::tuple(tenant.s_per_byte < mean, tenant.first_backward,
+                      -static_cast<double>(tenant.bytes));
   };
   std::stable_sort(all.begin(), all.end(),
-                   [&](const Guest& a, const Guest& b) { return key(a) < key(b); });
+                   [&](const Tenant& a, const Tenant& b) { return key(a) < key(b); });
   std::vector<execution::Tensor> result;
-  for (const Guest& guest : all) result.push_back(guest.tensor);
+  for (const Tenant& tenant : all) result.push_back(tenant.tensor);
   return result;
 }
 
 void Drafts::assemble(Draft& draft, const std::vector<Decision>& decisions) const {
-  draft.plan = offload::assemble(program_, layout_, berths_, decisions, policy_.caps, draft.legs);
+  draft.plan =
+      offload::assemble(program_, layout_, reuse_, decisions, policy_.caps, draft.sections);
   draft.live = live_bytes_by_step(draft.plan, live_ranges(draft.plan), execution::Region::transient,
                                   alignment_);
   draft.peak = draft.live.empty() ? 0 : *std::max_element(draft.live.begin(), draft.live.end());
 }
 
 /// What copies cost the compute beside them.
-double Drafts::slowed_s(const Leg& leg) const {
+double Drafts::slowed_s(const SectionSchedule& section) const {
   double sum_s = 0;
-  for (const Voyage& v : leg.voyages) {
+  for (const OffloadCopy& v : section.copies) {
     const double more = program_.info(v.tensor).counts_rows() ? rates_.counted_slowdown - 1 : 0;
     sum_s +=
         (d2h_cost_ + more) * rates_.d2h_s(v.moved) + (h2d_cost_ + more) * rates_.h2d_s(v.moved);
@@ -122,23 +128,23 @@ double Drafts::slowed_s(const Leg& leg) const {
 
 void Drafts::estimate(Draft& draft) const {
   draft.time_s = 0;
-  for (std::size_t s = 0; s < draft.legs.size(); ++s) {
-    const Leg& leg = draft.legs[s];
+  for (std::size_t s = 0; s < draft.sections.size(); ++s) {
+    const SectionSchedule& section = draft.sections[s];
     draft.time_s += program_.sections()[s].repeat *
-                    (travel_time_s(leg.voyages, leg.itinerary, rates_) + slowed_s(leg));
+                    (section_time_s(section.copies, section.timeline, rates_) + slowed_s(section));
   }
 }
 
 Draft Drafts::schedule(const std::vector<Decision>& decisions) const {
   Draft draft;
   for (std::size_t s = 0; s < program_.sections().size(); ++s) {
-    const int section = static_cast<int>(s);
-    Leg leg;
-    leg.itinerary = make_itinerary(program_, reruns_, section, decisions, rates_);
-    leg.voyages =
-        find_voyages(program_, cargo_, decisions, policy_.min_tensor_bytes, section, leg.itinerary);
-    draft.wait_s += offload::schedule(leg.voyages, leg.itinerary, rates_);
-    draft.legs.push_back(std::move(leg));
+    const int index = static_cast<int>(s);
+    SectionSchedule section;
+    section.timeline = make_timeline(program_, reruns_, index, decisions, ops_);
+    section.copies = find_offload_copies(program_, saved_tensors_, decisions,
+                                         policy_.min_tensor_bytes, index, section.timeline, ops_);
+    draft.wait_s += offload::schedule(section.copies, section.timeline, rates_);
+    draft.sections.push_back(std::move(section));
   }
   return draft;
 }
@@ -156,17 +162,17 @@ Draft Drafts::make(const std::vector<Decision>& decisions) const {
   return draft;
 }
 
-std::vector<std::size_t> Drafts::live_at_runs(const Draft& draft, const Leg& leg) {
+std::vector<std::size_t> Drafts::live_at_runs(const Draft& draft, const SectionSchedule& section) {
   std::vector<std::size_t> live;
-  for (const int step : leg.steps) live.push_back(draft.live[step]);
+  for (const int step : section.steps) live.push_back(draft.live[step]);
   return live;
 }
 
-void Drafts::squeeze(Draft& draft, std::size_t limit) const {
+void Drafts::evict_early(Draft& draft, std::size_t limit) const {
   if (draft.peak <= limit) return;
-  for (Leg& leg : draft.legs) {
-    std::vector<std::size_t> live = live_at_runs(draft, leg);
-    offload::squeeze(leg.voyages, live, limit, alignment_);
+  for (SectionSchedule& section : draft.sections) {
+    std::vector<std::size_t> live = live_at_runs(draft, section);
+    offload::evict_early(section.copies, live, limit, alignment_);
   }
   const std::vector<Decision> decisions = draft.plan.decisions;
   assemble(draft, decisions);
@@ -175,7 +181,7 @@ void Drafts::squeeze(Draft& draft, std::size_t limit) const {
 
 Draft Drafts::make_within(const std::vector<Decision>& decisions, std::size_t limit) const {
   Draft draft = make(decisions);
-  squeeze(draft, limit);
+  evict_early(draft, limit);
   return draft;
 }
 
@@ -187,7 +193,7 @@ Draft Drafts::make_smallest(const std::vector<Decision>& decisions, double most_
   for (int i = 0; i < kHalvings && low < high; ++i) {
     const std::size_t limit = low + (high - low) / 2;
     Draft draft = loose;
-    squeeze(draft, limit);
+    evict_early(draft, limit);
     const bool good = draft.peak <= limit && draft.time_s <= most_s;
     (good ? high : low) = limit;
     if (good) best = std::move(draft);
@@ -195,10 +201,10 @@ Draft Drafts::make_smallest(const std::vector<Decision>& decisions, double most_
   return best;
 }
 
-void Drafts::hoist(Draft& draft, std::size_t limit) const {
-  for (Leg& leg : draft.legs) {
-    std::vector<std::size_t> at_run = live_at_runs(draft, leg);
-    offload::hoist(leg.voyages, leg.itinerary, at_run, limit, alignment_);
+void Drafts::prefetch_early(Draft& draft, std::size_t limit) const {
+  for (SectionSchedule& section : draft.sections) {
+    std::vector<std::size_t> at_run = live_at_runs(draft, section);
+    offload::prefetch_early(section.copies, section.timeline, at_run, limit, alignment_);
   }
   const std::vector<Decision> decisions = draft.plan.decisions;
   assemble(draft, decisions);

@@ -21,7 +21,8 @@ using execution::Program;
 using execution::Step;
 using execution::Use;
 
-/// Issues a plan twice and adds a wait wherever the order is not yet implied.
+/// Issues a plan once and adds a wait wherever the order is not yet implied. The join at its end
+/// and the fork at its start order one step before the next.
 class EdgeMaker {
  public:
   EdgeMaker(const Program& program, Plan& plan, const Chains& chains)
@@ -33,8 +34,7 @@ class EdgeMaker {
         issued_(plan.steps.size(), 0) {}
 
   void run() {
-    for (int replay = 0; replay < 2; ++replay)
-      execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue_in_segment(step); });
+    execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue_in_segment(step); });
   }
 
  private:

@@ -4,12 +4,12 @@
 
 namespace stowage::offload {
 
-void HostRoom::add(const Cargo& item, std::size_t bytes) {
+void HostRoom::add(const SavedTensor& item, std::size_t bytes) {
   change_[item.written] += static_cast<std::int64_t>(bytes);
   change_[static_cast<std::size_t>(item.first_backward) + 1] -= static_cast<std::int64_t>(bytes);
 }
 
-void HostRoom::remove(const Cargo& item, std::size_t bytes) {
+void HostRoom::remove(const SavedTensor& item, std::size_t bytes) {
   change_[item.written] -= static_cast<std::int64_t>(bytes);
   change_[static_cast<std::size_t>(item.first_backward) + 1] += static_cast<std::int64_t>(bytes);
 }

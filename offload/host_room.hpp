@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "offload/cargo.hpp"
+#include "offload/saved_tensors.hpp"
 
 namespace stowage::offload {
 
@@ -15,8 +15,8 @@ class HostRoom {
   /// @param ops of the program
   explicit HostRoom(std::size_t ops) : change_(ops + 1, 0) {}
 
-  void add(const Cargo& item, std::size_t bytes);
-  void remove(const Cargo& item, std::size_t bytes);
+  void add(const SavedTensor& item, std::size_t bytes);
+  void remove(const SavedTensor& item, std::size_t bytes);
   /// The most that is away at once.
   std::int64_t most() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <span>
 
 #include "offload/skyline.hpp"
 
@@ -12,8 +13,8 @@ namespace {
 using Order = std::vector<int>;
 
 constexpr int kMostTries = 60;  ///< from each start
-constexpr double kMostPairs =
-    1e8;  ///< pairs of blocks looked at from each start: some tenths of a s
+/// Pairs of blocks that the tries of one start may look at: some tenths of a second.
+constexpr double kMostPairs = 1e8;
 
 std::size_t largest_live(const std::vector<Block>& blocks) {
   int last = 0;
@@ -43,44 +44,105 @@ double pairs(const std::vector<Block>& blocks) {
   return sum;
 }
 
-/// Places blocks one after the other.
+/// The blocks that have been placed and live in one interval of steps.
+class Interval {
+ public:
+  Interval(int begin, int end) : begin_(begin), end_(end) {}
+
+  void add(const Block& block, std::size_t offset) {
+    if (block.begin > begin_ || block.end < end_)
+      blocks_.insert(std::ranges::upper_bound(blocks_, offset, {}, &Placed::offset),
+                     {offset, block});
+    else
+      take({offset, offset + block.bytes});
+  }
+
+  struct Cursor {
+    std::size_t bytes = 0, block = 0;
+  };
+
+  /// Raises `offset` past every placed block that `block` would overlap there, from the cursor on.
+  /// @return false if the cursor did not advance: nothing more is in the way
+  bool pass(const Block& block, Cursor& at, std::size_t& offset) const {
+    const Cursor before = at;
+    for (; at.bytes < taken_.size() && taken_[at.bytes].begin < offset + block.bytes; ++at.bytes)
+      offset = std::max(offset, taken_[at.bytes].end);
+    for (; at.block < blocks_.size() && blocks_[at.block].offset < offset + block.bytes;
+         ++at.block) {
+      const auto& [begin, other] = blocks_[at.block];
+      if (other.begin <= block.end && block.begin <= other.end)
+        offset = std::max(offset, begin + other.bytes);
+    }
+    return at.bytes != before.bytes || at.block != before.block;
+  }
+
+ private:
+  struct Bytes {
+    std::size_t begin, end;
+  };
+  struct Placed {
+    std::size_t offset;
+    Block block;
+  };
+
+  /// Marks bytes as taken; ranges that touch become one.
+  void take(Bytes bytes) {
+    const auto first = std::ranges::lower_bound(taken_, bytes.begin, {}, &Bytes::end);
+    auto last = first;
+    for (; last != taken_.end() && last->begin <= bytes.end; ++last)
+      bytes = {std::min(bytes.begin, last->begin), std::max(bytes.end, last->end)};
+    if (first == last) {
+      taken_.insert(first, bytes);
+    } else {
+      *first = bytes;
+      taken_.erase(first + 1, last);
+    }
+  }
+
+  int begin_, end_;
+  std::vector<Bytes> taken_;    ///< through the whole interval, rising
+  std::vector<Placed> blocks_;  ///< in part of it, by offset
+};
+
+/// Places blocks one after the other, each at the lowest offset that is free while it lives. Placed
+/// blocks are kept by interval: of thousands of layers most blocks never live together.
 class Placer {
  public:
-  explicit Placer(const std::vector<Block>& blocks) : blocks_(blocks) {}
+  explicit Placer(const std::vector<Block>& blocks) : blocks_(blocks) {
+    int last = 0;
+    for (const Block& block : blocks) last = std::max(last, block.end);
+    width_ = last / static_cast<int>(std::clamp<std::size_t>(blocks.size() / 500, 1, 256)) + 1;
+    for (int begin = 0; begin <= last; begin += width_)
+      intervals_.emplace_back(begin, begin + width_ - 1);
+  }
 
   Packing place(const Order& order) const {
     Packing packing;
     packing.offsets.assign(blocks_.size(), 0);
-    std::vector<Placed> placed;  // by offset
-    placed.reserve(blocks_.size());
+    std::vector<Interval> intervals = intervals_;
+    std::vector<Interval::Cursor> at;
     for (const int i : order) {
       const Block& block = blocks_[i];
-      const std::size_t offset = lowest_fit(placed, block);
-      const auto behind = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
-      placed.insert(behind, {offset, block});
-      packing.offsets[i] = offset;
+      const std::span lived = std::span(intervals).subspan(
+          static_cast<std::size_t>(block.begin / width_),
+          static_cast<std::size_t>(block.end / width_ - block.begin / width_) + 1);
+      at.assign(lived.size(), {});
+      std::size_t& offset = packing.offsets[i];
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t t = 0; t < lived.size(); ++t)
+          moved = lived[t].pass(block, at[t], offset) || moved;
+      }
+      for (Interval& interval : lived) interval.add(block, offset);
       packing.bytes = std::max(packing.bytes, offset + block.bytes);
     }
     return packing;
   }
 
  private:
-  struct Placed {
-    std::size_t offset;
-    Block block;
-  };
-
-  static std::size_t lowest_fit(const std::vector<Placed>& placed, const Block& block) {
-    std::size_t offset = 0;
-    for (const auto& [begin, other] : placed) {
-      if (begin >= offset + block.bytes) break;
-      if (other.begin <= block.end && block.begin <= other.end)
-        offset = std::max(offset, begin + other.bytes);
-    }
-    return offset;
-  }
-
   const std::vector<Block>& blocks_;
+  int width_ = 1;                    ///< steps of an interval
+  std::vector<Interval> intervals_;  ///< empty ones; a single one below a thousand blocks
 };
 
 template <class Key>
@@ -125,7 +187,10 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   best.bytes = SIZE_MAX;
   // Where even the bound passes what is enough, one order says how much is missing.
   const bool hopeless = enough > 0 && bound > enough;
-  const int most = std::clamp(static_cast<int>(kMostPairs / (pairs(blocks) + 1)), 2, kMostTries);
+  const double tries = kMostPairs / (pairs(blocks) + 1);
+  const int most = std::clamp(static_cast<int>(tries), 2, kMostTries);
+  // With thousands of layers one try alone passes that limit: all seven starts share these tries.
+  int left = std::max(2, static_cast<int>(7 * tries));
   const auto attempt = [&](const Order& order) {
     Packing packing = placer.place(order);
     packing.bound = bound;
@@ -138,7 +203,7 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
     return best;
   }
   const auto improve = [&](Order order) {
-    for (int round = 0; round < most && best.bytes > goal; ++round) {
+    for (int round = 0; round < most && best.bytes > goal && left-- > 0; ++round) {
       const Packing packing = attempt(order);
       if (packing.bytes <= goal) break;
       // An odd round lifts only what passes the bound, an even one also what lies close under it.

@@ -7,13 +7,13 @@
 
 #include "execution/error.hpp"
 #include "offload/automatic.hpp"
-#include "offload/berths.hpp"
+#include "offload/collective_lifetimes.hpp"
 #include "offload/draft.hpp"
 #include "offload/edges.hpp"
-#include "offload/hidden.hpp"
+#include "offload/gradient_memory_reuse.hpp"
 #include "offload/lifetimes.hpp"
-#include "offload/lingering.hpp"
 #include "offload/manual.hpp"
+#include "offload/overlap.hpp"
 #include "offload/packing.hpp"
 #include "offload/prediction.hpp"
 
@@ -34,7 +34,7 @@ constexpr int kMostRefinements = 4;
 constexpr std::size_t kCloseEnough = 64;
 /// Parts of a draft's fullest moment up to which copies back are issued early, as far as addresses
 /// are found for what then lives longer.
-constexpr double kHoists[] = {1.0, 0.9, 0.8, 0.0};
+constexpr double kPrefetches[] = {1.0, 0.9, 0.8, 0.0};
 /// Factor on time that counts as nothing.
 constexpr double kFree = 1.002;
 
@@ -47,7 +47,7 @@ std::size_t transient_budget(const Policy& policy, const execution::PersistentLa
     execution::throw_usage(
         "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
         "{} bytes{}",
-        budget, layout.bytes(), beside_copy(policy));
+        budget, layout.bytes(), with_state_copy(policy));
   return budget - outlives;
 }
 
@@ -55,8 +55,8 @@ Choice choose(const Drafts& drafts, const Choice* given, std::size_t budget) {
   if (given != nullptr) return *given;
   const Policy& policy = drafts.policy();
   if (policy.kind == Policy::Kind::automatic) return choose_automatic(drafts, budget);
-  Choice choice = choose_manual(drafts.program(), drafts.cargo(), drafts.reruns(), policy);
-  if (policy.keep_unhidden) keep_unhidden(drafts, choice);
+  Choice choice = choose_manual(drafts.program(), drafts.saved_tensors(), drafts.reruns(), policy);
+  if (policy.keep_exposed) keep_exposed(drafts, choice);
   return choice;
 }
 
@@ -78,7 +78,8 @@ void place(const Program& program, Plan& plan, Region region, std::size_t alignm
   Packing packing = pack(plan, ranges, alignment, enough);
   if (region == Region::transient) {
     plan.live_bytes = packing.bound;
-    const auto longer = lingering(program, plan, ranges, region, alignment, packing.bytes);
+    const auto longer =
+        collective_lifetimes(program, plan, ranges, region, alignment, packing.bytes);
     if (longer != ranges)
       if (Packing other = pack(plan, longer, alignment, packing.bytes);
           other.bytes <= packing.bytes)
@@ -116,14 +117,15 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
   const Draft draft = make_draft(drafts, made.choice, limit);
   made.time_s = draft.time_s;
   made.peak = draft.peak;
-  for (const double part : kHoists) {
-    Draft hoisted = draft;
-    drafts.hoist(hoisted, static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
-    choose_segments(drafts.program(), hoisted.plan, options.graphs);
-    place(drafts.program(), hoisted.plan, Region::transient, options.alignment,
+  for (const double part : kPrefetches) {
+    Draft prefetched = draft;
+    drafts.prefetch_early(prefetched,
+                          static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
+    choose_segments(drafts.program(), prefetched.plan, options.graphs);
+    place(drafts.program(), prefetched.plan, Region::transient, options.alignment,
           budget > 0 ? budget : options.enough_bytes);
     const std::size_t before = made.needed();
-    if (before == 0 || needed(hoisted.plan) < before) made.plan = std::move(hoisted.plan);
+    if (before == 0 || needed(prefetched.plan) < before) made.plan = std::move(prefetched.plan);
     if (budget == 0 || made.needed() <= budget) break;
   }
   return made;
@@ -140,7 +142,7 @@ std::optional<Attempt> attempt_below(const Drafts& drafts, const PlannerOptions&
 }
 
 /// A limit lower by a step, and below the draft that was too much: above it, the search as a rule
-/// finds that draft again (not always, since a limit also decides what is squeezed).
+/// finds that draft again (not always, since a limit also decides what is evicted early).
 std::size_t below(const Attempt& made, std::size_t limit, std::size_t step) {
   return std::max<std::size_t>(std::min(limit - std::min(limit, step), made.peak), 2) - 1;
 }
@@ -202,7 +204,8 @@ void require_budgets(const Plan& plan, const Policy& policy, std::size_t transie
     execution::throw_usage(
         "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it{}, {} "
         "more than are left",
-        policy.device_budget_bytes, needed(plan), beside_copy(policy), needed(plan) - transient);
+        policy.device_budget_bytes, needed(plan), with_state_copy(policy),
+        needed(plan) - transient);
   if (host_excess(plan, policy) > 0)
     execution::throw_usage(
         "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
@@ -230,33 +233,34 @@ Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t bu
   return made;
 }
 
-/// What has a berth does not move, and takes transient room where a rerun reads it too late for the
-/// berth. So budgets that are not met with berths are tried once without.
+/// Tensors in gradient memory do not move; one that a rerun reads too late falls back to transient
+/// memory. So a budget that is not met with them is tried once without.
 Attempt meet_somehow(const Program& program, const execution::PersistentLayout& layout,
                      const PlannerOptions& options, std::size_t budget) {
   const Drafts drafts(program, layout, options.policy, options.rates, options.alignment);
   try {
     return meet(drafts, options, budget);
   } catch (const execution::Error& error) {
-    if (error.exit() != execution::Exit::usage || !drafts.berths().any()) throw;
+    if (error.exit() != execution::Exit::usage || !drafts.gradient_memory_reuse().any()) throw;
     PlannerOptions without = options;
-    without.policy.berths = false;
+    without.policy.reuse_gradient_memory = false;
     const Drafts all_move(program, layout, without.policy, options.rates, options.alignment);
     try {
       Attempt made = meet(all_move, without, budget);
-      made.choice.berths = false;
+      made.choice.reuse_gradient_memory = false;
       return made;
     } catch (const execution::Error&) {
-      // The first is thrown: what lies in berths needs the least.
+      // The first is thrown: what lies in gradient memory needs the least.
     }
     throw;
   }
 }
 
-/// Not all that has a berth lies there: see Berths::leave_in_time.
-void say_who_lies_in_berths(const Program& program, const Plan& plan, Choice& choice) {
+/// Not all that has a place there lies there: see GradientMemoryReuse::leave_in_time.
+void name_who_lies_in_gradient_memory(const Program& program, const Plan& plan, Choice& choice) {
   for (const Place& place : plan.places)
-    if (at_berth(program, place)) choice.reasons[place.tensor.id] = Reason::berth;
+    if (in_gradient_memory(program, place))
+      choice.reasons[place.tensor.id] = Reason::in_gradient_memory;
 }
 
 }  // namespace
@@ -265,10 +269,12 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
                const PlannerOptions& options, Choice* choice) {
   const std::size_t budget = transient_budget(options.policy, layout);
   PlannerOptions all = options;
-  if (all.given != nullptr) all.policy.berths = all.policy.berths && all.given->berths;
+  if (all.given != nullptr)
+    all.policy.reuse_gradient_memory =
+        all.policy.reuse_gradient_memory && all.given->reuse_gradient_memory;
   Attempt made = meet_somehow(program, layout, all, budget);
   Plan& plan = made.plan;
-  say_who_lies_in_berths(program, plan, made.choice);
+  name_who_lies_in_gradient_memory(program, plan, made.choice);
   add_edges(program, plan, options.chains);
   const Prediction prediction = predict(program, plan, options.rates);
   plan.time_s = prediction.time_s;

@@ -30,41 +30,42 @@ struct Policy {
   /// Bytes that stay, in every section: whole items, earliest in backward first, never above.
   std::int64_t keep_bytes = 0;
   execution::CopyCaps caps;
-  bool keep_unhidden = true;  ///< what could not come back in time stays
+  bool keep_exposed = true;  ///< what could not come back in time stays
   std::int64_t device_budget_bytes =
       0;                             ///< automatic: persistent and transient; 0: only what is free
   std::size_t state_copy_bytes = 0;  ///< of that budget: a copy of the state for checkpoints
-  bool berths = true;  ///< automatic, with a budget: tensors may lie where gradients come later
+  /// Automatic, with a budget: tensors may lie where gradients come later.
+  bool reuse_gradient_memory = true;
   std::int64_t host_budget_bytes = -1;  ///< of pinned memory; -1: no cap
 };
 
 /// Why a saved tensor is where it is.
 enum class Reason : unsigned char {
-  asked,           ///< offloaded or computed again, because it is listed
-  not_asked,       ///< kept: no list names it
-  small,           ///< kept: all its buffers are below min_tensor_bytes
-  fraction,        ///< kept: its name has used up its fraction
-  pipeline_delta,  ///< kept: this pipeline rank keeps some bytes
-  unhidden,        ///< kept: it could not come back in time
-  no_rerun,        ///< offloaded: listed to be computed again, which cannot be
-  free,            ///< automatic: its copies cost nothing
-  berth,           ///< automatic: kept, in memory of gradients that are written later
-  budget,          ///< automatic: needed to fit the budget
-  not_needed,      ///< automatic: kept, since all fits without moving it
-  host_budget      ///< automatic: kept, since the host has no room for it
+  asked,               ///< offloaded or computed again, because it is listed
+  not_asked,           ///< kept: no list names it
+  small,               ///< kept: all its buffers are below min_tensor_bytes
+  fraction,            ///< kept: its name has used up its fraction
+  pipeline_delta,      ///< kept: this pipeline rank keeps some bytes
+  exposed,             ///< kept: it could not come back in time
+  no_rerun,            ///< offloaded: listed to be computed again, which cannot be
+  free,                ///< automatic: its copies cost nothing
+  in_gradient_memory,  ///< automatic: kept, in memory of gradients that are written later
+  budget,              ///< automatic: needed to fit the budget
+  not_needed,          ///< automatic: kept, since all fits without moving it
+  host_budget          ///< automatic: kept, since the host has no room for it
 };
 
 /// "asked", "below min_tensor_bytes", …
 std::string_view text(Reason reason);
 
 /// What a message about a policy's device budget says of a copy of the state; "" if there is none.
-std::string beside_copy(const Policy& policy);
+std::string with_state_copy(const Policy& policy);
 
 /// The outcome of a policy, by tensor id.
 struct Choice {
   std::vector<execution::Decision> decisions;
   std::vector<Reason> reasons;
-  bool berths = true;  ///< false: made for a plan without, whatever the policy says
+  bool reuse_gradient_memory = true;  ///< false: made for a plan without, whatever the policy says
 };
 
 }  // namespace stowage::offload

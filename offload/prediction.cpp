@@ -31,8 +31,8 @@ class Busy {
     if (!intervals_.empty()) intervals_.resize(last + 1);
   }
 
-  /// When work ends that takes alone_s while it is not busy, and beside_s while it is.
-  double end_of(double begin_s, double alone_s, double beside_s) const {
+  /// When work ends that takes alone_s while it is not busy, and with_compute_s while it is.
+  double end_of(double begin_s, double alone_s, double with_compute_s) const {
     double left = alone_s > 0 ? 1 : 0;
     for (auto at = std::ranges::lower_bound(intervals_, begin_s, {}, &Interval::end_s);
          at != intervals_.end() && left > 0; ++at) {
@@ -41,9 +41,9 @@ class Busy {
         left -= gap_s / alone_s;
         begin_s = at->begin_s;
       }
-      const double done = std::min(left, (at->end_s - begin_s) / beside_s);
+      const double done = std::min(left, (at->end_s - begin_s) / with_compute_s);
       left -= done;
-      begin_s += done * beside_s;
+      begin_s += done * with_compute_s;
     }
     return begin_s + left * alone_s;
   }
@@ -122,20 +122,21 @@ class Run {
         return copy(step, begin_s, rates_.d2h_s(bytes_of(step)), to_host_, from_host_);
       case Step::What::copy_in:
         return copy(step, begin_s, rates_.h2d_s(bytes_of(step)), from_host_, to_host_);
-      default:
+      case Step::What::run:
+      case Step::What::rerun:
         break;
     }
     const double time_s = rates_.time_s(program_, step.op);
     if (lane == Lane::comm) {
-      const double beside_s = rates_.beside_compute_s(program_, step.op);
-      return computing_ == nullptr ? begin_s + beside_s
-                                   : computing_->end_of(begin_s, time_s, beside_s);
+      const double with_compute_s = rates_.with_compute_s(program_, step.op);
+      return computing_ == nullptr ? begin_s + with_compute_s
+                                   : computing_->end_of(begin_s, time_s, with_compute_s);
     }
     if (lane != Lane::compute) return begin_s + time_s;
     const auto slowed_s = [&](const Busy& copies, const Slowdown& slowdown) {
-      const double beside_s = copies.overlap(begin_s, begin_s + time_s);
-      if (beside_s == 0) return 0.0;
-      return beside_s * (rates_.beside_copies(program_, step.op, slowdown) - 1);
+      const double overlap_s = copies.overlap(begin_s, begin_s + time_s);
+      if (overlap_s == 0) return 0.0;
+      return overlap_s * (rates_.with_copies(program_, step.op, slowdown) - 1);
     };
     const double end_s =
         begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
@@ -152,8 +153,8 @@ class Run {
 
   double copy(const Step& step, double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;
-    const double beside_s = other.overlap(begin_s, begin_s + time_s);
-    const double end_s = begin_s + time_s + beside_s * (rates_.duplex_slowdown() - 1);
+    const double overlap_s = other.overlap(begin_s, begin_s + time_s);
+    const double end_s = begin_s + time_s + overlap_s * (rates_.duplex_slowdown() - 1);
     own.add(begin_s, end_s);
     if (execution::counts_rows(step)) counted_.add(begin_s, end_s);
     return end_s;
@@ -177,7 +178,7 @@ Prediction predict(const Program& program, const Plan& plan, const Rates& rates)
   Run first(program, plan, rates, true);
   Prediction prediction = first.go();
   // What computes beside an exchange starts in part after it: the first run tells when.
-  if (!rates.links_beside.empty())
+  if (!rates.links_with_compute.empty())
     prediction = Run(program, plan, rates, true, &first.computed()).go();
   // The same steps with copies that take no time also slow nothing down: what is left is waiting.
   Rates unhindered = rates;

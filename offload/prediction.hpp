@@ -18,7 +18,7 @@ struct Prediction {
 
 /// Follows a plan, with its events, on the queues of a machine: a step starts when its queue is
 /// free and what it waits for is done. Compute beside copies is slower by what
-/// Rates::beside_copies says for each direction, a copy beside the other direction by
+/// Rates::with_copies says for each direction, a copy beside the other direction by
 /// Rates::duplex_slowdown.
 Prediction predict(const execution::Program& program, const execution::Plan& plan,
                    const Rates& rates);

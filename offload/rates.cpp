@@ -32,17 +32,17 @@ const Link& Rates::link_of(const std::string& group, const std::string& kind) co
   return found == nullptr ? link : *found;
 }
 
-double Rates::beside_compute_s(const std::string& group, const std::string& kind,
-                               double bytes) const {
+double Rates::with_compute_s(const std::string& group, const std::string& kind,
+                             double bytes) const {
   const double alone_s = link_of(group, kind).time_s(bytes);
-  const Link* beside = find(links_beside, group, kind);
-  return beside == nullptr ? alone_s : std::max(alone_s, beside->time_s(bytes));
+  const Link* with_compute = find(links_with_compute, group, kind);
+  return with_compute == nullptr ? alone_s : std::max(alone_s, with_compute->time_s(bytes));
 }
 
-double Rates::beside_compute_s(const execution::Program& program, int op) const {
+double Rates::with_compute_s(const execution::Program& program, int op) const {
   const execution::Op& what = program.ops()[op];
   if (is_measured(op) || !what.communication) return time_s(program, op);
-  return beside_compute_s(what.communication->group, what.communication->kind, what.cost.bytes);
+  return with_compute_s(what.communication->group, what.communication->kind, what.cost.bytes);
 }
 
 double Rates::efficiency_of(std::string_view kind) const {
@@ -81,8 +81,8 @@ double Rates::time_s(const execution::Program& program, int op) const {
   return (what.lane == execution::Lane::compute ? scale : 1.0) * estimated_s(what);
 }
 
-double Rates::beside_copies(const execution::Program& program, int op,
-                            const Slowdown& slowdown) const {
+double Rates::with_copies(const execution::Program& program, int op,
+                          const Slowdown& slowdown) const {
   const auto at = static_cast<std::size_t>(op);
   const execution::Op& what = program.ops()[at];
   // Both times are estimates without `scale`, or it would decide what binds an op.

@@ -52,7 +52,7 @@ struct Rates {
   using Links = std::map<std::string, Link>;
   Links links;
   /// The same while something computes beside, where that takes longer.
-  Links links_beside;
+  Links links_with_compute;
   /// Measured time of each op of a program, by index; 0, or none: estimated from its cost.
   std::vector<double> measured_s;
 
@@ -65,12 +65,12 @@ struct Rates {
   const Link& link_of(const std::string& group, const std::string& kind) const;
   /// Time of so many bytes of a kind of collective while something computes beside: never less
   /// than while nothing does.
-  double beside_compute_s(const std::string& group, const std::string& kind, double bytes) const;
+  double with_compute_s(const std::string& group, const std::string& kind, double bytes) const;
   /// The same of a communication op.
-  double beside_compute_s(const execution::Program& program, int op) const;
+  double with_compute_s(const execution::Program& program, int op) const;
   /// Factor on an op's time beside copies: between the two of `slowdown`, by the part of its time
   /// that its bytes take.
-  double beside_copies(const execution::Program& program, int op, const Slowdown& slowdown) const;
+  double with_copies(const execution::Program& program, int op, const Slowdown& slowdown) const;
   /// Time of a copy between device and host while the other direction is idle.
   double d2h_s(std::size_t bytes) const {
     return copy_latency_s + static_cast<double>(bytes) / d2h_bytes_per_s;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
-#include "offload/cargo.hpp"
+#include "offload/saved_tensors.hpp"
 
 namespace stowage::offload {
 
@@ -50,7 +50,7 @@ Reruns::Reruns(const Program& program)
       layer_(layers_of_ops(program)),
       writers_(program.tensors().size()),
       rerun_makers_(program.tensors().size()),
-      last_use_(program.tensors().size(), -1) {
+      spans_(execution::use_spans(program, [](int, const Op& op) { return !op.only_rerun; })) {
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
     for (const Use& use : op.uses) {
@@ -59,7 +59,6 @@ Reruns::Reruns(const Program& program)
         if (use.access == Access::write) rerun_makers_[tensor].push_back(static_cast<int>(i));
         continue;
       }
-      last_use_[tensor] = static_cast<int>(i);
       if (use.access != Access::read)
         writers_[tensor].push_back({static_cast<int>(i), use.access, program.resolve(use)});
     }
@@ -128,7 +127,7 @@ bool Reruns::have(const Use& use, int producer, int layer, Search& search) const
     return search.present[at] || make(tensor, program_.resolve(use), search);
   if (changed_between(use, producer, search.before)) return false;
   const Lifetime lifetime = program_.tensors()[at].lifetime;
-  if (lifetime != Lifetime::scratch || last_use_[at] >= search.before) return true;
+  if (lifetime != Lifetime::scratch || spans_[at].last >= search.before) return true;
   // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
   return home(tensor) < 0 || (home(tensor) == layer && make(tensor, program_.resolve(use), search));
 }
@@ -154,8 +153,8 @@ bool Reruns::written_once(int tensor, Range range) const {
 }
 
 std::vector<Run> with_reruns(const Program& program, const Reruns& reruns, int section,
-                             const std::vector<Decision>& decisions) {
-  const std::vector<char> backward = backward_ops(program);
+                             const std::vector<Decision>& decisions,
+                             const std::vector<char>& backward) {
   std::vector<char> present(program.tensors().size(), 0);
   std::vector<Run> runs;
   const execution::Section& range = program.sections()[section];

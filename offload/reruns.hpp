@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "execution/analysis.hpp"
 #include "execution/plan.hpp"
 
 namespace stowage::offload {
@@ -48,7 +49,7 @@ class Reruns {
   std::vector<int> layer_;                      ///< by op: its scope of kind "layer", or -1
   std::vector<std::vector<Writer>> writers_;    ///< by tensor, in order
   std::vector<std::vector<int>> rerun_makers_;  ///< by tensor: ops made for reruns that write it
-  std::vector<int> last_use_;                   ///< by tensor
+  std::vector<execution::UseSpan> spans_;       ///< by tensor, without ops that only reruns issue
 };
 
 /// What one section of a plan runs, in order: the program's ops, each after the reruns that it
@@ -59,6 +60,7 @@ struct Run {
 };
 
 std::vector<Run> with_reruns(const execution::Program& program, const Reruns& reruns, int section,
-                             const std::vector<execution::Decision>& decisions);
+                             const std::vector<execution::Decision>& decisions,
+                             const std::vector<char>& backward);
 
 }  // namespace stowage::offload

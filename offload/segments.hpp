@@ -12,8 +12,8 @@ struct GraphOptions {
   enum class Mode : unsigned char { off, scopes, step };
   /// Where copies between device and host are, in mode scopes.
   enum class Copies : unsigned char {
-    inside,  ///< branches of the graph that writes or needs their bytes
-    beside   ///< issued right behind or before that graph, on their own queues
+    inside,      ///< branches of the graph that writes or needs their bytes
+    overlapping  ///< issued right behind or before that graph, on their own queues
   };
 
   Mode mode = Mode::off;

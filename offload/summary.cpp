@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "offload/berths.hpp"
-#include "offload/cargo.hpp"
+#include "offload/gradient_memory_reuse.hpp"
+#include "offload/saved_tensors.hpp"
 
 namespace stowage::offload {
 
@@ -21,10 +21,10 @@ class Summary {
       : program_(program), plan_(plan), prediction_(prediction), recorders_(recorders(plan)) {}
 
   void add_tensors(const Choice& choice) {
-    for (const Cargo& cargo : find_cargo(program_)) {
-      const execution::TensorInfo& info = program_.info(cargo.tensor);
-      const int id = cargo.tensor.id;
-      const int repeat = program_.sections()[cargo.section].repeat;
+    for (const SavedTensor& saved : find_saved_tensors(program_)) {
+      const execution::TensorInfo& info = program_.info(saved.tensor);
+      const int id = saved.tensor.id;
+      const int repeat = program_.sections()[saved.section].repeat;
       ModuleSummary& module = at(info.module);
       const std::size_t bytes = info.bytes() * static_cast<std::size_t>(repeat);
       module.bytes += bytes;
@@ -35,10 +35,10 @@ class Summary {
     }
   }
 
-  void add_berths() {
+  void add_gradient_memory() {
     for (const execution::Place& place : plan_.places)
-      if (at_berth(program_, place))
-        at(program_.info(place.tensor).module).at_berths += place.bytes;
+      if (in_gradient_memory(program_, place))
+        at(program_.info(place.tensor).module).in_gradient_memory += place.bytes;
   }
 
   void add_steps() {
@@ -117,15 +117,15 @@ std::vector<ModuleSummary> summarize(const Program& program, const Plan& plan, c
                                      const Prediction& prediction) {
   Summary summary(program, plan, prediction);
   summary.add_tensors(choice);
-  summary.add_berths();
+  summary.add_gradient_memory();
   summary.add_steps();
   return summary.take();
 }
 
-std::size_t berth_bytes(const Program& program, const Plan& plan) {
+std::size_t bytes_in_gradient_memory(const Program& program, const Plan& plan) {
   std::size_t bytes = 0;
   for (const execution::Place& place : plan.places)
-    if (at_berth(program, place)) bytes += place.bytes;
+    if (in_gradient_memory(program, place)) bytes += place.bytes;
   return bytes;
 }
 

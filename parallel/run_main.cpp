@@ -4,17 +4,20 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
-#include "parallel/agreement.hpp"
-#include "parallel/job_watch.hpp"
-#include "parallel/signals.hpp"
-#include "parallel/watchdog.hpp"
+#include "parallel/job/agreement.hpp"
+#include "parallel/job/signals.hpp"
+#include "parallel/job/standard_streams.hpp"
+#include "parallel/watch/job_watch.hpp"
+#include "parallel/watch/watchdog.hpp"
 #include "version/version.hpp"
 
 namespace stowage::parallel {
@@ -47,6 +50,12 @@ bool all_failed(const Communicator& ranks) {
   return false;
 }
 
+/// Ends the process without a word of the libraries in it.
+[[noreturn]] void leave(int code) {
+  std::fflush(stdout);
+  std::_Exit(code);
+}
+
 /// Ends this rank after a failure: returns if all ranks failed alike before they began, else ends
 /// all ranks. `ranks` is used for nothing else.
 int end(const Failure& failure, const Communicator& ranks) {
@@ -69,6 +78,14 @@ std::optional<Failure> failure_of(F&& f) {
     return Failure{error.exit(), error.what()};
   } catch (const std::bad_alloc&) {
     return Failure{Exit::environment, "this host has too little memory for what was asked"};
+  } catch (const std::system_error& error) {
+    const bool lacks = error.code() == std::errc::resource_unavailable_try_again ||
+                       error.code() == std::errc::not_enough_memory;
+    if (!lacks) return Failure{Exit::runtime, error.what()};
+    return Failure{Exit::environment,
+                   fmt::format("this host has too little memory or too few threads for what was "
+                               "asked ({}): see ulimit -u and ulimit -v",
+                               error.what())};
   } catch (const std::length_error& error) {  // of a container: more than any host has
     return Failure{Exit::environment,
                    fmt::format("no host has memory for what was asked ({})", error.what())};
@@ -84,6 +101,13 @@ std::string program_of(const char* path) {
                      build.release, build.git_describe, build.compiler);
 }
 
+/// Names of files are relative to it.
+void require_working_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error) execution::throw_usage("the working directory is not there: {}", error.message());
+}
+
 /// A full disk under standard output is told here, since writes before only fill a buffer.
 void require_printed() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
@@ -91,9 +115,9 @@ void require_printed() {
                          fmt::format("standard output is not complete: {}", std::strerror(errno)));
 }
 
-}  // namespace
-
-int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
+/// run_main() without its last word: all that is of MPI has ended.
+int run(int argc, char** argv, const MainProgram& program, Stops stops) {
+  occupy_closed_streams();
   std::optional<StopSignals> signals;
   if (stops == Stops::between_steps) {
     signals.emplace();
@@ -116,11 +140,22 @@ int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
   Exit exit = Exit::valid;
   if (const auto failure = failure_of([&] {
         require_equal(*world, "programs", program_of(argv[0]));
+        require_working_directory();
         exit = program(*world);
         require_printed();
       }))
     return end(*failure, *failing);
   return static_cast<int>(exit);
+}
+
+}  // namespace
+
+int run_main(int argc, char** argv, const MainProgram& program, Stops stops) {
+  const int code = run(argc, argv, program, stops);
+  if (code != static_cast<int>(Exit::environment)) return code;
+  // Where memory is short, threads of libraries may wait for it for ever (OpenBLAS's do), and the
+  // libraries for their threads as the process ends.
+  leave(code);
 }
 
 }  // namespace stowage::parallel

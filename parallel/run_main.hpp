@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "execution/error.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 
 namespace stowage::parallel {
 
@@ -22,10 +22,11 @@ enum class Stops {
 ///     stowage: error: rank 3 (host n017): MPI call MPI_Allreduce(...) failed with code ...
 ///
 /// A usage or environment error that all ranks find alike is printed by rank 0, and all leave with
-/// its code. Any other error ends all ranks by MPI_Abort: the lowest failing rank prints.
-/// Exceptions that are no execution::Error count as runtime failures, but too little memory, which
-/// is the machine's. Text that does not reach standard output is a failure too. Ranks that run
-/// another program, or another build of it, are refused before `program` is called.
+/// its code. Any other error ends all ranks by MPI_Abort: the lowest failing rank prints. A program
+/// that no launcher started leaves without it. Exceptions that are no execution::Error count as
+/// runtime failures, but too little memory, which is the machine's. Text that does not reach
+/// standard output is a failure too. Ranks that run another program, or another build of it, are
+/// refused before `program` is called.
 int run_main(int argc, char** argv, const MainProgram& program, Stops stops = Stops::at_once);
 
 }  // namespace stowage::parallel

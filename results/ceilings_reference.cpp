@@ -16,10 +16,7 @@ namespace {
 using execution::throw_usage;
 
 std::vector<double> values_of(const h5::Group& ceilings, const std::string& name) {
-  const h5::Dataset data = ceilings.dataset(name);
-  std::vector<double> values(static_cast<std::size_t>(data.shape().at(0)));
-  if (!values.empty()) data.read(values.data());
-  return values;
+  return ceilings.dataset(name).values();
 }
 
 double largest(const h5::Group& ceilings, const std::string& name) {
@@ -42,10 +39,8 @@ std::string digest_of(const h5::Group& ceilings) {
   return hash.hex();
 }
 
-}  // namespace
-
-CeilingsReference read_ceilings(const std::filesystem::path& path, std::string_view gpu_uuid) {
-  const auto file = h5::File::open(path, kResultSchema);
+CeilingsReference reference_of(const h5::File& file, const std::filesystem::path& path,
+                               std::string_view gpu_uuid) {
   const std::string verdict = file.text_attribute("verdict");
   if (verdict != name(Outcome::valid))
     throw_usage("--ceilings {}: its verdict is {}, wanted VALID", path.string(), verdict);
@@ -64,8 +59,16 @@ CeilingsReference read_ceilings(const std::filesystem::path& path, std::string_v
   return made;
 }
 
+}  // namespace
+
+CeilingsReference read_ceilings(const std::filesystem::path& path, std::string_view gpu_uuid) {
+  return h5::read_file(path, kResultSchema,
+                       [&](const h5::File& file) { return reference_of(file, path, gpu_uuid); });
+}
+
 std::string ceilings_digest(const std::filesystem::path& path) {
-  return digest_of(h5::File::open(path, kResultSchema).group("ceilings"));
+  return h5::read_file(path, kResultSchema,
+                       [](const h5::File& file) { return digest_of(file.group("ceilings")); });
 }
 
 }  // namespace stowage::results

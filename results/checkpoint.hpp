@@ -15,7 +15,8 @@
 #include "results/tensor_digest.hpp"
 #include "results/value.hpp"
 
-/// Checkpoints: every persistent tensor by name, whole, with its global shape. Nothing in the file
+/// The file of a checkpoint: tensors by name, whole, with their global shapes; which tensors says
+/// run/checkpoints/checkpointing.hpp. Nothing in the file
 /// depends on the layout of ranks, on a plan or on buckets, so any of these may differ on restart.
 ///
 /// The file is HDF5 behind a seal (seal.hpp), which has a digest of every byte: tensors under

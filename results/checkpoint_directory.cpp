@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
 #include "results/part_file.hpp"
 
 namespace stowage::results {
@@ -36,6 +37,20 @@ bool is_left_over(std::string name) {
   return name.ends_with(kPart) && step_of(name.substr(0, name.size() - kPart.size()));
 }
 
+/// Refuses what would be replaced by a link to a checkpoint.
+void require_link(const fs::path& link, bool of_ours) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(link, error);
+  if (!fs::exists(status)) return;
+  const bool leads_to_a_step =
+      fs::is_symlink(status) && step_of(fs::read_symlink(link, error).filename().string());
+  if (of_ours ? leads_to_a_step : fs::is_symlink(status)) return;
+  execution::throw_usage(
+      "{}: is no link to a checkpoint, and would be replaced by one: move it away (links that "
+      "were copied as files may be deleted)",
+      link.string());
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(fs::path path)
@@ -49,6 +64,9 @@ fs::path CheckpointDirectory::file_of(std::int64_t step) const {
 }
 
 void CheckpointDirectory::claim() {
+  std::error_code ignored;
+  made_folder_ = !fs::exists(path_, ignored);
+  made_lock_ = !fs::exists(path_ / kLock, ignored);
   require_writable(path_ / "writable", FileKind::checkpoint);
   try {
     lock_ = LockedFile::try_open(path_ / kLock);
@@ -58,21 +76,26 @@ void CheckpointDirectory::claim() {
   }
   if (!lock_)
     execution::throw_usage("checkpoint directory {}: another run saves here", path_.string());
+  require_link(path_ / kLatest, false);  // it may lead anywhere: `latest()` says where
+  const fs::path fresh = path_ / fmt::format("{}{}", kLatest, kPart);
+  require_link(fresh, true);
   std::error_code error;
-  const fs::file_status latest = fs::symlink_status(path_ / kLatest, error);
-  if (fs::exists(latest) && !fs::is_symlink(latest))
-    execution::throw_usage(
-        "{}: is no link to a checkpoint, and would be replaced by one: move it away (links that "
-        "were "
-        "copied as files may be deleted)",
-        (path_ / kLatest).string());
+  fs::remove(fresh, error);  // of a run that died before it renamed its link
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     if (!is_left_over(name)) continue;
-    fmt::print(stderr, "# warning: {} was left by a run that did not end: it is removed\n",
-               entry.path().string());
+    execution::print_remark(fmt::format(
+        "# warning: {} was left by a run that did not end: it is removed", entry.path().string()));
     fs::remove(entry.path(), error);
   }
+}
+
+void CheckpointDirectory::give_back() {
+  if (!lock_ || !steps().empty()) return;
+  std::error_code ignored;
+  if (made_lock_) fs::remove(path_ / kLock, ignored);
+  lock_.reset();
+  if (made_folder_) fs::remove(path_, ignored);  // if it is empty
 }
 
 std::string CheckpointDirectory::mark() const {

@@ -34,6 +34,9 @@ class CheckpointDirectory {
   /// Unfinished checkpoints of dead runs are named on stderr and removed.
   void claim();
 
+  /// Removes what claim() has made, if nothing was saved: the lock, and an empty folder.
+  void give_back();
+
   /// Leaves a mark in the folder, which has been claimed. @return it
   std::string mark() const;
   /// Throws Error(Exit::usage) unless this process finds the mark: it sees another folder than the
@@ -83,6 +86,7 @@ class CheckpointDirectory {
   std::filesystem::path path_;
   Keep keep_;
   std::optional<LockedFile> lock_;
+  bool made_folder_ = false, made_lock_ = false;  ///< by claim()
 };
 
 }  // namespace stowage::results

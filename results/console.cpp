@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "results/format.hpp"
@@ -14,7 +15,15 @@ namespace stowage::results {
 namespace {
 
 std::string shown(const Value& value) {
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:.6g}", *number);
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
+}
+
+/// The threshold as a file has it, but that any finite number passes is said so.
+std::string shown_threshold(const Check& check) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  const bool any = check.low <= -kLargest && check.high == kLargest;
+  return any ? "finite" : check.threshold();
 }
 
 std::string interval_text(const Metric& metric) {
@@ -81,7 +90,7 @@ std::string validation_text(const Verdict& verdict) {
       fmt::format("# {:<{}}  {:>12}  {:<16}  result\n", "validation", widest, "value", "threshold");
   for (const auto& check : verdict.checks())
     text += fmt::format("  {:<{}}  {:>12.6g}  {:<16}  {}\n", check.name, widest, check.value,
-                        check.threshold(), check.passed() ? "PASSED" : "FAILED");
+                        shown_threshold(check), check.passed() ? "PASSED" : "FAILED");
   if (verdict.checks().empty()) text += "  no check was made\n";
   return text;
 }

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "execution/printable.hpp"
+
 namespace stowage::results {
 
 std::optional<LockedFile> LockedFile::try_open(const std::filesystem::path& path) {
@@ -20,8 +22,9 @@ std::optional<LockedFile> LockedFile::try_open(const std::filesystem::path& path
     if (file.descriptor_ < 0) throw std::system_error(errno, std::generic_category());
     if (::flock(file.descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
-      fmt::print(stderr, "# warning: {} cannot be locked ({}): nothing stops a second run here\n",
-                 path.string(), std::strerror(errno));
+      execution::print_remark(
+          fmt::format("# warning: {} cannot be locked ({}): nothing stops a second run here",
+                      path.string(), std::strerror(errno)));
     }
     // Between open and lock its owner may have renamed or removed it: then this is another file.
     if (file.is_at(path)) return file;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "execution/dtype.hpp"
+#include "execution/error.hpp"
 #include "results/value.hpp"
 
 /// A thin layer over the HDF5 C library: owned ids, checked calls, the few shapes that we store.
@@ -93,9 +94,16 @@ class Dataset : public Node {
   /// Writes or reads all of it.
   void write(const void* data);
   void read(void* data) const;
+
+  /// All of it as fp64, the one value of a scalar. Throw Error(Exit::usage) if it holds no numbers,
+  /// more of them than any of our result sets does, or not one.
+  std::vector<double> values() const;
+  double value() const;
 };
 
-/// A group, or the root of a file. Paths may have several parts; missing groups are made.
+/// A group, or the root of a file. Paths may have several parts; missing groups are made. What is
+/// read lies in the file itself: a soft or external link on the way, and a dataset whose values lie
+/// in other files or datasets, throw Error(Exit::usage).
 class Group : public Node {
  public:
   explicit Group(Handle handle) : Node(std::move(handle)) {}
@@ -139,6 +147,21 @@ class File : public Group {
  private:
   explicit File(Handle handle) : Group(std::move(handle)) {}
 };
+
+/// Throws Error(Exit::usage): a call that failed while the file was read means that it is damaged.
+[[noreturn]] void throw_damaged(const std::filesystem::path& path, std::string_view why);
+
+/// What `read` makes of a file that is opened as by File::open. HDF5 calls that fail meanwhile
+/// throw Error(Exit::usage): the file is damaged, or holds something in another form than ours.
+template <class Read>
+auto read_file(const std::filesystem::path& path, std::string_view schema, Read&& read) {
+  try {
+    return read(File::open(path, schema));
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::runtime) throw;
+    throw_damaged(path, error.what());
+  }
+}
 
 /// Makes `scale` the HDF5 dimension scale named `name`, and attaches it to the first dimension of
 /// each dataset in `users` (specification "HDF5 Dimension Scales", so that h5py, netCDF and xarray

@@ -23,8 +23,10 @@ Result check(Result result, std::string_view call, std::source_location at) {
   return result;
 }
 
-/// Stops HDF5 from printing its errors: ours carry them.
-void quiet();
+/// Comes before every other call of HDF5: this thread's errors are not printed, since ours carry
+/// them, and no file is locked by HDF5. Outputs are locked by us for as long as they grow
+/// (part_file.hpp), and HDF5's lock of the same file would find ours.
+void start_library();
 
 /// The type in the file (little-endian, fixed) and the type in memory of a dtype.
 hid_t file_type(execution::Dtype dtype);
@@ -58,6 +60,21 @@ inline Handle group(hid_t id) {
 inline Handle file(hid_t id) {
   return {id, [](std::int64_t i) { return H5Fclose(i); }};
 }
+
+/// Bytes that are read at once of a text, a column or a series: more than any of ours has.
+inline constexpr std::size_t kLargestRead = std::size_t{256} << 20;
+
+/// The bytes of a text of fixed length, at most kLargestRead.
+std::size_t text_bytes(hid_t object, hid_t type);
+
+/// The name of the file that an object is in.
+std::string file_name(hid_t object);
+
+/// Refuses a soft or an external link on the way from a group to what a path names.
+void require_hard_links(hid_t group, const std::string& path);
+
+/// Opens a dataset whose values lie in the file itself.
+Handle open_dataset(hid_t group, const std::string& path);
 
 /// A link-creation list that makes missing groups.
 Handle making_groups();

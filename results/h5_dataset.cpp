@@ -47,6 +47,17 @@ hid_t memory_type(Dtype dtype) {
   return -1;
 }
 
+Handle open_dataset(hid_t group, const std::string& path) {
+  require_hard_links(group, path);
+  Handle opened = dataset(STOWAGE_HDF5(H5Dopen2(group, path.c_str(), H5P_DEFAULT)));
+  const Handle storage = properties(STOWAGE_HDF5(H5Dget_create_plist(opened.get())));
+  if (STOWAGE_HDF5(H5Pget_external_count(storage.get())) > 0 ||
+      H5Pget_layout(storage.get()) == H5D_VIRTUAL)
+    execution::throw_usage("{}: the values of {} lie elsewhere; files of ours hold their data",
+                           file_name(group), path);
+  return opened;
+}
+
 Handle space_of(const Shape& shape, bool extensible) {
   if (shape.empty()) return dataspace(STOWAGE_HDF5(H5Screate(H5S_SCALAR)));
   std::vector<hsize_t> extent(shape.begin(), shape.end());
@@ -137,9 +148,7 @@ Dataset Group::make_dataset(const std::string& path, Dtype dtype, const Shape& s
   return made;
 }
 
-Dataset Group::dataset(const std::string& path) const {
-  return Dataset(detail::dataset(STOWAGE_HDF5(H5Dopen2(id(), path.c_str(), H5P_DEFAULT))));
-}
+Dataset Group::dataset(const std::string& path) const { return Dataset(open_dataset(id(), path)); }
 
 Shape Dataset::shape() const {
   const Handle space = dataspace(STOWAGE_HDF5(H5Dget_space(id())));
@@ -176,6 +185,27 @@ void Dataset::write(const void* data) {
 
 void Dataset::read(void* data) const {
   STOWAGE_HDF5(H5Dread(id(), memory_type(dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
+}
+
+std::vector<double> Dataset::values() const {
+  const Shape extents = shape();
+  std::size_t count = 1;
+  for (const std::int64_t extent : extents) {
+    if (extent != 0 && count > kLargestRead / sizeof(double) / static_cast<std::size_t>(extent))
+      execution::throw_usage("{}: a dataset of more than {} bytes", file_name(id()), kLargestRead);
+    count *= static_cast<std::size_t>(extent);
+  }
+  std::vector<double> all(count);
+  if (count > 0)
+    STOWAGE_HDF5(H5Dread(id(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()));
+  return all;
+}
+
+double Dataset::value() const {
+  const std::vector<double> all = values();
+  if (all.size() != 1)
+    execution::throw_usage("{}: a dataset of {} values, wanted one", file_name(id()), all.size());
+  return all.front();
 }
 
 Dataset Group::write_values(const std::string& path, std::span<const double> values) {

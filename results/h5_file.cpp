@@ -1,5 +1,4 @@
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "execution/error.hpp"
@@ -17,20 +16,17 @@ namespace {
 Handle access_list() {
   Handle list = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_ACCESS)));
   STOWAGE_HDF5(H5Pset_libver_bounds(list.get(), H5F_LIBVER_V18, H5F_LIBVER_V18));
-  // Outputs are locked by us for as long as they grow (part_file.hpp): HDF5's own lock of the same
-  // file would find ours.
-#if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
-  STOWAGE_HDF5(H5Pset_file_locking(list.get(), 0, 1));
-#else
-  ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
-#endif
   return list;
 }
 
 }  // namespace
 
+void throw_damaged(const std::filesystem::path& path, std::string_view why) {
+  throw_usage("{}: the file is damaged ({})", path.string(), why);
+}
+
 File File::create(const std::filesystem::path& path, std::int64_t user_block) {
-  quiet();
+  start_library();
   const Handle list = access_list();
   const Handle layout = properties(STOWAGE_HDF5(H5Pcreate(H5P_FILE_CREATE)));
   STOWAGE_HDF5(H5Pset_userblock(layout.get(), static_cast<hsize_t>(user_block)));
@@ -39,7 +35,7 @@ File File::create(const std::filesystem::path& path, std::int64_t user_block) {
 }
 
 File File::open(const std::filesystem::path& path, std::string_view schema) {
-  quiet();
+  start_library();
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) throw_usage("{}: no such file", path.string());
@@ -58,7 +54,12 @@ File File::open(const std::filesystem::path& path, std::string_view schema) {
                 why);
   }
   File opened{detail::file(id)};
-  const std::string found = opened.text_attribute("schema");
+  std::string found;
+  try {
+    found = opened.text_attribute("schema");
+  } catch (const execution::Error& problem) {
+    throw_damaged(path, problem.what());
+  }
   if (found != schema)
     throw_usage("{}: not a {} file: its root attribute schema is {}", path.string(), schema,
                 found.empty() ? "missing" : "'" + found + "'");

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "execution/error.hpp"
@@ -34,7 +35,32 @@ void throw_hdf5(std::string_view call, long long code, std::source_location at) 
   execution::throw_call_failed("HDF5", call, code, error_stack(), at);
 }
 
-void quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+void start_library() {
+  // HDF5 reads the variable once, as it starts, and prefers it to a file's own property. Sites set
+  // it to TRUE.
+  static const bool once = (::setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1), true);
+  static_cast<void>(once);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+std::string file_name(hid_t object) {
+  std::string name(static_cast<std::size_t>(STOWAGE_HDF5(H5Fget_name(object, nullptr, 0))), '\0');
+  STOWAGE_HDF5(H5Fget_name(object, name.data(), name.size() + 1));
+  return name;
+}
+
+void require_hard_links(hid_t group, const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (STOWAGE_HDF5(H5Lexists(group, part.c_str(), H5P_DEFAULT)) == 0) return;
+    H5L_info_t link;
+    STOWAGE_HDF5(H5Lget_info(group, part.c_str(), &link, H5P_DEFAULT));
+    if (link.type != H5L_TYPE_HARD)
+      execution::throw_usage("{}: {} is a soft or an external link; files of ours hold their data",
+                             file_name(group), part);
+    if (end == std::string::npos) return;
+  }
+}
 
 Handle text_type(std::size_t bytes, H5T_cset_t characters) {
   Handle type = datatype(STOWAGE_HDF5(H5Tcopy(H5T_C_S1)));
@@ -42,6 +68,14 @@ Handle text_type(std::size_t bytes, H5T_cset_t characters) {
   STOWAGE_HDF5(H5Tset_strpad(type.get(), H5T_STR_NULLPAD));
   STOWAGE_HDF5(H5Tset_cset(type.get(), characters));
   return type;
+}
+
+std::size_t text_bytes(hid_t object, hid_t type) {
+  const std::size_t bytes = H5Tget_size(type);
+  if (bytes > kLargestRead)
+    execution::throw_usage("{}: a text of {} bytes, more than {}", file_name(object), bytes,
+                           kLargestRead);
+  return bytes;
 }
 
 Handle making_groups() {
@@ -90,7 +124,7 @@ std::string read_string(hid_t id, hid_t type) {
     H5free_memory(text);
     return copy;
   }
-  std::string text(H5Tget_size(type), '\0');
+  std::string text(text_bytes(id, type), '\0');
   const Handle memory = text_type(text.size(), characters);
   STOWAGE_HDF5(H5Aread(id, memory.get(), text.data()));
   text.resize(std::strlen(text.c_str()));
@@ -101,7 +135,7 @@ std::optional<Value> read_value(hid_t id) {
   const Handle type = datatype(STOWAGE_HDF5(H5Aget_type(id)));
   const Handle space = dataspace(STOWAGE_HDF5(H5Aget_space(id)));
   if (H5Sget_simple_extent_npoints(space.get()) != 1) return std::nullopt;
-  switch (H5Tget_class(type.get())) {
+  switch (static_cast<int>(H5Tget_class(type.get()))) {  // HDF5 has classes that are not read
     case H5T_STRING:
       return read_string(id, type.get());
     case H5T_FLOAT: {
@@ -190,10 +224,12 @@ Group Group::make_group(const std::string& path) {
 }
 
 Group Group::group(const std::string& path) const {
+  require_hard_links(id(), path);
   return Group(detail::group(STOWAGE_HDF5(H5Gopen2(id(), path.c_str(), H5P_DEFAULT))));
 }
 
 bool Group::exists(const std::string& path) const {
+  require_hard_links(id(), path);
   // H5Lexists asks for every part of the way: a missing group in the middle is an error to HDF5.
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
@@ -209,19 +245,32 @@ std::vector<std::string> Group::children() const {
   return names;
 }
 
-std::vector<std::string> Group::datasets() const {
+namespace {
+
+constexpr int kMostLevels = 32;  // a group that lies in itself has more than any of ours
+
+std::vector<std::string> datasets_below(const Group& group, int levels) {
+  if (levels == 0)
+    execution::throw_usage("{}: groups lie in each other more than {} deep", file_name(group.id()),
+                           kMostLevels);
   std::vector<std::string> paths;
-  for (const auto& name : children()) {
-    const Handle child{STOWAGE_HDF5(H5Oopen(id(), name.c_str(), H5P_DEFAULT)),
+  for (const auto& name : group.children()) {
+    require_hard_links(group.id(), name);
+    const Handle child{STOWAGE_HDF5(H5Oopen(group.id(), name.c_str(), H5P_DEFAULT)),
                        [](std::int64_t object) -> int { return H5Oclose(object); }};
     if (H5Iget_type(child.get()) == H5I_DATASET) {
       paths.push_back(name);
     } else if (H5Iget_type(child.get()) == H5I_GROUP) {
-      for (const auto& below : group(name).datasets()) paths.push_back(name + "/" + below);
+      for (const auto& below : datasets_below(group.group(name), levels - 1))
+        paths.push_back(name + "/" + below);
     }
   }
   return paths;
 }
+
+}  // namespace
+
+std::vector<std::string> Group::datasets() const { return datasets_below(*this, kMostLevels); }
 
 std::string library_version() {
   std::array<unsigned, 3> v{};

@@ -101,13 +101,13 @@ void Group::write_text(const std::string& path, std::string_view text) {
 }
 
 std::string Group::read_text(const std::string& path) const {
-  const Handle opened = detail::dataset(STOWAGE_HDF5(H5Dopen2(id(), path.c_str(), H5P_DEFAULT)));
+  const Handle opened = open_dataset(id(), path);
   const Handle type = datatype(STOWAGE_HDF5(H5Dget_type(opened.get())));
   const Handle space = dataspace(STOWAGE_HDF5(H5Dget_space(opened.get())));
   if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0 ||
       H5Sget_simple_extent_npoints(space.get()) != 1)
-    execution::throw_usage("dataset {} is not a text of ours", path);
-  std::string text(H5Tget_size(type.get()), '\0');
+    execution::throw_usage("{}: dataset {} is not a text of ours", file_name(id()), path);
+  std::string text(text_bytes(id(), type.get()), '\0');
   const Handle memory = text_type(text.size(), STOWAGE_HDF5(H5Tget_cset(type.get())));
   STOWAGE_HDF5(H5Dread(opened.get(), memory.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()));
   text.resize(std::strlen(text.c_str()));
@@ -153,18 +153,23 @@ void Group::write_table(const std::string& path, const std::vector<Column>& colu
 
 std::vector<std::string> Group::read_column(const std::string& path,
                                             const std::string& column) const {
-  const Handle opened = detail::dataset(STOWAGE_HDF5(H5Dopen2(id(), path.c_str(), H5P_DEFAULT)));
+  const Handle opened = open_dataset(id(), path);
   const Handle table = datatype(STOWAGE_HDF5(H5Dget_type(opened.get())));
   const bool compound = H5Tget_class(table.get()) == H5T_COMPOUND;
   const int member = compound ? H5Tget_member_index(table.get(), column.c_str()) : -1;
   if (member < 0 || H5Tget_member_class(table.get(), static_cast<unsigned>(member)) != H5T_STRING)
-    execution::throw_usage("table {} has no column {} of text", path, column);
+    execution::throw_usage("{}: table {} has no column {} of text", file_name(id()), path, column);
   const Handle cell =
       datatype(STOWAGE_HDF5(H5Tget_member_type(table.get(), static_cast<unsigned>(member))));
-  const std::size_t bytes = H5Tget_size(cell.get());
+  const std::size_t bytes = text_bytes(id(), cell.get());
+  const Handle space = dataspace(STOWAGE_HDF5(H5Dget_space(opened.get())));
+  const hssize_t points = STOWAGE_HDF5(H5Sget_simple_extent_npoints(space.get()));
+  const auto count = static_cast<std::size_t>(points);
+  if (H5Tis_variable_str(cell.get()) > 0 || count > kLargestRead / bytes)
+    execution::throw_usage("{}: column {} of table {} is not a column of ours", file_name(id()),
+                           column, path);
   const Handle memory = datatype(STOWAGE_HDF5(H5Tcreate(H5T_COMPOUND, bytes)));
   STOWAGE_HDF5(H5Tinsert(memory.get(), column.c_str(), 0, cell.get()));
-  const auto count = static_cast<std::size_t>(dataset(path).shape().at(0));
   std::string packed(bytes * count + 1, '\0');
   STOWAGE_HDF5(H5Dread(opened.get(), memory.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, packed.data()));
   std::vector<std::string> rows;

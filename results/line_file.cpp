@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
 #include "results/output_path.hpp"
 
 namespace stowage::results {
@@ -39,8 +40,8 @@ void LineFile::write(std::string line) {
                        std::fflush(file_.get()) == 0;
   if (written || warned_) return;
   warned_ = true;
-  fmt::print(stderr, "# warning: {} cannot be written any more: {}\n", path_.string(),
-             std::strerror(errno));
+  execution::print_remark(fmt::format("# warning: {} cannot be written any more: {}",
+                                      path_.string(), std::strerror(errno)));
 }
 
 }  // namespace stowage::results

@@ -14,7 +14,8 @@ enum class Better { higher, lower, neither };
 
 std::string_view name(Better better);
 
-/// What a tag means. Tags are paths; a `*` in a registered tag stands for one or more parts.
+/// What a tag means. Tags are paths; in a registered one `*` stands for one part, `**` for one or
+/// more.
 struct MetricInfo {
   std::string_view tag;
   std::string_view unit;  ///< SI base units: s, B, B/s, FLOP/s, 1/s, 1, J, nat
@@ -22,7 +23,7 @@ struct MetricInfo {
   std::string_view help;
 };
 
-/// Every figure of merit of the suite: the one place where a tag gets its unit and meaning.
+/// Every figure of merit of the suite: the rows of metrics.toml, made by metric_registry.py.
 std::span<const MetricInfo> metric_registry();
 
 /// One figure of merit of one run. The same object feeds the table, the JSON line and the file.

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
 #include "results/output_path.hpp"
 
 namespace stowage::results {
@@ -73,13 +74,14 @@ void PartFile::clear_left_over() {
   // The series of a run that failed are worth something; half a checkpoint is not.
   if (kind_ == FileKind::result_set && kind_of(part_) == kind_) {
     const fs::path older = keep_older(part_);
-    fmt::print(stderr, "# warning: {} was left by a run that did not end: kept as {}\n",
-               part_.string(), older.string());
+    execution::print_remark(
+        fmt::format("# warning: {} was left by a run that did not end: kept as {}", part_.string(),
+                    older.string()));
     lock_.reset();
     return take();
   }
-  fmt::print(stderr, "# warning: {} was left by a run that did not end: it is replaced\n",
-             part_.string());
+  execution::print_remark(fmt::format(
+      "# warning: {} was left by a run that did not end: it is replaced", part_.string()));
   if (::ftruncate(lock_->descriptor(), 0) != 0) throw_system("ftruncate", part_, errno);
 }
 
@@ -88,20 +90,19 @@ PartFile::~PartFile() {
   if (lock_ && owned_) fs::remove(part_, ignored);
 }
 
-void PartFile::commit() {
+fs::path PartFile::commit() {
   sync(part_, O_RDONLY);
-  if (kind_ != FileKind::checkpoint) keep_older(final_);
+  fs::path older = kind_ == FileKind::checkpoint ? fs::path() : keep_older(final_);
   if (::rename(part_.c_str(), final_.c_str()) != 0) throw_system("rename", part_, errno);
   owned_ = false;
   sync(folder_of(final_), O_RDONLY | O_DIRECTORY);
+  return older;
 }
 
 void require_writable(const fs::path& path, FileKind kind) { PartFile probe(path, kind); }
 
 void replace_link(const fs::path& link, const fs::path& target) {
   const fs::path fresh = link.string() + ".part";
-  std::error_code ignored;
-  fs::remove(fresh, ignored);
   if (::symlink(target.c_str(), fresh.c_str()) != 0) throw_system("symlink", fresh, errno);
   if (::rename(fresh.c_str(), link.c_str()) != 0) throw_system("rename", fresh, errno);
 }

@@ -29,7 +29,8 @@ class PartFile {
 
   /// Syncs the bytes to disk, keeps an older file aside (a checkpoint is replaced: the newer of one
   /// step counts), renames, and syncs the folder. The writer has closed the file.
-  void commit();
+  /// @return what the older file is named now; empty if there was none
+  std::filesystem::path commit();
 
   /// Leaves the `.part` where it is, for a look at a run that failed.
   void keep() { owned_ = false; }
@@ -49,7 +50,8 @@ class PartFile {
 /// asks this before its first step, of every file that it will write at its end.
 void require_writable(const std::filesystem::path& path, FileKind kind);
 
-/// Points the symbolic link `link` at `target` (relative to the link's folder) in one step.
+/// Points the symbolic link `link` at `target` (relative to the link's folder) in one step, by way
+/// of `<link>.part`, which must not be there.
 void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
 }  // namespace stowage::results

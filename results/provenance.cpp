@@ -1,7 +1,6 @@
 #include "results/provenance.hpp"
 
 #include <link.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,23 +15,6 @@
 
 namespace stowage::results {
 namespace {
-
-constexpr std::array<std::string_view, 8> kAllowedPrefixes = {
-    "NCCL_", "UCX_", "OMPI_", "PMIX_", "SLURM_", "CUDA_", "OMP_", "STOWAGE_"};
-
-// Even with an allowed prefix, these can carry credentials (Slurm's and PMIx's own tokens, Open
-// MPI's key for transports) or addresses.
-constexpr std::array<std::string_view, 7> kRefusedParts = {"KEY", "TOKEN", "SECRET",    "PASSWORD",
-                                                           "JWT", "URI",   "transports"};
-
-bool is_allowed(std::string_view name) {
-  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
-  const auto contains = [&](std::string_view part) {
-    return name.find(part) != std::string_view::npos;
-  };
-  return std::any_of(kAllowedPrefixes.begin(), kAllowedPrefixes.end(), begins) &&
-         std::none_of(kRefusedParts.begin(), kRefusedParts.end(), contains);
-}
 
 std::string random_uuid() {
   std::random_device device;
@@ -98,20 +80,6 @@ Fields software(const Fields& extra) {
     fields.push_back({key, text(library.version)});
   }
   fields.insert(fields.end(), extra.begin(), extra.end());
-  return fields;
-}
-
-Fields allowed_environment() {
-  Fields fields;
-  for (char** entry = environ; entry && *entry; ++entry) {
-    const std::string_view text(*entry);
-    const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos || !is_allowed(text.substr(0, equals))) continue;
-    fields.push_back(
-        {std::string(text.substr(0, equals)), without_folders(text.substr(equals + 1))});
-  }
-  std::sort(fields.begin(), fields.end(),
-            [](const Field& a, const Field& b) { return a.name < b.name; });
   return fields;
 }
 

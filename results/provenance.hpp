@@ -126,10 +126,6 @@ Fields software(const Fields& extra);
 /// business. A path begins the text or follows one of "=:;, " and quotes.
 std::string without_folders(std::string_view text);
 
-/// Variables whose names begin with an allowed prefix (NCCL_ UCX_ OMPI_ PMIX_ SLURM_ CUDA_ OMP_
-/// STOWAGE_), sorted, their values without folders. Never the whole environment: it holds secrets.
-Fields allowed_environment();
-
 /// Names of the shared libraries that this process has loaded, sorted.
 std::vector<std::string> loaded_libraries();
 

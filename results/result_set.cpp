@@ -7,6 +7,7 @@
 #include <list>
 
 #include "execution/error.hpp"
+#include "results/environment.hpp"
 #include "results/format.hpp"
 #include "results/h5.hpp"
 #include "results/links.hpp"
@@ -365,7 +366,7 @@ const std::vector<Metric>& ResultSet::metrics() const { return state_->metrics; 
 const std::filesystem::path& ResultSet::path() const { return state_->part.final_path(); }
 const std::string& ResultSet::uuid() const { return state_->uuid; }
 
-void ResultSet::finish(const Verdict& verdict) {
+std::filesystem::path ResultSet::finish(const Verdict& verdict) {
   STOWAGE_ASSERT(!state_->finished, "result set {} is finished twice", path().string());
   state_->finished = true;
   try {
@@ -374,7 +375,7 @@ void ResultSet::finish(const Verdict& verdict) {
     state_->file.set_attribute("verdict", std::string(name(verdict.outcome())));
     state_->file.set_attribute("remark", verdict.remark());
     state_->file.close();
-    state_->part.commit();
+    return state_->part.commit();
   } catch (const execution::Error& error) {
     throw execution::Error(error.exit(), fmt::format("the result set {} is not written: {}",
                                                      path().string(), error.what()));
@@ -382,10 +383,11 @@ void ResultSet::finish(const Verdict& verdict) {
 }
 
 std::string read_config(const std::filesystem::path& path) {
-  const h5::File file = h5::File::open(path, kResultSchema);
-  if (!file.exists("config/deck_resolved"))
-    execution::throw_usage("{}: has no /config/deck_resolved to run again", path.string());
-  return file.read_text("config/deck_resolved");
+  return h5::read_file(path, kResultSchema, [&](const h5::File& file) {
+    if (!file.exists("config/deck_resolved"))
+      execution::throw_usage("{}: has no /config/deck_resolved to run again", path.string());
+    return file.read_text("config/deck_resolved");
+  });
 }
 
 }  // namespace stowage::results

@@ -164,7 +164,8 @@ class ResultSet {
   const std::string& uuid() const;
 
   /// Writes all that was added, verdict and stop time; closes, syncs and renames. Call once.
-  void finish(const Verdict& verdict);
+  /// @return what an older set of this name is named now; empty if there was none
+  std::filesystem::path finish(const Verdict& verdict);
 
  private:
   struct State;

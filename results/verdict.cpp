@@ -60,9 +60,11 @@ execution::Exit Verdict::exit() const {
       return execution::Exit::valid;
     case Outcome::stopped:
       return execution::Exit::stopped;
-    default:
-      return execution::Exit::invalid;
+    case Outcome::invalid:
+    case Outcome::unfinished:
+      break;
   }
+  return execution::Exit::invalid;
 }
 
 }  // namespace stowage::results

@@ -20,7 +20,7 @@ preset=${STOWAGE_PRESET:-host}
 ranks=${STOWAGE_RANKS:-2}
 output=runs/quickstart
 
-ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}"
+ensure_packages build run
 
 say "Building the trainer (build/$preset)"
 configure "$preset" OFF

@@ -7,7 +7,7 @@
 #
 # The node says that it has two GPUs, so that scripts for GPUs can be tried; there are no devices
 # behind them. Jobs of partition `main` are preempted by those of `urgent` and put back into the
-# queue. A job that was put back waits 5 s, not the usual 120.
+# queue. A job that was put back waits 5 s, not the usual 120. Jobs keep the niceness of `sbatch`.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 PATH=$PATH:/usr/sbin:/sbin  # not everybody's, and where the tools of root lie
@@ -44,6 +44,7 @@ AuthInfo=socket=$folder/munge.socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation=$folder/state
 SlurmdSpoolDir=$folder/spool
+TmpFS=$folder/tmp
 SlurmctldPidFile=$folder/slurmctld.pid
 SlurmdPidFile=$folder/slurmd.pid
 SlurmctldLogFile=$folder/slurmctld.log
@@ -59,6 +60,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
 KillWait=10
+PropagatePrioProcess=1
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -79,7 +81,7 @@ start() {
   for tool in munged slurmctld slurmd sinfo; do
     have "$tool" || die "$tool is missing: apt-get install slurm-wlm munge"
   done
-  mkdir -p "$folder"/state "$folder"/spool
+  mkdir -p "$folder"/state "$folder"/spool "$folder"/tmp
   chmod 755 "$folder"
   (umask 077 && head -c 1024 /dev/urandom >"$folder/munge.key")
   munged --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" \

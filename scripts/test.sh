@@ -4,6 +4,7 @@
 #   scripts/test.sh            host build and tests; device code too where nvcc is found
 #   scripts/test.sh --all      what CI runs: warnings are errors, also clang-tidy, the unit tests
 #                              under sanitizers, and the quick start
+#   scripts/test.sh --plain    also a build without precompiled headers: missing includes show
 #   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
 #
 # Environment: STOWAGE_PRESET (cuda where nvcc is found, otherwise host).
@@ -14,12 +15,13 @@ source scripts/lib/packages.sh
 source scripts/lib/build.sh
 source scripts/lib/text.sh
 
-all=no werror=OFF
+all=no plain=no werror=OFF
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=yes werror=ON ;;
+    --plain) plain=yes ;;
     --) shift && break ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
     *) die "unknown argument '$1'; see --help" ;;
   esac
   shift
@@ -32,8 +34,8 @@ if [ -z "$preset" ]; then
 fi
 
 set_up() {
-  ensure_packages "${PACKAGES_BUILD[@]}" "${PACKAGES_RUN[@]}" "${PACKAGES_TEST[@]}"
-  [ "$all" = no ] || ensure_packages "${PACKAGES_CLUSTER[@]}" "${PACKAGES_TIDY[@]}"
+  ensure_packages build run test
+  [ "$all" = no ] || ensure_packages cluster tidy
   ensure_text
   configure "$preset" ON "$werror"
 }
@@ -41,11 +43,17 @@ set_up() {
 failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
 
 run_tests() {
-  ctest --preset "$preset" --parallel "$(nproc)" --output-junit ctest.xml "$@"
+  # Twice as many at a time as there are cores: whole processes wait half the time.
+  ctest --preset "$preset" --parallel "$((2 * $(nproc)))" --output-junit ctest.xml "$@"
 }
 
 check_sources() {
   python3 ctest/lint/tidy.py --tree "build/$preset" --jobs "$(jobs_for_build)"
+}
+
+plain_build() {
+  configure plain ON "$werror"
+  build plain
 }
 
 sanitizers() {
@@ -72,18 +80,19 @@ rm -f "$(failed_tests "$preset")" "$(failed_tests asan)"  # of runs before
 trap summary EXIT
 needed_phase "set-up and configure" 5 set_up
 if [ "$preset" = cuda ]; then
-  needed_phase "CUDA compile" 20 build cuda stowage_cuda_objects
+  needed_phase "CUDA compile" 2 build cuda stowage_cuda_objects
 else
   skip_phase "CUDA compile" "preset $preset"
 fi
 needed_phase "host build" 8 build "$preset"
-phase "tests" 10 run_tests "$@"
+phase "tests" 12 run_tests "$@"
 if [ "$all" = yes ]; then
-  phase "clang-tidy" 15 check_sources
-  phase "sanitizers" 20 sanitizers
-  phase "quick start" 7 quick_start
+  phase "clang-tidy" 6 check_sources
+  phase "sanitizers" 15 sanitizers
+  phase "quick start" 1 quick_start
 else
   skip_phase "clang-tidy" "only with --all"
   skip_phase "sanitizers" "only with --all"
 fi
+[ "$plain" = no ] || phase "plain build" 12 plain_build
 exit "$PHASE_FAILED"

@@ -10,7 +10,12 @@ import subprocess
 import sys
 import tempfile
 
+from process_cases import Cases
 
+CASES = case = Cases()
+
+
+@case
 def rows_are_added_only_to_a_table_of_ours(bench):
     pathlib.Path("thesis").write_text("mine\n")
     pathlib.Path("rows").write_text('{"GPU", 130100, {1}},\n')
@@ -23,9 +28,6 @@ def rows_are_added_only_to_a_table_of_ours(bench):
         done = subprocess.run([*product, path, *more], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and says in done.stderr, (done.returncode, done.stderr)
         assert {each: each.read_bytes() for each in pathlib.Path(".").iterdir()} == before, path
-
-
-CASES = {case.__name__: case for case in (rows_are_added_only_to_a_table_of_ours,)}
 
 
 def main():

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "drivers/bench_comm/report.hpp"
-#include "drivers/common/link_fit.hpp"
+#include "forecast/rates/link_fit.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -60,25 +60,25 @@ TEST(comm_report, a_link_is_found_again) {
     bytes.push_back(size);
     time_s.push_back(truth.latency_s + size / truth.bytes_per_s);
   }
-  const auto exact = fit_link(bytes, time_s);
+  const auto exact = forecast::fit_link(bytes, time_s);
   ASSERT_TRUE(exact);
   EXPECT_NEAR(exact->latency_s / truth.latency_s, 1, 1e-9);
   EXPECT_NEAR(exact->bytes_per_s / truth.bytes_per_s, 1, 1e-9);
-  EXPECT_LT(worst_error(*exact, bytes, time_s), 1e-9);
+  EXPECT_LT(forecast::worst_error(*exact, bytes, time_s), 1e-9);
   // Errors count as parts of a time: 1 % of the longest moves the latency by less than 1 %, where
   // errors in seconds would move it by some 90 us.
   time_s.back() *= 1.01;
-  const auto one_off = fit_link(bytes, time_s);
+  const auto one_off = forecast::fit_link(bytes, time_s);
   ASSERT_TRUE(one_off);
   EXPECT_NEAR(one_off->latency_s / truth.latency_s, 1, 0.01);
-  EXPECT_GT(worst_error(*one_off, bytes, time_s), 1e-3);
+  EXPECT_GT(forecast::worst_error(*one_off, bytes, time_s), 1e-3);
 }
 
 TEST(comm_report, no_link_where_times_say_none) {
   const std::vector<double> bytes = {1000, 2000, 4000};
-  EXPECT_FALSE(fit_link(std::span(bytes).first(2), std::vector<double>{1.0, 2.0}));
-  EXPECT_FALSE(fit_link(bytes, std::vector<double>{4.0, 3.0, 2.0}));  // shrinks
-  EXPECT_FALSE(fit_link(bytes, std::vector<double>{1.0, 3.0, 7.0}));  // starts below zero
+  EXPECT_FALSE(forecast::fit_link(std::span(bytes).first(2), std::vector<double>{1.0, 2.0}));
+  EXPECT_FALSE(forecast::fit_link(bytes, std::vector<double>{4.0, 3.0, 2.0}));  // shrinks
+  EXPECT_FALSE(forecast::fit_link(bytes, std::vector<double>{1.0, 3.0, 7.0}));  // starts below zero
 }
 
 CommRow row(Kind kind, const char* library, bool in_place, double time_s) {
@@ -94,7 +94,7 @@ CommRow row(Kind kind, const char* library, bool in_place, double time_s) {
           .count = 1 << 18,
           .calls = 1,
           .graph = false,
-          .beside = "",
+          .overlapping = "",
           .wrong = in_place ? 3 : 0,
           .rank_time_s = {},
           .time_s = {time_s, time_s, 100 * time_s}};

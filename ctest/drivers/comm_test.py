@@ -14,14 +14,11 @@ import tempfile
 import h5py
 import numpy
 
-CASES = {}
+from process_cases import Cases
+
+CASES = case = Cases()
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "exchange")
 SHORT = ("-b", "1K", "-e", "64K", "-f", "8", "-n", "2", "--samples", "3")
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 class Runner:
@@ -61,7 +58,7 @@ def rows_of(text):
     return rows
 
 
-@case
+@case(ranks=8)
 def every_kind_and_size_is_right(r):
     for ranks in (2, 3, 4, 8):
         text = r.bench(*SHORT, f"run.output=np{ranks}.h5", ranks=ranks)
@@ -105,7 +102,7 @@ def results_hold_what_was_measured(r):
              "edited.h5"], cwd=r.folder, capture_output=True, text=True, check=False).stdout
 
 
-@case
+@case(ranks=4)
 def the_groups_of_the_grid_are_measured(r):
     text = r.bench("-b", "4K", "-e", "4K", "-n", "1", "--samples", "2", "parallel.tensor=2",
                    "--only", "all_reduce", "run.output=grid.h5", ranks=4)
@@ -123,7 +120,8 @@ def a_graph_gives_the_same(r):
 
 @case
 def measured_links_are_planned_with(r):
-    shared = ("train.global_batch_size=16", "parallel.data=2")
+    shared = ("train.global_batch_size=16", "parallel.data=2",
+              "machine.matmul_flops_per_s=7e14", "machine.device_copy_bytes_per_s=4e12")
 
     def plan(*arguments, expect=0):
         return r.run(r.given.plan, r.deck, *shared, *arguments, expect=expect)
@@ -163,8 +161,8 @@ def measured_links_are_planned_with(r):
 def refit(r, name, library):
     """Latency and bandwidth of times in the group "data", as the driver reports them."""
     sys.path.insert(0, os.path.join(r.given.source, "results/tools"))
-    from recompute import link_fit  # where the tools are is known now
-    from result_files import Result
+    from stowage_results.check.recompute import link_fit  # where the tools are is known now
+    from stowage_results.result_files import Result
     path = os.path.join(r.folder, name)
     result = Result(path)
     fit = link_fit(result, "data", *library.split("/"))
@@ -176,7 +174,8 @@ def refit(r, name, library):
                 del file[at]
             if fit is not None:
                 file[at] = value
-                file[at].attrs.update({"units": unit, "long_name": quantity, "better": "neither",
+                better = {"latency": "lower", "bandwidth": "higher"}[quantity]
+                file[at].attrs.update({"units": unit, "long_name": quantity, "better": better,
                                        "median_of": 1, "ci95_low": numpy.nan,
                                        "ci95_high": numpy.nan})
 

@@ -19,13 +19,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "interop"))
 import agreement
 import published
 
+from process_cases import Cases
+
 FIXTURES = pathlib.Path(__file__).parent / "interop" / "fixtures"
-CASES = {}
 
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
+CASES = case = Cases()
 
 
 def fresh(name, family="nemotron_h"):
@@ -91,16 +89,127 @@ def import_then_export_is_identical(p):
         assert (made / "tokenizer.json").read_text() == (model / "tokenizer.json").read_text()
         one = json.loads((model / "config.json").read_text())
         other = json.loads((made / "config.json").read_text())
-        # Spelled as every version of the library reads it.
-        for config in (one, other):
-            config.pop("time_step_limit", None)
-            config.pop("num_hidden_layers", None)
         assert one == other, (one, other)
         p.run("convert", "import", made, "--output", f"{family}.again", "--deck", "again.toml")
         p.run("convert", "export", f"{family}.again/step_00000000.h5", "--output", "twice")
         assert_same_tensors(model, "twice")
         shutil.rmtree("twice")
         os.remove("again.toml")
+
+
+@case
+def a_head_of_its_own_is_kept(p):
+    """config.json ties the head to the embedding: the bytes of the files decide."""
+    for name in ("other", "copy"):
+        folder = fresh(name, "qwen3")
+        set_keys(folder, tie_word_embeddings=True)
+        tensors = published.read_folder(folder)
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+        if name == "other":
+            tensors["lm_head.weight"][-1, -1] += 1
+        published.write_safetensors(folder / "model.safetensors", tensors)
+        done = p.run("convert", "import", folder, "--output", f"{name}.ck", "--deck",
+                     f"{name}.toml")
+        deck = pathlib.Path(f"{name}.toml").read_text()
+        untied = name == "other"
+        assert f"untie_embeddings = {str(untied).lower()}" in deck, deck
+        assert ("the files have another head" in done.stdout) == untied, done.stdout
+        p.run("convert", "export", f"{name}.ck", "--output", f"{name}.out")
+        config = json.loads(pathlib.Path(f"{name}.out/config.json").read_text())
+        assert config["tie_word_embeddings"] is not untied, config
+        if not untied:
+            del tensors["lm_head.weight"]
+            published.write_safetensors(folder / "model.safetensors", tensors)
+        assert_same_tensors(folder, f"{name}.out")
+    keys = ["checkpoint.directory=", "run.steps=1", "train.seq_length=8",
+            "data.held_out_fraction=0", "checkpoint.resume=hf:other"]
+    losses = []
+    for resume in ("other.ck/step_00000000.h5", "hf:other"):
+        p.run("train", "other.toml", *keys[:-1], f"checkpoint.resume={resume}")
+        with h5py.File("other.h5") as file:
+            losses.append(file["/series/train/loss"][0])
+    assert losses[0] == losses[1], losses
+    p.refuse("train", "copy.toml", *keys, says=["model.untie_embeddings = false", "has true"])
+    p.refuse("train", "copy.toml", *keys, "checkpoint.allow_changes=true",
+             says=["lm_head.weight", "model.untie_embeddings=true"])
+
+
+@case
+def types_are_those_of_the_files(p):
+    folder = fresh("plain")
+    tensors = published.read_folder(folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config["dtype"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert all(values.dtype == numpy.float32 for values in tensors.values())
+    said = p.run("convert", "import", folder, "--output", "ck", "--deck", "plain.toml").stdout
+    assert 'dtype = "fp32"' in pathlib.Path("plain.toml").read_text() and "no dtype" in said, said
+    assert "files have" not in said, said
+    set_keys(folder, dtype="bfloat16")
+    said = p.run("convert", "import", folder, "--output", "bf16.ck", "--deck", "bf16.toml").stdout
+    assert "of F32; a run stores them as train.dtype = \"bf16\"" in said, said
+    assert "no dtype" not in said, said
+    # Of more than one type: that of most bytes, and a line.
+    mixed = fresh("mixed", "qwen3")
+    tensors = published.read_folder(mixed)
+    norm = {name: values.view("<u4") >> 16 for name, values in tensors.items()
+            if name == "model.norm.weight"}
+    rest = {name: values for name, values in tensors.items() if name not in norm}
+    published.write_safetensors(mixed / "one.safetensors", norm, "BF16")
+    published.write_safetensors(mixed / "two.safetensors", rest)
+    os.remove(mixed / "model.safetensors")
+    places = {**dict.fromkeys(norm, "one.safetensors"), **dict.fromkeys(rest, "two.safetensors")}
+    (mixed / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    set_keys(mixed, dtype="auto")
+    said = p.run("convert", "import", mixed, "--output", "mixed.ck", "--deck", "m.toml").stdout
+    assert 'dtype = "fp32"' in pathlib.Path("m.toml").read_text(), said
+    assert "files have 1 of BF16; a run stores them as train.dtype = \"fp32\"" in said, said
+    p.run("convert", "export", "mixed.ck", "--output", "mixed.out")
+    assert_same_tensors(mixed, "mixed.out")
+
+
+@case
+def hostile_folders_harm_nobody(p):
+    """Links out of the folder, names that would be lines of the deck, keys that nobody knows."""
+    pathlib.Path("secret").write_text("of somebody")
+    folder = fresh("model\n[optim]\nlr = 99.0\n#")
+    os.symlink("../secret", folder / "tokenizer_config.json")
+
+    def refused(*says):
+        p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", says=says)
+        assert not pathlib.Path("it.toml").exists() and not pathlib.Path("ck").exists()
+    refused("tokenizer_config.json is a link to", "secret", "outside of its folder")
+    os.remove(folder / "tokenizer_config.json")
+    os.mkfifo(folder / "tokenizer_config.json")
+    refused("tokenizer_config.json", "not a plain file")
+    os.remove(folder / "tokenizer_config.json")
+    (folder / "tokenizer_config.json").touch()
+    os.truncate(folder / "tokenizer_config.json", 20 << 30)
+    refused("tokenizer_config.json", "21474836480 bytes")
+    (folder / "tokenizer_config.json").write_text("{}")
+    set_keys(folder, **{"new\x1b[2J": 1})
+    refused("new\\x1b[2J = 1", "not known", "--ignore-key")
+    set_keys(folder, new=1)
+    config = json.loads((folder / "config.json").read_text())
+    del config["new\x1b[2J"]
+    (folder / "config.json").write_text(json.dumps(config))
+    refused("new = 1", "--ignore-key new")
+    p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", "--ignore-key",
+             "new", "--ignore-key", "newer", says=["--ignore-key newer"])
+    done = p.run("convert", "import", folder, "--output", "ck", "--deck", "it.toml",
+                 "--ignore-key", "new")
+    assert "left out: " in done.stdout and "new" in done.stdout.splitlines()[0], done.stdout
+    lines = pathlib.Path("it.toml").read_text().splitlines()
+    assert not any(line.startswith("lr") for line in lines), lines
+    p.run("convert", "export", "ck", "--output", "out")  # its config.json has the key again
+    assert json.loads(pathlib.Path("out/config.json").read_text())["new"] == 1
+    keys = ["it.toml", "checkpoint.directory=", f"checkpoint.resume=hf:{folder}", "run.steps=1",
+            "train.seq_length=16"]
+    p.refuse("train", *keys, says=["new = 1", "checkpoint.allow_changes=true"])
+    said = p.run("train", *keys, "checkpoint.allow_changes=true",
+                 "data.held_out_fraction=0").stdout
+    assert f"\n# changed: new of {folder} is not known and passed over\n" in said, said
+    assert "zero" not in said, said  # null: it changes nothing
 
 
 @case
@@ -123,7 +232,7 @@ def shards_are_bounded_and_indexed(p):
     assert index["weight_map"].keys() == whole.keys()
     assert_same_tensors(model, "out")
     p.run("convert", "import", "out", "--output", "again", "--deck", "again.toml")
-    p.run("convert", "export", "again", "--output", "one")
+    p.run("convert", "export", "again", "--output", "one/")  # as a shell completes it
     assert_same_tensors(model, "one")
 
 
@@ -195,7 +304,7 @@ def bad_folders_are_refused(p):
                        ({"new_thing": True}, ["new_thing", "not known"]),
                        ({"hidden_size": 24}, ["lm_head.weight", "F32 (32, 16)", "(32, 24)"]),
                        ({"n_routed_experts": 5}, ["experts.4.down_proj"]),
-                       ({"conv_kernel": 3}, ["mamba_conv_width", "4"])):
+                       ({"conv_kernel": 5}, ["mamba_conv_width", "5", "[2, 4]"])):
         folder = fresh("other_" + next(iter(keys)))
         set_keys(folder, **keys)
         refused(folder, *says)
@@ -240,6 +349,16 @@ def files_of_others_are_kept(p):
     pathlib.Path("it.toml.part").write_text("mine")
     p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml",
              says=["it.toml.part", "not of ours"])
+    assert [str(path) for path in pathlib.Path("ck").rglob("*")] == ["ck/huggingface"]
+    shutil.rmtree("ck")
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml", says=["of ours"])
+    assert not os.path.exists("ck")
+    pathlib.Path("ck").mkdir()
+    pathlib.Path("ck/latest").write_text("mine")
+    p.refuse("convert", "import", model, "--output", "ck", "--deck", "b.toml",
+             says=["ck/latest", "no link to a checkpoint"])
+    assert os.listdir("ck") == ["latest"]
+    shutil.rmtree("ck")
     os.remove("it.toml.part")
     p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
     assert not list(pathlib.Path().rglob("*.part"))
@@ -266,9 +385,7 @@ def a_full_disk_leaves_nothing_behind(p):
         done = p.limited(limit, "convert", "import", folder, "--output", "ck", "--deck", "it.toml")
         assert done.returncode == 4 and says in done.stderr, (done.returncode, done.stderr)
         assert "File too large" in done.stderr, done.stderr
-        left = [path for path in [*pathlib.Path("ck").rglob("*"), *pathlib.Path().glob("it.toml*")]
-                if path.is_file() and path.name != "lock"]
-        assert not left, left
+        assert not os.path.exists("ck") and not list(pathlib.Path().glob("it.toml*"))
     p.run("convert", "import", large, "--output", "ck", "--deck", "it.toml")
     done = p.limited(limit, "convert", "export", "ck", "--output", "out")
     assert done.returncode == 4 and "File too large" in done.stderr, done
@@ -290,6 +407,13 @@ def what_cannot_be_exported_or_started_is_refused(p):
              says=["gpt2", "nemotron_h"])
     p.refuse("convert", "export", "ck", "--output", "out", "--shard-size", "none",
              says=["--shard-size none"])
+    p.refuse("convert", "export", "ck", "--output", "", says=["--output", "names no folder"])
+    os.symlink("nothing", "dangling")
+    p.refuse("convert", "export", "ck", "--output", "dangling", says=["dangling", "already"])
+    p.refuse("convert", "import", model, "--output", "", "--deck", "b.toml", says=["--output"])
+    p.refuse("convert", "import", model, "--output", "new", "--deck", "", says=["--deck"])
+    p.refuse("convert", "import", model, "--output", "new", "--deck", "new/step_00000000.h5",
+             says=["--deck", "two outputs need two files"])
     p.refuse("convert", "turn", says=["'turn'", "import, export"])
     assert not pathlib.Path("out").exists() and not pathlib.Path("out.part").exists()
     for key, says in (("model.mamba_dt_min=0.1", ["mamba_dt_min", "allow_changes"]),
@@ -298,11 +422,17 @@ def what_cannot_be_exported_or_started_is_refused(p):
         for resume in ("ck/step_00000000.h5", f"hf:{model}"):
             p.refuse("train", "it.toml", key, f"checkpoint.resume={resume}", "run.steps=1",
                      "checkpoint.directory=", says=says)
+    p.refuse("train", "it.toml", "data.path=tokens", "run.steps=1",
+             says=['data.path = "tokens"', 'data.source = "synthetic"', '"auto"'])
     p.refuse("train", "it.toml", "checkpoint.resume=hf:nowhere", "run.steps=1",
              "checkpoint.directory=", says=["nowhere"])
-    p.run("train", "it.toml", "model.mamba_dt_min=0.1", "checkpoint.allow_changes=true",
-          "run.steps=1", "train.seq_length=16", "checkpoint.directory=",
-          f"checkpoint.resume=hf:{model}")
+    for resume in ("ck/step_00000000.h5", f"hf:{model}"):
+        said = p.run("train", "it.toml", "model.mamba_dt_min=0.1", "optim.lr=1e-4",
+                     "checkpoint.allow_changes=true", "run.steps=1", "train.seq_length=16",
+                     "checkpoint.directory=", "data.held_out_fraction=0",
+                     f"checkpoint.resume={resume}").stdout
+        changes = [line for line in said.splitlines() if line.startswith("# changed: ")]
+        assert len(changes) == 1 and "model.mamba_dt_min = 0.1" in changes[0], said
 
 
 def main():

@@ -5,6 +5,7 @@ Usage: data_test.py CASE --data PROGRAM --train PROGRAM --source FOLDER. Each ca
 of its own.
 """
 import argparse
+import gzip
 import json
 import os
 import pathlib
@@ -17,15 +18,12 @@ import tempfile
 import h5py
 import numpy
 
-CASES = {}
+from process_cases import Cases
+
+CASES = case = Cases()
 VALIDATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "results", "tools",
                         "validate.py")
 PACKINGS = ("documents", "first_fit", "best_fit")
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 class Runner:
@@ -103,7 +101,9 @@ def bad_lines_leave_nothing_behind(r):
                         (good + '{"text": "a', ("-:2", "not an object")),
                         (good + '{"prompt": "a"}', ("-:2", '"prompt" and "response"')),
                         (good + '{"prompt": "a", "response": "b"}', ("-:2", "do not mix")),
+                        (good + '{"prompt": "a", "text": "b"}', ("-:2", '"text", or "prompt"')),
                         (good + '{"text": 1}', ("-:2", "strings")),
+                        (good + '{"text": NaN}', ("-:2", "strings")),
                         ('{"text": ""}\n', ("no line holds a token",))):
         said = r.data("prepare", "-", "--out", "folder/x", expect=2, given=given)
         assert all(part in said for part in says), said
@@ -116,6 +116,44 @@ def bad_lines_leave_nothing_behind(r):
     assert "allowed: prepare, check, stats" in r.data("pack", expect=2)
     assert "allowed: bytes, ids" in r.data("prepare", "-", "--out", "y", "--tokenizer", "bpe",
                                            expect=2, given=good)
+
+
+@case
+def inputs_are_named_for_what_they_are(r):
+    good = '{"text": "ab", "score": NaN}\n'
+    pathlib.Path("c.gz").write_bytes(gzip.compress(good.encode()))
+    pathlib.Path("latin1.jsonl").write_bytes(good.encode() + b'{"text": "caf\xe9"}')
+    pathlib.Path("deep.jsonl").write_text('{"text":[' + 100000 * "[" + 100000 * "]" + "]}")
+    pathlib.Path("long.jsonl").write_text(good)
+    os.truncate("long.jsonl", 64 << 30)
+    pathlib.Path("screen.jsonl").write_bytes(b'{"\x1b[2J')
+    for name, says in (("c.gz", ("gzip data", "gzip -dc 'c.gz' | stowage_data prepare -")),
+                       ("latin1.jsonl", ("latin1.jsonl:2", "column 15", "UTF-8")),
+                       ("deep.jsonl", ("deep.jsonl:1", "type array is not a token")),
+                       ("screen.jsonl", ("screen.jsonl:1", "column 3")),
+                       ("\x1b[2J", ("'\\x1b[2J'", "No such file")),
+                       ("long.jsonl", ("long.jsonl:2", "more than 64 MiB")),
+                       ("/dev/zero", ("'/dev/zero' is a device", "files, FIFOs and -")),
+                       (".", ("'.' is a directory",))):
+        said = r.data("prepare", name, "--out", "x", "--tokenizer",
+                      "ids" if name == "deep.jsonl" else "bytes", expect=2)
+        assert all(part in said for part in says), said
+        assert said.isprintable() or said.rstrip("\n").isprintable(), said
+    for length in ((64 << 20) - 11, (64 << 20) - 12):  # 12 bytes are no text of the document
+        long = '\n\r\n{"text": "' + length * "a" + '"}'
+        said = r.data("prepare", "-", "--out", "x", given=long,
+                      expect=2 if length + 12 > 64 << 20 else 0)
+        assert (f"1 documents, {length} tokens" in said) == (length + 12 == 64 << 20), said
+        assert (said.count("-:3: a line of more than") == 1) == (length + 12 > 64 << 20), said
+    for name in ("x.bin", "x.idx"):
+        os.remove(name)
+    assert "name of the files" in r.data("prepare", "-", "--out", "", expect=2, given=good)
+    os.mkfifo("fifo")
+    reader = subprocess.Popen([r.options.data, "prepare", "fifo", "--out", "x"], env=r.env,
+                              stderr=subprocess.PIPE, text=True)
+    assert "'fifo' is a FIFO: waits" in reader.stderr.readline()
+    pathlib.Path("fifo").write_text(good)
+    assert reader.wait(60) == 0 and pathlib.Path("x.bin").read_bytes() == b"ab"
 
 
 @case
@@ -189,7 +227,7 @@ def packed_loss_is_that_of_single_documents(r):
     assert abs(series("unmasked.h5", "train/val_loss")[-1] / found["alone"] - 1) > 1e-6
 
 
-@case
+@case(ranks=2)
 def ranks_and_restarts_keep_the_order(r):
     make_files(r, pairs=False, longest=90)
     for packing in PACKINGS:
@@ -320,7 +358,7 @@ def steps_of_each_capacity_are_counted(r):
     assert figures("one.h5", "packing") == {"op_by_op_steps": 0, "passed_batches": 0}
 
 
-@case
+@case(ranks=2)
 def batches_without_a_target_are_passed_over(r):
     make_files(r, pairs=False)
     mask = numpy.zeros(os.path.getsize("train.bin"), numpy.uint8)
@@ -340,10 +378,10 @@ def batches_without_a_target_are_passed_over(r):
     r.train(*saved, "run.steps=3", "run.output=first.h5")
     r.train(*saved, "run.output=second.h5")
     assert (series("second.h5", "packing/passed_batches") == passed[3:]).all()
-    # What is evaluated must have one.
+    # What is evaluated must have one: nothing predicts the first token.
     pathlib.Path("held_out.mask").write_bytes(
-        bytes(os.path.getsize("held_out.bin") - 1) + b"\1")
-    said = r.train("run.output=none.h5", "eval.steps=1", expect=2)
+        b"\1" + bytes(os.path.getsize("held_out.bin") - 1))
+    said = r.train("run.output=none.h5", "eval.steps=0", expect=2)
     assert "held_out" in said and "counts as a target" in said, said
     assert not os.path.exists("none.h5")
 
@@ -376,6 +414,18 @@ def what_cannot_be_trained_is_refused(r):
     os.remove("train.mask")
     assert 'data.mask = "required"' in r.train("data.mask=required", expect=2)
     assert not list(pathlib.Path(".").glob("*.h5*"))
+
+
+@case
+def a_tail_without_a_target_is_not_evaluated(r):
+    """Held out is the end of the data: documents of one token there stop no training."""
+    with open("tail.jsonl", "w", encoding="utf-8") as file:
+        for text in 100 * ["abcdefghijklmnopqrst"] + 30 * ["a"]:
+            file.write(json.dumps({"text": text}) + "\n")
+    r.data("prepare", "tail.jsonl", "--out", "tail")
+    out = r.run(r.options.train, r.deck, "model.vocab_size=256", "data.source=auto",
+                "data.path=tail", "data.held_out_fraction=0.01", "run.steps=1", "run.output=o.h5")
+    assert "too little data is held out" in out and "RESULT VALID" in out, out
 
 
 def main():

@@ -14,15 +14,11 @@ import time
 import h5py
 import numpy
 
+from process_cases import Cases, least_address_space, within_address_space
 import train_test
 from train_test import losses, start
 
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
+CASES = case = Cases()
 
 
 def noted(pid, number):
@@ -48,7 +44,7 @@ def signals_are_heard_from_the_first_moment_on(r):
         assert len(list(pathlib.Path(folder).glob("step_*.h5"))) == 1
 
 
-@case
+@case(ranks=4)
 def a_second_signal_ends_at_once(r):
     for ranks in (1, 4):
         process, pids = start(r, f"twice{ranks}", "train.global_batch_size=16384",  # some seconds
@@ -65,17 +61,17 @@ def bench(r, name):
     return os.path.join(os.path.dirname(r.train), f"stowage_bench_{name}")
 
 
-def refuse_mode(r, program, option, splits):
+def refuse_mode(r, program, option, splits, what="modes"):
     """A rank that is given an option which the others are not given."""
     for others, first, second in splits:
         command = [program, r.deck, "execution.backend=host"]
         done = r.run_apart(others, [*command, *(option if first else ())],
                            [*command, *(option if second else ())])
-        assert done.returncode == 2 and "different modes" in done.stderr, (program, option,
-                                                                           done.stderr)
+        assert done.returncode == 2 and f"different {what}" in done.stderr, (program, option,
+                                                                             done.stderr)
 
 
-@case
+@case(ranks=4)
 def ranks_in_another_mode_are_refused(r):
     last, first, last_of_four = (1, False, True), (1, True, False), (3, False, True)
     for option in ("--help", "--dry-run", "--print-config", "--version"):
@@ -83,10 +79,20 @@ def ranks_in_another_mode_are_refused(r):
     for name in ("comm", "offload", "scaling"):
         refuse_mode(r, bench(r, name), ("--help",), (last, first, last_of_four))
         refuse_mode(r, bench(r, name), ("--print-config",), (first,))
-    refuse_mode(r, bench(r, "scaling"), ("--foretell",), (last, first))
+    refuse_mode(r, bench(r, "scaling"), ("--predict",), (last, first), "options")
 
 
 @case
+def ranks_with_other_options_are_refused(r):
+    last, first = (1, False, True), (1, True, False)
+    for option in (("--trace", "t.json"), ("--dump-step", "2")):
+        refuse_mode(r, r.train, option, (last, first), "options")
+    refuse_mode(r, r.train, ("--evaluate-only",), (last,), "options")
+    refuse_mode(r, bench(r, "comm"), ("--maxbytes", "4096"), (last,), "options")
+    assert not list(pathlib.Path(".").glob("t.json*"))
+
+
+@case(ranks=4)
 def ranks_with_different_data_are_refused(r):
     pathlib.Path("a.txt").write_bytes(bytes(range(64)) * 200)
     pathlib.Path("b.txt").write_bytes(bytes(range(63, -1, -1)) * 200)  # of the same length
@@ -103,7 +109,7 @@ def ranks_with_different_data_are_refused(r):
                 program, done.returncode, done.stderr)
 
 
-@case
+@case(ranks=4)
 def edited_checkpoints_are_refused(r):
     """What h5py changes in place keeps HDF5's own order: only the seal tells."""
     options = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
@@ -126,7 +132,7 @@ def edited_checkpoints_are_refused(r):
     refuse(lambda file: file["state"].attrs.modify("loader.sample", numpy.int64(1)), "damaged")
 
 
-@case
+@case(ranks=4)
 def other_data_is_refused(r):
     for name, step in (("a", 1), ("b", -1)):  # the same length, other tokens
         pathlib.Path(f"{name}.txt").write_bytes(bytes(range(64))[::step] * 300)
@@ -137,10 +143,17 @@ def other_data_is_refused(r):
                  ranks=ranks)
     os.rename("a.txt", "c.txt")  # the same tokens under another name are the same data
     r.run(*text, "data.path=c.txt", "run.steps=4", "run.output=c.h5")
-    r.run(*text, "data.path=b.txt", "checkpoint.allow_changes=true", "run.output=b.h5")
+    # An evaluation is of the checkpoint's model, on any data and in any form.
+    r.run(*text, "data.path=b.txt", "--evaluate-only", "train.seq_length=20", "optim.lr=1",
+          "train.micro_batch_size=2", "data.packing=best_fit", "run.output=e.h5")
+    r.refuse(*text, "data.path=b.txt", "--evaluate-only", "model.norm_epsilon=1",
+             says=["model.norm_epsilon = 1", "allow_changes"])
+    said = r.run(*text, "data.path=b.txt", "checkpoint.allow_changes=true",
+                 "run.output=b.h5").stdout
+    assert "# changed: the checkpoint has other data" in said, said
 
 
-@case
+@case(ranks=4)
 def a_broken_latest_falls_back_and_says_so(r):
     options = ["optim.decay_steps=6", "checkpoint.directory=ckpt"]
     r.run("run.output=whole.h5")
@@ -168,7 +181,7 @@ def is_gone(pid):
         return True
 
 
-@case
+@case(ranks=4)
 def a_stopped_rank_is_named(r):
     for ranks in (2, 4):
         process, pids = start(r, f"stopped{ranks}", "parallel.collective_patience_s=3", ranks=ranks)
@@ -182,7 +195,7 @@ def a_stopped_rank_is_named(r):
             time.sleep(0.1)
 
 
-@case
+@case(ranks=4)
 def a_data_file_that_shrinks_is_an_error(r):
     for ranks in (1, 2, 4):
         for shrunk in ("text.txt", "text.txt.mask"):
@@ -194,6 +207,18 @@ def a_data_file_that_shrinks_is_an_error(r):
             out, err = process.communicate(timeout=100)
             assert process.returncode == 4, (shrunk, process.returncode, err)
             assert f"'{shrunk}'" in err and "has become shorter" in err, (shrunk, err)
+
+
+@case
+def a_rank_without_memory_ends_all(r):
+    if b"__asan_init" in pathlib.Path(r.train).read_bytes():
+        sys.exit(77)  # a sanitizer needs more address space than any limit leaves
+    kib = least_address_space(r.train, r.env) + 200_000
+    done = r.run_apart(1, [r.train, r.deck], within_address_space(kib, r.train, r.deck))
+    assert done.returncode == 3, (done.returncode, done.stderr)
+    assert done.stderr.count("stowage: error:") == 1, done.stderr
+    assert "stowage: error: rank 1 (host" in done.stderr, done.stderr
+    assert "buffers of 128 MiB" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

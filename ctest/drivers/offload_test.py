@@ -13,13 +13,10 @@ import tempfile
 import h5py
 import numpy
 
-CASES = {}
+from process_cases import Cases
+
+CASES = case = Cases()
 SMALL = ("execution.backend=host", "offload.min_tensor_bytes=0")
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 class Runner:
@@ -77,7 +74,7 @@ def digests(path):
         return found, kept.decode()
 
 
-@case
+@case(ranks=2)
 def every_plan_leaves_the_same_state(r):
     for ranks, dtype in ((1, "bf16"), (2, "fp32")):
         sets = {}
@@ -100,7 +97,7 @@ def every_plan_leaves_the_same_state(r):
 @case
 def what_each_module_does_is_kept(r):
     r.bench("--samples", "2", "--modes", "off,step", "--only", "deck", "offload.policy=manual",
-            'offload.modules=["mamba_in_proj", "mamba_ssm"]', "offload.keep_unhidden=false",
+            'offload.modules=["mamba_in_proj", "mamba_ssm"]', "offload.keep_exposed=false",
             'recompute.modules=["mlp_act"]', "run.output=modules.h5")
     assert "VALID" in r.tool("validate.py", "modules.h5")
     with h5py.File(os.path.join(r.folder, "modules.h5")) as file:
@@ -128,12 +125,12 @@ def what_each_module_does_is_kept(r):
     assert "/offload/modules: bytes_out of deck/off add up to" in said, said
 
 
-@case
+@case(ranks=4)
 def counted_rows_are_those_that_moved(r):
     """What a module moved of rows that are counted is what was counted, not what was expected."""
     r.bench("--samples", "2", "--modes", "off,step", "--only", "deck", "parallel.expert=4",
             "parallel.expert_capacity=[]", "offload.policy=manual", 'offload.modules=["moe_act"]',
-            "offload.keep_unhidden=false", "offload.min_tensor_bytes=0", "run.output=counted.h5",
+            "offload.keep_exposed=false", "offload.min_tensor_bytes=0", "run.output=counted.h5",
             ranks=4)
     assert "VALID" in r.tool("validate.py", "counted.h5")
     with h5py.File(os.path.join(r.folder, "counted.h5")) as file:
@@ -154,7 +151,7 @@ TINY = ("execution.backend=host offload.min_tensor_bytes=0 model.hidden_size=32 
         "model.moe_shared_expert_hidden_size=16 train.seq_length=32 data.synthetic_tokens=5000 ")
 
 
-@case
+@case(ranks=2)
 def published_sweeps_do_what_they_say(r):
     script = os.path.join(r.given.source, "scripts/publish_gpu.sh")
     made = set()
@@ -182,7 +179,7 @@ def published_sweeps_do_what_they_say(r):
     assert len(modules) == 5 and all(name.startswith("inflight_") for name in modules), modules
 
 
-@case
+@case(ranks=2)
 def ranks_sweep_together(r):
     for zero in (0, 1):
         text = r.bench("--samples", "3", "--seconds", "100", "--modes", "off,step", "--only",
@@ -217,7 +214,7 @@ def ranks_sweep_together(r):
     assert not os.path.exists(os.path.join(r.folder, "none.h5"))
 
 
-@case
+@case(ranks=4)
 def stages_of_a_pipeline_sweep_together(r):
     """Each stage has plans of its own; the bits are those of the plan that keeps all."""
     half = ("model.pattern=M*-|M*-", "parallel.pipeline=2", "train.global_batch_size=16",
@@ -226,7 +223,7 @@ def stages_of_a_pipeline_sweep_together(r):
     for ranks, delta in ((2, "0"), (4, "64KiB")):
         name = f"stages{ranks}.h5"
         text = r.bench(*half, "--only", "fraction_100,deck", f"parallel.data={ranks // 2}",
-                       "offload.policy=manual", "offload.keep_unhidden=false",
+                       "offload.policy=manual", "offload.keep_exposed=false",
                        'offload.modules=["mamba_ssm", "core_attn", "mlp_act"]',
                        f"offload.delta_bytes_across_pp_ranks={delta}", f"run.output={name}",
                        ranks=ranks)
@@ -262,12 +259,16 @@ def stages_of_a_pipeline_sweep_together(r):
     assert said.count("stowage: error:") == 1 and "deck/off: stage 0: offload" in said, said
 
 
-@case
+@case(ranks=2)
 def a_delta_makes_the_memory_of_stages_more_even(r):
     """The second stage, with fewer microbatches in flight, keeps what the first one moves."""
+    # A buffer is given back when its copy has ended, and the sweep plans with op times that it
+    # measures: a copy that is shorter than any op ends within the next one at any measured time.
     keys = ("model.pattern=M*-|M*-", "parallel.pipeline=2", "train.global_batch_size=16",
-            "offload.policy=manual", "offload.keep_unhidden=false",
-            'offload.modules=["mamba_ssm", "core_attn", "mlp_act"]')
+            "offload.policy=manual", "offload.keep_exposed=false",
+            'offload.modules=["mamba_ssm", "core_attn", "mlp_act"]', "machine.name=link",
+            "machine.d2h_bytes_per_s=1e15", "machine.h2d_bytes_per_s=1e15",
+            "machine.duplex_bytes_per_s=2e15")
     apart, planned, moved = [], [], []  # by delta
     deltas = (0, 64 << 10, 1 << 20)  # nothing, a part, and more than there is
     for delta in deltas:
@@ -295,13 +296,8 @@ def a_delta_makes_the_memory_of_stages_more_even(r):
     assert 0 < moved[0][1] - moved[1][1] <= deltas[1] and moved[2][1] == 0, moved
     keeps_all = stages["keep/off", 1]
     assert stages["deck/off", 1]["transient_bytes"] == keeps_all["transient_bytes"], stages
-    assert apart[0] > apart[1] > apart[2] > 0, apart
+    assert apart == planned, (apart, planned)
     assert planned[0] > planned[1] > planned[2] > 0, planned
-    # Plans of the sweep are made from measured times: where copies take longer, buffers of the
-    # first stage wait for them at every delta. What a delta changes is what was planned for it.
-    slack = (planned[0] - planned[2]) / 3
-    changed, wanted = ([of[0] - bytes for bytes in of[1:]] for of in (apart, planned))
-    assert all(abs(a - b) <= slack for a, b in zip(changed, wanted)), (apart, planned)
 
 
 @case

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "execution/backend.hpp"
+#include "execution/error.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -33,6 +34,24 @@ Names names(const RecordedMixer& recorded, bool backward) {
 void expect_cost(const execution::Cost& cost, double flops, double bytes) {
   EXPECT_EQ(cost.flops, flops);
   EXPECT_EQ(cost.bytes, bytes);
+}
+
+TEST(recorded, other_letters_are_refused) {
+  layers::ModelConfig model;
+  model.width = 64;
+  model.attention = {.heads = 2, .kv_heads = 2, .head_dim = 32};
+  model.mlp.ffn = 64;
+  model.moe = {.experts = 2, .topk = 1, .ffn = 64};
+  for (const char* pattern : {"*", "-", "MM", "G", ""}) {
+    model.pattern = pattern;
+    try {
+      (void)RecordedMixer(model, 1, 64, false);
+      ADD_FAILURE() << "'" << pattern << "' was recorded";
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_NE(std::string(error.what()).find("allowed: M, E"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(recorded, mixers_have_the_operators_of_their_form) {
@@ -87,7 +106,7 @@ TEST(recorded, parts_of_a_layer_of_experts_count_what_published_ones_do) {
 }
 
 /// What stowage_bench_kernels does before it times an implementation.
-std::vector<Agreement> checked(Case& one, Processor& host, const std::string& implementation) {
+std::vector<Agreement> checked(Case& one, run::Processor& host, const std::string& implementation) {
   for (Operand* operand : one.operands) {
     if (operand->role() == Role::output) operand->poison();
     if (operand->role() == Role::update) operand->refill();
@@ -109,7 +128,7 @@ Names expect_agreements(const std::vector<Agreement>& agreements) {
 }
 
 TEST(recorded, mixers_agree_with_their_reference) {
-  Processor host(execution::make_host_backend());
+  run::Processor host(execution::make_host_backend());
   const auto forward = make_mixer(host, kTinyMixer, 1, false);
   const auto both = make_mixer(host, kTinyMixer, 1, true);
   for (const char* form : {"ours", "fused_forward", "fused"}) {
@@ -121,7 +140,7 @@ TEST(recorded, mixers_agree_with_their_reference) {
 }
 
 TEST(recorded, layers_of_experts_agree_with_their_reference) {
-  Processor host(execution::make_host_backend());
+  run::Processor host(execution::make_host_backend());
   for (const bool accumulate : {false, true}) {
     const auto layer = make_moe_layer(host, moe(96, 6, 2, 64, 48, accumulate), 1);
     EXPECT_EQ(expect_agreements(checked(*layer, host, "ours")),
@@ -133,7 +152,7 @@ TEST(recorded, layers_of_experts_agree_with_their_reference) {
 
 // A gradient that is not written, or not added to, is seen.
 TEST(recorded, gradients_that_lack_something_are_found) {
-  Processor host(execution::make_host_backend());
+  run::Processor host(execution::make_host_backend());
   for (const bool accumulate : {false, true}) {
     const auto layer = make_moe_layer(host, moe(96, 6, 2, 64, 48, accumulate), 1);
     for (Operand* operand : layer->operands) {

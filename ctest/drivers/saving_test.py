@@ -13,9 +13,10 @@ import time
 
 import h5py
 
+from process_cases import Cases
 from train_test import assert_equal, main, states
 
-CASES = {}
+CASES = case = Cases()
 
 LAYOUTS = {
     "data": (2, ["parallel.zero=1"]),
@@ -24,11 +25,6 @@ LAYOUTS = {
     "context": (2, ["parallel.context=2", "parallel.zero=1"]),
     "pipeline": (2, ["parallel.pipeline=2"]),
 }
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 def tensors(path):
@@ -45,7 +41,7 @@ def steps_in(folder):
     return sorted(int(path.stem.split("_")[1]) for path in pathlib.Path(folder).glob("step_*.h5"))
 
 
-@case
+@case(ranks=4)
 def every_layout_reads_what_another_has_written(r):
     for name, (ranks, keys) in LAYOUTS.items():
         folder = f"checkpoint.directory={name}"
@@ -60,7 +56,7 @@ def every_layout_reads_what_another_has_written(r):
         assert not list(pathlib.Path(name).glob("*.part*")), os.listdir(name)
 
 
-@case
+@case(ranks=2)
 def a_copy_aside_changes_no_bit(r):
     r.run("run.output=plain.h5", ranks=2)
     for copy in ("none", "device", "host", "auto"):
@@ -114,7 +110,7 @@ def ranks_of(job):
     return found
 
 
-@case
+@case(ranks=4)
 def killed_at_random_moments_it_goes_on_to_the_bit(r):
     kills = int(os.environ.get("STOWAGE_KILLS", "5"))
     seed = int(os.environ.get("STOWAGE_SEED", random.SystemRandom().randrange(1 << 30)))

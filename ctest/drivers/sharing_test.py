@@ -13,18 +13,14 @@ import sys
 import h5py
 import numpy
 
+from process_cases import Cases
 from train_test import (EVERYTHING_LEAVES, assert_equal, losses, main, memory_rows,
                         states)
 
-CASES = {}
+CASES = case = Cases()
 
 
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-@case
+@case(ranks=2)
 def ops_of_several_ranks_are_timed(r):
     """All ranks issue the timed steps op by op; rank 0 tells its own, collectives among them."""
     for zero in (0, 1):
@@ -64,7 +60,7 @@ def ops_of_several_ranks_are_timed(r):
             assert all(any(words in one for one in drawn) for words in wanted), drawn
 
 
-@case
+@case(ranks=4)
 def ranks_agree(r):
     for ranks in (1, 2, 4):
         r.run(f"run.output=np{ranks}.h5", ranks=ranks)
@@ -78,7 +74,7 @@ def ranks_agree(r):
         assert file["/provenance/system/ranks"].shape == (4,)
 
 
-@case
+@case(ranks=2)
 def the_grid_is_told(r):
     for ranks, zero, said in ((1, 0, "1 rank"), (2, 0, "data 2"),
                               (2, 1, "data 2, optimizer states sharded (ZeRO-1)")):
@@ -93,7 +89,7 @@ def the_grid_is_told(r):
                         "zero": zero}, grid
 
 
-@case
+@case(ranks=2)
 def dry_run_is_what_the_run_takes(r):
     """To the byte, on each of one and two ranks."""
     packed = ["data.packing=best_fit", "data.synthetic_document_length=4",
@@ -122,7 +118,7 @@ def dry_run_is_what_the_run_takes(r):
         assert transient["few"] < transient["packed"] == transient["graphed"], transient
 
 
-@case
+@case(ranks=2)
 def resumed_on_other_ranks(r):
     r.run("run.output=whole.h5", ranks=2)
     r.run("run.output=a.h5", "checkpoint.directory=ckpt", "run.steps=3", "optim.decay_steps=6")
@@ -130,7 +126,7 @@ def resumed_on_other_ranks(r):
     assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5)
 
 
-@case
+@case(ranks=2)
 def ranks_save_together_by_the_clock(r):
     kept = ("checkpoint.keep_last=1", "checkpoint.keep_every=3", "checkpoint.directory=ckpt")
     r.run("run.output=plain.h5", ranks=2)
@@ -161,7 +157,7 @@ PACKED = {"cut": ["data.packing=documents"],
           "whole": ["data.packing=best_fit", "train.micro_batch_size=2"]}
 
 
-@case
+@case(ranks=2)
 def context_ranks_share_packed_documents(r):
     """The losses of one rank, each repeated to the bit, and by graphs, copies and reruns too."""
     again = ["graphs.mode=step", *EVERYTHING_LEAVES, 'recompute.modules=["core_attn", "mlp_act"]']
@@ -182,7 +178,7 @@ def context_ranks_share_packed_documents(r):
                    "offload.modules"])
 
 
-@case
+@case(ranks=2)
 def resumed_on_other_context_ranks(r):
     """From two ranks to one and back: all read what one has written, and go on from it."""
     packed = [*PACKED["cut"], "optim.decay_steps=6"]
@@ -203,7 +199,7 @@ def resumed_on_other_context_ranks(r):
         assert numpy.allclose(found, losses("whole.h5"), rtol=2e-5), (form, found)
 
 
-@case
+@case(ranks=2)
 def experts_without_room_are_run_again(r):
     """A step whose rows have no room changes nothing and is done again: the same bits, counted."""
     shared = ["parallel.expert=2", "validate.replayed_step=false", "train.micro_batch_size=2",
@@ -250,7 +246,7 @@ def experts_without_room_are_run_again(r):
              ranks=2)
 
 
-@case
+@case(ranks=2)
 def forced_loads_are_as_they_are_called(r):
     """Experts that are drawn: the same rows in each step, and nobody takes it for a training."""
     longer = ["train.seq_length=320", "train.global_batch_size=2"]
@@ -276,7 +272,7 @@ def forced_loads_are_as_they_are_called(r):
              says=["model.moe_router_force_load", "uniform", "balanced"])
 
 
-@case
+@case(ranks=4)
 def resumed_on_other_ranks_that_share_experts(r):
     """What ranks wrote whose experts lacked room is what others read and go on from."""
     kinds = {1: [], 2: ["parallel.expert=2"],
@@ -307,7 +303,7 @@ def resumed_on_other_ranks_that_share_experts(r):
                                   rtol=2e-5), way
 
 
-@case
+@case(ranks=4)
 def ranks_that_share_experts_are_drawn(r):
     """Their trace has them all on one time axis, and none of a copy of the model."""
     r.run("parallel.expert=2", "parallel.data=2", "train.global_batch_size=8", "run.steps=2",
@@ -321,17 +317,18 @@ def ranks_that_share_experts_are_drawn(r):
     assert min(begins) == 0 and max(begins) < min(ends), (begins, ends)
 
 
-@case
+@case(ranks=4)
 def a_pipeline_that_ran_is_drawn(r):
     """Its trace has all ranks of rank 0's pipeline, and lies below the plan on one time axis."""
     sys.path.insert(0, r.tools)
-    import plot_timeline
+    from stowage_results.plots import plot_timeline
     for schedule, copies in (("1f1b", 1), ("zero_bubble", 1), ("1f1b", 2)):
         keys = ["parallel.pipeline=2", f"parallel.schedule={schedule}", "train.global_batch_size=8",
                 f"parallel.data={copies}", "run.steps=2"]
         r.run(*keys, "--trace", "run.json", f"run.output=run{schedule}{copies}.h5",
               ranks=2 * copies)
         subprocess.run([os.path.join(os.path.dirname(r.train), "stowage_plan"), r.deck, *keys,
+                        "machine.matmul_flops_per_s=7e14", "machine.device_copy_bytes_per_s=4e12",
                         "--timeline", "--trace", "plan.json"], check=True, capture_output=True,
                        timeout=60)
         microbatches = 8 // copies
@@ -372,7 +369,7 @@ def a_pipeline_that_ran_is_drawn(r):
         assert os.path.getsize("both.png") > 10000
 
 
-@case
+@case(ranks=4)
 def stages_are_bitwise_equal(r):
     r.run("run.output=whole.h5", "--dump-step", "3", "--dump", "whole_step.h5")
     for stages, schedule, several in ((2, "1f1b", 1), (4, "zero_bubble", 1),
@@ -402,7 +399,7 @@ STAGES = {"one": [],
                       "parallel.schedule=interleaved"]}
 
 
-@case
+@case(ranks=4)
 def resumed_on_other_stages(r):
     for zero, tied in ((0, "true"), (1, "false")):
         keys = [f"parallel.zero={zero}", f"model.untie_embeddings={tied}", "optim.decay_steps=6"]
@@ -418,7 +415,7 @@ def resumed_on_other_stages(r):
             assert numpy.allclose(found, losses(f"whole{zero}.h5")[3:], rtol=2e-5), (zero, source)
 
 
-@case
+@case(ranks=4)
 def resumed_where_heads_and_groups_are_fewer_than_ranks(r):
     """Rows that several tensor ranks have are in a checkpoint once, whatever their number."""
     keys = ["model.num_query_groups=1", "model.mamba_num_groups=1", "optim.decay_steps=6"]
@@ -436,10 +433,12 @@ def resumed_where_heads_and_groups_are_fewer_than_ranks(r):
     r.refuse("parallel.tensor_pieces=2", says=["parallel.tensor_pieces", "leave it out"], ranks=2)
 
 
-@case
+@case(ranks=2)
 def ranks_with_different_decks_are_refused(r):
     done = r.run_apart(1, [r.train, r.deck, "run.steps=9"], [r.train, r.deck])
-    assert done.returncode == 2 and "different decks" in done.stderr, done.stderr
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    says = "different decks: rank 0 has run.steps = 9, rank 1 has run.steps = 6"
+    assert says in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

@@ -10,15 +10,11 @@ import sys
 import h5py
 import numpy
 
+from process_cases import Cases
 import train_test
 from train_test import assert_equal, states
 
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
+CASES = case = Cases()
 
 
 def digest_of_checkpoint(path):
@@ -60,7 +56,7 @@ def digest_of_checkpoint(path):
     return f"{sums[1]:016x}{sums[0]:016x}"
 
 
-@case
+@case(ranks=2)
 def the_digest_is_that_of_the_checkpoint(r):
     for dtype, ranks, zero in (("fp32", 1, 0), ("bf16", 2, 1)):
         folder = f"ckpt_{dtype}"
@@ -69,7 +65,7 @@ def the_digest_is_that_of_the_checkpoint(r):
         assert states(f"{folder}.h5") == {6: digest_of_checkpoint(f"{folder}/step_00000006.h5")}
 
 
-@case
+@case(ranks=2)
 def the_digest_does_not_depend_on_shards(r):
     for dtype in ("fp32", "bf16"):
         for zero in (0, 1):
@@ -89,7 +85,7 @@ def checks(path):
                 if isinstance(node, h5py.Group)}
 
 
-@case
+@case(ranks=2)
 def the_first_step_repeats_itself(r):
     for ranks, more in ((1, ()), (2, ("parallel.zero=1", "graphs.mode=step"))):
         r.run(*more, "run.output=twice.h5", ranks=ranks)

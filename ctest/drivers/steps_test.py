@@ -12,19 +12,15 @@ import sys
 import h5py
 import numpy
 
+from process_cases import Cases
 import train_test
 from train_test import assert_equal, losses, states
 
-CASES = {}
+CASES = case = Cases()
 
 # Norms of this run fall with some noise: with a window of one step, a norm above the last one is a
 # spike.
 SPIKES = ("run.steps=12", "optim.spike_factor=1", "optim.spike_window=1")
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 def ok(path):
@@ -92,7 +88,7 @@ def as_many_as_the_deck_allows_are_no_failure(r):
     r.run(*short, "run.output=e.h5", "validate.most_skipped_steps=0", expect=1)
 
 
-@case
+@case(ranks=4)
 def a_step_done_again_changes_no_bit(r):
     many = (*SPIKES, "validate.most_skipped_steps=12")
     for ranks, grid in ((1, ()), (4, ("parallel.pipeline=2", "parallel.zero=1"))):
@@ -106,12 +102,12 @@ def a_step_done_again_changes_no_bit(r):
             assert "again" not in file["/series"]
 
 
-@case
+@case(ranks=4)
 def counted_rows_of_a_step_done_again_count_once(r):
     """A timed step that is issued twice has moved what it moves when it is issued once."""
     shared = (*SPIKES[1:], "optim.decay_steps=12", "validate.most_skipped_steps=12",
               "parallel.expert=4", "parallel.expert_capacity=[]", "offload.policy=manual",
-              'offload.modules=["moe_act"]', "offload.keep_unhidden=false",
+              'offload.modules=["moe_act"]', "offload.keep_exposed=false",
               "offload.min_tensor_bytes=0")
     r.run(SPIKES[0], *shared, "run.output=all.h5", ranks=4)
     last, moved = skipped("all.h5")[0], []
@@ -126,7 +122,7 @@ def counted_rows_of_a_step_done_again_count_once(r):
     assert moved[0] == moved[1] and 0 < moved[0][0] < moved[0][1], moved
 
 
-@case
+@case(ranks=2)
 def spikes_and_experts_without_room_are_told_apart(r):
     """Both kinds of steps are issued again; the classes of room change no bit of what is kept."""
     shared = (*SPIKES, "validate.most_skipped_steps=12", "validate.replayed_step=false",
@@ -146,7 +142,7 @@ def spikes_and_experts_without_room_are_told_apart(r):
             assert file["/metrics/experts/reruns"][()] > 0
 
 
-@case
+@case(ranks=2)
 def a_restart_knows_the_norms_before(r):
     many = (*SPIKES, "validate.most_skipped_steps=12", "optim.decay_steps=12",
             "optim.spikes_in_a_row=1")
@@ -161,7 +157,7 @@ def a_restart_knows_the_norms_before(r):
         assert states(f"more{ranks}.h5")[12] == states(f"whole{ranks}.h5")[12]
 
 
-@case
+@case(ranks=2)
 def spikes_may_begin_and_end_at_a_restart(r):
     many = (*SPIKES[1:], "validate.most_skipped_steps=12", "optim.decay_steps=12")
     plain = ("optim.decay_steps=12",)

@@ -3,7 +3,6 @@
 
 Usage: train_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -11,18 +10,15 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import h5py
 import numpy
 
-CASES = {}
+from process_cases import Cases
 
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
+SECRET = "s3cr3t-of-a-user"
+CASES = case = Cases()
 
 
 class Runner:
@@ -32,7 +28,9 @@ class Runner:
         self.deck = os.path.join(source, "ctest", "drivers", "tiny.toml")
         self.by_rank = os.path.join(source, "ctest", "support", "by_rank.sh")
         self.env = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
-                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                        NCCL_AUTH=SECRET, OMPI_MCA_user_key=SECRET, OMP_TOKEN=SECRET,
+                        UCX_NET_DEVICES=f"user:{SECRET}@host")
 
     def command(self, *arguments, ranks=1):
         program = [self.train, *arguments]
@@ -91,8 +89,11 @@ def assert_equal(a, b, name="loss"):
 
 @case
 def result_set_is_complete(r):
-    r.run()
+    said = r.run().stdout
+    assert re.search(r"# +data +synthetic, seed 7: \d+ documents, \d+ tokens\n"
+                     r"# +held out +its end: \d+ documents, \d+ tokens, of which 2 of", said), said
     with h5py.File("tiny.h5") as file:
+        assert file["/metrics/train/val_targets"][()] == file["/series/train/val_targets"][-1] > 0
         assert file.attrs["verdict"] in ("VALID", b"VALID"), file.attrs["verdict"]
         assert len(file["/series/train/loss"]) == 6
         assert file["/series/loader/sample"][-1] == 6 * 8  # steps x global batch
@@ -104,6 +105,8 @@ def result_set_is_complete(r):
     assert checked.returncode == 0 and "conforms" in checked.stdout, checked.stdout
     quiet = r.run("--quiet", "run.output=quiet.h5").stdout.splitlines()
     assert len(quiet) == 1 and quiet[0].startswith("STOWAGE RESULT VALID"), quiet
+    for path in ("tiny.h5", "tiny.jsonl"):
+        assert SECRET.encode() not in pathlib.Path(path).read_bytes(), path
     events = [json.loads(line)["event"] for line in open("tiny.jsonl")]
     assert events.count("step") == 6 and "evaluation" in events and "verdict" in events, events
 
@@ -144,7 +147,7 @@ def mlperf_lines_say_what_happened(r):
     assert points["run_stop"][0]["metadata"]["status"] == "success"
 
 
-@case
+@case(ranks=2)
 def evaluation_alone_is_that_of_the_run(r):
     """Of a run that has done all its steps, on other ranks, without a trace in its checkpoints."""
     r.run("checkpoint.directory=ckpt")
@@ -163,7 +166,9 @@ def evaluation_alone_is_that_of_the_run(r):
     os.remove("tiny.h5")
     r.run("checkpoint.directory=ckpt", "--evaluate-only", "validate.val_loss_below=0.1", expect=1)
     os.remove("tiny.h5")
-    r.refuse("--evaluate-only", "data.held_out_fraction=0", says=["held_out_fraction", "batch"])
+    r.refuse("--evaluate-only", "data.held_out_fraction=0", says=["held_out_fraction", "two"])
+    r.refuse("--evaluate-only", "checkpoint.directory=typo",
+             says=["--evaluate-only", 'checkpoint.directory = "typo"', "never"])
     r.refuse("--logits", "l.h5", says=["--logits l.h5", "--evaluate-only"])
     r.refuse("--evaluate-only", "--logits", "l.h5", says=["--logits l.h5", "microbatches"])
 
@@ -172,10 +177,10 @@ MODULES = ["attn_norm", "mlp_norm", "mamba_norm", "qkv_linear", "mlp_fc1", "mamb
            "core_attn", "attn_proj", "mlp_act", "shared_expert", "group_mlp", "mamba_conv",
            "mamba_ssm", "mamba_out_proj"]
 EVERYTHING_LEAVES = ["offload.policy=manual", f"offload.modules={json.dumps(MODULES)}",
-                     "offload.min_tensor_bytes=0", "offload.keep_unhidden=false"]
+                     "offload.min_tensor_bytes=0", "offload.keep_exposed=false"]
 
 
-@case
+@case(ranks=2)
 def moved_or_computed_again_is_bitwise_equal(r):
     again = [name for name in MODULES if not name.endswith("_norm") and name != "group_mlp"]
     for ranks in (1, 2):
@@ -196,7 +201,7 @@ def moved_or_computed_again_is_bitwise_equal(r):
                     name, pinned)
 
 
-@case
+@case(ranks=2)
 def graphs_are_bitwise_equal(r):
     """The whole step and single layers as graphs, with copies and collectives in them."""
     r.run("run.output=plain.h5", ranks=2)
@@ -242,7 +247,7 @@ def ops_are_timed_and_drawn(r):
         assert file["/samples/ops/mamba/scan"].attrs["calls"] == 8
 
 
-@case
+@case(ranks=2)
 def losses_of_routers_are_reported(r):
     coefficients = ["model.moe_aux_loss_coeff=0.01", "model.moe_z_loss_coeff=0.001"]
     for ranks in (1, 2):
@@ -254,6 +259,7 @@ def losses_of_routers_are_reported(r):
             assert a.shape == (6,) and numpy.allclose(a, b, rtol=1e-3), (a, b)
         # E sum_e f_e P_e is 1 for a balanced router and near it for a fresh one.
         assert 0.009 < one["/series/router/aux_loss"][0] < 0.02
+        assert "router/aux_loss" in one["metrics"] and validate(r, "np1.h5").returncode == 0
         # The logits of a fresh router are near 0: logsumexp is near log(4) for 4 experts.
         assert abs(one["/series/router/z_loss"][0] / (0.001 * numpy.log(4) ** 2) - 1) < 0.2
     r.run("run.output=none.h5")
@@ -261,7 +267,7 @@ def losses_of_routers_are_reported(r):
         assert "router" not in file["/series"]
 
 
-@case
+@case(ranks=2)
 def dumped_step_can_be_checked(r):
     r.run("run.output=plain.h5")
     r.run("run.output=dumped.h5", "--dump-step", "3", "--dump", "step.h5")
@@ -280,6 +286,9 @@ def dumped_step_can_be_checked(r):
         assert file["inputs/tokens"].shape == file["inputs/targets"].shape == (8, 40)
         targets = file["inputs/targets"][:]
         assert (targets[:, :-1] == file["inputs/tokens"][:, 1:])[targets[:, :-1] >= 0].all()
+    r.run("run.output=two.h5", "--dump-step", "3", "--dump", "two_step.h5", ranks=2)
+    with h5py.File("step.h5") as one, h5py.File("two_step.h5") as two:  # of all ranks
+        assert all((one["inputs"][n][:] == two["inputs"][n][:]).all() for n in one["inputs"])
 
 
 @case
@@ -294,7 +303,7 @@ def cuda_that_is_not_there_is_refused(r):
         r.refuse("execution.backend=cuda", key, says=[key.split("=")[0], "execution.backend"])
 
 
-@case
+@case(ranks=2)
 def random_delays_change_no_bit(r):
     r.run("run.output=a.h5", ranks=2)
     r.run("run.output=b.h5", "execution.delay_seed=5", ranks=2)
@@ -315,7 +324,7 @@ def stopped_and_resumed_is_bitwise_equal(r):
         assert a["/series/train/val_loss"][-1] == b["/series/train/val_loss"][-1]
 
 
-@case
+@case(ranks=2)
 def a_resumed_run_points_to_the_legs_before(r):
     schedule = ["optim.decay_steps=6", "checkpoint.directory=ckpt", "checkpoint.keep_last=9"]
     for steps in (2, 4, 6):
@@ -335,6 +344,9 @@ def a_resumed_run_points_to_the_legs_before(r):
             assert named["step"] == before and named["run"] == written[before], dict(named)
             seal = pathlib.Path(f"ckpt/step_{before:08}.h5").read_bytes().split(b"\n")[1]
             assert seal == b"seal " + named["seal"], (seal, dict(named))
+            wall, setup = (file[f"metrics/train/{name}_time"][()] for name in ("wall", "setup"))
+            steps = file["series/train/step_time"][()].sum()
+            assert setup + steps <= wall, (path, setup, steps, wall)  # what is read is no step
     sets = ["leg2.h5", "leg4.h5", "leg6.h5", "look.h5"]
     assert validate(r, *sets).returncode == 0, validate(r, *sets).stdout
     for edit, says in ((lambda group: group["resumed"].attrs.modify("step", 3), "begin at 5"),
@@ -375,7 +387,7 @@ def start(r, name, *arguments, ranks=1):
     return process, ranks_with(output)
 
 
-@case
+@case(ranks=4)
 def signal_saves_and_exits_75(r):
     # With an interval of 1 the step that it stops after has its checkpoint already.
     for number, ranks, interval in ((signal.SIGTERM, 1, 1), (signal.SIGUSR1, 2, 0),
@@ -417,14 +429,20 @@ def a_stopped_run_is_judged_by_what_it_did(r):
     assert process.returncode == 1 and "nothing was saved" in out, (process.returncode, out, err)
 
 
-@case
+@case(ranks=2)
 def resume_refuses_what_does_not_fit(r):
     r.run("run.steps=3", "optim.decay_steps=6", "checkpoint.directory=ckpt", "run.output=a.h5")
     again = ["checkpoint.directory=ckpt", "optim.decay_steps=6"]
     for change in ("run.seed=9", "train.seq_length=20", "optim.adam_beta2=0.5"):
         r.refuse(*again, change, says=[change.split("=")[0], "checkpoint.allow_changes"])
     r.refuse(*again, "run.steps=3", says=["run.steps = 3", "3 steps already"])
-    r.run(*again, "optim.adam_beta2=0.5", "checkpoint.allow_changes=true", "run.output=b.h5")
+    said = r.run(*again, "optim.adam_beta2=0.5", "checkpoint.allow_changes=true",
+                 "run.output=b.h5").stdout
+    changed = "# changed: optim.adam_beta2 = 0.5 (command line), the checkpoint has 0.95"
+    assert changed in said and said.count("# changed") == 1, said
+    for steps in (1, 2):  # optim.decay_steps follows, and nothing reads it
+        r.run("optim.schedule=constant", f"run.steps={steps}", "checkpoint.directory=flat",
+              f"run.output=flat{steps}.h5")
     for file in pathlib.Path("ckpt").glob("step_*.h5"):
         file.write_bytes(file.read_bytes()[:1000])
     r.refuse(*again, says=["ckpt", "checkpoint.resume=never"])
@@ -447,7 +465,7 @@ def a_result_is_never_replaced_by_its_continuation(r):
     r.refuse("run.output=x.jsonl", says=["x.jsonl"])
 
 
-@case
+@case(ranks=2)
 def from_result_repeats_a_run(r):
     r.run("run.output=a.h5", "optim.lr=0.005", ranks=2)
     done = subprocess.run(r.command("--from", "a.h5", "run.output=b.h5", ranks=2), env=r.env,
@@ -465,7 +483,7 @@ def printed_config_is_a_deck(r):
     assert again.returncode == 0 and again.stdout == text, again.stderr
 
 
-@case
+@case(ranks=2)
 def audit_and_delays_together(r):
     r.run("run.output=a.h5", "run.steps=2")
     r.run("run.output=b.h5", "run.steps=2", "execution.audit=true", "execution.delay_seed=3")
@@ -475,7 +493,7 @@ def audit_and_delays_together(r):
     assert_equal("c.h5", "d.h5")
 
 
-@case
+@case(ranks=2)
 def bad_input_is_refused(r):
     r.refuse("optim.weight_dcay=1", says=["optim.weight_dcay", "optim.weight_decay"])
     r.refuse("optim.lr=fast", says=["optim.lr", "fast"])
@@ -532,7 +550,7 @@ def memory_rows(text):
                                                          re.M)}
 
 
-@case
+@case(ranks=2)
 def dry_run_plans_what_the_deck_asks_for(r):
     """The reductions between ranks and the largest capacity count, as in stowage_plan."""
     def ops_and_transient(*keys, ranks=1):
@@ -570,15 +588,7 @@ def standard_decks_dry_run(r):
 
 
 def main(cases):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=sorted(cases))
-    parser.add_argument("--train", required=True)
-    parser.add_argument("--source", required=True)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        cases[options.case](Runner(options.train, options.source))
-    print("passed")
+    return cases.run(Runner, "train", "source")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ class StreamQueue final : public Queue {
   StreamQueue() { cudaStreamCreate(&stream_); }
   ~StreamQueue() override { cudaStreamDestroy(stream_); }
   void* stream() const override { return stream_; }
-  void enqueue(std::function<void()>) override { FAIL() << "host work on a stream"; }
+  void enqueue(execution::Function<void()>) override { FAIL() << "host work on a stream"; }
   void copy(void* to, const void* from, std::size_t bytes) override {
     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_);
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ctest/inputs/support.hpp"
+#include "inputs/deck/layer_kinds.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -27,6 +28,36 @@ TEST(check, patterns) {
   expect_parts(error_of("M*XE"), {"model.pattern = \"M*XE\"", "'X' at position 3", "M Mamba-2"});
   expect_parts(error_of("m"), {"'m' at position 1"});
   for (const char* cut : {"|M", "M|", "M||*"}) expect_parts(error_of(cut), {"between two layers"});
+}
+
+TEST(check, every_declared_letter_is_taken_and_named) {
+  const std::string unknown = error_of("x");
+  for (const LayerKind& kind : layer_kinds()) {
+    EXPECT_NO_THROW(deck_of(std::string(1, kind.letter))) << kind.name;
+    expect_parts(unknown, {std::string(1, kind.letter) + ' ' + std::string(kind.name)});
+  }
+}
+
+TEST(check, whether_a_layer_is_recurrent_is_declared_with_its_letter) {
+  constexpr LayerKind kKinds[] = {{.letter = 'M', .name = "Mamba-2", .recurrent = true},
+                                  {.letter = '*', .name = "attention", .recurrent = false},
+                                  {.letter = 'G', .name = "Gated DeltaNet", .recurrent = true}};
+  EXPECT_EQ(recurrent_layers("*G*", kKinds), "Gated DeltaNet");
+  EXPECT_EQ(recurrent_layers("G|M", kKinds), "Mamba-2 and Gated DeltaNet");
+  EXPECT_EQ(recurrent_layers("**", kKinds), "");
+  EXPECT_EQ(recurrent_layers("G"), "");  // not declared
+}
+
+TEST(check, side_by_side_microbatches_of_shared_sequences_have_no_recurrent_layer) {
+  const Overrides shared = {"parallel.overlap_microbatches=true", "parallel.context=2"};
+  for (const LayerKind& kind : layer_kinds()) {
+    const std::string pattern(1, kind.letter);
+    if (kind.recurrent)
+      expect_parts(error_of(pattern, shared),
+                   {"parallel.overlap_microbatches = true", kind.name, "layers of model.pattern"});
+    else
+      EXPECT_NO_THROW(deck_of(pattern, shared)) << kind.name;
+  }
 }
 
 TEST(check, sizes_that_no_machine_has) {
@@ -117,6 +148,9 @@ TEST(check, training) {
 
 TEST(check, data_and_memory) {
   expect_parts(error_of("-", {"data.source=text"}), {"data.path is empty"});
+  for (const std::string key : {"data.path", "data.validation_path"})
+    expect_parts(error_of("-", {key + "=a.txt"}),
+                 {key + " = \"a.txt\" (command line)", "data.source = \"synthetic\"", "auto"});
   expect_parts(error_of("-", {"data.document_token=256"}), {"model.vocab_size = 256"});
   expect_parts(error_of("-", {"checkpoint.interval=5"}), {"checkpoint.directory"});
   expect_parts(error_of("-", {"offload.delay_until_graph=true", "graphs.mode=step"}),

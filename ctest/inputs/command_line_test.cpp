@@ -54,6 +54,20 @@ TEST(command_line, extra_options) {
   EXPECT_EQ(shapes, (std::vector<std::string>{"B=1", "T=2"}));
 }
 
+TEST(command_line, options_that_ranks_must_share_are_those_that_decide_the_work) {
+  bool flag = false;
+  std::string path;
+  std::int64_t step = 0;
+  const std::vector<ExtraOption> extra = {
+      {"--graph", "Flag", &flag}, {"--trace", "Path", &path}, {"-n,--step", "Number", &step}};
+  EXPECT_EQ(parse({"a.toml"}, extra).options, "none");
+  EXPECT_EQ(
+      parse({"a.toml", "run.steps=3", "--quiet", "--out", "a.h5", "--json", "b"}, extra).options,
+      "none");
+  EXPECT_EQ(parse({"a.toml", "--trace", "t.json"}, extra).options, "--trace t.json");
+  EXPECT_EQ(parse({"a.toml", "-n", "2", "--graph"}, extra).options, "--graph --step 2");
+}
+
 TEST(command_line, what_means_nothing_to_a_driver_is_unknown) {
   const auto parse_without = [](const char* word) {
     const char* words[] = {"stowage_test", "a.toml", word};

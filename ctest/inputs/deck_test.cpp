@@ -74,13 +74,13 @@ TEST(deck, later_assignments_win) {
 
 TEST(deck, overrides_of_every_type) {
   const Deck deck =
-      small({"execution.audit=true", "optim.lr=1", "optim.min_lr=1e-5", "data.path=/tmp/a b.txt",
+      small({"execution.audit=true", "optim.lr=1", "optim.min_lr=1e-5", "run.output=/tmp/a b.txt",
              "offload.modules=core_attn,moe_act", "recompute.modules=[\"mlp_act\"]",
              "graphs.max_packed_seqs=[16, 64]", "offload.device_budget_bytes=2 GiB",
              "expects.final_loss=[1, 2]", "graphs.scopes="});
   EXPECT_TRUE(deck.get<bool>("execution.audit"));
   EXPECT_EQ(deck.get<double>("optim.lr"), 1.0);
-  EXPECT_EQ(deck.get<std::string>("data.path"), "/tmp/a b.txt");
+  EXPECT_EQ(deck.get<std::string>("run.output"), "/tmp/a b.txt");
   using Words = std::vector<std::string>;
   EXPECT_EQ(deck.get<Words>("offload.modules"), (Words{"core_attn", "moe_act"}));
   EXPECT_EQ(deck.get<Words>("recompute.modules"), Words{"mlp_act"});
@@ -95,21 +95,47 @@ TEST(deck, overrides_of_every_type) {
 
 TEST(deck, retired_keys_are_left_out_of_stored_decks_alone) {
   const std::string old = std::string(kSmall) + "[machine]\ncopy_slowdown = 1.5\n";
-  std::vector<std::string> left_out;
   const std::vector<std::string> overrides = {"machine.h2d_slowdown_memory=1.25"};
-  const Deck deck = Deck::parse_stored(old, "old.h5", overrides, &left_out);
+  const Deck deck = Deck::parse_stored(old, "old.h5", overrides);
   EXPECT_EQ(deck.get<double>("machine.h2d_slowdown_memory"), 1.25);
   EXPECT_EQ(deck.get<double>("machine.d2h_slowdown_memory"), 0.0);
   EXPECT_EQ(deck.text().find("copy_slowdown"), std::string::npos);
-  ASSERT_EQ(left_out.size(), 1U);
-  expect_parts(left_out[0],
+  ASSERT_EQ(deck.remarks().size(), 1U);
+  expect_parts(deck.remarks()[0],
                {"old.h5:", "machine.copy_slowdown", "machine.d2h_slowdown_arithmetic"});
-  EXPECT_EQ(Deck::parse_stored(old, "old.h5", {}, nullptr).numerics_sha256(),
-            small().numerics_sha256());
+  EXPECT_EQ(Deck::parse_stored(old, "old.h5").numerics_sha256(), small().numerics_sha256());
   expect_parts(usage_error([&] { Deck::parse(old, "old.toml"); }),
                {"old.toml:", "machine.copy_slowdown", "machine.h2d_slowdown_memory"});
   expect_parts(error_of_override("machine.copy_slowdown=2"), {"machine.d2h_slowdown_memory"});
-  expect_parts(error_of_override("offload.gradient_memory=false"), {"write offload.berths"});
+}
+
+TEST(deck, renamed_keys_carry_their_value_over) {
+  const std::string old =
+      std::string(kSmall) + "[offload]\nkeep_unhidden = false\nberths = false\n";
+  const auto expect_off = [](const Deck& deck, std::size_t remarks) {
+    EXPECT_FALSE(deck.get<bool>("offload.keep_exposed"));
+    EXPECT_FALSE(deck.get<bool>("offload.reuse_gradient_memory"));
+    EXPECT_EQ(deck.text().find("unhidden"), std::string::npos);
+    EXPECT_EQ(deck.text().find("berths"), std::string::npos);
+    EXPECT_EQ(deck.remarks().size(), remarks);
+  };
+  const Deck stored = Deck::parse_stored(old, "old.h5");
+  expect_off(stored, 2);
+  expect_parts(stored.remarks()[0],
+               {"old.h5:", "offload.keep_unhidden is now offload.keep_exposed"});
+  const std::vector<std::string> again = {"offload.berths=false"};  // remarked once
+  expect_off(Deck::parse(old, "old.toml", again), 2);
+  expect_off(small({"offload.gradient_memory=false", "offload.keep_unhidden=false"}), 2);
+  expect_off(small({"offload.reuse_gradient_memory=false", "offload.keep_exposed=false"}), 0);
+  expect_parts(error_of_override("offload.berths=3"), {"offload.reuse_gradient_memory = 3"});
+}
+
+// Earlier versions took a path that synthetic tokens do not read: what they stored is read on.
+TEST(deck, stored_paths_that_were_not_read_are_left_out) {
+  const std::string old = std::string(kSmall) + "path = \"a.txt\"\n";
+  EXPECT_EQ(Deck::parse_stored(old, "old.h5").get<std::string>("data.path"), "");
+  expect_parts(usage_error([&] { Deck::parse(old, "old.toml"); }),
+               {"data.path = \"a.txt\" (old.toml:5)", "data.source = \"synthetic\" (old.toml:4)"});
 }
 
 TEST(deck, a_factor_may_be_unknown_but_not_below_one) {
@@ -195,6 +221,71 @@ TEST(deck_errors, unknown_keys) {
                {"no section [modle]", "'model.hidden_size'"});
   expect_parts(error_of_override("seed=1"), {"unknown key 'seed'", "'run.seed'"});
   expect_parts(error_of("[expects]\nlss_at_3 = [0, 1]\n"), {"expects.lss_at_3", "loss_at_<step>"});
+}
+
+TEST(deck_errors, names_of_others_are_translated) {
+  expect_parts(error_of("[train]\nnum_layers = 12\n"), {"train.num_layers", "model.pattern"});
+  expect_parts(error_of_override("model.n_embd=768"), {"write model.hidden_size"});
+  expect_parts(error_of_override("optim.learning_rate=1"), {"write optim.lr"});
+  expect_parts(error_of_override("--micro-batch"), {"section.key=value"});
+  expect_parts(error_of_override("Max-Grad-Norm=1"), {"write optim.clip_grad"});
+  expect_parts(error_of_override("train.batch_size=8"), {"train.global_batch_size"});
+  expect_parts(error_of_override("include=a.toml"), {"top of a deck file"});
+}
+
+TEST(deck_errors, far_neighbours_are_not_named) {
+  for (const char* text : {"execution.gadget=1", "model.frobnicate=1", "x=1"}) {
+    const std::string message = error_of_override(text);
+    EXPECT_EQ(message.find("nearest"), std::string::npos) << message;
+    expect_parts(message, {"--help lists all keys"});
+  }
+}
+
+TEST(deck_errors, all_mistakes_are_told_at_once) {
+  expect_parts(error_of("[optim]\nlrr = 1\nclip_grad = \"no\"\n[train]\nn_layer = 3\n"),
+               {"3 mistakes", "small.toml:6", "'optim.lr'", "clip_grad", "model.pattern"});
+  const std::vector<std::string> overrides = {"train.lr=1", "run.steps=-1"};
+  const std::string message =
+      usage_error([&] { Deck::parse("[modle]\nhidden_size = 1\n", "a.toml", overrides); });
+  expect_parts(message, {"3 mistakes", "a.toml:2", "'train.lr'", "run.steps = -1"});
+  std::string many = "[run]\n";
+  for (int i = 0; i < 50; ++i) many += "key" + std::to_string(i) + " = 1\n";
+  expect_parts(usage_error([&] { Deck::parse(many, "a.toml"); }), {"50 mistakes", "and 30 more"});
+}
+
+TEST(deck_errors, sections_without_a_key_are_known) {
+  expect_parts(error_of("[optmi]\n"), {"unknown section [optmi]", "[optim]"});
+  EXPECT_NO_THROW(Deck::parse(std::string(kSmall) + "[optim]\n", "a.toml"));
+}
+
+TEST(deck_errors, deep_keys) {
+  std::string deep;
+  for (int i = 0; i < 300000; ++i) deep += "a.";
+  for (const std::string& text :
+       {deep + "a = 1\n", "[" + deep + "a]\n", "x = {" + deep + "a = 1}\n"})
+    expect_parts(usage_error([&] { Deck::parse(text, "deep.toml"); }),
+                 {"deep.toml:1", "100 parts"});
+  const std::string behind =
+      "[run]\nname = \"a\\\\\"\noutput = \"\"\"\n\" \n\"\"\"\n[" + deep + "a]\n";
+  expect_parts(usage_error([&] { Deck::parse(behind, "deep.toml"); }),
+               {"deep.toml:6", "100 parts"});
+  const std::string dots(200, '.');
+  for (const char* quoted :
+       {R"("\"{}")", R"('{}"')", "\"\"\"\n\\\"\"{}\n\"\"\"\"", "'''\n'{}\n'''"})
+    EXPECT_NO_THROW(Deck::parse(
+        std::string(kSmall) + "[run]\noutput = " + fmt::format(fmt::runtime(quoted), dots) + "\n",
+        "a.toml"))
+        << quoted;
+  EXPECT_NO_THROW(Deck::parse(
+      std::string(kSmall) + "# " + dots + "\n[run]\noutput = \"" + dots + "\"\n", "a.toml"));
+}
+
+TEST(deck_errors, numbers_that_fp32_does_not_have) {
+  expect_parts(error_of_override("model.norm_epsilon=1e-320"), {"model.norm_epsilon", "0 in fp32"});
+  expect_parts(error_of_override("optim.adam_eps=1e-60"), {"optim.adam_eps", "0 in fp32"});
+  const std::vector<std::string> fp64 = {"train.dtype=fp64", "model.norm_epsilon=1e-60"};
+  EXPECT_NO_THROW(small(fp64));
+  expect_parts(error_of_override("model.vocab_size=1"), {"model.vocab_size", "[2, "});
 }
 
 TEST(deck_errors, wrong_types) {
@@ -295,6 +386,15 @@ TEST(deck_errors, files) {
   expect_parts(usage_error([&] { Deck::load(circle); }), {"circle.toml:1", "being read already"});
   const std::string lost = folder.write("lost.toml", "\ninclude = \"gone.toml\"\n");
   expect_parts(usage_error([&] { Deck::load(lost); }), {"lost.toml:2", "gone.toml"});
+  const std::string self = folder / "self.toml";
+  std::filesystem::create_symlink("self.toml", self);
+  expect_parts(usage_error([&] { Deck::load(self); }), {"self.toml"});
+  const std::string includes = folder.write("includes.toml", "include = \"self.toml\"\n");
+  expect_parts(usage_error([&] { Deck::load(includes); }), {"includes.toml:1", "self.toml"});
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);  // as a process substitution's
+  const std::string pipe = "/dev/fd/" + std::to_string(ends[0]);
+  expect_parts(usage_error([&] { Deck::load(pipe); }), {pipe, "not a plain file"});
   const std::string wrong = folder.write("wrong.toml", "include = 3\n");
   expect_parts(usage_error([&] { Deck::load(wrong); }), {"wrong.toml:1", "include must be"});
 }

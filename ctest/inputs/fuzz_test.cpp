@@ -1,4 +1,5 @@
-// Readers of decks and token files among random damage: a usage error or a good reading, no more.
+// Readers of decks, token files and published models among random damage: a usage error or a good
+// reading, no more.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -8,6 +9,9 @@
 #include "ctest/support/seed.hpp"
 #include "inputs/data/digest.hpp"
 #include "inputs/deck/deck.hpp"
+#include "inputs/huggingface/config.hpp"
+#include "inputs/huggingface/config_json.hpp"
+#include "inputs/huggingface/model_folder.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -170,6 +174,111 @@ TEST(fuzz, llmc_shards_and_texts) {
     const auto kind = random() % 2 == 0 ? SourceKind::automatic : SourceKind::llmc;
     outcomes.add([&] { read_all(folder / "a", kind, 7); },
                  ::testing::PrintToString(read_file(folder / "a")));
+  }
+  outcomes.expect_both();
+}
+
+/// Damaged JSON, often with what JSON is not expected to hold: depth, Python's numbers, commands of
+/// terminals.
+std::string mutated_json(std::string text, std::mt19937_64& random) {
+  static const std::vector<std::string> kPieces = {"NaN",
+                                                   "-Infinity",
+                                                   "\"Infinity\"",
+                                                   R"({"__float__": "Infinity"})",
+                                                   "null",
+                                                   "18446744073709551615",
+                                                   R"("\u001b[2J\u0000")",
+                                                   R"("\ud800")",
+                                                   "[[]]"};
+  if (random() % 2 == 0) text = ctest::mutated(text, random);
+  const std::size_t colon = text.find(':', text.empty() ? 0 : random() % text.size());
+  if (colon == std::string::npos || random() % 4 == 0) return text;
+  std::string piece = kPieces[random() % kPieces.size()];
+  if (random() % 4 == 0) {  // from a depth that is allowed to one that no stack holds
+    const std::size_t depth = std::size_t{1} << random() % 18;
+    piece.clear();
+    for (std::size_t i = 0; i < depth; ++i) piece += i % 2 == 0 ? "[" : "{\"a\":";
+    piece += "1";
+    for (std::size_t i = depth; i-- > 0;) piece += i % 2 == 0 ? "]" : "}";
+  }
+  const std::size_t end = text.find_first_of(",}", colon);
+  return text.replace(colon + 1, end == std::string::npos ? end : end - colon - 1, piece);
+}
+
+/// No control byte and no long text reaches a terminal by way of a message.
+template <class Read>
+void add_shown(Outcomes& outcomes, Read&& read, const std::string& what) {
+  outcomes.add(
+      [&] {
+        try {
+          read();
+        } catch (const execution::Error& error) {
+          const std::string_view message = error.what();
+          EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
+          EXPECT_LT(message.size(), 4000U);
+          throw;
+        }
+      },
+      what.substr(0, 2000));
+}
+
+TEST(fuzz, config_json) {
+  std::mt19937_64 random(ctest::seed());
+  const std::vector<std::string> corpus = {
+      R"({"model_type": "nemotron_h", "hybrid_override_pattern": "M*-E", "head_dim": 16,
+          "time_step_limit": [0.0, Infinity], "moe_shared_expert_intermediate_size": 8,
+          "id2label": {"0": "NaN"}, "torch_dtype": "bfloat16", "sliding_window": null})",
+      R"({"model_type": "llama", "num_hidden_layers": 3, "rope_theta": 500000.0, "rope_scaling":
+          {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 8192}, "tie_word_embeddings": true})",
+      R"({"model_type": "mamba2", "num_hidden_layers": 1, "expand": 2, "use_conv_bias": true,
+          "time_step_limit": [0.001, {"__float__": "Infinity"}], "n_groups": 1})"};
+  Outcomes outcomes;
+  for (int round = 0; round < 4 * ctest::fuzz_rounds(); ++round) {
+    const std::string text = mutated_json(corpus[random() % corpus.size()], random);
+    const auto read = [&] {
+      namespace hf = huggingface;
+      const hf::Config config = hf::parse_config(text, "config.json", {.all = random() % 2 == 0});
+      // The way back: what is written of it says the same, and is given back as it stood.
+      const auto before = hf::detail::parse_python_json(text, "config.json");
+      const std::string written = hf::detail::python_json_text(before, 2);
+      ASSERT_EQ(hf::detail::python_json_text(hf::detail::parse_python_json(written, "again"), 2),
+                written);
+      (void)Deck::parse(config.deck_text() + "[data]\nsource = \"synthetic\"\n", "config.json");
+    };
+    add_shown(outcomes, read, text);
+  }
+  outcomes.expect_both();
+}
+
+TEST(fuzz, model_folders) {
+  std::mt19937_64 random(ctest::seed());
+  const std::string index =
+      R"({"metadata": {"total_size": 22}, "weight_map": {"a": "one", "b": "one"}})";
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+      R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]}})";
+  const TemporaryFolder folder;
+  Outcomes outcomes;
+  for (int round = 0; round < ctest::fuzz_rounds(); ++round) {
+    const bool in_index = random() % 2 == 0;
+    const std::string map = in_index ? mutated_json(index, random) : index;
+    const std::string names = in_index ? header : mutated_json(header, random);
+    std::string file;
+    put(file, std::uint64_t{names.size()});
+    file += names + std::string(22, 'd');
+    if (random() % 4 == 0 && !in_index) file = ctest::mutated(file, random);
+    folder.write(huggingface::kIndexFile, map);
+    folder.write("one", file);
+    const auto read = [&] {
+      const huggingface::ModelFolder model(folder / "");
+      for (const std::string& name : model.names()) {
+        const huggingface::Entry& entry = *model.find(name);
+        std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes()));
+        model.file_of(name).read(entry, 0, bytes);
+      }
+    };
+    add_shown(outcomes, read, map + "\n" + names);
   }
   outcomes.expect_both();
 }

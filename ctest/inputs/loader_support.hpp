@@ -9,32 +9,44 @@
 
 namespace stowage::inputs::testing {
 
-/// Tokens 0, 1, 2, …: a token tells its place. Documents end at the given offsets.
+/// Tokens 0, 1, 2, …: a token tells its place. Documents end at the given offsets. Every token is
+/// predicted, or those whose mask is 1.
 class CountingSource final : public TokenSource {
  public:
-  explicit CountingSource(std::vector<std::int64_t> offsets) : offsets_(std::move(offsets)) {}
+  explicit CountingSource(std::vector<std::int64_t> offsets, std::vector<std::uint8_t> mask = {})
+      : offsets_(std::move(offsets)), mask_(std::move(mask)) {}
   std::int64_t tokens() const override { return offsets_.back(); }
   std::span<const std::int64_t> document_offsets() const override { return offsets_; }
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
     ASSERT_LE(first + std::ssize(out), tokens());
     std::iota(out.begin(), out.end(), static_cast<std::int32_t>(first));
   }
+  bool masked() const override { return !mask_.empty(); }
+  void read_mask(std::int64_t first, std::span<std::uint8_t> out) const override {
+    if (!masked()) return TokenSource::read_mask(first, out);
+    ASSERT_LE(first + std::ssize(out), tokens());
+    std::copy_n(mask_.begin() + first, out.size(), out.begin());
+  }
   std::string description() const override { return "counting"; }
   std::vector<std::string> files() const override { return {}; }
 
  private:
   std::vector<std::int64_t> offsets_;
+  std::vector<std::uint8_t> mask_;
 };
 
-/// Documents of 1 to 25 tokens, one behind the other.
-inline CountingSource random_documents(std::uint64_t seed, std::int64_t tokens) {
+/// Documents of 1 to 25 tokens, one behind the other, of which a mask leaves some half.
+inline CountingSource random_documents(std::uint64_t seed, std::int64_t tokens,
+                                       bool masked = false) {
   std::mt19937_64 random(seed);
   std::vector<std::int64_t> offsets = {0};
   while (offsets.back() < tokens) {
     offsets.push_back(
         std::min(tokens, offsets.back() + 1 + static_cast<std::int64_t>(random() % 25)));
   }
-  return CountingSource(std::move(offsets));
+  std::vector<std::uint8_t> mask(masked ? static_cast<std::size_t>(tokens) : 0);
+  for (std::uint8_t& predicted : mask) predicted = static_cast<std::uint8_t>(random() % 2);
+  return CountingSource(std::move(offsets), std::move(mask));
 }
 
 /// A filled microbatch, in memory that was poisoned first.

@@ -140,7 +140,7 @@ std::vector<std::vector<std::int32_t>> serve(const TokenSource& source, LoaderOp
 
 TEST(loader, order_is_the_same_for_any_number_of_ranks) {
   const std::uint64_t seed = ctest::seed();
-  const CountingSource source = random_documents(seed, 1003);
+  const CountingSource source = random_documents(seed, 1003, true);
   LoaderOptions options{.sequences = {.seq_length = 10},
                         .micro_batch_size = 1,
                         .global_batch_size = 24,
@@ -163,7 +163,7 @@ TEST(loader, order_is_the_same_for_any_number_of_ranks) {
 
 TEST(loader, microbatches_of_any_size_hold_the_same_stream) {
   const std::uint64_t seed = ctest::seed();
-  const CountingSource source = random_documents(seed, 1003);
+  const CountingSource source = random_documents(seed, 1003, true);
   LoaderOptions options{.sequences = {.seq_length = 10},
                         .micro_batch_size = 1,
                         .global_batch_size = 24,
@@ -242,6 +242,82 @@ TEST(loader, continues_at_a_stored_position) {
     resumed.advance();
   }
   EXPECT_EQ(loader.position(), resumed.position());
+}
+
+/// How often an evaluation serves each token, on all ranks, and as what it is counted.
+class Evaluated {
+ public:
+  Evaluated(const CountingSource& source, LoaderOptions options)
+      : served_(static_cast<std::size_t>(source.tokens())) {
+    options.once = true;
+    for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
+      Loader loader(source, {0, source.tokens()}, options);
+      const LoaderPosition begin = loader.position();
+      for (std::int64_t step = 0; step < loader.steps_per_pass(); ++step, loader.advance()) {
+        add(loader, options.sequences.seq_length * options.micro_batch_size);
+        if (options.rank > 0) continue;
+        tokens += loader.global_tokens();
+        targets += loader.global_targets();
+      }
+      EXPECT_EQ(loader.position(), (LoaderPosition{begin.seed, 1, 0}));
+    }
+  }
+
+  std::int64_t tokens = 0, targets = 0;                // as the loader predicts them
+  std::int64_t filled_tokens = 0, filled_targets = 0;  // as it fills them
+  const std::vector<int>& served() const { return served_; }
+
+ private:
+  void add(const Loader& loader, std::int64_t n) {
+    for (std::int64_t m = 0; m < loader.microbatches(); ++m) {
+      const Filling filling(loader, m, n, loader.max_documents());
+      EXPECT_NO_THROW(require_document_starts(filling.cu_seqlens, n));
+      filled_tokens += filling.filled.tokens;
+      filled_targets += filling.filled.targets;
+      for (std::size_t i = 0; i < filling.targets.size(); ++i) {
+        if (filling.targets[i] == kNoTarget) continue;
+        EXPECT_EQ(filling.targets[i], filling.tokens[i] + 1);
+        ++served_[static_cast<std::size_t>(filling.targets[i])];
+      }
+    }
+  }
+
+  std::vector<int> served_;  // of each token, how often it was a target
+};
+
+// Whatever the batch, the last one included that the data do not fill.
+TEST(loader, an_evaluation_serves_every_token_once) {
+  const std::uint64_t seed = ctest::seed();
+  for (const bool masked : {false, true}) {
+    const CountingSource source = random_documents(seed, 313, masked);
+    const auto offsets = source.document_offsets();
+    for (const Packing packing :
+         {Packing::documents, Packing::first_fit, Packing::best_fit, Packing::none}) {
+      std::vector<int> right(313);
+      std::vector<std::uint8_t> mask(313);
+      source.read_mask(0, mask);
+      for (std::size_t i = 0; i < right.size(); ++i) right[i] = mask[i];
+      right[0] = 0;
+      if (packing != Packing::none)
+        for (const std::int64_t offset : offsets.first(offsets.size() - 1)) right[offset] = 0;
+      const std::int64_t count = std::accumulate(right.begin(), right.end(), std::int64_t{0});
+      for (const std::int64_t batch : {2, 4, 12, 32, 64, 128})
+        for (const std::int64_t ranks : {1, 2}) {
+          SCOPED_TRACE(::testing::Message() << name(packing) << ", batch " << batch << " on "
+                                            << ranks << ", masked " << masked << ", seed " << seed);
+          const Evaluated found(source, {.sequences = {.seq_length = 10, .packing = packing},
+                                         .micro_batch_size = batch / ranks % 2 == 0 ? 2 : 1,
+                                         .global_batch_size = batch,
+                                         .ranks = ranks,
+                                         .shuffle = ranks == 2});
+          EXPECT_EQ(found.served(), right);
+          EXPECT_EQ(found.tokens, 313);
+          EXPECT_EQ(found.filled_tokens, 313);
+          EXPECT_EQ(found.targets, count);
+          EXPECT_EQ(found.filled_targets, count);
+        }
+    }
+  }
 }
 
 // Counted positions and lengths against a plain count over the stream, on random documents.

@@ -35,15 +35,20 @@ TEST(masked_source, only_masked_tokens_are_targets) {
   const auto source = open_source({.path = path});
   EXPECT_TRUE(source->masked());
   EXPECT_EQ(source->files(), (std::vector<std::string>{path, path + ".mask"}));
-  const Loader loader(*source, {0, 8},
-                      {.sequences = {.seq_length = 4},
-                       .micro_batch_size = 2,
-                       .global_batch_size = 2,
-                       .shuffle = false});
+  const LoaderOptions options{.sequences = {.seq_length = 4},
+                              .micro_batch_size = 2,
+                              .global_batch_size = 2,
+                              .shuffle = false};
+  const Loader loader(*source, {0, 8}, options);
   const Filling filling(loader, 0, 8, 2);
   EXPECT_EQ(filling.targets, (std::vector<std::int32_t>{-1, 'c', 'd', -1, 'f', -1, -1, -1}));
   EXPECT_EQ(filling.filled.targets, 3);
   EXPECT_EQ(loader.global_targets(), 3);
+  folder.write("qa.txt.mask", bits("00110101"));  // one more, which nothing follows
+  const auto more = open_source({.path = path});
+  const Loader longer(*more, {0, 8}, options);
+  EXPECT_EQ(Filling(longer, 0, 8, 2).filled.targets, 4);
+  EXPECT_EQ(longer.global_targets(), 4);
 }
 
 TEST(masked_source, another_mask_is_another_stream) {
@@ -102,7 +107,6 @@ TEST(masked_source, may_be_required_or_left_out) {
   std::vector<std::uint8_t> all(4, 9);
   plain->read_mask(0, all);
   EXPECT_EQ(all, (std::vector<std::uint8_t>{1, 1, 1, 1}));
-  expect_parts(usage_error([] { (void)mask_use("maybe"); }), {"data.mask", "maybe"});
 }
 
 TEST(masked_source, bad_masks_are_refused) {

@@ -6,6 +6,7 @@
 #include "ctest/support/mutate.hpp"
 #include "ctest/support/seed.hpp"
 #include "execution/error.hpp"
+#include "inputs/huggingface/json_limits.hpp"
 #include "inputs/huggingface/model_folder.hpp"
 #include "support.hpp"
 
@@ -83,9 +84,58 @@ TEST(safetensors, damaged_headers_are_named) {
   refuse(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8), {"'a'", "data_offsets"});
   refuse(file_of("{\"a\":[1]}", 8), {"'a'", "object"});
   refuse(file_of("{\"__metadata__\":{\"n\":1}}", 0), {"__metadata__", "'n'"});
-  std::string huge = file_of("{}", 0);
-  huge[7] = '\x7f';
-  refuse(huge, {"header of", "100000000"});
+}
+
+TEST(safetensors, headers_at_their_limits) {
+  const auto length_of = [](std::uint64_t length, std::int64_t file_bytes) {
+    std::string first(8, '\0');
+    for (std::size_t i = 0; i < 8; ++i) first[i] = static_cast<char>(length >> (8 * i));
+    return header_bytes(std::as_bytes(std::span(first)), file_bytes, "f");
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  EXPECT_EQ(length_of(kMaxHeaderBytes, kLarge), kMaxHeaderBytes);
+  EXPECT_EQ(length_of(12, 20), 12U);
+  for (const std::uint64_t length :
+       {kMaxHeaderBytes + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}})
+    expect_parts(usage_error([&] { (void)length_of(length, kLarge); }),
+                 {"header of", std::to_string(length), "100000000"});
+  expect_parts(usage_error([&] { (void)length_of(13, 20); }), {"truncated", "13", "20"});
+  const auto named = [](std::size_t bytes) {
+    return file_of("{" + entry(std::string(bytes, 'n'), "F32", "[2]", "[0,8]") + "}", 8);
+  };
+  EXPECT_EQ(parse(named(detail::kMaxNameBytes)).entries.size(), 1U);
+  refuse(named(detail::kMaxNameBytes + 1), {"nnn ...", "1025 bytes", "allowed: 1024"});
+  const auto nested = [](int levels) {
+    return file_of(
+        "{\"a\":{\"dtype\":" + std::string(levels, '[') + std::string(levels, ']') + "}}", 0);
+  };
+  refuse(nested(detail::kMaxJsonDepth - 2), {"'a'", "has no shape"});
+  refuse(nested(detail::kMaxJsonDepth - 1), {"f", "64 deep"});
+  refuse(nested(1000000), {"f", "64 deep"});
+  const auto shaped = [](int extents) {
+    std::string shape = "[1";
+    for (int i = 1; i < extents; ++i) shape += ",1";
+    return file_of("{" + entry("a", "F32", shape + "]", "[0,4]") + "}", 4);
+  };
+  EXPECT_EQ(parse(shaped(100000)).entries[0].shape.size(), 100000U);
+  refuse(shaped(1000000), {"'a'", "more than 1000000 values"});
+  refuse(file_of("{\"a\":{\"dtype\":[{}]}}", 0), {"'a'", "an object in an object"});
+}
+
+TEST(safetensors, names_with_control_characters_are_refused) {
+  refuse(file_of("{" + entry("a\\u001b[2J", "F32", "[2]", "[0,8]") + "}", 8),
+         {"'a\\x1b[2J'", "control characters"});
+  refuse(file_of("{" + entry("a\\nb", "F32", "[2]", "[0,8]") + "}", 8), {"'a\\x0ab'"});
+  EXPECT_EQ(parse(file_of("{" + entry("größe", "F32", "[2]", "[0,8]") + "}", 8)).entries.size(),
+            1U);
+  const TemporaryFolder folder;
+  folder.write(kIndexFile, "{\"weight_map\":{\"a\\u001b\":\"one\"}}");
+  refuse_folder(folder, {"'a\\x1b'", "control characters"});
+  folder.write(kIndexFile, "{\"weight_map\":{\"a\":\"\\u001b\"}}");
+  refuse_folder(folder, {"'\\x1b'", "control characters"});
+  std::string deep(1000000, '[');
+  folder.write(kIndexFile, "{\"weight_map\":" + deep);
+  refuse_folder(folder, {kIndexFile, "64 deep"});
 }
 
 // A reader of other people's files must refuse or read, never crash: any byte may be anything.

@@ -263,21 +263,41 @@ TEST(sequences, counts_of_a_cut_stream_are_those_of_its_pieces) {
     const CountingSource source = hard_documents(seed + round, 40);
     const TokenRange range{static_cast<std::int64_t>(round % 7),
                            source.tokens() - static_cast<std::int64_t>(round % 5)};
-    const Sequences sequences(source, range, {.seq_length = kLength});
+    const bool keep_rest = round % 2 == 0;
+    const Sequences sequences(source, range, {.seq_length = kLength, .keep_rest = keep_rest});
     std::vector<Piece> room;
-    std::int64_t most = 0, most_pairs = 0;
+    std::int64_t most = 0, most_pairs = 0, tokens = 0;
     std::set<std::int64_t> split;
     for (std::int64_t sequence = 0; sequence < sequences.count(); ++sequence) {
       const auto pieces = sequences.pieces(sequence, room);
       most = std::max(most, std::ssize(pieces));
       most_pairs = std::max(most_pairs, pairs(sequences, pieces));
+      for (const Piece& piece : pieces) tokens += piece.tokens;
       if (pieces.back().continues)
         split.insert(*std::ranges::upper_bound(source.document_offsets(), pieces.back().begin));
     }
+    EXPECT_EQ(sequences.summary().tokens, tokens) << "seed " << seed + round;
+    EXPECT_EQ(tokens + sequences.summary().dropped_tokens, range.size()) << "seed " << seed + round;
+    EXPECT_EQ(tokens == range.size(), keep_rest || range.size() % kLength == 0);
     EXPECT_EQ(sequences.max_pieces(), most) << "seed " << seed + round;
     EXPECT_EQ(sequences.max_pairs(), most_pairs) << "seed " << seed + round;
     EXPECT_EQ(sequences.summary().split_documents, std::ssize(split)) << "seed " << seed + round;
   }
+}
+
+TEST(sequences, the_rest_of_a_cut_stream_may_be_a_sequence) {
+  const CountingSource source({0, 10, 15, 23});
+  const Sequences none(source, {0, 23},
+                       {.seq_length = 10, .packing = Packing::none, .keep_rest = true});
+  std::vector<Piece> room;
+  EXPECT_EQ(none.count(), 3);
+  EXPECT_EQ(none.pieces(2, room).front().tokens, 3);
+  EXPECT_FALSE(none.pieces(2, room).front().continues);
+  EXPECT_EQ(none.summary().positions, 30);
+  const Sequences small(source, {15, 23},
+                        {.seq_length = 10, .packing = Packing::none, .keep_rest = true});
+  EXPECT_EQ(small.count(), 1);
+  EXPECT_EQ(small.max_pairs(), 8 * 9 / 2);
 }
 
 TEST(sequences, a_long_stream_is_cut_without_looking_at_every_sequence) {

@@ -8,6 +8,9 @@ function(step)
 endfunction()
 
 step(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${prefix}")
+if(NOT EXISTS "${prefix}/share/stowage/machines/h200.toml")
+  message(FATAL_ERROR "stowage_plan --machine h200 finds no machine beside installed programs")
+endif()
 step(${CMAKE_COMMAND} -S "${SOURCE}" -B "${consumer}" -G "${GENERATOR}"
   "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${CXX}" "-DSANITIZE=${SANITIZE}"
   -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)

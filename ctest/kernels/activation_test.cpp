@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/activation/activation.hpp"
 
 namespace stowage::kernels::test {
@@ -14,6 +14,17 @@ struct Case {
   bool weighted;
 
   std::int64_t width() const { return activation_width(kind, columns); }
+  // The number of valid rows lies in the middle of a tensor of counts.
+  template <class Op>
+  Op of(Dtype storage) const {
+    return {.kind = kind,
+            .rows = rows,
+            .columns = columns,
+            .storage = storage,
+            .weighted = weighted,
+            .valid = {.counts = 3, .index = 1}};
+  }
+  Array counts() const { return int32_array({99, static_cast<std::int32_t>(valid), 99}); }
 };
 
 std::vector<Case> cases() {
@@ -52,9 +63,6 @@ Values plain_forward(const Case& c, const Values& x, const Values& weight) {
   return y;
 }
 
-// The number of valid rows lies in the middle of a tensor of counts.
-Array counts_of(const Case& c) { return int32_array({99, static_cast<std::int32_t>(c.valid), 99}); }
-
 // The first `count` values; all later ones must still be poison.
 Values leading(const Array& array, std::int64_t count) {
   const Values values = array.values();
@@ -63,30 +71,34 @@ Values leading(const Array& array, std::int64_t count) {
   return {values.begin(), values.begin() + count};
 }
 
-Values forward(const Case& c, Dtype storage, const Inputs& in) {
-  const Dtype accumulation = execution::accumulation(storage);
-  const Array x(storage, {c.rows, c.width()}, in.x), y(storage, {c.rows, c.columns});
-  const Array weight = c.weighted ? Array(accumulation, {c.rows}, in.weight) : Array();
-  const Array counts = counts_of(c);
-  on_queue([&](Queue& q) { activation_forward(q, c.kind, x, weight, y, {counts.view(), 1}); });
-  return leading(y, c.valid * c.columns);
+// Inputs as given, outputs poisoned.
+template <class Op>
+Arrays<Op> arrays_of(Random& random, const Op& op, const Case& c, const Inputs& in) {
+  Arrays<Op> o = make_arrays(op, random);
+  set(o.x, in.x);
+  if (c.weighted) set(o.row_weight, in.weight);
+  o.valid_rows = c.counts();
+  return o;
+}
+
+Values forward(Random& random, const Case& c, Dtype storage, const Inputs& in) {
+  const auto op = c.of<ActivationForward>(storage);
+  const Arrays<ActivationForward> o = arrays_of(random, op, c, in);
+  run(op, o);
+  return leading(o.y, c.valid * c.columns);
 }
 
 struct Gradients {
   Values dx, dweight;
 };
 
-Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
-  const Dtype accumulation = execution::accumulation(storage);
-  const Array x(storage, {c.rows, c.width()}, in.x), dy(storage, {c.rows, c.columns}, in.dy);
-  const Array dx(storage, {c.rows, c.width()});
-  const Array weight = c.weighted ? Array(accumulation, {c.rows}, in.weight) : Array();
-  const Array dweight = c.weighted ? Array(accumulation, {c.rows}) : Array();
-  const Array counts = counts_of(c);
-  on_queue([&](Queue& q) {
-    activation_backward(q, c.kind, dy, x, weight, dx, dweight, {counts.view(), 1});
-  });
-  return {leading(dx, c.valid * c.width()), c.weighted ? leading(dweight, c.valid) : Values{}};
+Gradients backward(Random& random, const Case& c, Dtype storage, const Inputs& in) {
+  const auto op = c.of<ActivationBackward>(storage);
+  const Arrays<ActivationBackward> o = arrays_of(random, op, c, in);
+  set(o.dy, in.dy);
+  run(op, o);
+  return {leading(o.dx, c.valid * c.width()),
+          c.weighted ? leading(o.drow_weight, c.valid) : Values{}};
 }
 
 TEST(activation, forward_matches_definition) {
@@ -94,7 +106,7 @@ TEST(activation, forward_matches_definition) {
   for (const Case& c : cases())
     for (const Dtype storage : kFloatingTypes) {
       const Inputs in(random, c, storage);
-      EXPECT_LE(relative_error(forward(c, storage, in), plain_forward(c, in.x, in.weight)),
+      EXPECT_LE(relative_error(forward(random, c, storage, in), plain_forward(c, in.x, in.weight)),
                 tolerance(storage, 1));
     }
 }
@@ -104,7 +116,7 @@ TEST(activation, gradients_match_finite_differences) {
   for (const Case& c : cases()) {
     if (c.valid == 0) continue;
     const Inputs in(random, c, Dtype::fp64);
-    const Gradients g = backward(c, Dtype::fp64, in);
+    const Gradients g = backward(random, c, Dtype::fp64, in);
     const auto loss = [&](const Values& x, const Values& weight) {
       const Values y = plain_forward(c, x, weight);
       return dot(y, in.dy);
@@ -125,7 +137,8 @@ TEST(activation, backward_in_low_precision_matches_fp64) {
   for (const Case& c : cases())
     for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
       const Inputs in(random, c, storage);
-      const Gradients g = backward(c, storage, in), expected = backward(c, Dtype::fp64, in);
+      const Gradients g = backward(random, c, storage, in),
+                      expected = backward(random, c, Dtype::fp64, in);
       EXPECT_LE(relative_error(g.dx, expected.dx), tolerance(storage, 1));
       EXPECT_LE(relative_error(g.dweight, expected.dweight),
                 tolerance(execution::accumulation(storage), static_cast<double>(c.columns)));
@@ -136,19 +149,25 @@ TEST(activation, all_rows_are_valid_without_a_count) {
   Random random;
   const Case c{Activation::squared_relu, 9, 5, 9, false};
   const Inputs in(random, c, Dtype::fp64);
-  const Array x(Dtype::fp64, {c.rows, c.columns}, in.x), y(Dtype::fp64, {c.rows, c.columns});
-  on_queue([&](Queue& q) { activation_forward(q, c.kind, x, {}, y); });
+  auto op = c.of<ActivationForward>(Dtype::fp64);
+  op.valid = {};
+  const Array y(Dtype::fp64, {c.rows, c.columns});
+  run(op,
+      {.x = {Dtype::fp64, {c.rows, c.columns}, in.x}, .row_weight = {}, .y = y, .valid_rows = {}});
   EXPECT_EQ(y.values(), plain_forward(c, in.x, in.weight));
 }
 
 TEST(activation, cost_follows_the_tables_formulas) {
   const double values = 10 * 8;
-  EXPECT_EQ(activation_forward_cost(Activation::squared_relu, 10, 8, Dtype::bf16).bytes,
-            4 * values);
-  EXPECT_EQ(activation_forward_cost(Activation::swiglu, 10, 8, Dtype::bf16).bytes, 6 * values);
-  EXPECT_EQ(activation_backward_cost(Activation::squared_relu, 10, 8, Dtype::bf16).bytes,
-            6 * values);
-  EXPECT_EQ(activation_backward_cost(Activation::swiglu, 10, 8, Dtype::bf16).bytes, 10 * values);
+  const auto bytes = [](Activation kind, bool backward) {
+    const Case c{kind, 10, 8, 10, false};
+    return backward ? c.of<ActivationBackward>(Dtype::bf16).cost().bytes
+                    : c.of<ActivationForward>(Dtype::bf16).cost().bytes;
+  };
+  EXPECT_EQ(bytes(Activation::squared_relu, false), 4 * values);
+  EXPECT_EQ(bytes(Activation::swiglu, false), 6 * values);
+  EXPECT_EQ(bytes(Activation::squared_relu, true), 6 * values);
+  EXPECT_EQ(bytes(Activation::swiglu, true), 10 * values);
 }
 
 }  // namespace

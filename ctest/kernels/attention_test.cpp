@@ -7,6 +7,7 @@
 
 #include "ctest/kernels/packed.hpp"
 #include "ctest/kernels/support.hpp"
+#include "execution/error.hpp"
 #include "kernels/attention/attention_layout.hpp"
 
 namespace stowage::kernels::test {
@@ -178,6 +179,18 @@ Values lse_of(const Case& c, const Values& all, std::int64_t first, std::int64_t
   return part;
 }
 
+// Whether it throws since the queries reach beyond the tokens.
+template <class F>
+bool refused(F&& f) {
+  try {
+    f();
+  } catch (const execution::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("reach beyond the tokens"), std::string::npos);
+    return true;
+  }
+  return false;
+}
+
 // Terms of the longest sums: keys of a query, or queries of a key and its heads.
 double terms(const Case& c) {
   return static_cast<double>(c.packed.tokens * c.shape.heads + c.shape.head_dim);
@@ -304,6 +317,32 @@ TEST(attention, parts_of_the_queries_make_the_whole) {
       EXPECT_LT(rms_difference(dk, whole.gradients.dk), 1e-13) << "tokens " << n;
       EXPECT_LT(relative_error(dv, whole.gradients.dv), 1e-13) << "tokens " << n;
     }
+}
+
+// Queries that begin among the tokens and end behind the last one. Values do not matter.
+TEST(attention, queries_beyond_the_tokens_are_refused) {
+  const Packed packed({2, 3});
+  const std::int64_t n = packed.tokens, m = 3;
+  const Array of_queries(Dtype::fp64, {m, 2}, Values(6, 1)), of_keys(Dtype::fp64, {n, 2});
+  const Array lse(Dtype::fp64, {1, m}), starts = packed.cu_seqlens(), seq_idx = packed.seq_idx();
+  const Columns q = all_columns(of_queries), k = all_columns(of_keys);
+  AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1};
+  const Array order = workspace(attention_forward_workspace_bytes(shape, n, 2, Dtype::fp64));
+  const Array room = workspace(attention_backward_workspace_bytes(shape, n, 2, Dtype::fp64));
+  const auto forward = [&](Queue& queue) {
+    attention_forward(queue, shape, q, k, k, starts, seq_idx, of_queries, lse, order);
+  };
+  const auto backward = [&](Queue& queue) {
+    attention_backward(
+        queue, shape,
+        AttentionBackwardOperands<Columns>{q, q, k, k, q, lse, starts, seq_idx, q, k, k, room});
+  };
+  for (const std::int64_t first : {-1, 0, 2, 3, 4, 5}) {
+    shape.first_query = first;
+    const bool within = 0 <= first && first + m <= n;
+    EXPECT_EQ(refused([&] { on_queue(forward); }), !within) << "from " << first;
+    EXPECT_EQ(refused([&] { on_queue(backward); }), !within) << "from " << first;
+  }
 }
 
 // What is rounded at once, or after other ranks' shares are added, is the same number.

@@ -2,6 +2,7 @@
 // scan leaves and what enters it, rows of the convolution, positions. Against the whole on the same
 // GPU, bit by bit where that holds, and against the host in fp64 on inputs as rounded to storage.
 #include "ctest/kernels/device_mirror.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/conv1d/conv1d.hpp"
@@ -332,10 +333,22 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
   const Array starts = packed.cu_seqlens(), documents = packed.seq_idx();
   const Array own_documents =
       int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
+  const auto rope = [&](std::int64_t tokens, std::int64_t first_token) {
+    return Rope{.tokens = tokens,
+                .heads = 4,
+                .kv_heads = 2,
+                .head_dim = dim,
+                .starts = starts.view().extent(0),
+                .storage = Dtype::bf16,
+                .frequencies = {1e4},
+                .first_token = first_token};
+  };
   const std::vector<Array> results = on_gpu(
       [&](Queue& q, auto& at) {
-        rope_forward(q, at(all), at(starts), at(documents), at(turned), 4, 2, dim, {1e4});
-        rope_forward(q, at(part), at(starts), at(own_documents), at(own), 4, 2, dim, {1e4}, first);
+        enqueue(q, rope(packed.tokens, 0),
+                {.in = all, .cu_seqlens = starts, .seq_idx = documents, .out = turned}, at);
+        enqueue(q, rope(rows, first),
+                {.in = part, .cu_seqlens = starts, .seq_idx = own_documents, .out = own}, at);
         pack_columns(q, Columns{at(part), width - count, count}, at(packed_columns));
       },
       {turned, own, packed_columns});

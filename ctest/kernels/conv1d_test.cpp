@@ -15,19 +15,23 @@ namespace {
 struct Case {
   std::int64_t channels;
   Packed packed;
+  std::int64_t width = 4;
 };
 
 std::vector<Case> cases() {
   return {{1, Packed({1})},
           {3, Packed({1, 1, 2, 3, 4, 5, 0, 6})},
           {5, Packed({63, 2, 70, 1, 1}, 3)},  // boundaries around the blocks of 64 tokens
-          {130, Packed({40, 30})}};
+          {130, Packed({40, 30})},
+          {3, Packed({1, 1, 2, 3, 4, 5, 0, 6}), 3},
+          {5, Packed({63, 2, 70, 1, 1}, 3), 2},
+          {130, Packed({40, 30}), 3}};
 }
 
 struct Inputs {
   Inputs(Random& random, const Case& c, Dtype storage)
       : x(rounded(random.normal(c.packed.tokens * c.channels), storage)),
-        w(rounded(random.normal(c.channels * 4, 0.5), storage)),
+        w(rounded(random.normal(c.channels * c.width, 0.5), storage)),
         b(rounded(random.normal(c.channels, 0.5), storage)),
         dy(rounded(random.normal(c.packed.tokens * c.channels), storage)) {}
   Values x, w, b, dy;
@@ -39,9 +43,10 @@ Values plain_forward(const Case& c, const Values& x, const Values& w, const Valu
   for (std::int64_t t = 0; t < c.packed.tokens; ++t)
     for (std::int64_t j = 0; j < c.channels; ++j) {
       double sum = b[at(j)];
-      for (std::int64_t k = 0; k < 4; ++k) {
-        const std::int64_t s = t - 3 + k;
-        if (s >= 0 && c.packed.same(s, t)) sum += w[at(j * 4 + k)] * x[at(s * c.channels + j)];
+      for (std::int64_t k = 0; k < c.width; ++k) {
+        const std::int64_t s = t - c.width + 1 + k;
+        if (s >= 0 && c.packed.same(s, t))
+          sum += w[at(j * c.width + k)] * x[at(s * c.channels + j)];
       }
       y[at(t * c.channels + j)] = sum / (1 + std::exp(-sum));
     }
@@ -62,9 +67,10 @@ Values terms(const Case& c, const Inputs& in) {
     for (std::int64_t j = 0; j < c.channels; ++j) {
       double& sum = sums[at(t * c.channels + j)];
       sum = b[at(j)];
-      for (std::int64_t k = 0; k < 4; ++k) {
-        const std::int64_t s = t - 3 + k;
-        if (s >= 0 && c.packed.same(s, t)) sum += w[at(j * 4 + k)] * x[at(s * c.channels + j)];
+      for (std::int64_t k = 0; k < c.width; ++k) {
+        const std::int64_t s = t - c.width + 1 + k;
+        if (s >= 0 && c.packed.same(s, t))
+          sum += w[at(j * c.width + k)] * x[at(s * c.channels + j)];
       }
     }
   return sums;
@@ -72,7 +78,7 @@ Values terms(const Case& c, const Inputs& in) {
 
 Values forward(const Case& c, Dtype storage, const Inputs& in) {
   const Array x = embedded(storage, c.packed.tokens, c.channels, 3, in.x);
-  const Array w(storage, {c.channels, 4}, in.w), b(storage, {c.channels}, in.b);
+  const Array w(storage, {c.channels, c.width}, in.w), b(storage, {c.channels}, in.b);
   const Array y(storage, {c.packed.tokens, c.channels}), seq_idx = c.packed.seq_idx();
   on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(3, c.channels), w, b, seq_idx, y); });
   return y.values();
@@ -87,9 +93,9 @@ Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
   const std::int64_t n = c.packed.tokens;
   const Dtype sums = execution::accumulation(storage);
   const Array x = embedded(storage, n, c.channels, 1, in.x);
-  const Array w(storage, {c.channels, 4}, in.w), b(storage, {c.channels}, in.b);
+  const Array w(storage, {c.channels, c.width}, in.w), b(storage, {c.channels}, in.b);
   const Array dy(storage, {n, c.channels}, in.dy), dx(storage, {n, c.channels + 5});
-  const Array dw(sums, {c.channels, 4}), db(sums, {c.channels}), seq_idx = c.packed.seq_idx();
+  const Array dw(sums, {c.channels, c.width}), db(sums, {c.channels}), seq_idx = c.packed.seq_idx();
   const auto run = [&](bool accumulate) {
     const Array room = workspace(conv1d_silu_backward_workspace_bytes(n, c.channels, storage));
     on_queue([&](Queue& q) {
@@ -176,14 +182,15 @@ TEST(conv1d, documents_are_apart) {
 
 // A sequence in two segments: the second is handed three rows of the first, whose gradient gets
 // the second's share, and together they are the whole, wherever it is cut.
-TEST(conv1d, segments_hand_a_halo_on) {
+void expect_halo(std::int64_t width) {
+  SCOPED_TRACE(testing::Message() << "width " << width);
   Random random;
-  const Case whole{3, Packed({5, 8, 9})};
+  const Case whole{3, Packed({5, 8, 9}), width};
   const Inputs in(random, whole, Dtype::fp64);
   const Values expected = forward(whole, Dtype::fp64, in);
   const Gradients gradients = backward(whole, Dtype::fp64, in);
   const std::int64_t n = whole.packed.tokens, channels = whole.channels;
-  const Array w(Dtype::fp64, {channels, 4}, in.w), b(Dtype::fp64, {channels}, in.b);
+  const Array w(Dtype::fp64, {channels, width}, in.w), b(Dtype::fp64, {channels}, in.b);
   for (const std::int64_t cut : {3, 5, 6, 7, 8, 9, 12, 19, 20, 21}) {
     const auto rows = [&](const Values& values, std::int64_t begin, std::int64_t end) {
       return Values(values.begin() + begin * channels, values.begin() + end * channels);
@@ -192,7 +199,7 @@ TEST(conv1d, segments_hand_a_halo_on) {
     const Array dhalo(Dtype::fp64, {3, channels});
     const Array first_x(Dtype::fp64, {cut, channels}, rows(in.x, 0, cut));
     on_queue([&](Queue& q) { conv1d_halo_rows(q, first_x.columns(0, channels), all, cut, halo); });
-    Values y, dx, dw(at(4 * channels));
+    Values y, dx, dw(at(width * channels));
     for (const bool second : {true, false}) {
       const std::int64_t begin = second ? cut : 0, end = second ? n : cut;
       const std::int64_t tokens = end - begin;
@@ -200,7 +207,7 @@ TEST(conv1d, segments_hand_a_halo_on) {
         return Array(Dtype::fp64, {tokens, channels}, rows(values, begin, end));
       };
       const Array x = array(in.x), dy = array(in.dy), out(Dtype::fp64, {tokens, channels});
-      const Array dout(Dtype::fp64, {tokens, channels}), dsum(Dtype::fp64, {channels, 4});
+      const Array dout(Dtype::fp64, {tokens, channels}), dsum(Dtype::fp64, {channels, width});
       const Array db(Dtype::fp64, {channels});
       const Array seq_idx =
           int32_array({whole.packed.document.begin() + begin, whole.packed.document.begin() + end});
@@ -232,6 +239,10 @@ TEST(conv1d, segments_hand_a_halo_on) {
     EXPECT_LT(relative_error(dx, gradients.dx), 1e-14) << "cut at " << cut;
     EXPECT_LT(relative_error(dw, gradients.dw), 1e-13) << "cut at " << cut;
   }
+}
+
+TEST(conv1d, segments_hand_a_halo_on) {
+  for (const std::int64_t width : {2, 3, 4}) expect_halo(width);
 }
 
 // Three rows before a border, of those tokens whose document goes on behind it.
@@ -270,14 +281,17 @@ TEST(conv1d, rows_at_a_border_are_those_of_its_document) {
 }
 
 TEST(conv1d, wrong_operands_are_named) {
-  const Array x(Dtype::fp32, {4, 6}), w(Dtype::fp32, {3, 3}), b(Dtype::fp32, {3});
+  const Array x(Dtype::fp32, {4, 6}), b(Dtype::fp32, {3});
   const Array y(Dtype::fp32, {4, 3}), seq_idx = int32_array({0, 0, 0, 0});
-  try {
-    on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(0, 3), w, b, seq_idx, y); });
-    FAIL() << "three taps were taken";
-  } catch (const execution::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("conv1d_silu_forward: w"), std::string::npos)
-        << error.what();
+  for (const std::int64_t width : {1, 5}) {
+    const Array w(Dtype::fp32, {3, width});
+    try {
+      on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(0, 3), w, b, seq_idx, y); });
+      FAIL() << width << " taps were taken";
+    } catch (const execution::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("conv1d_silu_forward: w"), std::string::npos)
+          << error.what();
+    }
   }
 }
 

@@ -102,6 +102,15 @@ TEST(conv_scan_gpu, segments) {
   compare({{16, 64, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
 }
 
+TEST(conv_scan_gpu, narrower_filters) {
+  STOWAGE_NEED_WGMMA();
+  for (const std::int64_t taps : {2, 3}) {
+    compare({{16, 64, 2, 128, 64}, documents(), taps}, Dtype::bf16, true);
+    compare({{8, 128, 2, 64, 64}, long_documents(), taps}, Dtype::bf16, true);
+    compare({{4, 32, 2, 24, 64}, documents(), taps}, Dtype::bf16, false);
+  }
+}
+
 TEST(conv_scan_gpu, two_segments) {
   STOWAGE_NEED_WGMMA();
   compare({{8, 64, 1, 128, 64}, Packed({1100})}, Dtype::bf16, true);

@@ -15,6 +15,7 @@ namespace stowage::kernels::test {
 struct ConvScanCase {
   SsdShape shape;
   Packed packed;
+  std::int64_t taps = 4;  ///< of the convolution
 
   std::int64_t inner() const { return shape.heads * shape.head_dim; }
   std::int64_t shared() const { return shape.groups * shape.state; }
@@ -27,8 +28,7 @@ struct ConvScanProblem {
   ConvScanProblem(const ConvScanCase& c, Dtype storage, Random& random)
       : n(c.packed.tokens),
         zxbcdt(storage, {n, c.width()}, random.normal(n * c.width())),
-        conv_weight(storage, {c.channels(), kConv1dWidth},
-                    random.normal(c.channels() * kConv1dWidth, 0.5)),
+        conv_weight(storage, {c.channels(), c.taps}, random.normal(c.channels() * c.taps, 0.5)),
         conv_bias(storage, {c.channels()}, random.normal(c.channels(), 0.3)),
         a_log(storage, {c.shape.heads}, random.uniform(c.shape.heads, -3, 1)),
         d(storage, {c.shape.heads}, random.normal(c.shape.heads)),
@@ -37,7 +37,7 @@ struct ConvScanProblem {
         dy(storage, {n, c.inner()}, random.normal(n * c.inner())),
         y(storage, {n, c.inner()}),
         dzxbcdt(storage, {n, c.width()}),
-        dconv_weight(sums(storage), {c.channels(), kConv1dWidth}),
+        dconv_weight(sums(storage), {c.channels(), c.taps}),
         dconv_bias(sums(storage), {c.channels()}),
         da_log(sums(storage), {c.shape.heads}),
         dd(sums(storage), {c.shape.heads}),

@@ -33,7 +33,9 @@ TEST(conv_scan, same_bits_as_the_two_operators) {
   const std::vector<ConvScanCase> cases = {{{1, 1, 1, 1, 4}, Packed({1})},
                                            {{4, 3, 2, 5, 4}, Packed({4, 1, 0, 6, 2}, 3)},
                                            {{3, 4, 3, 2, 8}, Packed({8, 8, 1, 7, 15})},
-                                           {{4, 64, 2, 64, 16}, Packed({20, 1, 30}, 2)}};
+                                           {{4, 64, 2, 64, 16}, Packed({20, 1, 30}, 2)},
+                                           {{4, 3, 2, 5, 4}, Packed({4, 1, 0, 6, 2}, 3), 2},
+                                           {{4, 64, 2, 64, 16}, Packed({20, 1, 30}, 2), 3}};
   for (const ConvScanCase& c : cases)
     for (const Dtype storage : kFloatingTypes) expect_bits(c, storage);
 }

@@ -1,6 +1,6 @@
 // The embedding on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
-#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "kernels/embedding/embedding.hpp"
 
 namespace stowage::kernels::test {
@@ -10,35 +10,6 @@ struct Sizes {
   std::int64_t tokens, vocabulary, width;
   int skew;  // tokens are the least of so many draws: 1 is uniform
   bool accumulate;
-};
-
-class Embedding {
- public:
-  Embedding(Dtype storage, const Sizes& s, const std::vector<std::int32_t>& tokens,
-            const Values& table, const Values& dx, const Values& old)
-      : s_(s),
-        sums_(execution::accumulation(storage)),
-        tokens_(int32_array(tokens)),
-        table_(storage, {s.vocabulary, s.width}, table),
-        x_(storage, {s.tokens, s.width}),
-        dx_(storage, {s.tokens, s.width}, dx),
-        dtable_(s.accumulate ? Array(sums_, {s.vocabulary, s.width}, old)
-                             : Array(sums_, {s.vocabulary, s.width})),
-        room_(workspace(embedding_backward_workspace_bytes(s.tokens, s.vocabulary))) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    embedding_forward(q, at(tokens_), at(table_), at(x_));
-    embedding_backward(q, at(tokens_), at(dx_), at(dtable_), at(room_), s_.accumulate);
-  }
-  std::vector<Output> outputs() const {
-    return {{"x", x_, 0}, {"dtable", dtable_, tolerance(sums_, static_cast<double>(s_.tokens))}};
-  }
-
- private:
-  Sizes s_;
-  Dtype sums_;
-  Array tokens_, table_, x_, dx_, dtable_, room_;
 };
 
 TEST(embedding_gpu, matches_fp64) {
@@ -60,11 +31,24 @@ TEST(embedding_gpu, matches_fp64) {
           drawn = std::min(drawn, random.integer(0, s.vocabulary - 1));
         token = static_cast<std::int32_t>(drawn);
       }
-      const Values table = rounded(random.normal(s.vocabulary * s.width), storage);
-      const Values dx = rounded(random.normal(s.tokens * s.width), storage);
-      const Values old = rounded(random.normal(s.vocabulary * s.width), Dtype::fp32);
-      check_on_gpu(Embedding(storage, s, tokens, table, dx, old),
-                   Embedding(Dtype::fp64, s, tokens, table, dx, old), s.skew > 1 ? 100 : 2);
+      const int replays = s.skew > 1 ? 100 : 2;
+      const EmbeddingForward forward{
+          .tokens = s.tokens, .vocabulary = s.vocabulary, .width = s.width, .storage = storage};
+      Arrays<EmbeddingForward> f = make_arrays(forward, random);
+      f.token = int32_array(tokens);
+      check_on_gpu(
+          forward, f, [](std::string_view) { return 0; }, replays);
+      const EmbeddingBackward backward{.tokens = s.tokens,
+                                       .vocabulary = s.vocabulary,
+                                       .width = s.width,
+                                       .storage = storage,
+                                       .accumulate = s.accumulate};
+      Arrays<EmbeddingBackward> b = make_arrays(backward, random);
+      b.token = f.token;
+      const double bound =
+          tolerance(execution::accumulation(storage), static_cast<double>(s.tokens));
+      check_on_gpu(
+          backward, b, [&](std::string_view) { return bound; }, replays);
     }
 }
 

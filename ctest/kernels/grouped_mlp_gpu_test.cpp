@@ -85,13 +85,21 @@ void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) 
   spoil(p.dy, c.valid() * c.d);
   const OnDevice d(p), apart(p);
   const DeviceArray g(Array(storage, {c.rows(), c.f}));
-  const ValidRows valid{apart.offsets.view(), c.experts()};
+  const ValidRows valid{.counts = c.experts() + 1, .index = c.experts()};
   on_gpu_queue([&](Queue& q) {
     enqueue(q, kind, d);
     grouped_linear_forward(q, apart.x, apart.w1, apart.offsets, apart.h);
-    activation_forward(q, kind, apart.h, apart.row_weight, apart.a, valid);
+    ActivationForward{kind, c.rows(), c.f, storage, true, valid}.run(
+        q,
+        {.x = apart.h, .row_weight = apart.row_weight, .y = apart.a, .valid_rows = apart.offsets});
     grouped_linear_backward_input(q, apart.dy, apart.w2, apart.offsets, g);
-    activation_backward(q, kind, g, apart.h, apart.row_weight, apart.dh, apart.drow_weight, valid);
+    ActivationBackward{kind, c.rows(), c.f, storage, true, valid}.run(
+        q, {.dy = g,
+            .x = apart.h,
+            .row_weight = apart.row_weight,
+            .dx = apart.dh,
+            .drow_weight = apart.drow_weight,
+            .valid_rows = apart.offsets});
   });
   const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.f;
   EXPECT_TRUE(same(d.h.host(), apart.h.host(), hidden));

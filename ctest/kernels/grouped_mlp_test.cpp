@@ -20,14 +20,21 @@ TEST(grouped_mlp, has_the_bits_of_its_parts) {
       const Array h(storage, {c.rows(), p.hidden}), a(storage, {c.rows(), c.f});
       const Array g(storage, {c.rows(), c.f}), dh(storage, {c.rows(), p.hidden});
       const Array drow_weight(p.drow_weight.dtype(), {c.rows()});
-      const ValidRows valid{p.offsets, c.experts()};
+      const ValidRows valid{.counts = c.experts() + 1, .index = c.experts()};
       on_queue([&](Queue& q) {
         grouped_fc1_forward(q, kind, p.x, p.w1, p.offsets, p.row_weight, p.h, p.a);
         grouped_fc2_backward_input(q, kind, fc2_backward_operands(p, p.room));
         grouped_linear_forward(q, p.x, p.w1, p.offsets, h);
-        activation_forward(q, kind, h, p.row_weight, a, valid);
+        ActivationForward{kind, c.rows(), c.f, storage, true, valid}.run(
+            q, {.x = h, .row_weight = p.row_weight, .y = a, .valid_rows = p.offsets});
         grouped_linear_backward_input(q, p.dy, p.w2, p.offsets, g);
-        activation_backward(q, kind, g, h, p.row_weight, dh, drow_weight, valid);
+        ActivationBackward{kind, c.rows(), c.f, storage, true, valid}.run(
+            q, {.dy = g,
+                .x = h,
+                .row_weight = p.row_weight,
+                .dx = dh,
+                .drow_weight = drow_weight,
+                .valid_rows = p.offsets});
       });
       EXPECT_TRUE(same(p.h, h, hidden) && same(p.a, a, columns));
       EXPECT_TRUE(same(p.dh, dh, hidden) && same(p.a_again, a, columns));
@@ -49,8 +56,12 @@ TEST(grouped_mlp, gradients_match_finite_differences) {
     const Values w2 = p.w2.values(), dy = p.dy.values();
     const auto loss = [&](const Values& h, const Values& row_weight) {
       Values a(static_cast<std::size_t>(c.rows() * c.f)), y(dy.size());
-      activation_forward_ref(kind, c.rows(), c.f, h.data(), row_weight.data(), a.data(),
-                             &offsets.back());
+      ActivationForward{kind,        c.rows(), c.f,
+                        Dtype::fp64, true,     {.counts = c.experts() + 1, .index = c.experts()}}
+          .reference<double>({.x = h.data(),
+                              .row_weight = row_weight.data(),
+                              .y = a.data(),
+                              .valid_rows = offsets.data()});
       grouped_linear_forward_ref(c.experts(), c.d, c.f, a.data(), w2.data(), offsets.data(),
                                  y.data());
       return dot(dy, y);

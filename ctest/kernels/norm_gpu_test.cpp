@@ -1,7 +1,7 @@
 // The norms on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
-#include "ctest/kernels/device_check.hpp"
 #include "ctest/kernels/head_norm_problem.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/norm/rmsnorm.hpp"
@@ -14,6 +14,17 @@ constexpr double kEps = 1e-5;
 struct Sizes {
   std::int64_t n, width;
   bool residual, accumulate;
+
+  AddRmsnormForward forward(Dtype storage) const {
+    return {.rows = n, .width = width, .storage = storage, .residual = residual, .eps = kEps};
+  }
+  RmsnormBackward backward(Dtype storage) const {
+    return {.rows = n,
+            .width = width,
+            .storage = storage,
+            .residual = residual,
+            .accumulate = accumulate};
+  }
 };
 
 // One token, none, rows that are not whole packs, each size of team with whole and partly used
@@ -26,48 +37,20 @@ constexpr Sizes kSizes[] = {
     {5, 16384, true, false}, {3, 20000, true, true},
 };
 
-class Rmsnorm {
- public:
-  Rmsnorm(Dtype storage, const Sizes& s, const Values& x, const Values& delta, const Values& w,
-          const Values& dy, const Values& old)
-      : s_(s),
-        sums_(execution::accumulation(storage)),
-        x_(storage, {s.n, s.width}, x),
-        delta_(s.residual ? Array(storage, {s.n, s.width}, delta) : Array()),
-        w_(storage, {s.width}, w),
-        dy_(storage, {s.n, s.width}, dy),
-        sum_(s.residual ? Array(storage, {s.n, s.width}) : Array()),
-        y_(storage, {s.n, s.width}),
-        dx_(storage, {s.n, s.width}),
-        rstd_(sums_, {s.n}),
-        dw_(s.accumulate ? Array(sums_, {s.width}, old) : Array(sums_, {s.width})),
-        room_(workspace(rmsnorm_backward_workspace_bytes(s.n, s.width, storage))) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    add_rmsnorm_forward(q, at(x_), at(delta_), at(w_), at(sum_), at(y_), at(rstd_), kEps);
-    rmsnorm_backward(q, at(dy_), at(s_.residual ? sum_ : x_), at(w_), at(rstd_), at(delta_),
-                     at(dx_), at(dw_), at(room_), s_.accumulate);
-  }
-  std::vector<Output> outputs() const {
-    const Dtype storage = x_.dtype();
-    const auto width = static_cast<double>(s_.width);
-    // The sum is rounded before its norm, so y and the gradients see two roundings to storage.
-    const double rounding = s_.residual ? execution::epsilon(storage) : 0;
-    std::vector<Output> all = {
-        {"y", y_, tolerance(storage, width) + rounding},
-        {"rstd", rstd_, tolerance(sums_, width) + rounding},
-        {"dx", dx_, tolerance(storage, width) + rounding},
-        {"dw", dw_, tolerance(sums_, width + static_cast<double>(s_.n)) + rounding}};
-    if (s_.residual) all.push_back({"sum", sum_, tolerance(storage, 1)});
-    return all;
-  }
-
- private:
-  Sizes s_;
-  Dtype sums_;
-  Array x_, delta_, w_, dy_, sum_, y_, dx_, rstd_, dw_, room_;
-};
+// What a forward leaves for the gradient, made on the host.
+Arrays<RmsnormBackward> after_forward(const Sizes& s, Dtype storage, Random& random) {
+  const Arrays<RmsnormBackward> o = make_arrays(s.backward(storage), random);
+  set(o.x, random.normal(s.n * s.width, 3));
+  Sizes of_sum = s;
+  of_sum.residual = false;
+  run(of_sum.forward(storage), {.x = o.x,
+                                .delta = {},
+                                .w = o.w,
+                                .sum = {},
+                                .y = Array(storage, {s.n, s.width}),
+                                .rstd = o.rstd});
+  return o;
+}
 
 TEST(norm_gpu, rmsnorm_matches_fp64) {
   STOWAGE_NEED_GPU();
@@ -75,91 +58,105 @@ TEST(norm_gpu, rmsnorm_matches_fp64) {
   for (const Sizes& s : kSizes)
     for (const Dtype storage : kDeviceTypes) {
       SCOPED_TRACE(testing::Message() << s.n << " x " << s.width);
-      const Values x = rounded(random.normal(s.n * s.width, 3), storage);
-      const Values delta = rounded(random.normal(s.n * s.width), storage);
-      const Values w = rounded(random.normal(s.width), storage);
-      const Values dy = rounded(random.normal(s.n * s.width), storage);
-      const Values old = rounded(random.normal(s.width), Dtype::fp32);
-      check_on_gpu(Rmsnorm(storage, s, x, delta, w, dy, old),
-                   Rmsnorm(Dtype::fp64, s, x, delta, w, dy, old), s.n == 1100 ? 100 : 2);
+      const int replays = s.n == 1100 ? 100 : 2;
+      const auto width = static_cast<double>(s.width);
+      const Dtype sums = execution::accumulation(storage);
+      // The sum is rounded before its norm, so y sees two roundings to storage.
+      const double rounding = s.residual ? execution::epsilon(storage) : 0;
+      const Arrays<AddRmsnormForward> forward = make_arrays(s.forward(storage), random);
+      set(forward.x, random.normal(s.n * s.width, 3));
+      check_on_gpu(
+          s.forward(storage), forward,
+          [&](std::string_view name) {
+            if (name == "sum") return tolerance(storage, 1);
+            return tolerance(name == "rstd" ? sums : storage, width) + rounding;
+          },
+          replays);
+      check_on_gpu(
+          s.backward(storage), after_forward(s, storage, random),
+          [&](std::string_view name) {
+            return name == "dw" ? tolerance(sums, width + static_cast<double>(s.n))
+                                : tolerance(storage, width);
+          },
+          replays);
     }
 }
 
-// In place: the sum over x, and dx over the residual's gradient.
+// In place: the sum over x or delta, and dx over the residual's gradient.
 TEST(norm_gpu, in_place_leaves_the_same_bits) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const std::int64_t width : {2048, 2051})
     for (const Dtype storage : kDeviceTypes) {
-      const std::int64_t n = 37;
-      const Array x(storage, {n, width}, random.normal(n * width));
-      const Array delta(storage, {n, width}, random.normal(n * width));
-      const Array w(storage, {width}, random.normal(width)), sum(storage, {n, width});
-      const Array y(storage, {n, width}), dx(storage, {n, width}), rstd(Dtype::fp32, {n});
-      const Array dw(Dtype::fp32, {width});
-      const Array room = workspace(rmsnorm_backward_workspace_bytes(n, width, storage));
-      const auto apart = on_gpu(
-          [&](Queue& q, auto& at) {
-            add_rmsnorm_forward(q, at(x), at(delta), at(w), at(sum), at(y), at(rstd), kEps);
-            rmsnorm_backward(q, at(y), at(x), at(w), at(rstd), at(delta), at(dx), at(dw), at(room),
-                             false);
-          },
-          {sum, y, dx});
-      const auto together = on_gpu(
-          [&](Queue& q, auto& at) {
-            add_rmsnorm_forward(q, at(x), at(delta), at(w), at(delta), at(y), at(rstd), kEps);
-          },
-          {delta, y});
-      const auto gradient = on_gpu(
-          [&](Queue& q, auto& at) {
-            add_rmsnorm_forward(q, at(x), at(delta), at(w), at(sum), at(y), at(rstd), kEps);
-            rmsnorm_backward(q, at(y), at(x), at(w), at(rstd), at(delta), at(delta), at(dw),
-                             at(room), false);
-          },
-          {delta});
+      const Sizes s{37, width, true, false};
+      const AddRmsnormForward forward = s.forward(storage);
+      const Arrays<AddRmsnormForward> f = make_arrays(forward, random);
+      Arrays<AddRmsnormForward> over = f;
+      over.sum = f.delta;
+      const auto apart = on_gpu(forward, f, {f.sum, f.y});
+      const auto together = on_gpu(forward, over, {over.sum, over.y});
       EXPECT_EQ(together[0].values(), apart[0].values());
       EXPECT_EQ(together[1].values(), apart[1].values());
-      EXPECT_EQ(gradient[0].values(), apart[2].values());
+
+      const Arrays<RmsnormBackward> b = after_forward(s, storage, random);
+      Arrays<RmsnormBackward> in_place = b;
+      in_place.dx = b.dresidual;
+      EXPECT_EQ(on_gpu(s.backward(storage), in_place, {in_place.dx})[0].values(),
+                on_gpu(s.backward(storage), b, {b.dx})[0].values());
     }
 }
-
-class HeadNormsOnBoth : public HeadNorms {
- public:
-  HeadNormsOnBoth(Dtype storage, const Sizes& s, const Data& data)
-      : HeadNorms(storage, s, data), storage_(storage), s_(s) {}
-
-  std::vector<Output> outputs() const {
-    const Dtype sums = execution::accumulation(storage_);
-    const auto dim = static_cast<double>(s_.head_dim);
-    const double terms = dim + static_cast<double>(s_.tokens * s_.heads);
-    return {{"out", out, tolerance(storage_, dim)},
-            {"din", din, tolerance(storage_, dim)},
-            {"dq_weight", dq, tolerance(sums, terms)},
-            {"dk_weight", dk, tolerance(sums, terms)}};
-  }
-
- private:
-  Dtype storage_;
-  Sizes s_;
-};
 
 TEST(norm_gpu, head_rmsnorm_matches_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const HeadNorms::Sizes& s :
-       {HeadNorms::Sizes{1, 1, 1, 2, false}, HeadNorms::Sizes{0, 2, 1, 8, true},
-        HeadNorms::Sizes{67, 3, 1, 6, true}, HeadNorms::Sizes{300, 4, 2, 64, false},
-        HeadNorms::Sizes{1100, 16, 4, 128, true}, HeadNorms::Sizes{33, 5, 5, 80, false}})
+  for (const HeadNormSizes& s :
+       {HeadNormSizes{1, 1, 1, 2, false}, HeadNormSizes{0, 2, 1, 8, true},
+        HeadNormSizes{67, 3, 1, 6, true}, HeadNormSizes{300, 4, 2, 64, false},
+        HeadNormSizes{1100, 16, 4, 128, true}, HeadNormSizes{33, 5, 5, 80, false}})
     for (const Dtype storage : kDeviceTypes) {
       SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.heads << " x " << s.head_dim);
-      const HeadNorms::Data data = HeadNorms::random_data(random, s, storage);
-      check_on_gpu(HeadNormsOnBoth(storage, s, data), HeadNormsOnBoth(Dtype::fp64, s, data));
+      const auto dim = static_cast<double>(s.head_dim);
+      const double of_weights = tolerance(execution::accumulation(storage),
+                                          dim + static_cast<double>(s.tokens * s.heads));
+      const Tolerances bound = [&](std::string_view name) {
+        return name == "out" || name == "din" ? tolerance(storage, dim) : of_weights;
+      };
+      const HeadRmsnormForward forward = s.forward(storage);
+      const HeadRmsnormBackward backward = s.backward(storage);
+      check_on_gpu(forward, head_norm_arrays(forward, random), bound, 3);
+      check_on_gpu(backward, head_norm_arrays(backward, random), bound, 3);
     }
 }
 
 struct GatedSizes {
   std::int64_t n, width, groups, before;  // columns before z in its tensor
   bool accumulate;
+
+  GatedRmsnormForward forward(Dtype storage, const GroupShares& shares = {}) const {
+    return {.rows = n,
+            .width = width,
+            .groups = groups,
+            .storage = storage,
+            .eps = kEps,
+            .shares = shares};
+  }
+  GatedRmsnormBackward backward(Dtype storage, const GroupShares& shares = {}) const {
+    return {.rows = n,
+            .width = width,
+            .groups = groups,
+            .storage = storage,
+            .eps = kEps,
+            .accumulate = accumulate,
+            .shares = shares};
+  }
+  // What is stored is rounded once; dw and the sums of parts are sums.
+  Tolerances bound(Dtype storage) const {
+    return [*this, storage](std::string_view name) {
+      const auto columns = static_cast<double>(width);
+      if (name == "out" || name == "dy" || name == "dz") return tolerance(storage, columns);
+      return tolerance(execution::accumulation(storage), columns + static_cast<double>(n));
+    };
+  }
 };
 
 constexpr GatedSizes kGatedSizes[] = {
@@ -169,150 +166,69 @@ constexpr GatedSizes kGatedSizes[] = {
     {7, 4096, 1, 8, true},    {5, 8192, 1, 8, false},   {3, 16384, 1, 8, true},
     {700, 5376, 8, 24, false}};
 
-class Gated {
- public:
-  Gated(Dtype storage, const GatedSizes& s, const Values& y, const Values& z, const Values& w,
-        const Values& dout, const Values& old)
-      : s_(s),
-        sums_(execution::accumulation(storage)),
-        y_(storage, {s.n, s.width}, y),
-        z_(storage, {s.n, stride()}, z),
-        w_(storage, {s.width}, w),
-        dout_(storage, {s.n, s.width}, dout),
-        out_(storage, {s.n, s.width}),
-        dy_(storage, {s.n, s.width}),
-        dz_(storage, {s.n, stride()}, Values(static_cast<std::size_t>(s.n * stride()), 7.0)),
-        dw_(s.accumulate ? Array(sums_, {s.width}, old) : Array(sums_, {s.width})),
-        room_(workspace(gated_rmsnorm_backward_workspace_bytes(s.n, s.width, storage))) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    const Columns z{at(z_), s_.before, s_.width}, dz{at(dz_), s_.before, s_.width};
-    gated_rmsnorm_forward(q, at(y_), z, at(w_), at(out_), s_.groups, kEps);
-    gated_rmsnorm_backward(q, at(dout_), at(y_), z, at(w_), at(dy_), dz, at(dw_), at(room_),
-                           s_.groups, kEps, s_.accumulate);
-  }
-  // The columns around dz hold 7 in both runs: a stray write shows.
-  std::vector<Output> outputs() const {
-    const double rounded_once = tolerance(y_.dtype(), static_cast<double>(s_.width));
-    return {{"out", out_, rounded_once},
-            {"dy", dy_, rounded_once},
-            {"dz", dz_, rounded_once},
-            {"dw", dw_, tolerance(sums_, static_cast<double>(s_.width + s_.n))}};
-  }
-
-  std::int64_t stride() const { return s_.before + s_.width + 8; }
-
- private:
-  GatedSizes s_;
-  Dtype sums_;
-  Array y_, z_, w_, dout_, out_, dy_, dz_, dw_, room_;
-};
-
 TEST(norm_gpu, gated_rmsnorm_matches_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const GatedSizes& s : kGatedSizes)
     for (const Dtype storage : kDeviceTypes) {
       SCOPED_TRACE(testing::Message() << s.n << " x " << s.width << " in " << s.groups);
-      const Values y = rounded(random.normal(s.n * s.width), storage);
-      const Values z = rounded(random.normal(s.n * (s.before + s.width + 8)), storage);
-      const Values w = rounded(random.normal(s.width), storage);
-      const Values dout = rounded(random.normal(s.n * s.width), storage);
-      const Values old = rounded(random.normal(s.width), Dtype::fp32);
-      check_on_gpu(Gated(storage, s, y, z, w, dout, old), Gated(Dtype::fp64, s, y, z, w, dout, old),
-                   s.n == 400 ? 100 : 2);
+      const int replays = s.n == 400 ? 100 : 2;
+      const GatedRmsnormForward forward = s.forward(storage);
+      const GatedRmsnormBackward backward = s.backward(storage);
+      check_on_gpu(forward, make_arrays(forward, random, s.before), s.bound(storage), replays);
+      check_on_gpu(backward, make_arrays(backward, random, s.before), s.bound(storage), replays);
     }
 }
 
 // Two parts of one group: the sums of both, and what comes of them.
-class SharedGroup {
- public:
-  SharedGroup(Dtype storage, const GatedSizes& s, const Values& y, const Values& z, const Values& w,
-              const Values& dout)
-      : s_(s),
-        sums_(execution::accumulation(storage)),
-        y_(storage, {s.n, s.width}, y),
-        z_(storage, {s.n, s.before + s.width + 8}, z),
-        w_(storage, {s.width}, w),
-        dout_(storage, {s.n, s.width}, dout),
-        out_(storage, {s.n, s.width}),
-        dy_(storage, {s.n, s.width}),
-        dz_(storage, {s.n, s.width}),
-        dw_(sums_, {s.width}),
-        own_squares_(sums_, {1, s.n}),
-        own_projections_(sums_, {1, s.n}),
-        squares_(sums_, {2, s.n}, Values(static_cast<std::size_t>(2 * s.n), 50.0)),
-        projections_(sums_, {2, s.n}, Values(static_cast<std::size_t>(2 * s.n), -3.0)),
-        room_(workspace(gated_rmsnorm_backward_workspace_bytes(s.n, s.width, storage))) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    const Columns z{at(z_), s_.before, s_.width}, dz{at(dz_), 0, s_.width};
-    gated_squares(q, at(y_), z, at(own_squares_));
-    gated_projections(q, at(dout_), at(y_), z, at(w_), at(own_projections_));
-    const GroupShares shares{at(squares_), at(projections_), 0, 2};
-    gated_rmsnorm_forward(q, at(y_), z, at(w_), at(out_), 1, kEps, shares);
-    gated_rmsnorm_backward(q, at(dout_), at(y_), z, at(w_), at(dy_), dz, at(dw_), at(room_), 1,
-                           kEps, false, shares);
-  }
-  std::vector<Output> outputs() const {
-    const double once = tolerance(y_.dtype(), static_cast<double>(s_.width));
-    const double wide = tolerance(sums_, static_cast<double>(s_.width + s_.n));
-    return {{"squares", own_squares_, wide},
-            {"projections", own_projections_, wide},
-            {"out", out_, once},
-            {"dy", dy_, once},
-            {"dz", dz_, once},
-            {"dw", dw_, wide}};
-  }
-
- private:
-  GatedSizes s_;
-  Dtype sums_;
-  Array y_, z_, w_, dout_, out_, dy_, dz_, dw_, own_squares_, own_projections_, squares_,
-      projections_, room_;
-};
-
 TEST(norm_gpu, parts_of_a_group_match_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
+  const GroupShares shares{.parts = 2, .first = 0, .count = 2};
   for (const GatedSizes& s : kGatedSizes)
     for (const Dtype storage : kDeviceTypes) {
       if (s.groups > 1 || s.n == 0) continue;
       SCOPED_TRACE(testing::Message() << s.n << " x " << s.width);
-      const Values y = rounded(random.normal(s.n * s.width), storage);
-      const Values z = rounded(random.normal(s.n * (s.before + s.width + 8)), storage);
-      const Values w = rounded(random.normal(s.width), storage);
-      const Values dout = rounded(random.normal(s.n * s.width), storage);
-      check_on_gpu(SharedGroup(storage, s, y, z, w, dout),
-                   SharedGroup(Dtype::fp64, s, y, z, w, dout));
+      const Values squares(static_cast<std::size_t>(2 * s.n), 50.0);
+      const Values projections(squares.size(), -3.0);
+      const GatedSquares sum{.rows = s.n, .width = s.width, .storage = storage};
+      const GatedProjections projection{.rows = s.n, .width = s.width, .storage = storage};
+      check_on_gpu(sum, make_arrays(sum, random, s.before), s.bound(storage));
+      check_on_gpu(projection, make_arrays(projection, random, s.before), s.bound(storage));
+      const GatedRmsnormForward forward = s.forward(storage, shares);
+      const Arrays<GatedRmsnormForward> f = make_arrays(forward, random, s.before);
+      set(f.squares, squares);
+      check_on_gpu(forward, f, s.bound(storage));
+      const GatedRmsnormBackward backward = s.backward(storage, shares);
+      const Arrays<GatedRmsnormBackward> b = make_arrays(backward, random, s.before);
+      set(b.squares, squares);
+      set(b.projections, projections);
+      check_on_gpu(backward, b, s.bound(storage));
     }
 }
 
 TEST(norm_gpu, saturated_gates_stay_finite) {
   STOWAGE_NEED_GPU();
-  const GatedSizes s{1, 8, 1, 0, false};
   Random random;
-  const Values v = random.normal(8);
-  Values z(16, 1.0);
-  z[0] = -200, z[1] = 200, z[2] = 0, z[3] = -88;
-  const Gated run(Dtype::fp32, s, v, z, v, v, {});
-  std::vector<Array> arrays;
-  for (const Output& one : run.outputs()) arrays.push_back(one.array);
-  for (const Array& result : on_gpu([&](Queue&q, auto&at) { run.enqueue(q, at); }, arrays))
+  const GatedSizes s{1, 8, 1, 0, false};
+  const GatedRmsnormForward forward = s.forward(Dtype::fp32);
+  const GatedRmsnormBackward op = s.backward(Dtype::fp32);
+  const Arrays<GatedRmsnormBackward> o = make_arrays(op, random, 0);
+  set(o.z, {-200, 200, 0, -88, 1, 1, 1, 1});
+  const Array out(Dtype::fp32, {1, 8});
+  for (const Array& result :
+       on_gpu(forward, {.y = o.y, .z = o.z, .w = o.w, .squares = {}, .out = out}, {out}))
+    for (const double value : result.values()) EXPECT_TRUE(std::isfinite(value));
+  for (const Array& result : on_gpu(op, o, {o.dy, o.dz.whole, o.dw}))
     for (const double value : result.values()) EXPECT_TRUE(std::isfinite(value));
 }
 
 TEST(norm_gpu, fp64_is_refused) {
   STOWAGE_NEED_GPU();
-  const Array x(Dtype::fp64, {2, 8}), w(Dtype::fp64, {8}), y(Dtype::fp64, {2, 8});
-  const Array rstd(Dtype::fp64, {2});
-  EXPECT_THROW(
-      on_gpu([&](Queue& q,
-                 auto& at) { add_rmsnorm_forward(q, at(x), {}, at(w), {}, at(y), at(rstd), kEps); },
-             {y}),
-      execution::Error);
+  Random random;
+  const AddRmsnormForward op = Sizes{2, 8, false, false}.forward(Dtype::fp64);
+  const Arrays<AddRmsnormForward> o = make_arrays(op, random);
+  EXPECT_THROW(on_gpu(op, o, {o.y}), execution::Error);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 
 namespace stowage::kernels::test {
@@ -40,23 +40,32 @@ Forward plain_forward(Sizes s, Dtype storage, const Values& x, const Values& del
   return f;
 }
 
-void check_forward(Random& random, Sizes s, Dtype storage, bool residual) {
-  const Values x = rounded(random.normal(s.n * s.width, 3), storage);
-  const Values delta = residual ? rounded(random.normal(s.n * s.width), storage) : Values{};
-  const Values w = rounded(random.normal(s.width), storage);
-  const Array xs(storage, {s.n, s.width}, x), ws(storage, {s.width}, w);
-  const Array deltas = residual ? Array(storage, {s.n, s.width}, delta) : Array();
-  const Array sum = residual ? Array(storage, {s.n, s.width}) : Array();
-  const Array y(storage, {s.n, s.width}), rstd(execution::accumulation(storage), {s.n});
-  on_queue([&](Queue& q) { add_rmsnorm_forward(q, xs, deltas, ws, sum, y, rstd, kEps); });
+AddRmsnormForward forward_of(Sizes s, Dtype storage, bool residual) {
+  return {.rows = s.n, .width = s.width, .storage = storage, .residual = residual, .eps = kEps};
+}
 
-  const Forward expected = plain_forward(s, storage, x, delta, w);
+RmsnormBackward backward_of(Sizes s, Dtype storage, bool residual, bool accumulate = false) {
+  return {.rows = s.n,
+          .width = s.width,
+          .storage = storage,
+          .residual = residual,
+          .accumulate = accumulate};
+}
+
+void check_forward(Random& random, Sizes s, Dtype storage, bool residual) {
+  const AddRmsnormForward op = forward_of(s, storage, residual);
+  const Arrays<AddRmsnormForward> o = make_arrays(op, random);
+  set(o.x, random.normal(s.n * s.width, 3));
+  run(op, o);
+
+  const Forward expected =
+      plain_forward(s, storage, o.x.values(), residual ? o.delta.values() : Values{}, o.w.values());
   const auto terms = static_cast<double>(s.width);
   if (residual) {
-    EXPECT_LT(relative_error(sum.values(), expected.sum), tolerance(storage, 1));
+    EXPECT_LT(relative_error(o.sum.values(), expected.sum), tolerance(storage, 1));
   }
-  EXPECT_LT(relative_error(y.values(), expected.y), tolerance(storage, terms));
-  EXPECT_LT(relative_error(rstd.values(), expected.rstd),
+  EXPECT_LT(relative_error(o.y.values(), expected.y), tolerance(storage, terms));
+  EXPECT_LT(relative_error(o.rstd.values(), expected.rstd),
             tolerance(execution::accumulation(storage), terms));
 }
 
@@ -69,12 +78,17 @@ TEST(norm, forward_matches_definition) {
 
 TEST(norm, sum_is_rounded_before_its_norm) {
   // The sum is a tie that rounds to 256: unrounded, y / w would be 257 rstd.
-  const Array x(Dtype::bf16, {1, 1}, Values{256}), delta(Dtype::bf16, {1, 1}, Values{1});
-  const Array w(Dtype::bf16, {1}, Values{1}), sum(Dtype::bf16, {1, 1}), y(Dtype::bf16, {1, 1});
-  const Array rstd(Dtype::fp32, {1});
-  on_queue([&](Queue& q) { add_rmsnorm_forward(q, x, delta, w, sum, y, rstd, 0); });
-  EXPECT_EQ(sum.values(), Values{256});
-  EXPECT_EQ(rstd.values(), Values{1.0 / 256});
+  const AddRmsnormForward op{
+      .rows = 1, .width = 1, .storage = Dtype::bf16, .residual = true, .eps = 0};
+  const Arrays<AddRmsnormForward> o{.x = {Dtype::bf16, {1, 1}, Values{256}},
+                                    .delta = {Dtype::bf16, {1, 1}, Values{1}},
+                                    .w = {Dtype::bf16, {1}, Values{1}},
+                                    .sum = {Dtype::bf16, {1, 1}},
+                                    .y = {Dtype::bf16, {1, 1}},
+                                    .rstd = {Dtype::fp32, {1}}};
+  run(op, o);
+  EXPECT_EQ(o.sum.values(), Values{256});
+  EXPECT_EQ(o.rstd.values(), Values{1.0 / 256});
 }
 
 struct Gradients {
@@ -104,30 +118,25 @@ Gradients plain_backward(Sizes s, const Values& dy, const Values& x, const Value
 }
 
 void check_backward(Random& random, Sizes s, Dtype storage, bool residual, bool accumulate) {
-  const Dtype accumulation = execution::accumulation(storage);
-  const Values dy = rounded(random.normal(s.n * s.width), storage);
-  const Values x = rounded(random.normal(s.n * s.width, 3), storage);
-  const Values w = rounded(random.normal(s.width), storage);
-  const Values dresidual = residual ? rounded(random.normal(s.n * s.width), storage) : Values{};
-  const Values old = rounded(random.normal(s.width), accumulation);
-  const Array dys(storage, {s.n, s.width}, dy), xs(storage, {s.n, s.width}, x);
-  const Array ws(storage, {s.width}, w), rstd(accumulation, {s.n}), y(storage, {s.n, s.width});
-  const Array dresiduals = residual ? Array(storage, {s.n, s.width}, dresidual) : Array();
-  const Array dx(storage, {s.n, s.width});
-  const Array dw =
-      accumulate ? Array(accumulation, {s.width}, old) : Array(accumulation, {s.width});
-  const Array scratch = workspace(rmsnorm_backward_workspace_bytes(s.n, s.width, storage));
-  on_queue([&](Queue& q) {
-    add_rmsnorm_forward(q, xs, {}, ws, {}, y, rstd, kEps);
-    rmsnorm_backward(q, dys, xs, ws, rstd, dresiduals, dx, dw, scratch, accumulate);
-  });
+  const RmsnormBackward op = backward_of(s, storage, residual, accumulate);
+  const Arrays<RmsnormBackward> o = make_arrays(op, random);
+  set(o.x, random.normal(s.n * s.width, 3));
+  const Values old = o.dw.values();
+  run(forward_of(s, storage, false), {.x = o.x,
+                                      .delta = {},
+                                      .w = o.w,
+                                      .sum = {},
+                                      .y = Array(storage, {s.n, s.width}),
+                                      .rstd = o.rstd});
+  run(op, o);
 
-  Gradients expected = plain_backward(s, dy, x, w, dresidual);
+  Gradients expected = plain_backward(s, o.dy.values(), o.x.values(), o.w.values(),
+                                      residual ? o.dresidual.values() : Values{});
   for (std::size_t j = 0; accumulate && j < old.size(); ++j) expected.dw[j] += old[j];
-  EXPECT_LT(relative_error(dx.values(), expected.dx),
+  EXPECT_LT(relative_error(o.dx.values(), expected.dx),
             tolerance(storage, static_cast<double>(s.width)));
-  EXPECT_LT(relative_error(dw.values(), expected.dw),
-            tolerance(accumulation, static_cast<double>(s.n + s.width)));
+  EXPECT_LT(relative_error(o.dw.values(), expected.dw),
+            tolerance(execution::accumulation(storage), static_cast<double>(s.n + s.width)));
 }
 
 TEST(norm, backward_matches_definition) {
@@ -144,67 +153,65 @@ TEST(norm, backward_matches_definition) {
 TEST(norm, gradients_match_finite_differences) {
   Random random;
   const Sizes s{5, 7};
-  const Values x = random.normal(s.n * s.width), w = random.normal(s.width);
-  const Values dy = random.normal(s.n * s.width), dsum = random.normal(s.n * s.width);
+  const AddRmsnormForward forward = forward_of(s, Dtype::fp64, true);
+  const RmsnormBackward backward = backward_of(s, Dtype::fp64, true);
+  const Arrays<AddRmsnormForward> f = make_arrays(forward, random);
+  set(f.delta, Values(index(s.n * s.width), 0.0));
+  Arrays<RmsnormBackward> g = make_arrays(backward, random);
+  g.x = f.x, g.w = f.w, g.rstd = f.rstd;
+  run(forward, f);
+  run(backward, g);
+  const Values x = f.x.values(), w = f.w.values();
   const auto loss = [&](const Values& xs, const Values& ws) {
-    Values y(x.size()), sum(x.size()), rstd(index(s.n));
-    const Values zero(x.size(), 0.0);
-    add_rmsnorm_forward_ref(s.n, s.width, xs.data(), zero.data(), ws.data(), sum.data(), y.data(),
-                            rstd.data(), kEps);
-    return dot(dy, y) + dot(dsum, sum);
+    set(f.x, xs);
+    set(f.w, ws);
+    run(forward, f);
+    return dot(g.dy.values(), f.y.values()) + dot(g.dresidual.values(), f.sum.values());
   };
-  Values y(x.size()), rstd(index(s.n)), dx(x.size()), dw(w.size());
-  add_rmsnorm_forward_ref<double>(s.n, s.width, x.data(), nullptr, w.data(), nullptr, y.data(),
-                                  rstd.data(), kEps);
-  Values partials(rmsnorm_backward_workspace_bytes(s.n, s.width, Dtype::fp64) / sizeof(double));
-  rmsnorm_backward_ref(s.n, s.width, dy.data(), x.data(), w.data(), rstd.data(), dsum.data(),
-                       dx.data(), dw.data(), partials.data(), false);
   const auto loss_of_x = [&](const Values& v) { return loss(v, w); };
   const auto loss_of_w = [&](const Values& v) { return loss(x, v); };
-  EXPECT_LT(relative_error(dx, numeric_gradient(x, loss_of_x)), 1e-7);
-  EXPECT_LT(relative_error(dw, numeric_gradient(w, loss_of_w)), 1e-7);
+  EXPECT_LT(relative_error(g.dx.values(), numeric_gradient(x, loss_of_x)), 1e-7);
+  EXPECT_LT(relative_error(g.dw.values(), numeric_gradient(w, loss_of_w)), 1e-7);
 }
 
 TEST(norm, threads_do_not_change_bits) {
   Random random;
-  const Sizes s{1000, 77};
-  const Array dy(Dtype::fp32, {s.n, s.width}, random.normal(s.n * s.width));
-  const Array x(Dtype::fp32, {s.n, s.width}, random.normal(s.n * s.width));
-  const Array w(Dtype::fp32, {s.width}, random.normal(s.width));
-  const Array rstd(Dtype::fp32, {s.n}, random.uniform(s.n, 0.5, 2));
-  const Array dx(Dtype::fp32, {s.n, s.width}), parallel(Dtype::fp32, {s.width});
-  const Array serial(Dtype::fp32, {s.width});
-  const Array scratch = workspace(rmsnorm_backward_workspace_bytes(s.n, s.width, Dtype::fp32));
-  on_queue(
-      [&](Queue& q) { rmsnorm_backward(q, dy, x, w, rstd, {}, dx, parallel, scratch, false); });
+  const RmsnormBackward op = backward_of({1000, 77}, Dtype::fp32, false);
+  const Arrays<RmsnormBackward> o = make_arrays(op, random);
+  set(o.rstd, random.uniform(op.rows, 0.5, 2));
+  run(op, o);
+  const Values parallel = o.dw.values();
+  Array(o.dw).poison();
   // On this thread the loops are serial.
-  std::vector<float> partials(scratch.size() / sizeof(float));
-  rmsnorm_backward_ref<float>(s.n, s.width, dy.as<float>().data(), x.as<float>().data(),
-                              w.as<float>().data(), rstd.as<float>().data(), nullptr,
-                              dx.as<float>().data(), serial.as<float>().data(), partials.data(),
-                              false);
-  EXPECT_EQ(parallel.values(), serial.values());
+  op.reference<float>(
+      {.dy = o.dy.as<float>().data(),
+       .x = o.x.as<float>().data(),
+       .w = o.w.as<float>().data(),
+       .rstd = o.rstd.as<float>().data(),
+       .dresidual = nullptr,
+       .dx = o.dx.as<float>().data(),
+       .dw = o.dw.as<float>().data(),
+       .workspace = reinterpret_cast<float*>(o.workspace.as<std::uint8_t>().data())});
+  EXPECT_EQ(parallel, o.dw.values());
 }
 
 TEST(norm, dx_may_be_dresidual) {
   Random random;
-  const Sizes s{9, 20};
-  const Values x = random.normal(s.n * s.width), w = random.normal(s.width);
-  const Values dy = random.normal(s.n * s.width), residual = random.normal(s.n * s.width);
-  const Values rstd = random.uniform(s.n, 0.5, 2);
-  Values apart(x.size()), together = residual, dw(w.size()), partials(w.size());
-  rmsnorm_backward_ref(s.n, s.width, dy.data(), x.data(), w.data(), rstd.data(), residual.data(),
-                       apart.data(), dw.data(), partials.data(), false);
-  rmsnorm_backward_ref(s.n, s.width, dy.data(), x.data(), w.data(), rstd.data(), together.data(),
-                       together.data(), dw.data(), partials.data(), false);
-  EXPECT_EQ(apart, together);
+  const RmsnormBackward op = backward_of({9, 20}, Dtype::fp64, true);
+  const Arrays<RmsnormBackward> apart = make_arrays(op, random);
+  Arrays<RmsnormBackward> together = apart;
+  together.dx = apart.dresidual;
+  run(op, apart);
+  run(op, together);
+  EXPECT_EQ(apart.dx.values(), together.dx.values());
 }
 
 TEST(norm, cost_follows_the_tables_formulas) {
   const double n = 10, c = 8;
-  EXPECT_EQ(add_rmsnorm_forward_cost(10, 8, Dtype::bf16, false).bytes, 4 * n * c + 2 * c + 4 * n);
-  EXPECT_EQ(add_rmsnorm_forward_cost(10, 8, Dtype::bf16, true).bytes, 8 * n * c + 2 * c + 4 * n);
-  EXPECT_EQ(rmsnorm_backward_cost(10, 8, Dtype::bf16, false).bytes, 6 * n * c + 6 * c + 4 * n);
+  const Sizes s{10, 8};
+  EXPECT_EQ(forward_of(s, Dtype::bf16, false).cost().bytes, 4 * n * c + 2 * c + 4 * n);
+  EXPECT_EQ(forward_of(s, Dtype::bf16, true).cost().bytes, 8 * n * c + 2 * c + 4 * n);
+  EXPECT_EQ(backward_of(s, Dtype::bf16, false).cost().bytes, 6 * n * c + 6 * c + 4 * n);
 }
 
 }  // namespace

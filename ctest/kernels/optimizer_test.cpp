@@ -235,9 +235,9 @@ struct Tensors {
 
 // Runs one step on pieces of tensors of one storage dtype.
 void run(Dtype storage, const std::vector<AdamwTensor>& pieces, std::int64_t good_steps,
-         double clip, std::int32_t ok) {
+         double clip, std::int32_t ok, const Values& rates = {kRate, kDecay}) {
   const Dtype sums = execution::accumulation(storage);
-  const Array schedule(sums, {2}, Values{kRate, kDecay}), norm(sums, {1}, Values{kNorm});
+  const Array schedule(sums, {2}, rates), norm(sums, {1}, Values{kNorm});
   const Array step(Dtype::int64, {1}, Values{static_cast<double>(good_steps)});
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
@@ -281,6 +281,21 @@ TEST(optimizer, adamw_is_the_formula) {
           EXPECT_EQ(results[i].gradient, states[i].gradient);
         }
       }
+}
+
+// By half, which is exact, of values that the stored parameter cannot hold.
+TEST(optimizer, adamw_decays_the_master) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    State state = random_state(random, 999, storage, true);
+    for (Values* none : {&state.gradient, &state.m, &state.v}) std::ranges::fill(*none, 0.0);
+    const Tensors tensors(storage, {state}, true);
+    run(storage, tensors.whole, 0, 0, 1, {1, 0.5});
+    for (double& value : state.master) value /= 2;
+    const State result = tensors.states()[0];
+    EXPECT_EQ(result.master, state.master);
+    EXPECT_EQ(result.parameter, rounded(state.master, storage));
+  }
 }
 
 TEST(optimizer, adamw_does_not_depend_on_cuts) {

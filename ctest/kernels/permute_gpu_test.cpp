@@ -5,8 +5,8 @@
 #include "ctest/kernels/device_mirror.hpp"
 #include "ctest/kernels/support.hpp"
 #include "kernels/moe/balance.hpp"
+#include "kernels/moe/capacity.hpp"
 #include "kernels/moe/permute.hpp"
-#include "kernels/moe/room.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -48,10 +48,10 @@ Array choices(Random& random, const Sizes& s) {
 
 struct Index {
   explicit Index(const Sizes& s) : Index(s, s.n * s.topk) {}
-  Index(const Sizes& s, std::int64_t room)
+  Index(const Sizes& s, std::int64_t capacity)
       : offsets(Dtype::int32, {s.experts + 1}),
         token_row(Dtype::int32, {s.n, s.topk}),
-        row_weight(Dtype::fp32, {room}) {}
+        row_weight(Dtype::fp32, {capacity}) {}
 
   std::vector<Array> all() const { return {offsets, token_row, row_weight}; }
 
@@ -93,21 +93,21 @@ TEST(permute_gpu, index_is_the_hosts) {
   for (const Sizes& s : kSizes) compare_index(random, s, s.n == 1000 ? 100 : 2);
 }
 
-TEST(permute_gpu, with_less_room_the_index_is_the_hosts) {
+TEST(permute_gpu, with_less_capacity_the_index_is_the_hosts) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes) {
     SCOPED_TRACE(testing::Message() << s.n << " tokens, " << s.experts << " experts");
-    const std::int64_t room = s.n * s.topk / 2;
-    if (room == 0) continue;
+    const std::int64_t capacity = s.n * s.topk / 2;
+    if (capacity == 0) continue;
     const Array indices = choices(random, s);
     const Array weights(Dtype::fp32, {s.n, s.topk}, random.uniform(s.n * s.topk, 0, 1));
-    const Index index(s, room);
+    const Index index(s, capacity);
     const Array limited(Dtype::int32, {s.experts + 1}), most = int32_array({3, 5, 7});
     const auto work = [&](Queue& q, auto& at) {
       permute_index(q, at(indices), at(index.offsets), at(index.token_row), at(index.row_weight),
                     at(weights));
-      limit_offsets(q, at(index.offsets), room, at(limited), at(most));
+      limit_offsets(q, at(index.offsets), capacity, at(limited), at(most));
     };
     const std::vector<Array> results =
         on_gpu(work, {index.offsets, index.token_row, index.row_weight, limited, most}, 2);
@@ -123,7 +123,7 @@ TEST(permute_gpu, with_less_room_the_index_is_the_hosts) {
   }
 }
 
-TEST(room_gpu, what_ranks_tell_and_learn_is_the_hosts) {
+TEST(capacity_gpu, what_ranks_tell_and_learn_is_the_hosts) {
   STOWAGE_NEED_GPU();
   for (const std::int32_t wanted : {7, 8}) {
     const Array most = int32_array({wanted, 4, 2}), rows(Dtype::fp32, {10});

@@ -4,8 +4,8 @@
 
 #include "ctest/kernels/support.hpp"
 #include "kernels/moe/balance.hpp"
+#include "kernels/moe/capacity.hpp"
 #include "kernels/moe/permute.hpp"
-#include "kernels/moe/room.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -143,27 +143,28 @@ struct Front {
   void* address;
 };
 
-TEST(permute, pairs_beyond_the_room_have_no_row_and_nothing_is_written_behind_it) {
+TEST(permute, pairs_beyond_the_capacity_have_no_row_and_nothing_is_written_behind_it) {
   Random random;
   for (const Sizes& s : kSizes) {
     const Routing all(random, s, Dtype::fp64);
-    for (const std::int64_t room : {s.n * s.topk, all.rows(), all.rows() / 2, std::int64_t{0}}) {
+    for (const std::int64_t capacity :
+         {s.n * s.topk, all.rows(), all.rows() / 2, std::int64_t{0}}) {
       const std::int64_t pairs = s.n * s.topk;
       const Array wanted(Dtype::int32, {s.experts + 1}), offsets(Dtype::int32, {s.experts + 1});
       const Array token_row(Dtype::int32, {s.n, s.topk}), row_weight(Dtype::fp64, {pairs});
       const Array xs(Dtype::fp64, {pairs, s.width}), most = int32_array({1, 1, 5});
       const Values x = random.normal(s.n * s.width);
-      const Front weight(row_weight, {room}), rows(xs, {room, s.width});
+      const Front weight(row_weight, {capacity}), rows(xs, {capacity, s.width});
       on_queue([&](Queue& q) {
         permute_index(q, all.indices, wanted, token_row, weight.view(), all.weights);
-        limit_offsets(q, wanted, room, offsets, most);
+        limit_offsets(q, wanted, capacity, offsets, most);
         gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), token_row, rows.view());
       });
       EXPECT_EQ(wanted.values(), all.offsets.values());
       double busiest = 1;
       for (std::size_t e = 0; e < offsets.size(); ++e) {
         const double offset = all.offsets.values()[e];
-        EXPECT_EQ(offsets.values()[e], std::min(offset, static_cast<double>(room)));
+        EXPECT_EQ(offsets.values()[e], std::min(offset, static_cast<double>(capacity)));
         if (e > 0) busiest = std::max(busiest, offset - all.offsets.values()[e - 1]);
       }
       const double routed = std::max(1.0, static_cast<double>(all.rows()));
@@ -171,15 +172,16 @@ TEST(permute, pairs_beyond_the_room_have_no_row_and_nothing_is_written_behind_it
       const Values places = all.token_row.values(), weights = row_weight.values();
       for (std::size_t pair = 0; pair < places.size(); ++pair)
         EXPECT_EQ(token_row.values()[pair],
-                  places[pair] < static_cast<double>(room) ? places[pair] : -1);
+                  places[pair] < static_cast<double>(capacity) ? places[pair] : -1);
       for (std::int64_t row = 0; row < pairs; ++row) {
         const double weight_of_row = weights[index(row)];
-        if (row < room)
+        if (row < capacity)
           EXPECT_EQ(weight_of_row, all.row_weight.values()[index(row)]);
         else
-          EXPECT_TRUE(std::isnan(weight_of_row)) << "row " << row << " of room " << room;
+          EXPECT_TRUE(std::isnan(weight_of_row)) << "row " << row << " of capacity " << capacity;
         const bool written = !std::isnan(xs.values()[index(row * s.width)]);
-        EXPECT_EQ(written, row < std::min(room, all.rows())) << "row " << row << " of " << room;
+        EXPECT_EQ(written, row < std::min(capacity, all.rows()))
+            << "row " << row << " of " << capacity;
       }
     }
   }
@@ -203,7 +205,7 @@ TEST(permute, gather_and_combine_are_adjoint) {
 }
 
 // Three ranks: each tells what its experts and its slots wanted, the sums say who had too little.
-TEST(room, ranks_learn_what_each_wanted) {
+TEST(capacity, ranks_learn_what_each_wanted) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp64})
     for (const std::int32_t wanted : {7, 8})
       for (const std::int32_t slots : {4, 5, 6}) {

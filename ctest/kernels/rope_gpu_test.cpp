@@ -1,6 +1,6 @@
 // Rotary positions on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
-#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "kernels/rope/rope.hpp"
 
@@ -12,34 +12,24 @@ struct Sizes {
   std::int64_t tail, heads, kv_heads, head_dim;
 };
 
-class Rotations {
- public:
-  Rotations(Dtype storage, const Sizes& s, const Packed& packed, const Values& in,
-            const RopeFrequencies& frequencies)
-      : s_(s),
-        frequencies_(frequencies),
-        in_(storage, {packed.tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}, in),
-        out_(storage, in_.view().info->buffers[0].shape),
-        back_(storage, in_.view().info->buffers[0].shape),
-        starts_(packed.cu_seqlens()),
-        documents_(packed.seq_idx()) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    rope_forward(q, at(in_), at(starts_), at(documents_), at(out_), s_.heads, s_.kv_heads,
-                 s_.head_dim, frequencies_);
-    rope_backward(q, at(in_), at(starts_), at(documents_), at(back_), s_.heads, s_.kv_heads,
-                  s_.head_dim, frequencies_);
+// Both directions on the same values.
+void check(const Sizes& s, Dtype storage, const RopeFrequencies& frequencies, Random& random) {
+  const Packed packed(s.lengths, s.tail);
+  for (const bool backward : {false, true}) {
+    const Rope op{.tokens = packed.tokens,
+                  .heads = s.heads,
+                  .kv_heads = s.kv_heads,
+                  .head_dim = s.head_dim,
+                  .starts = packed.cu_seqlens().view().extent(0),
+                  .storage = storage,
+                  .frequencies = frequencies,
+                  .backward = backward};
+    Arrays<Rope> o = make_arrays(op, random);
+    o.cu_seqlens = packed.cu_seqlens(), o.seq_idx = packed.seq_idx();
+    check_on_gpu(
+        op, o, [&](std::string_view) { return tolerance(storage, 4); }, 3);
   }
-  std::vector<Output> outputs() const {
-    return {{"out", out_, tolerance(in_.dtype(), 4)}, {"back", back_, tolerance(in_.dtype(), 4)}};
-  }
-
- private:
-  Sizes s_;
-  RopeFrequencies frequencies_;
-  Array in_, out_, back_, starts_, documents_;
-};
+}
 
 TEST(rope_gpu, matches_fp64) {
   STOWAGE_NEED_GPU();
@@ -48,13 +38,7 @@ TEST(rope_gpu, matches_fp64) {
       {{1}, 0, 1, 1, 2},       {{5, 1, 9}, 3, 3, 1, 6}, {{100, 37, 1, 1}, 5, 4, 2, 64},
       {{1000}, 0, 16, 4, 128}, {{70}, 0, 2, 1, 80},     {{}, 0, 2, 1, 16}};
   for (const Sizes& s : sizes)
-    for (const Dtype storage : kDeviceTypes) {
-      const Packed packed(s.lengths, s.tail);
-      const std::int64_t count = packed.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim;
-      const Values in = rounded(random.normal(count), storage);
-      check_on_gpu(Rotations(storage, s, packed, in, {1e4}),
-                   Rotations(Dtype::fp64, s, packed, in, {1e4}));
-    }
+    for (const Dtype storage : kDeviceTypes) check(s, storage, {1e4}, random);
 }
 
 TEST(rope_gpu, scaled_matches_fp64) {
@@ -62,24 +46,14 @@ TEST(rope_gpu, scaled_matches_fp64) {
   Random random;
   const RopeFrequencies llama{500000, 8, 1, 4, 8192};
   for (const Sizes& s : {Sizes{{5, 1, 9}, 3, 3, 1, 6}, Sizes{{1000}, 0, 4, 2, 128}})
-    for (const Dtype storage : kDeviceTypes) {
-      const Packed packed(s.lengths, s.tail);
-      const Values in =
-          rounded(random.normal(packed.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim), storage);
-      check_on_gpu(Rotations(storage, s, packed, in, llama),
-                   Rotations(Dtype::fp64, s, packed, in, llama));
-    }
+    for (const Dtype storage : kDeviceTypes) check(s, storage, llama, random);
 }
 
 // One long document: angles of 10^5 radians keep their digits.
 TEST(rope_gpu, far_positions) {
   STOWAGE_NEED_GPU();
   Random random;
-  const Sizes s{{120000}, 0, 1, 1, 8};
-  const Packed packed(s.lengths, s.tail);
-  const Values in = rounded(random.normal(packed.tokens * 24), Dtype::fp32);
-  check_on_gpu(Rotations(Dtype::fp32, s, packed, in, {1e4}),
-               Rotations(Dtype::fp64, s, packed, in, {1e4}));
+  check({{120000}, 0, 1, 1, 8}, Dtype::fp32, {1e4}, random);
 }
 
 TEST(rope_gpu, in_place_leaves_the_same_bits) {
@@ -87,18 +61,19 @@ TEST(rope_gpu, in_place_leaves_the_same_bits) {
   Random random;
   for (const std::int64_t dim : {64, 6}) {
     const Packed packed({33, 70}, 2);
-    const std::int64_t width = 8 * dim;
-    const Array in(Dtype::bf16, {packed.tokens, width}, random.normal(packed.tokens * width));
-    const Array out(Dtype::bf16, {packed.tokens, width});
-    const Array starts = packed.cu_seqlens(), documents = packed.seq_idx();
-    const auto rotate = [&](const Array& to) {
-      return on_gpu(
-          [&](Queue& q, auto& at) {
-            rope_forward(q, at(in), at(starts), at(documents), at(to), 4, 2, dim, {1e4});
-          },
-          {to})[0];
-    };
-    EXPECT_EQ(rotate(in).values(), rotate(out).values());
+    const Rope op{.tokens = packed.tokens,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = dim,
+                  .starts = packed.cu_seqlens().view().extent(0),
+                  .storage = Dtype::bf16,
+                  .frequencies = {1e4}};
+    Arrays<Rope> apart = make_arrays(op, random);
+    apart.cu_seqlens = packed.cu_seqlens(), apart.seq_idx = packed.seq_idx();
+    Arrays<Rope> together = apart;
+    together.out = apart.in;
+    EXPECT_EQ(on_gpu(op, together, {together.out})[0].values(),
+              on_gpu(op, apart, {apart.out})[0].values());
   }
 }
 

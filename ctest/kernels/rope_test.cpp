@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -16,16 +16,28 @@ constexpr double kTheta = 100;
 
 Packed documents() { return Packed({1, 40, 0, 5, 20}, 4); }
 
-using Operator = void (*)(Queue&, const View&, const View&, const View&, const View&, std::int64_t,
-                          std::int64_t, std::int64_t, const RopeFrequencies&, std::int64_t);
+enum class Pass { forward, backward };
 
-Values run(Operator op, Dtype storage, const Packed& packed, const Values& in,
-           const RopeFrequencies& frequencies = {kTheta}) {
-  const Array from(storage, {packed.tokens, kWidth}, in), to(storage, {packed.tokens, kWidth});
-  const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
-  on_queue([&](Queue& q) {
-    op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, frequencies, 0);
-  });
+Rope rope_of(std::int64_t tokens, const Packed& packed, Dtype storage, Pass pass,
+             const RopeFrequencies& frequencies = {kTheta}) {
+  return {.tokens = tokens,
+          .heads = kHeads,
+          .kv_heads = kKvHeads,
+          .head_dim = kHeadDim,
+          .starts = packed.cu_seqlens().view().extent(0),
+          .storage = storage,
+          .frequencies = frequencies,
+          .backward = pass == Pass::backward};
+}
+
+Values rotate(Pass pass, Dtype storage, const Packed& packed, const Values& in,
+              const RopeFrequencies& frequencies = {kTheta}) {
+  const Array to(storage, {packed.tokens, kWidth});
+  run(rope_of(packed.tokens, packed, storage, pass, frequencies),
+      {.in = {storage, {packed.tokens, kWidth}, in},
+       .cu_seqlens = packed.cu_seqlens(),
+       .seq_idx = packed.seq_idx(),
+       .out = to});
   return to.values();
 }
 
@@ -50,7 +62,7 @@ TEST(rope, forward_is_the_formula) {
   const Packed packed = documents();
   for (const Dtype storage : kFloatingTypes) {
     const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
-    EXPECT_LT(relative_error(run(rope_forward, storage, packed, in), plain_forward(packed, in)),
+    EXPECT_LT(relative_error(rotate(Pass::forward, storage, packed, in), plain_forward(packed, in)),
               tolerance(storage, 2));
   }
 }
@@ -90,7 +102,7 @@ TEST(rope, scaled_angles_are_those_of_slower_pairs) {
   const Values in = random.normal(packed.tokens * kWidth);
   // All waves are long ones: each position turns as one at half of it would.
   const RopeFrequencies half{kTheta, 2, 1e6, 4e6, 8192};
-  const Values slow = run(rope_forward, Dtype::fp64, packed, in, half);
+  const Values slow = rotate(Pass::forward, Dtype::fp64, packed, in, half);
   Values expected = in;
   for (std::int64_t t = 0; t < packed.tokens; ++t)
     for (std::int64_t h = 0; h < kHeads + kKvHeads; ++h)
@@ -102,7 +114,7 @@ TEST(rope, scaled_angles_are_those_of_slower_pairs) {
         expected[b] = in[b] * std::cos(angle) + in[a] * std::sin(angle);
       }
   EXPECT_LT(relative_error(slow, expected), 1e-14);
-  EXPECT_LT(relative_error(run(rope_backward, Dtype::fp64, packed, slow, half), in), 1e-14);
+  EXPECT_LT(relative_error(rotate(Pass::backward, Dtype::fp64, packed, slow, half), in), 1e-14);
 }
 
 // It is linear, so <dy, R x> = <R^T dy, x> is the whole of the gradient.
@@ -111,12 +123,13 @@ TEST(rope, backward_is_the_transpose) {
   const Packed packed = documents();
   const Values x = random.normal(packed.tokens * kWidth),
                dy = random.normal(packed.tokens * kWidth);
-  const double expected = dot(dy, run(rope_forward, Dtype::fp64, packed, x));
-  const double actual = dot(run(rope_backward, Dtype::fp64, packed, dy), x);
+  const double expected = dot(dy, rotate(Pass::forward, Dtype::fp64, packed, x));
+  const double actual = dot(rotate(Pass::backward, Dtype::fp64, packed, dy), x);
   EXPECT_NEAR(actual, expected, 1e-12 * std::sqrt(dot(x, x) * dot(dy, dy)));
   for (const Dtype storage : kFloatingTypes) {
     const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
-    const Values back = run(rope_backward, storage, packed, run(rope_forward, storage, packed, in));
+    const Values back =
+        rotate(Pass::backward, storage, packed, rotate(Pass::forward, storage, packed, in));
     EXPECT_LT(relative_error(back, in), 2 * tolerance(storage, 2));
   }
 }
@@ -128,7 +141,7 @@ TEST(rope, gradient_by_finite_differences) {
                dy = random.normal(packed.tokens * kWidth);
   const Values expected =
       numeric_gradient(x, [&](const Values& v) { return dot(plain_forward(packed, v), dy); });
-  EXPECT_LT(relative_error(run(rope_backward, Dtype::fp64, packed, dy), expected), 1e-8);
+  EXPECT_LT(relative_error(rotate(Pass::backward, Dtype::fp64, packed, dy), expected), 1e-8);
 }
 
 // A part of the tokens turns as it does among all of them, whatever document it begins in.
@@ -136,8 +149,8 @@ TEST(rope, part_of_the_tokens) {
   Random random;
   const Packed packed = documents();
   const Values in = random.normal(packed.tokens * kWidth);
-  for (const Operator op : {Operator(rope_forward), Operator(rope_backward)}) {
-    const Values whole = run(op, Dtype::fp64, packed, in);
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const Values whole = rotate(pass, Dtype::fp64, packed, in);
     const Array cu_seqlens = packed.cu_seqlens();
     const std::int64_t cuts[] = {0, 1, 23, 46, 63, packed.tokens};
     for (std::size_t part = 0; part + 1 < std::size(cuts); ++part) {
@@ -145,12 +158,14 @@ TEST(rope, part_of_the_tokens) {
       const auto cut = [&](const Values& all) {
         return Values(all.begin() + first * kWidth, all.begin() + (first + rows) * kWidth);
       };
-      const Array from(Dtype::fp64, {rows, kWidth}, cut(in)), to(Dtype::fp64, {rows, kWidth});
-      const Array seq_idx =
-          int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
-      on_queue([&](Queue& q) {
-        op(q, from, cu_seqlens, seq_idx, to, kHeads, kKvHeads, kHeadDim, {kTheta}, first);
-      });
+      const Array to(Dtype::fp64, {rows, kWidth});
+      Rope op = rope_of(rows, packed, Dtype::fp64, pass);
+      op.first_token = first;
+      run(op, {.in = {Dtype::fp64, {rows, kWidth}, cut(in)},
+               .cu_seqlens = cu_seqlens,
+               .seq_idx = int32_array(
+                   {packed.document.begin() + first, packed.document.begin() + first + rows}),
+               .out = to});
       EXPECT_EQ(to.values(), cut(whole)) << "from " << first;
     }
   }
@@ -161,11 +176,9 @@ TEST(rope, works_in_place) {
   const Packed packed = documents();
   const Values in = random.normal(packed.tokens * kWidth);
   const Array x(Dtype::fp32, {packed.tokens, kWidth}, in);
-  const Array cu_seqlens = packed.cu_seqlens(), seq_idx = packed.seq_idx();
-  on_queue([&](Queue& q) {
-    rope_forward(q, x, cu_seqlens, seq_idx, x, kHeads, kKvHeads, kHeadDim, {kTheta});
-  });
-  EXPECT_EQ(x.values(), run(rope_forward, Dtype::fp32, packed, in));
+  run(rope_of(packed.tokens, packed, Dtype::fp32, Pass::forward),
+      {.in = x, .cu_seqlens = packed.cu_seqlens(), .seq_idx = packed.seq_idx(), .out = x});
+  EXPECT_EQ(x.values(), rotate(Pass::forward, Dtype::fp32, packed, in));
 }
 
 }  // namespace

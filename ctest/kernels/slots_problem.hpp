@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ctest/kernels/support.hpp"
-#include "kernels/moe/room.hpp"
+#include "kernels/moe/capacity.hpp"
 #include "kernels/moe/slots.hpp"
 #include "kernels/shards/shards.hpp"
 

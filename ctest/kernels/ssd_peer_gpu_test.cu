@@ -1,5 +1,5 @@
 // The CUDA scan's errors beside those of the Triton kernels of mamba_ssm on the same operands, both
-// against the fp64 recurrence. Needs $STOWAGE_PEER_DIR, see results/tools/ssd_triton.py.
+// against the fp64 recurrence. Needs $STOWAGE_PEER_DIR, see results/tools/peers/ssd_triton.py.
 
 #include <unistd.h>
 
@@ -121,7 +121,7 @@ TEST(ssd_peer_gpu, errors_no_larger_than_the_peers) {
   if (std::getenv("STOWAGE_PEER_DIR") == nullptr) GTEST_SKIP() << "STOWAGE_PEER_DIR is not set";
   const char* set = std::getenv("STOWAGE_SSD_TRITON");
   const std::string script =
-      set != nullptr ? set : STOWAGE_SOURCE_DIR "/results/tools/ssd_triton.py";
+      set != nullptr ? set : STOWAGE_SOURCE_DIR "/results/tools/peers/ssd_triton.py";
   const fs::path root = fs::temp_directory_path() / ("stowage_ssd_" + std::to_string(getpid()));
   const std::vector<Named> all = problems();
   std::vector<std::vector<Compared>> ours;

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -32,14 +33,57 @@ const layers::Parameter* parameter_of(const std::vector<layers::Parameter>& all,
   return nullptr;
 }
 
+/// By name: a number of doubles as they lie in memory.
+using Values = std::map<std::string, std::vector<double>>;
+
+std::string bytes_of(const Values& values) {
+  std::string bytes;
+  for (const auto& [name, of] : values) {
+    bytes += fmt::format("{}\n{}\n", name, of.size());
+    bytes.append(reinterpret_cast<const char*>(of.data()), of.size() * sizeof(double));
+  }
+  return bytes;
+}
+
+Values values_of(const std::string& bytes) {
+  Values values;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t name_end = bytes.find('\n', at), size_end = bytes.find('\n', name_end + 1);
+    std::vector<double>& of = values[bytes.substr(at, name_end - at)];
+    of.resize(std::stoul(bytes.substr(name_end + 1, size_end - name_end - 1)));
+    std::memcpy(of.data(), bytes.data() + size_end + 1, of.size() * sizeof(double));
+    at = size_end + 1 + of.size() * sizeof(double);
+  }
+  return values;
+}
+
+/// What a rank alone computes, which all ranks would: rank 0 does, and nothing of its plan shares
+/// bytes.
+Outcome run_alone(const parallel::Communicator& world, forecast::TrainerOptions options,
+                  const Case& c) {
+  std::string bytes;
+  if (world.rank() == 0) {
+    options.planner.enough_bytes = offload::kUnbounded;
+    Outcome outcome = run(std::move(options), {0, 1}, c);
+    outcome.state["losses"] = outcome.losses;
+    outcome.state["norms"] = outcome.norms;
+    bytes = bytes_of(outcome.state);
+  }
+  Outcome outcome;
+  outcome.state = values_of(world.broadcast(bytes));
+  outcome.losses = outcome.state.at("losses");
+  outcome.norms = outcome.state.at("norms");
+  return outcome;
+}
+
 void expect_near(double value, double wanted, const std::string& what) {
   EXPECT_NEAR(value, wanted, kTolerance * std::max(1.0, std::abs(wanted))) << what;
 }
 
 }  // namespace
 
-training::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
-  training::TrainerOptions options = tiny_options(pattern, dtype);
+forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
+  forecast::TrainerOptions options = tiny_options(pattern, dtype);
   layers::ModelConfig& model = options.model;
   model.vocabulary = 16;
   model.attention.kv_heads = 4;
@@ -53,18 +97,22 @@ training::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   return options;
 }
 
-void make_stretches(training::TrainerOptions& options, int context) {
+void make_zigzag(forecast::TrainerOptions& options, int context) {
   options.step.tokens = options.step.sequence = 24 % (2 * context) == 0 ? 24 : 6 * context;
   options.model.attention.zigzag = true;
 }
 
-Outcome run(training::TrainerOptions options, TinyRun::Part part, const Case& c) {
+Outcome run(forecast::TrainerOptions options, TinyRun::Part part, const Case& c) {
   TinyRun tiny(std::move(options));
+  return run(tiny, part, c);
+}
+
+Outcome run(TinyRun& tiny, TinyRun::Part part, const Case& c) {
   if (!c.documents.empty()) tiny.set_documents(c.documents);
   if (c.routing) tiny.freeze_routing(c.routing);
   Outcome outcome;
   for (int step = 0; step < kSteps; ++step) {
-    outcome.reruns += tiny.train_with_room(step, 1e-2, part);
+    outcome.reruns += tiny.train_with_capacity(step, 1e-2, part);
     outcome.losses.push_back(tiny.loss()[0]);
     outcome.norms.push_back(tiny.grad_norm());
   }
@@ -75,7 +123,7 @@ Outcome run(training::TrainerOptions options, TinyRun::Part part, const Case& c)
   return outcome;
 }
 
-training::TrainerOptions Axes::shared(training::TrainerOptions options, const Case& c) const {
+forecast::TrainerOptions Axes::shared(forecast::TrainerOptions options, const Case& c) const {
   const parallel::GridShape grid =
       parallel::fit_grid(world.size(), c.tensor, c.context, c.expert, c.pipeline);
   options.sharing.ranks = parallel::connect(world, grid, parallel::make_host_transport);
@@ -90,21 +138,22 @@ TinyRun::Part Axes::part_of(const parallel::Ranks& ranks) {
   return {part.index, part.parts};
 }
 
-int Axes::compare(const training::TrainerOptions& given, const Case& c) const {
-  const training::TrainerOptions options = shared(given, c);
+int Axes::compare(const forecast::TrainerOptions& given, const Case& c) const {
+  const forecast::TrainerOptions options = shared(given, c);
   const parallel::Ranks& ranks = options.sharing.ranks;
-  const Outcome ours = run(options, part_of(ranks), c);
-  training::TrainerOptions alone = given;
+  TinyRun tiny(options);
+  const Outcome ours = run(tiny, part_of(ranks), c);
+  forecast::TrainerOptions alone = given;
   alone.step.microbatches = c.microbatches * ranks.sequences().parts;
   alone.model.virtual_stages = 1;
   alone.sharing.schedule = layers::PipelineSchedule::one_forward_one_backward;
-  const Outcome wanted = run(alone, {0, 1}, c);
+  const Outcome wanted = run_alone(world, alone, c);
   for (int step = 0; step < kSteps; ++step) {
     const auto at = static_cast<std::size_t>(step);
     expect_near(ours.losses[at], wanted.losses[at], fmt::format("loss of step {}", step));
     expect_near(ours.norms[at], wanted.norms[at], fmt::format("norm of step {}", step));
   }
-  const training::TrainerPlan plan(options);
+  const forecast::TrainerPlan& plan = tiny.trainer().plan();
   const std::vector<layers::Parameter> parameters = plan.model().parameters();
   for (const auto& [name, values] : ours.state) {
     const layers::Parameter* p = parameter_of(parameters, name);

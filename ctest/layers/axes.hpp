@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -34,13 +34,14 @@ struct Case {
 };
 
 /// Of a tiny model: sizes that divide among up to four ranks.
-training::TrainerOptions options_of(const std::string& pattern, execution::Dtype dtype);
+forecast::TrainerOptions options_of(const std::string& pattern, execution::Dtype dtype);
 
-/// Has attention work on stretches, of tokens of which each of these context ranks has two.
-void make_stretches(training::TrainerOptions& options, int context);
+/// Has attention work on chunks, of tokens of which each of these context ranks has two.
+void make_zigzag(forecast::TrainerOptions& options, int context);
 
 /// Some steps of this part of the sequences.
-Outcome run(training::TrainerOptions options, TinyRun::Part part, const Case& c);
+Outcome run(TinyRun& tiny, TinyRun::Part part, const Case& c);
+Outcome run(forecast::TrainerOptions options, TinyRun::Part part, const Case& c);
 
 /// All ranks of the job, as the ranks of a grid.
 class Axes {
@@ -48,12 +49,12 @@ class Axes {
   const parallel::Communicator world = parallel::Communicator::world();
 
   /// With the ranks of the case's grid.
-  training::TrainerOptions shared(training::TrainerOptions options, const Case& c) const;
+  forecast::TrainerOptions shared(forecast::TrainerOptions options, const Case& c) const;
 
   static TinyRun::Part part_of(const parallel::Ranks& ranks);
 
   /// Compares a run of all ranks with one of a rank alone. @return its reruns
-  int compare(const training::TrainerOptions& given, const Case& c) const;
+  int compare(const forecast::TrainerOptions& given, const Case& c) const;
 
   /// Grids of these ranks.
   std::vector<Case> grids() const;

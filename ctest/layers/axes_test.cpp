@@ -48,7 +48,7 @@ TEST(axes, stages_of_any_schedule_equal_one_rank) {
                                                    {Schedule::zero_bubble, 1},
                                                    {Schedule::interleaved, 2}}) {
       if (c.pipeline * virtual_stages > 4) continue;  // more stages than layers
-      training::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
       options.sharing.schedule = schedule;
       options.model.virtual_stages = virtual_stages;
       SCOPED_TRACE(text(c, "M*-E") + fmt::format(", {} stages a rank", virtual_stages));
@@ -63,7 +63,7 @@ TEST(axes, variants_equal_one_rank) {
   for (Case c : axes.grids())
     for (const bool zero : {false, true}) {
       c.zero = zero;
-      training::TrainerOptions options = options_of("M-*E", Dtype::fp64);
+      forecast::TrainerOptions options = options_of("M-*E", Dtype::fp64);
       options.model.mlp.activation = kernels::Activation::swiglu;
       options.model.tied_embeddings = true;
       options.model.moe.shared_ffn = 0;
@@ -77,6 +77,8 @@ TEST(axes, variants_equal_one_rank) {
       axes.compare(options, c);
       options = options_of("ME*-", Dtype::fp64);
       options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
+      options.model.mamba.conv_width = 3;
+      SCOPED_TRACE("fused mixer, a convolution of three taps");
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
     }
@@ -97,8 +99,8 @@ std::vector<Case> tensor_grids(const Axes& axes) {
 }
 
 /// Sizes that divide among eight ranks, but for key heads and groups.
-training::TrainerOptions options_of_eight(const std::string& pattern) {
-  training::TrainerOptions options = options_of(pattern, Dtype::fp64);
+forecast::TrainerOptions options_of_eight(const std::string& pattern) {
+  forecast::TrainerOptions options = options_of(pattern, Dtype::fp64);
   options.model.attention.heads = 8;
   options.model.mamba.heads = 8;
   options.model.mlp.ffn = 16;
@@ -112,7 +114,7 @@ TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
   for (Case c : tensor_grids(axes))
     for (const int kv_heads : {1, 2, 4})
       for (const bool norms : {false, true}) {
-        training::TrainerOptions options = options_of_eight(norms ? "*" : "*-*");
+        forecast::TrainerOptions options = options_of_eight(norms ? "*" : "*-*");
         options.model.attention.kv_heads = kv_heads;
         options.model.attention.norms = norms;
         c.microbatches = norms ? 1 : 3;
@@ -145,7 +147,7 @@ TEST(axes, odd_rows_equal_one_rank) {
   const Axes axes;
   for (Case c : tensor_grids(axes)) {
     if (c.tensor != 2 || c.context > 1) continue;
-    training::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+    forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
     options.step.tokens = options.step.sequence = 26;
     c.documents = {0, 9, 25};
     SCOPED_TRACE(text(c, "M*-E"));
@@ -163,7 +165,7 @@ TEST(axes, groups_of_several_tensor_ranks_equal_one_rank) {
       for (const Form form : {Form::separate, Form::fused_forward, Form::fused}) {
         if (form != Form::separate && (groups > 1 || c.zero)) continue;
         if (groups == 8 && c.zero) continue;
-        training::TrainerOptions options = options_of_eight("M-M");
+        forecast::TrainerOptions options = options_of_eight("M-M");
         options.model.mamba.groups = groups;
         options.model.mamba.form = form;
         c.microbatches = form == Form::separate ? 3 : 1;
@@ -176,11 +178,11 @@ TEST(axes, groups_of_several_tensor_ranks_equal_one_rank) {
 TEST(axes, key_heads_that_neither_divide_are_refused) {
   const Axes axes;
   for (const Case& c : tensor_grids(axes)) {
-    training::TrainerOptions options = axes.shared(options_of_eight("*-"), c);
+    forecast::TrainerOptions options = axes.shared(options_of_eight("*-"), c);
     options.model.attention.heads = 24;
     options.model.attention.kv_heads = 3;
     try {
-      const training::TrainerPlan plan(options);
+      const forecast::TrainerPlan plan(options);
       FAIL() << "three key heads were shared by " << c.tensor << " ranks";
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
@@ -197,9 +199,9 @@ TEST(axes, experts_by_slots_equal_one_rank) {
       if (c.tensor * c.expert == 1) continue;
       c.microbatches = microbatches;
       c.zero = microbatches > 1;
-      training::TrainerOptions options = options_of("M*E-E", Dtype::fp64);
+      forecast::TrainerOptions options = options_of("M*E-E", Dtype::fp64);
       options.model.moe.exchange = layers::ModelConfig::Moe::Exchange::slots;
-      options.expert_capacity = {1.25};
+      options.capacity_factors = {1.25};
       SCOPED_TRACE(text(c, "by slots"));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
@@ -225,10 +227,10 @@ TEST(axes, any_routing_equals_one_rank) {
     for (const Exchange exchange : {Exchange::gather, Exchange::slots})
       for (const auto& [routing, reruns] : routings) {
         c.routing = routing;
-        training::TrainerOptions options = options_of("-EE", Dtype::fp64);
+        forecast::TrainerOptions options = options_of("-EE", Dtype::fp64);
         options.model.moe.frozen_tokens = options.step.tokens;
         options.model.moe.exchange = exchange;
-        options.expert_capacity = {1.25};
+        options.capacity_factors = {1.25};
         SCOPED_TRACE(text(c, "frozen routing") + fmt::format(", exchange {}", int(exchange)));
         EXPECT_EQ(axes.compare(options, c), reruns);
         if (testing::Test::HasFailure()) return;
@@ -242,9 +244,9 @@ TEST(axes, forced_loads_equal_one_rank) {
   for (Case c : axes.grids())
     for (const auto load : {kernels::ForcedLoad::balanced, kernels::ForcedLoad::zipf}) {
       c.microbatches = load == kernels::ForcedLoad::zipf ? 3 : 1;
-      training::TrainerOptions options = options_of("E-E", Dtype::fp64);
+      forecast::TrainerOptions options = options_of("E-E", Dtype::fp64);
       options.model.moe.forced_load = load;
-      options.expert_capacity = {1.25};
+      options.capacity_factors = {1.25};
       SCOPED_TRACE(text(c, "E-E") + fmt::format(", forced load {}", int(load)));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
@@ -259,12 +261,12 @@ TEST(axes, repeat_to_the_bit) {
                                            {Exchange::keys, false},
                                            {Exchange::keys, true}}) {
       if (c.context == 1 && exchange == Exchange::keys) continue;
-      training::TrainerOptions given = options_of("M*-E", Dtype::bf16);
+      forecast::TrainerOptions given = options_of("M*-E", Dtype::bf16);
       given.model.attention.exchange = exchange;
-      if (zigzag) make_stretches(given, c.context);
-      const training::TrainerOptions options = axes.shared(given, c);
+      if (zigzag) make_zigzag(given, c.context);
+      const forecast::TrainerOptions options = axes.shared(given, c);
       const Outcome once = run(options, Axes::part_of(options.sharing.ranks), c);
-      const training::TrainerOptions again = axes.shared(given, c);
+      const forecast::TrainerOptions again = axes.shared(given, c);
       const Outcome twice = run(again, Axes::part_of(again.sharing.ranks), c);
       EXPECT_EQ(once.losses, twice.losses);
       EXPECT_EQ(once.norms, twice.norms);

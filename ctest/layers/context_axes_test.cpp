@@ -27,9 +27,9 @@ TEST(context_axes, documents_of_shared_sequences_equal_one_rank) {
           if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
           SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
                                                       documents.size() - 1, int(exchange), zigzag));
-          training::TrainerOptions options = options_of(pattern, Dtype::fp64);
+          forecast::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
-          if (zigzag) make_stretches(options, c.context);
+          if (zigzag) make_zigzag(options, c.context);
           c.documents = documents;
           if (documents.back() == 24)  // no tail, with more tokens too
             c.documents.back() = static_cast<std::int32_t>(options.step.tokens);
@@ -40,13 +40,30 @@ TEST(context_axes, documents_of_shared_sequences_equal_one_rank) {
   }
 }
 
+// A narrower convolution is handed the same rows, of which it reads fewer.
+TEST(context_axes, narrower_convolutions_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.context == 1 || c.pipeline > 1) continue;
+    for (const int width : {2, 3}) {
+      forecast::TrainerOptions options = options_of("M", Dtype::fp64);
+      options.model.mamba.conv_width = width;
+      c.documents = {0, 11, 12, 13, 24};
+      c.documents.back() = static_cast<std::int32_t>(options.step.tokens);
+      SCOPED_TRACE(text(c, "M") + fmt::format(", {} taps", width));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
 // Fewer key and value heads than ranks: several have the same one, and its gradient is their sum.
 TEST(context_axes, key_heads_of_several_ranks_equal_one_rank) {
   const Axes axes;
   for (Case c : axes.grids()) {
     if (c.context == 1) continue;
     for (const int kv_heads : {1, 2, 4}) {
-      training::TrainerOptions options = options_of("M*-*", Dtype::fp64);
+      forecast::TrainerOptions options = options_of("M*-*", Dtype::fp64);
       options.model.attention.heads = 8;
       options.model.attention.kv_heads = kv_heads * c.tensor;
       options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
@@ -66,11 +83,11 @@ TEST(context_axes, shares_of_key_gradients_travel_unrounded) {
     using Exchange = layers::ModelConfig::Attention::Exchange;
     for (const auto& [exchange, zigzag] :
          {std::pair{Exchange::keys, false}, {Exchange::keys, true}, {Exchange::heads, false}}) {
-      training::TrainerOptions options = options_of("*", Dtype::bf16);
+      forecast::TrainerOptions options = options_of("*", Dtype::bf16);
       options.model.attention = {.heads = 8, .kv_heads = c.tensor, .head_dim = 4};
       options.model.attention.exchange = exchange;
-      if (zigzag) make_stretches(options, c.context);
-      const training::TrainerPlan plan(axes.shared(options, c));
+      if (zigzag) make_zigzag(options, c.context);
+      const forecast::TrainerPlan plan(axes.shared(options, c));
       const execution::Program& program = plan.training().front()->recorded.program;
       int found = 0;
       for (const execution::Op& op : program.ops()) {
@@ -86,18 +103,18 @@ TEST(context_axes, shares_of_key_gradients_travel_unrounded) {
   }
 }
 
-TEST(context_axes, stretches_of_odd_tokens_are_refused) {
+TEST(context_axes, chunks_of_odd_tokens_are_refused) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
-    training::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    forecast::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
     options.step.tokens = options.step.sequence = 5 * c.context;
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
-    EXPECT_NO_THROW(training::TrainerPlan{options});
+    EXPECT_NO_THROW(forecast::TrainerPlan{options});
     options.model.attention.zigzag = true;
     try {
-      const training::TrainerPlan plan(options);
-      FAIL() << "five tokens were two stretches";
+      const forecast::TrainerPlan plan(options);
+      FAIL() << "five tokens were two chunks";
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
       EXPECT_NE(std::string(error.what()).find("parallel.context_tokens"), std::string::npos);
@@ -105,20 +122,20 @@ TEST(context_axes, stretches_of_odd_tokens_are_refused) {
   }
 }
 
-TEST(context_axes, results_of_stretches_are_not_computed_again) {
+TEST(context_axes, results_of_chunks_are_not_computed_again) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1) continue;
-    training::TrainerOptions options = axes.shared(options_of("*-", Dtype::fp64), c);
-    make_stretches(options, c.context);
+    forecast::TrainerOptions options = axes.shared(options_of("*-", Dtype::fp64), c);
+    make_zigzag(options, c.context);
     offload::Policy& policy = options.planner.policy;
     policy.min_tensor_bytes = 0;
     policy.recompute = {{"core_attn", {"core_attn"}}};
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::keys;
-    EXPECT_NO_THROW(training::TrainerPlan{options});
+    EXPECT_NO_THROW(forecast::TrainerPlan{options});
     policy.recompute.push_back({"attn_proj", {"attn_proj"}});
     try {
-      const training::TrainerPlan plan(options);
+      const forecast::TrainerPlan plan(options);
       FAIL() << "messages were sent again, " << text(c, "*-");
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);
@@ -128,10 +145,10 @@ TEST(context_axes, results_of_stretches_are_not_computed_again) {
     }
     policy.kind = offload::Policy::Kind::manual;
     policy.offload = {{"attn_proj", {"attn_proj"}}};
-    EXPECT_NO_THROW(training::TrainerPlan{options});
+    EXPECT_NO_THROW(forecast::TrainerPlan{options});
     policy.offload.clear();
     options.model.attention.zigzag = false;
-    EXPECT_NO_THROW(training::TrainerPlan{options});
+    EXPECT_NO_THROW(forecast::TrainerPlan{options});
   }
 }
 
@@ -139,13 +156,13 @@ TEST(context_axes, heads_that_do_not_divide_are_refused) {
   const Axes axes;
   for (const Case& c : axes.grids()) {
     if (c.context == 1 || c.tensor > 1 || c.pipeline > 1) continue;
-    training::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
+    forecast::TrainerOptions options = axes.shared(options_of("*", Dtype::fp64), c);
     options.model.attention.heads = 9;
     options.model.attention.kv_heads = 3;
-    EXPECT_NO_THROW(training::TrainerPlan{options});
+    EXPECT_NO_THROW(forecast::TrainerPlan{options});
     options.model.attention.exchange = layers::ModelConfig::Attention::Exchange::heads;
     try {
-      const training::TrainerPlan plan(options);
+      const forecast::TrainerPlan plan(options);
       FAIL() << "9 heads were shared by " << c.context << " ranks";
     } catch (const execution::Error& error) {
       EXPECT_EQ(error.exit(), execution::Exit::usage);

@@ -14,7 +14,7 @@
 namespace stowage::ctest {
 namespace {
 
-using Exchange = training::ExchangeForecast::Exchange;
+using Exchange = forecast::ExchangeForecast::Exchange;
 
 /// Pairs of causal sequences of `length`, counted one token after the other.
 std::int64_t counted_pairs(std::int64_t begin, std::int64_t end, std::int64_t length) {
@@ -37,15 +37,15 @@ TEST(exchange, pairs_of_the_busiest_rank_are_counted) {
         EXPECT_EQ(layers::busiest_pairs(tokens, tokens * (length + 1) / 2, ranks, zigzag), most)
             << "sequences of " << length << " over " << ranks << " ranks, zigzag " << zigzag;
       }
-  // One sequence over all ranks: two stretches make the work even.
+  // One sequence over all ranks: two chunks make the work even.
   EXPECT_EQ(layers::busiest_pairs(120, 60 * 121, 6, true), 60 * 121 / 6);
   // Documents that fill a part of the tokens alone have fewer pairs than there are tokens.
   for (const std::int64_t few : {0, 1, 60, 119})
     EXPECT_EQ(layers::busiest_pairs(120, few, 6, true), 20) << few;
 }
 
-training::TrainerOptions options_of(int context, int rank = 0) {
-  training::TrainerOptions options = tiny_options("M*", execution::Dtype::bf16);
+forecast::TrainerOptions options_of(int context, int rank = 0) {
+  forecast::TrainerOptions options = tiny_options("M*", execution::Dtype::bf16);
   options.model.attention = {.heads = 8, .kv_heads = 4, .head_dim = 16};
   options.step.tokens = options.step.sequence = 64;
   options.sharing.ranks =
@@ -55,14 +55,14 @@ training::TrainerOptions options_of(int context, int rank = 0) {
   return options;
 }
 
-Exchange chosen(const training::TrainerOptions& options) {
-  const training::TrainerPlan plan(options);
+Exchange chosen(const forecast::TrainerOptions& options) {
+  const forecast::TrainerPlan plan(options);
   EXPECT_EQ(plan.options().model.attention.exchange, plan.expected().exchange->chosen);
   return plan.options().model.attention.exchange;
 }
 
 TEST(exchange, the_quicker_form_is_chosen) {
-  training::TrainerOptions options = options_of(2);
+  forecast::TrainerOptions options = options_of(2);
   // Links decide: a rank's share of heads travels six times, keys and values three times whole.
   options.planner.rates.link.bytes_per_s = 1e3;
   options.model.attention.kv_heads = 1;
@@ -76,53 +76,53 @@ TEST(exchange, the_quicker_form_is_chosen) {
   EXPECT_EQ(chosen(options), Exchange::heads);
 }
 
-TEST(exchange, uneven_work_is_expected_and_stretches_make_it_even) {
-  training::TrainerOptions options = options_of(4);
+TEST(exchange, uneven_work_is_expected_and_zigzag_chunks_make_it_even) {
+  forecast::TrainerOptions options = options_of(4);
   constexpr std::int64_t kSequence = 8192, kPart = kSequence / 4;
   options.step.tokens = options.step.sequence = kSequence;  // that attention takes the most
   options.planner.rates.flops_per_s = 1;                    // products are all there is
   const auto compute_s = [&](Exchange exchange, bool zigzag) {
     options.model.attention.exchange = exchange;
     options.model.attention.zigzag = zigzag;
-    const training::Expected expected = training::foresee(options);
+    const forecast::Expected expected = forecast::decide_open_choices(options);
     const auto& forecast = expected.exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().compute_s;
   };
   const double even = compute_s(Exchange::heads, false);
-  const double stretches = compute_s(Exchange::keys, true);
+  const double chunks = compute_s(Exchange::keys, true);
   EXPECT_GT(compute_s(Exchange::keys, false), 1.05 * even);
-  // Of the stretches' gradients of keys and values, and of all ranks' summands of a rank's own.
+  // Of the chunks' gradients of keys and values, and of all ranks' summands of a rank's own.
   const double sums = (kSequence + kPart * 3) * 2 * 4 * 16;
   // Queries have a product of their own, whose tiles are no fuller for that.
   const auto idle = [&](std::int64_t outputs) {
     return kernels::product_idle_flops(kPart, outputs, options.model.width);
   };
   const double apart = 2 * idle(128) - idle(256);
-  EXPECT_NEAR(stretches, even + sums + apart, 1e-9 * even);
+  EXPECT_NEAR(chunks, even + sums + apart, 1e-9 * even);
 }
 
 TEST(exchange, only_what_heads_allow_is_compared) {
-  training::TrainerOptions options = options_of(4);
-  EXPECT_EQ(training::foresee(options).exchange->forms.size(), 2U);
+  forecast::TrainerOptions options = options_of(4);
+  EXPECT_EQ(forecast::decide_open_choices(options).exchange->forms.size(), 2U);
   options.model.attention.heads = options.model.attention.kv_heads = 6;
-  const training::Expected expected = training::foresee(options);
+  const forecast::Expected expected = forecast::decide_open_choices(options);
   const auto& forecast = expected.exchange;
   ASSERT_EQ(forecast->forms.size(), 1U);
   EXPECT_EQ(forecast->chosen, Exchange::keys);
   options.model.attention.exchange = Exchange::heads;
-  EXPECT_THROW((void)training::foresee(options).exchange, execution::Error);
+  EXPECT_THROW((void)forecast::decide_open_choices(options).exchange, execution::Error);
   options.model.pattern = std::string(1, 'M');
-  EXPECT_FALSE(training::foresee(options).exchange);
-  EXPECT_FALSE(training::foresee(options_of(1)).exchange);
+  EXPECT_FALSE(forecast::decide_open_choices(options).exchange);
+  EXPECT_FALSE(forecast::decide_open_choices(options_of(1)).exchange);
 }
 
 // Or they would wait for each other's other exchange.
 TEST(exchange, every_rank_finds_the_same) {
-  const training::Expected first_expected = training::foresee(options_of(4));
+  const forecast::Expected first_expected = forecast::decide_open_choices(options_of(4));
   const auto& first = *first_expected.exchange;
   for (int rank = 1; rank < 4; ++rank) {
-    const training::Expected own_expected = training::foresee(options_of(4, rank));
+    const forecast::Expected own_expected = forecast::decide_open_choices(options_of(4, rank));
     const auto& own = *own_expected.exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
@@ -130,29 +130,29 @@ TEST(exchange, every_rank_finds_the_same) {
   }
 }
 
-using ExpertExchange = training::ExpertForecast::Exchange;
+using ExpertExchange = forecast::ExpertForecast::Exchange;
 
 /// With one choice of 32 experts a token goes to one rank, so that few rows travel by slots.
-training::TrainerOptions experts_over(int expert, int rank = 0) {
-  training::TrainerOptions options = tiny_options("E-", execution::Dtype::bf16);
+forecast::TrainerOptions experts_over(int expert, int rank = 0) {
+  forecast::TrainerOptions options = tiny_options("E-", execution::Dtype::bf16);
   options.model.moe = {.experts = 32, .topk = 1, .ffn = 8};
   options.step.tokens = options.step.sequence = 64;
   options.sharing.ranks =
       parallel::planned_ranks(parallel::fit_grid(expert, 1, 1, expert, 1), rank);
   options.planner.rates.op_s = 0;
   options.planner.rates.link.latency_s = 0;
-  options.expert_capacity = {1.25, 2};
+  options.capacity_factors = {1.25, 2};
   return options;
 }
 
-ExpertExchange chosen_for_experts(const training::TrainerOptions& options) {
-  const training::TrainerPlan plan(options);
+ExpertExchange chosen_for_experts(const forecast::TrainerOptions& options) {
+  const forecast::TrainerPlan plan(options);
   EXPECT_EQ(plan.options().model.moe.exchange, plan.expected().expert_exchange->chosen);
   return plan.options().model.moe.exchange;
 }
 
 TEST(exchange, experts_take_the_quicker_form) {
-  training::TrainerOptions options = experts_over(4);
+  forecast::TrainerOptions options = experts_over(4);
   // Links decide: 20 slots for each rank, not 64 rows.
   options.planner.rates.link.bytes_per_s = 1e3;
   EXPECT_EQ(chosen_for_experts(options), ExpertExchange::slots);
@@ -172,10 +172,10 @@ TEST(exchange, experts_take_the_quicker_form) {
 // 5 exchanges of rows either way: what others have, or what they may need of it.
 TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
   const auto bytes = [](std::vector<double> capacity, ExpertExchange exchange) {
-    training::TrainerOptions options = experts_over(4);
-    options.expert_capacity = std::move(capacity);
+    forecast::TrainerOptions options = experts_over(4);
+    options.capacity_factors = std::move(capacity);
     options.model.moe.exchange = exchange;
-    const training::Expected expected = training::foresee(options);
+    const forecast::Expected expected = forecast::decide_open_choices(options);
     const auto& forecast = expected.expert_exchange;
     EXPECT_EQ(forecast->forms.size(), 1U);
     return forecast->forms.front().bytes;
@@ -190,20 +190,20 @@ TEST(exchange, bytes_of_slots_follow_the_class_of_room) {
 }
 
 TEST(exchange, every_rank_finds_the_same_for_experts) {
-  const training::Expected first_expected = training::foresee(experts_over(4));
+  const forecast::Expected first_expected = forecast::decide_open_choices(experts_over(4));
   const auto& first = *first_expected.expert_exchange;
   ASSERT_EQ(first.forms.size(), 2U);
   for (int rank = 1; rank < 4; ++rank) {
-    const training::Expected own_expected = training::foresee(experts_over(4, rank));
+    const forecast::Expected own_expected = forecast::decide_open_choices(experts_over(4, rank));
     const auto& own = *own_expected.expert_exchange;
     EXPECT_EQ(own.chosen, first.chosen);
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
   }
-  EXPECT_FALSE(training::foresee(experts_over(1)).expert_exchange);
-  training::TrainerOptions options = experts_over(4);
+  EXPECT_FALSE(forecast::decide_open_choices(experts_over(1)).expert_exchange);
+  forecast::TrainerOptions options = experts_over(4);
   options.model.pattern = std::string(1, '-');
-  EXPECT_FALSE(training::foresee(options).expert_exchange);
+  EXPECT_FALSE(forecast::decide_open_choices(options).expert_exchange);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 #include "kernels/moe/router.hpp"
 #include "layers/mixers/experts.hpp"
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
-#include "parallel/require_joint_proof.hpp"
+#include "parallel/proof/require_joint_proof.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -49,16 +49,16 @@ std::vector<Case> cases(Exchange exchange) {
 }
 
 /// @param capacity of the first classes of room
-training::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
+forecast::TrainerOptions options_of(const Case& c, std::vector<double> capacity,
                                     Dtype dtype = Dtype::bf16) {
-  training::TrainerOptions options = tiny_options("-E*E", dtype);
+  forecast::TrainerOptions options = tiny_options("-E*E", dtype);
   options.model.vocabulary = 16;
   options.model.mlp.ffn = 12;
   options.model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
   options.model.moe.exchange = c.exchange;
   options.step.tokens = options.step.sequence = 24;
   options.step.microbatches = c.microbatches;
-  options.expert_capacity = std::move(capacity);
+  options.capacity_factors = std::move(capacity);
   options.sharing.zero = c.zero;
   options.evaluation_microbatches = 1;
   options.sharing.ranks = parallel::connect(
@@ -95,8 +95,8 @@ void expect_done_again_in_a_larger_class(Exchange exchange) {
   for (const Case& c : cases(exchange)) {
     SCOPED_TRACE(text(c));
     TinyRun small(options_of(c, {0.25, 1.5})), large(options_of(c, {}));
-    ASSERT_EQ(large.trainer().plan().expert_classes(), 1);
-    ASSERT_EQ(small.trainer().plan().expert_classes(), 3);
+    ASSERT_EQ(large.trainer().plan().capacity_classes(), 1);
+    ASSERT_EQ(small.trainer().plan().capacity_classes(), 3);
     for (int step = 0; step < 2; ++step) {
       large.train(step, 1e-2, part_of(large));
       ASSERT_TRUE(large.step_ok());
@@ -111,7 +111,7 @@ void expect_done_again_in_a_larger_class(Exchange exchange) {
       if (step == 0 || !c.zero) {
         EXPECT_EQ(kept(small), before);
       }
-      const int wanted = small.trainer().plan().expert_class({rows[1], rows[3]});
+      const int wanted = small.trainer().plan().capacity_class({rows[1], rows[3]});
       EXPECT_GT(wanted, 0);
       small.train(step, 1e-2, part_of(small), wanted);
       EXPECT_TRUE(small.step_ok());
@@ -124,7 +124,7 @@ void expect_done_again_in_a_larger_class(Exchange exchange) {
   }
 }
 
-TEST(experts, a_step_without_room_changes_nothing_and_leaves_the_bits_of_one_with_room) {
+TEST(experts, a_step_without_capacity_changes_nothing_and_leaves_the_bits_of_one_with_capacity) {
   expect_done_again_in_a_larger_class(Exchange::gather);
 }
 
@@ -141,8 +141,8 @@ TEST(experts, rows_by_slots_leave_the_bits_of_gathered_rows) {
       other.exchange = Exchange::slots;
       TinyRun gathered(options_of(c, {1.5}, dtype)), sent(options_of(other, {1.5}, dtype));
       for (int step = 0; step < 2; ++step) {
-        gathered.train_with_room(step, 1e-2, part_of(gathered));
-        sent.train_with_room(step, 1e-2, part_of(sent));
+        gathered.train_with_capacity(step, 1e-2, part_of(gathered));
+        sent.train_with_capacity(step, 1e-2, part_of(sent));
         EXPECT_EQ(sent.loss(), gathered.loss());
         EXPECT_EQ(sent.grad_norm(), gathered.grad_norm());
         EXPECT_EQ(sent.state(), gathered.state());
@@ -153,12 +153,12 @@ TEST(experts, rows_by_slots_leave_the_bits_of_gathered_rows) {
 }
 
 /// All rows that experts of a layer save leave for the host.
-void save_on_the_host(training::TrainerOptions& options) {
+void save_on_the_host(forecast::TrainerOptions& options) {
   offload::Policy& policy = options.planner.policy;
   policy.kind = offload::Policy::Kind::manual;
   policy.offload = {{"moe_act", {"moe_act"}}};
   policy.min_tensor_bytes = 0;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
 }
 
 // There is room for the rows of all ranks. Of much room copies move the rows that there are.
@@ -169,7 +169,7 @@ TEST(experts, saved_rows_leave_by_their_count_and_leave_the_bits_of_those_kept) 
         if (c.zero && way == std::string("audit")) continue;  // shards are no whole pages
         SCOPED_TRACE(text(c) + " " + way);
         TinyRun kept(options_of(c, {}));
-        training::TrainerOptions options = options_of(c, {});
+        forecast::TrainerOptions options = options_of(c, {});
         save_on_the_host(options);
         // An audit fills what comes back with NaN before: rows without content are never read.
         options.executor.audit = way == std::string("audit");
@@ -210,31 +210,31 @@ TEST(experts, microbatches_side_by_side_leave_the_bits_of_those_in_turn) {
       c.microbatches = 3;
       SCOPED_TRACE(text(c));
       TinyRun in_turn(options_of(c, {1.5}));
-      training::TrainerOptions options = options_of(c, {1.5});
+      forecast::TrainerOptions options = options_of(c, {1.5});
       options.sharing.overlap_microbatches = true;
       options.planner.graphs.mode = mode;
       if (offload) save_on_the_host(options);
-      TinyRun beside(options);
-      parallel::require_joint_proof(world(), beside.trainer().plan().programs());
+      TinyRun overlapping(options);
+      parallel::require_joint_proof(world(), overlapping.trainer().plan().programs());
       for (int step = 0; step < 2; ++step) {
-        in_turn.train_with_room(step, 1e-2, part_of(in_turn));
-        beside.train_with_room(step, 1e-2, part_of(beside));
-        EXPECT_EQ(beside.loss(), in_turn.loss());
-        EXPECT_EQ(beside.grad_norm(), in_turn.grad_norm());
-        EXPECT_EQ(beside.state(), in_turn.state());
+        in_turn.train_with_capacity(step, 1e-2, part_of(in_turn));
+        overlapping.train_with_capacity(step, 1e-2, part_of(overlapping));
+        EXPECT_EQ(overlapping.loss(), in_turn.loss());
+        EXPECT_EQ(overlapping.grad_norm(), in_turn.grad_norm());
+        EXPECT_EQ(overlapping.state(), in_turn.state());
         if (testing::Test::HasFailure()) return;
       }
     }
 }
 
 // What a step is expected to take where exchanges take as long as compute.
-TEST(experts, exchanges_lie_beside_the_other_microbatch) {
-  training::TrainerOptions options = options_of({.expert = world().size(), .microbatches = 4}, {});
+TEST(experts, exchanges_overlap_the_other_microbatch) {
+  forecast::TrainerOptions options = options_of({.expert = world().size(), .microbatches = 4}, {});
   options.planner.rates.op_s = 1e-5;
   options.planner.rates.link = {5e-5, 1e9};
   const auto time_s = [&](bool overlap) {
     options.sharing.overlap_microbatches = overlap;
-    return training::TrainerPlan(options).training(0).front()->plan.time_s;
+    return forecast::TrainerPlan(options).training(0).front()->plan.time_s;
   };
   EXPECT_LT(time_s(true) / time_s(false), 0.9);
 }
@@ -245,7 +245,7 @@ TEST(experts, slots_alone_may_be_too_few) {
   for (const Case& c : cases(Exchange::slots)) {
     if (c.tensor > 1) continue;
     SCOPED_TRACE(text(c));
-    training::TrainerOptions options = options_of(c, {1});
+    forecast::TrainerOptions options = options_of(c, {1});
     options.model.moe.topk = c.expert == 2 ? 2 : 3;
     options.model.moe.frozen_tokens = options.step.tokens;
     TinyRun run(options);
@@ -256,12 +256,12 @@ TEST(experts, slots_alone_may_be_too_few) {
     run.train(0, 1e-2, part_of(run), 0);
     EXPECT_FALSE(run.step_ok());
     const std::vector<std::int32_t> wanted = run.expert_rows();
-    const training::TrainerPlan& plan = run.trainer().plan();
-    const kernels::ExpertRoom room = plan.training(0).front()->recorded.expert_room;
+    const forecast::TrainerPlan& plan = run.trainer().plan();
+    const kernels::ExpertCapacity room = plan.training(0).front()->recorded.expert_capacity;
     EXPECT_EQ(wanted[0], world().size());
     EXPECT_LE(wanted[1], room.rows);
     EXPECT_GT(wanted[3], room.slots);
-    EXPECT_EQ(plan.expert_class({wanted[1], wanted[3]}), 1);
+    EXPECT_EQ(plan.capacity_class({wanted[1], wanted[3]}), 1);
     run.train(0, 1e-2, part_of(run), 1);
     EXPECT_TRUE(run.step_ok());
     EXPECT_EQ(run.expert_rows()[3], wanted[3]);
@@ -274,7 +274,7 @@ TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
   for (const auto load : {kernels::ForcedLoad::balanced, kernels::ForcedLoad::zipf})
     for (const Case& c : cases(Exchange::gather)) {
       SCOPED_TRACE(text(c));
-      training::TrainerOptions options = options_of(c, {});
+      forecast::TrainerOptions options = options_of(c, {});
       options.model.moe.forced_load = load;
       TinyRun run(options);
       run.train(0, 1e-2, part_of(run));
@@ -301,11 +301,12 @@ TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
 // quarter): 1 - (4 3 2) / (8 7 6) of them, and 1 - (6 5 4) / (8 7 6).
 TEST(experts, slots_are_a_part_of_the_rows_expected_and_never_more_than_all) {
   const auto slots_of = [](int expert, int tensor, double share) {
-    const training::TrainerOptions options = options_of({.exchange = Exchange::slots}, {});
-    return layers::expert_room(options.model,
-                               parallel::planned_ranks(
-                                   parallel::fit_grid(expert * tensor, tensor, 1, expert, 1), 0),
-                               24, share)
+    const forecast::TrainerOptions options = options_of({.exchange = Exchange::slots}, {});
+    return layers::expert_capacity(
+               options.model,
+               parallel::planned_ranks(parallel::fit_grid(expert * tensor, tensor, 1, expert, 1),
+                                       0),
+               24, share)
         .slots;
   };
   EXPECT_EQ(slots_of(2, 1, 0.5), 12);
@@ -320,18 +321,18 @@ TEST(experts, slots_are_a_part_of_the_rows_expected_and_never_more_than_all) {
 
 TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
   for (const Case& c : cases(Exchange::gather)) {
-    const training::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
-    const training::TrainerPlan plan(options);
+    const forecast::TrainerOptions options = options_of(c, {0.25, 1.5, 64});
+    const forecast::TrainerPlan plan(options);
     const int ranks = c.tensor * c.expert;
     const std::int64_t balanced = 24 / c.tensor * 3;
-    ASSERT_EQ(plan.expert_classes(), 3);
-    EXPECT_EQ(plan.training(0).front()->recorded.expert_room.rows, (balanced + 3) / 4);
-    EXPECT_EQ(plan.training(1).front()->recorded.expert_room.rows, balanced * 3 / 2);
-    EXPECT_EQ(plan.training(2).front()->recorded.expert_room.rows, balanced * ranks);
-    EXPECT_EQ(plan.expert_class({0}), 0);
-    EXPECT_EQ(plan.expert_class({(balanced + 3) / 4 + 1}), 1);
-    EXPECT_EQ(plan.expert_class({balanced * ranks}), 2);
-    const auto bytes_of = [](const training::TrainerPlan::Training& training, const char* module) {
+    ASSERT_EQ(plan.capacity_classes(), 3);
+    EXPECT_EQ(plan.training(0).front()->recorded.expert_capacity.rows, (balanced + 3) / 4);
+    EXPECT_EQ(plan.training(1).front()->recorded.expert_capacity.rows, balanced * 3 / 2);
+    EXPECT_EQ(plan.training(2).front()->recorded.expert_capacity.rows, balanced * ranks);
+    EXPECT_EQ(plan.capacity_class({0}), 0);
+    EXPECT_EQ(plan.capacity_class({(balanced + 3) / 4 + 1}), 1);
+    EXPECT_EQ(plan.capacity_class({balanced * ranks}), 2);
+    const auto bytes_of = [](const forecast::TrainerPlan::Training& training, const char* module) {
       std::size_t bytes = 0;
       for (const execution::TensorInfo& info : training.recorded.program.tensors())
         if (info.module == module) bytes += info.bytes();
@@ -340,7 +341,7 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
     for (int i = 0; i < 3; ++i) {
       const auto& training = *plan.training(i).front();
       const std::size_t row = 7 * 2;  // of an expert's hidden layer, in bf16
-      EXPECT_EQ(bytes_of(training, "moe_act") % (row * training.recorded.expert_room.rows), 0U);
+      EXPECT_EQ(bytes_of(training, "moe_act") % (row * training.recorded.expert_capacity.rows), 0U);
     }
   }
 }
@@ -348,25 +349,25 @@ TEST(experts, room_is_a_part_of_the_balanced_rows_and_never_more_than_all) {
 // The larger classes take no memory beyond the smallest's where what they save can move, unless a
 // budget has more.
 TEST(experts, larger_classes_fit_into_the_memory_of_the_smallest) {
-  training::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
+  forecast::TrainerOptions options = options_of(cases(Exchange::gather).front(), {1});
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2, 1), 0);
   options.model.pattern = "EEEEEEEEEEEE";
   options.model.moe.ffn = 64;
   options.planner.policy.min_tensor_bytes = 1;
-  const training::TrainerPlan plan(options);
-  const auto bytes = [&](int expert_class) {
-    return plan.training(expert_class)
+  const forecast::TrainerPlan plan(options);
+  const auto bytes = [&](int capacity_class) {
+    return plan.training(capacity_class)
         .front()
         ->plan.bytes[static_cast<int>(execution::Region::transient)];
   };
   EXPECT_LE(bytes(1), bytes(0));
   EXPECT_EQ(plan.transient_bytes(), bytes(0));
   plan.require_proven();
-  training::TrainerOptions with_budget = options;
+  forecast::TrainerOptions with_budget = options;
   with_budget.planner.policy.device_budget_bytes = std::int64_t{1} << 30;
-  const training::TrainerPlan roomy(with_budget);
-  options.expert_capacity = {};
-  const training::TrainerPlan alone(options);
+  const forecast::TrainerPlan roomy(with_budget);
+  options.capacity_factors = {};
+  const forecast::TrainerPlan alone(options);
   EXPECT_LT(plan.transient_bytes(), alone.transient_bytes());
   EXPECT_GE(roomy.transient_bytes(), alone.transient_bytes());
   EXPECT_EQ(roomy.training(1).front()->plan.bytes[static_cast<int>(execution::Region::host)], 0U);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "execution/error.hpp"
+
 namespace stowage::layers {
 namespace {
 
@@ -40,6 +42,11 @@ TEST(flops, layers_of_nemotron_nano) {
   EXPECT_NEAR((per_token("E").model - head) / 3, 159.6e6 + 2 * 2688 * 128, 0.1e6);
   // Two projections, 78 M, the scan's causal half, 2.9 M, and the convolution.
   EXPECT_NEAR((per_token("M").model - head) / 3, 77.4e6 + 2.88e6 + 2 * 4 * 6144, 0.2e6);
+}
+
+TEST(flops, a_letter_without_a_count_is_refused_and_a_cut_is_free) {
+  EXPECT_DOUBLE_EQ(per_token("M|E").model, per_token("ME").model);
+  EXPECT_THROW(per_token("MQ"), execution::Error);
 }
 
 TEST(flops, documents_shorten_attention_alone) {

@@ -9,7 +9,7 @@ namespace {
 
 /// Compares the gradient of every parameter with finite differences of the evaluation program,
 /// element by element: two programs that share only the forward operators.
-void check(training::TrainerOptions options) {
+void check(forecast::TrainerOptions options) {
   options.model.moe.frozen_tokens = options.step.tokens;
   options.evaluation_microbatches = options.step.microbatches;
   TinyRun run(std::move(options));
@@ -45,14 +45,22 @@ void check(training::TrainerOptions options) {
   }
 }
 
-training::TrainerOptions fp64(const std::string& pattern) {
+forecast::TrainerOptions fp64(const std::string& pattern) {
   return tiny_options(pattern, execution::Dtype::fp64);
 }
 
 TEST(gradients, attention) { check(fp64("*")); }
 TEST(gradients, mamba) { check(fp64("M")); }
 TEST(gradients, fused_mamba) {
-  training::TrainerOptions options = fp64("M");
+  forecast::TrainerOptions options = fp64("M");
+  options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
+  check(options);
+}
+TEST(gradients, narrower_convolutions) {
+  forecast::TrainerOptions options = fp64("M");
+  options.model.mamba.conv_width = 2;
+  check(options);
+  options.model.mamba.conv_width = 3;
   options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
   check(options);
 }
@@ -61,32 +69,32 @@ TEST(gradients, moe) { check(fp64("E")); }
 TEST(gradients, all_letters) { check(fp64("M*-E")); }
 
 TEST(gradients, microbatches) {
-  training::TrainerOptions options = fp64("ME");
+  forecast::TrainerOptions options = fp64("ME");
   options.step.microbatches = 4;
   check(options);
 }
 
 TEST(gradients, tied_embeddings) {
-  training::TrainerOptions options = fp64("*-");
+  forecast::TrainerOptions options = fp64("*-");
   options.model.tied_embeddings = true;
   check(options);
 }
 
 TEST(gradients, logits_in_the_memory_of_the_embeddings_gradient) {
-  training::TrainerOptions options = fp64("-");
+  forecast::TrainerOptions options = fp64("-");
   options.model.width = 24;  // (13, 24) fp64 has room for the logits of 23 tokens
   options.model.mlp.ffn = 4;
   check(options);
 }
 
 TEST(gradients, swiglu) {
-  training::TrainerOptions options = fp64("-E");
+  forecast::TrainerOptions options = fp64("-E");
   options.model.mlp.activation = kernels::Activation::swiglu;
   check(options);
 }
 
 TEST(gradients, softmax_router_without_norm_or_shared_expert) {
-  training::TrainerOptions options = fp64("E");
+  forecast::TrainerOptions options = fp64("E");
   options.model.moe.sigmoid = false;
   options.model.moe.normalise = false;
   options.model.moe.shared_ffn = 0;
@@ -94,7 +102,7 @@ TEST(gradients, softmax_router_without_norm_or_shared_expert) {
 }
 
 TEST(gradients, attention_without_positions) {
-  training::TrainerOptions options = fp64("**");
+  forecast::TrainerOptions options = fp64("**");
   options.model.attention.rope = false;
   check(options);
 }

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "forecast/plan/trainer_plan.hpp"
 #include "tiny_model.hpp"
-#include "training/trainer.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -16,9 +16,9 @@ namespace {
 using execution::Dtype;
 
 // One layer with the head of a standard deck, in training and in evaluation.
-training::TrainerOptions options_of(std::int64_t tokens, std::int64_t vocabulary,
+forecast::TrainerOptions options_of(std::int64_t tokens, std::int64_t vocabulary,
                                     std::int64_t width) {
-  training::TrainerOptions options = tiny_options("-", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options("-", Dtype::bf16);
   options.model.width = width;
   options.model.vocabulary = vocabulary;
   options.step.tokens = options.step.sequence = tokens;
@@ -47,7 +47,7 @@ constexpr Head kHeads[] = {{16384, 65536, 2048}, {65536, 50304, 768}, {8192, 131
 TEST(head_memory, no_tensor_holds_the_logits_of_all_tokens) {
   for (const Head& head : kHeads) {
     SCOPED_TRACE(testing::Message() << head.tokens << " tokens of " << head.vocabulary);
-    const training::TrainerPlan plan(options_of(head.tokens, head.vocabulary, head.width));
+    const forecast::TrainerPlan plan(options_of(head.tokens, head.vocabulary, head.width));
     const auto logits = static_cast<std::size_t>(head.tokens * head.vocabulary) *
                         execution::size_bytes(Dtype::bf16);
     for (const auto& training : plan.training())
@@ -61,8 +61,8 @@ TEST(head_memory, no_tensor_holds_the_logits_of_all_tokens) {
 }
 
 // Where the head's op of a microbatch works: "persistent", among gradients, or "transient".
-std::string_view room(const training::TrainerOptions& options, int slot = 0) {
-  const training::TrainerPlan trainer(options);
+std::string_view room(const forecast::TrainerOptions& options, int slot = 0) {
+  const forecast::TrainerPlan trainer(options);
   const layers::Program& program = trainer.training().front()->recorded.program;
   const execution::Plan& plan = trainer.training().front()->plan;
   for (const execution::Step& step : plan.steps)
@@ -73,14 +73,14 @@ std::string_view room(const training::TrainerOptions& options, int slot = 0) {
 }
 
 TEST(head_memory, logits_lie_where_a_gradient_is_written_later) {
-  const training::TrainerOptions wide = options_of(16384, 65536, 2048);
+  const forecast::TrainerOptions wide = options_of(16384, 65536, 2048);
   EXPECT_EQ(room(wide), "persistent");
-  const training::TrainerOptions narrow = options_of(65536, 50304, 768);
+  const forecast::TrainerOptions narrow = options_of(65536, 50304, 768);
   EXPECT_EQ(room(narrow), "transient") << "not enough room";
-  training::TrainerOptions tied = wide;
+  forecast::TrainerOptions tied = wide;
   tied.model.tied_embeddings = true;
   EXPECT_EQ(room(tied), "transient") << "it is the head's own gradient";
-  training::TrainerOptions several = wide;
+  forecast::TrainerOptions several = wide;
   several.step.microbatches = 2;
   EXPECT_EQ(room(several), "persistent");
   EXPECT_EQ(room(several, 2), "transient") << "the gradient is added to";

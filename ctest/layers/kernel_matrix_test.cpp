@@ -32,7 +32,7 @@ constexpr std::size_t kBudgetPercent = 70;  // scratch is the larger part of the
 /// Borders of chunks and tiles, and beside them.
 const Documents kBorders = {0, 1, 2, 130, 256, 257, 900, 1022};
 
-void set_sizes(training::TrainerOptions& options, int head_dim) { enlarge(options, head_dim); }
+void set_sizes(forecast::TrainerOptions& options, int head_dim) { enlarge(options, head_dim); }
 
 #else
 
@@ -44,7 +44,7 @@ constexpr std::int32_t kTokens = 23;
 
 const Documents kBorders = {0, 1, 2, 5, 9, 10, 14, 21};
 
-void set_sizes(training::TrainerOptions& options, int head_dim) {
+void set_sizes(forecast::TrainerOptions& options, int head_dim) {
   options.model.attention.head_dim = head_dim / 16;
 }
 
@@ -79,7 +79,7 @@ const Packings& packings() {
 Matrix make_matrix(int head_dim, const Packings& packings, std::vector<std::int64_t> capacities) {
   return Matrix{{.backend = make_backend,
                  .adjust =
-                     [=](training::TrainerOptions& options) {
+                     [=](forecast::TrainerOptions& options) {
                        set_sizes(options, head_dim);
                        options.capacities = capacities;
                      },
@@ -94,7 +94,7 @@ std::vector<Cell> broad_cells() {
   std::vector<Cell> cells = pairwise_cells();
   std::erase_if(cells, [](const Cell& cell) {
     return cell.offload != "all" && cell.offload != "half" && cell.offload != "auto" &&
-           cell.offload != "berths";
+           cell.offload != "reuse";
   });
   return cells;
 }
@@ -133,7 +133,7 @@ TEST_F(kernel_matrix, knobs_of_timing_with_changing_documents_and_several_capaci
 // Equal bits of nothing would be no proof: other documents, or another rate, give other bits.
 TEST_F(kernel_matrix, tells_other_steps_apart) {
   const auto after = [](const std::vector<Documents>& packing, double lr) {
-    training::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+    forecast::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
     set_sizes(options, 64);
     options.capacities = {kMostDocuments};
     TinyRun run(std::move(options), make_backend());

@@ -26,9 +26,9 @@ const Names kAll = {"attn_norm", "mlp_norm",      "mamba_norm", "qkv_linear",   
                     "core_attn", "attn_proj",     "expert_fc1", "mamba_in_proj", "mlp_act",
                     "moe_act",   "shared_expert", "mamba_conv", "mamba_ssm",     "mamba_out_proj"};
 
-training::TrainerOptions options_of(const std::string& pattern, Mode mode, const Names& offload,
+forecast::TrainerOptions options_of(const std::string& pattern, Mode mode, const Names& offload,
                                     int microbatches = 1) {
-  training::TrainerOptions options = tiny_options(pattern, Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options(pattern, Dtype::bf16);
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = microbatches;
   options.planner.graphs.mode = mode;
@@ -37,7 +37,7 @@ training::TrainerOptions options_of(const std::string& pattern, Mode mode, const
   policy.kind = offload::Policy::Kind::manual;
   for (const std::string& name : offload) policy.offload.push_back({name, {name}});
   policy.min_tensor_bytes = 0;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
   return options;
 }
 
@@ -45,7 +45,7 @@ Bytes after(TinyRun& run, int steps) {
   for (int i = 0; i < steps; ++i) run.train(i, 1e-2);
   return run.state();
 }
-Bytes after(training::TrainerOptions options, int steps, execution::HostOptions host = {}) {
+Bytes after(forecast::TrainerOptions options, int steps, execution::HostOptions host = {}) {
   TinyRun run(std::move(options), host);
   return after(run, steps);
 }
@@ -54,7 +54,7 @@ const execution::Executor& executor(TinyRun& run) { return run.trainer().trainin
 
 /// A plan with offload, to be broken.
 struct Broken {
-  explicit Broken(const training::TrainerOptions& options)
+  explicit Broken(const forecast::TrainerOptions& options)
       : trainer(options),
         program(trainer.training().front()->recorded.program),
         plan(trainer.training().front()->plan) {}
@@ -73,7 +73,7 @@ struct Broken {
     return execution::verify({&planned, 1});
   }
 
-  training::TrainerPlan trainer;
+  forecast::TrainerPlan trainer;
   const execution::Program& program;
   Plan plan;
 };
@@ -115,7 +115,7 @@ TEST(known_bugs, megatron_6783_one_layer_and_many_microbatches) {
 // Megatron-LM 7020: the cap of copies in flight did not hold across graphs of layers, and the test
 // of it copied nothing.
 TEST(known_bugs, megatron_7020_the_cap_holds_across_graphs) {
-  training::TrainerOptions options = options_of("MM*M", Mode::scopes, {"mamba_ssm"});
+  forecast::TrainerOptions options = options_of("MM*M", Mode::scopes, {"mamba_ssm"});
   options.planner.policy.caps.max_inflight = 1;
   TinyRun run(options);
   after(run, 1);
@@ -139,7 +139,7 @@ TEST(known_bugs, megatron_7020_the_cap_holds_across_graphs) {
 
 // Megatron-LM 7014: delayed copies of the last layer were left to a later replay, or never made.
 TEST(known_bugs, megatron_7014_delayed_copies_end_with_their_step) {
-  training::TrainerOptions options = options_of("M*-E", Mode::scopes, kAll);
+  forecast::TrainerOptions options = options_of("M*-E", Mode::scopes, kAll);
   TinyRun plain(options);
   after(plain, 1);
   options.planner.graphs.delay_until_graph = true;
@@ -153,7 +153,7 @@ TEST(known_bugs, megatron_7014_delayed_copies_end_with_their_step) {
 // Pool buffers whose addresses graphs had captured were given to eager work after the capture.
 TEST(known_bugs, eager_programs_do_not_disturb_what_graphs_have_captured) {
   const auto train = [](Mode mode) {
-    training::TrainerOptions options = options_of("M*-E", mode, kAll);
+    forecast::TrainerOptions options = options_of("M*-E", mode, kAll);
     options.capacities = {5, 9};
     options.largest_graphed = 5;  // more documents run eagerly, in the same memory
     TinyRun run(options);
@@ -210,7 +210,7 @@ TEST(known_bugs, graphs_cost_no_memory) {
 // NeMo-RL 2279: a forward-only pass used up the warm-up that offload needs.
 TEST(known_bugs, nemo_rl_2279_evaluation_before_training_changes_nothing) {
   for (const int warmup : {0, 2}) {
-    training::TrainerOptions options = options_of("M*-E", Mode::step, kAll);
+    forecast::TrainerOptions options = options_of("M*-E", Mode::step, kAll);
     options.executor.warmup_steps = warmup;
     const Bytes expected = after(options, 3);
     TinyRun run(options);
@@ -255,8 +255,8 @@ TEST(known_bugs, documents_of_any_length_replay_the_same_graph) {
 }
 
 /// Modules of what leaves, by number of copies in one step.
-std::map<std::string, int> leaving(const training::TrainerOptions& options) {
-  const training::TrainerPlan trainer(options);
+std::map<std::string, int> leaving(const forecast::TrainerOptions& options) {
+  const forecast::TrainerPlan trainer(options);
   const auto& training = *trainer.training().front();
   std::map<std::string, int> copies;
   for (const Step& step : training.plan.steps)
@@ -276,7 +276,7 @@ TEST(known_bugs, transformer_engine_3128_only_what_is_listed_leaves) {
       ASSERT_EQ(copies.size(), 1U) << name;
       EXPECT_EQ(copies.begin()->first, name);
     }
-  training::TrainerOptions options = options_of("M*-E", Mode::off, {});
+  forecast::TrainerOptions options = options_of("M*-E", Mode::off, {});
   options.planner.policy.offload = {{"group_mlp", {"expert_fc1", "moe_act"}}};
   const std::map<std::string, int> group = leaving(options);
   EXPECT_TRUE(group.size() == 2 && group.contains("expert_fc1") && group.contains("moe_act"));
@@ -284,15 +284,15 @@ TEST(known_bugs, transformer_engine_3128_only_what_is_listed_leaves) {
 
 // Fractions counted groups, sizes counted elements, and a rank kept more than its delta.
 TEST(known_bugs, fraction_size_and_delta_are_bytes) {
-  const auto bytes = [](const training::TrainerOptions& options) {
-    const training::TrainerPlan trainer(options);
+  const auto bytes = [](const forecast::TrainerOptions& options) {
+    const forecast::TrainerPlan trainer(options);
     const auto& training = *trainer.training().front();
     std::size_t sum = 0;
     for (const Step& step : training.plan.steps)
       if (step.what == Step::What::copy_out) sum += training.plan.places[step.places[0]].bytes;
     return sum;
   };
-  training::TrainerOptions options = options_of("M*-E", Mode::off, kAll);
+  forecast::TrainerOptions options = options_of("M*-E", Mode::off, kAll);
   const std::size_t all = bytes(options);
   options.planner.policy.fraction = 0.5;
   EXPECT_LE(bytes(options), all / 2);
@@ -301,7 +301,7 @@ TEST(known_bugs, fraction_size_and_delta_are_bytes) {
   EXPECT_GE(bytes(options), all - all / 3);
   options.planner.policy.keep_bytes = 0;
   options.planner.policy.min_tensor_bytes = 1000;
-  const training::TrainerPlan trainer(options);
+  const forecast::TrainerPlan trainer(options);
   const auto& training = *trainer.training().front();
   int halves = 0;  // large enough as bytes, not as elements
   for (const Step& step : training.plan.steps)

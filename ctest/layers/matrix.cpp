@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "offload/berths.hpp"
+#include "offload/gradient_memory_reuse.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -30,18 +30,18 @@ const Names kRecompute = {"none", "some", "all"};
 const std::vector<int> kMicrobatches = {1, 3};
 
 Names offload_values() {
-  Names values{"none", "all", "half", "auto", "berths"};
+  Names values{"none", "all", "half", "auto", "reuse"};
   values.insert(values.end(), kModules.begin(), kModules.end());
   return values;
 }
 
 /// The budget decides: by copies and reruns, or with gradients' memory as well.
-bool is_automatic(const Cell& cell) { return cell.offload == "auto" || cell.offload == "berths"; }
+bool is_automatic(const Cell& cell) { return cell.offload == "auto" || cell.offload == "reuse"; }
 
 /// Buffers that lie where gradients come later.
-long guests(const Program& program, const Plan& plan) {
+long tenants(const Program& program, const Plan& plan) {
   return std::count_if(plan.places.begin(), plan.places.end(), [&](const execution::Place& place) {
-    return offload::at_berth(program, place);
+    return offload::in_gradient_memory(program, place);
   });
 }
 
@@ -89,7 +89,7 @@ offload::GraphOptions graphs(const Cell& cell) {
                    : cell.graphs == "router" ? Names{"attn", "mamba", "moe_router"}
                                              : Names{"attn", "mamba", "mlp", "moe", "moe_router"};
   options.delay_until_graph = cell.delay;
-  if (cell.beside) options.copies = offload::GraphOptions::Copies::beside;
+  if (cell.overlapping) options.copies = offload::GraphOptions::Copies::overlapping;
   return options;
 }
 
@@ -159,7 +159,7 @@ std::map<std::string, std::size_t> measure_pieces(const Program& program, Plan p
 std::string Cell::name() const {
   return fmt::format(
       "{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, beside {}, min {}",
-      graphs, offload, recompute, microbatches, max_inflight, delay, beside, min_tensor_bytes);
+      graphs, offload, recompute, microbatches, max_inflight, delay, overlapping, min_tensor_bytes);
 }
 
 std::vector<Cell> all_cells() {
@@ -208,7 +208,7 @@ std::vector<Cell> pairwise_cells() {
     const Cell cell = chosen[i];
     if (cell.graphs != "scopes" || cell.offload == "none") continue;
     chosen.push_back(cell);
-    chosen.back().beside = true;
+    chosen.back().overlapping = true;
   }
   return chosen;
 }
@@ -226,9 +226,9 @@ std::vector<Cell> knob_cells() {
       cells.back().delay = true;
       if (cell.graphs != "step") {
         cells.push_back(cell);
-        cells.back().beside = true;
+        cells.back().overlapping = true;
         cells.push_back(cell);
-        cells.back().delay = cells.back().beside = true;
+        cells.back().delay = cells.back().overlapping = true;
       }
       cells.push_back(cell);
       cells.back().min_tensor_bytes = 1000;
@@ -241,7 +241,7 @@ std::vector<Cell> knob_cells() {
 
 const Matrix::Plain& Matrix::plain(int microbatches) {
   if (const auto found = plain_.find(microbatches); found != plain_.end()) return found->second;
-  training::TrainerOptions plain = options({.microbatches = microbatches});
+  forecast::TrainerOptions plain = options({.microbatches = microbatches});
   plain.capacities = {plain.capacities.back()};
   TinyRun run(std::move(plain), setup_.backend());
   Plain result;
@@ -254,21 +254,21 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
   return plain_.emplace(microbatches, std::move(result)).first->second;
 }
 
-training::TrainerOptions Matrix::options(const Cell& cell) {
-  training::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
+forecast::TrainerOptions Matrix::options(const Cell& cell) {
+  forecast::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
   options.step.microbatches = cell.microbatches;
   options.evaluation_microbatches = 0;
   options.planner.graphs = graphs(cell);
   offload::Policy& policy = options.planner.policy;
   policy.recompute = listed(recomputed(cell.recompute));
   policy.min_tensor_bytes = cell.min_tensor_bytes;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
   policy.caps.max_inflight = cell.max_inflight;
   policy.kind = offload::Policy::Kind::manual;
   if (is_automatic(cell)) {
     const Plain& kept = plain(cell.microbatches);
     policy.kind = offload::Policy::Kind::automatic;
-    policy.berths = cell.offload == "berths";
+    policy.reuse_gradient_memory = cell.offload == "reuse";
     const std::size_t movable = kept.transient_bytes - kept.reduction_bytes;
     policy.device_budget_bytes = static_cast<std::int64_t>(
         kept.persistent_bytes + kept.reduction_bytes + movable * setup_.budget_percent / 100);
@@ -334,7 +334,7 @@ void Matrix::expect_counts(const Cell& cell, const execution::Executor& executor
     EXPECT_EQ(counters.copies_out > 0, saves(program, cell.offload));
   }
   EXPECT_EQ(counters.reruns > 0, !again.empty() || (is_automatic(cell) && counters.reruns > 0));
-  EXPECT_EQ(guests(program, plan) > 0, cell.offload == "berths");
+  EXPECT_EQ(tenants(program, plan) > 0, cell.offload == "reuse");
   EXPECT_EQ(counters.launches > 0, cell.graphs != "eager");
   std::set<std::pair<int, int>> moved;
   for (const Step& step : plan.steps)

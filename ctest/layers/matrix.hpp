@@ -13,12 +13,12 @@ namespace stowage::ctest {
 /// One way to run the same training steps. All must give the same bits.
 struct Cell {
   std::string graphs = "eager";    ///< eager, scopes, layer, router or step
-  std::string offload = "none";    ///< none, a module's name, all, half, auto or berths
+  std::string offload = "none";    ///< none, a module's name, all, half, auto or reuse
   std::string recompute = "none";  ///< none, some or all
   int microbatches = 1;
   int max_inflight = -1;
   bool delay = false;
-  bool beside = false;  ///< copies of graphs in mode scopes
+  bool overlapping = false;  ///< copies of graphs in mode scopes
   std::size_t min_tensor_bytes = 0;
 
   std::string name() const;
@@ -39,7 +39,7 @@ class Matrix {
   struct Setup {
     std::function<std::unique_ptr<execution::Backend>()> backend;
     execution::Dtype dtype = execution::Dtype::bf16;
-    std::function<void(training::TrainerOptions&)> adjust = {};  ///< for several ranks
+    std::function<void(forecast::TrainerOptions&)> adjust = {};  ///< for several ranks
     int rank = 0;                                                ///< each has data of its own
     /// Documents of the microbatches of each step, in turn; none: always the same ones.
     std::vector<std::vector<Documents>> packings = {};
@@ -69,7 +69,7 @@ class Matrix {
   };
 
   const Plain& plain(int microbatches);
-  training::TrainerOptions options(const Cell& cell);
+  forecast::TrainerOptions options(const Cell& cell);
   Outcome run(TinyRun& run) const;
   void expect_counts(const Cell& cell, TinyRun& run);
   /// Of the program of one capacity.

@@ -5,16 +5,16 @@
 #include <map>
 
 #include "matrix.hpp"
-#include "parallel/communication_trace.hpp"
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
+#include "parallel/proof/communication_trace.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 
 #if STOWAGE_TEST_CUDA
 #include <cuda_runtime_api.h>
 
 #include "execution/cuda_backend.hpp"
-#include "parallel/nccl.hpp"
+#include "parallel/transport/nccl.hpp"
 #endif
 
 namespace stowage::ctest {
@@ -72,7 +72,7 @@ struct Ranks {
 #endif
 
   /// All ranks of the job, but for the axes that are given, on the data axis.
-  void adjust(training::TrainerOptions& options, Sizes sizes = {}) const {
+  void adjust(forecast::TrainerOptions& options, Sizes sizes = {}) const {
     options.sharing.ranks = parallel::connect(
         world,
         parallel::fit_grid(world.size(), sizes.tensor, sizes.context, sizes.expert, sizes.pipeline),
@@ -87,7 +87,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   Matrix cells({.backend = [&] { return ranks.backend(); },
-                .adjust = [&](training::TrainerOptions& options) { ranks.adjust(options); },
+                .adjust = [&](forecast::TrainerOptions& options) { ranks.adjust(options); },
                 .rank = ranks.world.rank()});
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
   for (const Cell& cell : knob_cells()) cells.check(cell);
@@ -98,7 +98,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_zero
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](training::TrainerOptions& options) {
+                    [&](forecast::TrainerOptions& options) {
                       ranks.adjust(options);
                       options.sharing.zero = true;
                     },
@@ -115,7 +115,7 @@ void check_stages(layers::PipelineSchedule schedule, std::size_t budget_percent)
   const bool interleaved = schedule == layers::PipelineSchedule::interleaved;
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](training::TrainerOptions& options) {
+                    [&](forecast::TrainerOptions& options) {
                       ranks.adjust(options, {.pipeline = ranks.world.size()});
                       options.model.pattern = "M*-EM|E-*M";
                       options.sharing.schedule = schedule;
@@ -144,7 +144,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_without_b
 }
 
 /// Ranks that share packed sequences, whose documents cross them, besides layers' own exchanges.
-/// With stretches attention's result comes by messages, and is no more computed again.
+/// With zigzag chunks attention's result comes by messages, and is no more computed again.
 TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shared_sequences) {
   const Ranks ranks;
   if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
@@ -154,7 +154,7 @@ TEST(matrix_mpi, every_pair_of_choices_gives_the_bits_of_the_plain_run_with_shar
        {std::pair{Exchange::keys, false}, {Exchange::heads, false}, {Exchange::keys, true}}) {
     Matrix cells({.backend = [&] { return ranks.backend(); },
                   .adjust =
-                      [&](training::TrainerOptions& options) {
+                      [&](forecast::TrainerOptions& options) {
                         ranks.adjust(options, {.context = ranks.world.size()});
                         options.step.tokens = options.step.sequence = 24;
                         options.model.attention.exchange = exchange;
@@ -181,7 +181,7 @@ void check_cut_layers(Shared shared) {
   if (ranks.world.size() == 1) GTEST_SKIP() << "one rank shares with none";
   Matrix cells({.backend = [&] { return ranks.backend(); },
                 .adjust =
-                    [&](training::TrainerOptions& options) {
+                    [&](forecast::TrainerOptions& options) {
                       const int all = ranks.world.size();
                       ranks.adjust(options, expert ? Sizes{.expert = all} : Sizes{.tensor = all});
                       options.step.tokens = options.step.sequence = 24;

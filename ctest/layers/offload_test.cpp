@@ -37,9 +37,9 @@ std::vector<offload::ModuleName> listed(const Names& names) {
 }
 
 /// All four letters, one of them twice, so that a chain of layers is there.
-training::TrainerOptions options_of(int microbatches, const Names& offload,
+forecast::TrainerOptions options_of(int microbatches, const Names& offload,
                                     const Names& recompute) {
-  training::TrainerOptions options = tiny_options("M*-EM", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options("M*-EM", Dtype::bf16);
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = 0;
   Policy& policy = options.planner.policy;
@@ -47,7 +47,7 @@ training::TrainerOptions options_of(int microbatches, const Names& offload,
   policy.offload = listed(offload);
   policy.recompute = listed(recompute);
   policy.min_tensor_bytes = 0;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
   return options;
 }
 
@@ -156,7 +156,7 @@ TEST(offload, every_name_alone_and_all_give_the_bits_of_the_plain_run) {
 
 using Form = layers::ModelConfig::Mamba::Form;
 
-training::TrainerOptions with_mixer(Form form, training::TrainerOptions options) {
+forecast::TrainerOptions with_mixer(Form form, forecast::TrainerOptions options) {
   options.model.mamba.form = form;
   return options;
 }
@@ -213,7 +213,7 @@ TEST(offload, random_delays_change_no_bit) {
 
 TEST(offload, audit_finds_nothing_undeclared) {
   TinyRun plain(options_of(1, {}, {}));
-  training::TrainerOptions options = options_of(1, kModules, kSome);
+  forecast::TrainerOptions options = options_of(1, kModules, kSome);
   options.executor.audit = true;
   options.planner.alignment = 4096;
   TinyRun run(options);
@@ -222,7 +222,7 @@ TEST(offload, audit_finds_nothing_undeclared) {
 
 TEST(offload, audit_finds_nothing_undeclared_where_gradients_come_later) {
   TinyRun plain(options_of(1, {}, {}));
-  training::TrainerOptions options = options_of(1, {}, {});
+  forecast::TrainerOptions options = options_of(1, {}, {});
   options.executor.audit = true;
   options.planner.alignment = 4096;
   TinyRun roomy(options);
@@ -233,7 +233,7 @@ TEST(offload, audit_finds_nothing_undeclared_where_gradients_come_later) {
   TinyRun run(options);
   const execution::Program& program = run.trainer().plan().training().front()->recorded.program;
   const execution::Plan& plan = plan_of(run);
-  EXPECT_GT(offload::berth_bytes(program, plan), 0U);
+  EXPECT_GT(offload::bytes_in_gradient_memory(program, plan), 0U);
   EXPECT_TRUE(outcome(run) == outcome(plain));
 }
 
@@ -249,7 +249,7 @@ std::map<std::string, int> leaving(TinyRun& run) {
 
 TEST(offload, a_fraction_takes_whole_tensors_from_the_earliest_on) {
   TinyRun plain(options_of(1, {}, {}));
-  training::TrainerOptions options = options_of(1, kModules, {});
+  forecast::TrainerOptions options = options_of(1, kModules, {});
   options.planner.policy.fraction = 0.5;
   TinyRun run(options);
   EXPECT_TRUE(outcome(run) == outcome(plain));
@@ -270,7 +270,7 @@ TEST(offload, caps_change_no_bit) {
   for (const execution::CopyCaps caps :
        {execution::CopyCaps{0, -1, -1}, execution::CopyCaps{1, -1, -1},
         execution::CopyCaps{4, 2048, 4096}, execution::CopyCaps{-1, 0, 0}}) {
-    training::TrainerOptions options = options_of(3, kModules, kSome);
+    forecast::TrainerOptions options = options_of(3, kModules, kSome);
     options.planner.policy.caps = caps;
     TinyRun run(options);
     EXPECT_TRUE(outcome(run) == bits) << caps.max_inflight;
@@ -280,7 +280,7 @@ TEST(offload, caps_change_no_bit) {
 
 TEST(offload, a_tensor_is_whole_in_backward_though_some_buffers_stay) {
   TinyRun plain(options_of(1, {}, {}));
-  training::TrainerOptions options = options_of(1, kModules, {});
+  forecast::TrainerOptions options = options_of(1, kModules, {});
   options.planner.policy.min_tensor_bytes = 1000;  // rstd and lse are smaller
   TinyRun run(options);
   EXPECT_TRUE(outcome(run) == outcome(plain));
@@ -293,7 +293,7 @@ TEST(offload, a_tensor_is_whole_in_backward_though_some_buffers_stay) {
 }
 
 TEST(offload, evaluation_moves_nothing) {
-  training::TrainerOptions options = options_of(1, kModules, all_that_can_be_rerun());
+  forecast::TrainerOptions options = options_of(1, kModules, all_that_can_be_rerun());
   options.evaluation_microbatches = 1;
   TinyRun run(options);
   const execution::Plan& plan = run.trainer().plan().evaluation().front()->plan;
@@ -304,18 +304,18 @@ TEST(offload, evaluation_moves_nothing) {
 // one alone would have to move less.
 TEST(offload, capacities_share_one_choice) {
   constexpr std::int64_t kLargest = 4000;
-  training::TrainerOptions options = options_of(1, {}, {});
+  forecast::TrainerOptions options = options_of(1, {}, {});
   options.capacities = {kLargest};
-  const training::TrainerPlan kept(options);
+  const forecast::TrainerPlan kept(options);
   const execution::Plan& all = kept.training().front()->plan;
   Policy& policy = options.planner.policy;
   policy.kind = Policy::Kind::automatic;
-  policy.berths = false;
+  policy.reuse_gradient_memory = false;
   policy.device_budget_bytes = static_cast<std::int64_t>(all.bytes[0] + all.bytes[1] * 3 / 4);
   options.capacities = {4};
-  const training::TrainerPlan alone(options);
+  const forecast::TrainerPlan alone(options);
   options.capacities = {4, 40, kLargest};
-  const training::TrainerPlan plan(options);
+  const forecast::TrainerPlan plan(options);
   const auto& largest = *plan.training().back();
   const std::vector<Decision>& decided = largest.choice.decisions;
   EXPECT_NE(alone.training().front()->choice.decisions, decided);

@@ -32,8 +32,8 @@ constexpr std::int32_t kTokens = 1024;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda_backend(); }
 
-training::TrainerOptions make_options() {
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+forecast::TrainerOptions make_options() {
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
   enlarge(options, 128);
   options.model.moe.frozen_tokens = kTokens;  // a tie would send a token elsewhere
   return options;
@@ -46,7 +46,7 @@ constexpr std::int32_t kTokens = 23;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
 
-training::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp64); }
+forecast::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp64); }
 
 #endif
 
@@ -111,13 +111,13 @@ TinyRun::Batch cut(const TinyRun::Batch& batch, std::size_t microbatch, std::siz
 }
 
 /// The documents of a batch, each by a program of its own length.
-Outcome train_one_by_one(const training::TrainerOptions& options, const TinyRun::Batch& batch) {
+Outcome train_one_by_one(const forecast::TrainerOptions& options, const TinyRun::Batch& batch) {
   Outcome sum;
   for (std::size_t m = 0; m < batch.documents.size(); ++m)
     for (std::size_t d = 0; d + 1 < batch.documents[m].size(); ++d) {
       const TinyRun::Batch one = cut(batch, m, d);
       if (one.counted == 0) continue;
-      training::TrainerOptions alone = options;
+      forecast::TrainerOptions alone = options;
       alone.step = {.tokens = std::ssize(one.tokens), .sequence = std::ssize(one.tokens)};
       alone.capacities = {1};
       if (alone.model.moe.frozen_tokens > 0) alone.model.moe.frozen_tokens = alone.step.tokens;
@@ -140,8 +140,9 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
   std::mt19937_64 random(seed());
   for (const Form form : {Form::separate, Form::fused_forward, Form::fused}) {
     SCOPED_TRACE(testing::Message() << "form " << int(form));
-    training::TrainerOptions options = make_options();
+    forecast::TrainerOptions options = make_options();
     options.model.mamba.form = form;
+    options.model.mamba.conv_width = 4 - int(form);
     options.step.microbatches = 3;
     options.capacities = {kMostDocuments};
     options.evaluation_microbatches = 0;
@@ -160,7 +161,7 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
 // with documents so short that even what lies behind all mixers changes by more than bf16 rounds.
 TEST_F(packed, other_documents_have_other_gradients) {
   const auto outcome = [](const Documents& documents) {
-    training::TrainerOptions options = make_options();
+    forecast::TrainerOptions options = make_options();
     options.capacities = {kMostDocuments};
     TinyRun run(options, make_backend());
     run.set_documents({0, kTokens});
@@ -179,14 +180,14 @@ TEST_F(packed, other_documents_have_other_gradients) {
 TEST_F(packed, a_thousand_batches_of_changing_lengths_wait_for_nothing_and_allocate_nothing) {
   constexpr int kSteps = 1000;
   constexpr std::int64_t kTinyTokens = 23;
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
   options.step.microbatches = 2;
   options.capacities = {2, 4, kMostDocuments};
   options.planner.graphs.mode = offload::GraphOptions::Mode::step;
   options.planner.policy.kind = offload::Policy::Kind::manual;
   options.planner.policy.offload = {{"mamba_ssm", {"mamba_ssm"}}, {"core_attn", {"core_attn"}}};
   options.planner.policy.min_tensor_bytes = 0;
-  options.planner.policy.keep_unhidden = false;
+  options.planner.policy.keep_exposed = false;
   TinyRun run(options, make_backend());
   const std::uint64_t allocations = run.backend().allocations();
   const std::uint64_t waits = run.backend().waits();

@@ -42,19 +42,19 @@ TEST(parameters, a_part_has_the_values_of_the_whole) {
             std::vector<float>(expected.begin() + 13, expected.begin() + 29));
 }
 
-TEST(parameters, repeated_rows_are_a_stretch_of_their_own) {
+TEST(parameters, repeated_rows_are_a_range_of_their_own) {
   // Rows [2 of 4 | 1 of 1 | 1 of 1 | 1 of 2] of rank 1 of two, which has a copy of the single ones.
   Parameter part{"w", {8, 3}, Init::normal};
   part.cuts = {{0, {{2, 4}, {4, 5}, {5, 6}, {7, 8}}}};
   part.repeat = {{2, 4}, 2, 1};
   EXPECT_EQ(part.repeated(), (execution::Range{6, 12}));
-  const std::vector<layers::Stretch> found = part.stretches();
+  const std::vector<layers::ShardRange> found = part.shard_ranges();
   ASSERT_EQ(found.size(), 3U);
   std::vector<std::int64_t> elements;
-  for (const layers::Stretch& stretch : found)
-    for (std::int64_t i = 0; i < stretch.elements.end - stretch.elements.begin; ++i) {
-      EXPECT_EQ(stretch.index(i), part.index()(stretch.elements.begin + i));
-      elements.push_back(stretch.index(i));
+  for (const layers::ShardRange& shard : found)
+    for (std::int64_t i = 0; i < shard.elements.end - shard.elements.begin; ++i) {
+      EXPECT_EQ(shard.index(i), part.index()(shard.elements.begin + i));
+      elements.push_back(shard.index(i));
     }
   EXPECT_EQ(elements,
             (std::vector<std::int64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 21, 22, 23}));
@@ -63,14 +63,14 @@ TEST(parameters, repeated_rows_are_a_stretch_of_their_own) {
   first.cuts = {{0, {{0, 2}, {4, 5}, {5, 6}, {6, 7}}}};
   first.repeat.copy = 0;
   for (const std::int64_t i : {0, 3, 5})
-    EXPECT_EQ(first.stretches()[1].index(i), found[1].index(i));
+    EXPECT_EQ(first.shard_ranges()[1].index(i), found[1].index(i));
   part.repeat = {};
-  EXPECT_EQ(part.stretches().size(), 1U);
+  EXPECT_EQ(part.shard_ranges().size(), 1U);
 }
 
 TEST(parameters, a_run_starts_from_them) {
   TinyRun run(tiny_options("M*-E", execution::Dtype::fp32));
-  const training::TrainerOptions& options = run.trainer().plan().options();
+  const forecast::TrainerOptions& options = run.trainer().plan().options();
   for (const Parameter& p : run.trainer().plan().model().parameters()) {
     const std::vector<float> expected =
         values_of(p, options.seed, options.model.init_std, options.model.layers());
@@ -102,7 +102,7 @@ TEST(parameters, mamba_states_are_in_their_ranges) {
 }
 
 TEST(parameters, a_bad_letter_is_a_usage_error) {
-  training::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M*X", execution::Dtype::fp32);
   try {
     layers::Model model(options.model, options.precision, 1, options.sharing.ranks);
     FAIL();

@@ -27,8 +27,8 @@ class peak_gpu : public testing::Test {
   void SetUp() override { STOWAGE_NEED_GPU(); }
 };
 
-training::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
-  training::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+forecast::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
+  forecast::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
   // Workspaces have room for either backend; with longer chunks the scan needs more on the GPU.
   options.model.mamba.chunk = 32;
   options.slack_bytes = kSlack;
@@ -40,7 +40,7 @@ training::TrainerOptions options_of(Mode mode, const Names& offload, const Names
   for (const std::string& name : offload) policy.offload.push_back({name, {name}});
   for (const std::string& name : recompute) policy.recompute.push_back({name, {name}});
   policy.min_tensor_bytes = 0;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
   return options;
 }
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <map>
 
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
-#include "parallel/require_joint_proof.hpp"
+#include "parallel/proof/require_joint_proof.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -37,7 +37,7 @@ class Pipeline {
   int copies() const { return copies_; }
 
   /// The stages of this rank's pipeline. @param order of the communication of a rank
-  Outcome run(training::TrainerOptions options,
+  Outcome run(forecast::TrainerOptions options,
               parallel::RankOrder order = parallel::RankOrder::partial) const {
     options.planner.chains = {order == parallel::RankOrder::chain,
                               std::string(parallel::name(parallel::kApart))};
@@ -50,7 +50,7 @@ class Pipeline {
   }
 
   /// The whole model, here, on the tokens of all ranks.
-  Outcome run_whole(training::TrainerOptions options) const {
+  Outcome run_whole(forecast::TrainerOptions options) const {
     options.step.microbatches *= copies_;
     options.evaluation_microbatches = options.step.microbatches;
     options.sharing.zero = false;
@@ -111,8 +111,8 @@ void expect_equal(const Outcome& stages, const Outcome& whole, double band) {
   }
 }
 
-training::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int microbatches) {
-  training::TrainerOptions options = tiny_options(pattern, dtype);
+forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int microbatches) {
+  forecast::TrainerOptions options = tiny_options(pattern, dtype);
   options.step.microbatches = microbatches;
   options.model.moe.aux_coeff = 0.01;
   options.model.moe.z_coeff = 0.01;
@@ -126,7 +126,7 @@ TEST(pipeline, one_stage_a_rank_gives_the_bits_of_one_rank) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int microbatches : {1, stages, stages + 1, 4 * stages}) {
       SCOPED_TRACE(testing::Message() << name(dtype) << ", microbatches " << microbatches);
-      training::TrainerOptions options = options_of("M*-EM-E-", dtype, microbatches);
+      forecast::TrainerOptions options = options_of("M*-EM-E-", dtype, microbatches);
       const Outcome whole = pipeline.run_whole(options);
       expect_equal(pipeline.run(options), whole, 0);
       options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
@@ -140,7 +140,7 @@ TEST(pipeline, several_stages_a_rank_give_the_bits_of_one_rank) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int groups : {1, 2, 4}) {
       SCOPED_TRACE(testing::Message() << name(dtype) << ", groups " << groups);
-      training::TrainerOptions options =
+      forecast::TrainerOptions options =
           options_of(ranks == 8 ? "M*-EM-E-M*-E*EM-" : "M*-EM-E-", dtype, groups * ranks);
       options.model.virtual_stages = 2;
       options.sharing.schedule = layers::PipelineSchedule::interleaved;
@@ -153,7 +153,7 @@ TEST(pipeline, several_stages_a_rank_may_be_uneven_and_tied) {
   for (const bool zero : {false, true})
     for (const bool tied : {false, true}) {
       SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
-      training::TrainerOptions options = options_of("M|*-E|M-|E|-*|M", Dtype::fp64, 4);
+      forecast::TrainerOptions options = options_of("M|*-E|M-|E|-*|M", Dtype::fp64, 4);
       options.sharing.zero = zero;
       options.sharing.schedule = layers::PipelineSchedule::interleaved;
       options.model.virtual_stages = 3;
@@ -169,7 +169,7 @@ TEST(pipeline, cuts_make_uneven_stages) {
   const Pipeline pipeline(stages);
   const std::map<int, std::string> cut = {
       {2, "M|*-EM-E"}, {4, "M|*-EM|-|E"}, {8, "M|*|-|EM-|E|-|*|M"}};
-  const training::TrainerOptions options = options_of(cut.at(stages), Dtype::fp64, 2 * stages);
+  const forecast::TrainerOptions options = options_of(cut.at(stages), Dtype::fp64, 2 * stages);
   expect_equal(pipeline.run(options), pipeline.run_whole(options), 0);
 }
 
@@ -178,7 +178,7 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
   for (const bool zero : {false, true})
     for (const bool tied : {false, true}) {
       SCOPED_TRACE(testing::Message() << "zero " << zero << ", tied " << tied);
-      training::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
+      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
       options.sharing.zero = zero;
       if (zero) options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
       options.model.tied_embeddings = tied;
@@ -191,7 +191,7 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
 TEST(pipeline, a_tied_weight_stays_equal_at_both_ends) {
   const parallel::Communicator world = parallel::Communicator::world();
   const Pipeline pipeline(world.size());
-  training::TrainerOptions options = options_of("M*-E-M-*", Dtype::bf16, world.size());
+  forecast::TrainerOptions options = options_of("M*-E-M-*", Dtype::bf16, world.size());
   options.model.tied_embeddings = true;
   const Outcome first = pipeline.run(options), again = pipeline.run(options);
   expect_equal(again, first, 0);

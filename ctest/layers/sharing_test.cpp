@@ -6,8 +6,8 @@
 #include <map>
 #include <span>
 
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -47,7 +47,7 @@ class Sharing {
   const parallel::Communicator world = parallel::Communicator::world();
 
   Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches) const {
-    training::TrainerOptions options = tiny_options("M*-E", dtype);
+    forecast::TrainerOptions options = tiny_options("M*-E", dtype);
     options.sharing.ranks = connect();
     options.sharing.zero = zero;
     options.state.bucket_elements = bucket;

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "execution/error.hpp"
-#include "offload/cargo.hpp"
+#include "forecast/pipeline/balance.hpp"
+#include "forecast/pipeline/planned_pipeline.hpp"
+#include "offload/saved_tensors.hpp"
 #include "tiny_model.hpp"
-#include "training/balance.hpp"
-#include "training/planned_pipeline.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -47,10 +47,10 @@ TEST(stages, stages_join_and_only_the_ends_have_embedding_and_head) {
 /// Cuts for these times of embedding, layers and head.
 std::string cuts(const std::string& pattern, layers::PipelineShape shape, double embedding,
                  const std::vector<double>& layers, double head) {
-  training::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
+  forecast::PartTimes times{{.forward_s = embedding}, {}, {.forward_s = head}};
   for (const double layer_s : layers)
     times.layers.push_back({layer_s / 4, layer_s / 2, layer_s / 4});
-  return training::balanced_cuts(pattern, shape, times);
+  return forecast::balanced_cuts(pattern, shape, times);
 }
 
 TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
@@ -70,19 +70,19 @@ class TightCuts {
       : times_{{}, std::vector<layers::PassTimes>(8, {.forward_s = 1}), {}} {
     room_.budget_bytes = budget_bytes;
     room_.parts.layers.resize(8);
-    room_.in_flight = training::in_flight(
+    room_.in_flight = forecast::in_flight(
         {2}, layers::train_in_pipeline({2}, microbatches,
                                        layers::PipelineSchedule::one_forward_one_backward));
   }
 
-  training::DeviceRoom& room() { return room_; }
-  training::PartBytes& layer(std::size_t i) { return room_.parts.layers[i]; }
-  void each(training::PartBytes bytes) { room_.parts.layers.assign(8, bytes); }
-  std::string find() const { return training::balanced_cuts("--------", {2}, times_, room_); }
+  forecast::DeviceRoom& room() { return room_; }
+  forecast::PartBytes& layer(std::size_t i) { return room_.parts.layers[i]; }
+  void each(forecast::PartBytes bytes) { room_.parts.layers.assign(8, bytes); }
+  std::string find() const { return forecast::balanced_cuts("--------", {2}, times_, room_); }
 
  private:
-  training::PartTimes times_;
-  training::DeviceRoom room_;
+  forecast::PartTimes times_;
+  forecast::DeviceRoom room_;
 };
 
 TEST(stages, cuts_keep_what_must_stay_within_a_budget) {
@@ -117,7 +117,7 @@ TEST(stages, cuts_weigh_time_against_copies_that_a_budget_asks_for) {
 }
 
 TEST(stages, ranks_of_several_stages_count_what_is_in_flight_of_each) {
-  const training::InFlight all = training::in_flight(
+  const forecast::InFlight all = forecast::in_flight(
       {2, 2}, layers::train_in_pipeline({2, 2}, 4, layers::PipelineSchedule::interleaved));
   ASSERT_EQ(all.size(), 2U);
   const auto most = [](const std::set<std::vector<int>>& counts) {
@@ -128,7 +128,7 @@ TEST(stages, ranks_of_several_stages_count_what_is_in_flight_of_each) {
   };
   EXPECT_EQ(most(all[0]), 5);  // (v - 1) p + 2 (p - 1 - s) + 1
   EXPECT_EQ(most(all[1]), 3);
-  const auto bubbles = training::in_flight(
+  const auto bubbles = forecast::in_flight(
       {2}, layers::train_in_pipeline({2}, 4, layers::PipelineSchedule::zero_bubble));
   EXPECT_TRUE(bubbles[1].contains({2}));
 }
@@ -140,12 +140,12 @@ TEST(stages, cuts_are_even_for_ranks_of_several_stages) {
 }
 
 TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
-  training::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.planner.rates.op_s = 0;
   options.step.tokens = options.step.sequence = 8192;  // several rounds of tiles
   const auto layers_of_first = [&] {
-    return training::TrainerPlan(options).model().stages().front().end;
+    return forecast::TrainerPlan(options).model().stages().front().end;
   };
   const int narrow = layers_of_first();
   options.model.vocabulary = 1000;
@@ -155,7 +155,7 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
 }
 
 TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
-  training::TrainerOptions options = tiny_options("------------", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("------------", execution::Dtype::fp32);
   options.model.width = 64;
   options.model.vocabulary = 512;
   options.model.mlp.ffn = 512;
@@ -168,23 +168,23 @@ TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
   policy.min_tensor_bytes = std::size_t{1} << 30;  // nothing can leave
   const auto plan = [&](int stage) {
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), stage);
-    return training::TrainerPlan(options);
+    return forecast::TrainerPlan(options);
   };
-  const training::TrainerPlan free = plan(0);
-  EXPECT_EQ(free.expected().prospect->cut_for, "for even times");
+  const forecast::TrainerPlan free = plan(0);
+  EXPECT_EQ(free.expected().pipeline->cut_for, "for even times");
   const std::size_t needed = free.layout().bytes() + free.transient_bytes();
   policy.device_budget_bytes = static_cast<std::int64_t>(0.9 * static_cast<double>(needed));
-  const training::TrainerPlan first = plan(0), last = plan(1);
-  EXPECT_EQ(first.expected().prospect->pattern, last.expected().prospect->pattern);
-  EXPECT_NE(first.expected().prospect->cut_for.find(free.expected().prospect->pattern),
+  const forecast::TrainerPlan first = plan(0), last = plan(1);
+  EXPECT_EQ(first.expected().pipeline->pattern, last.expected().pipeline->pattern);
+  EXPECT_NE(first.expected().pipeline->cut_for.find(free.expected().pipeline->pattern),
             std::string::npos);
   EXPECT_LT(first.model().stages().front().end, free.model().stages().front().end);
-  options.model.pattern = free.expected().prospect->pattern;
+  options.model.pattern = free.expected().pipeline->pattern;
   EXPECT_THROW(plan(0), execution::Error);
 }
 
 TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
-  training::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("--------", execution::Dtype::fp32);
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), 0);
   options.sharing.schedule = layers::PipelineSchedule::automatic;
   options.model.virtual_stages = 4;
@@ -192,11 +192,11 @@ TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
   options.planner.rates.link = {0, 1e30};
   const auto made = [&](int microbatches) {
     options.step.microbatches = microbatches;
-    const training::Prospect prospect = *training::foresee(options).prospect;
-    EXPECT_EQ(std::ranges::count(prospect.pattern, '|'), 2 * prospect.virtual_stages - 1);
-    EXPECT_EQ(prospect.schedule == layers::PipelineSchedule::interleaved,
-              prospect.virtual_stages == 4);
-    return prospect.virtual_stages;
+    const forecast::PipelinePlan pipeline = *forecast::decide_open_choices(options).pipeline;
+    EXPECT_EQ(std::ranges::count(pipeline.pattern, '|'), 2 * pipeline.virtual_stages - 1);
+    EXPECT_EQ(pipeline.schedule == layers::PipelineSchedule::interleaved,
+              pipeline.virtual_stages == 4);
+    return pipeline.virtual_stages;
   };
   EXPECT_EQ(made(3), 1);  // no full groups
   EXPECT_EQ(made(2), 4);
@@ -208,7 +208,7 @@ TEST(stages, automatic_schedules_take_several_stages_where_they_pay) {
   options.model.pattern = "-|-|-|-|-|-|-|-";
   EXPECT_EQ(made(2), 4);
   options.model.pattern = "-|---|----";
-  EXPECT_THROW(training::foresee(options), execution::Error);
+  EXPECT_THROW(forecast::decide_open_choices(options), execution::Error);
   options.model.pattern = "-------";
   EXPECT_EQ(made(2), 1);  // too few layers
 }
@@ -230,23 +230,23 @@ class PlannedStage {
   std::size_t kept_bytes() const {
     const auto& [recorded, choice, plan] = *plan_.training().front();
     std::size_t bytes = 0;
-    for (const offload::Cargo& cargo : offload::find_cargo(recorded.program))
-      if (plan.decisions[cargo.tensor.id] == Decision::keep)
-        bytes += recorded.program.info(cargo.tensor).bytes();
+    for (const offload::SavedTensor& saved : offload::find_saved_tensors(recorded.program))
+      if (plan.decisions[saved.tensor.id] == Decision::keep)
+        bytes += recorded.program.info(saved.tensor).bytes();
     return bytes;
   }
 
  private:
-  static training::TrainerOptions options(int stage, int microbatches, bool offload,
+  static forecast::TrainerOptions options(int stage, int microbatches, bool offload,
                                           std::int64_t keep_bytes) {
-    training::TrainerOptions options = tiny_options("M|M|M|M", execution::Dtype::bf16);
+    forecast::TrainerOptions options = tiny_options("M|M|M|M", execution::Dtype::bf16);
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
     options.step.microbatches = microbatches;
     options.evaluation_microbatches = 0;
     offload::Policy& policy = options.planner.policy;
     policy.kind = offload::Policy::Kind::manual;
     policy.min_tensor_bytes = 0;
-    policy.keep_unhidden = false;
+    policy.keep_exposed = false;
     policy.keep_bytes = keep_bytes;
     if (offload)
       for (const char* module :
@@ -255,11 +255,11 @@ class PlannedStage {
     return options;
   }
 
-  training::TrainerPlan plan_;
+  forecast::TrainerPlan plan_;
 };
 
 /// Names of the ops of a training step that are a layer's last, or communicate, from backward on.
-std::vector<std::string> ends_and_exchanges(const training::TrainerPlan& run) {
+std::vector<std::string> ends_and_exchanges(const forecast::TrainerPlan& run) {
   std::vector<std::string> names;
   const execution::Program& program = *run.programs().front().program;
   for (const execution::Op& op : program.ops())
@@ -269,11 +269,11 @@ std::vector<std::string> ends_and_exchanges(const training::TrainerPlan& run) {
 }
 
 TEST(stages, sums_of_gradients_are_behind_the_exchange_that_the_next_layer_waits_for) {
-  training::TrainerOptions options = tiny_options("EME-", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("EME-", execution::Dtype::fp32);
   options.model.moe.experts = 4;
   options.state.bucket_elements = 1;  // each gradient by itself
   options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 2), 0);
-  const training::TrainerPlan run(options);
+  const forecast::TrainerPlan run(options);
   const std::vector<std::string> names = ends_and_exchanges(run);
   const auto sums = std::ranges::count_if(run.layout().buckets(), [&](const auto& bucket) {
     return !bucket.tensors.empty() &&
@@ -313,7 +313,7 @@ TEST(stages, what_is_in_flight_needs_memory_and_nothing_more) {
 
 /// Bytes that a plan holds at most of what its passes hand to later ones; what ranks exchange
 /// counts from the first pass that uses it.
-double planned_held(const training::TrainerPlan& run) {
+double planned_held(const forecast::TrainerPlan& run) {
   using execution::Step;
   const auto& [recorded, choice, plan] = *run.training().front();
   const execution::Program& program = recorded.program;
@@ -351,17 +351,17 @@ TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
     double fullest = 0;
     for (const int stage : {0, 1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "bound " << bound << ", stage " << stage);
-      training::TrainerOptions options = tiny_options("M-|*E|M-|*-", execution::Dtype::bf16);
+      forecast::TrainerOptions options = tiny_options("M-|*E|M-|*-", execution::Dtype::bf16);
       options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 1, 1, 1, 4), stage);
       options.step.microbatches = 6;
       options.evaluation_microbatches = 0;
-      const double plain = planned_held(training::TrainerPlan(options));
+      const double plain = planned_held(forecast::TrainerPlan(options));
       fullest = std::max(fullest, plain);
       options.sharing.schedule = layers::PipelineSchedule::zero_bubble;
       options.sharing.zero_bubble_bytes = bound;
-      const training::TrainerPlan run(options);
+      const forecast::TrainerPlan run(options);
       run.require_proven();
-      const training::DelayedWeights& delayed = *run.expected().prospect->delayed;
+      const forecast::DelayedWeights& delayed = *run.expected().pipeline->delayed;
       const double held = planned_held(run);
       EXPECT_LE(held, kIndices * delayed.held_bytes[stage]);
       EXPECT_GE(held, 0.8 * delayed.held_bytes[stage]);
@@ -377,7 +377,7 @@ TEST(stages, plans_hold_no_more_for_weights_that_wait_than_they_state) {
 }
 
 TEST(stages, passes_take_as_long_as_their_ranks_plan) {
-  training::TrainerOptions options = tiny_options("M-M-M-M-", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M-M-M-M-", execution::Dtype::fp32);
   options.step.microbatches = 6;
   options.evaluation_microbatches = 0;
   options.planner.rates.op_s = 0;
@@ -385,30 +385,30 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
   options.planner.policy.min_tensor_bytes = 0;
   const auto made = [&](int rank) {
     options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 1, 1, 1, 2), rank);
-    return training::TrainerPlan(options);
+    return forecast::TrainerPlan(options);
   };
   for (const auto schedule :
        {layers::PipelineSchedule::one_forward_one_backward, layers::PipelineSchedule::zero_bubble})
     for (const int rank : {0, 1}) {
       options.sharing.schedule = schedule;
       options.planner.policy.recompute.clear();
-      const training::TrainerPlan plain = made(rank);
+      const forecast::TrainerPlan plain = made(rank);
       options.planner.policy.recompute = {{"mlp_act", {"mlp_act"}}, {"ssm", {"mamba_ssm"}}};
-      const training::TrainerPlan again = made(rank);
+      const forecast::TrainerPlan again = made(rank);
       const auto &first = *plain.training().front(), &second = *again.training().front();
       const layers::PassTimes was = plain.pass_times(first, plain.predict_alone(first)).front();
       const layers::PassTimes now = again.pass_times(second, again.predict_alone(second)).front();
-      const layers::PassTimes predicted = plain.expected().prospect->times[rank];
+      const layers::PassTimes predicted = plain.expected().pipeline->times[rank];
       EXPECT_NEAR(was.all_s(), predicted.all_s(), 0.1 * predicted.all_s());
       EXPECT_NEAR(now.forward_s, was.forward_s, 1e-9 * was.forward_s);
       EXPECT_GT(now.backward_s, 1.01 * was.backward_s);
       EXPECT_GT(again.timeline(second, again.predict_alone(second)).time_s,
                 plain.timeline(first, plain.predict_alone(first)).time_s);
       // The other rank, of which nothing is known, is taken to be as much longer.
-      const auto all = training::likewise(*again.expected().prospect, rank, {now});
-      const layers::PassTimes other = again.expected().prospect->times[1 - rank];
+      const auto all = forecast::scale_to_measured(*again.expected().pipeline, rank, {now});
+      const layers::PassTimes other = again.expected().pipeline->times[1 - rank];
       EXPECT_NEAR(all[1 - rank].backward_s / other.backward_s,
-                  now.backward_s / again.expected().prospect->times[rank].backward_s, 1e-9);
+                  now.backward_s / again.expected().pipeline->times[rank].backward_s, 1e-9);
       EXPECT_EQ(all[rank].backward_s, now.backward_s);
       EXPECT_GT(again.step_s(second), second.plan.time_s);
     }
@@ -416,22 +416,22 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
 
 /// With links that take no time, with slow ones, and with such that most lies under compute.
 TEST(stages, parts_take_exchanges_as_far_as_compute_waits) {
-  training::TrainerOptions options = tiny_options("M-*E", execution::Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M-*E", execution::Dtype::fp32);
   options.model.vocabulary = 14;
   options.model.moe.experts = 6;
   options.step.tokens = options.step.sequence = 24;
   const parallel::Ranks ranks = parallel::planned_ranks(parallel::fit_grid(2, 2, 1, 1, 1), 0);
   offload::Rates& rates = options.planner.rates;
-  const auto all_s = [&](const training::PartTimes& times) {
+  const auto all_s = [&](const forecast::PartTimes& times) {
     double sum_s = 0;
     for (int part = -1; part <= 4; ++part) sum_s += times.of(part).all_s();
     return sum_s;
   };
   const auto predicted = [&](double bytes_per_s) {
     rates.link = {0, bytes_per_s};
-    return training::predict_parts(options.model, options.precision, options.step, ranks, rates);
+    return forecast::predict_parts(options.model, options.precision, options.step, ranks, rates);
   };
-  const training::PredictedParts silent = predicted(1e30);
+  const forecast::PredictedParts silent = predicted(1e30);
   const double compute_s = all_s(silent.compute);
   EXPECT_NEAR(all_s(silent.times), compute_s, 1e-3 * compute_s);  // inputs are copied beside
   for (int part = -1; part <= 4; ++part)
@@ -452,12 +452,12 @@ TEST(stages, messages_take_no_time_in_what_a_rank_does_alone) {
   const std::string group(parallel::name(parallel::Group::pipeline));
   offload::Rates rates;
   rates.links = {{group, {1, 1}}, {group + " exchange", {2, 1}}, {"any", {3, 1}}};
-  rates.links_beside = {{group + " exchange", {4, 1}}, {"any exchange", {5, 1}}};
-  EXPECT_EQ(rates.beside_compute_s(group, "exchange", 0), 4);
-  const offload::Rates alone = training::alone(rates);
+  rates.links_with_compute = {{group + " exchange", {4, 1}}, {"any exchange", {5, 1}}};
+  EXPECT_EQ(rates.with_compute_s(group, "exchange", 0), 4);
+  const offload::Rates alone = forecast::alone(rates);
   EXPECT_EQ(alone.link_of(group, "exchange").time_s(1e9), 0);
-  EXPECT_EQ(alone.beside_compute_s(group, "exchange", 1e9), 0);
-  EXPECT_EQ(alone.beside_compute_s("data", "exchange", 0), 5);
+  EXPECT_EQ(alone.with_compute_s(group, "exchange", 1e9), 0);
+  EXPECT_EQ(alone.with_compute_s("data", "exchange", 0), 5);
 }
 
 TEST(stages, offload_pays_most_where_most_is_in_flight) {

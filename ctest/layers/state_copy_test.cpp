@@ -8,8 +8,8 @@
 #include <random>
 
 #include "ctest/support/seed.hpp"
+#include "forecast/plan/trainer_plan.hpp"
 #include "tiny_model.hpp"
-#include "training/trainer.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -48,7 +48,7 @@ TEST(state_copy, every_piece_is_in_the_copy_once) {
 std::map<std::string, std::int64_t> all_spoken(const parallel::GridShape& shape, bool zero) {
   std::map<std::string, std::int64_t> elements;
   for (int rank = 0; rank < shape.ranks(); ++rank) {
-    training::TrainerOptions options = ctest::tiny_options("M*-E", execution::Dtype::bf16);
+    forecast::TrainerOptions options = ctest::tiny_options("M*-E", execution::Dtype::bf16);
     options.model.moe.experts = 4;  // ranks share sequences and experts evenly
     options.model.vocabulary = 14;
     options.model.attention.kv_heads = 1;  // and several have the same head and group
@@ -56,7 +56,7 @@ std::map<std::string, std::int64_t> all_spoken(const parallel::GridShape& shape,
     options.step.sequence = options.step.tokens = 24;
     options.sharing.ranks = parallel::planned_ranks(shape, rank);
     options.sharing.zero = zero;
-    const training::TrainerPlan plan(options);
+    const forecast::TrainerPlan plan(options);
     const Spoken spoken(plan.layout(), plan.model(), plan.options().sharing);
     std::int64_t bytes = 0;
     for (const execution::Bucket& bucket : plan.layout().buckets())

@@ -13,7 +13,7 @@ namespace {
 
 using execution::Dtype;
 
-std::vector<std::byte> state_after(training::TrainerOptions options, int steps,
+std::vector<std::byte> state_after(forecast::TrainerOptions options, int steps,
                                    execution::HostOptions host = {}) {
   TinyRun run(std::move(options), host);
   for (int i = 0; i < steps; ++i) run.train(i, 1e-2);
@@ -22,20 +22,20 @@ std::vector<std::byte> state_after(training::TrainerOptions options, int steps,
 
 TEST(step, repeats_to_the_bit) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-    const training::TrainerOptions options = tiny_options("M*-E", dtype);
+    const forecast::TrainerOptions options = tiny_options("M*-E", dtype);
     EXPECT_EQ(state_after(options, 3), state_after(options, 3));
   }
 }
 
 TEST(step, random_delays_change_no_bit) {
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
   options.step.microbatches = 3;
   const auto expected = state_after(options, 2);
   EXPECT_EQ(state_after(options, 2, {.delay_seed = 11, .max_delay_s = 50e-6}), expected);
 }
 
 TEST(step, audit_finds_nothing_undeclared) {
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
   options.step.microbatches = 2;
   const auto expected = state_after(options, 2);
   options.executor.audit = true;
@@ -52,7 +52,7 @@ TEST(step, loss_falls) {
 }
 
 TEST(step, the_loss_of_all_microbatches_is_the_evaluations) {
-  training::TrainerOptions options = tiny_options("M-", Dtype::fp64);
+  forecast::TrainerOptions options = tiny_options("M-", Dtype::fp64);
   options.step.microbatches = 5;
   options.evaluation_microbatches = 5;
   TinyRun run(options);
@@ -85,7 +85,7 @@ TEST(step, a_bad_step_changes_nothing) {
 
 TEST(step, peak_is_the_highest_byte_changed) {
   constexpr std::size_t kSlack = std::size_t{64} << 20;
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
   options.slack_bytes = kSlack;
   TinyRun run(options);
   execution::Device& device = run.trainer().device();
@@ -105,7 +105,7 @@ TEST(step, peak_is_the_highest_byte_changed) {
 }
 
 TEST(step, the_norm_is_that_of_all_gradients) {
-  training::TrainerOptions options = tiny_options("-", Dtype::fp64);
+  forecast::TrainerOptions options = tiny_options("-", Dtype::fp64);
   TinyRun run(options);
   run.train(0, 0.0);
   double squares = 0;

@@ -58,8 +58,8 @@ Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most)
   return documents;
 }
 
-training::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
-  training::TrainerOptions options;
+forecast::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {
+  forecast::TrainerOptions options;
   layers::ModelConfig& model = options.model;
   model.pattern = pattern;
   model.width = 12;
@@ -77,7 +77,7 @@ training::TrainerOptions tiny_options(const std::string& pattern, Dtype storage)
   return options;
 }
 
-void enlarge(training::TrainerOptions& options, int head_dim) {
+void enlarge(forecast::TrainerOptions& options, int head_dim) {
   layers::ModelConfig& model = options.model;
   model.width = 256;
   model.vocabulary = 512;
@@ -90,13 +90,13 @@ void enlarge(training::TrainerOptions& options, int head_dim) {
   options.state.bucket_elements = 1 << 20;
 }
 
-TinyRun::TinyRun(training::TrainerOptions options, execution::HostOptions host)
+TinyRun::TinyRun(forecast::TrainerOptions options, execution::HostOptions host)
     : TinyRun(std::move(options), execution::make_host_backend(host)) {}
 
-TinyRun::TinyRun(training::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
+TinyRun::TinyRun(forecast::TrainerOptions options, std::unique_ptr<execution::Backend> backend)
     : backend_(std::move(backend)),
-      trainer_(std::make_unique<training::Trainer>(std::make_unique<training::TrainerPlan>(options),
-                                                   *backend_)),
+      trainer_(std::make_unique<run::Trainer>(std::make_unique<forecast::TrainerPlan>(options),
+                                              *backend_)),
       sums_(backend_->allocate(execution::MemoryKind::device, kSumsBytes)),
       sums_on_host_(backend_->allocate(execution::MemoryKind::host, kSumsBytes)) {}
 
@@ -108,7 +108,7 @@ std::int64_t TinyRun::Batch::most_documents() const {
 
 TinyRun::Batch TinyRun::make_batch(int index, int microbatches, int first_microbatch) const {
   Batch batch;
-  const training::TrainerOptions& options = trainer_->plan().options();
+  const forecast::TrainerOptions& options = trainer_->plan().options();
   for (int m = first_microbatch; m < first_microbatch + microbatches; ++m) {
     const auto stream = static_cast<std::uint64_t>(index * 100 + m);
     const auto draw = [&](std::int64_t i) {
@@ -140,13 +140,13 @@ void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedI
   stage(executor, inputs.cu_seqlens, cu_seqlens);
 }
 
-void TinyRun::train(int index, double lr, Part part, int expert_class) {
+void TinyRun::train(int index, double lr, Part part, int capacity_class) {
   const int microbatches = trainer_->plan().options().step.microbatches;
-  train(make_batch(index, microbatches, part.index * microbatches), lr, part.parts, expert_class);
+  train(make_batch(index, microbatches, part.index * microbatches), lr, part.parts, capacity_class);
 }
 
-void TinyRun::train(const Batch& batch, double lr, int parts, int expert_class) {
-  const auto [recorded, executor] = trainer_->training(batch.most_documents(), expert_class);
+void TinyRun::train(const Batch& batch, double lr, int parts, int capacity_class) {
+  const auto [recorded, executor] = trainer_->training(batch.most_documents(), capacity_class);
   executor_ = &executor;
   recorded_ = &recorded;
   stage_inputs(executor, recorded.inputs, recorded.shape, batch);
@@ -161,8 +161,8 @@ void TinyRun::train(const Batch& batch, double lr, int parts, int expert_class) 
   waits_in_steps_ += backend_->waits() - waits;
 }
 
-int TinyRun::train_with_room(int index, double lr, Part part) {
-  const int last = trainer_->plan().expert_classes() - 1;
+int TinyRun::train_with_capacity(int index, double lr, Part part) {
+  const int last = trainer_->plan().capacity_classes() - 1;
   for (int reruns = 0;; ++reruns) {
     train(index, lr, part, reruns);
     if (reruns == last || expert_rows()[0] == 0) return reruns;
@@ -268,7 +268,7 @@ void TinyRun::freeze_routing(const Routing& expert) {
     for (const std::string& tensor : bucket.tensors) {
       if (!tensor.ends_with(".router.frozen")) continue;
       std::vector<std::int32_t> indices;
-      const training::TrainerOptions& options = trainer_->plan().options();
+      const forecast::TrainerOptions& options = trainer_->plan().options();
       const auto rows = static_cast<std::int32_t>(model.moe.frozen_tokens);
       const std::int32_t first =
           options.sharing.ranks.coordinates[parallel::Axis::tensor] * rows;  // of this rank's

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "training/trainer.hpp"
+#include "run/step/trainer.hpp"
 
 namespace stowage::ctest {
 
@@ -20,17 +20,17 @@ Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most)
 
 /// A model of some layers that trains in milliseconds, with awkward sizes on purpose: 3 documents
 /// whose borders are no multiple of a chunk, and a tail.
-training::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
+forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
 /// Layers of the standard decks, narrower, with as many heads and experts as show every path of the
 /// tensor-core kernels; 1024 tokens in several chunks and tiles.
-void enlarge(training::TrainerOptions& options, int head_dim);
+void enlarge(forecast::TrainerOptions& options, int head_dim);
 
 /// A trainer of tiny_options, by default on the host backend, with data of its own.
 class TinyRun {
  public:
-  explicit TinyRun(training::TrainerOptions options, execution::HostOptions host = {});
-  TinyRun(training::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
+  explicit TinyRun(forecast::TrainerOptions options, execution::HostOptions host = {});
+  TinyRun(forecast::TrainerOptions options, std::unique_ptr<execution::Backend> backend);
 
   /// A step's microbatches that are this rank's: part `index` of `parts`.
   struct Part {
@@ -50,12 +50,12 @@ class TinyRun {
   Batch make_batch(int index, int microbatches, int first_microbatch = 0) const;
 
   /// Stages batch `index`, or a part of it, and issues a training step.
-  /// @param expert_class with how much room for rows of experts that ranks share
-  void train(int index, double lr, Part part = {0, 1}, int expert_class = 0);
+  /// @param capacity_class with how much room for rows of experts that ranks share
+  void train(int index, double lr, Part part = {0, 1}, int capacity_class = 0);
   /// The same with a batch of the caller's, which is one of `parts`.
-  void train(const Batch& batch, double lr, int parts = 1, int expert_class = 0);
+  void train(const Batch& batch, double lr, int parts = 1, int capacity_class = 0);
   /// The same in the smallest class that has room for all rows. @return how many had too little
-  int train_with_room(int index, double lr, Part part = {0, 1});
+  int train_with_capacity(int index, double lr, Part part = {0, 1});
   /// The documents of the microbatches from the next step on, in turn. The program of the smallest
   /// capacity that holds them is used.
   void set_packing(std::vector<Documents> packing) { documents_ = std::move(packing); }
@@ -73,7 +73,7 @@ class TinyRun {
   /// How often the host has waited for the backend while it issued training steps.
   std::uint64_t waits_in_steps() const { return waits_in_steps_; }
 
-  training::Trainer& trainer() { return *trainer_; }
+  run::Trainer& trainer() { return *trainer_; }
   execution::Backend& backend() { return *backend_; }
   /// Content of a persistent tensor as doubles (fp64, fp32, bf16).
   std::vector<double> read(const std::string& tensor);
@@ -94,7 +94,7 @@ class TinyRun {
                     const layers::StepShape& shape, const Batch& batch);
 
   std::unique_ptr<execution::Backend> backend_;
-  std::unique_ptr<training::Trainer> trainer_;
+  std::unique_ptr<run::Trainer> trainer_;
   std::unique_ptr<execution::Arena> sums_;  ///< of digests
   std::unique_ptr<execution::Arena> sums_on_host_;
   execution::Executor* executor_ = nullptr;

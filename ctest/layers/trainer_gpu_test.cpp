@@ -22,8 +22,8 @@ class trainer_gpu : public testing::Test {
 };
 
 /// The sizes of the standard decks' heads, states and groups, for the kernels made for them.
-training::TrainerOptions standard_options(const std::string& pattern, Dtype storage) {
-  training::TrainerOptions options = tiny_options(pattern, storage);
+forecast::TrainerOptions standard_options(const std::string& pattern, Dtype storage) {
+  forecast::TrainerOptions options = tiny_options(pattern, storage);
   layers::ModelConfig& model = options.model;
   model.width = 256;
   model.init_std = 0.05;
@@ -35,7 +35,7 @@ training::TrainerOptions standard_options(const std::string& pattern, Dtype stor
   return options;
 }
 
-TinyRun on_gpu(training::TrainerOptions options) {
+TinyRun on_gpu(forecast::TrainerOptions options) {
   return TinyRun(std::move(options), execution::make_cuda_backend());
 }
 
@@ -49,7 +49,7 @@ double relative_error(const std::vector<double>& value, const std::vector<double
 }
 
 /// One step on both backends: the loss, and the gradient of every parameter by norm.
-void compare(training::TrainerOptions options, double loss_tolerance, double tolerance) {
+void compare(forecast::TrainerOptions options, double loss_tolerance, double tolerance) {
   const bool frozen = options.precision.storage == Dtype::bf16;
   if (frozen) options.model.moe.frozen_tokens = options.step.tokens;
   TinyRun host(options);
@@ -76,7 +76,7 @@ constexpr double kBf16 = 20 * 0x1p-9;
 
 TEST_F(trainer_gpu, starts_from_the_same_bits) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-    const training::TrainerOptions options = tiny_options("M*-E", dtype);
+    const forecast::TrainerOptions options = tiny_options("M*-E", dtype);
     TinyRun host(options);
     TinyRun gpu = on_gpu(options);
     EXPECT_EQ(gpu.state(), host.state());
@@ -95,13 +95,13 @@ TEST_F(trainer_gpu, all_letters_in_fp32) {
 }
 
 TEST_F(trainer_gpu, microbatches_in_fp32) {
-  training::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
   options.step.microbatches = 3;
   compare(options, kFp32, kFp32);
 }
 
 TEST_F(trainer_gpu, variants_in_fp32) {
-  training::TrainerOptions options = tiny_options("*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("*-E", Dtype::fp32);
   options.model.mlp.activation = kernels::Activation::swiglu;
   options.model.tied_embeddings = true;
   options.model.moe.sigmoid = false;
@@ -127,14 +127,14 @@ TEST_F(trainer_gpu, fused_mixers) {
   using Form = layers::ModelConfig::Mamba::Form;
   for (const Form form : {Form::fused_forward, Form::fused}) {
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-      training::TrainerOptions options = standard_options("M", dtype);
+      forecast::TrainerOptions options = standard_options("M", dtype);
       options.model.mamba.form = form;
       compare(options, dtype == Dtype::fp32 ? kFp32 : kBf16, dtype == Dtype::fp32 ? kFp32 : kBf16);
     }
   }
 }
 
-std::vector<std::byte> state_after(const training::TrainerOptions& options, int steps) {
+std::vector<std::byte> state_after(const forecast::TrainerOptions& options, int steps) {
   TinyRun run = on_gpu(options);
   for (int i = 0; i < steps; ++i) run.train(i, 1e-2);
   return run.state();
@@ -144,7 +144,7 @@ TEST_F(trainer_gpu, repeats_to_the_bit) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
     for (const auto& options : {tiny_options("M*-E", dtype), standard_options("M*-E", dtype)})
       EXPECT_EQ(state_after(options, 3), state_after(options, 3));
-  training::TrainerOptions fused = standard_options("M", Dtype::bf16);
+  forecast::TrainerOptions fused = standard_options("M", Dtype::bf16);
   fused.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
   EXPECT_EQ(state_after(fused, 3), state_after(fused, 3));
 }
@@ -215,7 +215,7 @@ TEST_F(trainer_gpu, a_bad_step_changes_nothing) {
 }
 
 TEST_F(trainer_gpu, too_large_a_plan_is_refused) {
-  training::TrainerOptions options = tiny_options("-", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options("-", Dtype::fp32);
   options.slack_bytes = std::size_t{1} << 50;
   try {
     (void)on_gpu(options);

@@ -1,29 +1,41 @@
 #!/usr/bin/env python3
-"""Checks of the source text: lint.py RULE... [--root FOLDER]
+"""Checks of the source text: lint.py RULE... [--root FOLDER], lint.py prose PAGE...
 
-Without rules all are checked. Prints one line per defect, `path:line: what`, and exits 1 if there
-is any, 77 if a rule cannot be checked here (no suitable clang-format, no shellcheck).
+Without rules all are checked. Pages after `prose` are checked even where the rule lets them pass.
+Prints one line per defect, `path:line: what`, and exits 1 if there is any, 77 if a rule cannot be
+checked here (no suitable clang-format, no shellcheck).
 """
 
 import argparse
+import itertools
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
+import prose as pages
+
 # The levels of the design: a folder includes only lower levels, and no other folder of its level.
 LEVELS = {
     "version": 0, "execution": 0, "inputs/deck": 0,
     "kernels": 1, "parallel": 1, "offload": 1, "inputs/data": 1, "inputs/huggingface": 1,
     "layers": 2, "results": 2,
-    "training": 3,
-    "drivers": 4,
+    "forecast": 3,
+    "run": 4,
+    "drivers": 5,
 }
-# A model is recorded without a word of how it will be planned.
-KEPT_APART = {("layers", "offload"), ("training", "results")}
+# Folders and rooms that know nothing of others below them: a model is recorded without a word of
+# how it will be planned and without MPI, a pipeline is cut without a deck.
+KEPT_APART = [("layers", "offload"), ("forecast/pipeline", "inputs"),
+              ("forecast/pipeline", "results"), ("layers", "parallel/job")]
 # Folders with rooms: a room includes only itself and those before it, what stands beside them all.
-ROOMS = {"layers": ["recording", "context", "mixers", "model", "state", "schedule", "step"]}
+ROOMS = {
+    "parallel": ["groups", "job", "watch", "transport", "proof"],
+    "layers": ["recording", "context", "mixers", "model", "state", "schedule", "step"],
+    "forecast": ["rates", "pipeline", "plan", "measured", "layouts"],
+    "run": ["measure", "machine", "command", "step", "state", "judge", "checkpoints", "record"],
+}
 # One type of error for all: the reader of decks throws it too.
 ALLOWED = {("inputs/deck", "execution/error.hpp")}
 CPP = {".hpp", ".cpp", ".cuh", ".cu"}
@@ -67,6 +79,11 @@ def room_of(folder, relative):
     return rooms.index(name) if name in rooms else len(rooms)
 
 
+def kept_apart(relative, target):
+    return next((pair for pair in KEPT_APART
+                 if relative.startswith(f"{pair[0]}/") and target.startswith(f"{pair[1]}/")), None)
+
+
 def include_direction(root):
     include = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
     for path in files(root, CPP):
@@ -89,8 +106,8 @@ def include_direction(root):
                     rooms = ", ".join(ROOMS[here])
                     yield (path, number, f'include "{target}": a room of {here}/ includes only '
                            f'itself and those before it: {rooms}')
-            elif (here, there) in KEPT_APART:
-                yield path, number, f'include "{target}": {here} knows nothing of {there}'
+            elif apart := kept_apart(str(path.relative_to(root)), target):
+                yield path, number, f'include "{target}": {apart[0]} knows nothing of {apart[1]}'
             elif LEVELS[there] >= LEVELS[here]:
                 yield (path, number, f'include "{target}": {here} is level {LEVELS[here]} and may '
                        f'include only lower levels, {there} is level {LEVELS[there]}')
@@ -173,7 +190,7 @@ def readme(root):
 
 def notes(root):
     """A note for later names the issue in which it is done: "TODO(#12): ...". What to try next
-    stands in the README of a folder, not in its sources."""
+    stands in the README.md or NOTES.md of a folder, not in its sources."""
     note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
     plan = re.compile(r"//.*\bNext:")
     for path in files(root, TEXT):
@@ -183,7 +200,7 @@ def notes(root):
             if match := note.search(line):
                 yield path, number, f"{match.group(1)} without an issue; write TODO(#N)"
             if plan.search(line):
-                yield path, number, "says what to try next, which belongs into the README"
+                yield path, number, "says what to try next: a matter for README.md or NOTES.md"
 
 
 def paths(root):
@@ -235,9 +252,21 @@ def gpu_tests(root):
         yield listing, listed[name], f"{name} is no test program with the label gpu"
 
 
+def prose(root):
+    """Pages read as CONTRIBUTING.md asks: short lines, short paragraphs, figures in tables."""
+    for path in files(root, {".md"}):
+        if pages.is_gated(str(path.relative_to(root))):
+            yield from prose_of(path)
+
+
+def prose_of(path):
+    for number, what in pages.defects_of(path.read_text(encoding="utf-8")):
+        yield path, number, what
+
+
 RULES = {rule.__name__: rule for rule in
          (include_direction, file_length, line_length, formatting, shell, readme, notes, paths,
-          gpu_tests)}
+          gpu_tests, prose)}
 
 
 def main():
@@ -246,13 +275,20 @@ def main():
     parser.add_argument("--root", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parents[2])
     arguments = parser.parse_args()
-    if unknown := set(arguments.rules) - set(RULES):
+    root = arguments.root.resolve()
+    if arguments.rules[:1] == ["prose"] and len(arguments.rules) > 1:
+        named = [pathlib.Path(name).resolve() for name in arguments.rules[1:]]
+        if missing := [str(path) for path in named if not path.is_file()]:
+            parser.error(f"no page {', '.join(missing)}")
+        found = [prose_of(path) for path in named]
+    elif unknown := set(arguments.rules) - set(RULES):
         parser.error(f"unknown rule {', '.join(sorted(unknown))}; known: {', '.join(RULES)}")
+    else:
+        found = [RULES[rule](root) for rule in arguments.rules or RULES]
     defects = 0
-    for rule in arguments.rules or RULES:
-        for path, number, what in RULES[rule](arguments.root.resolve()):
-            print(f"{path.relative_to(arguments.root.resolve())}:{number}: {what}")
-            defects += 1
+    for path, number, what in itertools.chain.from_iterable(found):
+        print(f"{path.relative_to(root) if path.is_relative_to(root) else path}:{number}: {what}")
+        defects += 1
     print(f"{defects} defects")
     return 1 if defects else 0
 

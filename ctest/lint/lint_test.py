@@ -29,12 +29,13 @@ class LintTest(unittest.TestCase):
     def test_include_of_the_same_level(self):
         self.write("results/a.cpp", '#include "layers/model.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 1)
-        self.write("results/a.cpp", '#include "layers/model.hpp"\n#include "parallel/grid.hpp"\n')
+        self.write("results/a.cpp",
+                   '#include "layers/model.hpp"\n#include "parallel/groups/grid.hpp"\n')
         self.assertEqual(len(self.defects("include_direction")), 1)
 
     def test_folders_kept_apart(self):
         self.write("layers/step/a.cpp", '#include "offload/planner.hpp"\n')
-        self.write("training/b.cpp", '#include "offload/planner.hpp"\n')
+        self.write("forecast/b.cpp", '#include "offload/planner.hpp"\n')
         self.assertEqual(self.defects("include_direction"),
                          ['include "offload/planner.hpp": layers knows nothing of offload'])
 
@@ -126,6 +127,36 @@ stowage_test(NAME a.${other} SOURCES z.cpp LIBS gpu LABELS unit)
             "test_a_b_c is not in ctest/README.md, which lists what GPUs test",
             "test_a_x is not in ctest/README.md, which lists what GPUs test",
             "test_a_z is no test program with the label gpu"])
+
+    def test_prose_lines(self):
+        self.write("docs/a.md", "word " * 19 + "word \n" + "| cell " * 30 + "|\n\n"
+                   "```\n" + "x" * 120 + "\n```\n\n[link]: https://" + "x" * 120 + "\n")
+        self.assertEqual(self.defects("prose"), [])
+        self.write("docs/a.md", "- " + "word " * 20 + "\n")
+        self.assertEqual(self.defects("prose"), ["102 columns of prose, 100 at most"])
+
+    def test_prose_paragraphs(self):
+        self.write("docs/a.md", "word\n" * 80 + "\n" + "word\n" * 80 + "- " + "word\n  " * 80)
+        self.assertEqual(self.defects("prose"), [])
+        self.write("docs/a.md", "word\n\n" + "    a\n" * 81 + "\n- word\n\n" + "      a\n" * 81)
+        self.assertEqual(self.defects("prose"), [])
+        self.write("docs/a.md", "word\n" * 81)
+        self.assertEqual(self.defects("prose"), ["paragraph of 81 words, 80 at most"])
+
+    def test_prose_numbers(self):
+        self.write("docs/a.md", "It takes 3 to 4.5 us. Tiles of 64 x 192 take 9 us.\n\n"
+                   "| 1 | 2 | 3 |\n\n"
+                   "<!-- made by a tool -->\n1, 2, 3\n<!-- end of what it made -->\n"
+                   "Mamba-2 in bf16 on 1 H100 (sm_90a, CUDA 12.4, step 3, 64-bit), `1 2 3`.\n")
+        self.assertEqual(self.defects("prose"), [])
+        self.write("docs/a.md", "It takes 3 %, 4.5 us and\n1,024 bytes.\n")
+        self.assertEqual(self.defects("prose"), [
+            "3 numbers in a sentence, 2 at most, more are a table: 3, 4.5, 1,024"])
+
+    def test_prose_of_pages_that_programs_write(self):
+        self.write("docs/deck.md", "1, 2, 3\n")
+        self.write("results/predicted/README.md", "1, 2, 3\n")
+        self.assertEqual(self.defects("prose"), [])
 
 
 if __name__ == "__main__":

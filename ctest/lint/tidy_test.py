@@ -5,11 +5,14 @@ import io
 import json
 import pathlib
 import shutil
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
 
+import includes
 import tidy
+import tidy_batches
 
 MOVED_TWICE = """#include <string>
 #include <utility>
@@ -57,8 +60,41 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertEqual(len(findings), 1)
         self.assertIn("kernels/a.hpp:6:14: 'a' used after it was moved", findings[0])
-        self.write("kernels/d.cpp", "int broken(\n")
-        self.assertIn("kernels/d.cpp:1:12: expected", self.run_tidy()[1][-1])
+        self.write("kernels/d.cpp", MOVED_TWICE.format("static "))
+        self.assertIn("kernels/d.cpp:5:14: 'a' used after it was moved", self.run_tidy()[1][-1])
+        self.write("kernels/e.cpp", "int broken(\n")
+        self.assertIn("kernels/e.cpp:1:12: expected", self.run_tidy()[1][-1])
+
+    @unittest.skipIf(shutil.which(tidy.CLANG_TIDY) is None, f"no {tidy.CLANG_TIDY}")
+    def test_sources_that_do_not_go_together_are_read_one_by_one(self):
+        for name in ("a", "b"):
+            self.write(f"kernels/{name}.cpp", f"enum {{ kOne }};\n{MOVED_TWICE.format('static ')}")
+        findings = self.run_tidy()[1]
+        self.assertEqual([line.split(":")[0] for line in findings],
+                         ["kernels/a.cpp", "kernels/b.cpp"])
+
+    def test_batches(self):
+        texts = {"a": "namespace {\nint sum(int a) {\n  return a;\n}\n}  // namespace\n",
+                 "b": "namespace {\nint sum(int b) { return b; }\n}  // namespace\n",
+                 "c": "namespace {\nint sum(float b) { return b; }\n}  // namespace\n",
+                 "d": "using A = int;\n", "e": "using A = char;\n", "f": "using A = int;\n"}
+        for name, text in texts.items():
+            self.write(f"{name}.cpp", text)
+        self.write("g.cpp", "", "-std=c++20 -DOTHER")
+        together = tidy_batches.batches([tidy.for_clang(entry) for entry in self.entries], 3)
+        self.assertEqual([[pathlib.Path(entry["file"]).stem for entry in members]
+                          for members in together], [["a", "c", "d"], ["b", "e"], ["f"], ["g"]])
+
+    def test_what_a_change_touches(self):
+        self.write("a/a.hpp", "")
+        self.write("a/b.hpp", '#include "a/a.hpp"\n')
+        for name, text in (("b", '#include "a/b.hpp"\n'), ("c", '#include "c.hpp"\n'), ("d", "")):
+            self.write(f"a/{name}.cpp", text)
+        self.write("a/c.hpp", "")
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        self.assertEqual(includes.touched_sources(self.root, ["a/a.hpp"]), ["a/b.cpp"])
+        self.assertEqual(includes.touched_sources(self.root, ["a/c.hpp", "a/d.cpp"]),
+                         ["a/c.cpp", "a/d.cpp"])
 
     def test_what_is_checked(self):
         for name in ("kernels/a.cpp", "kernels/a.cpp", "ctest/a.cpp", "build/host/a.cpp"):

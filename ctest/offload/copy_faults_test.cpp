@@ -18,7 +18,7 @@ offload::PlannerOptions everything_leaves() {
   options.policy.kind = Policy::Kind::manual;
   options.policy.offload = {{"mlp_act", {"mlp_act"}}};
   options.policy.min_tensor_bytes = 0;
-  options.policy.keep_unhidden = false;
+  options.policy.keep_exposed = false;
   options.rates.copy_latency_s = 0;  // small copies that are done early: bytes are reused
   return options;
 }
@@ -183,7 +183,7 @@ TEST(copy_faults, rerun_of_what_has_changed_since) {
 
 TEST(copy_faults, a_stay_that_is_read_after_its_end) {
   Broken b(everything_leaves());
-  // Backward reads the first stay, whose bytes are others' by then.
+  // Backward reads the first residence, whose bytes are others' by then.
   const int first = b.step(Step::What::copy_out, "y0/0").places[0];
   Step& use = b.step(Step::What::run, "backward0/1");
   const int second = b.step(Step::What::copy_in, "y0/0").places[1];

@@ -71,6 +71,19 @@ TEST(faults, missing_edge_before_bytes_are_overwritten) {
   b.expect_caught({"stage/x writes x over bytes of", "may still be"});
 }
 
+TEST(faults, missing_edge_after_another_program) {
+  Broken b(1), other(1);
+  // The copy follows the last step of its own program, not the fork.
+  Step& last = b.step("result/sum");
+  if (last.records < 0) last.records = b.plan.events++;
+  b.step("stage/x").waits = {last.records};
+  const PlannedProgram both[] = {{&b.toy.program, &b.plan}, {&other.toy.program, &other.plan}};
+  EXPECT_TRUE(verify({both, 1}).empty());
+  const std::vector<std::string> faults = verify(both);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_TRUE(faults.front().starts_with("stage/x writes x over bytes")) << faults.front();
+}
+
 TEST(faults, early_reuse) {
   Broken b;
   b.place("y0/2").offset = b.place("y0/1").offset;

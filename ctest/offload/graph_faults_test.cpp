@@ -23,7 +23,7 @@ class graph_faults : public testing::Test {
     for (const char* name : {"core_attn", "mamba_ssm", "mlp_act", "moe_act", "mlp_norm"})
       options.policy.offload.push_back({name, {name}});
     options.policy.min_tensor_bytes = 0;
-    options.policy.keep_unhidden = false;
+    options.policy.keep_exposed = false;
     return offload::make_plan(random.program, random.layout, options);
   }
 

@@ -12,8 +12,8 @@
 #include "ctest/support/mutate.hpp"
 #include "execution/error.hpp"
 #include "execution/verifier.hpp"
-#include "offload/berths.hpp"
 #include "offload/draft.hpp"
+#include "offload/gradient_memory_reuse.hpp"
 #include "offload/planner.hpp"
 #include "oracle.hpp"
 #include "random_program.hpp"
@@ -50,7 +50,7 @@ offload::PlannerOptions random_options(Rng& rng) {
     if (draw(rng, 0, 1) == 0) options.graphs.scopes.emplace_back(scope);
   options.graphs.replay_queues = draw(rng, 0, 3);
   options.graphs.delay_until_graph = draw(rng, 0, 2) == 0;
-  if (draw(rng, 0, 1) == 0) options.graphs.copies = offload::GraphOptions::Copies::beside;
+  if (draw(rng, 0, 1) == 0) options.graphs.copies = offload::GraphOptions::Copies::overlapping;
   offload::Policy& policy = options.policy;
   policy.kind = offload::Policy::Kind::manual;
   for (const char* name : {"core_attn", "mamba_ssm", "mlp_act", "moe_act", "mlp_fc1", "mlp_norm"}) {
@@ -60,16 +60,16 @@ offload::PlannerOptions random_options(Rng& rng) {
     if (draw(rng, 0, 1) == 0) policy.recompute.push_back({name, {name}});
   }
   policy.min_tensor_bytes = draw(rng, 0, 2) == 0 ? 600 : 0;
-  policy.keep_unhidden = false;
+  policy.keep_exposed = false;
   return options;
 }
 
 /// What the random programs that may keep tensors where gradients come later made of it.
-struct Berthed {
-  int guests = 0;        ///< places there
-  int with_reruns = 0;   ///< plans that have guests and compute again
-  int with_copies = 0;   ///< plans that have guests and copies
-  int left_in_time = 0;  ///< places of tensors with a berth that a rerun reads too late for it
+struct Reused {
+  int tenants = 0;       ///< places there
+  int with_reruns = 0;   ///< plans that have tenants and compute again
+  int with_copies = 0;   ///< plans that have tenants and copies
+  int left_in_time = 0;  ///< places of tensors in gradient memory that a rerun reads too late
 };
 
 /// Nothing where a deck is refused.
@@ -92,9 +92,10 @@ void list_what_can_be_rerun(offload::PlannerOptions options, const RandomProgram
   });
 }
 
-/// An automatic plan with berths: half of them, and all that make reruns read late, compute again
-/// what is listed, and half have to do with less than keeping the rest needs, if that can be.
-Plan plan_with_berths(Rng& rng, offload::PlannerOptions& options, const RandomProgram& random) {
+/// An automatic plan that reuses gradient memory: half of them, and all that make reruns read late,
+/// compute again what is listed, and half have to do with less than keeping the rest needs, if that
+/// can be.
+Plan plan_with_reuse(Rng& rng, offload::PlannerOptions& options, const RandomProgram& random) {
   options.policy.kind = offload::Policy::Kind::automatic;
   options.policy.offload.clear();
   std::vector<offload::ModuleName>& recompute = options.policy.recompute;
@@ -111,24 +112,25 @@ Plan plan_with_berths(Rng& rng, offload::PlannerOptions& options, const RandomPr
   return try_plan(random, options).value_or(std::move(roomy));
 }
 
-void count_berths(const RandomProgram& random, const offload::PlannerOptions& options,
-                  const Plan& plan, Berthed& berthed) {
-  int guests = 0;
-  for (const Place& place : plan.places) guests += offload::at_berth(random.program, place);
-  if (guests == 0) return;
+void count_reuse(const RandomProgram& random, const offload::PlannerOptions& options,
+                 const Plan& plan, Reused& reused) {
+  int tenants = 0;
+  for (const Place& place : plan.places)
+    tenants += offload::in_gradient_memory(random.program, place);
+  if (tenants == 0) return;
   const auto has = [&](Step::What what) {
     return std::any_of(plan.steps.begin(), plan.steps.end(),
                        [&](const Step& step) { return step.what == what; });
   };
-  berthed.guests += guests;
-  berthed.with_reruns += has(Step::What::rerun);
-  berthed.with_copies += has(Step::What::copy_out);
+  reused.tenants += tenants;
+  reused.with_reruns += has(Step::What::rerun);
+  reused.with_copies += has(Step::What::copy_out);
   const offload::Drafts drafts(random.program, random.layout, options.policy, options.rates,
                                options.alignment);
   for (const Place& place : plan.places)
-    berthed.left_in_time += place.region == Region::transient &&
-                            drafts.berths().has(place.tensor) &&
-                            plan.decisions[place.tensor.id] == Decision::keep;
+    reused.left_in_time += place.region == Region::transient &&
+                           drafts.gradient_memory_reuse().has(place.tensor) &&
+                           plan.decisions[place.tensor.id] == Decision::keep;
 }
 
 /// Breaks a plan, or not: that is for the judges to say.
@@ -179,7 +181,8 @@ class Mutator {
   }
   std::string move_place() {
     Place& place = any(rng_, plan_.places);
-    if (place.region == Region::persistent && !offload::at_berth(program_, place)) return "nothing";
+    if (place.region == Region::persistent && !offload::in_gradient_memory(program_, place))
+      return "nothing";
     const std::size_t room = plan_.bytes[static_cast<int>(place.region)] - align_up(place.bytes);
     place.offset =
         static_cast<std::size_t>(draw(rng_, 0, static_cast<int>(room / kAlignment))) * kAlignment;
@@ -234,7 +237,7 @@ struct Tally {
   int rule = 0;      ///< changes that break a rule which the oracle does not know
   int broken = 0;    ///< others that change what a step computes
   int harmless = 0;  ///< and those that do not
-  Berthed berthed;
+  Reused reused;
 };
 
 std::vector<std::string> judged(const RandomProgram& random, const Plan& plan) {
@@ -268,10 +271,10 @@ void judge_one(std::uint64_t seed, Tally& tally) {
   const RandomProgram random(random_shape(seed));
   Rng rng(seed * 977);
   offload::PlannerOptions options = random_options(rng);
-  const bool berths = seed % 4 == 0;
-  const Plan plan = berths ? plan_with_berths(rng, options, random)
+  const bool reuses = seed % 4 == 0;
+  const Plan plan = reuses ? plan_with_reuse(rng, options, random)
                            : offload::make_plan(random.program, random.layout, options);
-  if (berths) count_berths(random, options, plan, tally.berthed);
+  if (reuses) count_reuse(random, options, plan, tally.reused);
   const std::vector<std::string> faults = judged(random, plan);
   ASSERT_TRUE(faults.empty()) << faults.front();
   const Oracle oracle(random.program);
@@ -297,10 +300,10 @@ TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) 
   EXPECT_EQ(tally.sound, plans);
   EXPECT_GT(tally.broken, 2 * plans);
   EXPECT_GT(tally.harmless, plans);
-  EXPECT_GT(tally.berthed.guests, plans / 4);
-  EXPECT_GT(tally.berthed.with_reruns, plans / 40);
-  EXPECT_GT(tally.berthed.with_copies, plans / 40);
-  EXPECT_GT(tally.berthed.left_in_time, 0);
+  EXPECT_GT(tally.reused.tenants, plans / 4);
+  EXPECT_GT(tally.reused.with_reruns, plans / 40);
+  EXPECT_GT(tally.reused.with_copies, plans / 40);
+  EXPECT_GT(tally.reused.left_in_time, 0);
 }
 
 }  // namespace

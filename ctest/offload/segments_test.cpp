@@ -41,7 +41,7 @@ offload::PlannerOptions offloading(const offload::GraphOptions& graphs,
     options.policy.offload.push_back({name, {name}});
   for (const std::string& name : recompute) options.policy.recompute.push_back({name, {name}});
   options.policy.min_tensor_bytes = 0;
-  options.policy.keep_unhidden = false;
+  options.policy.keep_exposed = false;
   return options;
 }
 
@@ -51,7 +51,7 @@ std::vector<offload::GraphOptions> all_graphs() {
   for (const auto& scopes : kScopes) {
     all.push_back({.mode = Mode::scopes, .scopes = scopes});
     all.push_back({.mode = Mode::scopes, .scopes = scopes, .delay_until_graph = true});
-    all.push_back({.mode = Mode::scopes, .scopes = scopes, .copies = Copies::beside});
+    all.push_back({.mode = Mode::scopes, .scopes = scopes, .copies = Copies::overlapping});
   }
   return all;
 }
@@ -289,13 +289,13 @@ TEST_F(segments, delayed_copies_are_issued_after_the_next_launch) {
   EXPECT_EQ(first.what, Step::What::copy_out);
 }
 
-TEST_F(segments, copies_beside_graphs_leave_them_on_one_queue) {
+TEST_F(segments, copies_overlapping_graphs_leave_them_on_one_queue) {
   // Nothing forks: no graph has a tail, none changes queues, and each copy still starts behind the
   // step that writes its bytes, not behind the whole graph.
   const RandomProgram random({.seed = 6, .layers = 8, .communicates = false});
   const Plan plan = offload::make_plan(
       random.program, random.layout,
-      offloading({.mode = Mode::scopes, .scopes = {"layer"}, .copies = Copies::beside}));
+      offloading({.mode = Mode::scopes, .scopes = {"layer"}, .copies = Copies::overlapping}));
   EXPECT_GT(count(plan, Step::What::copy_out), 8);
   EXPECT_GT(plan.segments.size(), 8U);
   int early = 0;

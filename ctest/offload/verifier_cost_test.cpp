@@ -23,7 +23,7 @@ TEST(verifier_cost, a_hundred_thousand_ops_are_proved) {
   options.policy.kind = offload::Policy::Kind::manual;
   options.policy.offload = {{"mlp_act", {"mlp_act"}}};
   options.policy.min_tensor_bytes = 0;
-  options.policy.keep_unhidden = false;
+  options.policy.keep_exposed = false;
   const Plan plan = offload::make_plan(toy.program, toy.layout, options);
   // A run proves all its programs together, since they share their memory: here as many as have
   // that many ops.

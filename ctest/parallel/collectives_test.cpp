@@ -11,8 +11,8 @@
 #include "execution/executor.hpp"
 #include "execution/philox.hpp"
 #include "offload/planner.hpp"
-#include "parallel/host_transport.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
+#include "parallel/transport/host_transport.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -108,7 +108,7 @@ class collectives : public MpiTest {
 
   /// The definition: in rank order, in the type that sums are made in.
   template <class T, class A>
-  double folded(std::int64_t i, Reduction how) const {
+  double reduced(std::int64_t i, Reduction how) const {
     A all = static_cast<A>(static_cast<T>(draw(0, i)));
     for (int r = 1; r < world.size(); ++r) {
       const A one = static_cast<A>(static_cast<T>(draw(r, i)));
@@ -118,20 +118,23 @@ class collectives : public MpiTest {
     }
     return static_cast<double>(all);
   }
-  double folded(Dtype dtype, std::int64_t i, Reduction how) const {
+  double reduced(Dtype dtype, std::int64_t i, Reduction how) const {
     switch (dtype) {
       case Dtype::fp64:
-        return folded<double, double>(i, how);
+        return reduced<double, double>(i, how);
       case Dtype::fp32:
-        return folded<float, float>(i, how);
+        return reduced<float, float>(i, how);
       case Dtype::bf16:
         return static_cast<double>(
-            static_cast<Bf16>(static_cast<float>(folded<Bf16, float>(i, how))));
+            static_cast<Bf16>(static_cast<float>(reduced<Bf16, float>(i, how))));
       case Dtype::int32:
-        return folded<std::int32_t, std::int32_t>(i, how);
-      default:
-        return folded<std::int64_t, std::int64_t>(i, how);
+        return reduced<std::int32_t, std::int32_t>(i, how);
+      case Dtype::int64:
+        return reduced<std::int64_t, std::int64_t>(i, how);
+      case Dtype::uint8:
+        break;
     }
+    throw std::invalid_argument("ranks combine no bytes");
   }
 
   std::unique_ptr<execution::Backend> backend = execution::make_host_backend({7, 200e-6});
@@ -151,7 +154,7 @@ TEST_F(collectives, all_reduce_is_the_fold_in_rank_order) {
         const Values out = run(dtype, mine(count), [&](Program& p, const RankGroup& g, Tensor x) {
           return g.all_reduce(p, "reduce", {x, {}}, how);
         });
-        for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(out[i], folded(dtype, i, how)) << i;
+        for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(out[i], reduced(dtype, i, how)) << i;
       }
 }
 
@@ -165,7 +168,7 @@ TEST_F(collectives, reduce_scatter_has_the_sums_of_all_reduce) {
     for (std::int64_t i = 0; i < count; ++i) {
       const bool own = i / share == world.rank();
       const double kept = run_through(dtype, before[i]);
-      ASSERT_EQ(out[i], own ? folded(dtype, i, Reduction::sum) : kept);
+      ASSERT_EQ(out[i], own ? reduced(dtype, i, Reduction::sum) : kept);
     }
   }
 }
@@ -243,18 +246,18 @@ TEST_F(collectives, handed_out_summands_have_the_sums_of_all_reduce) {
         const Tensor others = p.scratch("others", dtype, {count - share});
         for (const auto& distances : steps_of(world.size(), one_by_one))
           for (const execution::Range some : {execution::Range{0, 1000}, {1000, share}})
-            p.append(g.hand_out(p, fmt::format("hand out {} {}", distances[0], some.begin), {x, {}},
-                                {others, {}}, distances, some));
+            p.append(g.send_partials(p, fmt::format("hand out {} {}", distances[0], some.begin),
+                                     {x, {}}, {others, {}}, distances, some));
         const Tensor sums = p.scratch("sums", dtype, {share});
-        p.append(g.sum_up(p, "sum up", {x, {}}, {others, {}}, {sums, {}}));
+        p.append(g.reduce_partials(p, "sum up", {x, {}}, {others, {}}, {sums, {}}));
         return copy_of(sums, x, share);
       });
       for (std::int64_t i = 0; i < share; ++i)
-        ASSERT_EQ(out[i], folded(dtype, world.rank() * share + i, Reduction::sum)) << i;
+        ASSERT_EQ(out[i], reduced(dtype, world.rank() * share + i, Reduction::sum)) << i;
     }
 }
 
-TEST_F(collectives, gather_around_fills_the_others_shares) {
+TEST_F(collectives, gather_ring_fills_the_others_shares) {
   if (world.size() == 1) GTEST_SKIP() << "nobody to gather from";
   const std::int64_t share = 777, count = share * world.size(), own = world.rank() * share;
   for (const bool one_by_one : {false, true}) {
@@ -264,8 +267,8 @@ TEST_F(collectives, gather_around_fills_the_others_shares) {
       take.uses[0].range = {own, own + share};
       p.append(std::move(take));
       for (const auto& distances : steps_of(world.size(), one_by_one))
-        p.append(g.gather_around(p, fmt::format("gather {}", distances[0]), {part, {}}, {x, {}},
-                                 distances));
+        p.append(g.gather_ring(p, fmt::format("gather {}", distances[0]), {part, {}}, {x, {}},
+                               distances));
       return copy_of(x, x, 0);
     });
     for (std::int64_t i = 0; i < count; ++i)

@@ -1,11 +1,11 @@
 // What one rank's plan says to the others: calls in issue order, and the waits between groups.
-#include "parallel/communication_trace.hpp"
+#include "parallel/proof/communication_trace.hpp"
 
 #include <gtest/gtest.h>
 
 #include "ctest/parallel/hand_plan.hpp"
 #include "execution/error.hpp"
-#include "parallel/trace_bytes.hpp"
+#include "parallel/proof/trace_bytes.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -42,7 +42,7 @@ TEST(communication_trace, what_an_op_exchanges) {
   EXPECT_EQ(describe(expected.ops[0]), "all_reduce norm of 4096 x fp32 (sum)");
 }
 
-TEST(communication_trace, waits_between_groups_and_calls_beside_each_other) {
+TEST(communication_trace, waits_between_groups_and_overlapping_calls) {
   HandPlan plan("train", 2);
   const int a = plan.call("a", "data", kAll, 1, {0});
   const int b = plan.call("b", "tensor", kAll, 2, {0, a});

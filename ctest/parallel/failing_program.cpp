@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "execution/backend.hpp"
-#include "parallel/agreement.hpp"
-#include "parallel/collectives.hpp"
-#include "parallel/host_transport.hpp"
+#include "parallel/groups/collectives.hpp"
+#include "parallel/job/agreement.hpp"
+#include "parallel/job/waits.hpp"
 #include "parallel/run_main.hpp"
-#include "parallel/waits.hpp"
+#include "parallel/transport/host_transport.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The process grid as arithmetic, for grids larger than any test can start.
-#include "parallel/grid.hpp"
+#include "parallel/groups/grid.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/communication_trace.hpp"
-#include "parallel/grid.hpp"
+#include "parallel/groups/grid.hpp"
+#include "parallel/proof/communication_trace.hpp"
 
 namespace stowage::parallel {
 

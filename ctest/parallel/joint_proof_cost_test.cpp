@@ -10,8 +10,8 @@
 
 #include "ctest/parallel/hand_plan.hpp"
 #include "ctest/parallel/joint_jobs.hpp"
-#include "parallel/joint_proof.hpp"
-#include "parallel/trace_bytes.hpp"
+#include "parallel/proof/joint_proof.hpp"
+#include "parallel/proof/trace_bytes.hpp"
 
 namespace stowage::parallel {
 namespace {

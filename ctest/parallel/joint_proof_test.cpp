@@ -1,5 +1,5 @@
 // The joint proof on jobs written by hand: what it accepts, and the sentences for what it refuses.
-#include "parallel/joint_proof.hpp"
+#include "parallel/proof/joint_proof.hpp"
 
 #include <gtest/gtest.h>
 
@@ -169,10 +169,10 @@ TEST(joint_proof, two_sends_that_wait_for_each_other) {
 }
 
 TEST(joint_proof, chain_is_asked_for_on_a_gpu) {
-  TracedProgram beside = calls({gather("a"), gather("b", 1)});
-  beside.loose = {1};
-  EXPECT_EQ(prove({beside}, {beside}), Faults{});
-  EXPECT_EQ(prove({beside}, {calls({gather("a"), gather("b", 1)})}, RankOrder::chain),
+  TracedProgram overlapping = calls({gather("a"), gather("b", 1)});
+  overlapping.loose = {1};
+  EXPECT_EQ(prove({overlapping}, {overlapping}), Faults{});
+  EXPECT_EQ(prove({overlapping}, {calls({gather("a"), gather("b", 1)})}, RankOrder::chain),
             Faults{"program train: rank 0 may run all_gather b of 4096 x bf16 beside all_gather a "
                    "of 4096 x bf16: on a GPU, calls of one chain follow each other"});
 }

@@ -12,8 +12,8 @@
 
 #include "ctest/parallel/joint_jobs.hpp"
 #include "ctest/parallel/joint_simulation.hpp"
-#include "parallel/joint_proof.hpp"
-#include "parallel/trace_bytes.hpp"
+#include "parallel/proof/joint_proof.hpp"
+#include "parallel/proof/trace_bytes.hpp"
 
 namespace stowage::parallel {
 namespace {

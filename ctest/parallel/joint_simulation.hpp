@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "parallel/communication_trace.hpp"
+#include "parallel/proof/communication_trace.hpp"
 
 namespace stowage::parallel {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 
 namespace stowage::parallel {
 

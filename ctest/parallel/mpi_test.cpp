@@ -1,10 +1,10 @@
 // MPI's lifetime, communicators and checked calls.
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 
 #include <gtest/gtest.h>
 
 #include "ctest/parallel/mpi_support.hpp"
-#include "parallel/clock_offset.hpp"
+#include "parallel/job/clock_offset.hpp"
 
 namespace stowage::parallel {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "ctest/parallel/mpi_support.hpp"
 #include "execution/cuda_backend.hpp"
-#include "parallel/collectives.hpp"
-#include "parallel/nccl.hpp"
+#include "parallel/groups/collectives.hpp"
+#include "parallel/transport/nccl.hpp"
 
 namespace stowage::parallel {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "parallel/nccl.hpp"
+#include "parallel/transport/nccl.hpp"
 
 namespace stowage::parallel {
 namespace {

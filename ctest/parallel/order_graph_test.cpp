@@ -1,5 +1,5 @@
 // Shortest cycles, beside a search that tries every path.
-#include "parallel/order_graph.hpp"
+#include "parallel/proof/order_graph.hpp"
 
 #include <gtest/gtest.h>
 

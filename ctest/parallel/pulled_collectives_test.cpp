@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/collectives.hpp"
+#include "parallel/groups/collectives.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 class Inline final : public execution::Queue {
  public:
   void* stream() const override { return nullptr; }
-  void enqueue(std::function<void()> work) override { work(); }
+  void enqueue(execution::Function<void()> work) override { work(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
   }

@@ -3,8 +3,8 @@
 
 #include "ctest/parallel/mpi_support.hpp"
 #include "execution/error.hpp"
-#include "parallel/connect.hpp"
-#include "parallel/host_transport.hpp"
+#include "parallel/transport/connect.hpp"
+#include "parallel/transport/host_transport.hpp"
 
 namespace stowage::parallel {
 namespace {

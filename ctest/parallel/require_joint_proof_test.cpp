@@ -1,5 +1,5 @@
 // The joint proof over MPI: all ranks learn what rank 0 finds.
-#include "parallel/require_joint_proof.hpp"
+#include "parallel/proof/require_joint_proof.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "ctest/results/scratch_folder.hpp"
 #include "ctest/support/run_ranks.hpp"
 
 namespace stowage::parallel {
@@ -58,8 +59,8 @@ TEST(run_main, texts_that_differ_name_the_rank) {
 }
 
 TEST(run_main, another_program_on_one_rank_is_refused) {
-  const std::string other = testing::TempDir() + "/another_program";
-  ::unlink(other.c_str());
+  const results::test::ScratchFolder folder;
+  const std::string other = folder / "another_program";
   ASSERT_EQ(::symlink(STOWAGE_TEST_PROGRAM, other.c_str()), 0);
   const Outcome outcome = ctest::run_ranks(
       STOWAGE_TEST_MPIRUN, 2,

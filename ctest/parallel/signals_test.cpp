@@ -1,5 +1,5 @@
 // Stop signals are noted, a second one ends the process, and the previous handlers come back.
-#include "parallel/signals.hpp"
+#include "parallel/job/signals.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "execution/cuda_backend.hpp"
-#include "parallel/progress_launch.hpp"
-#include "parallel/watchdog.hpp"
+#include "parallel/watch/progress_launch.hpp"
+#include "parallel/watch/watchdog.hpp"
 
 namespace stowage::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/watchdog.hpp"
+#include "parallel/watch/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

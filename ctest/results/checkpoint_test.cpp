@@ -271,6 +271,28 @@ TEST(checkpoint, a_bit_flipped_anywhere_is_found) {
   EXPECT_GT(records, 1000);
 }
 
+TEST(checkpoint, a_bit_flipped_behind_the_last_tensor_is_found) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a.h5";
+  const std::vector<float> weight(6, 1.5F);
+  std::vector<TensorSource> sources;
+  for (int i = 0; i < 40; ++i)  // more than HDF5 describes in the blocks in front of the first
+    sources.push_back(
+        from_memory({fmt::format("layers.{}.weight", i), Dtype::fp32, {2, 3}}, weight.data()));
+  save_checkpoint(path, state_at(5), sources);
+  const std::string whole = test::read_all(path);
+  const Seal seal = read_seal(path);
+  const SealedTensor& last = *std::ranges::max_element(seal.tensors, {}, &SealedTensor::offset);
+  const auto behind = static_cast<std::size_t>(last.offset + last.bytes);
+  ASSERT_LT(behind, whole.size()) << "nothing is behind the last tensor";
+  for (std::size_t at = whole.size() - 1; at >= behind; at -= 7) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
+    test::write_all(path, bytes);
+    ASSERT_NE(verdict_of(path).find("step, state, deck"), std::string::npos) << "byte " << at;
+  }
+}
+
 TEST(checkpoint, any_other_length_is_found) {
   const ScratchFolder folder;
   const fs::path path = folder / "a.h5";
@@ -357,6 +379,31 @@ TEST(checkpoint, a_source_that_throws_leaves_nothing) {
   EXPECT_THROW(save_checkpoint(folder / "a.h5", state_at(1), sources), std::runtime_error);
   EXPECT_FALSE(fs::exists(folder / "a.h5"));
   EXPECT_FALSE(fs::exists(folder / "a.h5.part"));
+}
+
+TEST(checkpoint_directory, takes_no_unfinished_link_of_somebody_else) {
+  const ScratchFolder folder;
+  const fs::path part = folder / "ckpt/latest.part";
+  fs::create_directories(folder / "ckpt/full");
+  const auto refused = [&] {
+    expect_error(Exit::usage, {"latest.part", "no link to a checkpoint"},
+                 [&] { CheckpointDirectory(folder / "ckpt").claim(); });
+    EXPECT_TRUE(fs::exists(fs::symlink_status(part)));
+    fs::remove_all(part);
+  };
+  test::write_all(part, "mine");
+  refused();
+  fs::create_directories(part / "of/somebody");
+  refused();
+  fs::create_symlink(folder / "ckpt/full", part);
+  refused();
+  fs::create_symlink("step_00000003.h5", part);
+  CheckpointDirectory(folder / "ckpt").claim();
+  EXPECT_FALSE(fs::exists(fs::symlink_status(part))) << "of a run that died";
+  test::write_all(part, "mine");
+  expect_error(Exit::runtime, {"latest.part", "File exists"},
+               [&] { replace_link(folder / "ckpt/latest", "step_00000003.h5"); });
+  EXPECT_EQ(test::read_all(part), "mine");
 }
 
 TEST(checkpoint_directory, keeps_the_last_and_links_the_latest) {

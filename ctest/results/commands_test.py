@@ -18,7 +18,7 @@ sys.path.insert(0, str(TOOLS))
 
 import h5py  # noqa: E402
 
-from result_files import text  # noqa: E402
+from stowage_results.result_files import text  # noqa: E402
 
 # Keys and options by which a list has been mended since older sets of its folder were made.
 MENDED = (("h200x2/*", ("machine.name",)),)

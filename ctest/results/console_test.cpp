@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "execution/error.hpp"
 #include "results/format.hpp"
@@ -57,14 +56,13 @@ TEST(metric, registered_tags_have_unit_and_direction) {
   expect_error(execution::Exit::runtime, {"train/no_such"}, [] { metric("train/no_such", 1); });
 }
 
-TEST(metric, registry_has_each_tag_once_with_a_known_unit) {
-  const std::set<std::string_view> units = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "J", "nat"};
-  std::set<std::string_view> tags;
-  for (const auto& info : metric_registry()) {
-    EXPECT_TRUE(tags.insert(info.tag).second) << info.tag;
-    EXPECT_TRUE(units.contains(info.unit)) << info.tag;
-    EXPECT_FALSE(info.help.empty()) << info.tag;
-  }
+TEST(metric, stars_stand_for_parts) {
+  EXPECT_EQ(metric("ceilings/h2d/bandwidth", 1).help, "measured copy rate");
+  EXPECT_EQ(metric("packing/8/steps", 1).better, Better::neither);
+  EXPECT_EQ(metric("offload/keep/off/added", 1).unit, "1");
+  for (const char* tag : {"ceilings/h2d/deep/bandwidth", "packing//steps", "kernels/ssd/time",
+                          "train", "train/step_time/", "offload/added"})
+    expect_error(execution::Exit::runtime, {tag, "metrics.toml"}, [&] { metric(tag, 1); });
 }
 
 TEST(metric, rate_inverts_the_interval) {
@@ -100,6 +98,14 @@ TEST(verdict, limits_are_inclusive_and_nan_fails) {
   EXPECT_EQ(at_most("a", 0, 2.2, "").threshold(), "<= 2.2");
 }
 
+TEST(console, any_finite_value_is_called_so) {
+  Verdict verdict;
+  verdict.add(at_most("finite_loss", 2.1, std::numeric_limits<double>::max(), "loss"));
+  const std::string text = validation_text(verdict);
+  EXPECT_NE(text.find("2.1  finite            PASSED\n"), std::string::npos) << text;
+  EXPECT_EQ(verdict.checks()[0].threshold(), "<= 1.7976931348623157e+308");  // as files have it
+}
+
 TEST(console, verdict_line_is_made_for_grep) {
   Verdict verdict;
   verdict.add(at_most("loss", 2.1, 2.2, "last loss"));
@@ -133,7 +139,10 @@ TEST(console, header_and_ranks_are_comments) {
   ranks[0].gpu_links = "1 NV18 by switch";
   ranks[0].gpu_unreached = "1";
   const std::string text =
-      header_text("stowage_train", run, ranks, {{"model", std::string("M*")}}) + ranks_text(ranks);
+      header_text("stowage_train", run, ranks,
+                  {{"model", std::string("M*")}, {"TFLOP/step/rank", 0.012439938142}}) +
+      ranks_text(ranks);
+  EXPECT_NE(text.find("TFLOP/step/rank  0.0124399\n"), std::string::npos) << text;
   EXPECT_NE(text.find("np 2 on 1 host  seed 5"), std::string::npos) << text;
   EXPECT_NE(text.find("# WARN rank"), std::string::npos) << text;
   EXPECT_NE(text.find("# links of ranks 0-1\n"), std::string::npos) << text;

@@ -24,18 +24,20 @@ import numpy  # noqa: E402
 TOOLS, PUBLISHED = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(TOOLS))
 
-import beside_one  # noqa: E402
-import headline  # noqa: E402
-import page_plots  # noqa: E402
-import peers  # noqa: E402
-import plot  # noqa: E402
-import report  # noqa: E402
-import run_tables  # noqa: E402
-import scaling  # noqa: E402
-import table  # noqa: E402
-import train_tables  # noqa: E402
-from medians import quotient_interval  # noqa: E402
-from result_files import Refused, Result, text  # noqa: E402
+from stowage_results.tables import beside_one  # noqa: E402
+from stowage_results.tables import cells  # noqa: E402
+from stowage_results.tables import headline  # noqa: E402
+from stowage_results.plots import page_plots  # noqa: E402
+from stowage_results.tables import peer_times  # noqa: E402
+from stowage_results.plots import plot  # noqa: E402
+from stowage_results.publish import report  # noqa: E402
+from stowage_results.tables import run_tables  # noqa: E402
+from stowage_results.tables import scaling  # noqa: E402
+from stowage_results.plots import scaling_plots  # noqa: E402
+from stowage_results.tables import table  # noqa: E402
+from stowage_results.tables import train_tables  # noqa: E402
+from stowage_results.medians import quotient_interval  # noqa: E402
+from stowage_results.result_files import Refused, Result, text  # noqa: E402
 
 MARKS = "# Page\n\n<!-- made by results/tools/table.py -->\n<!-- end of what table.py made -->\n"
 
@@ -64,8 +66,10 @@ class PageTest(unittest.TestCase):
             keys["offload.gradient_memory"] = keys["offload.berths"]
             del keys["offload.berths"]
         keys = self.edited("offload_aside_dense_1b.h5", "earlier.h5", rename).config()
-        self.assertIn("offload.berths", keys)
-        self.assertNotIn("offload.gradient_memory", keys)
+        self.assertIn("offload.reuse_gradient_memory", keys)
+        self.assertIn("offload.keep_exposed", keys)
+        for earlier in ("gradient_memory", "berths", "keep_unhidden"):
+            self.assertNotIn(f"offload.{earlier}", keys)
 
     def test_bands_of_the_site_checks_are_of_what_is_published(self):
         checks = ast.parse((TOOLS / "../../scripts/reframe/stowage_checks.py").read_text())
@@ -177,6 +181,50 @@ class Curves(PageTest):
         self.assertTrue(figure.is_at(self.folder / figure.name))
 
 
+class Machines(PageTest):
+    """Sets of two kinds of GPU under one name, beside each other."""
+
+    def both(self, name):
+        def other(file):
+            ranks = file["provenance/system/ranks"]
+            rows = ranks[()]
+            rows["gpu_name"] = b"NVIDIA H100"
+            ranks[...] = rows
+        results = [self.edited(name, pathlib.Path(name).name, edit)
+                   for edit in (lambda file: None, other)]
+        cells.tell_apart(results)
+        return results, [cells.name_of(result) for result in results]
+
+    def test_curves_have_rows_and_a_legend_of_their_own(self):
+        results, names = self.both("../h200x4/data_dense_1b.h5")
+        self.assertEqual(len(set(names)), 2, names)
+        lines = beside_one.beside_one(results) + scaling.scaling_tables(results)
+        for name, gpu in zip(names, ("NVIDIA H200", "NVIDIA H100")):
+            short = [line for line in lines if f"`{name}`" in line]
+            self.assertGreaterEqual(len(short), 4, name)
+            self.assertTrue(all(line.startswith(f"| {gpu} | ") for line in short), short)
+        labels = [label for label, _ in scaling_plots.curves(results)]
+        self.assertEqual(len(set(labels)), len(labels))
+        for name, first in zip(names, ("H200 ", "H100 ")):
+            self.assertTrue(any(label.startswith(f"{first}{name}, ") for label in labels), labels)
+            self.assertTrue(any(plot.legend_of(one).startswith(first) for one in results))
+
+    def test_each_gpu_has_its_row_in_the_short_tables(self):
+        results, _ = self.both("train_dense_124m.h5")
+        peer = {"operator": "train_step", "implementation": "a|b", "deck": "dense-124m.toml",
+                "tokens": 65536, "parameters": int(results[0].array("metrics/train/parameters")),
+                "tokens_per_s": 1e5, "peak_bytes": 1, "device": "NVIDIA H200"}
+        runs = headline.training_runs(results, [peer])
+        self.assertEqual([run.board for run in runs], ["NVIDIA H100", "NVIDIA H200"])
+        self.assertEqual([run.peer is None for run in runs], [True, False])
+        lines = headline.training(runs)
+        self.assertIn("| GPU | deck |", "\n".join(lines))
+        self.assertIn(r"PyTorch: a\|b.", lines)
+        kernels, names = self.both("conv1d.h5")
+        found = headline.operators(kernels, [])
+        self.assertEqual({cells.name_of(one.result) for one in found}, set(names))
+
+
 class Runs(PageTest):
     """Tables of training runs that belong together."""
 
@@ -239,7 +287,7 @@ class Bands(PageTest):
         named = set()
         for page in sorted(PUBLISHED.parent.glob("*/README.md")):
             intro = page.read_text().partition("<!--")[0]
-            said = re.search(r"\b(?:of one commit,|all of) `(\w+)`", intro)
+            said = re.search(r"\b(?:of one commit,|all of)\s`(\w+)`", intro)
             for path in sorted(page.parent.glob("*.h5")) if said else ():
                 with h5py.File(path) as file:
                     self.assertEqual(text(file.attrs["git_describe"]), said[1], path)
@@ -329,9 +377,24 @@ class Pages(PageTest):
         self.table(*words)
         self.assertFalse((self.folder / "kernels_scan_and_convolution.md").exists())
 
+    def test_what_is_not_official_is_marked_with_the_reason(self):
+        uuid = text(Result(self.paths[0]).file.attrs["uuid"])
+        why = f"its ceilings ({uuid}) are not among the files"
+        self.assertEqual(self.table(*self.words)[0], 0)
+        self.assertIn("| `ssd` | ", self.page.read_text(encoding="utf-8"))
+        self.table("--into", self.page, self.paths[1])
+        made = self.page.read_text(encoding="utf-8")
+        self.assertNotIn("| `ssd` | ", made)
+        self.assertIn("| `ssd` ‡ | ", made)
+        self.assertIn(f"\n- `ssd` ‡: {why}\n", made)
+        long = (self.folder / "kernels_scan_and_convolution.md").read_text(encoding="utf-8")
+        self.assertIn("| `ssd` ‡ | ", long)
+        self.assertIn(table.WHY, long)
+        self.assertIn(f"| {why} |", (self.folder / "sets.md").read_text(encoding="utf-8"))
+
     def test_a_file_of_somebody_else_stays(self):
         (self.folder / "sets.md").write_text("mine\n", encoding="utf-8")
-        with self.assertRaisesRegex(Refused, "sets.md: is not a file that this tool made"):
+        with self.assertRaisesRegex(Refused, "sets.md: exists and is no older file"):
             self.table(*self.words)
 
     def test_the_short_table_elsewhere(self):
@@ -342,6 +405,7 @@ class Pages(PageTest):
         self.copy("step_torch.jsonl")
         self.assertEqual(self.table(*words)[0], 0)
         made = other.read_text(encoding="utf-8")
+        self.assertNotIn("not official", made)
         metrics = Result(self.folder / "train_hybrid_dense_1b.h5")
         rate, flops, peak, joules = (float(metrics.array(f"metrics/{name}")) for name in (
             "train/tokens_per_s", "train/model_flops_per_s_gpu", "train/peak_device_bytes",
@@ -352,6 +416,11 @@ class Pages(PageTest):
         ratio = f"{ours / theirs:.2f}x"
         self.assertIn(f"| hybrid-dense-1b | {ours:#.4g} k | {theirs:#.4g} k | {ratio} | "
                       f"{flops / 989.4e10:.1f} % | {1e3 * joules:.2f} mJ |", made)
+        short = self.copy("../h200_pytorch/train_dense_124m.h5")
+        self.assertEqual(self.table("--short-into", other, *words[:-2], short)[0], 0)
+        made = other.read_text(encoding="utf-8")
+        self.assertIn("| dense-124m ‡ |", made)
+        self.assertIn("\n- `train_dense_124m` ‡: timed for 67 s < 120 s\n", made)
         self.assertIn("(../tokens.png)", made)
         long = (self.folder / "training.md").read_text(encoding="utf-8")
         self.assertIn(f"| {ours:#.4g} | {theirs:#.4g} | `step_torch.jsonl` | {ratio} | "
@@ -364,7 +433,7 @@ class Headline(PageTest):
                   "shape": {"B": 2, "T": 64}},
                  {"operator": "packed", "implementation": "b", "median_s": 1.0, "flops": 10,
                   "shape": {"tokens": 7, "H": 4}}]
-        found = [len(peers.of_case(timed, *case)) for case in
+        found = [len(peer_times.of_case(timed, *case)) for case in
                  (("scan", "B2_T64_H4", 1), ("scan", "B2_T128_H4", 1), ("scan", "B2_H4", 1),
                   ("other", "B2_T64", 1), ("scan", "B2_T64_accumulate1", 1),
                   ("packed", "H4_K4", 10), ("packed", "H4_K4", 11), ("packed", "H8_K4", 10))]
@@ -414,13 +483,18 @@ class Plots(PageTest):
 class Installed(PageTest):
     def test_installed_tools_have_all_they_import(self):
         source = TOOLS.parent
-        listed = re.findall(r"tools/([a-z_]+\.[a-z]+)",
+        listed = re.findall(r"tools/([a-z_]+(?:\.py)?)\b",
                             (source / "CMakeLists.txt").read_text(encoding="utf-8"))
         tools = self.folder / "tools"
         tools.mkdir()
         for name in listed:
-            shutil.copy(TOOLS / name, tools)
-        shutil.copy(source / "schema.md", self.folder)
+            if (TOOLS / name).is_dir():
+                shutil.copytree(TOOLS / name, tools / name)
+            else:
+                shutil.copy(TOOLS / name, tools)
+        for name in ("schema.md", "metrics.toml"):
+            shutil.copy(source / name, self.folder)
+        shutil.copy(source.parent / "docs" / "deck.md", self.folder)
         ceilings = self.copy("ceilings.h5")
         for words in (["compare.py", ceilings, ceilings], ["plot.py", ceilings],
                       ["report.py", self.folder / "page.html", ceilings], ["table.py", ceilings],

@@ -62,9 +62,11 @@ inline void fill(ResultSet& set, const SampleRun& run) {
                               {"step_time", "s", "time of the step"},
                               {"ok", "1", "whether the step changed anything"},
                               {"mem_device", "B", "device memory"}});
-  Series& eval =
-      set.series("train", "val_step",
-                 {{"val_loss", "nat", "validation loss"}, {"val_accuracy", "1", "right guesses"}});
+  Series& eval = set.series("train", "val_step",
+                            {{"val_loss", "nat", "validation loss"},
+                             {"val_accuracy", "1", "right guesses"},
+                             {"val_tokens", "1", "tokens read"},
+                             {"val_targets", "1", "tokens predicted"}});
   Series& ranks = set.series("ranks", "step", {{"step_time", "s", "time of each rank", {2}}});
   std::mt19937_64 generator(run.seed);
   std::normal_distribution<double> noise(1.0, 0.02);
@@ -75,7 +77,8 @@ inline void fill(ResultSet& set, const SampleRun& run) {
     train.append(step, {loss, 1, 1e-3, times.back(), 1, 1e9});
     ranks.append(step, {times.back(), times.back() / 2});
     losses.push_back(loss);
-    if (step % 20 == 0) eval.append(step, {2.1 + static_cast<double>(run.steps - step), 0.5});
+    if (step % 20 == 0)
+      eval.append(step, {2.1 + static_cast<double>(run.steps - step), 0.5, 640, 600});
   }
   const double steps_s = std::accumulate(times.begin(), times.end(), 0.0);
   for (const auto& [tag, value] :
@@ -115,7 +118,8 @@ inline void fill(ResultSet& set, const SampleRun& run) {
     set.add(metric("train/val_loss", found.back()));
     set.add(metric("train/best_val_loss", *std::ranges::min_element(found)));
     set.add(metric("train/val_perplexity", std::exp(found.back())));
-    set.add(metric("train/val_accuracy", eval.column("val_accuracy").back()));
+    for (const std::string name : {"val_accuracy", "val_tokens", "val_targets"})
+      set.add(metric("train/" + name, eval.column(name).back()));
   }
   set.add(StateAt{run.steps, run.state});
   set.add(Choice{"cublasLt", "8x8x8 NN fp32>fp32", "algo 0", "table"});

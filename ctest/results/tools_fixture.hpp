@@ -44,8 +44,9 @@ class ToolsFixture : public testing::Test {
     const std::string find =
         "import importlib.util as u; exit(not (u.find_spec(\"h5py\") and "
         "u.find_spec(\"matplotlib\")))";
-    if (run_command(fmt::format("{} -c '{}'", STOWAGE_PYTHON, find)).code != 0)
-      GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
+    static const bool there =
+        run_command(fmt::format("{} -c '{}'", STOWAGE_PYTHON, find)).code == 0;
+    if (!there) GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
   }
 
   fs::path sample(const std::string& name, const SampleRun& run = {}) {

@@ -1,6 +1,8 @@
 // The Python tools on files that the C++ writer made: STOWAGE_TOOLS is their folder.
 #include <regex>
 
+#include "planted_secrets.hpp"
+#include "results/ceilings_reference.hpp"
 #include "results/h5.hpp"
 #include "tools_fixture.hpp"
 
@@ -35,6 +37,18 @@ TEST_F(tools, validate_finds_each_defect) {
       {"f.attrs[\"more\"] = 1", "/: more is not in the schema"},
       {"del f[\"metrics/train/val_loss\"].attrs[\"units\"]",
        "/metrics/train/val_loss: units is missing"},
+      {"f[\"metrics/train/tokens_per_s\"].attrs[\"units\"] = \"<script>alert(1)</script>\"",
+       "/metrics/train/tokens_per_s: units are '<script>alert(1)</script>', wanted '1/s'"},
+      {"f[\"metrics/train/step_time\"].attrs[\"units\"] = \"ms\"",
+       "/metrics/train/step_time: units are 'ms', wanted 's'"},
+      {"f[\"metrics/train/step_time\"].attrs[\"better\"] = \"higher\"",
+       "/metrics/train/step_time: better is 'higher', wanted 'lower'"},
+      {"f.move(\"metrics/train/val_loss\", \"metrics/train/more\")",
+       "/metrics/train/more: no metric of the tables in metrics.toml"},
+      {"f[\"samples/train/step_time\"].attrs[\"units\"] = \"ms\"",
+       "/samples/train/step_time: units are 'ms', wanted 's'"},
+      {"f[\"series/train/loss\"].attrs[\"units\"] = \"a|b\"",
+       "/series/train/loss: units are 'a|b', wanted one of"},
       {"f[\"provenance/run\"].attrs[\"seed\"] = 1.5", "/provenance/run: seed is f64, wanted i64"},
       {"f[\"provenance/env\"].attrs[\"PATH\"] = \"x\"",
        "/provenance/env: PATH is not on the allow-list"},
@@ -82,6 +96,62 @@ TEST_F(tools, every_tool_refuses_files_that_are_not_ours) {
       EXPECT_NE(ran.output.find(message), std::string::npos) << command << "\n" << ran.output;
       EXPECT_EQ(ran.output.find("Traceback"), std::string::npos) << command << "\n" << ran.output;
     }
+}
+
+// Of an older set too, whose writer took more variables.
+TEST_F(tools, published_copies_hold_no_secret) {
+  test::plant_secrets();
+  const fs::path path = edited(
+      {fmt::format("f['provenance/env'].attrs.update(dict(NCCL_AUTH='{0}', UCX_psk='{0}', "
+                   "STOWAGE_PASS='{0}', NCCL_NET='user:{0}@host', OMPI_MCA_orte_hnp_uri='{0}'))",
+                   test::kSecret)})[0];
+  const Ran ran = tool("publish", {path}, "--to " + (folder / "out").string());
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  const std::string bytes = test::read_all(folder / "out" / path.filename());
+  EXPECT_NE(bytes.find("OMP_SCHEDULE"), std::string::npos);
+  EXPECT_EQ(bytes.find(test::kSecret), std::string::npos);
+}
+
+// What the programs read of a set of somebody else: `--from`, `--ceilings` and `--links`.
+TEST_F(tools, programs_read_what_lies_in_the_file_itself) {
+  test::write_all(folder / "secret", "[run]\nname = 'of somebody'\n");
+  const std::string deck = "d = 'config/deck_resolved'; del f[d]; ";
+  const std::string other = sample("other.h5").string();
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {deck + fmt::format("f.create_dataset(d, (1,), 'S24', external=[('{}', 0, 24)])",
+                          (folder / "secret").string()),
+       "lie elsewhere"},
+      {deck + "f['config/x'] = 'a'; f[d] = h5py.SoftLink('/config/x')", "soft or an external link"},
+      {deck + fmt::format("f[d] = h5py.ExternalLink('{}', '/config/deck_resolved')", other),
+       "soft or an external link"},
+      {fmt::format("del f['config']; f['config'] = h5py.ExternalLink('{}', '/config')", other),
+       "soft or an external link"},
+      {deck + "f.create_group(d)", "damaged"},
+      {deck + "f[d] = [1.0, 2.0]", "not a text of ours"},
+      {"f.create_dataset('ceilings/x', (5000000000,), 'f8', chunks=(4096,))", "more than"},
+      {"g = f.require_group('ceilings'); g['x'] = g", "deep"},
+      {fmt::format("f['ceilings/x'] = h5py.ExternalLink('{}', '/config/deck_resolved')", other),
+       "soft or an external link"},
+      {"f['ceilings/x'] = 'text'", "damaged"}};
+  std::vector<std::string> edits;
+  for (const auto& one : cases) edits.push_back(one.first);
+  const auto paths = edited(edits);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(edits[i]);
+    test::expect_error(execution::Exit::usage, {paths[i].string(), cases[i].second}, [&] {
+      (void)read_config(paths[i]);
+      (void)ceilings_digest(paths[i]);
+    });
+  }
+}
+
+TEST_F(tools, numbers_of_another_shape_are_no_value) {
+  const fs::path path = edited({"f['a'] = [[1.0, 2.0], [3.0, 4.0]]; f['b'] = 5.0"})[0];
+  const h5::File file = h5::File::open(path, kResultSchema);
+  EXPECT_EQ(file.dataset("a").values(), (std::vector<double>{1, 2, 3, 4}));
+  EXPECT_EQ(file.dataset("b").value(), 5);
+  test::expect_error(execution::Exit::usage, {"edited0.h5", "4 values, wanted one"},
+                     [&] { (void)file.dataset("a").value(); });
 }
 
 TEST_F(tools, unfinished_results_are_not_compared) {

@@ -12,13 +12,11 @@ import tempfile
 
 import h5py
 
-CASES = {}
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "drivers"))
+from process_cases import Cases  # noqa: E402
+
+CASES = case = Cases()
 SKIPPED = 77
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 class Hosts:
@@ -55,7 +53,7 @@ def end(path):
         return file["series/train/loss"][()].tolist(), file["validation/state_digest"][-1]
 
 
-@case
+@case(ranks=2)
 def a_run_has_the_bits_of_one_host(h):
     """Four ranks, two on each host, with an exchange of each kind within and between hosts."""
     for axes in (("parallel.tensor=2",), ("parallel.expert=2", "parallel.zero=1"),
@@ -73,14 +71,14 @@ def a_run_has_the_bits_of_one_host(h):
         os.remove(os.path.join(h.folder, "two.h5"))
 
 
-@case
+@case(ranks=2)
 def a_curve_goes_from_one_host_to_two(h):
     said = h.over_hosts(2, *h.program("stowage_bench_scaling", "--layouts", "d=1, d=2, t=2 d=2",
                                       "--samples", "3", "run.output=curve.h5"))
     assert "np 4 on 2 hosts" in said and "STOWAGE RESULT VALID" in said, said
 
 
-@case
+@case(ranks=2)
 def what_cannot_be_is_told(h):
     assert "usage" in h.over_hosts("none", "true", expect=2)
     assert "unknown key" in h.over_hosts(1, *h.program("stowage_train", "no.key=1"), expect=2)

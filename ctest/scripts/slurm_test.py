@@ -7,6 +7,7 @@ own. Exit code 77: skipped, since there is no Slurm here, it does not start, or 
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,19 +17,20 @@ import time
 import h5py
 import numpy
 
-CASES = {}
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "drivers"))
+from process_cases import Cases  # noqa: E402
+
+CASES = case = Cases()
 PATIENCE_S = 60
 ENVIRONMENT, SKIPPED = 3, 77  # of scripts; of tests
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
-# A run of seconds that no evaluation interrupts.
-RUN = ("execution.backend=host", "run.steps=3000", "eval.interval=0")
+# A run that no evaluation interrupts. In a job its ops wait for random times, which changes no bit:
+# it takes some seconds, so that signals arrive before its end, and leaves the cores to others.
+RUN = ("execution.backend=host", "run.steps=100", "eval.interval=0")
+TWICE_AS_LONG = (RUN[0], "run.steps=180", RUN[2])
+SLOWLY = "execution.delay_seed=1"
 TWO_RANKS = ("--time=5", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
 ONE_RANK = ("--time=5", "--cpus-per-task=1")
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 class Site:
@@ -76,7 +78,8 @@ class Site:
         return done.stdout
 
     def submit(self, name, script, *arguments, options=TWO_RANKS):
-        return self.call("sbatch", "--parsable", f"--job-name={name}", *options,
+        # Ranks fill the node: a signal must reach them before they have finished.
+        return self.call("nice", "sbatch", "--parsable", f"--job-name={name}", *options,
                          os.path.join(self.source, "scripts/slurm", script), *arguments).strip()
 
     def said(self, name):
@@ -108,31 +111,36 @@ class Site:
         facts = self.facts(job)
         assert facts["JobState"] == "COMPLETED" and facts["ExitCode"] == "0:0", facts
 
-    def trains(self, name, job):
-        """Waits until a run is under way."""
-        self.wait(f"steps of job {job}",
-                  lambda: re.search(r"^step \d+/", self.said(f"{name}.{job}.out"), re.M))
+    def trains(self, name, job, restart=0):
+        """Waits until a run is under way, after so many restarts."""
+        def ready():
+            _, _, said = self.said(f"{name}.{job}.out").partition(f"restart {restart}:")
+            return re.search(r"^step \d+/", said, re.M)
+        self.wait(f"steps of job {job}", ready)
 
-    def whole_run(self, ranks):
+    def whole_run(self, ranks, run):
         """The same run without Slurm, all at once; made once."""
         if os.path.exists(os.path.join(self.folder, "whole.h5")):
             return
         self.call("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks),
-                  os.path.join(self.bin, "stowage_train"), self.deck, *RUN, "--quiet",
+                  os.path.join(self.bin, "stowage_train"), self.deck, *run, "--quiet",
                   "run.output=whole.h5")
 
     def continued(self, name):
         """The sets of a run in parts, in the order of their steps."""
-        parts = [one for one in os.listdir(self.folder)
-                 if re.fullmatch(rf"{name}(\.from_\d+)?\.h5", one)]
-        return sorted(parts, key=lambda one: int("".join(re.findall(r"from_(\d+)", one)) or 0))
+        older = [one for one in os.listdir(self.folder)
+                 if re.fullmatch(rf"{name}\.older_\d+\.h5", one)]
+        return sorted(older) + [f"{name}.h5"]
 
-    def same_as_whole(self, name, ranks=2):
-        """Every loss of every part, and the state at the end."""
-        self.whole_run(ranks)
+    def same_as_whole(self, name, ranks=2, run=RUN):
+        """Every loss of every part, and the state at the end. The set of the name is the last part,
+        and finished; the older ones were stopped."""
+        self.whole_run(ranks, run)
         losses, digests = [], []
         for part in self.continued(name):
             with h5py.File(os.path.join(self.folder, part)) as file:
+                wanted = b"VALID" if part == f"{name}.h5" else b"STOPPED"
+                assert file.attrs["verdict"] == wanted, (part, file.attrs["verdict"])
                 losses.append(file["series/train/loss"][()])
                 digests.append(file["validation/state_digest"][-1])
         with h5py.File(os.path.join(self.folder, "whole.h5")) as file:
@@ -141,14 +149,14 @@ class Site:
         return len(losses)
 
 
-@case
+@case(ranks=2)
 def a_signalled_run_continues_to_the_bit(site):
     """SIGUSR1 to the batch script, as --signal=B:USR1@... sends before the time is over: saved,
     exit 75, back into the queue, continued; by srun and by mpirun."""
     jobs = {}
     for launcher in ("srun", "mpirun"):  # one runs while the other waits to start again
         site.env["STOWAGE_LAUNCHER"] = launcher
-        jobs[launcher] = site.submit(launcher, "one_node.sbatch", site.deck, *RUN)
+        jobs[launcher] = site.submit(launcher, "one_node.sbatch", site.deck, *RUN, SLOWLY)
         site.trains(launcher, jobs[launcher])
         site.call("scancel", "--signal=USR1", "--batch", jobs[launcher])
     for launcher, job in jobs.items():
@@ -160,10 +168,45 @@ def a_signalled_run_continues_to_the_bit(site):
         assert site.same_as_whole(launcher) == 2
 
 
-@case
+@case(ranks=2)
+def a_cancelled_job_stays_ended(site):
+    """scancel of a running job: saved, and not put back into the queue."""
+    job = site.submit("unwanted", "one_node.sbatch", site.deck, *RUN, SLOWLY)
+    site.trains("unwanted", job)
+    site.call("scancel", job)
+    site.wait_for(job, ("CANCELLED", "COMPLETED", "FAILED", "PENDING"))
+    said = site.said(f"unwanted.{job}.out")
+    assert "stopped after saving, ended by Slurm" in said, said
+    assert "back into the queue" not in said, said
+    facts = site.facts(job)
+    assert facts["JobState"] == "CANCELLED" and facts["Restarts"] == "0", facts
+    assert os.path.exists(os.path.join(site.folder, "unwanted.checkpoints/latest"))
+
+
+@case(ranks=2)
+def a_run_that_was_stopped_twice_has_one_name(site):
+    """By SIGTERM to the batch script and by SIGUSR1: the set of the name is the finished one, the
+    stopped parts lie beside it, and the JSON lines are those of all parts."""
+    job = site.submit("twice", "one_node.sbatch", site.deck, *TWICE_AS_LONG, SLOWLY)
+    for restart, signal in enumerate(("TERM", "USR1")):
+        site.wait_for(job, ("RUNNING",), restart)
+        site.trains("twice", job, restart)
+        site.call("scancel", f"--signal={signal}", "--batch", job)
+    site.finished(job, restarts=2)
+    assert site.facts(job)["Restarts"] == "2"
+    said = site.said(f"twice.{job}.out")
+    assert said.count("stopped after saving, goes back into the queue") == 2, said
+    assert "the stopped part before this one: twice.older_2.h5" in said, said
+    assert site.same_as_whole("twice", run=TWICE_AS_LONG) == 3
+    with open(os.path.join(site.folder, "twice.jsonl"), encoding="utf-8") as file:
+        assert sum('"step_time"' in line for line in file) == 180
+
+
+@case(ranks=2)
 def a_run_on_one_gpu_continues_to_the_bit(site):
     """One rank, with one of the node's two GPUs."""
-    job = site.submit("alone", "one_gpu.sbatch", site.deck, *RUN, options=ONE_RANK)
+    job = site.submit("alone", "one_gpu.sbatch", site.deck, *RUN, SLOWLY,
+                      options=ONE_RANK)
     site.trains("alone", job)
     facts = site.facts(job)
     assert facts["TresPerNode"].endswith("gpu:1") and facts["NumTasks"] == "1", facts
@@ -174,21 +217,22 @@ def a_run_on_one_gpu_continues_to_the_bit(site):
     assert site.same_as_whole("alone", ranks=1) == 2
 
 
-@case
+@case(ranks=2)
 def a_preempted_run_continues_to_the_bit(site):
     """A job of a partition with a higher priority takes the node: SIGTERM, saved, back into the
     queue, continued when the other one has ended."""
-    job = site.submit("low", "one_node.sbatch", site.deck, *RUN)
+    job = site.submit("low", "one_node.sbatch", site.deck, *RUN, SLOWLY)
     site.trains("low", job)
     urgent = site.call("sbatch", "--parsable", "--partition=urgent", "--exclusive", "--time=1",
                        "--output=urgent.txt", "--wrap=hostname").strip()
     site.finished(urgent)
     assert site.facts(job)["JobState"] != "COMPLETED"
     site.finished(job, restarts=1)
+    assert "stopped after saving, goes back into the queue" in site.said(f"low.{job}.out")
     assert site.same_as_whole("low") == 2
 
 
-@case
+@case(ranks=2)
 def a_curve_goes_on_in_the_next_job(site):
     """Stopped while it measures, the job measures the rest when it starts again."""
     layouts = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "--samples", "150")
@@ -208,12 +252,12 @@ def a_curve_goes_on_in_the_next_job(site):
         assert all((whole[path][()] == times).all() for path, times in first.items())
 
 
-@case
+@case(ranks=2)
 def a_chain_ends_with_the_run(site):
     """Three jobs for a run that needs two: the second goes on, the third is cancelled."""
     jobs = site.call("scripts/slurm/chain.sh", "3", "part", *TWO_RANKS,
                      os.path.join(site.source, "scripts/slurm/one_node.sbatch"), site.deck,
-                     *RUN).split()
+                     *RUN, SLOWLY).split()
     assert len(jobs) == 3, jobs
     site.trains("part", jobs[0])
     site.call("scancel", "--signal=USR1", "--batch", jobs[0])
@@ -228,7 +272,7 @@ def a_chain_ends_with_the_run(site):
     assert said.returncode == 2 and "usage" in said.stderr, said
 
 
-@case
+@case(ranks=2)
 def an_array_measures_line_by_line(site):
     """Every task of an array takes its line of the sweep; one that fails fails alone."""
     site.env["STOWAGE_PROGRAM"] = "stowage_bench_scaling"
@@ -246,20 +290,54 @@ def an_array_measures_line_by_line(site):
     assert not os.path.exists(os.path.join(site.folder, "sweep.3.h5"))
 
 
-@case
+@case(ranks=2)
 def what_cannot_run_is_told(site):
     """Exit codes of the program and of the scripts are the job's; nothing of it is requeued."""
     jobs = {site.submit("wrong", "one_node.sbatch", site.deck, "no.key=1"): ("2:0", "no.key"),
             site.submit("none", "one_node.sbatch"): ("3:0", "which deck?")}
     site.env["STOWAGE_LAUNCHER"] = "yod"
     jobs[site.submit("launcher", "one_node.sbatch", site.deck)] = ("3:0", "STOWAGE_LAUNCHER=yod")
+    del site.env["STOWAGE_LAUNCHER"]
+    jobs[site.submit("late", "one_gpu.sbatch", site.deck, options=("--time=3", *ONE_RANK[1:]))] = (
+        "3:0", "time limit 00:03:00")
     site.env["STOWAGE_BIN"] = "/nowhere"
     jobs[site.submit("bin", "one_node.sbatch", site.deck)] = ("3:0", "set STOWAGE_BIN")
+    site.env["STOWAGE_ENV"] = "/nowhere/modules"
+    jobs[site.submit("env", "one_node.sbatch", site.deck)] = ("3:0", "STOWAGE_ENV=/nowhere")
+    del site.env["STOWAGE_SOURCE"]
+    jobs[site.submit("source", "one_node.sbatch", site.deck)] = ("3:0", "set STOWAGE_SOURCE")
     for job, (code, words) in jobs.items():
         site.wait_for(job, ("FAILED",))
         facts = site.facts(job)
         assert facts["ExitCode"] == code and facts["Restarts"] == "0", facts
-        assert words in site.said(os.path.basename(facts["StdOut"])), (job, words)
+        said = site.said(os.path.basename(facts["StdOut"]))
+        assert words in said and (code == "2:0" or "# job " not in said), (job, words, said)
+
+
+@case(ranks=2)
+def what_the_page_says_works(site):
+    """The commands of docs/scaling.md that need no GPU, but for paths and with less work."""
+    with open(os.path.join(site.source, "docs/scaling.md"), encoding="utf-8") as file:
+        page = file.read().replace("\\\n", " ")
+    links, = re.findall(r"^ +(mpirun -np 2 stowage_bench_comm .*?)(?: #.*)?$", page, re.M)
+    plan, = re.findall(r"^ +(stowage_plan .*)$", page, re.M)
+    job, = re.findall(r"^ +STOWAGE_BIN=\S+ (sbatch .* inputs/quickstart.toml .*)$", page, re.M)
+
+    def words(command, *changes):
+        for before, after in changes:
+            assert before in command, (before, command)
+            command = command.replace(before, after)
+        return shlex.split(command)
+
+    programs = (" stowage_", f" {site.bin}/stowage_")
+    anywhere = ("-np 2", "--oversubscribe --bind-to none -np 2")
+    site.call(*words(links, programs, anywhere, ("DECK", site.deck)), RUN[0], "-e", "64K",
+              "--samples", "2")
+    left_out = " --ceilings ceilings.h5", " --ops ops.h5,ops_t.h5", ",links_8.h5"
+    site.call(*words(" " + plan, programs, ("DECK", site.deck), *((one, "") for one in left_out)))
+    number = site.call(*words(job, (" scripts/", f" {site.source}/scripts/"),
+                              (" inputs/", f" {site.source}/inputs/")), RUN[0], "--samples", "1")
+    site.finished(re.search(r"\d+", number).group())
 
 
 def main():

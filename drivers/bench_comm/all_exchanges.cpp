@@ -1,9 +1,9 @@
 #include "drivers/bench_comm/exchange.hpp"
-#include "drivers/common/options.hpp"
+#include "forecast/plan/options.hpp"
 
 #if STOWAGE_HAVE_CUDA
-#include "parallel/nccl.hpp"
-#include "parallel/peer_memory.hpp"
+#include "parallel/transport/nccl.hpp"
+#include "parallel/transport/peer_memory.hpp"
 #endif
 
 namespace stowage::drivers {
@@ -22,7 +22,7 @@ std::vector<Exchange> gpu_exchanges(const parallel::Communicator& ranks,
                                     const std::shared_ptr<const Collectives>& group,
                                     const inputs::Deck& deck, execution::Backend& backend,
                                     std::span<const std::size_t> sizes, void* workspace) {
-  parallel::NcclOptions pinned = nccl_options(deck);
+  parallel::NcclOptions pinned = forecast::nccl_options(deck);
   const bool stages = group->transport().group() == parallel::name(parallel::Group::pipeline);
   const bool copies = pinned.copies && !stages && parallel::PeerMemory::reachable(ranks);
   pinned.copies = false;

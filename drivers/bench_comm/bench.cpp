@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include "drivers/bench_comm/timing.hpp"
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/options.hpp"
 #include "execution/error.hpp"
 #include "execution/plan.hpp"
+#include "forecast/plan/options.hpp"
+#include "inputs/data/run_section.hpp"
+#include "run/machine/agreement.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -24,12 +25,12 @@ int calls_of(std::size_t bytes, std::int64_t most) {
 
 /// @throws Error (exit 2) where there is no GPU to keep busy
 std::unique_ptr<Neighbour> neighbour(const CommOptions& options, execution::Backend& backend) {
-  if (options.beside.empty()) return nullptr;
+  if (options.overlapping.empty()) return nullptr;
 #if STOWAGE_HAVE_CUDA
-  if (backend.name() == "cuda") return products_beside(backend);
+  if (backend.name() == "cuda") return overlapping_products(backend);
 #endif
   execution::throw_usage("--beside {}: needs GPUs, and the collectives run on the {} backend",
-                         options.beside, backend.name());
+                         options.overlapping, backend.name());
 }
 
 std::vector<std::shared_ptr<const RankGroup>> communicating(const parallel::Ranks& ranks) {
@@ -42,7 +43,7 @@ std::vector<std::shared_ptr<const RankGroup>> communicating(const parallel::Rank
 }  // namespace
 
 BenchComm::BenchComm(const parallel::Communicator& world, const inputs::Deck& deck,
-                     const CommOptions& options, Machine& machine)
+                     const CommOptions& options, run::Machine& machine)
     : world_(world),
       deck_(deck),
       options_(options),
@@ -51,7 +52,7 @@ BenchComm::BenchComm(const parallel::Communicator& world, const inputs::Deck& de
       ranks_(machine.connect(deck, world)),
       groups_(communicating(ranks_)),
       queue_(backend_.make_queue(execution::Lane::comm, "collectives")),
-      beside_(neighbour(options, backend_)),
+      overlapping_(neighbour(options, backend_)),
       checker_(backend_) {
   const std::size_t range = align_up(sizes_.back());
   const auto most = static_cast<std::int64_t>(sizes_.back() / sizeof(float));
@@ -84,7 +85,7 @@ std::vector<CommRow> BenchComm::run(Kind kind) {
 }
 
 std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
-  const auto seed = static_cast<std::uint64_t>(deck_.get<std::int64_t>("run.seed"));
+  const auto seed = static_cast<std::uint64_t>(inputs::read(deck_, &inputs::RunConfig::seed));
   const int rank = group_->rank(), ranks = group_->size();
   std::vector<CommRow> rows;
   std::vector<std::function<void(execution::Queue&)>> contenders;
@@ -109,7 +110,7 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
                       .count = at.count,
                       .calls = calls_of(at.bytes, options_.calls),
                       .graph = options_.graph,
-                      .beside = options_.beside,
+                      .overlapping = options_.overlapping,
                       .wrong = static_cast<std::int64_t>(world_.sum(static_cast<double>(wrong))),
                       .rank_time_s = {},
                       .time_s = {}});
@@ -118,10 +119,11 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
                                                             {.samples = options_.samples,
                                                              .calls = rows.front().calls,
                                                              .graph = options_.graph,
-                                                             .beside = beside_.get()});
+                                                             .overlapping = overlapping_.get()});
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].rank_time_s = by_rank(world_, times[i]);
-    rows[i].time_s = largest_of_ranks(rows[i].rank_time_s, static_cast<std::size_t>(world_.size()));
+    rows[i].rank_time_s = run::by_rank(world_, times[i]);
+    rows[i].time_s =
+        run::largest_of_ranks(rows[i].rank_time_s, static_cast<std::size_t>(world_.size()));
   }
   return rows;
 }

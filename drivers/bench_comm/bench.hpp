@@ -8,9 +8,9 @@
 #include "drivers/bench_comm/exchange.hpp"
 #include "drivers/bench_comm/neighbour.hpp"
 #include "drivers/bench_comm/options.hpp"
-#include "drivers/common/machine.hpp"
 #include "inputs/deck/deck.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
+#include "run/machine/machine.hpp"
 
 namespace stowage::drivers {
 
@@ -26,7 +26,7 @@ struct CommRow {
   std::int64_t count;               ///< NCCL's argument
   int calls;                        ///< of a sample
   bool graph;                       ///< these as one
-  std::string beside;               ///< what the GPU did meanwhile
+  std::string overlapping;          ///< what the GPU did meanwhile
   std::int64_t wrong;               ///< elements, on all ranks
   std::vector<double> rank_time_s;  ///< (samples, ranks of the job), of one call; on rank 0
   std::vector<double> time_s;       ///< on the slowest rank; on rank 0
@@ -39,7 +39,7 @@ class BenchComm {
   /// Collective over `world`, as all calls. Allocates what the largest size needs.
   /// @throws Error (exit 2) for sizes that cannot be, (exit 3) on one rank, or without the memory
   BenchComm(const parallel::Communicator& world, const inputs::Deck& deck,
-            const CommOptions& options, Machine& machine);
+            const CommOptions& options, run::Machine& machine);
   BenchComm(const BenchComm&) = delete;
   BenchComm& operator=(const BenchComm&) = delete;
 
@@ -65,7 +65,7 @@ class BenchComm {
   std::unique_ptr<execution::Arena> arena_;
   std::byte *from_, *to_, *workspace_;
   std::unique_ptr<execution::Queue> queue_;
-  std::unique_ptr<Neighbour> beside_;
+  std::unique_ptr<Neighbour> overlapping_;
   Checker checker_;
   const parallel::RankGroup* group_ = nullptr;
   std::vector<Exchange> exchanges_;

@@ -9,9 +9,9 @@
 #include "drivers/bench_comm/kind.hpp"
 #include "execution/backend.hpp"
 #include "inputs/deck/deck.hpp"
-#include "parallel/collectives.hpp"
-#include "parallel/mpi.hpp"
-#include "parallel/nccl_options.hpp"
+#include "parallel/groups/collectives.hpp"
+#include "parallel/job/mpi.hpp"
+#include "parallel/transport/nccl_options.hpp"
 
 namespace stowage::drivers {
 

@@ -3,13 +3,14 @@
 #include <fmt/core.h>
 
 #include "drivers/bench_comm/report.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/read_deck.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/read_deck.hpp"
+#include "inputs/data/run_section.hpp"
 #include "inputs/deck/command_line.hpp"
-#include "parallel/agreement.hpp"
 #include "parallel/run_main.hpp"
+#include "run/command/output_files.hpp"
+#include "run/command/same_deck.hpp"
 #include "version/version.hpp"
 
 int main(int argc, char** argv) {
@@ -33,25 +34,26 @@ int main(int argc, char** argv) {
                      {"--samples", "Times taken of each (default 20)", &options.samples},
                      {"--graph", "Issue the calls of a sample as one graph", &options.graph},
                      {"--beside", "What the GPU does meanwhile: products (default nothing)",
-                      &options.beside},
+                      &options.overlapping},
                      {"--only", "Kinds: all_reduce,exchange (default all)", &only}},
          .without = {"--json", "--dry-run", "--quiet"}});
-    parallel::require_equal(world, "modes", command.mode());
+    run::require_same_command(world, command);
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
     options.kinds = drivers::kinds(only);
     drivers::require_usable(options, world.size());
-    const inputs::Deck deck = drivers::read_deck(command, world.rank() == 0);
+    const inputs::Deck deck = forecast::read_deck(command, world.rank() == 0);
     if (command.print_config) {
       if (world.rank() == 0) fmt::print("{}", deck.text());
       return execution::Exit::valid;
     }
-    parallel::require_equal(world, "decks", deck.sha256());
-    results::require_apart({{{"run.output", drivers::benchmark_path(deck, drivers::kCommPath)}}},
-                           drivers::deck_files(deck, command));
-    drivers::Machine machine(deck, world);
+    run::require_same_deck(world, deck);
+    results::require_apart({{{std::string(inputs::key(&inputs::RunConfig::output)),
+                              run::benchmark_path(deck, drivers::kCommPath)}}},
+                           run::deck_files(deck, command));
+    run::Machine machine(deck, world);
     drivers::BenchComm bench(world, deck, options, machine);
     drivers::CommReport report(world, deck, machine, argc, argv);
     for (std::size_t group = 0; group < bench.groups(); ++group) {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "drivers/bench_comm/exchange.hpp"
-#include "parallel/nccl.hpp"
+#include "parallel/transport/nccl.hpp"
 
 namespace stowage::drivers {
 namespace {

@@ -19,6 +19,6 @@ class Neighbour {
 
 /// Products of a linear layer in bf16, on a compute queue of their own: 8192 x 4096 x 4096, random
 /// data. CUDA only.
-std::unique_ptr<Neighbour> products_beside(execution::Backend& backend);
+std::unique_ptr<Neighbour> overlapping_products(execution::Backend& backend);
 
 }  // namespace stowage::drivers

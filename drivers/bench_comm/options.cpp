@@ -26,8 +26,8 @@ void require_usable(const CommOptions& options, int ranks) {
     execution::throw_environment("stowage_bench_comm needs two ranks or more, 1 was started");
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.calls < 1) throw_usage("--iters {}: must be at least 1", options.calls);
-  if (!options.beside.empty() && options.beside != "products")
-    throw_usage("--beside {}: must be products", options.beside);
+  if (!options.overlapping.empty() && options.overlapping != "products")
+    throw_usage("--beside {}: must be products", options.overlapping);
   (void)sizes(options.sizes, ranks);
 }
 

@@ -21,7 +21,7 @@ struct CommOptions {
   std::int64_t samples = 20;
   std::int64_t calls = 50;  ///< most of one sample
   bool graph = false;
-  std::string beside = {};  ///< what the GPU does meanwhile: "products", or nothing
+  std::string overlapping = {};  ///< what the GPU does meanwhile: "products", or nothing
   std::vector<Kind> kinds = {};
 };
 

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 
-#include "drivers/common/link_fit.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/result_config.hpp"
+#include "forecast/rates/link_fit.hpp"
+#include "inputs/data/run_section.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
+#include "run/command/output_files.hpp"
+#include "run/record/result_config.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -36,20 +37,21 @@ std::string path(const CommRow& row) {
 }
 
 CommReport::CommReport(const parallel::Communicator& world, const inputs::Deck& deck,
-                       const Machine& machine, int argc, const char* const* argv)
+                       const run::Machine& machine, int argc, const char* const* argv)
     : world_(world) {
   const std::vector<results::RankInfo> ranks = gather_ranks(world, machine);
   if (world.rank() != 0) return;
   const results::RunInfo run =
-      results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
+      results::begin_run(argc, argv, world.size(), inputs::read(deck, &inputs::RunConfig::seed));
   results::Fields software = {{"mpi", parallel::mpi_library()}};
   software.insert(software.end(), machine.software().begin(), machine.software().end());
   set_ = std::make_unique<results::ResultSet>(
-      benchmark_path(deck, kCommPath), result_header("bench_comm", deck, run, ranks, software));
+      run::benchmark_path(deck, kCommPath),
+      run::result_header("bench_comm", deck, run, ranks, software));
   for (results::Choice& choice : machine.choices(deck)) set_->add(std::move(choice));
   fmt::print("{}{}",
              results::header_text("stowage_bench_comm", run, ranks,
-                                  {{"grid", grid_text(deck, world.size())}}),
+                                  {{"grid", run::grid_text(deck, world.size())}}),
              results::ranks_text(ranks));
   std::fflush(stdout);
 }
@@ -71,7 +73,7 @@ void CommReport::keep(const CommRow& row) {
                                             {"count", row.count},
                                             {"calls", std::int64_t{row.calls}},
                                             {"graph", std::int64_t{row.graph}},
-                                            {"beside", row.beside},
+                                            {"beside", row.overlapping},
                                             {"wrong", row.wrong}}});
   const results::Summary time_s = results::summarize(row.time_s);
   set_->add(results::metric(at + "/time", time_s));
@@ -84,13 +86,13 @@ void CommReport::keep(const CommRow& row) {
 }
 
 void CommReport::fit(const std::string& tag, const Points& points) {
-  const auto link = fit_link(points.bytes, points.time_s);
+  const auto link = forecast::fit_link(points.bytes, points.time_s);
   if (!link) return;
   set_->add(results::metric(tag + "/latency", link->latency_s));
   set_->add(results::metric(tag + "/bandwidth", link->bytes_per_s));
   fmt::print("#   {:<44}{:>10.2f} us + bytes / {:.3f} GB/s, off by {:.0f} % at most\n", tag,
              1e6 * link->latency_s, 1e-9 * link->bytes_per_s,
-             100 * worst_error(*link, points.bytes, points.time_s));
+             100 * forecast::worst_error(*link, points.bytes, points.time_s));
 }
 
 void CommReport::add(const std::vector<CommRow>& rows) {

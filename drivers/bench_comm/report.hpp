@@ -28,8 +28,8 @@ class CommReport {
  public:
   /// Collective over `world`, as finish() is.
   /// @throws Error (exit 2) if the result cannot be written
-  CommReport(const parallel::Communicator& world, const inputs::Deck& deck, const Machine& machine,
-             int argc, const char* const* argv);
+  CommReport(const parallel::Communicator& world, const inputs::Deck& deck,
+             const run::Machine& machine, int argc, const char* const* argv);
 
   /// Rows of one group and kind; on rank 0.
   void add(const std::vector<CommRow>& rows);

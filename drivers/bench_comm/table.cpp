@@ -29,9 +29,9 @@ std::string comm_table(const std::vector<CommRow>& rows) {
       "#   {:<18}{:>12}{:>11}{:>7}{:>6}{:>5}  {}  {}\n"
       "#   {:<18}{:>12}{:>11}{:>7}{:>6}{:>5}  {}  {}\n",
       name(first.kind), first.group, first.ranks, first.graph ? ", in graphs" : "",
-      first.beside.empty() ? "" : ", beside " + first.beside, "", "out of place", "in place",
-      "library", "size", "count", "type", "redop", "root", columns, columns, "", "B", "elements",
-      "", "", "", units, units);
+      first.overlapping.empty() ? "" : ", beside " + first.overlapping, "", "out of place",
+      "in place", "library", "size", "count", "type", "redop", "root", columns, columns, "", "B",
+      "elements", "", "", "", units, units);
   for (std::size_t i = 0; i < rows.size();) {
     const CommRow& row = rows[i];
     // The two ways of one library at one size follow each other.

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 2;  ///< rounds that are not kept
 /// Work beside: of the first sample, and of how much longer than the sample before took.
-constexpr double kFirstBesideS = 0.02, kLonger = 1.5, kMoreS = 0.002;
+constexpr double kFirstOverlapS = 0.02, kLonger = 1.5, kMoreS = 0.002;
 
 }  // namespace
 
@@ -27,10 +27,10 @@ std::vector<std::vector<double>> time_calls(
   }
   const auto begin = backend.make_timed_event();
   const auto end = backend.make_timed_event();
-  std::vector<double> beside_s(count, kFirstBesideS);
+  std::vector<double> overlapping_s(count, kFirstOverlapS);
   const auto sample_once = [&](std::size_t c) {
     world.barrier();
-    if (options.beside) options.beside->start(beside_s[c]);
+    if (options.overlapping) options.overlapping->start(overlapping_s[c]);
     contenders[c](queue);
     queue.record(*begin);
     if (graphs[c])
@@ -42,12 +42,12 @@ std::vector<std::vector<double>> time_calls(
   };
   /// Whether nothing worked beside a part of the sample on one of the ranks.
   const auto was_alone = [&](std::size_t c) {
-    if (!options.beside) return false;
-    const bool alone = options.beside->end_s() < end->time_s();
+    if (!options.overlapping) return false;
+    const bool alone = options.overlapping->end_s() < end->time_s();
     const double taken_s =
         1e-9 * static_cast<double>(
                    world.max(static_cast<std::int64_t>(1e9 * (end->time_s() - begin->time_s()))));
-    beside_s[c] = alone ? 2 * beside_s[c] + taken_s : kLonger * taken_s + kMoreS;
+    overlapping_s[c] = alone ? 2 * overlapping_s[c] + taken_s : kLonger * taken_s + kMoreS;
     return world.max(std::int64_t{alone}) != 0;
   };
   std::vector<std::vector<double>> times(count);

@@ -6,16 +6,16 @@
 
 #include "drivers/bench_comm/neighbour.hpp"
 #include "execution/backend.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 
 namespace stowage::drivers {
 
 /// How samples are taken.
 struct TimingOptions {
   std::int64_t samples = 20;
-  int calls = 1;                ///< of one sample, back to back
-  bool graph = false;           ///< as one graph: what issuing costs does not count
-  Neighbour* beside = nullptr;  ///< works from before each sample until after it
+  int calls = 1;                     ///< of one sample, back to back
+  bool graph = false;                ///< as one graph: what issuing costs does not count
+  Neighbour* overlapping = nullptr;  ///< works from before each sample until after it
 };
 
 /// Times collectives that all ranks of `world` know by the same index. Collective.

@@ -31,7 +31,7 @@ Implementation cudnn(const char* name) {
   return {name, "", "the cuDNN frontend was not found (CUDNN_FRONTEND_DIR)"};
 }
 struct Peer {
-  Peer(Gpu&, const CudnnAttentionSizes&, bool, bool) {}
+  Peer(run::Gpu&, const CudnnAttentionSizes&, bool, bool) {}
   template <class... Operands>
   void forward(Operands&&...) {}
   template <class... Operands>
@@ -66,7 +66,7 @@ std::string sampled(const AttentionReference& expected, const char* what) {
 
 class AttentionForwardCase final : public AttentionCase {
  public:
-  AttentionForwardCase(Gpu& gpu, const Shape& shape, std::int64_t seed, const Lengths& lengths,
+  AttentionForwardCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, const Lengths& lengths,
                        bool with_peer)
       : AttentionCase(gpu, shape, seed, lengths),
         o_(gpu, "o", Role::output, Dtype::bf16, {n_, h_ * p_}),
@@ -140,8 +140,8 @@ kernels::QueryGradient way_of(std::int64_t way) {
 
 class AttentionBackwardCase final : public AttentionCase {
  public:
-  AttentionBackwardCase(Gpu& gpu, const Shape& shape, std::int64_t seed, const Lengths& lengths,
-                        bool with_peer)
+  AttentionBackwardCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed,
+                        const Lengths& lengths, bool with_peer)
       : AttentionCase(gpu, shape, seed, lengths),
         o_(gpu, "o", Role::input, Dtype::bf16, {n_, h_ * p_}),
         lse_(gpu, "lse", Role::input, Dtype::fp32, {h_, n_}),
@@ -274,22 +274,23 @@ Entry entry(const char* name, const char* help, std::vector<Implementation> impl
                  sizes<Direction>(1, 16384, 32, 8, 128), sizes<Direction>(2, 8192, 32, 32, 64),
                  sizes<Direction>(32, 1024, 12, 12, 64), sizes<Direction>(1, 4096, 32, 8, 128, 1)},
       .implementations = std::move(implementations),
-      .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
         const Lengths lengths(static_cast<std::size_t>(shape["B"]), shape["T"]);
         return std::make_unique<Direction>(gpu, shape, seed, lengths, has_peer());
       }};
 }
 
-// Their peers are other programs: results/tools/attention_varlen.py and attention_flash4.py.
+// Their peers are other programs: results/tools/peers/attention_varlen.py and attention_flash4.py.
 template <class Direction>
 Entry packed_entry(const char* name, const char* help) {
-  return {.name = name,
-          .help = help,
-          .shapes = {packed_sizes<Direction>()},
-          .implementations = {{"ours", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Direction>(gpu, shape, seed, packed_document_lengths(), false);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {packed_sizes<Direction>()},
+      .implementations = {{"ours", "", ""}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Direction>(gpu, shape, seed, packed_document_lengths(), false);
+      }};
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::vector<std::int64_t> packed_document_lengths() {
   };
 }
 
-AttentionCase::AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
+AttentionCase::AttentionCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed,
                              const std::vector<std::int64_t>& lengths)
     : n_(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
       h_(shape["H"]),

@@ -18,7 +18,7 @@ std::vector<std::int64_t> packed_document_lengths();
 class AttentionCase : public Case {
  protected:
   /// @param lengths of the documents; the kernels learn them on the device
-  AttentionCase(Gpu& gpu, const Shape& shape, std::int64_t seed,
+  AttentionCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed,
                 const std::vector<std::int64_t>& lengths);
 
   kernels::AttentionShape attention_shape() const;

@@ -123,7 +123,7 @@ struct CudnnAttention::State {
   }
 };
 
-CudnnAttention::CudnnAttention(Gpu& gpu, const CudnnAttentionSizes& sizes, bool backward,
+CudnnAttention::CudnnAttention(run::Gpu& gpu, const CudnnAttentionSizes& sizes, bool backward,
                                bool deterministic)
     : state_(std::make_unique<State>()) {
   State& s = *state_;

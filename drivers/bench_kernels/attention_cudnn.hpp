@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "drivers/measure/gpu.hpp"
+#include "run/measure/gpu.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -26,7 +26,8 @@ struct CudnnAttentionSizes {
 class CudnnAttention {
  public:
   /// @param backward builds the gradient's graph too; `deterministic` as cuDNN understands it
-  CudnnAttention(Gpu& gpu, const CudnnAttentionSizes& sizes, bool backward, bool deterministic);
+  CudnnAttention(run::Gpu& gpu, const CudnnAttentionSizes& sizes, bool backward,
+                 bool deterministic);
   ~CudnnAttention();
 
   void forward(execution::Queue& queue, const void* q, const void* k, const void* v, void* o);

@@ -41,7 +41,8 @@ const Entry& find_entry(const std::vector<Entry>& entries, const std::string& na
   throw_usage("--op: no operator '{}' in this build; there are {}", name, names);
 }
 
-Bench::Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options)
+Bench::Bench(run::Gpu& gpu, run::Record& record, results::Verdict& verdict,
+             const BenchOptions& options)
     : gpu_(gpu), record_(record), verdict_(verdict), options_(options), timer_(gpu) {
   if (!options.ceilings.empty()) {
     limits_ = results::read_ceilings(options.ceilings, gpu.rank_info().gpu_uuid);
@@ -130,7 +131,7 @@ void Bench::report(const execution::Cost& cost, const std::string& tag,
   const double of_copy = copy_s / summary.median;
   if (std::isfinite(of_copy)) record_.add(results::metric(base + "/pct_copy", of_copy));
   const std::optional<double> error = worst_error(agreements);
-  const GpuState& state = timer_.state();
+  const run::GpuState& state = timer_.state();
   fmt::print(
       "{:<60} {:<14} {:>10.1f} {:>10.1f}..{:<9.1f} {:>9.1f} {:>8.0f} {:>5.1f}% {:>5.1f}% {:>11} "
       "{:>6.0f} {:>5.0f}\n",
@@ -165,7 +166,7 @@ std::string Bench::run(const Entry& entry, const Shape& shape) {
                              fmt::format("--product-table: {} lacks rows", options_.product_table));
   }
   std::vector<std::vector<Agreement>> agreements;
-  std::vector<Work> contenders;
+  std::vector<run::Work> contenders;
   for (const Implementation& implementation : implementations) {
     const std::string& name = implementation.name;
     agreements.push_back(check(*one, label, name));

@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "drivers/bench_kernels/case.hpp"
-#include "drivers/measure/record.hpp"
-#include "drivers/measure/timer.hpp"
 #include "results/h5.hpp"
 #include "results/line_file.hpp"
 #include "results/part_file.hpp"
 #include "results/verdict.hpp"
+#include "run/measure/record.hpp"
+#include "run/measure/timer.hpp"
 
 namespace stowage::drivers::bench {
 
 /// What the command line asks for.
 struct BenchOptions {
-  MeasureOptions measure;
+  run::MeasureOptions measure;
   bool list = false;
   std::vector<std::string> ops;              ///< empty: all
   std::vector<std::string> shapes;           ///< empty: those of the operator
@@ -37,7 +37,7 @@ const Entry& find_entry(const std::vector<Entry>& entries, const std::string& na
 class Bench {
  public:
   /// Opens the dump and the table of products; prints the head of the report.
-  Bench(Gpu& gpu, Record& record, results::Verdict& verdict, const BenchOptions& options);
+  Bench(run::Gpu& gpu, run::Record& record, results::Verdict& verdict, const BenchOptions& options);
 
   /// Returns the tag of a metric of it, for the verdict line.
   std::string run(const Entry& entry, const Shape& shape);
@@ -55,11 +55,11 @@ class Bench {
               const Implementation& implementation, std::vector<double> time_s,
               const std::vector<Agreement>& agreements, double copy_s);
 
-  Gpu& gpu_;
-  Record& record_;
+  run::Gpu& gpu_;
+  run::Record& record_;
   results::Verdict& verdict_;
   const BenchOptions& options_;
-  Timer timer_;
+  run::Timer timer_;
   std::optional<results::CeilingsReference> limits_;
   std::optional<results::PartFile> dump_part_;
   std::unique_ptr<results::h5::File> dump_;

@@ -8,8 +8,8 @@
 
 #include "drivers/bench_kernels/agreement.hpp"
 #include "drivers/bench_kernels/operand.hpp"
-#include "drivers/measure/gpu.hpp"
 #include "execution/op.hpp"
+#include "run/measure/gpu.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -75,7 +75,7 @@ struct Entry {
   std::string help;
   std::vector<Shape> shapes;  ///< what runs without --shape; the first gives the default sizes
   std::vector<Implementation> implementations;
-  std::function<std::unique_ptr<Case>(Gpu& gpu, const Shape& shape, std::int64_t seed)> make;
+  std::function<std::unique_ptr<Case>(run::Gpu& gpu, const Shape& shape, std::int64_t seed)> make;
   bool wgmma = false;  ///< ours are kernels for compute capability 9.0: skipped on other GPUs
 };
 

@@ -17,12 +17,12 @@ cudaStream_t stream(execution::Queue& queue) { return static_cast<cudaStream_t>(
 /// What forward and backward share: x (n, C), w (C, 4), b (C), documents of T tokens.
 class Conv1dCase : public Case {
  protected:
-  Conv1dCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Conv1dCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : n_(shape["B"] * shape["T"]),
         c_(shape["C"]),
         checked_(std::min(c_, kCheckedChannels)),
         x_(gpu, "x", Role::input, Dtype::bf16, {n_, c_}),
-        w_(gpu, "w", Role::input, Dtype::fp32, {c_, kernels::kConv1dWidth}),
+        w_(gpu, "w", Role::input, Dtype::fp32, {c_, kernels::kConv1dMaxWidth}),
         b_(gpu, "b", Role::input, Dtype::fp32, {c_}),
         seq_idx_(gpu, "seq_idx", Role::input, Dtype::int32, {n_}) {
     x_.fill_normal(seed, 0, 1);
@@ -53,7 +53,7 @@ class Conv1dCase : public Case {
 
 class Conv1dForward final : public Conv1dCase {
  public:
-  Conv1dForward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Conv1dForward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : Conv1dCase(gpu, shape, seed), y_(gpu, "y", Role::output, Dtype::bf16, {n_, c_}) {
     operands.push_back(&y_);
     args_.x = x_.data();
@@ -89,11 +89,11 @@ class Conv1dForward final : public Conv1dCase {
 
 class Conv1dBackward final : public Conv1dCase {
  public:
-  Conv1dBackward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Conv1dBackward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : Conv1dCase(gpu, shape, seed),
         dy_(gpu, "dy", Role::input, Dtype::bf16, {n_, c_}),
         dx_(gpu, "dx", Role::output, Dtype::bf16, {n_, c_}),
-        dw_(gpu, "dw", Role::output, Dtype::fp32, {c_, kernels::kConv1dWidth}),
+        dw_(gpu, "dw", Role::output, Dtype::fp32, {c_, kernels::kConv1dMaxWidth}),
         db_(gpu, "db", Role::output, Dtype::fp32, {c_}),
         workspace_(gpu.device_memory(kernels::conv1d_cuda_backward_workspace_bytes(sizes_))) {
     dy_.fill_normal(seed, 0, 1);
@@ -145,14 +145,15 @@ class Conv1dBackward final : public Conv1dCase {
 /// 6144 channels: X, B and C of 64 heads of 64, 8 groups, N 128.
 template <class Direction>
 Entry entry(const char* name, const char* help) {
-  return {.name = name,
-          .help = help,
-          .shapes = {Shape{{"B", 2}, {"T", 8192}, {"C", 6144}},
-                     Shape{{"B", 1}, {"T", 4096}, {"C", 6144}}},
-          .implementations = {{"ours", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Direction>(gpu, shape, seed);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {Shape{{"B", 2}, {"T", 8192}, {"C", 6144}},
+                 Shape{{"B", 1}, {"T", 4096}, {"C", 6144}}},
+      .implementations = {{"ours", "", ""}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Direction>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include "drivers/bench_kernels/entries.hpp"
-#include "drivers/measure/random.hpp"
+#include "run/measure/random.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -16,7 +16,7 @@ std::string runtime() {
 /// y = x by a kernel ("ours") and by the runtime's own copy ("cuda").
 class CopyCase final : public Case {
  public:
-  CopyCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  CopyCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : x_(gpu, "x", Role::input, Dtype::bf16, {shape["n"], shape["D"]}),
         y_(gpu, "y", Role::output, Dtype::bf16, {shape["n"], shape["D"]}) {
     operands = {&x_, &y_};
@@ -29,8 +29,8 @@ class CopyCase final : public Case {
     if (implementation == "cuda")
       queue.copy(y_.data(), x_.data(), x_.bytes());
     else
-      execution::parallel_for(queue, static_cast<std::int64_t>(x_.bytes() / sizeof(Block16)),
-                              CopyBlocks{x_.as<Block16>(), y_.as<Block16>()});
+      execution::parallel_for(queue, static_cast<std::int64_t>(x_.bytes() / sizeof(run::Block16)),
+                              run::CopyBlocks{x_.as<run::Block16>(), y_.as<run::Block16>()});
   }
 
   std::vector<Agreement> check(const std::string&) override {
@@ -44,13 +44,14 @@ class CopyCase final : public Case {
 }  // namespace
 
 Entry copy_entry() {
-  return {.name = "copy",
-          .help = "y (n, D) = x (n, D) bf16, D a multiple of 8",
-          .shapes = {Shape{{"n", 65536}, {"D", 4096}}, Shape{{"n", 16384}, {"D", 2048}}},
-          .implementations = {{"ours", "", ""}, {"cuda", runtime(), "", "cudaMemcpyAsync"}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<CopyCase>(gpu, shape, seed);
-          }};
+  return {
+      .name = "copy",
+      .help = "y (n, D) = x (n, D) bf16, D a multiple of 8",
+      .shapes = {Shape{{"n", 65536}, {"D", 4096}}, Shape{{"n", 16384}, {"D", 2048}}},
+      .implementations = {{"ours", "", ""}, {"cuda", runtime(), "", "cudaMemcpyAsync"}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<CopyCase>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace stowage::drivers::bench

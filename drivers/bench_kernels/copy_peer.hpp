@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "drivers/bench_kernels/operand.hpp"
-#include "drivers/measure/gpu.hpp"
 #include "execution/op.hpp"
+#include "run/measure/gpu.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -20,7 +20,7 @@ class CopyPeer {
 
   /// @param bytes of an operator, read and written; beyond 2 GiB it passes over the same memory
   ///        again, which no cache holds
-  CopyPeer(Gpu& gpu, double bytes, std::int64_t seed);
+  CopyPeer(run::Gpu& gpu, double bytes, std::int64_t seed);
 
   void enqueue(execution::Queue& queue) const;
 

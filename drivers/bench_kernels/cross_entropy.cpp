@@ -31,7 +31,7 @@ double softmax_tolerance(std::int64_t vocabulary) {
 /// alone, through the same chunks: what no loss can be faster than by these means.
 class HeadCase final : public Case {
  public:
-  HeadCase(Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
+  HeadCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
       : backward_(backward),
         n_(shape["n"]),
         v_(shape["V"]),
@@ -188,7 +188,7 @@ class HeadCase final : public Case {
 /// launch leaves is no longer logits, so it is checked once, and timed on what it finds.
 class SoftmaxCase final : public Case {
  public:
-  SoftmaxCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  SoftmaxCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : n_(shape["n"]),
         v_(shape["V"]),
         logits_(gpu, "logits", Role::update, Dtype::fp32, {n_, v_}),
@@ -269,31 +269,33 @@ class SoftmaxCase final : public Case {
 };
 
 Entry entry(const char* name, const char* help, bool backward) {
-  return {.name = name,
-          .help = help,
-          .shapes = {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
-                     Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}},
-          .implementations = {{"ours", "", ""},
-                              {"cublas", kernels::product_library(), "",
-                               "its products alone, by the table of algorithms"}},
-          .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<HeadCase>(gpu, shape, seed, backward);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
+                 Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}},
+      .implementations = {{"ours", "", ""},
+                          {"cublas", kernels::product_library(), "",
+                           "its products alone, by the table of algorithms"}},
+      .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<HeadCase>(gpu, shape, seed, backward);
+      }};
 }
 
 }  // namespace
 
 std::vector<Entry> cross_entropy_entries() {
-  return {entry("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)", true),
-          entry("linear_cross_entropy_loss", "losses alone", false),
-          {.name = "softmax_gradient",
-           .help = "losses of logits (n, V) fp32, and in their place the gradient in bf16",
-           .shapes = {Shape{{"n", 2048}, {"V", 65536}}, Shape{{"n", 2560}, {"V", 50304}},
-                      Shape{{"n", 1024}, {"V", 131072}}},
-           .implementations = {{"ours", "", ""}},
-           .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-             return std::make_unique<SoftmaxCase>(gpu, shape, seed);
-           }}};
+  return {
+      entry("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)", true),
+      entry("linear_cross_entropy_loss", "losses alone", false),
+      {.name = "softmax_gradient",
+       .help = "losses of logits (n, V) fp32, and in their place the gradient in bf16",
+       .shapes = {Shape{{"n", 2048}, {"V", 65536}}, Shape{{"n", 2560}, {"V", 50304}},
+                  Shape{{"n", 1024}, {"V", 131072}}},
+       .implementations = {{"ours", "", ""}},
+       .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+         return std::make_unique<SoftmaxCase>(gpu, shape, seed);
+       }}};
 }
 
 }  // namespace stowage::drivers::bench

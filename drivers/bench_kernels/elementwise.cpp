@@ -12,7 +12,7 @@ constexpr std::int64_t kCheckedRows = 64;
 /// out (n, D) = a + b in bf16, or y = x from fp32 to bf16.
 class ElementwiseCase final : public Case {
  public:
-  ElementwiseCase(Gpu& gpu, const Shape& shape, std::int64_t seed, bool is_cast)
+  ElementwiseCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, bool is_cast)
       : is_cast_(is_cast),
         a_(gpu, "a", Role::input, is_cast ? Dtype::fp32 : Dtype::bf16, {shape["n"], shape["D"]}),
         b_(gpu, "b", Role::input, Dtype::bf16, {shape["n"], shape["D"]}),
@@ -49,13 +49,14 @@ class ElementwiseCase final : public Case {
 };
 
 Entry entry(const char* name, const char* help, bool is_cast) {
-  return {.name = name,
-          .help = help,
-          .shapes = {Shape{{"n", 16384}, {"D", 8192}}, Shape{{"n", 16384}, {"D", 2048}}},
-          .implementations = {{"ours", "", ""}},
-          .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<ElementwiseCase>(gpu, shape, seed, is_cast);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {Shape{{"n", 16384}, {"D", 8192}}, Shape{{"n", 16384}, {"D", 2048}}},
+      .implementations = {{"ours", "", ""}},
+      .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<ElementwiseCase>(gpu, shape, seed, is_cast);
+      }};
 }
 
 }  // namespace

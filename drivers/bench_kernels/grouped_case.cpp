@@ -54,7 +54,7 @@ std::vector<std::array<std::int64_t, 4>> grouped_sizes() {
           {8, 16384, 4096, 14336}};
 }
 
-ExpertLoop::ExpertLoop(Gpu& gpu, const std::vector<Product>& products,
+ExpertLoop::ExpertLoop(run::Gpu& gpu, const std::vector<Product>& products,
                        const std::vector<std::span<std::byte>>& cleared)
     : workspace_(gpu.device_memory(kernels::kProductWorkspaceBytes)) {
   for (const Product& p : products)
@@ -73,7 +73,8 @@ ExpertLoop::ExpertLoop(Gpu& gpu, const std::vector<Product>& products,
   graph_ = gpu.backend().end_capture(gpu.queue());
 }
 
-GroupedCase::GroupedCase(Gpu& gpu, const Shape& shape, std::int64_t seed, Role x, Role w, Role y)
+GroupedCase::GroupedCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, Role x, Role w,
+                         Role y)
     : experts_(shape["E"]),
       rows_(shape["rows"]),
       m_(shape["M"]),
@@ -105,7 +106,7 @@ void* GroupedCase::at(const Operand& operand, std::int64_t element) const {
   return operand.as<std::byte>() + element * static_cast<std::int64_t>(size_bytes(operand.dtype()));
 }
 
-std::unique_ptr<ExpertLoop> GroupedCase::forward_loop(Gpu& gpu) const {
+std::unique_ptr<ExpertLoop> GroupedCase::forward_loop(run::Gpu& gpu) const {
   std::vector<ExpertLoop::Product> products;
   for (const Expert& e : busy())
     products.push_back({kernels::dense_shape(e.rows, m_, k_, Transpose::no, Transpose::yes,
@@ -114,7 +115,7 @@ std::unique_ptr<ExpertLoop> GroupedCase::forward_loop(Gpu& gpu) const {
   return std::make_unique<ExpertLoop>(gpu, products);
 }
 
-std::unique_ptr<ExpertLoop> GroupedCase::backward_input_loop(Gpu& gpu) const {
+std::unique_ptr<ExpertLoop> GroupedCase::backward_input_loop(run::Gpu& gpu) const {
   std::vector<ExpertLoop::Product> products;
   for (const Expert& e : busy())
     products.push_back({kernels::dense_shape(e.rows, k_, m_, Transpose::no, Transpose::no,

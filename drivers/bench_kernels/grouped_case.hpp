@@ -30,7 +30,7 @@ class ExpertLoop {
   };
 
   /// @param cleared bytes that the loop sets to 0 first: results of experts without rows
-  ExpertLoop(Gpu& gpu, const std::vector<Product>& products,
+  ExpertLoop(run::Gpu& gpu, const std::vector<Product>& products,
              const std::vector<std::span<std::byte>>& cleared = {});
   void enqueue(execution::Queue& queue) { graph_->launch(queue); }
 
@@ -43,7 +43,7 @@ class ExpertLoop {
 /// x (rows, K), w or dw (E, M, K), y or dy (rows, M), and the rows of each expert.
 class GroupedCase : public Case {
  protected:
-  GroupedCase(Gpu& gpu, const Shape& shape, std::int64_t seed, Role x, Role w, Role y);
+  GroupedCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, Role x, Role w, Role y);
 
   /// Rows [first, first + rows) of an expert that has some, and its place in each matrix.
   struct Expert {
@@ -55,8 +55,8 @@ class GroupedCase : public Case {
   void* at(const Operand& operand, std::int64_t element) const;
 
   /// The loops of cuBLASLt: y = x w[e]^T, dx = dy w[e].
-  std::unique_ptr<ExpertLoop> forward_loop(Gpu& gpu) const;
-  std::unique_ptr<ExpertLoop> backward_input_loop(Gpu& gpu) const;
+  std::unique_ptr<ExpertLoop> forward_loop(run::Gpu& gpu) const;
+  std::unique_ptr<ExpertLoop> backward_input_loop(run::Gpu& gpu) const;
 
   /// The errors of ours, and how they compare with the peer's once both are known.
   std::vector<Agreement> agree(const std::string& implementation, const std::string& what,

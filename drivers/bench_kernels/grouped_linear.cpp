@@ -30,7 +30,7 @@ class ProductCase : public GroupedCase {
 
 class Forward final : public ProductCase {
  public:
-  Forward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Forward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : ProductCase(gpu, shape, seed, Role::input, Role::input, Role::output) {
     loop_ = forward_loop(gpu);
   }
@@ -48,7 +48,7 @@ class Forward final : public ProductCase {
 
 class BackwardInput final : public ProductCase {
  public:
-  BackwardInput(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  BackwardInput(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : ProductCase(gpu, shape, seed, Role::output, Role::input, Role::input) {
     loop_ = backward_input_loop(gpu);
   }
@@ -69,7 +69,7 @@ class BackwardInput final : public ProductCase {
 /// 0 for those without rows, by the peer too.
 class BackwardWeight final : public ProductCase {
  public:
-  BackwardWeight(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  BackwardWeight(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : ProductCase(gpu, shape, seed, Role::input,
                     shape["accumulate"] != 0 ? Role::update : Role::output, Role::input),
         accumulate_(shape["accumulate"] != 0) {
@@ -210,15 +210,16 @@ std::vector<Shape> shapes(bool weight) {
 
 template <class One>
 Entry entry(const char* name, const char* help, bool weight = false) {
-  return {.name = name,
-          .help = help,
-          .shapes = shapes(weight),
-          .implementations = {{"ours", "", ""},
-                              {"cublas", kernels::product_library(), "",
-                               "one product for each expert, first of its heuristics, in a graph"}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<One>(gpu, shape, seed);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = shapes(weight),
+      .implementations = {{"ours", "", ""},
+                          {"cublas", kernels::product_library(), "",
+                           "one product for each expert, first of its heuristics, in a graph"}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<One>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class Compared {
 /// kernel for it, which the peer would need beside its product.
 class Fc1 final : public GroupedCase {
  public:
-  Fc1(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Fc1(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : GroupedCase(
             gpu,
             product_shape(shape, kernels::activation_width(kind_of(shape), shape["F"]), shape["D"]),
@@ -62,8 +62,7 @@ class Fc1 final : public GroupedCase {
   execution::Cost cost_of(const std::string& implementation) const override {
     if (implementation == "cublas")
       return kernels::grouped_linear_forward_cost(rows_, busy_count(), m_, k_, Dtype::bf16);
-    if (implementation == "activation")
-      return kernels::activation_forward_cost(kind_, rows_, f_, Dtype::bf16);
+    if (implementation == "activation") return activation().cost();
     return cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
@@ -72,7 +71,7 @@ class Fc1 final : public GroupedCase {
     if (implementation == "cublas")
       loop_->enqueue(queue);
     else if (implementation == "activation")
-      kernels::activation_forward(queue, kind_, h, row_weight, a, {offsets, experts_});
+      activation().run(queue, {.x = h, .row_weight = row_weight, .y = a, .valid_rows = offsets});
     else
       kernels::grouped_fc1_forward(queue, kind_, x, w, offsets, row_weight, h, a);
   }
@@ -85,8 +84,11 @@ class Fc1 final : public GroupedCase {
       const std::int64_t row = i * (rows_ - 1) / (kSampledRows - 1);
       const std::vector<double> h = y_.rows(row, 1), weight = row_weight_.rows(row, 1);
       std::vector<double> expected(static_cast<std::size_t>(f_));
-      kernels::activation_forward_ref<double>(kind_, 1, f_, h.data(), weight.data(),
-                                              expected.data(), nullptr);
+      kernels::ActivationForward{kind_, 1, f_, Dtype::fp64, true}.reference<double>(
+          {.x = h.data(),
+           .row_weight = weight.data(),
+           .y = expected.data(),
+           .valid_rows = nullptr});
       a.add(a_.rows(row, 1), expected);
     }
     all.push_back({"a", a.error(), execution::epsilon(Dtype::bf16), false,
@@ -95,6 +97,15 @@ class Fc1 final : public GroupedCase {
   }
 
  private:
+  kernels::ActivationForward activation() const {
+    return {.kind = kind_,
+            .rows = rows_,
+            .columns = f_,
+            .storage = Dtype::bf16,
+            .weighted = true,
+            .valid = {.counts = experts_ + 1, .index = experts_}};
+  }
+
   Activation kind_;
   std::int64_t f_;
   Operand a_, row_weight_;
@@ -106,7 +117,7 @@ class Fc1 final : public GroupedCase {
 /// kernel from there to dh and drow_weight.
 class Fc2Backward final : public GroupedCase {
  public:
-  Fc2Backward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  Fc2Backward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : GroupedCase(gpu, product_shape(shape, shape["D"], shape["F"]), seed, Role::output,
                     Role::input, Role::input),
         kind_(kind_of(shape)),
@@ -132,8 +143,7 @@ class Fc2Backward final : public GroupedCase {
     if (implementation == "cublas")
       return kernels::grouped_linear_backward_input_cost(rows_, busy_count(), m_, k_, Dtype::bf16,
                                                          false);
-    if (implementation == "activation")
-      return kernels::activation_backward_cost(kind_, rows_, k_, Dtype::bf16);
+    if (implementation == "activation") return activation().cost();
     return cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
@@ -142,8 +152,12 @@ class Fc2Backward final : public GroupedCase {
     if (implementation == "cublas")
       loop_->enqueue(queue);
     else if (implementation == "activation")
-      kernels::activation_backward(queue, kind_, a, h, row_weight, dh, drow_weight,
-                                   {offsets, experts_});
+      activation().run(queue, {.dy = a,
+                               .x = h,
+                               .row_weight = row_weight,
+                               .dx = dh,
+                               .drow_weight = drow_weight,
+                               .valid_rows = offsets});
     else
       kernels::grouped_fc2_backward_input(queue, kind_,
                                           {.dy = dy,
@@ -164,11 +178,15 @@ class Fc2Backward final : public GroupedCase {
     for (std::size_t i = 0; i < g.rows.size(); ++i) {
       const std::vector<double> h = h_.rows(g.rows[i], 1), weight = row_weight_.rows(g.rows[i], 1);
       std::vector<double> dh_row(h.size()), a_row(g.values[i].size()), dweight(1);
-      kernels::activation_forward_ref<double>(kind_, 1, k_, h.data(), weight.data(), a_row.data(),
-                                              nullptr);
-      kernels::activation_backward_ref<double>(kind_, 1, k_, g.values[i].data(), h.data(),
-                                               weight.data(), dh_row.data(), dweight.data(),
-                                               nullptr);
+      kernels::ActivationForward{kind_, 1, k_, Dtype::fp64, true}.reference<double>(
+          {.x = h.data(), .row_weight = weight.data(), .y = a_row.data(), .valid_rows = nullptr});
+      kernels::ActivationBackward{kind_, 1, k_, Dtype::fp64, true}.reference<double>(
+          {.dy = g.values[i].data(),
+           .x = h.data(),
+           .row_weight = weight.data(),
+           .dx = dh_row.data(),
+           .drow_weight = dweight.data(),
+           .valid_rows = nullptr});
       dh.add(dh_.rows(g.rows[i], 1), dh_row);
       a.add(x_.rows(g.rows[i], 1), a_row);
       drow_weight.add(drow_weight_.rows(g.rows[i], 1), dweight);
@@ -181,6 +199,15 @@ class Fc2Backward final : public GroupedCase {
   }
 
  private:
+  kernels::ActivationBackward activation() const {
+    return {.kind = kind_,
+            .rows = rows_,
+            .columns = k_,
+            .storage = Dtype::bf16,
+            .weighted = true,
+            .valid = {.counts = experts_ + 1, .index = experts_}};
+  }
+
   Activation kind_;
   Operand h_, dh_, row_weight_, drow_weight_, room_;
   std::array<Bound, 5> more_;
@@ -194,16 +221,17 @@ Entry entry(const char* name, const char* help) {
     for (const std::int64_t swiglu : {0, 1})
       shapes.push_back(
           {{"E", e}, {"rows", rows}, {"D", d}, {"F", f}, {"swiglu", swiglu}, {"load", 0}});
-  return {.name = name,
-          .help = help,
-          .shapes = std::move(shapes),
-          .implementations = {{"ours", "", ""},
-                              {"cublas", kernels::product_library(), "",
-                               "one product for each expert, first of its heuristics, in a graph"},
-                              {"activation", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<One>(gpu, shape, seed);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = std::move(shapes),
+      .implementations = {{"ours", "", ""},
+                          {"cublas", kernels::product_library(), "",
+                           "one product for each expert, first of its heuristics, in a graph"},
+                          {"activation", "", ""}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<One>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace

@@ -19,19 +19,20 @@ Shape sizes(std::int64_t n, std::int64_t outputs, std::int64_t inputs) {
 /// cube.
 Entry entry(const char* name, const char* help, ProductShape (*product)(const Shape&),
             void (*run)(Queue&, const Bound&, const Bound&, const Bound&, bool accumulate)) {
-  return {.name = name,
-          .help = help,
-          .shapes = {sizes(16384, 8192, 2048), sizes(16384, 2048, 8192), sizes(16384, 10304, 2048),
-                     sizes(16384, 2048, 4096), sizes(16384, 3072, 2048), sizes(16384, 2048, 2048),
-                     sizes(8192, 8192, 8192)},
-          .implementations = product_implementations(),
-          .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            const ProductShape made = product(shape);
-            return std::make_unique<ProductCase>(
-                gpu, made, seed, [=](Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
-                  run(queue, a, b, c, made.accumulate);
-                });
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {sizes(16384, 8192, 2048), sizes(16384, 2048, 8192), sizes(16384, 10304, 2048),
+                 sizes(16384, 2048, 4096), sizes(16384, 3072, 2048), sizes(16384, 2048, 2048),
+                 sizes(8192, 8192, 8192)},
+      .implementations = product_implementations(),
+      .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        const ProductShape made = product(shape);
+        return std::make_unique<ProductCase>(
+            gpu, made, seed, [=](Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
+              run(queue, a, b, c, made.accumulate);
+            });
+      }};
 }
 
 ProductShape forward(const Shape& shape) {

@@ -5,10 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include "drivers/bench_kernels/bench.hpp"
-#include "drivers/measure/gemm.hpp"
 #include "execution/error.hpp"
 #include "kernels/machine.hpp"
 #include "results/output_path.hpp"
+#include "run/measure/gemm.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -64,14 +64,14 @@ execution::Exit bench(const BenchOptions& options) {
   if (options.ops.empty())
     for (const Entry& entry : entries) chosen.push_back(&entry);
 
-  Gpu gpu(static_cast<int>(options.measure.device));
-  Record record("bench_kernels", options.measure, gpu,
-                {{"bench.ops", joined(options.ops)},
-                 {"bench.shapes", joined(options.shapes)},
-                 {"bench.implementations", joined(options.implementations)},
-                 {"bench.samples", options.measure.samples},
-                 {"bench.seed", options.measure.seed}},
-                {{"cublas", Gemm::version()}});
+  run::Gpu gpu(static_cast<int>(options.measure.device));
+  run::Record record("bench_kernels", options.measure, gpu,
+                     {{"bench.ops", joined(options.ops)},
+                      {"bench.shapes", joined(options.shapes)},
+                      {"bench.implementations", joined(options.implementations)},
+                      {"bench.samples", options.measure.samples},
+                      {"bench.seed", options.measure.seed}},
+                     {{"cublas", run::Gemm::version()}});
   results::Verdict verdict;
   Bench runner(gpu, record, verdict, options);
   std::string headline;

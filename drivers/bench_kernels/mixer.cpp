@@ -71,7 +71,7 @@ struct Group {
 /// what the separate operators need. B documents of T tokens.
 class Mixer final : public Case {
  public:
-  Mixer(Processor& processor, const Shape& shape, std::int64_t seed, bool backward)
+  Mixer(run::Processor& processor, const Shape& shape, std::int64_t seed, bool backward)
       : shape_(shape), backward_(backward), tensors_(processor) {
     for (const auto& [name, form] : {std::pair{"ours", Form::separate},
                                      {"fused_forward", Form::fused_forward},
@@ -101,7 +101,7 @@ class Mixer final : public Case {
   std::vector<Agreement> check(const std::string&) override;
 
  private:
-  void run_reference(Processor& host, RecordedTensors& reference, const Shape& one);
+  void run_reference(run::Processor& host, RecordedTensors& reference, const Shape& one);
 
   Shape shape_;
   bool backward_;
@@ -113,7 +113,7 @@ class Mixer final : public Case {
 
 /// The first group, which shares nothing with others, as a mixer of its own: by the separate
 /// operators in fp64 on the host.
-void Mixer::run_reference(Processor& host, RecordedTensors& reference, const Shape& one) {
+void Mixer::run_reference(run::Processor& host, RecordedTensors& reference, const Shape& one) {
   const std::vector<BoundOp> ops =
       reference.bind(record_mixer(one, Form::separate, backward_, Dtype::fp64));
   const Group group(model(shape_).mamba);
@@ -139,7 +139,7 @@ std::vector<Agreement> Mixer::check(const std::string&) {
   Shape one = shape_;
   one.set("H", shape_["H"] / shape_["G"]);
   one.set("G", 1);
-  Processor host(execution::make_host_backend());
+  run::Processor host(execution::make_host_backend());
   RecordedTensors reference(host);
   run_reference(host, reference, one);
   const Group group(model(shape_).mamba), alone(model(one).mamba);
@@ -165,7 +165,7 @@ Entry entry(const char* name, const char* help, bool backward) {
           .help = help,
           .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
           .implementations = {{"ours", "", ""}, {"fused_forward", "", ""}, {"fused", "", ""}},
-          .make = [backward](Gpu& gpu, const Shape& shape, std::int64_t seed) {
+          .make = [backward](run::Gpu& gpu, const Shape& shape, std::int64_t seed) {
             return make_mixer(gpu, shape, seed, backward);
           }};
 }
@@ -181,7 +181,7 @@ RecordedMixer record_mixer(const Shape& shape, Form form, bool backward, executi
   return recording;
 }
 
-std::unique_ptr<Case> make_mixer(Processor& processor, const Shape& shape, std::int64_t seed,
+std::unique_ptr<Case> make_mixer(run::Processor& processor, const Shape& shape, std::int64_t seed,
                                  bool backward) {
   return std::make_unique<Mixer>(processor, shape, seed, backward);
 }

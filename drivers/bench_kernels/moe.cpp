@@ -16,7 +16,7 @@ using execution::Dtype;
 /// order of their rows.
 class RoutedCase : public Case {
  protected:
-  RoutedCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  RoutedCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : n_(shape["n"]),
         topk_(shape["R"]),
         experts_(shape["E"]),
@@ -62,7 +62,8 @@ class RoutedCase : public Case {
 
 class PermuteIndexCase final : public RoutedCase {
  public:
-  PermuteIndexCase(Gpu& gpu, const Shape& shape, std::int64_t seed) : RoutedCase(gpu, shape, seed) {
+  PermuteIndexCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : RoutedCase(gpu, shape, seed) {
     operands = {&indices_, &weights_, &offsets_, &token_row_, &row_weight_};
   }
   execution::Cost cost() const override {
@@ -81,7 +82,7 @@ class PermuteIndexCase final : public RoutedCase {
 /// Rows of D values, in order of token (x) and of expert (xs).
 class RowsCase : public RoutedCase {
  protected:
-  RowsCase(Gpu& gpu, const Shape& shape, std::int64_t seed, bool gather)
+  RowsCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, bool gather)
       : RoutedCase(gpu, shape, seed),
         width_(shape["D"]),
         tokens_(gpu, "tokens", gather ? Role::input : Role::output, Dtype::bf16, {n_, width_}),
@@ -108,7 +109,8 @@ class RowsCase : public RoutedCase {
 
 class GatherCase final : public RowsCase {
  public:
-  GatherCase(Gpu& gpu, const Shape& shape, std::int64_t seed) : RowsCase(gpu, shape, seed, true) {}
+  GatherCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : RowsCase(gpu, shape, seed, true) {}
   execution::Cost cost() const override {
     return kernels::gather_rows_cost(n_, topk_, n_ * topk_, width_, Dtype::bf16);
   }
@@ -129,7 +131,7 @@ class GatherCase final : public RowsCase {
 
 class CombineCase final : public RowsCase {
  public:
-  CombineCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  CombineCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : RowsCase(gpu, shape, seed, false) {}
   execution::Cost cost() const override {
     return kernels::combine_rows_cost(n_, topk_, n_ * topk_, width_, Dtype::bf16, false);
@@ -155,7 +157,7 @@ class CombineCase final : public RowsCase {
 /// Selection and weights, then their backward.
 class RouterCase final : public RoutedCase {
  public:
-  RouterCase(Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
+  RouterCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
       : RoutedCase(gpu, shape, seed),
         backward_(backward),
         logits_(gpu, "logits", Role::input, Dtype::fp32, {n_, experts_}),
@@ -240,13 +242,14 @@ class RouterCase final : public RoutedCase {
 
 template <class Made, class... Arguments>
 Entry entry(const char* name, const char* help, std::vector<Shape> shapes, Arguments... arguments) {
-  return {.name = name,
-          .help = help,
-          .shapes = std::move(shapes),
-          .implementations = {{"ours", "", ""}},
-          .make = [=](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Made>(gpu, shape, seed, arguments...);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = std::move(shapes),
+      .implementations = {{"ours", "", ""}},
+      .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Made>(gpu, shape, seed, arguments...);
+      }};
 }
 
 std::vector<Shape> choices() {

@@ -47,7 +47,7 @@ void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), 
 /// router's three; the other implementations are its parts.
 class MoeLayer final : public Case {
  public:
-  MoeLayer(Processor& processor, const Shape& shape, std::int64_t seed)
+  MoeLayer(run::Processor& processor, const Shape& shape, std::int64_t seed)
       : n_(shape["T"]),
         d_(shape["D"]),
         f_(shape["F"]),
@@ -153,11 +153,17 @@ MoeLayer::Hidden MoeLayer::hidden(const Token& one, std::size_t choice, const Va
     g.push_back(dot(one.dy, columns.data() + j * d_));
   }
   Hidden made{Values(h.size()), Values(h.size())};
-  kernels::activation_forward_ref<double>(Activation::squared_relu, 1, units, h.data(),
-                                          &one.weights[choice], made.active.data(), nullptr);
-  kernels::activation_backward_ref<double>(Activation::squared_relu, 1, units, g.data(), h.data(),
-                                           &one.weights[choice], made.gradient.data(),
-                                           &made.dweight, nullptr);
+  const double* weight = &one.weights[choice];
+  kernels::ActivationForward{Activation::squared_relu, 1, units, Dtype::fp64, true}
+      .reference<double>(
+          {.x = h.data(), .row_weight = weight, .y = made.active.data(), .valid_rows = nullptr});
+  kernels::ActivationBackward{Activation::squared_relu, 1, units, Dtype::fp64, true}
+      .reference<double>({.dy = g.data(),
+                          .x = h.data(),
+                          .row_weight = weight,
+                          .dx = made.gradient.data(),
+                          .drow_weight = &made.dweight,
+                          .valid_rows = nullptr});
   return made;
 }
 
@@ -303,7 +309,8 @@ RecordedMixer record_moe_layer(const Shape& shape) {
   return recording;
 }
 
-std::unique_ptr<Case> make_moe_layer(Processor& processor, const Shape& shape, std::int64_t seed) {
+std::unique_ptr<Case> make_moe_layer(run::Processor& processor, const Shape& shape,
+                                     std::int64_t seed) {
   return std::make_unique<MoeLayer>(processor, shape, seed);
 }
 
@@ -324,7 +331,7 @@ Entry moe_layer_entry() {
           .help = "experts from the router to the combined output and back, and its parts",
           .shapes = std::move(shapes),
           .implementations = std::move(implementations),
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) {
+          .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) {
             return make_moe_layer(gpu, shape, seed);
           }};
 }

@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "drivers/bench_kernels/bound.hpp"
-#include "drivers/measure/random.hpp"
 #include "execution/error.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "run/measure/random.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -31,7 +31,7 @@ double element(const std::vector<std::byte>& content, std::size_t i, Dtype dtype
 
 }  // namespace
 
-Operand::Operand(Processor& processor, std::string name, Role role, Dtype dtype,
+Operand::Operand(run::Processor& processor, std::string name, Role role, Dtype dtype,
                  std::vector<std::int64_t> shape)
     : processor_(processor),
       name_(std::move(name)),
@@ -55,11 +55,11 @@ void Operand::fill_normal(std::int64_t seed, double mean, double deviation) {
   if (dtype_ == Dtype::bf16)
     execution::parallel_for(
         processor_.queue(), elements_,
-        RandomNormal<Bf16>{key, stream, static_cast<float>(mean), scale, as<Bf16>()});
+        run::RandomNormal<Bf16>{key, stream, static_cast<float>(mean), scale, as<Bf16>()});
   else if (dtype_ == Dtype::fp32)
     execution::parallel_for(
         processor_.queue(), elements_,
-        RandomNormal<float>{key, stream, static_cast<float>(mean), scale, as<float>()});
+        run::RandomNormal<float>{key, stream, static_cast<float>(mean), scale, as<float>()});
   else
     throw execution::Error(execution::Exit::runtime, "random values of an integer operand");
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "drivers/measure/processor.hpp"
 #include "execution/dtype.hpp"
+#include "run/measure/processor.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -16,7 +16,7 @@ enum class Role : unsigned char { input, output, update, workspace };
 /// A named array in the memory of a processor.
 class Operand {
  public:
-  Operand(Processor& processor, std::string name, Role role, execution::Dtype dtype,
+  Operand(run::Processor& processor, std::string name, Role role, execution::Dtype dtype,
           std::vector<std::int64_t> shape);
 
   const std::string& name() const { return name_; }
@@ -51,7 +51,7 @@ class Operand {
                             std::int64_t columns) const;
 
  private:
-  Processor& processor_;
+  run::Processor& processor_;
   std::string name_;
   Role role_;
   execution::Dtype dtype_;

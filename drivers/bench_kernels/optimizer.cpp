@@ -17,7 +17,7 @@ constexpr std::int64_t kChecked = 8192;  // of the first tensor; the others go t
 /// P parameters in equal tensors: gradients, the norm and the step word.
 class OptimizerCase : public Case {
  protected:
-  OptimizerCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  OptimizerCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : gpu_(gpu),
         seed_(seed),
         tensors_(shape["tensors"]),
@@ -40,14 +40,14 @@ class OptimizerCase : public Case {
             operand.as<std::byte>() + static_cast<std::size_t>(i) * bytes};
   }
 
-  Gpu& gpu_;
+  run::Gpu& gpu_;
   std::int64_t seed_, tensors_, each_;
   Operand gradient_, norm_, step_ok_;
 };
 
 class GlobalNormCase final : public OptimizerCase {
  public:
-  GlobalNormCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  GlobalNormCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : OptimizerCase(gpu, shape, seed),
         partials_(gpu, "partials", Role::workspace, Dtype::fp64,
                   {tensors_ * kernels::norm_blocks(each_)}),
@@ -86,7 +86,7 @@ class GlobalNormCase final : public OptimizerCase {
 
 class AdamwCase final : public OptimizerCase {
  public:
-  AdamwCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  AdamwCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : OptimizerCase(gpu, shape, seed),
         storage_(shape["bf16"] != 0 ? Dtype::bf16 : Dtype::fp32),
         parameter_(gpu, "parameter", Role::input, storage_, {tensors_, each_}),
@@ -174,13 +174,14 @@ class AdamwCase final : public OptimizerCase {
 
 template <class Made>
 Entry entry(const char* name, const char* help, std::vector<Shape> shapes) {
-  return {.name = name,
-          .help = help,
-          .shapes = std::move(shapes),
-          .implementations = {{"ours", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Made>(gpu, shape, seed);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = std::move(shapes),
+      .implementations = {{"ours", "", ""}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Made>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace

@@ -117,20 +117,21 @@ std::vector<Shape> deck_products() {
 }  // namespace
 
 Entry product_entry() {
-  return {.name = "product",
-          .help = "c (m, n) = op(a) op(b), bf16 with fp32 sums, every shape of the standard decks",
-          .shapes = deck_products(),
-          .implementations = product_implementations(),
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            const ProductShape product = product_of(shape);
-            return std::make_unique<ProductCase>(
-                gpu, product, seed,
-                [product](execution::Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
-                  const auto address = [](const Bound& one) { return one.view().data[0]; };
-                  kernels::dense_product(product, address(a), address(b), address(c),
-                                         static_cast<cudaStream_t>(queue.stream()));
-                });
-          }};
+  return {
+      .name = "product",
+      .help = "c (m, n) = op(a) op(b), bf16 with fp32 sums, every shape of the standard decks",
+      .shapes = deck_products(),
+      .implementations = product_implementations(),
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        const ProductShape product = product_of(shape);
+        return std::make_unique<ProductCase>(
+            gpu, product, seed,
+            [product](execution::Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
+              const auto address = [](const Bound& one) { return one.view().data[0]; };
+              kernels::dense_product(product, address(a), address(b), address(c),
+                                     static_cast<cudaStream_t>(queue.stream()));
+            });
+      }};
 }
 
 }  // namespace stowage::drivers::bench

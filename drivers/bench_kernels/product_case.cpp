@@ -49,7 +49,7 @@ std::vector<double> slice(const Operand& matrix, bool along_rows, const Range& r
 
 }  // namespace
 
-ProductCase::ProductCase(Gpu& gpu, const ProductShape& product, std::int64_t seed, Ours ours)
+ProductCase::ProductCase(run::Gpu& gpu, const ProductShape& product, std::int64_t seed, Ours ours)
     : product_(product),
       ours_(std::move(ours)),
       a_(gpu, "a", Role::input, product.factors,
@@ -72,8 +72,8 @@ ProductCase::ProductCase(Gpu& gpu, const ProductShape& product, std::int64_t see
       {gpu.device().name, kernels::product_library_number(), product_, plan_.algorithm(fastest_)});
 }
 
-void ProductCase::search(Gpu& gpu) {
-  Timer timer(gpu);
+void ProductCase::search(run::Gpu& gpu) {
+  run::Timer timer(gpu);
   const auto run = [this](execution::Queue& queue, int candidate) {
     plan_.run(candidate, a_.data(), b_.data(), c_.data(), workspace_->data(),
               static_cast<cudaStream_t>(queue.stream()));

@@ -20,7 +20,7 @@ class ProductCase final : public Case {
   using Ours =
       std::function<void(execution::Queue&, const Bound& a, const Bound& b, const Bound& c)>;
 
-  ProductCase(Gpu& gpu, const kernels::ProductShape& product, std::int64_t seed, Ours ours);
+  ProductCase(run::Gpu& gpu, const kernels::ProductShape& product, std::int64_t seed, Ours ours);
 
   execution::Cost cost() const override;
   void enqueue(const std::string& implementation, execution::Queue& queue) override;
@@ -29,7 +29,7 @@ class ProductCase final : public Case {
   std::vector<Agreement> check(const std::string&) override;
 
  private:
-  void search(Gpu& gpu);
+  void search(run::Gpu& gpu);
   void prepare_reference();
   /// The compared blocks of c, one after another.
   std::vector<double> compared() const;

@@ -20,9 +20,9 @@ struct Round {
 constexpr Round kRounds[] = {{5, 10}, {15, 3}};
 constexpr int kFinalSamples = 61;
 
-std::map<int, results::Summary> timed(Timer& timer, const std::vector<int>& candidates, int samples,
-                                      const RunCandidate& run) {
-  std::vector<Work> contenders;
+std::map<int, results::Summary> timed(run::Timer& timer, const std::vector<int>& candidates,
+                                      int samples, const RunCandidate& run) {
+  std::vector<run::Work> contenders;
   for (const int candidate : candidates)
     contenders.push_back([=](execution::Queue& queue) { run(queue, candidate); });
   const auto times = timer.alternate(contenders, samples);
@@ -47,7 +47,7 @@ bool clearly_faster(const results::Summary& one, const results::Summary& first) 
 
 }  // namespace
 
-int fastest_candidate(Timer& timer, int candidates, const RunCandidate& run,
+int fastest_candidate(run::Timer& timer, int candidates, const RunCandidate& run,
                       const Accepted& accepted) {
   std::vector<int> left(static_cast<std::size_t>(candidates));
   std::iota(left.begin(), left.end(), 0);

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "drivers/measure/timer.hpp"
 #include "kernels/linear/product_plan.hpp"
+#include "run/measure/timer.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -18,7 +18,7 @@ using Accepted = std::function<bool(int candidate)>;
 /// All candidates are timed in turn, then the best of them again, and the last few as often as a
 /// published figure: a lucky sample of one in many would win otherwise. Clearly: by 1 % of the
 /// median, with 95 % intervals of the medians apart.
-int fastest_candidate(Timer& timer, int candidates, const RunCandidate& run,
+int fastest_candidate(run::Timer& timer, int candidates, const RunCandidate& run,
                       const Accepted& accepted);
 
 }  // namespace stowage::drivers::bench

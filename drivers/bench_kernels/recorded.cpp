@@ -12,12 +12,25 @@ namespace stowage::drivers::bench {
 using execution::Access;
 using execution::Dtype;
 
+namespace {
+
+/// The mixer of a pattern of one letter. @throws Error (exit 2) for one that no case records
+std::unique_ptr<layers::Mixer> make_mixer_of(const layers::ModelConfig& model,
+                                             const parallel::Ranks& ranks,
+                                             const std::string& name) {
+  if (model.pattern == "M") return layers::make_mamba(model, ranks, name);
+  if (model.pattern == "E") return layers::make_moe(model, ranks, name, 0, 1);
+  execution::throw_usage("model.pattern = \"{}\": no layer that is recorded alone; allowed: M, E",
+                         model.pattern);
+}
+
+}  // namespace
+
 RecordedMixer::RecordedMixer(const layers::ModelConfig& model, std::int64_t documents,
                              std::int64_t length, bool accumulate, execution::Dtype storage) {
   const std::string name = "layer";
   const parallel::Ranks ranks = parallel::planned_ranks({}, 0);
-  const auto mixer = model.pattern == "M" ? layers::make_mamba(model, ranks, name)
-                                          : layers::make_moe(model, ranks, name, 0, 1);
+  const auto mixer = make_mixer_of(model, ranks, name);
   const std::int64_t n = documents * length;
   const auto input = [&](const char* of, std::int64_t count) {
     return program_.add(
@@ -25,7 +38,7 @@ RecordedMixer::RecordedMixer(const layers::ModelConfig& model, std::int64_t docu
   };
   layers::Batch batch;
   batch.sequence_tokens = batch.tokens_count = batch.rows_count = n;
-  batch.expert_room = layers::expert_room(model, ranks, n, 0);
+  batch.expert_capacity = layers::expert_capacity(model, ranks, n, 0);
   batch.cu_seqlens = input("cu_seqlens", documents + 1);
   batch.seq_idx = batch.sequence_seq_idx = input("seq_idx", n);
   layers::Handles handles;

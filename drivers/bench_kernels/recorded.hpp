@@ -24,6 +24,7 @@ class RecordedMixer {
  public:
   /// @param model its pattern is one letter, M or E  @param length tokens of each document
   /// @param accumulate gradients are added to those of a microbatch before
+  /// @throws Error (exit 2) for another pattern
   RecordedMixer(const layers::ModelConfig& model, std::int64_t documents, std::int64_t length,
                 bool accumulate, execution::Dtype storage = execution::Dtype::bf16);
 
@@ -58,7 +59,7 @@ struct BoundOp {
 /// finds what the whole left; recordings share those of one name and shape.
 class RecordedTensors {
  public:
-  explicit RecordedTensors(Processor& processor) : processor_(processor) {}
+  explicit RecordedTensors(run::Processor& processor) : processor_(processor) {}
 
   std::vector<BoundOp> bind(RecordedMixer recording);
   /// @throws Error if no operator uses a tensor of this name
@@ -70,7 +71,7 @@ class RecordedTensors {
  private:
   Operand& operand(const RecordedMixer& recording, const execution::Use& use);
 
-  Processor& processor_;
+  run::Processor& processor_;
   std::deque<Operand> tensors_;
   std::deque<RecordedMixer> recordings_;
 };
@@ -82,8 +83,9 @@ RecordedMixer record_mixer(const Shape& shape, layers::ModelConfig::Mamba::Form 
 RecordedMixer record_moe_layer(const Shape& shape);
 
 /// The cases themselves.
-std::unique_ptr<Case> make_mixer(Processor& processor, const Shape& shape, std::int64_t seed,
+std::unique_ptr<Case> make_mixer(run::Processor& processor, const Shape& shape, std::int64_t seed,
                                  bool backward);
-std::unique_ptr<Case> make_moe_layer(Processor& processor, const Shape& shape, std::int64_t seed);
+std::unique_ptr<Case> make_moe_layer(run::Processor& processor, const Shape& shape,
+                                     std::int64_t seed);
 
 }  // namespace stowage::drivers::bench

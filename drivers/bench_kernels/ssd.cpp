@@ -15,7 +15,7 @@ cudaStream_t stream(execution::Queue& queue) { return static_cast<cudaStream_t>(
 /// of heads share nothing.
 class SsdCase : public Case {
  protected:
-  SsdCase(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  SsdCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : n_(shape["B"] * shape["T"]),
         h_(shape["H"]),
         p_(shape["P"]),
@@ -98,7 +98,7 @@ class SsdCase : public Case {
 
 class SsdForward final : public SsdCase {
  public:
-  SsdForward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  SsdForward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : SsdCase(gpu, shape, seed),
         y_(gpu, "y", Role::output, Dtype::bf16, {n_, h_ * p_}),
         workspace_(gpu.device_memory(kernels::ssd_cuda_forward_workspace_bytes(sizes_))) {
@@ -141,7 +141,7 @@ class SsdForward final : public SsdCase {
 
 class SsdBackward final : public SsdCase {
  public:
-  SsdBackward(Gpu& gpu, const Shape& shape, std::int64_t seed)
+  SsdBackward(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
       : SsdCase(gpu, shape, seed),
         dy_(gpu, "dy", Role::input, Dtype::bf16, {n_, h_ * p_}),
         dxbc_(gpu, "dxbc", Role::output, Dtype::bf16, {n_, width_}),
@@ -216,13 +216,14 @@ class SsdBackward final : public SsdCase {
 
 template <class Direction>
 Entry entry(const char* name, const char* help) {
-  return {.name = name,
-          .help = help,
-          .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
-          .implementations = {{"ours", "", ""}},
-          .make = [](Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-            return std::make_unique<Direction>(gpu, shape, seed);
-          }};
+  return {
+      .name = name,
+      .help = help,
+      .shapes = {Shape{{"B", 2}, {"T", 8192}, {"H", 64}, {"P", 64}, {"G", 8}, {"N", 128}}},
+      .implementations = {{"ours", "", ""}},
+      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
+        return std::make_unique<Direction>(gpu, shape, seed);
+      }};
 }
 
 }  // namespace

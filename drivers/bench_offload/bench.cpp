@@ -12,20 +12,21 @@
 #include <utility>
 
 #include "drivers/bench_offload/stages.hpp"
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/copies.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/policies.hpp"
-#include "drivers/common/staging.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
 #include "execution/verifier.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/policies.hpp"
 #include "inputs/deck/check.hpp"
-#include "offload/cargo.hpp"
+#include "layers/step/step_section.hpp"
 #include "offload/prediction.hpp"
-#include "parallel/ranks.hpp"
-#include "parallel/require_joint_proof.hpp"
+#include "offload/saved_tensors.hpp"
+#include "parallel/groups/ranks.hpp"
+#include "parallel/proof/require_joint_proof.hpp"
 #include "results/statistics.hpp"
+#include "run/machine/agreement.hpp"
+#include "run/step/copies.hpp"
+#include "run/step/staging.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -43,16 +44,13 @@ std::size_t transient_bytes(const Plan& plan) {
   return plan.bytes[static_cast<int>(Region::transient)];
 }
 
-training::TrainerOptions plain_options(const parallel::Communicator& world,
-                                       const inputs::Deck& deck, const Data& data,
-                                       Machine& machine) {
-  training::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, world.size()), machine.connect(deck, world),
-                      machine.rank_order());
-  options.capacities = {data.max_documents()};
-  options.step.pairs = data.max_pairs();
-  options.expert_capacity = {};  // a step that lacks room is not the one to be timed
-  options.evaluation_microbatches = 0;
+forecast::TrainerOptions plain_options(const parallel::Communicator& world,
+                                       const inputs::Deck& deck, const inputs::Data& data,
+                                       run::Machine& machine) {
+  forecast::TrainerOptions options = forecast::trainer_options(
+      deck, forecast::step_needs(data), inputs::check_ranks(deck, world.size()),
+      machine.connect(deck, world), machine.rank_order());
+  options.capacity_factors = {};  // a step that lacks room is not the one to be timed
   options.planner.policy = {};
   options.planner.graphs = {};
   options.model.moe.bias_rate = 0;  // no step changes what the next one computes
@@ -72,7 +70,8 @@ double rerun_s(const execution::Program& program, const Plan& plan, const offloa
 }  // namespace
 
 BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::Deck& deck,
-                           const BenchOffloadOptions& options, Data& data, Machine& machine)
+                           const BenchOffloadOptions& options, inputs::Data& data,
+                           run::Machine& machine)
     : world_(world),
       deck_(deck),
       options_(options),
@@ -80,8 +79,9 @@ BenchOffload::BenchOffload(const parallel::Communicator& world, const inputs::De
       machine_(machine),
       trainer_(plain_options(world, deck, data, machine)),
       stage_(world.split(stage_index(), world.rank())),
-      base_(trainer_options(deck, inputs::check_ranks(deck, world.size()),
-                            trainer_.options().sharing.ranks, machine.rank_order())
+      base_(forecast::trainer_options(deck, forecast::step_needs(data),
+                                      inputs::check_ranks(deck, world.size()),
+                                      trainer_.options().sharing.ranks, machine.rank_order())
                 .planner) {}
 
 /// Nobody moves bytes of this memory any more when it is given back.
@@ -111,8 +111,8 @@ Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
 /// allows of it, since page-locking tens of GiB takes longer than the sweep.
 void BenchOffload::make_device(std::size_t transient) {
   std::size_t host = 0;
-  for (const offload::Cargo& cargo : offload::find_cargo(program()))
-    host += execution::align_up(program().info(cargo.tensor).bytes()) + execution::kAlignment;
+  for (const offload::SavedTensor& saved : offload::find_saved_tensors(program()))
+    host += execution::align_up(program().info(saved.tensor).bytes()) + execution::kAlignment;
   if (const std::int64_t most = base_.policy.host_budget_bytes; most >= 0)
     host = std::min(host, static_cast<std::size_t>(most));
   device_ =
@@ -121,12 +121,12 @@ void BenchOffload::make_device(std::size_t transient) {
   set_initial_state();
   for (const execution::QueueInfo& queue : trainer_.compute_queues())
     machine_.prepare(device_->queue(queue));
-  digest_ = std::make_unique<StateDigest>(*device_, trainer_, world_);
+  digest_ = std::make_unique<run::StateDigest>(*device_, trainer_, world_);
   keep_ = make_executor(trainer_.training().front()->plan);
 }
 
 void BenchOffload::set_initial_state() {
-  const training::TrainerOptions& options = trainer_.options();
+  const forecast::TrainerOptions& options = trainer_.options();
   layers::set_initial_state(*device_, trainer_.model().parameters(), options.precision,
                             options.seed, options.model.init_std, options.model.layers());
 }
@@ -158,11 +158,11 @@ void BenchOffload::fit_rates(const Plan& keep) {
   for (std::size_t op = 0; op < by_op.size(); ++op)
     if (!by_op[op].empty()) measured_s[op] = results::summarize(by_op[op]).median;
   // Plans are made from these times, and all ranks of a stage must make the same ones.
-  measured_s = of_rank_0(stage_, measured_s);
+  measured_s = run::of_rank_0(stage_, measured_s);
   STOWAGE_ASSERT(measured_s.size() == by_op.size(), "the first rank has {} ops, this one {}",
                  measured_s.size(), by_op.size());
   fit_ = step_time_s / offload::predict(program(), keep, base_.rates).time_s;
-  fit_ = of_rank_0(stage_, {&fit_, 1}).front();
+  fit_ = run::of_rank_0(stage_, {&fit_, 1}).front();
   for (double& time_s : measured_s) time_s *= fit_;
 }
 
@@ -181,10 +181,10 @@ double BenchOffload::forward_s() const {
 
 double BenchOffload::movable_bytes() const {
   double sum = 0;
-  for (const offload::Cargo& cargo : offload::find_cargo(program()))
-    sum += program().sections()[cargo.section].repeat *
+  for (const offload::SavedTensor& saved : offload::find_saved_tensors(program()))
+    sum += program().sections()[saved.section].repeat *
            static_cast<double>(
-               offload::movable_bytes(program().info(cargo.tensor), base_.policy.min_tensor_bytes));
+               offload::movable_bytes(program().info(saved.tensor), base_.policy.min_tensor_bytes));
   return sum;
 }
 
@@ -192,10 +192,10 @@ void BenchOffload::issue(execution::Executor& executor, double lr, double weight
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
   inputs::Loader& loader = *data_.train;
   (void)loader.pass_untargeted(loader.steps_per_pass());
-  stage_tokens(loader, executor, recorded.shape, recorded.inputs);
+  run::stage_tokens(loader, executor, recorded.shape, recorded.inputs);
   const auto targets = static_cast<double>(loader.global_targets());
-  stage_values(executor, recorded.loss_scale, {1.0 / targets});
-  stage_values(executor, recorded.schedule, {lr, weight_decay});
+  run::stage_values(executor, recorded.loss_scale, {1.0 / targets});
+  run::stage_values(executor, recorded.schedule, {lr, weight_decay});
   const std::int32_t go_on = layers::kGoOn;
   std::memcpy(executor.stage(recorded.go_on).data(), &go_on, sizeof(go_on));
   const kernels::Attempt attempt;
@@ -224,8 +224,8 @@ std::vector<double> BenchOffload::steps_s(execution::Executor& executor, int cou
 
 BenchOffload::Values BenchOffload::values(execution::Executor& executor, int ago) const {
   const layers::TrainingProgram& recorded = trainer_.training().front()->recorded;
-  return {read_values(executor, recorded.loss, ago),
-          read_values(executor, recorded.grad_norm, ago)};
+  return {run::read_values(executor, recorded.loss, ago),
+          run::read_values(executor, recorded.grad_norm, ago)};
 }
 
 OffloadOutcome BenchOffload::prepare(const OffloadCase& one) const {
@@ -235,7 +235,7 @@ OffloadOutcome BenchOffload::prepare(const OffloadCase& one) const {
     outcome.plan = plan(one.options);
     outcome.part = static_cast<double>(outcome.plan.bytes[static_cast<int>(Region::transient)]) /
                    static_cast<double>(device_->bytes(Region::transient));
-    outcome.berth_bytes = offload::berth_bytes(program(), outcome.plan);
+    outcome.bytes_in_gradient_memory = offload::bytes_in_gradient_memory(program(), outcome.plan);
     outcome.rerun_s = rerun_s(program(), outcome.plan, one.options.rates);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
@@ -253,7 +253,8 @@ void BenchOffload::train_from_start(OffloadOutcome& outcome, execution::Executor
   device_->synchronize();
   set_initial_state();
   for (int i = 0; i < kDigestedSteps; ++i) {
-    issue(executor, deck_.get<double>("optim.lr"), deck_.get<double>("optim.weight_decay"));
+    issue(executor, inputs::read(deck_, &layers::LearningRate::lr),
+          inputs::read(deck_, &layers::OptimizerConfig::weight_decay));
     loader.advance();
   }
   outcome.state = digest_->make();
@@ -264,21 +265,21 @@ void BenchOffload::train_from_start(OffloadOutcome& outcome, execution::Executor
 void BenchOffload::warm_up(OffloadOutcome& outcome, execution::Executor& executor) {
   step(executor);
   outcome.counters = executor.counters();
-  outcome.modules = timed_modules(program(), outcome.plan, {}, executor.counted_bytes());
+  outcome.modules = run::timed_modules(program(), outcome.plan, {}, executor.counted_bytes());
   for (int i = 1; i < kWarmUp; ++i) step(executor);
 }
 
 /// Times the copies of a plan and what waits for them, issued op by op: the step that waits least.
 void BenchOffload::time_copies(OffloadOutcome& outcome, execution::Executor& executor) {
   execution::OpTimer timer(machine_.backend(), outcome.plan);
-  CountedBytes counted(executor);
+  run::CountedBytes counted(executor);
   executor.add(timer);
   executor.add(counted);
   for (int i = 0; i < kWarmUp; ++i) {
     step(executor);
     std::vector<offload::ModuleSummary> modules =
-        timed_modules(program(), outcome.plan, timer.intervals(), counted.of_last_step());
-    if (i == 0 || exposed_s(modules) < exposed_s(outcome.modules))
+        run::timed_modules(program(), outcome.plan, timer.intervals(), counted.of_last_step());
+    if (i == 0 || run::exposed_s(modules) < run::exposed_s(outcome.modules))
       outcome.modules = std::move(modules);
   }
   outcome.timed_modules = true;
@@ -308,7 +309,7 @@ void BenchOffload::agree(std::vector<OffloadOutcome>& outcomes) const {
   for (OffloadOutcome& outcome : outcomes) {
     if (!outcome.refused.empty() && stages() > 1)
       outcome.refused = fmt::format("stage {}: {}", stage_index(), outcome.refused);
-    outcome.refused = first_objection(world_, outcome.refused);
+    outcome.refused = run::first_objection(world_, outcome.refused);
     if (outcome.refused.empty()) planned.push_back({&program(), &outcome.plan});
   }
   parallel::require_joint_proof(world_, planned, machine_.rank_order());
@@ -317,10 +318,10 @@ void BenchOffload::agree(std::vector<OffloadOutcome>& outcomes) const {
 void BenchOffload::gather(std::vector<OffloadOutcome>& outcomes) const {
   for (OffloadOutcome& outcome : outcomes) {
     outcome.same_bits = world_.max(outcome.same_bits ? 0 : 1) == 0;
-    outcome.rank_time_s = by_rank(world_, outcome.time_s);
+    outcome.rank_time_s = run::by_rank(world_, outcome.time_s);
     if (world_.rank() == 0)
       outcome.time_s =
-          largest_of_ranks(outcome.rank_time_s, static_cast<std::size_t>(world_.size()));
+          run::largest_of_ranks(outcome.rank_time_s, static_cast<std::size_t>(world_.size()));
     if (outcome.refused.empty()) outcome.stages = needs_by_stage(world_, trainer_, outcome);
   }
 }
@@ -329,7 +330,7 @@ void BenchOffload::gather(std::vector<OffloadOutcome>& outcomes) const {
 std::vector<OffloadCase> BenchOffload::cases() const {
   const std::size_t persistent = trainer_.layout().bytes();
   offload::PlannerOptions again = base_;
-  again.policy = full_recompute(base_.policy, program());
+  again.policy = forecast::full_recompute(base_.policy, program());
   const SweepBytes bytes{.persistent = persistent,
                          .kept = transient_bytes(trainer_.training().front()->plan),
                          .recomputed = transient_bytes(plan(again))};

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "drivers/bench_offload/cases.hpp"
-#include "drivers/common/data.hpp"
-#include "drivers/common/machine.hpp"
-#include "drivers/common/state_digest.hpp"
 #include "execution/device.hpp"
 #include "execution/executor.hpp"
+#include "forecast/plan/trainer_plan.hpp"
+#include "inputs/data/run_data.hpp"
 #include "inputs/deck/deck.hpp"
 #include "offload/summary.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 #include "results/result_set.hpp"
-#include "training/trainer.hpp"
+#include "run/machine/machine.hpp"
+#include "run/state/state_digest.hpp"
 
 namespace stowage::drivers {
 
@@ -36,13 +36,13 @@ struct OffloadOutcome {
   std::string refused;  ///< why there is no plan; else empty
   execution::Plan plan;
   execution::ExecutorCounters counters;  ///< of one step
-  double part = 1;              ///< its transient bytes, of those of the plan that keeps all
-  std::size_t berth_bytes = 0;  ///< that lie where gradients are written later
-  double rerun_s = 0;           ///< predicted time of all that is computed again
+  double part = 1;  ///< its transient bytes, of those of the plan that keeps all
+  std::size_t bytes_in_gradient_memory = 0;  ///< that lie where gradients are written later
+  double rerun_s = 0;                        ///< predicted time of all that is computed again
   bool same_bits = true;  ///< loss and gradient norm of every step are those of the first plan
   /// Digest of the state after the first steps of the deck's data at its learning rate, and tensors
   /// in it that ranks hold other bits of.
-  StateDigest::Value state;
+  run::StateDigest::Value state;
   /// Of whole steps, one of each case in turn: the slowest rank's, on rank 0.
   std::vector<double> time_s;
   std::vector<double> rank_time_s;  ///< (steps, ranks), on rank 0
@@ -64,7 +64,7 @@ class BenchOffload {
  public:
   /// Collective over `world`, the ranks of the job, as run() is.
   BenchOffload(const parallel::Communicator& world, const inputs::Deck& deck,
-               const BenchOffloadOptions& options, Data& data, Machine& machine);
+               const BenchOffloadOptions& options, inputs::Data& data, run::Machine& machine);
   /// Collective.
   ~BenchOffload();
 
@@ -122,13 +122,13 @@ class BenchOffload {
   const parallel::Communicator& world_;
   const inputs::Deck& deck_;
   BenchOffloadOptions options_;
-  Data& data_;
-  Machine& machine_;
-  training::TrainerPlan trainer_;
+  inputs::Data& data_;
+  run::Machine& machine_;
+  forecast::TrainerPlan trainer_;
   parallel::Communicator stage_;  ///< the ranks of this one's stage, which make the same plans
   offload::PlannerOptions base_;
   std::unique_ptr<execution::Device> device_;
-  std::unique_ptr<StateDigest> digest_;
+  std::unique_ptr<run::StateDigest> digest_;
   std::unique_ptr<execution::Executor> keep_;
   double fit_ = 1;
 };

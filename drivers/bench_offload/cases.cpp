@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "drivers/common/policies.hpp"
+#include "forecast/plan/policies.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -41,29 +41,29 @@ std::vector<OffloadCase> offload_cases(const PlannerOptions& base,
                                        const std::vector<std::string>& modes,
                                        const execution::Program& program, const SweepBytes& bytes) {
   std::vector<std::pair<std::string, Policy>> policies;
-  const Policy keep = no_policy(base.policy);
-  const std::vector<ModuleName> all = all_modules(program);
+  const Policy keep = forecast::no_policy(base.policy);
+  const std::vector<ModuleName> all = forecast::all_modules(program);
   policies.emplace_back("keep", keep);
   policies.emplace_back("free", automatic(keep, 0));
-  policies.emplace_back("hidden", manual_policy(keep, all, 1, true));
+  policies.emplace_back("hidden", forecast::manual_policy(keep, all, 1, true));
   for (const int percent : {25, 50, 75, 100})
     policies.emplace_back(fmt::format("fraction_{}", percent),
-                          manual_policy(keep, all, percent / 100.0, false));
+                          forecast::manual_policy(keep, all, percent / 100.0, false));
   for (const int percent : {85, 75, 65, 55, 45, 35, 30})
     policies.emplace_back(
         fmt::format("auto_{}", percent),
         automatic(keep, bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
   policies.emplace_back("auto_recompute", automatic(keep, bytes.persistent + bytes.recomputed));
-  Policy no_berths = keep;
-  no_berths.berths = false;
+  Policy no_reuse = keep;
+  no_reuse.reuse_gradient_memory = false;
   for (const int percent : {75, 55})
     policies.emplace_back(
         fmt::format("no_berths_{}", percent),
-        automatic(no_berths,
+        automatic(no_reuse,
                   bytes.persistent + bytes.kept / 100 * static_cast<std::size_t>(percent)));
   policies.emplace_back("no_berths_recompute",
-                        automatic(no_berths, bytes.persistent + bytes.recomputed));
-  policies.emplace_back("recompute", full_recompute(keep, program));
+                        automatic(no_reuse, bytes.persistent + bytes.recomputed));
+  policies.emplace_back("recompute", forecast::full_recompute(keep, program));
   if (base.policy.kind != Policy::Kind::none || !base.policy.recompute.empty())
     policies.emplace_back(kDeckCase, base.policy);
   std::vector<OffloadCase> cases{make_case(base, "keep", keep, "off")};

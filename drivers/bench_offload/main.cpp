@@ -5,17 +5,19 @@
 #include <algorithm>
 
 #include "drivers/bench_offload/report.hpp"
-#include "drivers/common/machine.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/read_deck.hpp"
-#include "drivers/common/words.hpp"
 #include "execution/backend.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/read_deck.hpp"
+#include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
 #include "inputs/deck/command_line.hpp"
-#include "parallel/agreement.hpp"
+#include "inputs/deck/words.hpp"
+#include "parallel/job/agreement.hpp"
 #include "parallel/run_main.hpp"
+#include "run/command/output_files.hpp"
+#include "run/command/same_deck.hpp"
+#include "run/machine/machine.hpp"
 #include "version/version.hpp"
 
 namespace {
@@ -25,7 +27,7 @@ void require_usable(const stowage::drivers::BenchOffloadOptions& options) {
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.seconds < 0)
     throw_usage("--seconds {}: must be at least 0 (no limit)", options.seconds);
-  stowage::drivers::require_words("--modes", options.modes, {"off", "scopes", "step"});
+  stowage::inputs::require_words("--modes", options.modes, {"off", "scopes", "step"});
 }
 
 }  // namespace
@@ -50,27 +52,28 @@ int main(int argc, char** argv) {
                      {"--only", "Parts of the names of plans to run: free,auto (default all)",
                       &only}},
          .without = {"--json", "--dry-run", "--quiet"}});
-    parallel::require_equal(world, "modes", command.mode());
+    run::require_same_command(world, command);
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    options.modes = drivers::words(modes);
-    options.only = drivers::words(only);
+    options.modes = inputs::words(modes);
+    options.only = inputs::words(only);
     require_usable(options);
-    const inputs::Deck deck = drivers::read_deck(command, world.rank() == 0);
+    const inputs::Deck deck = forecast::read_deck(command, world.rank() == 0);
     if (command.print_config) {
       if (world.rank() == 0) fmt::print("{}", deck.text());
       return execution::Exit::valid;
     }
-    drivers::refuse_unsupported(deck);
-    parallel::require_equal(world, "decks", deck.sha256());
+    run::require_same_deck(world, deck);
     (void)inputs::check_ranks(deck, world.size());
-    drivers::Data data = drivers::open_data(deck, drivers::sequence_part(deck, world));
+    const parallel::SequencePart part = forecast::sequence_part(deck, world);
+    inputs::Data data = inputs::open_data(deck, part.index, part.parts);
     parallel::require_equal(world, "data", data.digest());
-    results::require_apart({{{"run.output", drivers::benchmark_path(deck, drivers::kOffloadPath)}}},
-                           drivers::input_files(deck, command, data));
-    drivers::Machine machine(deck, world);
+    results::require_apart({{{std::string(inputs::key(&inputs::RunConfig::output)),
+                              run::benchmark_path(deck, drivers::kOffloadPath)}}},
+                           run::input_files(deck, command, data));
+    run::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);
     drivers::OffloadReport report(world, deck, machine, argc, argv);
     const std::vector<drivers::OffloadOutcome> outcomes = bench.run();

@@ -6,12 +6,14 @@
 #include <cmath>
 
 #include "drivers/bench_offload/stages.hpp"
-#include "drivers/common/copies.hpp"
-#include "drivers/common/memory_table.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/result_config.hpp"
+#include "forecast/plan/memory_table.hpp"
+#include "inputs/data/run_section.hpp"
+#include "layers/recording/config_section.hpp"
 #include "results/console.hpp"
 #include "results/provenance.hpp"
+#include "run/command/output_files.hpp"
+#include "run/record/result_config.hpp"
+#include "run/step/copies.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -36,7 +38,7 @@ results::Summary added(const OffloadOutcome& outcome, const OffloadOutcome& othe
 
 /// Copies are timed where steps are issued op by op.
 bool timed_copies(const OffloadOutcome& outcome) {
-  return outcome.timed_modules && copying_s(outcome.modules) > 0;
+  return outcome.timed_modules && run::copying_s(outcome.modules) > 0;
 }
 
 /// The plan gave the bits of the first one, in every step and in the state after some.
@@ -46,12 +48,12 @@ bool same_bits(const OffloadOutcome& outcome, const OffloadOutcome& first) {
 
 /// Part of the copies' time that compute does not wait for.
 double overlap(const OffloadOutcome& outcome) {
-  return 1 - exposed_s(outcome.modules) / copying_s(outcome.modules);
+  return 1 - run::exposed_s(outcome.modules) / run::copying_s(outcome.modules);
 }
 
 std::string measured_text(const OffloadOutcome& outcome) {
   if (!timed_copies(outcome)) return fmt::format("{:>9}{:>8}", "-", "-");
-  return fmt::format("{:>9.3f}{:>8.3f}", 1e3 * exposed_s(outcome.modules), overlap(outcome));
+  return fmt::format("{:>9.3f}{:>8.3f}", 1e3 * run::exposed_s(outcome.modules), overlap(outcome));
 }
 
 /// What costs nothing should be as much as the link carries while forward runs, or all there is.
@@ -69,7 +71,7 @@ void check_free(const std::vector<OffloadOutcome>& outcomes, const BenchOffload&
   const double room = std::min(moved / time_s * bench.forward_s(), bench.movable_bytes());
   fmt::print(
       "# free: {:.3f} GiB leave; the link carries {:.3f} GiB while forward runs ({:.3f} ms)\n",
-      gib(moved), gib(room), 1e3 * bench.forward_s());
+      forecast::gib(moved), forecast::gib(room), 1e3 * bench.forward_s());
   if (!bench.on_gpu()) return;  // the planner's rates are a GPU's
   verdict.add(results::at_least("free_moves", moved / room, 0.9,
                                 "bytes that leave for nothing / measured d2h rate x forward time"));
@@ -83,18 +85,19 @@ std::string interval_text(const results::Summary& part) {
 }  // namespace
 
 OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::Deck& deck,
-                             const Machine& machine, int argc, const char* const* argv)
+                             const run::Machine& machine, int argc, const char* const* argv)
     : world_(world) {
   const std::vector<results::RankInfo> ranks = gather_ranks(world, machine);
   if (world.rank() != 0) return;
   const results::RunInfo run =
-      results::begin_run(argc, argv, world.size(), deck.get<std::int64_t>("run.seed"));
+      results::begin_run(argc, argv, world.size(), inputs::read(deck, &inputs::RunConfig::seed));
   const results::ResultHeader header =
-      result_header("bench_offload", deck, run, ranks, machine.software());
-  set_ = std::make_unique<results::ResultSet>(benchmark_path(deck, kOffloadPath), header);
-  fmt::print("{}", results::header_text("stowage_bench_offload", run, ranks,
-                                        {{"model", deck.get<std::string>("model.pattern")},
-                                         {"grid", grid_text(deck, world.size())}}));
+      run::result_header("bench_offload", deck, run, ranks, machine.software());
+  set_ = std::make_unique<results::ResultSet>(run::benchmark_path(deck, kOffloadPath), header);
+  fmt::print("{}",
+             results::header_text("stowage_bench_offload", run, ranks,
+                                  {{"model", inputs::read(deck, &layers::ModelConfig::pattern)},
+                                   {"grid", run::grid_text(deck, world.size())}}));
   if (world.size() > 1) fmt::print("{}", results::ranks_text(ranks));
 }
 
@@ -109,9 +112,10 @@ void OffloadReport::print(const OffloadOutcome& outcome, const OffloadOutcome& k
       "#   "
       "{:<26}{:>8.3f}{:>7.1f}%{:>8.3f}{:>8.3f}{:>7}{:>7}{:>10.3f}{:>9.2f}{:>16}{:>10.3f}{:>7.1f}"
       "{:>9.3f}{}{:>6}\n",
-      outcome.name, gib(transient), 100 * outcome.part, gib(outcome.berth_bytes),
-      gib(bytes(outcome, Region::host)), outcome.counters.copies_out, outcome.counters.reruns,
-      1e3 * median_s(outcome), 100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
+      outcome.name, forecast::gib(transient), 100 * outcome.part,
+      forecast::gib(outcome.bytes_in_gradient_memory), forecast::gib(bytes(outcome, Region::host)),
+      outcome.counters.copies_out, outcome.counters.reruns, 1e3 * median_s(outcome),
+      100 * more.median, interval_text(more), 1e3 * outcome.plan.time_s,
       100 * (outcome.plan.time_s / median_s(outcome) - 1), 1e3 * outcome.plan.exposed_s,
       measured_text(outcome), same_bits(outcome, keep) ? "same" : "OTHER");
 }
@@ -125,7 +129,7 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
       .attributes = {{"transient_bytes", integer(bytes(outcome, Region::transient))},
                      {"live_bytes", integer(outcome.plan.live_bytes)},
                      {"host_bytes", integer(bytes(outcome, Region::host))},
-                     {"berth_bytes", integer(outcome.berth_bytes)},
+                     {"berth_bytes", integer(outcome.bytes_in_gradient_memory)},
                      {"copies_out", std::int64_t{outcome.counters.copies_out}},
                      {"bytes_out", integer(outcome.counters.bytes_out)},
                      {"reruns", std::int64_t{outcome.counters.reruns}},
@@ -133,18 +137,18 @@ void OffloadReport::add(const OffloadOutcome& outcome, const OffloadOutcome& kee
                      {"predicted_time_s", outcome.plan.time_s},
                      {"predicted_exposed_s", outcome.plan.exposed_s},
                      {"predicted_rerun_s", outcome.rerun_s},
-                     {"exposed_s", exposed_s(outcome.modules)},
-                     {"copying_s", copying_s(outcome.modules)},
+                     {"exposed_s", run::exposed_s(outcome.modules)},
+                     {"copying_s", run::copying_s(outcome.modules)},
                      {"state_digest", outcome.state.text}}});
   for (results::ModuleCopies& row :
-       module_rows(outcome.name, outcome.modules, outcome.timed_modules))
+       run::module_rows(outcome.name, outcome.modules, outcome.timed_modules))
     set_->add(std::move(row));
   for (const results::StageNeeds& stage : outcome.stages) set_->add(stage);
   const std::string tag = "offload/" + outcome.name;
   set_->add(results::metric(tag + "/step_time", results::summarize(outcome.time_s)));
   set_->add(results::metric(tag + "/added", added(outcome, keep)));
   if (!timed_copies(outcome)) return;
-  set_->add(results::metric(tag + "/exposed_copy", exposed_s(outcome.modules)));
+  set_->add(results::metric(tag + "/exposed_copy", run::exposed_s(outcome.modules)));
   set_->add(results::metric(tag + "/overlap", overlap(outcome)));
 }
 
@@ -176,7 +180,7 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
                                      const BenchOffload& bench) {
   fmt::print(
       "#   {:<26}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>10}{:>9}{:>16}{:>10}{:>7}{:>9}{:>9}{:>8}{:>6}\n",
-      "plan", "GiB", "of all", "berths", "host", "copies", "reruns", "step ms", "added %", "95 %",
+      "plan", "GiB", "of all", "grads", "host", "copies", "reruns", "step ms", "added %", "95 %",
       "predicted", "off %", "waits ms", "measured", "overlap", "bits");
   results::Verdict verdict;
   double other = 0, other_states = 0, differing = 0;
@@ -196,9 +200,9 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
   compare_modes(outcomes);
   check_free(outcomes, bench, verdict);
   fmt::print("# copies of plans issued op by op{}\n{}", world_.size() > 1 ? ", on rank 0" : "",
-             copies_heading("plan"));
+             run::copies_heading("plan"));
   for (const OffloadOutcome& outcome : outcomes)
-    fmt::print("{}", copies_text(outcome.name, outcome.modules));
+    fmt::print("{}", run::copies_text(outcome.name, outcome.modules));
   if (bench.stages() > 1) {
     fmt::print("{}", stages_heading());
     for (const OffloadOutcome& outcome : outcomes) fmt::print("{}", stages_text(outcome.stages));

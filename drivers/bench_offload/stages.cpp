@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/copies.hpp"
-#include "drivers/common/memory_table.hpp"
+#include "forecast/plan/memory_table.hpp"
+#include "run/machine/agreement.hpp"
+#include "run/step/copies.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::array kIntegers{
 constexpr std::array kTimes{&results::StageNeeds::predicted_time_s,
                             &results::StageNeeds::exposed_s};
 
-results::StageNeeds needs(const training::TrainerPlan& trainer, const OffloadOutcome& outcome) {
+results::StageNeeds needs(const forecast::TrainerPlan& trainer, const OffloadOutcome& outcome) {
   const auto integer = [](std::size_t value) { return static_cast<std::int64_t>(value); };
   const auto bytes = [&](Region region) {
     return integer(outcome.plan.bytes[static_cast<int>(region)]);
@@ -37,14 +37,14 @@ results::StageNeeds needs(const training::TrainerPlan& trainer, const OffloadOut
           .offloaded_bytes = integer(outcome.counters.bytes_out),
           .reruns = outcome.counters.reruns,
           .predicted_time_s = outcome.plan.time_s,
-          .exposed_s = outcome.timed_modules ? exposed_s(outcome.modules)
+          .exposed_s = outcome.timed_modules ? run::exposed_s(outcome.modules)
                                              : std::numeric_limits<double>::quiet_NaN()};
 }
 
 }  // namespace
 
 std::vector<results::StageNeeds> needs_by_stage(const parallel::Communicator& world,
-                                                const training::TrainerPlan& trainer,
+                                                const forecast::TrainerPlan& trainer,
                                                 const OffloadOutcome& outcome) {
   const parallel::GridShape& shape = trainer.options().sharing.ranks.shape;
   if (shape[Axis::pipeline] == 1) return {};
@@ -52,7 +52,7 @@ std::vector<results::StageNeeds> needs_by_stage(const parallel::Communicator& wo
   std::vector<double> numbers;
   for (const auto member : kIntegers) numbers.push_back(static_cast<double>(own.*member));
   for (const auto member : kTimes) numbers.push_back(own.*member);
-  const std::vector<double> all = by_rank(world, numbers);
+  const std::vector<double> all = run::by_rank(world, numbers);
   std::vector<results::StageNeeds> stages;
   if (world.rank() != 0) return stages;
   for (int stage = 0; stage < shape[Axis::pipeline]; ++stage) {
@@ -83,9 +83,9 @@ std::string stages_text(const std::vector<results::StageNeeds>& stages) {
   for (const results::StageNeeds& stage : stages)
     text += fmt::format(
         "#   {:<26}{:>6}{:>12.3f}{:>12.3f}{:>8.3f}{:>8}{:>11.3f}{:>8}{:>10}\n", stage.plan,
-        stage.stage, gib(stage.persistent_bytes + stage.transient_bytes),
-        gib(stage.persistent_bytes), gib(stage.host_bytes), stage.copies,
-        gib(stage.offloaded_bytes), stage.reruns,
+        stage.stage, forecast::gib(stage.persistent_bytes + stage.transient_bytes),
+        forecast::gib(stage.persistent_bytes), forecast::gib(stage.host_bytes), stage.copies,
+        forecast::gib(stage.offloaded_bytes), stage.reruns,
         std::isnan(stage.exposed_s) ? "-" : fmt::format("{:.3f}", 1e3 * stage.exposed_s));
   return text;
 }

@@ -9,15 +9,17 @@
 #include "drivers/bench_scaling/measure.hpp"
 #include "drivers/bench_scaling/report.hpp"
 #include "drivers/bench_scaling/resume.hpp"
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/machine.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/read_deck.hpp"
-#include "drivers/common/result_config.hpp"
-#include "parallel/agreement.hpp"
-#include "parallel/signals.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/read_deck.hpp"
+#include "inputs/data/run_section.hpp"
+#include "parallel/job/agreement.hpp"
+#include "parallel/job/signals.hpp"
 #include "results/progress.hpp"
+#include "run/command/output_files.hpp"
+#include "run/command/same_deck.hpp"
+#include "run/machine/agreement.hpp"
+#include "run/machine/machine.hpp"
+#include "run/record/result_config.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -27,15 +29,16 @@ using inputs::Deck;
 using parallel::Communicator;
 using results::Samples;
 
-std::filesystem::path output_path(const Deck& deck) { return benchmark_path(deck, "scaling"); }
+std::filesystem::path output_path(const Deck& deck) { return run::benchmark_path(deck, "scaling"); }
 
 /// Points have grids of their own, the job has none.
 results::ResultHeader header_of(const Deck& deck, const std::vector<results::RankInfo>& ranks,
-                                const Machine& machine, int argc, const char* const* argv) {
-  const results::RunInfo run = results::begin_run(
-      argc, argv, static_cast<std::int64_t>(ranks.size()), deck.get<std::int64_t>("run.seed"));
+                                const run::Machine& machine, int argc, const char* const* argv) {
+  const results::RunInfo run =
+      results::begin_run(argc, argv, static_cast<std::int64_t>(ranks.size()),
+                         inputs::read(deck, &inputs::RunConfig::seed));
   results::ResultHeader header =
-      result_header("bench_scaling", deck, run, ranks, machine.software());
+      run::result_header("bench_scaling", deck, run, ranks, machine.software());
   header.grid.clear();
   return header;
 }
@@ -75,7 +78,7 @@ class Curve {
         if (error.exit() != Exit::usage) throw;
         objection = error.what();
       }
-    objection = first_objection(world_, objection);
+    objection = run::first_objection(world_, objection);
     if (!objection.empty()) execution::throw_usage("{}", objection);
     for (const Samples& one : earlier_) names += one.path + "\n";
     known_ = world_.broadcast(names);
@@ -119,7 +122,7 @@ class Curve {
   const Deck& deck_;
   double start_s_;
   std::vector<ScalingPoint> points_;
-  Machine machine_;
+  run::Machine machine_;
   std::vector<results::RankInfo> ranks_;
   std::vector<Samples> earlier_;           ///< on rank 0
   std::string known_;                      ///< their paths, a line each
@@ -131,18 +134,19 @@ class Curve {
 Exit measure_curve(const Communicator& world, const CurveCommand& curve, int argc,
                    const char* const* argv) {
   const double start_s = results::steady_seconds();
-  const Deck deck = without_layout(read_deck(curve.command, world.rank() == 0));
+  const Deck deck =
+      without_layout(forecast::read_measured_deck(curve.command, curve.rates, world.rank() == 0));
   if (curve.command.print_config) {
     if (world.rank() == 0) fmt::print("{}", deck.text());
     return Exit::valid;
   }
-  refuse_unsupported(deck);
-  parallel::require_equal(world, "decks", deck.sha256());
-  const Data data = open_data(deck, {});  // what is wrong with it is told before any work
+  run::require_same_deck(world, deck);
+  const inputs::Data data = open_data(deck);  // what is wrong with it is told before any work
   parallel::require_equal(world, "data", data.digest());
-  std::vector<results::NamedPath> inputs = input_files(deck, curve.command, data);
+  std::vector<results::NamedPath> inputs = run::input_files(deck, curve.command, data);
   for (results::NamedPath& file : curve.rates.files()) inputs.push_back(std::move(file));
-  results::require_apart({{{"run.output", output_path(deck)}}}, inputs);
+  results::require_apart(
+      {{{std::string(inputs::key(&inputs::RunConfig::output)), output_path(deck)}}}, inputs);
   return Curve(world, curve, deck, start_s).go(argc, argv);
 }
 

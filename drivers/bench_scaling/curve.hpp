@@ -1,10 +1,10 @@
 #pragma once
 
 #include "drivers/bench_scaling/point.hpp"
-#include "drivers/common/measured_rates.hpp"
 #include "execution/error.hpp"
+#include "forecast/measured/measured_rates.hpp"
 #include "inputs/deck/command_line.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 
 namespace stowage::drivers {
 
@@ -12,8 +12,8 @@ namespace stowage::drivers {
 struct CurveCommand {
   inputs::CommandLine command;
   ScalingOptions options;
-  MeasuredRates rates;  ///< what the predictions read; in the overrides already
-  bool resume = false;  ///< points that run.output holds are taken from it
+  forecast::MeasuredRates rates;  ///< what the predictions read
+  bool resume = false;            ///< points that run.output holds are taken from it
 };
 
 /// Collective over the ranks of the job. Measures one point after the other on the first ranks of

@@ -6,8 +6,9 @@
 #include <charconv>
 #include <sstream>
 
-#include "drivers/common/words.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/parallel_section.hpp"
+#include "inputs/deck/words.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -28,13 +29,13 @@ char letter(Axis axis) { return parallel::name(axis).front(); }
 }
 
 /// What a letter of a layout is the size of; null: nothing.
-int* extent_of(Layout& layout, char wanted) {
+int* extent_of(CurveLayout& layout, char wanted) {
   if (wanted == kStages) return &layout.virtual_stages;
   const auto axis = std::ranges::find_if(kAll, [&](Axis one) { return letter(one) == wanted; });
   return axis == std::end(kAll) ? nullptr : &layout.shape.extent[*axis];
 }
 
-void read_extent(Layout& layout, const std::string& text, const std::string& word) {
+void read_extent(CurveLayout& layout, const std::string& text, const std::string& word) {
   int extent = 0;
   const char* end = word.data() + word.size();
   int* wanted = extent_of(layout, word.front());
@@ -44,8 +45,8 @@ void read_extent(Layout& layout, const std::string& text, const std::string& wor
   *wanted = extent;
 }
 
-Layout parse(const std::string& text) {
-  Layout layout;
+CurveLayout parse(const std::string& text) {
+  CurveLayout layout;
   std::string blanks = text;
   std::ranges::replace(blanks, ':', ' ');
   std::istringstream stream(blanks);
@@ -65,7 +66,7 @@ Layout parse(const std::string& text) {
 }
 
 /// Its ranks, as far as they can be counted: an int overflows.
-double count(const Layout& layout) {
+double count(const CurveLayout& layout) {
   double ranks = 1;
   for (const Axis axis : kAll) ranks *= layout.shape[axis];
   return ranks;
@@ -73,7 +74,7 @@ double count(const Layout& layout) {
 
 }  // namespace
 
-std::string Layout::name() const {
+std::string CurveLayout::name() const {
   std::string text;
   const auto add = [&](char kind, int extent) {
     if (extent > 1) text += fmt::format("{}{}{}", text.empty() ? "" : "_", kind, extent);
@@ -85,21 +86,23 @@ std::string Layout::name() const {
   return (text.empty() ? "d1" : text) + (zero ? "_zero" : "");
 }
 
-std::vector<std::string> Layout::overrides() const {
-  std::vector<std::string> all{fmt::format("parallel.zero={}", zero ? 1 : 0)};
+std::vector<std::string> CurveLayout::overrides() const {
+  using forecast::ParallelConfig;
+  std::vector<std::string> all{inputs::override_of(&ParallelConfig::zero, zero ? "1" : "0")};
   for (const Axis axis : kAll)
     all.push_back(fmt::format("parallel.{}={}", parallel::name(axis), shape[axis]));
   if (virtual_stages > 1) {
-    all.push_back(fmt::format("parallel.virtual_stages={}", virtual_stages));
-    all.emplace_back("parallel.schedule=interleaved");
+    all.push_back(
+        inputs::override_of(&ParallelConfig::virtual_stages, std::to_string(virtual_stages)));
+    all.push_back(inputs::override_of(&ParallelConfig::schedule, "interleaved"));
   }
   return all;
 }
 
-std::vector<Layout> parse_layouts(std::string_view list, int most) {
-  std::vector<Layout> layouts;
-  for (const std::string& text : words(list)) {
-    const Layout layout = parse(text);
+std::vector<CurveLayout> parse_layouts(std::string_view list, int most) {
+  std::vector<CurveLayout> layouts;
+  for (const std::string& text : inputs::words(list)) {
+    const CurveLayout layout = parse(text);
     if (count(layout) > most)
       execution::throw_usage("--layouts: '{}' needs {:.0f} ranks, the job has {}", text,
                              count(layout), most);
@@ -109,7 +112,7 @@ std::vector<Layout> parse_layouts(std::string_view list, int most) {
   }
   if (layouts.empty())
     execution::throw_usage("--layouts: names no layout, such as \"d=1, d=2, t=2, d=2 zero\"");
-  std::ranges::stable_sort(layouts, {}, &Layout::ranks);
+  std::ranges::stable_sort(layouts, {}, &CurveLayout::ranks);
   return layouts;
 }
 

@@ -4,13 +4,13 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/grid.hpp"
+#include "parallel/groups/grid.hpp"
 
 namespace stowage::drivers {
 
-/// One way to share a step: the extents of the grid, stages of a rank, and whether optimizer states
-/// are cut.
-struct Layout {
+/// The layout of a point of a scaling curve: the extents of the grid, stages of a rank, and whether
+/// optimizer states are cut.
+struct CurveLayout {
   parallel::GridShape shape;
   int virtual_stages = 1;  ///< of each rank of a pipeline; interleaved if there are several
   bool zero = false;
@@ -20,7 +20,7 @@ struct Layout {
   std::string name() const;
   /// What a deck says of it: "parallel.tensor=2", …
   std::vector<std::string> overrides() const;
-  friend bool operator==(const Layout& a, const Layout& b) {
+  friend bool operator==(const CurveLayout& a, const CurveLayout& b) {
     return a.shape.extent == b.shape.extent && a.virtual_stages == b.virtual_stages &&
            a.zero == b.zero;
   }
@@ -33,6 +33,6 @@ struct Layout {
 /// @param most ranks of the job
 /// @throws Error (exit 2) for a word that is none of these, an axis or a layout given twice, stages
 /// without a pipeline, or more ranks than there are
-std::vector<Layout> parse_layouts(std::string_view list, int most);
+std::vector<CurveLayout> parse_layouts(std::string_view list, int most);
 
 }  // namespace stowage::drivers

@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 
 #include "drivers/bench_scaling/curve.hpp"
-#include "drivers/bench_scaling/foretell.hpp"
-#include "drivers/common/read_deck.hpp"
-#include "drivers/common/words.hpp"
+#include "drivers/bench_scaling/predict_curve.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/read_deck.hpp"
 #include "inputs/deck/command_line.hpp"
-#include "parallel/agreement.hpp"
+#include "inputs/deck/words.hpp"
 #include "parallel/run_main.hpp"
+#include "run/command/same_deck.hpp"
 #include "version/version.hpp"
 
 // NOLINTNEXTLINE(bugprone-exception-escape): run_main reports what the program throws
@@ -18,8 +18,8 @@ int main(int argc, char** argv) {
   const auto program = [&](const parallel::Communicator& world) {
     drivers::CurveCommand curve;
     std::string layouts = "d=1", scales = "strong", modes = "off";
-    drivers::MeasuredRates& rates = curve.rates;
-    bool foretell = false;
+    forecast::MeasuredRates& rates = curve.rates;
+    bool predict = false;
     curve.command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_bench_scaling",
@@ -38,12 +38,12 @@ int main(int argc, char** argv) {
               {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings},
               {"--links", "Predict by these of stowage_bench_comm: A.h5,B.h5", &rates.links},
               {"--ops", "Predict by these of stowage_train --time-ops: A.h5,B.h5", &rates.ops},
-              {"--foretell", "Predict the points of the set of --from anew, and measure nothing",
-               &foretell},
+              {"--predict", "Predict the points of the set of --from anew, and measure nothing",
+               &predict},
+              {"--foretell", "", &predict},  // the earlier name of --predict
               {"--resume", "Take the points that run.output holds from it", &curve.resume}},
          .without = {"--json", "--dry-run", "--quiet"}});
-    const std::string mode = curve.command.mode();
-    parallel::require_equal(world, "modes", foretell && mode == "a run" ? "--foretell" : mode);
+    run::require_same_command(world, curve.command);
     if (!curve.command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", curve.command.print_and_exit);
       return execution::Exit::valid;
@@ -53,21 +53,21 @@ int main(int argc, char** argv) {
     if (curve.options.time_limit_s < 0)
       execution::throw_usage("--time-limit {}: must be at least 0 (no limit)",
                              curve.options.time_limit_s);
-    drivers::add_measured(curve.command, rates);
-    if (foretell) {
+    if (predict) {
       if (curve.command.from.empty())
-        execution::throw_usage("--foretell: is of the points of a set: give --from SET.h5");
+        execution::throw_usage("--predict: is of the points of a set: give --from SET.h5");
       if (world.rank() == 0)
-        fmt::print("{}",
-                   drivers::foretell(curve.command.from,
-                                     drivers::without_layout(drivers::read_deck(curve.command))));
+        fmt::print(
+            "{}", drivers::predict_curve(
+                      curve.command.from,
+                      drivers::without_layout(forecast::read_measured_deck(curve.command, rates))));
       return execution::Exit::valid;
     }
     curve.options.layouts = drivers::parse_layouts(layouts, world.size());
-    curve.options.scales = drivers::words(scales);
-    curve.options.modes = drivers::words(modes);
-    drivers::require_words("--scales", curve.options.scales, {"strong", "weak"});
-    drivers::require_words("--modes", curve.options.modes, {"off", "scopes", "step"});
+    curve.options.scales = inputs::words(scales);
+    curve.options.modes = inputs::words(modes);
+    inputs::require_words("--scales", curve.options.scales, {"strong", "weak"});
+    inputs::require_words("--modes", curve.options.modes, {"off", "scopes", "step"});
     return drivers::measure_curve(world, curve, argc, argv);
   };
   return parallel::run_main(argc, argv, program, parallel::Stops::between_steps);

@@ -6,16 +6,20 @@
 #include <memory>
 
 #include "drivers/bench_scaling/stage_times.hpp"
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/data.hpp"
-#include "drivers/common/exposure.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/state_digest.hpp"
-#include "drivers/steps/loop.hpp"
 #include "execution/error.hpp"
 #include "execution/op_timer.hpp"
+#include "forecast/plan/exposure.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/rates/machine_section.hpp"
+#include "inputs/data/run_data.hpp"
+#include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
-#include "parallel/require_joint_proof.hpp"
+#include "layers/step/step_section.hpp"
+#include "offload/offload_section.hpp"
+#include "parallel/proof/require_joint_proof.hpp"
+#include "run/machine/agreement.hpp"
+#include "run/state/state_digest.hpp"
+#include "run/step/loop.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -27,20 +31,16 @@ using parallel::Communicator;
 constexpr int kWarmUp = 3;     ///< steps before a point is timed, beside those before graphs
 constexpr int kTimedByOp = 3;  ///< steps that are timed op by op
 
-std::unique_ptr<training::TrainerPlan> make_plan(const Deck& deck, const Communicator& ranks,
-                                                 const Data& data, Machine& machine) {
-  training::TrainerOptions options =
-      trainer_options(deck, inputs::check_ranks(deck, ranks.size()), machine.connect(deck, ranks),
-                      machine.rank_order());
-  options.capacities = {data.max_documents()};
-  options.step.pairs = data.max_pairs();
-  options.evaluation_microbatches = 0;
-  return std::make_unique<training::TrainerPlan>(options);
+std::unique_ptr<forecast::TrainerPlan> make_plan(const Deck& deck, const Communicator& ranks,
+                                                 const inputs::Data& data, run::Machine& machine) {
+  return std::make_unique<forecast::TrainerPlan>(forecast::trainer_options(
+      deck, forecast::step_needs(data), inputs::check_ranks(deck, ranks.size()),
+      machine.connect(deck, ranks), machine.rank_order()));
 }
 
 /// Why the ranks have no room for the plan; empty: they have.
-std::string lacks_memory(const training::TrainerPlan& plan, const Communicator& ranks,
-                         const Machine& machine) {
+std::string lacks_memory(const forecast::TrainerPlan& plan, const Communicator& ranks,
+                         const run::Machine& machine) {
   std::string objection;
   try {
     machine.require_memory(plan);
@@ -48,28 +48,28 @@ std::string lacks_memory(const training::TrainerPlan& plan, const Communicator& 
     if (error.exit() != execution::Exit::environment) throw;
     objection = error.what();
   }
-  return first_objection(ranks, objection);
+  return run::first_objection(ranks, objection);
 }
 
 /// One point under way.
 class Measurement {
  public:
-  Measurement(const ScalingPoint& point, const Communicator& ranks, Machine& machine, Data& data,
-              training::Trainer& trainer, const std::function<bool()>& stop)
+  Measurement(const ScalingPoint& point, const Communicator& ranks, run::Machine& machine,
+              inputs::Data& data, run::Trainer& trainer, const std::function<bool()>& stop)
       : point_(point),
         ranks_(ranks),
         machine_(machine),
         trainer_(trainer),
         stop_(stop),
-        loop_(trainer, data, learning_rate(point.deck),
-              point.deck.get<double>("optim.weight_decay")) {}
+        loop_(trainer, data, inputs::read<layers::LearningRate>(point.deck),
+              inputs::read(point.deck, &layers::OptimizerConfig::weight_decay)) {}
 
   /// False if it was stopped.
   bool run(std::int64_t samples) {
-    const auto before_graphs = point_.deck.get<std::int64_t>("graphs.warmup_steps");
+    const auto before_graphs = inputs::read(point_.deck, &offload::GraphConfig::warmup_steps);
     if (!steps(kWarmUp + before_graphs)) return false;
     first_loss_ = reports_.front().loss;
-    state_ = StateDigest(trainer_.device(), trainer_.plan(), ranks_).make();
+    state_ = run::StateDigest(trainer_.device(), trainer_.plan(), ranks_).make();
     if (!time_ops()) return false;
     reports_.clear();
     loop_.restart_clock();
@@ -82,9 +82,9 @@ class Measurement {
   /// Collective.
   results::Samples samples() const {
     std::vector<double> times;
-    for (const StepReport& report : reports_) times.push_back(report.time_s);
+    for (const run::StepReport& report : reports_) times.push_back(report.time_s);
     results::Samples all{.path = "scaling/" + point_.name(),
-                         .time_s = by_rank(ranks_, times),
+                         .time_s = run::by_rank(ranks_, times),
                          .ranks = ranks_.size()};
     add_layout(all.attributes);
     add_parts(all.attributes);
@@ -102,13 +102,13 @@ class Measurement {
   /// Trains so many steps, one ahead; their reports are kept. False if it was stopped.
   bool steps(std::int64_t count) {
     bool stopped = false;
-    const auto note = [&](const std::optional<StepReport>& report) {
+    const auto note = [&](const std::optional<run::StepReport>& report) {
       if (!report) return;
       reports_.push_back(*report);
       stopped = stopped || report->stop;
     };
     for (std::int64_t i = 0; i < count && !stopped; ++i)
-      note(loop_.issue(step_++, stop_() ? Loop::Then::stop : Loop::Then::go_on));
+      note(loop_.issue(step_++, stop_() ? run::Loop::Then::stop : run::Loop::Then::go_on));
     note(loop_.drain());
     return !stopped;
   }
@@ -121,9 +121,9 @@ class Measurement {
       executor.add(timer);
       goes_on = steps(1);
       const auto intervals = timer.intervals();
-      parts_.push_back(step_parts(executor.plan(), intervals));
-      const auto exposures = communication_exposure(executor.plan(), intervals);
-      const auto all = exposures.find(kAllGroups);
+      parts_.push_back(forecast::step_parts(executor.plan(), intervals));
+      const auto exposures = forecast::communication_exposure(executor.plan(), intervals);
+      const auto all = exposures.find(forecast::kAllGroups);
       stages_.add(trainer_.plan(), executor, intervals);
       communication_s_ += all == exposures.end() ? 0 : all->second.busy_s;
       executor.remove(timer);
@@ -140,16 +140,17 @@ class Measurement {
       fields.push_back(
           {std::string(parallel::name(axis)), std::int64_t{point_.layout.shape[axis]}});
     fields.push_back({"zero", std::int64_t{point_.layout.zero ? 1 : 0}});
-    const auto batch = point_.deck.get<std::int64_t>("train.global_batch_size");
+    const auto batch = inputs::read(point_.deck, &inputs::TrainConfig::global_batch_size);
     fields.push_back({"global_batch", batch});
-    fields.push_back({"tokens", batch * point_.deck.get<std::int64_t>("train.seq_length")});
+    fields.push_back(
+        {"tokens", batch * inputs::read(point_.deck, &inputs::TrainConfig::seq_length)});
   }
 
   /// Means over the ranks and the steps that were timed op by op, so that they add up.
   void add_parts(results::Fields& fields) const {
     const auto mean = [&](auto&& part) {
       double sum = 0;
-      for (const StepParts& parts : parts_) sum += part(parts);
+      for (const forecast::StepParts& parts : parts_) sum += part(parts);
       return ranks_.sum(sum) / (ranks_.size() * kTimedByOp);
     };
     fields.push_back({"timed_step_s", mean([](auto& p) { return p.total_s(); })});
@@ -164,7 +165,7 @@ class Measurement {
 
   /// Of the rank that needs most, class by class.
   void add_bytes(results::Fields& fields) const {
-    const training::TrainerPlan& plan = trainer_.plan();
+    const forecast::TrainerPlan& plan = trainer_.plan();
     const auto most = [&](const char* what, std::size_t bytes) {
       fields.push_back({what, ranks_.max(static_cast<std::int64_t>(bytes))});
     };
@@ -178,12 +179,12 @@ class Measurement {
 
   /// Worth something for the machine that the deck describes.
   void add_prediction(results::Fields& fields) const {
-    if (point_.deck.get<std::string>("machine.name").empty()) return;
-    const training::TrainerPlan& plan = trainer_.plan();
+    if (inputs::read(point_.deck, &forecast::MachineConfig::name).empty()) return;
+    const forecast::TrainerPlan& plan = trainer_.plan();
     const double predicted_s = plan.step_s(*plan.training().front());
-    const auto& prospect = plan.expected().prospect;
-    const double bubble = prospect ? prospect->timeline.bubble() : 0;
-    const std::vector<double> all_s = by_rank(ranks_, std::span(&predicted_s, 1));
+    const auto& pipeline = plan.expected().pipeline;
+    const double bubble = pipeline ? pipeline->timeline.bubble() : 0;
+    const std::vector<double> all_s = run::by_rank(ranks_, std::span(&predicted_s, 1));
     if (ranks_.rank() != 0) return;
     fields.push_back({"predicted_time_s", *std::ranges::max_element(all_s)});
     fields.push_back({"predicted_bubble", bubble});
@@ -191,35 +192,36 @@ class Measurement {
 
   const ScalingPoint& point_;
   const Communicator& ranks_;
-  Machine& machine_;
-  training::Trainer& trainer_;
+  run::Machine& machine_;
+  run::Trainer& trainer_;
   const std::function<bool()>& stop_;
-  Loop loop_;
+  run::Loop loop_;
   std::int64_t step_ = 0;
-  std::vector<StepReport> reports_;
-  std::vector<StepParts> parts_;
+  std::vector<run::StepReport> reports_;
+  std::vector<forecast::StepParts> parts_;
   StageTimes stages_;
   double communication_s_ = 0;
   double first_loss_ = 0;
-  StateDigest::Value state_;
+  run::StateDigest::Value state_;
   double energy_j_ = std::nan("");
 };
 
 }  // namespace
 
 ScalingOutcome measure(const ScalingPoint& point, const ScalingOptions& options,
-                       const Communicator& ranks, Machine& machine,
+                       const Communicator& ranks, run::Machine& machine,
                        const std::function<bool()>& stop) {
   const Deck& deck = point.deck;
-  Data data = open_data(deck, sequence_part(deck, ranks));
-  std::unique_ptr<training::TrainerPlan> plan = make_plan(deck, ranks, data, machine);
+  const parallel::SequencePart part = forecast::sequence_part(deck, ranks);
+  inputs::Data data = open_data(deck, part.index, part.parts);
+  std::unique_ptr<forecast::TrainerPlan> plan = make_plan(deck, ranks, data, machine);
   plan->require_proven();
   ScalingOutcome outcome;
   outcome.refused = lacks_memory(*plan, ranks, machine);
   if (!outcome.refused.empty()) return outcome;
   parallel::require_joint_proof(ranks, plan->programs(), machine.rank_order());
-  training::Trainer trainer(std::move(plan), machine.backend(),
-                            [&](execution::Queue& queue) { machine.prepare(queue); });
+  run::Trainer trainer(std::move(plan), machine.backend(),
+                       [&](execution::Queue& queue) { machine.prepare(queue); });
   Measurement measurement(point, ranks, machine, data, trainer, stop);
   outcome.stopped = !measurement.run(options.samples);
   if (outcome.stopped) return outcome;

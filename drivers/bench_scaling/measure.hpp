@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "drivers/bench_scaling/point.hpp"
-#include "drivers/common/machine.hpp"
-#include "parallel/mpi.hpp"
+#include "parallel/job/mpi.hpp"
 #include "results/result_set.hpp"
+#include "run/machine/machine.hpp"
 
 namespace stowage::drivers {
 
@@ -24,7 +24,7 @@ struct ScalingOutcome {
 /// timed whole, issued one ahead as in training.
 /// @param stop asked before each step; all ranks act on it after the same one
 ScalingOutcome measure(const ScalingPoint& point, const ScalingOptions& options,
-                       const parallel::Communicator& ranks, Machine& machine,
+                       const parallel::Communicator& ranks, run::Machine& machine,
                        const std::function<bool()>& stop);
 
 }  // namespace stowage::drivers

@@ -2,34 +2,38 @@
 
 #include <fmt/core.h>
 
-#include "drivers/common/machine.hpp"
-#include "drivers/common/options.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
+#include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
 #include "layers/model/model.hpp"
-#include "parallel/ranks.hpp"
+#include "offload/offload_section.hpp"
+#include "parallel/groups/ranks.hpp"
+#include "run/machine/machine.hpp"
 
 namespace stowage::drivers {
 namespace {
 
 /// The batch of a point: on the fewest ranks that of the deck, with weak scaling as much a rank.
-std::int64_t batch(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+std::int64_t batch(const inputs::Deck& deck, const std::string& scale, const CurveLayout& layout,
                    int fewest) {
-  const auto given = deck.get<std::int64_t>("train.global_batch_size");
+  const auto given = inputs::read(deck, &inputs::TrainConfig::global_batch_size);
   if (scale == "strong") return given;
   if (given * layout.ranks() % fewest != 0)
     execution::throw_usage(
         "{}: layout {} has {} ranks, the smallest {}: weak scaling has no whole batch for it",
-        deck.cite("train.global_batch_size"), layout.name(), layout.ranks(), fewest);
+        inputs::cite(deck, &inputs::TrainConfig::global_batch_size), layout.name(), layout.ranks(),
+        fewest);
   return given * layout.ranks() / fewest;
 }
 
 inputs::Deck deck_of(const inputs::Deck& deck, std::vector<std::string> overrides,
                      const std::string& mode, std::int64_t batch) {
-  overrides.push_back(fmt::format("graphs.mode={}", mode));
-  overrides.push_back(fmt::format("train.global_batch_size={}", batch));
-  if (mode == "scopes" && deck.get<std::vector<std::string>>("graphs.scopes").empty())
-    overrides.push_back("graphs.scopes=[\"layer\"]");
+  overrides.push_back(inputs::override_of(&offload::GraphConfig::mode, mode));
+  overrides.push_back(
+      inputs::override_of(&inputs::TrainConfig::global_batch_size, std::to_string(batch)));
+  if (mode == "scopes" && inputs::read(deck, &offload::GraphConfig::scopes).empty())
+    overrides.push_back(inputs::override_of(&offload::GraphConfig::scopes, "[\"layer\"]"));
   return inputs::Deck::parse(deck.text(), "the deck", overrides);
 }
 
@@ -37,10 +41,10 @@ inputs::Deck deck_of(const inputs::Deck& deck, std::vector<std::string> override
 void require_possible(const ScalingPoint& point) {
   try {
     const std::int64_t microbatches = inputs::check_ranks(point.deck, point.layout.ranks());
-    const training::TrainerOptions options =
-        trainer_options(point.deck, microbatches, parallel::planned_ranks(point.layout.shape, 0),
-                        planned_order(point.deck));
-    (void)training::foresee(options);
+    const forecast::TrainerOptions options = forecast::trainer_options(
+        point.deck, {}, microbatches, parallel::planned_ranks(point.layout.shape, 0),
+        forecast::planned_order(point.deck));
+    (void)forecast::decide_open_choices(options);
     (void)layers::Model(options.model, options.precision, 1, options.sharing.ranks);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
@@ -51,12 +55,12 @@ void require_possible(const ScalingPoint& point) {
 }  // namespace
 
 inputs::Deck without_layout(const inputs::Deck& deck) {
-  const std::vector<std::string> overrides = Layout{}.overrides();
+  const std::vector<std::string> overrides = CurveLayout{}.overrides();
   return inputs::Deck::parse(deck.text(), "the deck", overrides);
 }
 
-ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
-                           const std::string& mode, std::int64_t batch) {
+ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale,
+                           const CurveLayout& layout, const std::string& mode, std::int64_t batch) {
   return {scale, layout, mode, deck_of(deck, layout.overrides(), mode, batch)};
 }
 
@@ -64,7 +68,7 @@ std::vector<ScalingPoint> scaling_points(const inputs::Deck& deck, const Scaling
   const int fewest = options.layouts.front().ranks();
   std::vector<ScalingPoint> points;
   for (const std::string& scale : options.scales)
-    for (const Layout& layout : options.layouts)
+    for (const CurveLayout& layout : options.layouts)
       for (const std::string& mode : options.modes) {
         ScalingPoint point =
             scaling_point(deck, scale, layout, mode, batch(deck, scale, layout, fewest));

@@ -6,9 +6,12 @@
 #include <cmath>
 #include <map>
 
-#include "drivers/common/agreement.hpp"
-#include "drivers/common/memory_table.hpp"
+#include "forecast/plan/memory_table.hpp"
+#include "forecast/plan/options.hpp"
+#include "inputs/data/run_section.hpp"
+#include "layers/recording/config_section.hpp"
 #include "results/console.hpp"
+#include "run/machine/agreement.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -39,7 +42,7 @@ void set_field(Samples& point, const std::string& name, results::Value value) {
 
 /// Of the slowest rank.
 std::vector<double> step_times(const Samples& point) {
-  return largest_of_ranks(point.time_s, static_cast<std::size_t>(point.ranks));
+  return run::largest_of_ranks(point.time_s, static_cast<std::size_t>(point.ranks));
 }
 
 /// Tokens per second of a rank beside those of the base, with the interval of that quotient.
@@ -72,14 +75,18 @@ std::string percent(const results::Interval& part) {
   return fmt::format("{:.1f}..{:.1f}", 100 * part.low, 100 * part.high);
 }
 
+/// One rounding of a number in [1, 2) to a dtype, as results/tools/scaling.py has it.
+double rounding(execution::Dtype dtype) {
+  return dtype == execution::Dtype::bf16 ? 0x1p-9 : execution::epsilon(dtype);
+}
+
 /// Rounding of a loss by another order of sums: each layer adds about one rounding of the residual
 /// stream, which grow as a random walk, and the mean over tokens one of its own type. Four times
 /// that is allowed.
 double loss_band(const inputs::Deck& deck) {
-  const auto& dtype = deck.get<std::string>("train.dtype");
-  const double stored = dtype == "fp64" ? 0x1p-53 : dtype == "fp32" ? 0x1p-24 : 0x1p-9;
-  const double summed = dtype == "fp64" ? 0x1p-53 : 0x1p-24;
-  const auto layers = static_cast<double>(deck.get<std::string>("model.pattern").size());
+  const execution::Dtype dtype = inputs::read(deck, &inputs::TrainConfig::dtype);
+  const double stored = rounding(dtype), summed = rounding(execution::accumulation(dtype));
+  const auto layers = static_cast<double>(inputs::read(deck, &layers::ModelConfig::pattern).size());
   return 4 * (stored * std::sqrt(layers) + summed);
 }
 
@@ -116,8 +123,9 @@ double other_states(const std::vector<Samples>& points) {
 ScalingReport::ScalingReport(const inputs::Deck& deck, const results::ResultHeader& header,
                              const std::filesystem::path& path)
     : deck_(deck), set_(path, header) {
-  fmt::print("{}", results::header_text("stowage_bench_scaling", header.run, header.ranks,
-                                        {{"model", deck.get<std::string>("model.pattern")}}));
+  fmt::print("{}",
+             results::header_text("stowage_bench_scaling", header.run, header.ranks,
+                                  {{"model", inputs::read(deck, &layers::ModelConfig::pattern)}}));
   if (header.ranks.size() > 1) fmt::print("{}", results::ranks_text(header.ranks));
   fmt::print("#   {:<28}{:>6}{:>7}{:>11}{:>11}{:>8}{:>15}{:>9}{:>9}{:>9}{:>9}{:>11}{:>8}\n",
              "point", "ranks", "batch", "step ms", "tokens/s", "eff. %", "95 %", "comm ms",
@@ -180,7 +188,7 @@ void ScalingReport::print(const Samples& point) const {
       1e3 * time_s.median, number(point, "tokens") / time_s.median, 100 * part.value,
       percent(part.ci95), 1e3 * number(point, "communication_s"),
       1e3 * number(point, "exposed_communication_s"), 1e3 * number(point, "idle_s"),
-      gib(number(point, "device_bytes")),
+      forecast::gib(number(point, "device_bytes")),
       std::isnan(predicted_s) ? fmt::format("{:>11}{:>8}", "-", "-")
                               : fmt::format("{:>11.3f}{:>8.1f}", 1e3 * predicted_s,
                                             100 * (predicted_s / time_s.median - 1)));

@@ -60,10 +60,8 @@ std::vector<results::Samples> read_samples(const File& file) {
   for (const std::string& name : group.datasets()) {
     const results::h5::Dataset data = group.dataset(name);
     const results::h5::Shape shape = data.shape();
-    results::Samples samples{.path = "scaling/" + name, .time_s = {}};
+    results::Samples samples{.path = "scaling/" + name, .time_s = data.values()};
     samples.ranks = shape.size() > 1 ? shape[1] : 1;
-    samples.time_s.resize(static_cast<std::size_t>(shape.at(0) * samples.ranks));
-    if (!samples.time_s.empty()) data.read(samples.time_s.data());
     for (results::Field& field : data.attributes())
       if (field.name != "units") samples.attributes.push_back(std::move(field));
     all.push_back(std::move(samples));
@@ -71,27 +69,25 @@ std::vector<results::Samples> read_samples(const File& file) {
   return all;
 }
 
-}  // namespace
-
-std::vector<results::Samples> stored_points(const std::filesystem::path& path) {
-  const File file = File::open(path, results::kResultSchema);
+std::vector<results::Samples> points_of(const File& file, const std::filesystem::path& path) {
   std::vector<results::Samples> points = read_samples(file);
   if (file.text_attribute("driver") != "bench_scaling" || points.empty())
     execution::throw_usage("{}: no points in it: not a result of stowage_bench_scaling",
                            path.string());
-  std::ranges::stable_sort(points, {}, [](const results::Samples& one) {
+  const auto order_of = [](const results::Samples& one) {
     const auto order = std::ranges::find(one.attributes, "order", &results::Field::name);
-    return order == one.attributes.end() ? 0 : std::get<std::int64_t>(order->value);
-  });
+    const auto* number =
+        order == one.attributes.end() ? nullptr : std::get_if<std::int64_t>(&order->value);
+    return number == nullptr ? 0 : *number;
+  };
+  std::ranges::stable_sort(points, {}, order_of);
   return points;
 }
 
-std::vector<results::Samples> measured_before(const std::filesystem::path& path,
-                                              const inputs::Deck& deck,
-                                              const std::vector<RankInfo>& ranks,
-                                              const ScalingOptions& options) {
-  if (!std::filesystem::exists(path)) return {};
-  const File file = File::open(path, results::kResultSchema);
+std::vector<results::Samples> points_before(const File& file, const std::filesystem::path& path,
+                                            const inputs::Deck& deck,
+                                            const std::vector<RankInfo>& ranks,
+                                            const ScalingOptions& options) {
   if (file.text_attribute("driver") != "bench_scaling")
     refuse(path,
            fmt::format("is a result of {}, not of this program", file.text_attribute("driver")));
@@ -109,6 +105,23 @@ std::vector<results::Samples> measured_before(const std::filesystem::path& path,
     return static_cast<std::int64_t>(one.time_s.size()) < options.samples * one.ranks;
   });
   return all;
+}
+
+}  // namespace
+
+std::vector<results::Samples> stored_points(const std::filesystem::path& path) {
+  return results::h5::read_file(path, results::kResultSchema,
+                                [&](const File& file) { return points_of(file, path); });
+}
+
+std::vector<results::Samples> measured_before(const std::filesystem::path& path,
+                                              const inputs::Deck& deck,
+                                              const std::vector<RankInfo>& ranks,
+                                              const ScalingOptions& options) {
+  if (!std::filesystem::exists(path)) return {};
+  return results::h5::read_file(path, results::kResultSchema, [&](const File& file) {
+    return points_before(file, path, deck, ranks, options);
+  });
 }
 
 }  // namespace stowage::drivers

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "drivers/common/agreement.hpp"
+#include "run/machine/agreement.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -27,32 +27,32 @@ double rest_s(const execution::Program& program, const execution::Plan& plan,
 
 }  // namespace
 
-void StageTimes::add(const training::TrainerPlan& plan, const execution::Executor& executed,
+void StageTimes::add(const forecast::TrainerPlan& plan, const execution::Executor& executed,
                      const std::vector<execution::OpTimer::Interval>& intervals) {
-  const auto& prospect = plan.expected().prospect;
-  if (!prospect) return;
+  const auto& pipeline = plan.expected().pipeline;
+  if (!pipeline) return;
   const execution::Program& program = executed.program();
-  std::vector<training::Timeline::Span> spans(executed.plan().steps.size());
+  std::vector<forecast::Timeline::Span> spans(executed.plan().steps.size());
   for (const execution::OpTimer::Interval& interval : intervals)
     spans[interval.step] = {interval.begin_s, interval.end_s};
   const std::vector<PassTimes> times =
-      training::planned_times(*prospect, plan.options().sharing.ranks.coordinates[Axis::pipeline],
-                              training::planned_passes(program, executed.plan(), spans));
+      forecast::planned_times(*pipeline, plan.options().sharing.ranks.coordinates[Axis::pipeline],
+                              forecast::planned_passes(program, executed.plan(), spans));
   sums_.resize(times.size());
   for (std::size_t chunk = 0; chunk < times.size(); ++chunk) sums_[chunk] += times[chunk];
   rest_s_ += rest_s(program, executed.plan(), intervals);
   ++steps_;
 }
 
-results::Fields StageTimes::fields(const training::TrainerPlan& plan,
+results::Fields StageTimes::fields(const forecast::TrainerPlan& plan,
                                    const parallel::Communicator& ranks) const {
-  const auto& expected = plan.expected().prospect;
+  const auto& expected = plan.expected().pipeline;
   if (!expected) return {};
   std::vector<double> own{rest_s_ / steps_};
   for (const PassTimes& sum : sums_)
     for (const double sum_s : {sum.forward_s, sum.backward_s, sum.weights_s})
       own.push_back(sum_s / steps_);
-  const std::vector<double> all = by_rank(ranks, own);
+  const std::vector<double> all = run::by_rank(ranks, own);
   if (ranks.rank() != 0) return {};
   const parallel::GridShape& grid = plan.options().sharing.ranks.shape;
   const layers::PipelineShape shape{grid[Axis::pipeline], expected->virtual_stages};
@@ -79,9 +79,9 @@ results::Fields StageTimes::fields(const training::TrainerPlan& plan,
       fields.push_back({fmt::format("stage_{}_weights_s", stage), times[stage].weights_s});
     }
   }
-  training::Prospect silent = *expected;
+  forecast::PipelinePlan silent = *expected;
   silent.exchange_s = 0;
-  fields.push_back({"schedule_time_s", training::with_times(silent, times).time_s + most_rest_s});
+  fields.push_back({"schedule_time_s", forecast::with_times(silent, times).time_s + most_rest_s});
   return fields;
 }
 

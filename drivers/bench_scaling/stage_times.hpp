@@ -5,10 +5,10 @@
 
 #include "execution/executor.hpp"
 #include "execution/op_timer.hpp"
-#include "parallel/mpi.hpp"
+#include "forecast/pipeline/planned_pipeline.hpp"
+#include "forecast/plan/trainer_plan.hpp"
+#include "parallel/job/mpi.hpp"
 #include "results/value.hpp"
-#include "training/planned_pipeline.hpp"
-#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -17,7 +17,7 @@ class StageTimes {
  public:
   /// Adds a step of this rank, which executed one of the training programs; nothing is done without
   /// a pipeline.
-  void add(const training::TrainerPlan& plan, const execution::Executor& executed,
+  void add(const forecast::TrainerPlan& plan, const execution::Executor& executed,
            const std::vector<execution::OpTimer::Interval>& intervals);
 
   /// What a point says of its pipeline, on rank 0; nothing without one. Times are means over the
@@ -25,7 +25,7 @@ class StageTimes {
   /// `stage_S_weights_s` of a pass without what it waits for messages, `rank_R_rest_s` of what a
   /// pipeline rank computes beside passes; `schedule_time_s` is what a step takes if ranks wait for
   /// passes of others alone, and messages take no time. Collective.
-  results::Fields fields(const training::TrainerPlan& plan,
+  results::Fields fields(const forecast::TrainerPlan& plan,
                          const parallel::Communicator& ranks) const;
 
  private:

@@ -1,18 +1,18 @@
 #pragma once
 
-#include "drivers/measure/record.hpp"
-#include "drivers/measure/timer.hpp"
 #include "results/verdict.hpp"
+#include "run/measure/record.hpp"
+#include "run/measure/timer.hpp"
 
 namespace stowage::drivers {
 
 /// What the parts of stowage_ceilings share.
 struct Ceilings {
-  Gpu& gpu;
-  Timer& timer;
-  Record& record;
+  run::Gpu& gpu;
+  run::Timer& timer;
+  run::Record& record;
   results::Verdict& verdict;
-  MeasureOptions options;
+  run::MeasureOptions options;
 };
 
 /// bf16 products y = x w^T by the fastest algorithm that cuBLASLt's heuristics name, for a large
@@ -30,7 +30,7 @@ void measure_copies(Ceilings& run);
 void measure_interference(Ceilings& run);
 
 /// Fills bf16 memory with nearly normal values of this deviation.
-void fill_random(Gpu& gpu, execution::Arena& memory, std::int64_t seed, std::uint64_t stream,
+void fill_random(run::Gpu& gpu, execution::Arena& memory, std::int64_t seed, std::uint64_t stream,
                  double deviation);
 
 }  // namespace stowage::drivers

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "drivers/ceilings/ceilings.hpp"
-#include "drivers/measure/random.hpp"
 #include "results/statistics.hpp"
+#include "run/measure/random.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -25,13 +25,13 @@ constexpr int kFewSamples = 20;  // a gigabyte over the link takes 20 ms
 struct Kind {
   const char* name;
   double bytes_per_size;
-  std::function<Work(std::size_t size)> work;
+  std::function<run::Work(std::size_t size)> work;
 };
 
 void measure(Ceilings& run, const Kind& kind, std::span<const std::size_t> sizes, int samples) {
   results::Ceiling ceiling{.name = kind.name, .unit = "B/s", .size = {}, .value = {}};
   for (const std::size_t size : sizes) {
-    const Work one[] = {kind.work(size)};
+    const run::Work one[] = {kind.work(size)};
     auto times = run.timer.alternate(one, samples, 0.02);
     const results::Summary summary = results::summarize(times[0]);
     const double bytes = kind.bytes_per_size * static_cast<double>(size);
@@ -55,17 +55,18 @@ void measure_device_copies(Ceilings& run) {
   const int samples = static_cast<int>(run.options.samples);
   measure(run,
           {"device_copy", 2,
-           [&](std::size_t size) -> Work {
+           [&](std::size_t size) -> run::Work {
              return [&, size](Queue& queue) { queue.copy(to->data(), from->data(), size); };
            }},
           kDeviceSizes, samples);
   measure(run,
           {"copy_kernel", 2,
-           [&](std::size_t size) -> Work {
+           [&](std::size_t size) -> run::Work {
              return [&, size](Queue& queue) {
-               execution::parallel_for(queue, static_cast<std::int64_t>(size / sizeof(Block16)),
-                                       CopyBlocks{reinterpret_cast<const Block16*>(from->data()),
-                                                  reinterpret_cast<Block16*>(to->data())});
+               execution::parallel_for(
+                   queue, static_cast<std::int64_t>(size / sizeof(run::Block16)),
+                   run::CopyBlocks{reinterpret_cast<const run::Block16*>(from->data()),
+                                   reinterpret_cast<run::Block16*>(to->data())});
              };
            }},
           kDeviceSizes, samples);
@@ -102,13 +103,13 @@ void measure_link_copies(Ceilings& run) {
   const auto second = backend.make_queue(Lane::d2h, "d2h");
   const auto begun = backend.make_event();
   const auto ended = backend.make_event();
-  const auto h2d = [&](std::size_t size) -> Work {
+  const auto h2d = [&](std::size_t size) -> run::Work {
     return [&, size](Queue& queue) { queue.copy(device_up->data(), up->data(), size); };
   };
-  const auto d2h = [&](std::size_t size) -> Work {
+  const auto d2h = [&](std::size_t size) -> run::Work {
     return [&, size](Queue& queue) { queue.copy(down->data(), device_down->data(), size); };
   };
-  const auto both = [&](std::size_t size) -> Work {
+  const auto both = [&](std::size_t size) -> run::Work {
     return [&, size](Queue& queue) {
       queue.record(*begun);
       second->wait(*begun);
@@ -126,13 +127,13 @@ void measure_link_copies(Ceilings& run) {
 
 }  // namespace
 
-void fill_random(Gpu& gpu, execution::Arena& memory, std::int64_t seed, std::uint64_t stream,
+void fill_random(run::Gpu& gpu, execution::Arena& memory, std::int64_t seed, std::uint64_t stream,
                  double deviation) {
   execution::parallel_for(
       gpu.queue(), static_cast<std::int64_t>(memory.bytes() / 2),
-      RandomNormal<execution::Bf16>{static_cast<std::uint64_t>(seed), stream, 0.0F,
-                                    execution::normal_scale(deviation),
-                                    reinterpret_cast<execution::Bf16*>(memory.data())});
+      run::RandomNormal<execution::Bf16>{static_cast<std::uint64_t>(seed), stream, 0.0F,
+                                         execution::normal_scale(deviation),
+                                         reinterpret_cast<execution::Bf16*>(memory.data())});
   gpu.queue().synchronize();
 }
 

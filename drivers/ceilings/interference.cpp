@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "drivers/ceilings/ceilings.hpp"
-#include "drivers/measure/gemm.hpp"
-#include "drivers/measure/random.hpp"
 #include "kernels/attention/attention_cuda.hpp"
 #include "kernels/machine.hpp"
 #include "results/statistics.hpp"
+#include "run/measure/gemm.hpp"
+#include "run/measure/random.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -37,7 +37,7 @@ constexpr std::array<Condition, 4> kConditions = {
 /// Copies in both directions that can be started beside other work.
 class Neighbours {
  public:
-  explicit Neighbours(Gpu& gpu)
+  explicit Neighbours(run::Gpu& gpu)
       : d2h_(gpu.backend().make_queue(Lane::d2h, "d2h")),
         h2d_(gpu.backend().make_queue(Lane::h2d, "h2d")),
         begun_(gpu.backend().make_event()),
@@ -74,7 +74,8 @@ class Neighbours {
 };
 
 /// Times `victim` under each condition in turn, with the GPU's state read while it runs.
-void measure(Ceilings& run, Neighbours& neighbours, const std::string& name, const Work& victim) {
+void measure(Ceilings& run, Neighbours& neighbours, const std::string& name,
+             const run::Work& victim) {
   const int samples = std::min(static_cast<int>(run.options.samples), kMostSamples);
   std::array<std::vector<double>, kConditions.size()> times;
   std::vector<results::SeriesColumn> columns;
@@ -89,7 +90,7 @@ void measure(Ceilings& run, Neighbours& neighbours, const std::string& name, con
       neighbours.start(run.gpu.queue(), kConditions[c]);
       const double time = run.timer.once(victim);
       neighbours.finish();
-      const GpuState& state = run.timer.state();
+      const run::GpuState& state = run.timer.state();
       states.insert(states.end(), {state.clock_hz, state.power_w});
       if (sample >= 0) times[c].push_back(time);
     }
@@ -115,10 +116,10 @@ void measure_cubes(Ceilings& run, Neighbours& neighbours) {
   const auto x = run.gpu.device_memory(bytes);
   const auto w = run.gpu.device_memory(bytes);
   const auto y = run.gpu.device_memory(bytes);
-  const auto workspace = run.gpu.device_memory(Gemm::kWorkspaceLimit);
+  const auto workspace = run.gpu.device_memory(run::Gemm::kWorkspaceLimit);
   fill_random(run.gpu, *x, run.options.seed, 1, 1.0);
   fill_random(run.gpu, *w, run.options.seed, 2, 1.0);
-  const Gemm gemm({kCube, kCube, kCube});
+  const run::Gemm gemm({kCube, kCube, kCube});
   measure(run, neighbours, "products", [&](Queue& queue) {
     for (int i = 0; i < kProducts; ++i)
       gemm.enqueue(queue, x->data(), w->data(), y->data(), workspace->data());
@@ -168,9 +169,9 @@ void measure_copy_kernel(Ceilings& run, Neighbours& neighbours) {
   fill_random(run.gpu, *from, run.options.seed, 6, 1.0);
   measure(run, neighbours, "copy_kernel", [&](Queue& queue) {
     for (int i = 0; i < kDeviceCopies; ++i)
-      execution::parallel_for(queue, static_cast<std::int64_t>(kCopyBytes / sizeof(Block16)),
-                              CopyBlocks{reinterpret_cast<const Block16*>(from->data()),
-                                         reinterpret_cast<Block16*>(to->data())});
+      execution::parallel_for(queue, static_cast<std::int64_t>(kCopyBytes / sizeof(run::Block16)),
+                              run::CopyBlocks{reinterpret_cast<const run::Block16*>(from->data()),
+                                              reinterpret_cast<run::Block16*>(to->data())});
   });
 }
 

@@ -3,24 +3,24 @@
 #include <fmt/core.h>
 
 #include "drivers/ceilings/ceilings.hpp"
-#include "drivers/measure/gemm.hpp"
+#include "run/measure/gemm.hpp"
 
 int main(int argc, char** argv) {
   using namespace stowage;
   using namespace stowage::drivers;
-  MeasureOptions options;
+  run::MeasureOptions options;
   return measure_main(
       argc, argv, "stowage_ceilings",
       "Measures products, copies and their interference on one GPU, on random data.", options,
       [](CLI::App&) {},
       [&] {
-        Gpu gpu(static_cast<int>(options.device));
-        Timer timer(gpu);
-        Record record("ceilings", options, gpu,
-                      {{"ceilings.samples", options.samples},
-                       {"ceilings.device", options.device},
-                       {"ceilings.seed", options.seed}},
-                      {{"cublas", Gemm::version()}});
+        run::Gpu gpu(static_cast<int>(options.device));
+        run::Timer timer(gpu);
+        run::Record record("ceilings", options, gpu,
+                           {{"ceilings.samples", options.samples},
+                            {"ceilings.device", options.device},
+                            {"ceilings.seed", options.seed}},
+                           {{"cublas", run::Gemm::version()}});
         results::Verdict verdict;
         Ceilings run{gpu, timer, record, verdict, options};
         measure_products(run);

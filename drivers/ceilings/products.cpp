@@ -4,8 +4,8 @@
 #include <map>
 
 #include "drivers/ceilings/ceilings.hpp"
-#include "drivers/measure/gemm.hpp"
 #include "results/statistics.hpp"
+#include "run/measure/gemm.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -14,7 +14,7 @@ constexpr int kCandidates = 8;
 
 struct Product {
   const char* name;
-  GemmShape shape;
+  run::GemmShape shape;
 };
 
 // 16384 tokens of the standard decks: D 2048, F 8192, Mamba and attention projections.
@@ -40,17 +40,17 @@ std::size_t fastest(const std::vector<std::vector<double>>& times) {
 void measure_products(Ceilings& run) {
   std::map<double, double> rates;  // by flops of a product; the largest where two are equal
   for (const Product& product : kProducts) {
-    const GemmShape& s = product.shape;
+    const run::GemmShape& s = product.shape;
     const auto x = run.gpu.device_memory(bf16_bytes(s.m * s.k));
     const auto w = run.gpu.device_memory(bf16_bytes(s.n * s.k));
     const auto y = run.gpu.device_memory(bf16_bytes(s.m * s.n));
-    const auto workspace = run.gpu.device_memory(Gemm::kWorkspaceLimit);
+    const auto workspace = run.gpu.device_memory(run::Gemm::kWorkspaceLimit);
     fill_random(run.gpu, *x, run.options.seed, 1, 1.0);
     fill_random(run.gpu, *w, run.options.seed, 2, 1.0);
-    const Gemm gemm(s, kCandidates);
+    const run::Gemm gemm(s, kCandidates);
     // Every candidate gets all samples, in turn with the others: a short search has picked slow
     // ones, since the power limit moves the clock meanwhile.
-    std::vector<Work> contenders;
+    std::vector<run::Work> contenders;
     for (int candidate = 0; candidate < gemm.candidates(); ++candidate)
       contenders.push_back([&, candidate](execution::Queue& queue) {
         gemm.enqueue(queue, x->data(), w->data(), y->data(), workspace->data(), candidate);

@@ -32,9 +32,11 @@ void ByteProgress::show() {
   const double seconds = shown_at_s_ - start_s_;
   const double share =
       static_cast<double>(done_) / static_cast<double>(std::max<std::int64_t>(total_, 1));
-  fmt::print(stderr, "{}# {:.0f} % of {:.2f} GB, {:.2f} GB/s{}", open_ ? "\r" : "", 100 * share,
-             static_cast<double>(total_) / 1e9, static_cast<double>(done_) / 1e9 / seconds,
-             terminal_ ? "" : "\n");
+  const std::string line =
+      fmt::format("{}# {:.0f} % of {:.2f} GB, {:.2f} GB/s{}", open_ ? "\r" : "", 100 * share,
+                  static_cast<double>(total_) / 1e9, static_cast<double>(done_) / 1e9 / seconds,
+                  terminal_ ? "" : "\n");
+  std::fputs(line.c_str(), stderr);  // progress that cannot be shown ends nothing
   open_ = terminal_;
 }
 

@@ -6,14 +6,15 @@
 #include <filesystem>
 #include <map>
 
-#include "drivers/common/folder_weights.hpp"
-#include "drivers/common/weights.hpp"
 #include "drivers/convert/byte_progress.hpp"
 #include "drivers/convert/folder_writer.hpp"
 #include "drivers/convert/side_files.hpp"
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/format.hpp"
+#include "run/state/folder_weights.hpp"
+#include "run/state/weights.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -41,14 +42,14 @@ fs::path find_like(const ExportOptions& options, const fs::path& checkpoint) {
 const hf::Family& choose_family(const ExportOptions& options, const fs::path& like,
                                 const inputs::Deck& deck) {
   if (!options.family.empty()) return hf::family_of(options.family, "--family");
-  return like.empty() ? hf::family_of(deck) : *hf::read_config(like.string()).family;
+  return like.empty() ? hf::family_of(deck) : hf::read_family(like.string());
 }
 
 /// How names begin in the folder of `like`, where it has weights.
 std::string find_trunk(const fs::path& like, const hf::Family& family) {
   const bool weights =
       !like.empty() && (fs::exists(like / hf::kSingleFile) || fs::exists(like / hf::kIndexFile));
-  return weights ? trunk_of(hf::ModelFolder(like.string()), family)
+  return weights ? run::trunk_of(hf::ModelFolder(like.string()), family)
                  : std::string(family.trunks.front());
 }
 
@@ -63,7 +64,7 @@ std::vector<Weight> find_weights(const results::Checkpoint& checkpoint, const hf
   std::map<std::string, results::TensorSpec> held;
   for (const results::TensorSpec& spec : checkpoint.tensors()) held[spec.name] = spec;
   std::vector<Weight> weights;
-  for (const results::TensorSpec& wanted : weights_of(deck)) {
+  for (const results::TensorSpec& wanted : run::weights_of(deck)) {
     const auto found = held.find(wanted.name);
     std::vector<hf::Piece> pieces =
         hf::pieces(family, hf::sizes_of(deck), wanted.name, wanted.shape, trunk);
@@ -124,27 +125,29 @@ std::vector<results::TensorTarget> targets_of(const std::vector<Weight>& weights
 }  // namespace
 
 std::string export_checkpoint(const ExportOptions& options) {
+  const fs::path output = new_folder(options.output);  // before anything is read
   const results::Checkpoint checkpoint(find_checkpoint(options.checkpoint));
   const inputs::Deck deck =
-      inputs::Deck::parse_stored(checkpoint.state().deck, checkpoint.path().string(), {}, nullptr);
+      inputs::Deck::parse_stored(checkpoint.state().deck, checkpoint.path().string());
   const fs::path like = find_like(options, checkpoint.path());
   const hf::Family& family = choose_family(options, like, deck);
   const std::string config = hf::config_text(
-      family, deck, like.empty() ? std::string() : read_text(like / hf::kConfigFile));
+      family, deck, like.empty() ? std::string() : hf::read_config_text(like.string()));
   const std::vector<Weight> weights =
       find_weights(checkpoint, family, deck, find_trunk(like, family));
-  FolderWriter writer(options.output, entries_of(weights), options.shard_bytes);
+  FolderWriter writer(output, entries_of(weights), options.shard_bytes);
   write_text(writer.part() / hf::kConfigFile, config);
   const std::vector<std::string> copied =
       like.empty() ? std::vector<std::string>() : side_files(like);
-  for (const std::string& name : copied) write_text(writer.part() / name, read_text(like / name));
+  for (const std::string& name : copied) copy_bytes(like / name, writer.part() / name);
   ByteProgress progress(writer.bytes());
   checkpoint.load(targets_of(weights, family, writer, progress), true);
   writer.commit();
-  return fmt::format("{}: {} of family {}, step {}, in {} file{}{}{}\n", options.output,
+  return fmt::format("{}: {} of family {}, step {}, in {} file{}{}{}\n", output.string(),
                      results::quantity(static_cast<double>(writer.bytes()), "B"), family.model_type,
                      checkpoint.state().step, writer.shards(), writer.shards() == 1 ? "" : "s",
-                     copied.empty() ? "" : "; copied: ", fmt::join(copied, ", "));
+                     copied.empty() ? "" : "; copied: ",
+                     execution::printable(fmt::format("{}", fmt::join(copied, ", "))));
 }
 
 }  // namespace stowage::drivers

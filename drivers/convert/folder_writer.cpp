@@ -25,15 +25,31 @@ std::int64_t bytes_of(const hf::Entry& entry) {
   return bits / 8;
 }
 
+fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
+
+/// A link that leads nowhere is there, too.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
 }  // namespace
 
-FolderWriter::FolderWriter(fs::path path, std::vector<hf::Entry> entries, std::int64_t shard_bytes)
-    : path_(std::move(path)), part_(path_.string() + ".part") {
-  if (fs::exists(path_)) throw_usage("--output {}: is there already", path_.string());
-  if (fs::exists(part_))
+fs::path new_folder(const fs::path& given) {
+  fs::path path = given.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.empty()) throw_usage("--output: names no folder");
+  if (is_there(path)) throw_usage("--output {}: is there already", path.string());
+  if (is_there(part_of(path)))
     throw_usage(
         "--output {}: {} is there, of an export that was cut off or is under way; remove it",
-        path_.string(), part_.string());
+        path.string(), part_of(path).string());
+  return path;
+}
+
+FolderWriter::FolderWriter(const fs::path& path, std::vector<hf::Entry> entries,
+                           std::int64_t shard_bytes)
+    : path_(new_folder(path)), part_(part_of(path_)) {
   std::error_code error;
   if (!fs::create_directories(part_, error))
     throw_usage("--output {}: cannot be made: {}", path_.string(), error.message());

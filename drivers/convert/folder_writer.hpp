@@ -12,12 +12,16 @@
 
 namespace stowage::drivers {
 
+/// The path of a folder that can be made: "folder" of "folder/".
+/// @throws Error (exit 2) if it is empty, or something is there, even a link that leads nowhere
+std::filesystem::path new_folder(const std::filesystem::path& given);
+
 /// A Hugging Face folder under construction: written as `<path>.part`, renamed when it is complete.
 class FolderWriter {
  public:
   /// @param entries name, dtype and shape, in the order in which they are divided into shards
   /// @throws Error (exit 2) if `path` or its part is there, or cannot be made
-  FolderWriter(std::filesystem::path path, std::vector<inputs::huggingface::Entry> entries,
+  FolderWriter(const std::filesystem::path& path, std::vector<inputs::huggingface::Entry> entries,
                std::int64_t shard_bytes);
   FolderWriter(const FolderWriter&) = delete;
   FolderWriter& operator=(const FolderWriter&) = delete;

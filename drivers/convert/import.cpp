@@ -2,19 +2,25 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 
-#include "drivers/common/folder_weights.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/weights.hpp"
 #include "drivers/convert/byte_progress.hpp"
 #include "drivers/convert/side_files.hpp"
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
+#include "forecast/plan/options.hpp"
+#include "inputs/data/run_section.hpp"
 #include "results/checkpoint_directory.hpp"
 #include "results/format.hpp"
 #include "results/output_path.hpp"
 #include "results/part_file.hpp"
+#include "run/state/folder_weights.hpp"
+#include "run/state/weights.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -24,36 +30,91 @@ namespace hf = inputs::huggingface;
 using execution::throw_usage;
 
 /// A deck that trains on from the weights, as soon as it names data.
-std::string deck_text(const hf::Config& config, const ImportOptions& options) {
-  const std::string dtype = config.dtype.empty() ? "bf16" : config.dtype;
+std::string deck_text(const hf::Config& config, const std::string& dtype,
+                      const ImportOptions& options) {
   return fmt::format(
       "# The model of {}, which its weights in {} belong to.\n"
-      "# Name your tokens in [data], and sizes and rates of a step in [train] and [optim].\n\n"
-      "[run]\nname = {}\n\n{}\n[train]\ndtype = \"{}\"\n\n[data]\nsource = \"synthetic\"\n\n"
+      "# Sizes and rates of a step belong in [train] and [optim], your tokens in [data].\n\n"
+      "[run]\nname = {}\n\n{}\n[train]\ndtype = \"{}\"\n\n[data]\n"
+      "# Random tokens. Of your own: source = \"auto\" and path = \"...\".\n"
+      "source = \"synthetic\"\n\n"
       "[checkpoint]\ndirectory = {}\n",
-      fs::path(options.folder).filename().string(), options.output,
-      inputs::to_toml(fs::path(options.deck).stem().string()), config.deck_text(), dtype,
-      inputs::to_toml(options.output));
+      inputs::to_toml(fs::path(options.folder).filename().string()),
+      inputs::to_toml(options.output), inputs::to_toml(fs::path(options.deck).stem().string()),
+      config.deck_text(), dtype, inputs::to_toml(options.output));
 }
 
-/// A text to be written, and where to.
-struct TextFile {
+/// The name in train.dtype of the type that most bytes of the weights have.
+std::string main_dtype(const hf::ModelFolder& folder) {
+  std::array<std::pair<std::string_view, std::string_view>, 3> words = {
+      {{"BF16", "bf16"}, {"F32", "fp32"}, {"F64", "fp64"}}};
+  std::map<std::string, std::int64_t> bytes;
+  for (const std::string& name : folder.names())
+    bytes[folder.find(name)->dtype] += folder.find(name)->bytes();
+  return std::string(std::ranges::max_element(words, {}, [&](const auto& word) {
+                       return bytes[std::string(word.first)];
+                     })->second);
+}
+
+/// What is to be known of the model, a line each.
+std::string notes_of(const run::PublishedModel& model, const std::string& dtype) {
+  std::string notes;
+  if (!model.config.ignored.empty())
+    notes += fmt::format("# decide nothing that is computed, and are left out: {}\n",
+                         fmt::join(model.config.ignored, ", "));
+  if (model.head_of_own)
+    notes +=
+        "# config.json ties the head to the embedding, but the files have another head: the model "
+        "is imported with model.untie_embeddings = true\n";
+  if (model.config.dtype.empty())
+    notes += fmt::format(
+        "# config.json names no dtype that a run can have: train.dtype = \"{}\", that of the "
+        "weights\n",
+        dtype);
+  return notes;
+}
+
+/// A line about weights that a run would store in another type than the files.
+std::string note_of_dtypes(const std::vector<results::TensorSource>& sources,
+                           const inputs::Deck& deck) {
+  std::map<std::string, execution::Dtype> in_run;
+  for (const results::TensorSpec& spec : run::weights_of(deck)) in_run[spec.name] = spec.dtype;
+  std::map<std::string_view, int> differing;
+  for (const results::TensorSource& source : sources)
+    if (source.spec.dtype != in_run.at(source.spec.name))
+      ++differing[hf::name_of(source.spec.dtype)];
+  std::string counts;
+  for (const auto& [name, count] : differing)
+    counts += fmt::format("{}{} of {}", counts.empty() ? "" : ", ", count, name);
+  if (counts.empty()) return {};
+  return fmt::format("# of {} tensors, files have {}; a run stores them as train.dtype = \"{}\"\n",
+                     sources.size(), counts,
+                     deck.get<std::string>(inputs::key(&inputs::TrainConfig::dtype)));
+}
+
+/// A file to be written: a text, or the copy of a file.
+struct SideFile {
   results::NamedPath path;
   results::FileKind kind;
   std::string text;
+  std::optional<fs::path> copied;
 };
 
-/// Text files under construction: one that is not committed leaves nothing.
-class TextFiles {
+/// Files under construction: one that is not committed leaves nothing.
+class SideFiles {
  public:
-  /// @throws Error (exit 2) if one is not free, or would replace an input
-  TextFiles(const std::vector<TextFile>& files, const std::vector<results::NamedPath>& inputs) {
-    std::vector<results::NamedPath> outputs;
-    for (const TextFile& file : files) outputs.push_back(file.path);
+  /// @throws Error (exit 2) if one is not free, or would replace an input or another output
+  SideFiles(const std::vector<SideFile>& files, const std::vector<results::NamedPath>& inputs,
+            const results::NamedPath& other) {
+    std::vector<results::NamedPath> outputs = {other};
+    for (const SideFile& file : files) outputs.push_back(file.path);
     results::require_apart(outputs, inputs);
-    for (const TextFile& file : files) {
+    for (const SideFile& file : files) {
       parts_.push_back(std::make_unique<results::PartFile>(file.path.path, file.kind));
-      write_text(parts_.back()->part(), file.text);
+      if (file.copied)
+        copy_bytes(*file.copied, parts_.back()->part());
+      else
+        write_text(parts_.back()->part(), file.text);
     }
   }
 
@@ -63,6 +124,34 @@ class TextFiles {
 
  private:
   std::vector<std::unique_ptr<results::PartFile>> parts_;
+};
+
+/// A folder that import has taken: it is as it was before unless the import ends well.
+class Claim {
+ public:
+  explicit Claim(results::CheckpointDirectory& directory, fs::path side)
+      : directory_(directory), side_(std::move(side)), made_side_(!fs::exists(side_)) {
+    try {
+      directory_.claim();
+    } catch (...) {
+      directory_.give_back();
+      throw;
+    }
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() {
+    if (kept_) return;
+    std::error_code ignored;
+    if (made_side_) fs::remove(side_, ignored);  // if it is empty
+    directory_.give_back();
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  results::CheckpointDirectory& directory_;
+  fs::path side_;
+  bool made_side_, kept_ = false;
 };
 
 /// With what is read counted.
@@ -77,50 +166,61 @@ std::vector<results::TensorSource> counted(std::vector<results::TensorSource> so
   return sources;
 }
 
+/// With paths that hold wherever a run starts.
+ImportOptions resolved(ImportOptions options) {
+  if (!fs::path(options.folder).has_filename())  // "folder/"
+    options.folder = fs::path(options.folder).parent_path().string();
+  if (options.output.empty()) throw_usage("--output: names no folder");
+  if (options.deck.empty()) throw_usage("--deck: names no file");
+  // The deck is for runs in any folder: one that finds no checkpoint would start from nothing.
+  std::error_code error;
+  const fs::path output = fs::absolute(options.output, error);
+  if (error) throw_usage("--output {}: no working directory: {}", options.output, error.message());
+  options.output = output.lexically_normal().string();
+  return options;
+}
+
 }  // namespace
 
 std::string import_folder(const ImportOptions& given) {
-  ImportOptions options = given;
-  if (!fs::path(options.folder).has_filename())  // "folder/"
-    options.folder = fs::path(options.folder).parent_path().string();
-  // The deck is for runs in any folder: one that finds no checkpoint would start from nothing.
-  options.output = fs::absolute(options.output).lexically_normal().string();
-  const hf::Config config = hf::read_config(options.folder);
-  const std::string text = deck_text(config, options);
-  const inputs::Deck deck = inputs::Deck::parse(text, options.folder + "/" + hf::kConfigFile);
-  refuse_unsupported(deck);
-  const FolderWeights weights(options.folder, *config.family, deck);
+  const ImportOptions options = resolved(given);
+  run::PublishedModel model = run::open_model(options.folder, {.keys = options.ignored_keys});
+  const std::string dtype =
+      model.config.dtype.empty() ? main_dtype(*model.folder) : model.config.dtype;
+  const std::string text = deck_text(model.config, dtype, options);
+  const inputs::Deck deck =
+      inputs::Deck::parse(text, "the deck to be made", {}, model.config.places);
+  std::string notes = notes_of(model, dtype);
+  const run::FolderWeights weights(std::move(model), deck);
+  notes += note_of_dtypes(weights.sources(), deck);
+  const std::vector<std::string> copied = side_files(options.folder);
   results::CheckpointDirectory directory(options.output);
   if (!directory.steps().empty())
     throw_usage("--output {}: holds checkpoints already", options.output);
-  directory.claim();
   const fs::path side = fs::path(options.output) / kSideFolder;
-  const std::vector<std::string> copied = side_files(options.folder);
-  std::vector<TextFile> texts = {{{"--deck", options.deck}, results::FileKind::deck, text}};
+  Claim claim(directory, side);
+  std::vector<SideFile> made = {{{"--deck", options.deck}, results::FileKind::deck, text, {}}};
   std::vector<results::NamedPath> read;
   const auto copy = [&](const std::string& name) {
     const fs::path from = fs::path(options.folder) / name;
     read.push_back({"the model's file", from});
-    texts.push_back({{"the copy", side / name}, results::FileKind::model_file, read_text(from)});
+    made.push_back({{"the copy", side / name}, results::FileKind::model_file, {}, from});
   };
   copy(hf::kConfigFile);
   for (const std::string& name : copied) copy(name);
-  const TextFiles files(texts, read);
+  const SideFiles files(made, read, {"the checkpoint", directory.file_of(0)});
   ByteProgress progress(weights.folder().bytes());
   const std::vector<results::TensorSource> sources = counted(weights.sources(), progress);
-  (void)directory.save(weights_state(deck), sources);
+  (void)directory.save(run::weights_state(deck), sources);
   files.commit();
-  std::string notes;
-  if (!config.ignored.empty())
-    notes = fmt::format("# decide nothing that is computed, and are left out: {}\n",
-                        fmt::join(config.ignored, ", "));
+  claim.keep();
   return notes + fmt::format(
                      "{}: {} tensors, {}, of {} tensors of {}\n{}: a deck of the model\n"
                      "{}: {}\n",
                      directory.file_of(0).string(), sources.size(),
                      results::quantity(static_cast<double>(weights.folder().bytes()), "B"),
                      weights.folder().names().size(), options.folder, options.deck, side.string(),
-                     fmt::join(copied, ", "));
+                     execution::printable(fmt::format("{}", fmt::join(copied, ", "))));
 }
 
 }  // namespace stowage::drivers

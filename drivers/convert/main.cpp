@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "drivers/common/subcommands.hpp"
 #include "drivers/convert/export.hpp"
 #include "drivers/convert/import.hpp"
 #include "execution/error.hpp"
 #include "inputs/deck/value.hpp"
+#include "run/command/subcommands.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -34,7 +34,12 @@ void run_import(int argc, const char* const* argv) {
                  "Folder for the checkpoint; a run continues there (checkpoint.directory)")
       ->required();
   app.add_option("--deck", options.deck, "The deck to write")->required();
-  if (parsed(app, argc, argv)) fmt::print("{}", import_folder(options));
+  app.add_option("--ignore-key", options.ignored_keys,
+                 "A key of config.json that is not known and does not change the model; again for "
+                 "each such key")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (run::parsed(app, argc, argv)) fmt::print("{}", import_folder(options));
 }
 
 void run_export(int argc, const char* const* argv) {
@@ -51,7 +56,7 @@ void run_export(int argc, const char* const* argv) {
   app.add_option("--family", options.family,
                  "model_type to write (default: that of --like, or the first that fits)");
   app.add_option("--shard-size", shard, "Bytes of a file at most (default 5 GiB)");
-  if (!parsed(app, argc, argv)) return;
+  if (!run::parsed(app, argc, argv)) return;
   const auto bytes = inputs::parse_bytes(shard);
   if (!bytes || *bytes < 1)
     throw_usage("--shard-size {}: allowed: bytes above 0, such as 512 MiB", shard);
@@ -64,6 +69,6 @@ void run_export(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   using namespace stowage::drivers;
-  return run_subcommands(argc, argv, "stowage_convert", kHelp,
-                         {{"import", run_import}, {"export", run_export}});
+  return stowage::run::run_subcommands(argc, argv, "stowage_convert", kHelp,
+                                       {{"import", run_import}, {"export", run_export}});
 }

@@ -6,9 +6,10 @@
 #include <limits>
 #include <vector>
 
-#include "drivers/common/data.hpp"
-#include "drivers/common/read_deck.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/read_deck.hpp"
+#include "inputs/data/run_data.hpp"
+#include "inputs/data/run_section.hpp"
 
 namespace stowage::drivers {
 namespace {
@@ -35,11 +36,11 @@ std::vector<std::int64_t> lengths_of(const inputs::Loader& loader, std::int64_t 
 void print_documents(const inputs::CommandLine& command, StepRange steps) {
   require_steps("--first-step", steps.first);
   require_steps("--steps", steps.count);
-  const inputs::Deck deck = read_deck(command);
-  const Data data = open_data(deck, {});
+  const inputs::Deck deck = forecast::read_deck(command);
+  const inputs::Data data = open_data(deck);
   inputs::Loader& loader = *data.train;
-  const std::int64_t tokens =
-      deck.get<std::int64_t>("train.micro_batch_size") * deck.get<std::int64_t>("train.seq_length");
+  const std::int64_t tokens = inputs::read(deck, &inputs::TrainConfig::micro_batch_size) *
+                              inputs::read(deck, &inputs::TrainConfig::seq_length);
   for (std::int64_t step = 1; step < steps.first + steps.count; ++step, loader.advance()) {
     (void)loader.pass_untargeted(loader.steps_per_pass());
     if (step < steps.first) continue;

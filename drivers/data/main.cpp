@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/common/subcommands.hpp"
 #include "drivers/data/check.hpp"
 #include "drivers/data/documents.hpp"
 #include "drivers/data/prepare.hpp"
@@ -19,6 +18,7 @@
 #include "execution/error.hpp"
 #include "inputs/deck/command_line.hpp"
 #include "results/part_file.hpp"
+#include "run/command/subcommands.hpp"
 #include "version/version.hpp"
 
 namespace stowage::drivers {
@@ -54,7 +54,7 @@ void run_prepare(int argc, const char* const* argv) {
   app.add_option("--append-token", options.append_token,
                  "Token behind each document (default none)")
       ->check(CLI::NonNegativeNumber);
-  if (parsed(app, argc, argv)) fmt::print("{}", prepare(options));
+  if (run::parsed(app, argc, argv)) fmt::print("{}", prepare(options));
 }
 
 void run_check(int argc, const char* const* argv) {
@@ -67,7 +67,7 @@ void run_check(int argc, const char* const* argv) {
   app.add_option("--vocab-size", options.vocab_size, "Tokens must be below this")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   app.add_option("--document-token", options.document_token, "As data.document_token");
-  if (!parsed(app, argc, argv)) return;
+  if (!run::parsed(app, argc, argv)) return;
   options.kind = inputs::source_kind(format);
   fmt::print("{}", check_text(options));
 }
@@ -128,9 +128,9 @@ void run_documents(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   using namespace stowage::drivers;
-  return run_subcommands(argc, argv, "stowage_data", kHelp,
-                         {{"prepare", run_prepare},
-                          {"check", run_check},
-                          {"stats", run_stats},
-                          {"documents", run_documents}});
+  return stowage::run::run_subcommands(argc, argv, "stowage_data", kHelp,
+                                       {{"prepare", run_prepare},
+                                        {"check", run_check},
+                                        {"stats", run_stats},
+                                        {"documents", run_documents}});
 }

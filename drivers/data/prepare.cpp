@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,6 +14,9 @@
 #include <string_view>
 
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
+#include "inputs/data/file_form.hpp"
+#include "inputs/data/json_line.hpp"
 #include "inputs/data/megatron_writer.hpp"
 #include "results/part_file.hpp"
 
@@ -35,11 +41,13 @@ class LineReader {
   void read(const std::string& line, const std::string& place, Document& document) {
     document.tokens.clear();
     document.mask.clear();
-    const json value = json::parse(line, nullptr, false);
-    if (value.is_discarded() || !value.is_object())
-      throw_usage("{}: not an object of JSON: {}", place, line.substr(0, 60));
-    const bool pair = value.contains("prompt") && value.contains("response");
-    if (pair == value.contains("text"))
+    std::string why;
+    const json value = inputs::parse_json_line(line, &why);
+    if (value.is_discarded()) throw_usage("{}: not an object of JSON, {}", place, why);
+    if (!value.is_object())
+      throw_usage("{}: not an object of JSON, but of type {}", place, value.type_name());
+    const bool pair = value.contains("prompt");
+    if (pair != value.contains("response") || pair == value.contains("text"))
       throw_usage("{}: a line has \"text\", or \"prompt\" and \"response\"", place);
     if (pairs_.value_or(pair) != pair)
       throw_usage("{}: lines with \"text\" and lines with \"prompt\" do not mix", place);
@@ -72,8 +80,10 @@ class LineReader {
     if (!value.is_array()) throw_usage("{}: the values must be lists for --tokenizer ids", place);
     for (const json& token : value) {
       if (!token.is_number_integer() || token < 0 || token >= options_.vocab_size)
-        throw_usage("{}: {} is not a token below --vocab-size {}", place, token.dump(),
-                    options_.vocab_size);
+        throw_usage(
+            "{}: {} is not a token below --vocab-size {}", place,
+            token.is_number() ? token.dump() : fmt::format("a value of type {}", token.type_name()),
+            options_.vocab_size);
       tokens.push_back(token.get<std::int32_t>());
     }
   }
@@ -115,9 +125,85 @@ class Outputs {
   std::optional<inputs::MegatronWriter> writer_;
 };
 
+/// Bytes of a line at most: lists of tokens take some ten times as much while they are read.
+constexpr std::size_t kLongestLine = std::size_t{64} << 20;
+
+/// Lines of one input, "file:line" by "file:line".
+class Lines {
+ public:
+  explicit Lines(const std::string& path) : path_(path) {
+    if (path == "-") return;
+    std::error_code none;
+    const std::filesystem::file_status status = std::filesystem::status(path, none);
+    if (std::filesystem::is_directory(status))
+      throw_usage("'{}' is a directory: name the files in it", path);
+    if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status))
+      throw_usage("'{}' is a device: allowed: files, FIFOs and - for standard input", path);
+    // One below /dev, as of a process substitution, has its writer already.
+    if (std::filesystem::is_fifo(status) && !path.starts_with("/dev/"))
+      execution::print_remark(
+          fmt::format("# '{}' is a FIFO: waits until a program writes into it", path));
+    file_.open(path, std::ios::binary);
+    if (!file_) throw_usage("'{}' cannot be read: {}", path, std::strerror(errno));
+  }
+
+  /// The next line that is not blank; false at the end.
+  bool next(std::string& line) {
+    while (read_line(line))
+      if (line.find_first_not_of(" \t\r") != std::string::npos) return true;
+    return false;
+  }
+
+  std::string place() const { return fmt::format("{}:{}", path_, number_); }
+
+ private:
+  bool read_line(std::string& line) {
+    line.clear();
+    for (bool any = false; !left_.empty() || fill(); any = true) {
+      if (!any) ++number_;
+      const std::size_t end = left_.find('\n');
+      const std::string_view part = left_.substr(0, end);
+      if (line.size() + part.size() > kLongestLine)
+        throw_usage("{}: a line of more than {} MiB: a line holds one document", place(),
+                    kLongestLine >> 20);
+      line += part;
+      left_.remove_prefix(std::min(part.size() + 1, left_.size()));
+      if (end != std::string_view::npos) return true;
+    }
+    return !line.empty();
+  }
+
+  /// The next block; false at the end.
+  bool fill() {
+    std::istream& in = path_ == "-" ? std::cin : file_;
+    block_.resize(std::size_t{1} << 20);
+    in.read(block_.data(), std::ssize(block_));
+    left_ = std::string_view(block_).substr(0, static_cast<std::size_t>(in.gcount()));
+    if (in.bad())
+      throw execution::Error(execution::Exit::runtime, fmt::format("{}: cannot be read on: {}",
+                                                                   place(), std::strerror(errno)));
+    if (number_ == 0) require_text(left_);
+    return !left_.empty();
+  }
+
+  void require_text(std::string_view first) const {
+    if (const inputs::FileForm* form = inputs::foreign_form(first))
+      throw_usage("'{}': {} data, not JSON lines: {}", path_, form->name,
+                  inputs::how_to_prepare(*form, path_));
+  }
+
+  std::string path_;
+  std::ifstream file_;
+  std::string block_;
+  std::string_view left_;  ///< of the block
+  std::int64_t number_ = 0;
+};
+
 }  // namespace
 
 std::string prepare(const PrepareOptions& options) {
+  if (std::filesystem::path(options.prefix).filename().empty())
+    throw_usage("--out '{}': the name of the files is missing", options.prefix);
   if (options.tokenizer != "bytes" && options.tokenizer != "ids")
     throw_usage("--tokenizer {}: allowed: bytes, ids", options.tokenizer);
   if (options.tokenizer == "bytes" && options.vocab_size < 256)
@@ -130,14 +216,10 @@ std::string prepare(const PrepareOptions& options) {
   Document document;
   std::int64_t empty = 0, targets = 0;
   for (const std::string& path : options.inputs) {
-    std::ifstream file;
-    if (path != "-") file.open(path, std::ios::binary);
-    std::istream& in = path == "-" ? std::cin : file;
-    if (!in) throw_usage("'{}' cannot be read", path);
+    Lines lines(path);
     std::string line;
-    for (std::int64_t number = 1; std::getline(in, line); ++number) {
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      reader.read(line, fmt::format("{}:{}", path, number), document);
+    while (lines.next(line)) {
+      reader.read(line, lines.place(), document);
       if (document.tokens.empty()) {
         ++empty;
         continue;

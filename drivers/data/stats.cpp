@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "drivers/common/data.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/read_deck.hpp"
+#include "execution/causal_pairs.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/read_deck.hpp"
+#include "inputs/data/data_section.hpp"
+#include "inputs/data/run_data.hpp"
+#include "inputs/data/run_section.hpp"
 #include "layers/model/flops.hpp"
 
 namespace stowage::drivers {
@@ -24,8 +27,8 @@ struct Counts {
 
 Counts count_documents(const Deck& deck, inputs::Loader& loader) {
   Counts counts;
-  const std::int64_t microbatches = deck.get<std::int64_t>("train.global_batch_size") /
-                                    deck.get<std::int64_t>("train.micro_batch_size");
+  const std::int64_t microbatches = inputs::read(deck, &inputs::TrainConfig::global_batch_size) /
+                                    inputs::read(deck, &inputs::TrainConfig::micro_batch_size);
   for (std::int64_t step = 0; step < loader.steps_per_pass(); ++step, loader.advance()) {
     std::int64_t most = 0;
     for (std::int64_t m = 0; m < microbatches; ++m) {
@@ -59,15 +62,15 @@ double flop_per_token(const Deck& deck, const inputs::Sequences& sequences) {
     for (const inputs::Piece& piece : sequences.pieces(s, room)) {
       const auto length = static_cast<double>(piece.tokens);
       work.tokens += length;
-      work.pairs += length * (length + 1) / 2;
+      work.pairs += execution::causal_pairs(length, length);
     }
-  return layers::step_flops(model_config(deck), work).model / work.tokens;
+  return layers::step_flops(forecast::model_config(deck), work).model / work.tokens;
 }
 
 PackingStats stats_of(const Deck& deck, inputs::Loader& loader) {
   const inputs::PackingSummary& summary = loader.packing();
   const Counts counts = count_documents(deck, loader);
-  return {.packing = deck.get<std::string>("data.packing"),
+  return {.packing = deck.get<std::string>(inputs::key(&inputs::DataConfig::packing)),
           .refused = {},
           .summary = inputs::text(summary),
           .efficiency = summary.efficiency(),
@@ -83,10 +86,10 @@ PackingStats stats_of(const Deck& deck, inputs::Loader& loader) {
 /// The deck with another packing; what only packing by whole documents knows is left out.
 Deck with_packing(const inputs::CommandLine& command, const std::string& packing) {
   inputs::CommandLine other = command;
-  other.overrides.push_back("data.packing=" + packing);
+  other.overrides.push_back(inputs::override_of(&inputs::DataConfig::packing, packing));
   if (!inputs::packs_whole(inputs::packing(packing)))
-    other.overrides.push_back("data.document_multiple=1");
-  return read_deck(other, false);
+    other.overrides.push_back(inputs::override_of(&inputs::DataConfig::document_multiple, "1"));
+  return forecast::read_deck(other, false);
 }
 
 /// Adds times to the proposals of the last packing.
@@ -111,10 +114,10 @@ Distribution::Distribution(std::vector<std::int64_t> values) {
 }
 
 DataStats data_stats(const inputs::CommandLine& command) {
-  const Deck deck = read_deck(command);
-  const Data own = open_data(deck, {});
+  const Deck deck = forecast::read_deck(command);
+  const inputs::Data own = open_data(deck);
   DataStats stats;
-  stats.chosen = deck.get<std::string>("data.packing");
+  stats.chosen = deck.get<std::string>(inputs::key(&inputs::DataConfig::packing));
   stats.source = own.source->description();
   stats.tokens = own.source->tokens();
   stats.documents = own.source->documents();
@@ -133,7 +136,7 @@ DataStats data_stats(const inputs::CommandLine& command) {
     }
     try {
       const Deck other = with_packing(command, packing);
-      const Data data = open_data(other, {});
+      const inputs::Data data = open_data(other);
       stats.packings.push_back(stats_of(other, *data.train));
     } catch (const execution::Error& error) {
       if (error.exit() != execution::Exit::usage) throw;

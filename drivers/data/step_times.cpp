@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "drivers/common/planned_rank.hpp"
+#include "execution/causal_pairs.hpp"
 #include "execution/error.hpp"
+#include "forecast/plan/planned_rank.hpp"
+#include "inputs/data/run_section.hpp"
 #include "offload/prediction.hpp"
 
 namespace stowage::drivers {
@@ -19,8 +21,9 @@ struct Sample {
 };
 
 std::vector<Sample> sample_steps(const inputs::Deck& deck, inputs::Loader& loader) {
-  const auto n = static_cast<std::size_t>(deck.get<std::int64_t>("train.seq_length") *
-                                          deck.get<std::int64_t>("train.micro_batch_size"));
+  const auto n =
+      static_cast<std::size_t>(inputs::read(deck, &inputs::TrainConfig::seq_length) *
+                               inputs::read(deck, &inputs::TrainConfig::micro_batch_size));
   std::vector<std::int32_t> tokens(n), targets(n);
   std::vector<std::int32_t> starts(static_cast<std::size_t>(loader.max_documents()) + 1);
   const std::int64_t stride = std::max<std::int64_t>(1, loader.steps_per_pass() / kSamples);
@@ -32,7 +35,7 @@ std::vector<Sample> sample_steps(const inputs::Deck& deck, inputs::Loader& loade
       (void)loader.fill(m, {tokens, targets, starts});
       for (std::size_t i = 1; i < starts.size(); ++i) {
         const double length = starts[i] - starts[i - 1];
-        sample.pairs += length * (length + 1) / 2;
+        sample.pairs += execution::causal_pairs(length, length);
       }
     }
     sample.pairs /= static_cast<double>(loader.microbatches());
@@ -47,8 +50,8 @@ class Predictor {
   Predictor(const inputs::Deck& deck, const inputs::Loader& loader) : run_(options(deck, loader)) {}
 
   double step_s(std::int64_t capacity, double pairs) const {
-    const training::TrainerOptions& options = run_.options();
-    const training::TrainerPlan::Training& planned = *run_.training().front();
+    const forecast::TrainerOptions& options = run_.options();
+    const forecast::TrainerPlan::Training& planned = *run_.training().front();
     layers::StepShape shape = planned.recorded.shape;
     shape.capacity = capacity;
     shape.pairs = std::llround(pairs);
@@ -61,16 +64,15 @@ class Predictor {
   }
 
  private:
-  static training::TrainerOptions options(const inputs::Deck& deck, const inputs::Loader& loader) {
-    training::TrainerOptions options = rank_options(deck, {});
-    options.capacities = {loader.max_documents()};
-    options.step.pairs = loader.max_pairs();
-    options.evaluation_microbatches = 0;
+  static forecast::TrainerOptions options(const inputs::Deck& deck, const inputs::Loader& loader) {
+    const forecast::RunNeeds needs{
+        .capacities = {loader.max_documents()}, .pairs = loader.max_pairs(), .saves = true};
+    forecast::TrainerOptions options = forecast::rank_options(deck, {needs, {}});
     options.larger_classes = false;
     return options;
   }
 
-  training::TrainerPlan run_;
+  forecast::TrainerPlan run_;
 };
 
 }  // namespace

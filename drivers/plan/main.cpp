@@ -6,16 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "drivers/common/measured_rates.hpp"
-#include "drivers/common/options.hpp"
-#include "drivers/common/output_files.hpp"
-#include "drivers/common/read_deck.hpp"
-#include "drivers/plan/layouts.hpp"
-#include "drivers/plan/longest.hpp"
 #include "drivers/plan/plan.hpp"
 #include "drivers/plan/timeline.hpp"
 #include "execution/error.hpp"
+#include "forecast/layouts/layouts.hpp"
+#include "forecast/layouts/longest.hpp"
+#include "forecast/measured/measured_rates.hpp"
+#include "forecast/plan/memory_fit.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/parallel_section.hpp"
+#include "forecast/plan/rank_digest.hpp"
+#include "forecast/plan/read_deck.hpp"
 #include "parallel/run_main.hpp"
+#include "run/command/output_files.hpp"
 #include "version/version.hpp"
 
 namespace {
@@ -25,6 +28,7 @@ namespace {
 void draw_timeline(const stowage::inputs::Deck& deck, const std::string& trace,
                    const std::vector<stowage::results::NamedPath>& inputs, int columns) {
   using namespace stowage;
+  forecast::require_rates(deck, "--timeline");
   if (!trace.empty()) results::require_apart({{{"--trace", trace}}}, inputs);
   const drivers::PipelinePicture picture(deck);
   if (!trace.empty()) {
@@ -40,9 +44,9 @@ int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
-    bool longest = false, timeline = false;
+    bool longest = false, timeline = false, digest = false, digest_ops = false;
     std::string stage, trace;
-    drivers::MeasuredRates rates;
+    forecast::MeasuredRates rates;
     constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
     std::int64_t ranks = kNotGiven, best = kNotGiven;
     inputs::CommandLine command = inputs::parse_command_line(
@@ -58,6 +62,9 @@ int main(int argc, char** argv) {
                      {"--ranks", "Find the best layouts of so many ranks", &ranks},
                      {"--best", "How many of them are shown (5)", &best},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
+                     {"--machine",
+                      "Memory and rates of h200 or another of inputs/machines/, or from this file",
+                      &rates.machine},
                      {"--ceilings", "Rates from this result set of stowage_ceilings",
                       &rates.ceilings},
                      {"--links", "Links from these of stowage_bench_comm, by ranks: A.h5,B.h5",
@@ -65,7 +72,9 @@ int main(int argc, char** argv) {
                      {"--ops", "Times of ops from these of stowage_train --time-ops: A.h5,B.h5",
                       &rates.ops},
                      {"--tensors", "List every saved tensor", &options.tensors},
-                     {"--columns", "Width of the picture", &options.columns}},
+                     {"--columns", "Width of the picture", &options.columns},
+                     {"--digest", "Digests of programs and plans, to compare builds", &digest},
+                     {"--digest-ops", "The same with every op and part of a plan", &digest_ops}},
          .without = {"--out", "--json", "--dry-run", "--quiet"}});
     if (world.rank() != 0) return execution::Exit::valid;
     if (!command.print_and_exit.empty()) {
@@ -80,30 +89,38 @@ int main(int argc, char** argv) {
       execution::throw_usage("--longest: not with --timeline or --stage");
     if (options.tensors && (longest || timeline || ranks != kNotGiven))
       execution::throw_usage("--tensors: not with --ranks, --longest or --timeline");
+    if ((digest || digest_ops) && (longest || timeline || options.tensors || ranks != kNotGiven))
+      execution::throw_usage("--digest: not with --ranks, --longest, --timeline or --tensors");
     if (!trace.empty() && !timeline)
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
-    drivers::add_measured(command, rates);
     if (!stage.empty()) {
       const drivers::StageOf one = drivers::parse_stage(stage);
-      command.overrides.push_back(fmt::format("parallel.pipeline={}", one.stages));
+      command.overrides.push_back(
+          inputs::override_of(&forecast::ParallelConfig::pipeline, std::to_string(one.stages)));
       options.stage = one.stage;
     }
-    const inputs::Deck deck = drivers::read_deck(command);
+    const inputs::Deck deck = forecast::read_measured_deck(command, rates);
     if (command.print_config) {
       fmt::print("{}", deck.text());
       return execution::Exit::valid;
     }
-    drivers::refuse_unsupported(deck);
-    std::vector<results::NamedPath> read = drivers::deck_files(deck, command);
+    std::vector<results::NamedPath> read = run::deck_files(deck, command);
     for (results::NamedPath& file : rates.files()) read.push_back(std::move(file));
-    if (ranks != kNotGiven)
-      fmt::print("{}", drivers::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
-    else if (timeline)
+    if (ranks != kNotGiven) {
+      fmt::print("{}", forecast::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
+    } else if (timeline) {
       draw_timeline(deck, trace, read, static_cast<int>(options.columns));
-    else
-      fmt::print("{}", longest ? drivers::longest_text(deck) : drivers::plan_text(deck, options));
+    } else if (digest || digest_ops) {
+      fmt::print("{}", forecast::digest_text(deck, stage.empty() ? -1 : options.stage, digest_ops));
+    } else if (longest) {
+      fmt::print("{}", forecast::longest_text(deck));
+    } else {
+      const drivers::PlanReport report = drivers::plan_report(deck, options);
+      fmt::print("{}", report.text);
+      if (!report.fits) return execution::Exit::invalid;
+    }
     return execution::Exit::valid;
   });
 }

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "drivers/common/memory_table.hpp"
+#include "forecast/plan/memory_table.hpp"
 #include "offload/lifetimes.hpp"
 
 namespace stowage::drivers {
@@ -49,13 +49,17 @@ using Sizes = std::array<std::size_t, kKinds>;
 /// Live bytes by kind at each step of a plan.
 std::vector<Sizes> sizes_by_step(const Program& program, const Plan& plan) {
   const std::vector<Kind> kinds = kinds_of_places(program, plan);
-  std::vector<Sizes> sizes(plan.steps.size(), Sizes{});
+  std::vector<Sizes> sizes(plan.steps.size() + 1, Sizes{});  // changes first, then their sums
   for (const offload::LiveRange& range : offload::live_ranges(plan)) {
     const execution::Place& place = plan.places[range.place];
     if (place.region != Region::transient) continue;
-    for (int i = range.begin; i <= range.end; ++i)
-      sizes[i][kinds[range.place]] += execution::align_up(place.bytes);
+    const std::size_t bytes = execution::align_up(place.bytes);
+    sizes[range.begin][kinds[range.place]] += bytes;
+    sizes[range.end + 1][kinds[range.place]] -= bytes;  // what was added before: no sum is negative
   }
+  for (std::size_t i = 1; i < sizes.size(); ++i)
+    for (int kind = 0; kind < kKinds; ++kind) sizes[i][kind] += sizes[i - 1][kind];
+  sizes.pop_back();
   return sizes;
 }
 
@@ -119,7 +123,7 @@ std::string memory_picture(const Program& program, const Plan& plan,
       }
       line += letter;
     }
-    const double top = gib(static_cast<double>(most) * (row + 1) / rows);
+    const double top = forecast::gib(static_cast<double>(most) * (row + 1) / rows);
     text += fmt::format("{:>9.3f} |{}\n", top, line);
   }
   text += fmt::format("      GiB +{}\n", std::string(static_cast<std::size_t>(columns), '-'));

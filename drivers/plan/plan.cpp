@@ -7,14 +7,18 @@
 #include <optional>
 #include <string>
 
-#include "drivers/common/delayed_text.hpp"
-#include "drivers/common/exposure.hpp"
-#include "drivers/common/memory_table.hpp"
-#include "drivers/common/planned_rank.hpp"
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
+#include "forecast/plan/delayed_text.hpp"
+#include "forecast/plan/exposure.hpp"
+#include "forecast/plan/memory_fit.hpp"
+#include "forecast/plan/memory_table.hpp"
+#include "forecast/plan/planned_rank.hpp"
+#include "forecast/rates/machine_section.hpp"
+#include "inputs/data/run_section.hpp"
 #include "layers/step/step.hpp"
-#include "offload/cargo.hpp"
+#include "offload/offload_section.hpp"
+#include "offload/saved_tensors.hpp"
 #include "offload/summary.hpp"
 #include "results/format.hpp"
 
@@ -39,24 +43,26 @@ const char* text(Decision decision) {
 }
 
 /// The program that is shown: of the first class of room for experts that of the most documents.
-const training::TrainerPlan::Training& shown(const training::TrainerPlan& plan) {
+const forecast::TrainerPlan::Training& shown(const forecast::TrainerPlan& plan) {
   return *plan.training().back();
 }
 
-std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool fused_mixer) {
+std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool fused_mixer,
+                        bool timed) {
   std::string text = fmt::format(
       "# saved tensors by module\n  {:<15}{:>9}{:>10}{:>10}{:>10}{:>8}{:>9}"
       "{:>9}{:>9}  {}\n",
-      "module", "GiB", "leaves", "again", "berths", "copies", "d2h ms", "h2d ms", "wait ms",
+      "module", "GiB", "leaves", "again", "in grads", "copies", "d2h ms", "h2d ms", "wait ms",
       "because");
   for (const offload::ModuleSummary& m : modules) {
     std::string reasons;
     for (const offload::Reason reason : m.reasons)
       reasons += fmt::format("{}{}", reasons.empty() ? "" : ", ", offload::text(reason));
     text += fmt::format(
-        "  {:<15}{:>9.3f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n", m.module,
-        gib(m.bytes), gib(m.offloaded), gib(m.recomputed), gib(m.at_berths), m.copies,
-        1e3 * m.d2h_s, 1e3 * m.h2d_s, 1e3 * m.waited_s, reasons);
+        "  {:<15}{:>9.3f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8}{:>9}{:>9}{:>9}  {}\n", m.module,
+        forecast::gib(m.bytes), forecast::gib(m.offloaded), forecast::gib(m.recomputed),
+        forecast::gib(m.in_gradient_memory), m.copies, forecast::milliseconds(timed, m.d2h_s),
+        forecast::milliseconds(timed, m.h2d_s), forecast::milliseconds(timed, m.waited_s), reasons);
   }
   if (fused_mixer)
     text += fmt::format("  {:<15}{:>9.3f}  nothing saved: made again inside the fused mixer\n",
@@ -66,16 +72,17 @@ std::string module_text(const std::vector<offload::ModuleSummary>& modules, bool
 
 std::string tensors_text(const execution::Program& program, const offload::Choice& choice) {
   std::string text = "# every saved tensor, in the order of forward\n";
-  for (const offload::Cargo& cargo : offload::find_cargo(program)) {
-    const execution::TensorInfo& info = program.info(cargo.tensor);
-    const int id = cargo.tensor.id;
+  for (const offload::SavedTensor& saved : offload::find_saved_tensors(program)) {
+    const execution::TensorInfo& info = program.info(saved.tensor);
+    const int id = saved.tensor.id;
     text += fmt::format("  {:<40}{:<16}{:>14} B  {:<15}{}\n", info.name, info.module, info.bytes(),
                         drivers::text(choice.decisions[id]), offload::text(choice.reasons[id]));
   }
   return text;
 }
 
-std::string time_text(const training::TrainerPlan& run, const offload::Prediction& prediction) {
+std::string time_text(const forecast::TrainerPlan& run, const offload::Prediction& prediction,
+                      const std::string& machine) {
   const execution::Program& program = shown(run).recorded.program;
   const execution::Plan& plan = shown(run).plan;
   const offload::Rates& rates = run.options().planner.rates;
@@ -94,21 +101,21 @@ std::string time_text(const training::TrainerPlan& run, const offload::Predictio
       out += static_cast<std::size_t>(section.repeat) *
              program.info(from.tensor).moved_bytes(from.buffer);
     }
-  std::string text = "# predicted time\n";
+  std::string text = fmt::format("# predicted time{}\n", machine.empty() ? "" : " on " + machine);
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
     text += fmt::format("  {:<28} {:>12.3f} ms  {}\n", what, 1e3 * time_s, note);
   };
   const double step_s = run.step_s(shown(run));
   row("step", step_s, "");
-  if (run.expected().prospect)
+  if (run.expected().pipeline)
     row("waiting for other stages", step_s - plan.time_s,
         "if the policy makes their passes as much longer");
   row("waiting for copies", plan.exposed_s, "");
   row("computing again", again_s, fmt::format("{} reruns", reruns));
-  row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", gib(out)));
+  row("copying to the host", rates.d2h_s(out), fmt::format("{:.3f} GiB", forecast::gib(out)));
   row("copying back", rates.h2d_s(out), "");
-  for (const auto& [queue, exposure] : predicted_exposure(plan, prediction))
-    row(queue == kAllGroups ? "communicating" : "  " + queue, exposure.busy_s,
+  for (const auto& [queue, exposure] : forecast::predicted_exposure(plan, prediction))
+    row(queue == forecast::kAllGroups ? "communicating" : "  " + queue, exposure.busy_s,
         fmt::format("{:.3f} ms of it exposed, {:.0f} % hidden", 1e3 * exposure.exposed_s,
                     100 * (1 - exposure.exposed_s / std::max(exposure.busy_s, 1e-12))));
   return text;
@@ -134,7 +141,7 @@ std::string graphs_text(const execution::Plan& plan) {
 
 /// The programs of a run, if it has several: by documents of a microbatch, by room for rows of a
 /// rank's experts if ranks share them, and the evaluation.
-std::string programs_text(const training::TrainerPlan& run) {
+std::string programs_text(const forecast::TrainerPlan& run, bool timed) {
   if (run.programs().size() == 1) return {};
   std::string text = fmt::format("# programs, which share memory\n  {:<46}{:>12}{:>12}{:>12}\n", "",
                                  "transient", "pinned", "ms");
@@ -142,20 +149,20 @@ std::string programs_text(const training::TrainerPlan& run) {
     const auto bytes = [&](Region region) {
       return results::quantity(static_cast<double>(plan.bytes[static_cast<int>(region)]), "B");
     };
-    text += fmt::format("  {:<46}{:>12}{:>12}{:>12.3f}{}\n", what, bytes(Region::transient),
-                        bytes(Region::host), 1e3 * time_s,
+    text += fmt::format("  {:<46}{:>12}{:>12}{:>12}{}\n", what, bytes(Region::transient),
+                        bytes(Region::host), forecast::milliseconds(timed, time_s),
                         &plan == &shown(run).plan ? "  shown above" : "");
   };
   const auto documents = [](std::int64_t count) {
     return fmt::format("{} document{}", count, count == 1 ? "" : "s");
   };
-  for (int i = 0; i < run.expert_classes(); ++i)
+  for (int i = 0; i < run.capacity_classes(); ++i)
     for (const auto& training : run.training(i)) {
       const layers::TrainingProgram& recorded = training->recorded;
       std::string what = "training, " + documents(recorded.shape.capacity);
-      if (recorded.expert_rows) what += fmt::format(", {} rows", recorded.expert_room.rows);
-      if (recorded.expert_room.slots > 0)
-        what += fmt::format(", {} slots", recorded.expert_room.slots);
+      if (recorded.expert_rows) what += fmt::format(", {} rows", recorded.expert_capacity.rows);
+      if (recorded.expert_capacity.slots > 0)
+        what += fmt::format(", {} slots", recorded.expert_capacity.slots);
       row(what, training->plan, run.step_s(*training));
     }
   for (const auto& evaluation : run.evaluation())
@@ -168,27 +175,29 @@ std::string programs_text(const training::TrainerPlan& run) {
 /// @param all_to_all which of them the deck calls so
 template <class Forecast>
 std::string exchange_text(const std::string& who, const std::optional<Forecast>& forecast,
-                          typename Forecast::Exchange all_to_all) {
+                          typename Forecast::Exchange all_to_all, bool timed) {
   if (!forecast) return {};
   std::string text = fmt::format(
       "# {}: one layer and microbatch, forward and backward\n  {:<11}{:>12}{:>13}{:>15}\n", who,
       "exchange", "compute ms", "exchange ms", "exchanged GiB");
   for (const auto& form : forecast->forms)
-    text += fmt::format("  {:<11}{:>12.3f}{:>13.3f}{:>15.3f}{}\n",
+    text += fmt::format("  {:<11}{:>12}{:>13}{:>15.3f}{}\n",
                         form.exchange == all_to_all ? "all_to_all" : "all_gather",
-                        1e3 * form.compute_s, 1e3 * form.exchange_s, gib(form.bytes),
+                        forecast::milliseconds(timed, form.compute_s),
+                        forecast::milliseconds(timed, form.exchange_s), forecast::gib(form.bytes),
                         form.exchange == forecast->chosen ? "  taken" : "");
   return text;
 }
 
-std::string exchanges_text(const training::TrainerPlan& plan) {
+std::string exchanges_text(const forecast::TrainerPlan& plan, bool timed) {
   const parallel::Ranks& ranks = plan.options().sharing.ranks;
   return exchange_text(fmt::format("attention over {} context ranks",
                                    ranks.group(parallel::Group::context).size()),
-                       plan.expected().exchange, training::ExchangeForecast::Exchange::heads) +
+                       plan.expected().exchange, forecast::ExchangeForecast::Exchange::heads,
+                       timed) +
          exchange_text(
              fmt::format("experts over {} ranks", ranks.group(parallel::Group::experts).size()),
-             plan.expected().expert_exchange, training::ExpertForecast::Exchange::slots);
+             plan.expected().expert_exchange, forecast::ExpertForecast::Exchange::slots, timed);
 }
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
@@ -196,8 +205,8 @@ bool has_fused_mixer(const layers::ModelConfig& model) {
          model.pattern.find('M') != std::string::npos;
 }
 
-std::string title(const inputs::Deck& deck, const training::TrainerPlan& run, int stage) {
-  const training::TrainerOptions& options = run.options();
+std::string title(const inputs::Deck& deck, const forecast::TrainerPlan& run, int stage) {
+  const forecast::TrainerOptions& options = run.options();
   const layers::Model& model = run.model();
   const int stages = options.sharing.ranks.shape[parallel::Axis::pipeline];
   std::string what;
@@ -207,12 +216,13 @@ std::string title(const inputs::Deck& deck, const training::TrainerPlan& run, in
                        layers::layers_text(model.stages()),
                        model.has_embedding() ? " and the embedding" : "",
                        model.has_head() ? " and the head" : "", options.step.microbatches,
-                       run.expected().prospect->cut_for, run.expected().prospect->pattern);
+                       run.expected().pipeline->cut_for, run.expected().pipeline->pattern);
   return fmt::format(
-      "# plan of {}: {} layers, {}{} tokens a step and rank, offload.policy {}, {} steps, proven\n",
-      deck.get<std::string>("run.name"), options.model.layers(), what,
+      "# plan of {}: {} layers, {}{} tokens a step and rank, offload.policy {}, {} ops, proven\n",
+      inputs::read(deck, &inputs::RunConfig::name), options.model.layers(), what,
       options.step.tokens * std::int64_t{options.step.microbatches},
-      deck.get<std::string>("offload.policy"), shown(run).plan.steps.size());
+      deck.get<std::string>(inputs::key(&offload::OffloadConfig::kind)),
+      shown(run).plan.steps.size());
 }
 
 }  // namespace
@@ -226,27 +236,36 @@ StageOf parse_stage(const std::string& text) {
   return stage;
 }
 
-std::string plan_text(const inputs::Deck& deck, const PlanOptions& options) {
-  const PlannedData data = planned_data(deck);
-  const training::TrainerPlan run(rank_options(deck, data, options.stage));
+PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
+  const forecast::PlannedData data = forecast::planned_data(deck);
+  const forecast::TrainerPlan run(rank_options(deck, data, options.stage));
   run.require_proven();
   const auto& [recorded, choice, plan] = shown(run);
   const execution::Program& program = recorded.program;
   const offload::Prediction prediction =
       offload::predict(program, plan, run.options().planner.rates);
+  const bool timed = forecast::knows_rates(deck);
   std::string text = title(deck, run, options.stage);
   text += data.text();
-  text += memory_table(run, planned_checkpoints(deck, run));
-  if (const auto& prospect = run.expected().prospect; prospect && prospect->delayed)
-    text += fmt::format("# zero bubble: {}\n", delayed_text(*prospect->delayed, options.stage));
+  const forecast::CheckpointMemory saving = planned_checkpoints(deck, run);
+  text += memory_table(run, saving);
+  forecast::MemoryFit fit = forecast::memory_fit(
+      deck, run.layout().bytes() + run.transient_bytes() + saving.device_bytes(),
+      run.layout().bytes());
+  text += fit.text;
+  if (const auto& pipeline = run.expected().pipeline; pipeline && pipeline->delayed)
+    text += fmt::format("# zero bubble: {}\n", delayed_text(*pipeline->delayed, options.stage));
   text += "# transient memory over one step\n";
   text += memory_picture(program, plan, prediction, static_cast<int>(options.columns), 20);
   text += module_text(offload::summarize(program, plan, choice, prediction),
-                      has_fused_mixer(run.options().model));
+                      has_fused_mixer(run.options().model), timed);
   if (options.tensors) text += tensors_text(program, choice);
   text += graphs_text(plan);
-  text += time_text(run, prediction);
-  return text + exchanges_text(run) + programs_text(run);
+  text += timed
+              ? time_text(run, prediction, inputs::read(deck, &forecast::MachineConfig::name))
+              : "# no time is predicted: the deck has no rates of a machine (--machine NAME names "
+                "one);\n# what is moved or computed again is chosen by the rates of one H200\n";
+  return {text + exchanges_text(run, timed) + programs_text(run, timed), fit.fits};
 }
 
 }  // namespace stowage::drivers

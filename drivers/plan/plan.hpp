@@ -23,9 +23,14 @@ struct StageOf {
 /// @throws Error (exit 2) for anything else
 StageOf parse_stage(const std::string& text);
 
+struct PlanReport {
+  std::string text;  ///< many lines
+  bool fits = true;  ///< into the machine's memory; true if that is not known
+};
+
 /// Plans the training step of a deck, proves the plan, and prints it for people: memory by class
-/// over the step, what goes where and why, predicted times. Needs neither data nor a device.
-/// @return the text, of many lines
-std::string plan_text(const inputs::Deck& deck, const PlanOptions& options);
+/// over the step, what goes where and why, and times if the machine's rates are known. Needs
+/// neither data nor a device.
+PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options);
 
 }  // namespace stowage::drivers

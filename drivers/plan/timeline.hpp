@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "drivers/plan/rank_plan.hpp"
+#include "forecast/plan/rank_plan.hpp"
+#include "forecast/plan/trainer_plan.hpp"
 #include "inputs/deck/deck.hpp"
 #include "results/part_file.hpp"
-#include "training/trainer.hpp"
 
 namespace stowage::drivers {
 
@@ -25,11 +25,12 @@ class PipelinePicture {
 
  private:
   std::string name_;  ///< of the deck
-  PlannedData data_;
-  training::TrainerOptions options_;
-  training::Prospect prospect_;
-  std::vector<RankPlan> plans_;  ///< by rank, where a policy moves anything or computes it again
-  training::Timeline timeline_;
+  forecast::PlannedData data_;
+  forecast::TrainerOptions options_;
+  forecast::PipelinePlan pipeline_;
+  std::vector<forecast::RankPlan>
+      plans_;  ///< by rank, where a policy moves anything or computes it again
+  forecast::Timeline timeline_;
 };
 
 }  // namespace stowage::drivers

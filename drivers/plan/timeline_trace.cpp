@@ -7,25 +7,25 @@
 namespace stowage::drivers {
 namespace {
 
-using layers::Turn;
-using training::Timeline;
+using forecast::Timeline;
+using layers::Pass;
 
 /// "forward of microbatch 3", "backward of microbatch 3, stage 2".
-std::string pass_name(const Turn& turn, const layers::PipelineShape& shape, int rank) {
-  const char* const pass = turn.pass == Turn::Pass::backward  ? "backward"
-                           : turn.pass == Turn::Pass::weights ? "weights"
+std::string pass_name(const Pass& pass, const layers::PipelineShape& shape, int rank) {
+  const char* const kind = pass.kind == Pass::Kind::backward  ? "backward"
+                           : pass.kind == Pass::Kind::weights ? "weights"
                                                               : "forward";
-  std::string name = fmt::format("{} of microbatch {}", pass, turn.slot);
-  if (shape.virtual_stages > 1) name += fmt::format(", stage {}", shape.stage(rank, turn.chunk));
+  std::string name = fmt::format("{} of microbatch {}", kind, pass.slot);
+  if (shape.virtual_stages > 1) name += fmt::format(", stage {}", shape.stage(rank, pass.chunk));
   return name;
 }
 
-std::string exchange_name(const Turn& turn) {
+std::string exchange_name(const Pass& pass) {
   std::string name;
-  for (const layers::Hop& hop : turn.hops)
-    name +=
-        fmt::format("{}{} {} of microbatch {}", name.empty() ? "" : ", ",
-                    hop.sends ? "send" : "receive", hop.gradient ? "gradient" : "stream", hop.slot);
+  for (const layers::StageTransfer& transfer : pass.transfers)
+    name += fmt::format("{}{} {} of microbatch {}", name.empty() ? "" : ", ",
+                        transfer.sends ? "send" : "receive",
+                        transfer.gradient ? "gradient" : "stream", transfer.slot);
   return name;
 }
 
@@ -36,24 +36,24 @@ enum PictureQueue { kCompute, kExchange, kOut, kIn };
 
 void PipelinePicture::write(results::PartFile& part) const {
   const layers::PipelineShape shape{static_cast<int>(timeline_.ranks.size()),
-                                    prospect_.virtual_stages};
+                                    pipeline_.virtual_stages};
   results::Trace trace;
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    const Timeline::Rank& line = timeline_.ranks[rank];
+    const forecast::Timeline::Rank& line = timeline_.ranks[rank];
     trace.name_queue(rank, kCompute, "compute");
     trace.name_queue(rank, kExchange, "comm pipeline");
-    for (std::size_t i = 0; i < line.turns.size(); ++i) {
-      const Turn& turn = line.turns[i];
+    for (std::size_t i = 0; i < line.passes.size(); ++i) {
+      const Pass& pass = line.passes[i];
       const double begin_s = line.spans[i].begin_s, time_s = line.spans[i].end_s - begin_s;
-      if (turn.pass == Turn::Pass::exchange)
-        trace.add({rank, kExchange, exchange_name(turn), begin_s, time_s});
+      if (pass.kind == Pass::Kind::exchange)
+        trace.add({rank, kExchange, exchange_name(pass), begin_s, time_s});
       else
-        trace.add({rank, kCompute, pass_name(turn, shape, rank), begin_s, time_s});
+        trace.add({rank, kCompute, pass_name(pass, shape, rank), begin_s, time_s});
     }
     if (plans_.empty() || plans_[rank].copies.empty()) continue;
     trace.name_queue(rank, kOut, "d2h");
     trace.name_queue(rank, kIn, "h2d");
-    for (const RankPlan::Copy& copy : copies_in(line, plans_[rank]))
+    for (const forecast::RankPlan::Copy& copy : copies_in(line, plans_[rank]))
       trace.add({rank, copy.out ? kOut : kIn, copy.name, copy.begin_s, copy.time_s});
   }
   trace.write(part, "--trace");

@@ -2,15 +2,16 @@
 
 #include <fmt/core.h>
 
-#include "drivers/train/train.hpp"
-#include "parallel/agreement.hpp"
+#include "forecast/plan/read_deck.hpp"
 #include "parallel/run_main.hpp"
+#include "run/command/same_deck.hpp"
+#include "run/train.hpp"
 #include "version/version.hpp"
 
 int main(int argc, char** argv) {
   using namespace stowage;
   const auto program = [&](const parallel::Communicator& world) {
-    drivers::TrainOptions options;
+    run::TrainOptions options;
     const inputs::CommandLine command = inputs::parse_command_line(
         argc, argv,
         {.name = "stowage_train",
@@ -29,12 +30,12 @@ int main(int argc, char** argv) {
               &options.evaluate_only},
              {"--logits", "With it: tokens and logits of its first batch go here (HDF5)",
               &options.logits}}});
-    parallel::require_equal(world, "modes", command.mode());
+    run::require_same_command(world, command);
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    return drivers::train(world, command, options, argc, argv);
+    return run::train(world, command, options, argc, argv);
   };
   return parallel::run_main(argc, argv, program, parallel::Stops::between_steps);
 }

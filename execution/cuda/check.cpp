@@ -7,7 +7,7 @@ namespace stowage::execution {
 namespace {
 
 bool machine_lacks_it(cudaError_t code) {
-  switch (code) {
+  switch (static_cast<int>(code)) {  // CUDA has some hundred others
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
     case cudaErrorInsufficientDriver:

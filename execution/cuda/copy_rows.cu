@@ -3,23 +3,24 @@
 // What is on its way has to fill the link. On an H200's, where copy engines reach 55 GB/s, warps of
 // a prototype with 2 KiB each wrote 50 if they were 16 and 52 if they were 64, and read 20, 37 and
 // 51 if they were 16, 32 and 64. More stand in the way of compute: the blocks fit beside products,
-// as beside_products.cuh says, but kernels that need all registers of an SM wait for those on it.
+// as overlapping_products.cuh says, but kernels that need all registers of an SM wait for those on
+// it.
 
 #include <cstdint>
 
-#include "execution/beside_products.cuh"
 #include "execution/cuda/copy_rows.hpp"
+#include "execution/overlapping_products.cuh"
 
 namespace stowage::execution::cuda {
 namespace {
 
-using namespace beside;
+using namespace overlapping;
 
 constexpr int kBlocksToHost = 24, kBlocksFromHost = 64;
 /// Sixteen bytes each that a lane has on their way at once: half of its registers.
 constexpr int kAtOnce = 4;
 
-__global__ void __maxnreg__(kRegistersBeside)
+__global__ void __maxnreg__(kRegistersOverlapping)
     copy_rows_kernel(const unsigned char* __restrict__ from, unsigned char* __restrict__ to,
                      CountedRows rows) {
   const std::uint64_t wanted = static_cast<std::uint64_t>(*rows.count) * rows.row_bytes;

@@ -41,7 +41,7 @@ CudaQueue::~CudaQueue() {
   (void)cudaStreamDestroy(stream_);
 }
 
-void CudaQueue::enqueue(std::function<void()>) {
+void CudaQueue::enqueue(Function<void()>) {
   throw Error(Exit::runtime,
               fmt::format("a host closure was enqueued on the cuda queue '{}'", name_));
 }

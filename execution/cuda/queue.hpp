@@ -20,7 +20,7 @@ class CudaQueue final : public Queue {
   ~CudaQueue() override;
 
   void* stream() const override { return stream_; }
-  void enqueue(std::function<void()> work) override;
+  void enqueue(Function<void()> work) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void copy_rows(void* to, const void* from, const CountedRows& rows) override;
   void record(Event& event, EventUse use) override;

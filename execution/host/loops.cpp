@@ -1,11 +1,13 @@
 #include "execution/host_loops.hpp"
 
+#include <omp.h>
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <atomic>
 #include <exception>
 
 #include "execution/host/compute_thread.hpp"
+#include "execution/host_threads.hpp"
 
 namespace stowage::execution {
 namespace {
@@ -67,6 +69,9 @@ namespace host {
 
 void start_kokkos() {
   if (!Kokkos::is_initialized()) {
+    const int threads = host_threads();
+    require_host_threads(threads);
+    omp_set_num_threads(threads);
     // Without its warnings: it would advise each rank on thread binding, which is the launcher's.
 #if KOKKOS_VERSION >= 30700
     Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true));

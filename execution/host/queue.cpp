@@ -19,6 +19,8 @@ HostQueue::HostQueue(std::shared_ptr<BackendState> backend, std::shared_ptr<Work
       name_(std::move(name)),
       exceptions_(std::uncaught_exceptions()) {}
 
+// An operation that ends its own queue ends the program: it would wait for itself.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 HostQueue::~HostQueue() {
   std::vector<Node> dropped;  // destroyed without the lock: they may own a worker
   Lock lock(schedule_mutex());
@@ -33,7 +35,7 @@ HostQueue::~HostQueue() {
   wait_for(lock, frontier_);
 }
 
-void HostQueue::enqueue(std::function<void()> work) {
+void HostQueue::enqueue(Function<void()> work) {
   auto shared = std::make_shared<const Work>(std::move(work));
   const Lock lock(schedule_mutex());
   if (capture_) {

@@ -2,19 +2,19 @@
 
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "execution/backend.hpp"
+#include "execution/function.hpp"
 
 namespace stowage::execution::host {
 
 class Worker;
 struct Task;
 
-using Work = std::function<void()>;
+using Work = Function<void()>;
 using TaskPtr = std::shared_ptr<Task>;
 
 /// The tasks that must be done before what comes next: the end of a queue, or a record of an event.

@@ -27,6 +27,10 @@ Worker::Worker(std::string name, std::function<void()> at_start, std::function<v
       thread_([this] { run(); }) {
   Lock lock(schedule_mutex());
   changed_.wait(lock, [this] { return started_; });
+  if (!not_started_) return;
+  lock.unlock();
+  thread_.join();
+  std::rethrow_exception(not_started_);
 }
 
 Worker::~Worker() {
@@ -50,10 +54,17 @@ void Worker::make_ready(const Lock&, TaskPtr task) {
 void Worker::run() {
   is_worker = true;
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());  // the kernel's limit
-  if (at_start_) at_start_();
+  std::exception_ptr problem;
+  try {
+    if (at_start_) at_start_();
+  } catch (...) {
+    problem = std::current_exception();
+  }
   Lock lock(schedule_mutex());
+  not_started_ = problem;
   started_ = true;
   changed_.notify_all();
+  if (problem) return;
   while (!stopping_ || !ready_.empty()) {
     if (ready_.empty()) {
       changed_.wait(lock);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <string>
@@ -20,7 +21,8 @@ namespace stowage::execution::host {
 /// does not start, and the others may overtake it.
 class Worker {
  public:
-  /// Starts the thread and returns when `at_start` is done. `at_stop` runs in it at the end.
+  /// Starts the thread and returns when `at_start` is done, or throws what that has thrown.
+  /// `at_stop` runs in it at the end.
   explicit Worker(std::string name, std::function<void()> at_start = {},
                   std::function<void()> at_stop = {});
   Worker(const Worker&) = delete;
@@ -46,6 +48,7 @@ class Worker {
   std::multimap<Key, TaskPtr> ready_;
   std::condition_variable changed_;
   bool started_ = false;
+  std::exception_ptr not_started_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -16,11 +16,34 @@ using execution::throw_usage;
 
 constexpr std::int64_t kHeaderBytes = 256 * 4;
 
+struct Kind {
+  std::int32_t magic, version;
+  TokenWidth width;
+  const char* tokens;
+};
+constexpr Kind kGpt2 = {20240520, 1, TokenWidth::uint16, "uint16"};
+constexpr Kind kLlama3 = {20240801, 7, TokenWidth::int32, "uint32"};
+
+Kind kind_of(const MappedFile& file) {
+  const auto magic = file.read<std::int32_t>(0);
+  if (!is_llmc(magic)) {
+    throw_usage("data file '{}': wrong magic {} at byte offset 0: an llm.c shard has {}",
+                file.path(), magic, kLlmcMagics);
+  }
+  const Kind& kind = magic == kGpt2.magic ? kGpt2 : kLlama3;
+  if (const auto version = file.read<std::int32_t>(4); version != kind.version) {
+    throw_usage("data file '{}': version {} at byte offset 4: only {} ({} tokens) is known",
+                file.path(), version, kind.version, kind.tokens);
+  }
+  return kind;
+}
+
 class LlmcSource final : public TokenSource {
  public:
   explicit LlmcSource(const SourceOptions& options)
       : file_(options.path),
-        tokens_(file_, kHeaderBytes, TokenWidth::uint16, options.vocab_size),
+        width_(kind_of(file_).width),
+        tokens_(file_, kHeaderBytes, width_, options.vocab_size, TokenSign::is_unsigned),
         count_(checked_count()),
         knows_documents_(options.document_token >= 0) {
     if (count_ <= kCheckedTokens) tokens_.check(count_);
@@ -41,17 +64,9 @@ class LlmcSource final : public TokenSource {
  private:
   std::int64_t checked_count() const {
     const std::string& path = file_.path();
-    if (const auto magic = file_.read<std::int32_t>(0); magic != kLlmcMagic) {
-      throw_usage("data file '{}': wrong magic {} at byte offset 0: an llm.c shard has {}", path,
-                  magic, kLlmcMagic);
-    }
-    if (const auto version = file_.read<std::int32_t>(4); version != 1) {
-      throw_usage("data file '{}': version {} at byte offset 4: only 1 (uint16 tokens) is known",
-                  path, version);
-    }
     const auto count = file_.read<std::int32_t>(8);
     if (count <= 0) throw_usage("data file '{}': {} tokens at byte offset 8", path, count);
-    file_.require(kHeaderBytes + 2 * std::int64_t{count});
+    file_.require(kHeaderBytes + static_cast<std::int64_t>(width_) * count);
     return count;
   }
 
@@ -69,6 +84,7 @@ class LlmcSource final : public TokenSource {
   }
 
   MappedFile file_;
+  TokenWidth width_;
   TokenArray tokens_;
   std::int64_t count_;
   bool knows_documents_;
@@ -76,6 +92,8 @@ class LlmcSource final : public TokenSource {
 };
 
 }  // namespace
+
+bool is_llmc(std::int32_t magic) { return magic == kGpt2.magic || magic == kLlama3.magic; }
 
 std::unique_ptr<TokenSource> open_llmc(const SourceOptions& options) {
   return std::make_unique<LlmcSource>(options);

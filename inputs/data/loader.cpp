@@ -10,10 +10,21 @@ namespace stowage::inputs {
 
 using execution::throw_usage;
 
+namespace {
+
+SequenceOptions sequence_options(const LoaderOptions& options) {
+  SequenceOptions sequences = options.sequences;
+  sequences.keep_rest = options.once;
+  return sequences;
+}
+
+}  // namespace
+
 Loader::Loader(const TokenSource& source, TokenRange range, LoaderOptions options)
     : source_(source),
       options_(options),
-      sequences_(source, range, options.sequences),
+      sequences_(source, range, sequence_options(options)),
+      filler_{.begin = range.begin, .tokens = 1},
       position_{.seed = options.seed} {
   const LoaderOptions& o = options_;
   STOWAGE_ASSERT(o.micro_batch_size > 0 && o.global_batch_size > 0, "a loader needs batch sizes");
@@ -28,7 +39,13 @@ Loader::Loader(const TokenSource& source, TokenRange range, LoaderOptions option
 }
 
 std::int64_t Loader::steps_per_pass() const {
-  return std::max<std::int64_t>(1, samples() / options_.global_batch_size);
+  const std::int64_t batch = options_.global_batch_size;
+  if (options_.once) return (samples() + batch - 1) / batch;
+  return std::max<std::int64_t>(1, samples() / batch);
+}
+
+bool Loader::fills_up(std::int64_t sequence) const {
+  return options_.once && position_.sample + sequence >= samples();
 }
 
 std::int64_t Loader::sample_at(std::int64_t sequence) const {
@@ -39,6 +56,7 @@ std::int64_t Loader::sample_at(std::int64_t sequence) const {
 }
 
 std::span<const Piece> Loader::pieces_at(std::int64_t sequence) const {
+  if (fills_up(sequence)) return {&filler_, 1};
   return sequences_.pieces(sample_at(sequence), pieces_);
 }
 
@@ -58,7 +76,7 @@ std::int64_t Loader::global_targets() const {
 
 std::int64_t Loader::global_tokens() const {
   std::int64_t tokens = 0;
-  for (std::int64_t s = 0; s < options_.global_batch_size; ++s)
+  for (std::int64_t s = 0; s < options_.global_batch_size && !fills_up(s); ++s)
     for (const Piece& piece : pieces_at(s)) tokens += piece.tokens;
   return tokens;
 }
@@ -80,8 +98,7 @@ std::int64_t Loader::documents_of(std::int64_t microbatch) const {
 
 std::int64_t Loader::global_documents() const {
   std::int64_t most = 0;
-  for (std::int64_t m = 0; m < microbatches_ * options_.ranks; ++m)
-    most = std::max(most, documents_of(m));
+  for (std::int64_t m = 0; m < all_microbatches(); ++m) most = std::max(most, documents_of(m));
   return most;
 }
 
@@ -101,25 +118,30 @@ void Loader::fill_piece(const Piece& piece, std::span<std::int32_t> tokens,
 }
 
 Filled Loader::fill(std::int64_t microbatch, const Microbatch& out) const {
-  const std::int64_t length = options_.sequences.seq_length, batch = options_.micro_batch_size;
   STOWAGE_ASSERT(0 <= microbatch && microbatch < microbatches_, "microbatch {} of {}", microbatch,
                  microbatches_);
+  return fill_any(options_.rank * microbatches_ + microbatch, out);
+}
+
+Filled Loader::fill_any(std::int64_t microbatch, const Microbatch& out) const {
+  const std::int64_t length = options_.sequences.seq_length, batch = options_.micro_batch_size;
+  STOWAGE_ASSERT(0 <= microbatch && microbatch < all_microbatches(), "microbatch {} of {}",
+                 microbatch, all_microbatches());
   STOWAGE_ASSERT(std::ssize(out.tokens) == length * batch &&
                      out.targets.size() == out.tokens.size() && out.cu_seqlens.size() >= 2,
                  "buffers of another size than {} sequences of {} tokens", batch, length);
-  const std::int64_t first = options_.rank * microbatches_ + microbatch;  // of all ranks
-  Filled filled{.documents = documents_of(first)};
+  Filled filled{.documents = documents_of(microbatch)};
   if (filled.documents >= std::ssize(out.cu_seqlens)) return filled;
 
   auto start = out.cu_seqlens.begin();
   *start++ = 0;
   std::size_t at = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
-    for (const Piece& piece : pieces_at(first * batch + b)) {
+    for (const Piece& piece : pieces_at(microbatch * batch + b)) {
       const auto positions = static_cast<std::size_t>(sequences_.padded(piece));
       const auto targets = out.targets.subspan(at, positions);
       fill_piece(piece, out.tokens.subspan(at, positions), targets);
-      filled.tokens += piece.tokens;
+      filled.tokens += fills_up(microbatch * batch + b) ? 0 : piece.tokens;
       filled.targets += std::ssize(targets) - std::ranges::count(targets, kNoTarget);
       at += positions;
       *start++ = static_cast<std::int32_t>(at);
@@ -132,7 +154,8 @@ Filled Loader::fill(std::int64_t microbatch, const Microbatch& out) const {
 }
 
 void Loader::advance() {
-  const std::int64_t at = position_.sample + options_.global_batch_size;
+  std::int64_t at = position_.sample + options_.global_batch_size;
+  if (options_.once) at = std::min(at, samples());  // the next pass begins with its first one
   position_.epoch += at / samples();
   position_.sample = at % samples();
 }

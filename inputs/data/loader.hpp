@@ -20,8 +20,12 @@ struct LoaderOptions {
   std::int64_t global_batch_size = 0;  ///< sequences of a step, over all ranks
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
-  bool shuffle = true;     ///< false: the order of the stream (validation)
+  bool shuffle = true;     ///< false: the order of the stream
   std::uint64_t seed = 0;  ///< of the order
+  /// true: each pass serves every token once, as an evaluation needs. The rest of a stream that is
+  /// cut every T tokens is a sequence too. Sequences of one token without a target fill up the last
+  /// step. false: a step may reach into the next pass.
+  bool once = false;
 };
 
 /// The whole position of a loader; it is stored with results and checkpoints.
@@ -43,7 +47,7 @@ struct Microbatch {
 /// What fill() wrote.
 struct Filled {
   std::int64_t documents = 0;  ///< in the microbatch; above capacity: nothing was written
-  std::int64_t tokens = 0;     ///< of documents: without padding and tail
+  std::int64_t tokens = 0;     ///< of documents: without padding, tail and what fills a step up
   std::int64_t targets = 0;    ///< counted positions
 };
 
@@ -75,7 +79,7 @@ class Loader {
   const Sequences& sequences() const { return sequences_; }
   /// What packing made of the data.
   const PackingSummary& packing() const { return sequences_.summary(); }
-  /// Whole steps of one pass, at least one: the length of an evaluation.
+  /// Steps of one pass: all of an evaluation, else the whole ones, at least one.
   std::int64_t steps_per_pass() const;
   /// The most documents that any microbatch of this data can have: a capacity that always fits.
   std::int64_t max_documents() const { return sequences_.max_pieces() * options_.micro_batch_size; }
@@ -85,15 +89,20 @@ class Loader {
   /// Counted positions of the current step, over all ranks: the divisor of its loss. Computed from
   /// the document boundaries and the mask, without reading tokens or asking other ranks.
   std::int64_t global_targets() const;
-  /// Tokens of documents of the current step, over all ranks: without padding and tail.
+  /// Tokens of documents of the current step, over all ranks: as Filled::tokens counts them.
   std::int64_t global_tokens() const;
   /// Documents of microbatch m of the current step of all ranks, in the order of the step.
   std::int64_t documents_of(std::int64_t microbatch) const;
   /// The most documents in a microbatch of the current step, over all ranks: which program to run.
   std::int64_t global_documents() const;
 
-  /// Writes microbatch m of the current step. If cu_seqlens is too small it writes nothing and
-  /// returns how many documents there are. Throws a usage error for a bad token in the data.
+  /// Microbatches of all ranks in a step.
+  std::int64_t all_microbatches() const { return microbatches_ * options_.ranks; }
+  /// Writes microbatch m of the current step, counted over all ranks in the order of the step. If
+  /// cu_seqlens is too small it writes nothing and returns how many documents there are. Throws a
+  /// usage error for a bad token in the data.
+  Filled fill_any(std::int64_t microbatch, const Microbatch& out) const;
+  /// Writes microbatch m of this rank likewise.
   Filled fill(std::int64_t microbatch, const Microbatch& out) const;
 
   /// To the next step.
@@ -109,7 +118,8 @@ class Loader {
   void seek(LoaderPosition position);
 
  private:
-  std::int64_t sample_at(std::int64_t sequence) const;  // of the current step
+  bool fills_up(std::int64_t sequence) const;  // of the current step, as the following
+  std::int64_t sample_at(std::int64_t sequence) const;
   std::span<const Piece> pieces_at(std::int64_t sequence) const;
   std::int64_t targets_of(const Piece& piece) const;
   bool has_target() const;  // in the current step; as soon as one is found
@@ -119,6 +129,7 @@ class Loader {
   const TokenSource& source_;
   LoaderOptions options_;
   Sequences sequences_;
+  Piece filler_;  // of a sequence that fills a step up
   std::int64_t microbatches_ = 0;
   LoaderPosition position_;
   // Room for one sequence, used again by every call.

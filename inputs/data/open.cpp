@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "execution/error.hpp"
+#include "inputs/data/file_form.hpp"
 #include "inputs/data/formats.hpp"
 #include "inputs/data/mapped_file.hpp"
 #include "inputs/data/token_source.hpp"
@@ -18,6 +19,27 @@ using execution::throw_usage;
 constexpr std::array<std::string_view, 5> kWords = {"auto", "text", "megatron", "llmc",
                                                     "synthetic"};
 
+constexpr std::size_t kSearchedForZero = 1 << 16;  // bytes; a binary file has a zero long before
+
+/// Refuses what can be read as text, but hardly was meant to be: JSON lines and binary files.
+void require_prose(const MappedFile& file) {
+  const std::string_view text = detail::text_of(file);
+  const std::string& path = file.path();
+  if (path.ends_with(".jsonl") || is_json_lines(text)) {
+    throw_usage(
+        "data file '{}': JSON lines: make tokens of them with stowage_data prepare '{}' --out "
+        "PREFIX and give data.path = PREFIX (data.source = \"text\" trains on their bytes)",
+        path, path);
+  }
+  if (const std::size_t zero = text.substr(0, kSearchedForZero).find('\0');
+      zero != std::string_view::npos) {
+    throw_usage(
+        "data file '{}': a zero at byte offset {}, so a binary file of no known format "
+        "(data.source = \"text\" takes its bytes as tokens)",
+        path, zero);
+  }
+}
+
 /// The format of a file, by its magic.
 SourceKind detect(const std::string& path) {
   const std::string index = detail::megatron_index_path(path);
@@ -26,7 +48,7 @@ SourceKind detect(const std::string& path) {
     return SourceKind::megatron;
   }
   const MappedFile file(path);
-  if (file.size() >= 4 && file.read<std::int32_t>(0) == detail::kLlmcMagic) {
+  if (file.size() >= 4 && detail::is_llmc(file.read<std::int32_t>(0))) {
     return SourceKind::llmc;
   }
   const auto magic = static_cast<std::int64_t>(detail::kMegatronMagic.size());
@@ -38,8 +60,10 @@ SourceKind detect(const std::string& path) {
     throw_usage(
         "data file '{}': wrong magic at byte offset 0: neither an llm.c shard ({}) nor beside a "
         "Megatron index '{}'",
-        path, detail::kLlmcMagic, index);
+        path, detail::kLlmcMagics, index);
   }
+  detail::require_text(file);
+  require_prose(file);
   return SourceKind::text;
 }
 
@@ -53,9 +77,11 @@ std::unique_ptr<TokenSource> open_tokens(const SourceOptions& options) {
       return detail::open_llmc(options);
     case SourceKind::synthetic:
       return detail::open_synthetic(options);
-    default:
-      return detail::open_text(options);
+    case SourceKind::text:
+    case SourceKind::automatic:  // detected above
+      break;
   }
+  return detail::open_text(options);
 }
 
 }  // namespace
@@ -64,13 +90,6 @@ SourceKind source_kind(std::string_view word) {
   const auto found = std::ranges::find(kWords, word);
   if (found == kWords.end()) throw_usage("data.source = \"{}\" is not known", word);
   return static_cast<SourceKind>(found - kWords.begin());
-}
-
-MaskUse mask_use(std::string_view word) {
-  if (word == "auto") return MaskUse::automatic;
-  if (word == "required") return MaskUse::required;
-  if (word != "none") throw_usage("data.mask = \"{}\" is not known", word);
-  return MaskUse::none;
 }
 
 std::string mask_path(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "execution/causal_pairs.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::inputs {
@@ -14,7 +15,7 @@ using execution::throw_usage;
 namespace {
 
 /// Pairs of positions (k <= q) of a document of this length.
-std::int64_t pairs_of(std::int64_t length) { return length * (length + 1) / 2; }
+std::int64_t pairs_of(std::int64_t length) { return execution::causal_pairs(length, length); }
 
 /// Bounds between documents in (begin, end).
 std::span<const std::int64_t> bounds_inside(const TokenSource& source, std::int64_t begin,
@@ -49,20 +50,25 @@ Sequences::Sequences(const TokenSource& source, TokenRange range, const Sequence
 
 void Sequences::cut_every_length() {
   const std::int64_t length = options_.seq_length;
-  count_ = range_.size() / length;
+  count_ = (range_.size() + (options_.keep_rest ? length - 1 : 0)) / length;
   if (count_ < 1) {
     throw_usage("{}: its part of {} tokens is shorter than one sequence of train.seq_length = {}",
                 source_.description(), range_.size(), length);
   }
-  summary_.tokens = summary_.positions = count_ * length;
+  summary_.positions = count_ * length;
+  summary_.tokens = std::min(summary_.positions, range_.size());
   summary_.dropped_tokens = range_.size() - summary_.tokens;
   const auto bounds = bounds_inside(source_, range_.begin, range_.end);
   summary_.documents = 1 + static_cast<std::int64_t>(bounds.size());
   if (options_.packing == Packing::none) {
-    max_pairs_ = pairs_of(length);
+    max_pairs_ = pairs_of(cut_length(0));
   } else {
     count_pieces(bounds);
   }
+}
+
+std::int64_t Sequences::cut_length(std::int64_t sequence) const {
+  return std::min(options_.seq_length, range_.size() - sequence * options_.seq_length);
 }
 
 void Sequences::count_pieces(std::span<const std::int64_t> bounds) {
@@ -80,8 +86,10 @@ void Sequences::count_pieces(std::span<const std::int64_t> bounds) {
   const auto go_to = [&](std::int64_t next) {
     if (next == sequence) return;
     max_pieces_ = std::max(max_pieces_, pieces);
-    pairs += pairs_of(range_.begin + (sequence + 1) * length - piece);
-    max_pairs_ = std::max(max_pairs_, next > sequence + 1 ? pairs_of(length) : pairs);
+    pairs += pairs_of(range_.begin + sequence * length + cut_length(sequence) - piece);
+    const bool between = next > sequence + 1;
+    max_pairs_ = std::max(max_pairs_, between ? pairs_of(cut_length(sequence + 1)) : 0);
+    max_pairs_ = std::max(max_pairs_, pairs);
     sequence = next;
     pieces = 1;
     pairs = 0;
@@ -188,7 +196,7 @@ std::span<const Piece> Sequences::pieces(std::int64_t sequence, std::vector<Piec
   }
   room.clear();
   std::int64_t begin = range_.begin + sequence * options_.seq_length;
-  const std::int64_t end = begin + options_.seq_length;
+  const std::int64_t end = begin + cut_length(sequence);
   const auto add = [&](std::int64_t bound, bool continues) {
     room.push_back({begin, static_cast<std::int32_t>(bound - begin), continues});
     begin = bound;

@@ -30,6 +30,9 @@ struct SequenceOptions {
   bool split_long = true;              ///< documents above T tokens are split; false: dropped
   std::int64_t document_multiple = 1;  ///< each document is padded to a multiple; it divides T
   std::int64_t max_documents = 0;      ///< of a sequence; 0: any number
+  /// true: the tokens behind the last cut of a stream that is cut every T tokens are a shorter
+  /// sequence. false: they are in none.
+  bool keep_rest = false;
 };
 
 /// What packing made of a stream, for people and results.
@@ -38,7 +41,7 @@ struct PackingSummary {
   std::int64_t documents = 0;          ///< of the range, those without a token left out
   std::int64_t split_documents = 0;    ///< that lie in more than one sequence
   std::int64_t dropped_documents = 0;  ///< in no sequence, for their length
-  std::int64_t dropped_tokens = 0;     ///< in no sequence; the rest of a stream cut every T is, too
+  std::int64_t dropped_tokens = 0;     ///< in no sequence, as the rest that is not kept
   std::int64_t tokens = 0;             ///< served in a pass
   std::int64_t positions = 0;          ///< sequences * T
 
@@ -72,6 +75,8 @@ class Sequences {
 
  private:
   void cut_every_length();
+  /// Tokens of a sequence of a stream cut every T: T, or fewer of the rest.
+  std::int64_t cut_length(std::int64_t sequence) const;
   /// Of a stream cut every T tokens: the most pieces and pairs of a sequence, and documents split,
   /// from the bounds between documents alone. There may be far more sequences.
   void count_pieces(std::span<const std::int64_t> bounds);

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "execution/error.hpp"
+#include "inputs/data/file_form.hpp"
 #include "inputs/data/formats.hpp"
 #include "inputs/data/mapped_file.hpp"
 #include "inputs/data/token_file.hpp"
@@ -55,9 +57,9 @@ class TextSource final : public TokenSource {
  public:
   TextSource(const std::string& path, std::int64_t vocab_size)
       : file_(path), bytes_(file_, 0, TokenWidth::byte, vocab_size) {
+    require_text(file_);
     if (file_.size() <= kCheckedTokens) bytes_.check(file_.size());
-    const auto* text = reinterpret_cast<const char*>(file_.data());
-    offsets_ = chapters({text, static_cast<std::size_t>(file_.size())});
+    offsets_ = chapters(text_of(file_));
   }
 
   std::int64_t tokens() const override { return file_.size(); }
@@ -75,6 +77,18 @@ class TextSource final : public TokenSource {
 };
 
 }  // namespace
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
+}
+
+void require_text(const MappedFile& file) {
+  const FileForm* form = foreign_form(text_of(file));
+  if (form == nullptr) return;
+  execution::throw_usage("data file '{}': {} data, not text: {}{}", file.path(), form->name,
+                         how_to_prepare(*form, file.path()),
+                         form->unpack.empty() ? "" : " if it holds JSON lines, else unpack it");
+}
 
 std::unique_ptr<TokenSource> open_text(const SourceOptions& options) {
   return std::make_unique<TextSource>(options.path, options.vocab_size);

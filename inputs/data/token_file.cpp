@@ -25,8 +25,8 @@ std::uint32_t widen(const MappedFile& file, std::int64_t offset, std::span<std::
 }  // namespace
 
 TokenArray::TokenArray(const MappedFile& file, std::int64_t offset, TokenWidth width,
-                       std::int64_t vocab_size)
-    : file_(&file), offset_(offset), width_(width), vocab_size_(vocab_size) {}
+                       std::int64_t vocab_size, TokenSign sign)
+    : file_(&file), offset_(offset), width_(width), vocab_size_(vocab_size), sign_(sign) {}
 
 void TokenArray::read(std::int64_t first, std::span<std::int32_t> out) const {
   const std::int64_t begin = offset_ + first * static_cast<std::int64_t>(width_);
@@ -57,9 +57,11 @@ void TokenArray::throw_bad_token(std::int64_t first, std::span<const std::int32_
   const auto bad = std::ranges::find_if(
       read, [this](std::int32_t token) { return token < 0 || token >= vocab_size_; });
   const std::int64_t index = first + (bad - read.begin());
+  const std::int64_t shown =
+      sign_ == TokenSign::is_signed ? *bad : std::int64_t{static_cast<std::uint32_t>(*bad)};
   execution::throw_usage(
       "data file '{}': token {} at byte offset {} is not below model.vocab_size = {}",
-      file_->path(), *bad, offset_ + index * static_cast<std::int64_t>(width_), vocab_size_);
+      file_->path(), shown, offset_ + index * static_cast<std::int64_t>(width_), vocab_size_);
 }
 
 }  // namespace stowage::inputs::detail

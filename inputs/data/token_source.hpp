@@ -58,9 +58,6 @@ SourceKind source_kind(std::string_view word);
 /// Whether the file mask_path(path) counts. automatic: if it is there.
 enum class MaskUse { automatic, required, none };
 
-/// "auto", "required" or "none": the words of data.mask. Throws a usage error for another word.
-MaskUse mask_use(std::string_view word);
-
 /// Where the loss mask of a token file lies: beside it, with the suffix .mask in place of .bin or
 /// .idx, or behind any other name.
 std::string mask_path(const std::string& path);

@@ -8,6 +8,7 @@
 
 #include "inputs/deck/check.hpp"
 #include "inputs/deck/deck.hpp"
+#include "inputs/deck/foreign_keys.hpp"
 #include "inputs/deck/help.hpp"
 #include "inputs/deck/nearest.hpp"
 #include "inputs/deck/source.hpp"
@@ -19,20 +20,20 @@ namespace fs = std::filesystem;
 
 namespace {
 
+bool is_section(std::string_view name) {
+  return std::ranges::find(sections(), name, &Section::name) != sections().end();
+}
+
 [[noreturn]] void throw_unknown_key(const std::string& where, const std::string& key) {
   if (const Retired* retired = find_retired(key))
     throw_usage("{}: '{}' is no key any more; {}", where, key,
                 retired->instead.empty() ? std::string("leave it out")
                                          : fmt::format("write {} instead", retired->instead));
-  std::vector<std::string_view> names;
-  for (const Section& section : sections()) names.push_back(section.name);
   const std::string section = key.substr(0, key.find('.'));
-  const bool known = std::ranges::find(names, section) != names.end();
-  if (!known && key.find('.') != std::string::npos) {
-    throw_usage("{}: unknown key '{}': there is no section [{}]; nearest: '{}'", where, key,
-                section, nearest_key(key));
-  }
-  throw_usage("{}: unknown key '{}'; nearest: '{}'", where, key, nearest_key(key));
+  if (!is_section(section) && key.find('.') != std::string::npos)
+    throw_usage("{}: unknown key '{}': there is no section [{}]; {}", where, key, section,
+                instead_of(key));
+  throw_usage("{}: unknown key '{}'; {}", where, key, instead_of(key));
 }
 
 void check_word(const Parameter& row, const std::string& word, const std::string& where) {
@@ -101,9 +102,12 @@ class Reader {
   std::vector<detail::Assignment> assignments;
   std::string given;
   std::vector<std::string> files;
+  std::vector<std::string> problems;
 
   void read_file(const fs::path& path, const std::string& included_at) {
-    const fs::path same = fs::weakly_canonical(path);
+    std::error_code error;  // of what is no file, which read_text() refuses
+    fs::path same = fs::weakly_canonical(path, error);
+    if (error) same = path;
     if (std::ranges::find(open_, same) != open_.end()) {
       throw_usage("{}: include of '{}', which is being read already", included_at, path.string());
     }
@@ -123,6 +127,13 @@ class Reader {
       read_file(folder / include, source.include_where);
     }
     std::ranges::move(source.assignments, std::back_inserter(assignments));
+    for (const auto& [name, where] : source.empty_sections) {
+      if (is_section(name)) continue;
+      std::vector<std::string_view> names;
+      for (const Section& section : sections()) names.push_back(section.name);
+      problems.push_back(fmt::format("{}: unknown section [{}]; nearest: [{}]", where, name,
+                                     nearest(name, names)));
+    }
     // It goes into results: the file's name, not the folders of a machine.
     given += fmt::format("# {}\n{}", std::filesystem::path(origin).filename().string(), text);
     if (!given.ends_with('\n')) given += '\n';
@@ -145,9 +156,44 @@ std::vector<std::string> split_words(std::string_view text) {
   return words;
 }
 
+/// Runs `f`; its usage error becomes one of `problems`.
+template <class F>
+void collect(std::vector<std::string>& problems, F&& f) {
+  try {
+    f();
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    problems.emplace_back(error.what());
+  }
+}
+
+/// All mistakes of a deck and a command line at once, so that they are mended at once.
+void throw_all(const std::vector<std::string>& problems) {
+  constexpr std::size_t kMostShown = 20;
+  if (problems.empty()) return;
+  if (problems.size() == 1) throw_usage("{}", problems[0]);
+  std::string text = fmt::format("{} mistakes", problems.size());
+  for (std::size_t i = 0; i < std::min(kMostShown, problems.size()); ++i)
+    text += "\n  " + problems[i];
+  if (problems.size() > kMostShown)
+    text += fmt::format("\n  and {} more", problems.size() - kMostShown);
+  throw_usage("{}", text);
+}
+
 }  // namespace
 
-void Deck::assign(const std::string& key, Value value, const std::string& where) {
+/// The name that a key has in this version; the first use of an earlier one is remarked.
+std::string Deck::present_name(const std::string& key, const std::string& where) {
+  const Retired* retired = find_retired(key);
+  if (retired == nullptr || !retired->renamed) return key;
+  const std::string remark = fmt::format("{} is now {}", key, retired->instead);
+  if (std::ranges::none_of(remarks_, [&](const std::string& r) { return r.ends_with(remark); }))
+    remarks_.push_back(fmt::format("{}: {}", where, remark));
+  return std::string(retired->instead);
+}
+
+void Deck::assign(const std::string& given, Value value, const std::string& where) {
+  const std::string key = present_name(given, where);
   if (key.starts_with("expects.")) return assign_expectation(key, std::move(value), where);
   const Parameter* row = find(key);
   if (row == nullptr) throw_unknown_key(where, key);
@@ -165,7 +211,7 @@ void Deck::read_override(const std::string& text) {
   if (equals == std::string::npos || equals == 0) {
     throw_usage("{}: '{}' is no override: write section.key=value", where, text);
   }
-  const std::string key = text.substr(0, equals);
+  const std::string key = present_name(text.substr(0, equals), where);
   const std::string right = text.substr(equals + 1);
   Value value = detail::parse_override_value(right);
   const Parameter* row = find(key);
@@ -184,13 +230,25 @@ void Deck::read_override(const std::string& text) {
   given_ += fmt::format("# override: {}\n", text);
 }
 
+void Deck::put(const Settings& settings) {
+  for (const auto& [key, value] : settings) {
+    if (where(key) == kCommandLine) continue;
+    assign(key, value, kCommandLine);
+    given_ += fmt::format("# override: {}={}\n", key, to_toml(value));
+  }
+  check(*this);
+}
+
 Deck Deck::resolve(std::vector<detail::Assignment> assignments, std::string given,
-                   std::span<const std::string> overrides) {
+                   std::span<const std::string> overrides, std::vector<std::string> problems) {
   Deck deck;
   deck.given_ = std::move(given);
-  for (detail::Assignment& a : assignments) deck.assign(a.key, std::move(a.value), a.where);
-  const std::string alone = deck.expects_.empty() ? "" : deck.derived().numerics_sha256();
-  for (const std::string& text : overrides) deck.read_override(text);
+  for (detail::Assignment& a : assignments)
+    collect(problems, [&] { deck.assign(a.key, std::move(a.value), a.where); });
+  const bool expects = problems.empty() && !deck.expects_.empty();
+  const std::string alone = expects ? deck.derived().numerics_sha256() : "";
+  for (const std::string& text : overrides) collect(problems, [&] { deck.read_override(text); });
+  throw_all(problems);
   deck.derive();
   if (!alone.empty() && deck.numerics_sha256() != alone) deck.drop_expectations_of_files();
   check(deck);
@@ -200,33 +258,48 @@ Deck Deck::resolve(std::vector<detail::Assignment> assignments, std::string give
 Deck Deck::load(const std::string& path, std::span<const std::string> overrides) {
   Reader reader;
   reader.read_file(path, "");
-  Deck deck = resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+  Deck deck = resolve(std::move(reader.assignments), std::move(reader.given), overrides,
+                      std::move(reader.problems));
   deck.files_ = std::move(reader.files);
   return deck;
 }
 
 Deck Deck::parse(std::string_view text, std::string_view origin,
-                 std::span<const std::string> overrides) {
+                 std::span<const std::string> overrides, const Places& places) {
   Reader reader;
   reader.read_text_of(text, std::string(origin), {});
-  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+  for (detail::Assignment& one : reader.assignments)
+    if (const auto place = places.find(one.key); place != places.end()) one.where = place->second;
+  return resolve(std::move(reader.assignments), std::move(reader.given), overrides,
+                 std::move(reader.problems));
 }
 
 Deck Deck::parse_stored(std::string_view text, std::string_view origin,
-                        std::span<const std::string> overrides,
-                        std::vector<std::string>* left_out) {
+                        std::span<const std::string> overrides) {
   Reader reader;
   reader.read_text_of(text, std::string(origin), {});
+  std::vector<std::string> left_out;
   std::erase_if(reader.assignments, [&](const detail::Assignment& a) {
     const Retired* retired = find_retired(a.key);
-    if (retired != nullptr && left_out != nullptr)
-      left_out->push_back(fmt::format("{}: {} is left out: this version has {}", a.where, a.key,
-                                      retired->instead.empty()
-                                          ? std::string("none")
-                                          : fmt::format("{} instead", retired->instead)));
-    return retired != nullptr;
+    if (retired == nullptr || retired->renamed) return false;
+    left_out.push_back(fmt::format("{}: {} is left out: this version has {}", a.where, a.key,
+                                   retired->instead.empty()
+                                       ? std::string("none")
+                                       : fmt::format("{} instead", retired->instead)));
+    return true;
   });
-  return resolve(std::move(reader.assignments), std::move(reader.given), overrides);
+  // An earlier version took paths that synthetic tokens do not read.
+  const auto is_synthetic = [](const detail::Assignment& a) {
+    return a.key == "data.source" && a.value == Value(std::string("synthetic"));
+  };
+  if (std::ranges::any_of(reader.assignments, is_synthetic))
+    std::erase_if(reader.assignments, [](const detail::Assignment& a) {
+      return a.key == "data.path" || a.key == "data.validation_path";
+    });
+  Deck deck = resolve(std::move(reader.assignments), std::move(reader.given), overrides,
+                      std::move(reader.problems));
+  deck.remarks_.insert(deck.remarks_.begin(), left_out.begin(), left_out.end());
+  return deck;
 }
 
 Deck Deck::derived() const {
@@ -240,20 +313,11 @@ void Deck::drop_expectations_of_files() {
 }
 
 void Deck::derive() {
-  const auto number = [this](std::string_view key) { return get<std::int64_t>(key); };
-  const auto fill = [this, number](std::string_view key, std::int64_t derived) {
-    if (number(key) != 0) return;
-    const Parameter* row = find(key);
-    entries_[row - registry().data()] = {derived, "derived", true};
-  };
-  // The divisions by two keys that a pattern may not use are checked where it does (check.cpp).
-  fill("model.num_query_groups", number("model.num_attention_heads"));
-  fill("model.head_dim", number("model.hidden_size") / number("model.num_attention_heads"));
-  fill("model.ffn_hidden_size", 4 * number("model.hidden_size"));
-  fill("model.moe_ffn_hidden_size", number("model.ffn_hidden_size"));
-  fill("model.mamba_num_heads", 2 * number("model.hidden_size") / number("model.mamba_head_dim"));
-  fill("optim.decay_steps", number("run.steps"));
-  fill("optim.wsd_decay_steps", (number("optim.decay_steps") + 9) / 10);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Parameter& row = registry()[i];
+    if (row.derived && entries_[i].value == Value(std::int64_t{0}))
+      entries_[i] = {row.derived(*this), "derived", true};
+  }
 }
 
 }  // namespace stowage::inputs

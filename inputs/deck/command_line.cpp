@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <type_traits>
 
@@ -21,12 +23,13 @@ void add(CLI::App& app, const ExtraOption& option) {
   const auto add_to = [&](auto* target) {
     using Target = std::remove_pointer_t<decltype(target)>;
     if constexpr (std::is_same_v<Target, bool>) {
-      app.add_flag(option.name, *target, option.help);
+      return app.add_flag(option.name, *target, option.help);
     } else {
-      app.add_option(option.name, *target, option.help);
+      return app.add_option(option.name, *target, option.help);
     }
   };
-  std::visit(add_to, option.target);
+  CLI::Option* added = std::visit(add_to, option.target);
+  if (option.help.empty()) added->group("");  // not in --help
 }
 
 /// Sorts positional words: one deck, and overrides.
@@ -46,7 +49,27 @@ void take_words(CommandLine& line, const std::vector<std::string>& words) {
   }
 }
 
-std::string whole_help(const CLI::App& app) { return app.help() + "\n" + help_keys(); }
+/// CommandLine::options of what was parsed.
+std::string given_options(const CLI::App& app) {
+  constexpr std::array<std::string_view, 6> kElsewhere = {"words", "--deck", "--from",
+                                                          "--out", "--json", "--quiet"};
+  std::string text;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || std::ranges::find(kElsewhere, name) != kElsewhere.end()) continue;
+    text += (text.empty() ? "" : " ") + name;
+    if (option->get_expected_max() == 0) continue;  // a flag
+    for (const std::string& result : option->results()) text += " " + result;
+  }
+  return text.empty() ? "none" : text;
+}
+
+/// The blank lines of groups that --help does not show are left out.
+std::string whole_help(const CLI::App& app) {
+  std::string options = app.help();
+  options.erase(options.find_last_not_of('\n') + 1);
+  return options + "\n\n\n" + help_keys();
+}
 
 }  // namespace
 
@@ -103,6 +126,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   if (!key.empty()) line.print_and_exit = help_key(key);
   if (!line.print_and_exit.empty()) return line;
 
+  line.options = given_options(app);
   take_words(line, words);
   if (!out.empty()) line.overrides.push_back("run.output=" + to_toml(Value(out)));
   if (!line.deck.empty() && !line.from.empty()) {

@@ -9,7 +9,8 @@
 namespace stowage::inputs {
 
 /// An option that one driver has besides the common ones: "--ranks", its help, and where it goes.
-/// A bool is a flag; a vector takes the option several times.
+/// A bool is a flag; a vector takes the option several times. Without help it is not in --help: an
+/// earlier name of another option.
 struct ExtraOption {
   std::string name;
   std::string help;
@@ -37,6 +38,10 @@ struct CommandLine {
   bool dry_run = false;
   bool print_config = false;
   bool quiet = false;
+
+  /// The options that decide what is computed or exchanged, as given: "--trace t.json"; "none". Not
+  /// the deck, of which the content counts, nor what only the first rank prints and writes.
+  std::string options = "none";
 
   /// Text of --help, --help-key or --version: if not empty, print it on rank 0 and exit with 0.
   std::string print_and_exit;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -33,7 +34,8 @@ struct Expectation {
 ///
 /// Later assignments win: defaults, then included files, then the file, then overrides in order.
 /// A key that is 0 "derived from others" in the registry is filled in, so layers see final values.
-/// Every error is a usage error (exit code 2) that names the place, key, value and what is allowed.
+/// Every error is a usage error (exit code 2) that names the place, key, value and what is allowed;
+/// wrong keys and values of all files and overrides are told in one message.
 class Deck {
  public:
   /// The defaults alone; checked by nothing, since a deck without a pattern has no model.
@@ -43,17 +45,28 @@ class Deck {
   /// the number of ranks (see check.hpp).
   static Deck load(const std::string& path, std::span<const std::string> overrides = {});
 
+  /// Where keys stand that another file says: what messages name instead of a line of the text.
+  using Places = std::map<std::string, std::string, std::less<>>;
+
   /// The same from text; `origin` names it in messages, and includes are relative to the working
   /// directory.
   static Deck parse(std::string_view text, std::string_view origin,
-                    std::span<const std::string> overrides = {});
+                    std::span<const std::string> overrides = {}, const Places& places = {});
 
   /// The same from a resolved deck that an earlier version may have stored in a result set or a
   /// checkpoint: keys that are retired since are left out of it.
-  /// @param left_out gets a line for each of them, unless it is null
   static Deck parse_stored(std::string_view text, std::string_view origin,
-                           std::span<const std::string> overrides,
-                           std::vector<std::string>* left_out);
+                           std::span<const std::string> overrides = {});
+
+  /// Values by key, such as a machine's that were measured.
+  using Settings = std::map<std::string, Value, std::less<>>;
+
+  /// Sets keys as if they stood on the command line before all that it gives, which still counts.
+  /// @throws Error (exit 2) for a value that its key does not take
+  void put(const Settings& settings);
+
+  /// A line for each key that was given by an earlier name, or left out of a stored deck.
+  const std::vector<std::string>& remarks() const { return remarks_; }
 
   /// The value of a key. T is the key's type: bool, std::int64_t, double, std::string, or a vector
   /// of std::int64_t or std::string. Another T, or an unregistered key, is a mistake of ours.
@@ -110,8 +123,9 @@ class Deck {
   };
 
   static Deck resolve(std::vector<detail::Assignment> assignments, std::string given,
-                      std::span<const std::string> overrides);
-  void assign(const std::string& key, Value value, const std::string& where);
+                      std::span<const std::string> overrides, std::vector<std::string> problems);
+  std::string present_name(const std::string& key, const std::string& where);
+  void assign(const std::string& given, Value value, const std::string& where);
   void assign_expectation(const std::string& key, Value value, const std::string& where);
   void read_override(const std::string& text);
   void derive();
@@ -122,6 +136,7 @@ class Deck {
   std::map<std::string, std::pair<std::vector<double>, std::string>> expects_;  // band, where
   std::string given_;
   std::vector<std::string> files_;
+  std::vector<std::string> remarks_;
 };
 
 }  // namespace stowage::inputs

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "execution/error.hpp"
+#include "inputs/deck/foreign_keys.hpp"
 
 namespace stowage::inputs {
 
@@ -95,10 +96,12 @@ std::string help_keys() {
 }
 
 std::string help_key(std::string_view key) {
+  if (const Retired* retired = find_retired(key); retired != nullptr && retired->renamed)
+    key = retired->instead;
   if (const Parameter* row = find(key)) return describe(*row);
   const auto section = std::ranges::find(sections(), key, &Section::name);
   if (section == sections().end()) {
-    execution::throw_usage("unknown key '{}'; nearest: '{}'", key, nearest_key(key));
+    execution::throw_usage("unknown key '{}'; {}", key, instead_of(key));
   }
   std::string text = fmt::format("[{}]\n{}", section->name, wrap(section->help, 4, 80));
   for (const Parameter& row : registry()) {

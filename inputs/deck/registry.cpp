@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "inputs/deck/nearest.hpp"
+#include "inputs/deck/section.hpp"
 
 namespace stowage::inputs {
 
@@ -27,14 +28,21 @@ std::string Range::text() const {
                      number(high), open_high ? ')' : ']');
 }
 
+namespace {
+
+std::size_t section_index(const Parameter& row) {
+  const auto all = sections();
+  return static_cast<std::size_t>(std::ranges::find(all, row.section(), &Section::name) -
+                                  all.begin());
+}
+
+}  // namespace
+
 std::span<const Parameter> registry() {
   static const std::vector<Parameter> rows = [] {
     std::vector<Parameter> all;
-    for (auto part :
-         {detail::run_parameters(), detail::model_parameters(), detail::training_parameters(),
-          detail::memory_parameters(), detail::machine_parameters()}) {
-      std::move(part.begin(), part.end(), std::back_inserter(all));
-    }
+    for (Declared& part : declared()) std::ranges::move(part.rows, std::back_inserter(all));
+    std::ranges::stable_sort(all, {}, section_index);
     return all;
   }();
   return rows;
@@ -47,11 +55,13 @@ const Parameter* find(std::string_view key) {
 }
 
 const Retired* find_retired(std::string_view key) {
-  static constexpr std::array<Retired, 3> kRetired = {{
+  static constexpr std::array<Retired, 5> kRetired = {{
       {"machine.copy_slowdown",
        "machine.d2h_slowdown_arithmetic, machine.d2h_slowdown_memory, "
        "machine.h2d_slowdown_arithmetic and machine.h2d_slowdown_memory"},
-      {"offload.gradient_memory", "offload.berths"},
+      {"offload.berths", "offload.reuse_gradient_memory", true},
+      {"offload.gradient_memory", "offload.reuse_gradient_memory", true},
+      {"offload.keep_unhidden", "offload.keep_exposed", true},
       {"parallel.tensor_pieces", ""},
   }};
   const auto* const row = std::ranges::find(kRetired, key, &Retired::key);
@@ -71,7 +81,8 @@ std::string_view nearest_key(std::string_view key) {
       best = row.key;
     }
   }
-  return best;
+  const bool is_like_it = fewest <= 1 + name.size() / 4;
+  return is_like_it ? best : std::string_view{};
 }
 
 std::span<const Section> sections() {

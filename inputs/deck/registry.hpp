@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -9,6 +11,8 @@
 #include "inputs/deck/value.hpp"
 
 namespace stowage::inputs {
+
+class Deck;
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -62,6 +66,8 @@ struct Parameter {
   bool numerics = false;
   /// One or more sentences.
   std::string_view help = {};
+  /// What 0 stands for in a deck, if it is derived from other keys.
+  std::function<std::int64_t(const Deck&)> derived = {};
 
   std::string_view section() const { return key.substr(0, key.find('.')); }
   std::string_view name() const { return key.substr(key.find('.') + 1); }
@@ -77,12 +83,14 @@ const Parameter* find(std::string_view key);
 struct Retired {
   std::string_view key;
   std::string_view instead;  ///< the keys that replace it; none: nothing does
+  bool renamed = false;      ///< `instead` is the same key under its present name
 };
 
 /// The retired key of this name, or nullptr.
 const Retired* find_retired(std::string_view key);
 
-/// The registered key that a wrong one most likely means ("train.lr" means "optim.lr").
+/// The registered key that a wrong one most likely means ("train.lr" means "optim.lr"); empty if
+/// none is like it.
 std::string_view nearest_key(std::string_view key);
 
 /// A section of the registry: its name and what it is about.
@@ -94,14 +102,5 @@ struct Section {
 /// All sections in the order of registry(), then what is no row: `expects`, with free keys
 /// (deck.hpp), and `include`.
 std::span<const Section> sections();
-
-namespace detail {
-// The rows, by what they are about; one file each.
-std::vector<Parameter> run_parameters();
-std::vector<Parameter> model_parameters();
-std::vector<Parameter> training_parameters();
-std::vector<Parameter> memory_parameters();
-std::vector<Parameter> machine_parameters();
-}  // namespace detail
 
 }  // namespace stowage::inputs

@@ -73,9 +73,53 @@ void read_include(Source& source, const toml::node& node, std::string_view origi
   source.includes = one != nullptr ? std::vector{*one} : *many;
 }
 
+/// The end of the string that begins at `at`, behind its closing quotes; where it is never closed,
+/// the end of its line, or of the text if it may have several lines.
+std::size_t behind_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool lines = text.substr(at).starts_with(three);
+  for (at += lines ? 3 : 1; at < text.size(); ++at) {
+    if (text[at] == '\\' && quote == '"') {
+      ++at;  // what it escapes ends nothing
+    } else if (!lines && (text[at] == quote || text[at] == '\n')) {
+      return text[at] == quote ? at + 1 : at;
+    } else if (lines && text.substr(at).starts_with(three)) {
+      at += three.size();
+      for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more) ++at;
+      return at;
+    }
+  }
+  return text.size();
+}
+
+/// Keys have two parts. The library makes a table in a table of each part, by recursion, which many
+/// thousands would end with the stack. Dots of strings and comments do not count.
+void require_short_keys(std::string_view text, std::string_view origin) {
+  constexpr int kMostDots = 100;
+  int dots = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      at = behind_string(text, at);
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (c == '\n' || c == '=' || c == ',') dots = 0;
+    if (c == '.' && ++dots > kMostDots)
+      throw_usage("{}:{}: a key has more than {} parts; keys are section.name", origin,
+                  1 + std::ranges::count(text.substr(0, at), '\n'), kMostDots);
+    ++at;
+  }
+}
+
 }  // namespace
 
 Source parse_toml(std::string_view text, std::string_view origin) {
+  require_short_keys(text, origin);
   toml::table root;
   try {
     root = toml::parse(text, origin);
@@ -90,6 +134,8 @@ Source parse_toml(std::string_view text, std::string_view origin) {
       read_include(source, node, origin);
     } else if (section == nullptr) {
       add(source, name, node, origin);
+    } else if (section->empty()) {
+      source.empty_sections.emplace_back(name, place(origin, node.source()));
     } else {
       for (const auto& [inner, value] : *section) {
         add(source, name + "." + std::string(inner.str()), value, origin);

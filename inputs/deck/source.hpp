@@ -20,10 +20,12 @@ struct Source {
   std::vector<std::string> includes;  ///< as written, in order
   std::string include_where;
   std::vector<Assignment> assignments;
+  /// Sections without a key, and where each stands.
+  std::vector<std::pair<std::string, std::string>> empty_sections;
 };
 
 /// Parses TOML text. Throws a usage error with place for a syntax error, a repeated key, a date, a
-/// nested table or a list of mixed items.
+/// nested table, a list of mixed items, or a key of very many parts.
 Source parse_toml(std::string_view text, std::string_view origin);
 
 /// The value on the right of an override by TOML's rules; text that is no TOML value, such as a

@@ -1,13 +1,15 @@
 // From config.json to the keys of a deck.
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <set>
 
 #include "execution/error.hpp"
 #include "inputs/huggingface/config.hpp"
 #include "inputs/huggingface/config_json.hpp"
+#include "inputs/huggingface/folder_file.hpp"
+#include "inputs/huggingface/json_limits.hpp"
 #include "inputs/huggingface/model_folder.hpp"
 
 namespace stowage::inputs::huggingface {
@@ -17,43 +19,59 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Words of layers, of all versions.
-char letter_of(std::string_view word) {
-  if (word == "mamba" || word == "linear_attention") return 'M';
-  if (word == "attention" || word == "full_attention") return '*';
-  if (word == "mlp") return '-';
-  return word == "moe" ? 'E' : '\0';
+/// Of config.json, at most: the longest have names of some ten thousand classes.
+constexpr std::int64_t kMaxConfigBytes = std::int64_t{16} << 20;
+
+const Family& family_in(const Json& json, std::string_view origin) {
+  if (!json.is_object() || !json.contains("model_type") || !json["model_type"].is_string())
+    throw_usage("{}: has no model_type", origin);
+  return family_of(detail::shown_text(json["model_type"].get<std::string>()), origin);
+}
+
+/// What counts where the key is missing or null.
+Json fallback_of(const ConfigRow& row) {
+  return detail::parse_python_json(row.fallback, row.theirs.empty() ? row.ours : row.theirs[0]);
 }
 
 class Reader {
  public:
   Reader(const Json& json, std::string_view origin)
-      : json_(json), origin_(origin), family_(family_of(model_type(), origin)) {}
+      : json_(json), origin_(origin), family_(family_in(json, origin)) {}
 
-  Config read() {
+  Config read(const PassedOver& passed) {
     config_.family = &family_;
     for (const ConfigRow& row : family_.config)
       if (row.meaning == Meaning::pattern || row.meaning == Meaning::layers) read_pattern(row);
     for (const ConfigRow& row : family_.config) read_row(row);
     for (const std::string_view key : common_keys()) used_.insert(std::string(key));
-    for (const auto& [key, value] : json_.items())
-      if (!used_.contains(key))
-        throw_usage("{}: {} = {} is not known of the family {}; it may change the model", origin_,
-                    key, value.dump(), family_.model_type);
+    pass_over(passed);
     for (const char* key : {"dtype", "torch_dtype"})
       if (json_.contains(key)) read_dtype(json_[key]);
     return std::move(config_);
   }
 
  private:
-  std::string model_type() const {
-    if (!json_.is_object() || !json_.contains("model_type") || !json_["model_type"].is_string())
-      throw_usage("{}: has no model_type", origin_);
-    return json_["model_type"].get<std::string>();
+  /// What no family has: null says nothing, the rest is passed over only where that is asked for.
+  void pass_over(const PassedOver& passed) {
+    std::set<std::string> named(passed.keys.begin(), passed.keys.end());
+    for (const auto& [key, value] : json_.items()) {
+      if (used_.contains(key)) continue;
+      if (named.erase(key) == 0 && !passed.all && !value.is_null())
+        throw_usage(
+            "{}: {} = {} is not known of the family {}; it may change the model. If it does not: "
+            "stowage_convert import --ignore-key {}, or for a run checkpoint.allow_changes=true",
+            origin_, detail::shown_text(key), detail::shown(value), family_.model_type,
+            detail::shown_text(key));
+      config_.ignored.push_back(detail::shown_text(key));
+      if (!value.is_null()) config_.unknown.push_back(detail::shown_text(key));
+    }
+    if (!named.empty())
+      throw_usage("--ignore-key {}: allowed: keys of {} that are not known", *named.begin(),
+                  origin_);
   }
 
   [[noreturn]] void refuse(std::string_view key, const Json& value, std::string_view allowed) {
-    throw_usage("{}: {} = {}; allowed: {}", origin_, key, value.dump(), allowed);
+    throw_usage("{}: {} = {}; allowed: {}", origin_, key, detail::shown(value), allowed);
   }
 
   /// The value of a row's key, whichever of its names it has; null: none.
@@ -66,8 +84,8 @@ class Reader {
       used_.insert(std::string(key));
       if (at->is_null()) continue;
       if (!found.is_null() && normal(row, found) != normal(row, *at))
-        throw_usage("{}: {} = {} contradicts {} = {}", origin_, name, found.dump(), key,
-                    at->dump());
+        throw_usage("{}: {} = {} contradicts {} = {}", origin_, name, detail::shown(found), key,
+                    detail::shown(*at));
       found = *at;
       name = key;
     }
@@ -76,27 +94,45 @@ class Reader {
 
   /// Values that say the same are equal.
   Json normal(const ConfigRow& row, const Json& value) {
-    return row.meaning == Meaning::pattern ? Json(pattern_text(row, value)) : value;
+    return row.meaning == Meaning::pattern ? Json(pattern_text(row, value))
+                                           : detail::with_plain_numbers(value);
   }
 
   Json take_or_fallback(const ConfigRow& row) {
     Json value = take(row);
     if (!value.is_null()) return value;
     if (row.fallback.empty()) throw_usage("{}: has no {}", origin_, row.theirs[0]);
-    return Json::parse(row.fallback);
+    return fallback_of(row);
+  }
+
+  /// The letters of a list of the family's words. @param key in messages
+  std::string letters_of(std::string_view key, const Json& list) {
+    std::string letters;
+    for (const Json& item : list) {
+      const auto word = std::ranges::find_if(family_.words, [&](const Word& one) {
+        return item.is_string() && item.get<std::string>() == one.theirs;
+      });
+      if (word == family_.words.end()) {
+        std::string allowed;
+        for (const Word& one : family_.words)
+          allowed += (allowed.empty() ? "" : ", ") + std::string(one.theirs);
+        refuse(key, item, allowed);
+      }
+      letters += word->ours;
+    }
+    return letters;
   }
 
   std::string pattern_text(const ConfigRow& row, const Json& value) {
-    if (value.is_string()) return value.get<std::string>();
-    std::string letters;
-    if (!value.is_array()) refuse(row.theirs[0], value, "a list of words, or a string of letters");
-    for (const Json& word : value) {
-      const char letter = word.is_string() ? letter_of(word.get<std::string>()) : '\0';
-      if (letter == '\0')
-        refuse(row.theirs[0], word,
-               "mamba or linear_attention, attention or full_attention, mlp, moe");
-      letters += letter;
-    }
+    const std::string_view key = key_in_file(row);
+    if (value.is_array()) return letters_of(key, value);
+    if (!value.is_string()) refuse(key, value, "a list of words, or a string of letters");
+    std::string known;
+    for (const Word& word : family_.words)
+      if (known.find(word.ours) == std::string::npos) known += word.ours;
+    auto letters = value.get<std::string>();
+    if (letters.find_first_not_of(known) != std::string::npos)
+      refuse(key, value, fmt::format("the letters {}", fmt::join(known, ", ")));
     return letters;
   }
 
@@ -107,13 +143,35 @@ class Reader {
       const auto count = json_.find("num_hidden_layers");
       if (count != json_.end() && !count->is_null() && *count != pattern_.size())
         throw_usage("{}: num_hidden_layers = {} contradicts {} of {} layers", origin_,
-                    count->dump(), row.theirs[0], pattern_.size());
+                    detail::shown(*count), row.theirs[0], pattern_.size());
     } else {
-      if (!value.is_number_unsigned() || value == 0 || value > 100000)
+      // By type: a comparison with an int takes what is above 2^63 as negative.
+      const bool counts = value.is_number_unsigned();
+      if (const auto n = counts ? value.get<std::uint64_t>() : 0; n == 0 || n > 100000)
         refuse(row.theirs[0], value, "1 to 100000");
       for (auto block = value.get<std::int64_t>(); block > 0; --block) pattern_ += family_.block;
     }
     config_.keys.emplace_back(row.ours, pattern_);
+    config_.places.emplace(row.ours, place_of(row));
+  }
+
+  /// Where a row's value stands, for messages.
+  std::string place_of(const ConfigRow& row) const {
+    if (const std::string_view key = given_key(row); !key.empty())
+      return fmt::format("{}, {}", origin_, key);
+    return row.theirs.empty() ? fmt::format("{}, a {}", origin_, family_.model_type)
+                              : fmt::format("{}, which has no {}", origin_, row.theirs[0]);
+  }
+
+  /// The words of the layers, where the file has them, say what the pattern says.
+  void read_words(const ConfigRow& row) {
+    const Json value = take(row);
+    if (value.is_null()) return;
+    const std::string_view key = key_in_file(row);
+    if (!value.is_array()) refuse(key, value, "a list of words");
+    if (const std::string letters = letters_of(key, value); letters != pattern_)
+      throw_usage("{}: {} of {} layers contradicts num_hidden_layers = {}", origin_, key,
+                  value.size(), pattern_.size() / std::max<std::size_t>(1, family_.block.size()));
   }
 
   bool matters(const ConfigRow& row) const {
@@ -125,56 +183,116 @@ class Reader {
       case Meaning::pattern:
       case Meaning::layers:
         return;
+      case Meaning::words:
+        return read_words(row);
       case Meaning::ignored:
         for (const std::string_view key : row.theirs)
           if (json_.contains(std::string(key)) && used_.insert(std::string(key)).second)
             config_.ignored.emplace_back(key);
         return;
       case Meaning::fixed:
-        if (const Json value = take_or_fallback(row); value != Json::parse(row.fallback))
+        if (const Json value = take_or_fallback(row); value != fallback_of(row))
           throw_usage("{}: {} = {}: not supported: {}; allowed: {}", origin_, row.theirs[0],
-                      value.dump(), row.help, row.fallback);
+                      detail::shown(value), row.help, row.fallback);
         return;
-      default:
+      case Meaning::same:
+      case Meaning::positive:
+      case Meaning::opposite:
+      case Meaning::ours_fixed:
+      case Meaning::limits:
+      case Meaning::rope:
         break;
     }
     const Json value =
-        row.meaning == Meaning::ours_fixed ? Json::parse(row.fallback) : take_or_fallback(row);
-    if (matters(row)) read_value(row, value);
+        row.meaning == Meaning::ours_fixed ? fallback_of(row) : take_or_fallback(row);
+    if (!matters(row)) return;
+    const auto before = std::ssize(config_.keys);
+    read_value(row, value);
+    for (auto key = config_.keys.begin() + before; key != config_.keys.end(); ++key)
+      config_.places.emplace(key->first, place_of(row));
   }
 
   void read_value(const ConfigRow& row, const Json& value) {
-    try {
-      if (row.meaning == Meaning::limits) {
-        if (!value.is_array() || value.size() != 2) refuse(row.theirs[0], value, "two numbers");
-        add("model.mamba_dt_min", detail::number_of(value[0]));
-        add("model.mamba_dt_max", detail::number_of(value[1]));
-      } else if (row.meaning == Meaning::rope) {
-        read_rope(row, value);
-      } else if (row.meaning == Meaning::opposite) {
-        add(row.ours, !value.get<bool>());
-      } else {
-        read_same(row, value);
-      }
-    } catch (const Json::exception&) {
-      refuse(row.theirs[0], value, type_name(find(row.ours)->fallback));
+    switch (row.meaning) {
+      case Meaning::limits:
+        return read_limits(row, value);
+      case Meaning::rope:
+        return read_rope(row, value);
+      case Meaning::opposite:
+        return add(row.ours, !flag(row, value));
+      case Meaning::same:
+      case Meaning::positive:
+      case Meaning::ours_fixed:
+        return read_same(row, value);
+      case Meaning::fixed:
+      case Meaning::ignored:
+      case Meaning::pattern:
+      case Meaning::layers:
+      case Meaning::words:
+        return;  // read_row
     }
+  }
+
+  void read_limits(const ConfigRow& row, const Json& value) {
+    if (!value.is_array() || value.size() != 2) refuse(row.theirs[0], value, "two numbers");
+    const auto low = detail::number_of(value[0]), high = detail::number_of(value[1]);
+    if (!low || !high) refuse(row.theirs[0], value, "two numbers");
+    add("model.mamba_dt_min", *low);
+    add("model.mamba_dt_max", *high);
   }
 
   void read_same(const ConfigRow& row, const Json& value) {
     const Value& like = find(row.ours)->fallback;
     if (std::holds_alternative<std::int64_t>(like)) {
-      if (!value.is_number_integer()) refuse(row.theirs[0], value, "an integer");
-      const auto number = value.get<std::int64_t>();
-      if (row.meaning == Meaning::positive && number <= 0) refuse(row.theirs[0], value, "above 0");
-      add(row.ours, number);
+      add(row.ours, integer(row, value));
     } else if (std::holds_alternative<double>(like)) {
-      add(row.ours, detail::number_of(value));
+      add(row.ours, number(name_of(row), value));
     } else if (std::holds_alternative<bool>(like)) {
-      add(row.ours, value.get<bool>());
+      add(row.ours, flag(row, value));
     } else {
+      if (!value.is_string()) refuse(name_of(row), value, row.fallback);
       add(row.ours, word_of(row, value.get<std::string>()));
     }
+  }
+
+  std::int64_t integer(const ConfigRow& row, const Json& value) {
+    constexpr auto kMost = std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+    if (!value.is_number_integer()) refuse(name_of(row), value, "an integer");
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > kMost)
+      refuse(name_of(row), value, "an integer of at most 2^63 - 1");
+    const auto number = value.get<std::int64_t>();
+    if (row.meaning == Meaning::positive && number <= 0) refuse(name_of(row), value, "above 0");
+    return number;
+  }
+
+  double number(std::string_view name, const Json& value) {
+    const std::optional<double> number = detail::number_of(value);
+    if (!number) refuse(name, value, "a number");
+    return *number;
+  }
+
+  bool flag(const ConfigRow& row, const Json& value) {
+    if (!value.is_boolean()) refuse(name_of(row), value, "true or false");
+    return value.get<bool>();
+  }
+
+  /// The first of a row's keys that the file has; empty if it has none.
+  std::string_view given_key(const ConfigRow& row) const {
+    for (const std::string_view key : row.theirs)
+      if (const auto at = json_.find(std::string(key)); at != json_.end() && !at->is_null())
+        return key;
+    return {};
+  }
+
+  /// The same for messages: the first key's name if the file has none.
+  std::string_view key_in_file(const ConfigRow& row) const {
+    const std::string_view key = given_key(row);
+    return key.empty() ? row.theirs[0] : key;
+  }
+
+  /// A row in messages.
+  static std::string_view name_of(const ConfigRow& row) {
+    return row.theirs.empty() ? row.ours : row.theirs[0];
   }
 
   std::string word_of(const ConfigRow& row, const std::string& theirs) {
@@ -182,7 +300,7 @@ class Reader {
     const std::string meant = Json::parse(row.fallback).get<std::string>();
     for (const Word& word : words())
       if (word.theirs == theirs && theirs == meant) return std::string(word.ours);
-    refuse(row.theirs[0], theirs, row.fallback);
+    refuse(name_of(row), theirs, row.fallback);
   }
 
   void read_rope(const ConfigRow& row, const Json& value) {
@@ -192,30 +310,32 @@ class Reader {
     };
     const std::string_view name = has(row.theirs[0]) ? row.theirs[0] : row.theirs[1];
     if (!value.is_object()) refuse(name, value, "an object");
-    const Json type = value.value("rope_type", value.value("type", Json("default")));
+    Json type = value.value("rope_type", Json());
+    if (type.is_null()) type = value.value("type", Json());
+    if (type.is_null()) type = "default";
     if (type != "default" && type != "llama3")
       throw_usage("{}: {}: rope_type = {}: not supported; allowed: \"default\", \"llama3\"",
-                  origin_, name, type.dump());
+                  origin_, name, detail::shown(type));
     for (const auto& [key, held] : value.items())
-      if (key != "rope_theta" && key != "rope_type" && key != "type" &&
+      if (key != "rope_theta" && key != "rope_type" && key != "type" && !held.is_null() &&
           (type == "default" || !is_scaling(key)))
-        throw_usage("{}: {}: {} = {}: not supported with rope_type {}", origin_, name, key,
-                    held.dump(), type.dump());
+        throw_usage("{}: {}: {} = {}: not supported with rope_type {}", origin_, name,
+                    detail::shown_text(key), detail::shown(held), detail::shown(type));
     Json theta = value.value("rope_theta", Json());
     used_.insert("rope_theta");
     if (has("rope_theta")) {
       if (has(name) && !theta.is_null() && theta != json_["rope_theta"])
-        throw_usage("{}: rope_theta = {} contradicts {} = {}", origin_, json_["rope_theta"].dump(),
-                    name, value.dump());
+        throw_usage("{}: rope_theta = {} contradicts {} = {}", origin_,
+                    detail::shown(json_["rope_theta"]), name, detail::shown(value));
       theta = json_["rope_theta"];
     }
-    if (theta.is_null()) theta = Json::parse(row.fallback)["rope_theta"];
-    add(row.ours, detail::number_of(theta));
+    if (theta.is_null()) theta = fallback_of(row)["rope_theta"];
+    add(row.ours, number("rope_theta", theta));
     if (type == "default") return add("model.rope_scaling_factor", 1.0);
     for (const Word& word : scaling_words()) {
       if (!value.contains(std::string(word.theirs)))
         throw_usage("{}: {}: rope_type \"llama3\" needs {}", origin_, name, word.theirs);
-      add(word.ours, detail::number_of(value[std::string(word.theirs)]));
+      add(word.ours, number(word.theirs, value[std::string(word.theirs)]));
     }
   }
 
@@ -224,10 +344,13 @@ class Reader {
                        [&](const Word& word) { return word.theirs == key; });
   }
 
+  /// As all versions write it: "bfloat16", "torch.bfloat16".
   void read_dtype(const Json& value) {
-    if (value == "bfloat16") config_.dtype = "bf16";
-    if (value == "float32") config_.dtype = "fp32";
-    if (value == "float64") config_.dtype = "fp64";
+    if (!value.is_string()) return;
+    std::string word = value.get<std::string>();
+    if (word.starts_with("torch.")) word.erase(0, std::string_view("torch.").size());
+    for (const Word& known : dtype_words())
+      if (known.theirs == word) config_.dtype = known.ours;
   }
 
   void add(std::string_view key, Value value) { config_.keys.emplace_back(key, std::move(value)); }
@@ -242,16 +365,22 @@ class Reader {
 
 }  // namespace
 
-Config parse_config(std::string_view text, std::string_view origin) {
+Config parse_config(std::string_view text, std::string_view origin, const PassedOver& passed) {
   const Json json = detail::parse_python_json(text, origin);
-  return Reader(json, origin).read();
+  return Reader(json, origin).read(passed);
 }
 
-Config read_config(const std::string& folder) {
-  const std::string path = (std::filesystem::path(folder) / kConfigFile).string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_usage("{} cannot be read: a folder of a model has one", path);
-  return parse_config(std::string(std::istreambuf_iterator<char>(file), {}), path);
+std::string read_config_text(const std::string& folder) {
+  return read_text(path_in(folder, kConfigFile), kMaxConfigBytes);
+}
+
+Config read_config(const std::string& folder, const PassedOver& passed) {
+  return parse_config(read_config_text(folder), path_in(folder, kConfigFile), passed);
+}
+
+const Family& read_family(const std::string& folder) {
+  const std::string path = path_in(folder, kConfigFile);
+  return family_in(detail::parse_python_json(read_config_text(folder), path), path);
 }
 
 std::string Config::deck_text() const {

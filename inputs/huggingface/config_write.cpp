@@ -13,14 +13,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 Json to_json(const Value& value) {
-  return std::visit(
-      [](const auto& held) -> Json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, double>)
-          return detail::json_number(held);
-        else
-          return held;
-      },
-      value);
+  return std::visit([](const auto& held) { return Json(held); }, value);
 }
 
 class Writer {
@@ -30,19 +23,30 @@ class Writer {
         deck_(deck),
         pattern_(without_cuts(deck.get<std::string>("model.pattern"))),
         json_(like.empty() ? Json::object()
-                           : detail::parse_python_json(like, "the other config.json")) {}
+                           : detail::parse_python_json(like, "the other config.json")),
+        is_new_(like.empty()) {}
 
   std::string text() {
-    json_["architectures"] = Json::array({std::string(family_.architecture)});
-    json_["model_type"] = std::string(family_.model_type);
+    put("architectures", Json::array({std::string(family_.architecture)}));
+    put("model_type", std::string(family_.model_type));
     for (const ConfigRow& row : family_.config) write(row);
     const std::string& dtype = deck_.get<std::string>("train.dtype");
-    json_[json_.contains("torch_dtype") ? "torch_dtype" : "dtype"] =
-        dtype == "bf16" ? "bfloat16" : (dtype == "fp64" ? "float64" : "float32");
-    return detail::python_json_text(json_);
+    const auto found = std::ranges::find(dtype_words(), dtype, &Word::ours);
+    if (found == dtype_words().end())
+      throw_usage("{}: has no word there", deck_.cite("train.dtype"));
+    const std::string word(found->theirs);
+    if (json_.contains("torch_dtype")) put("torch_dtype", word);
+    if (json_.contains("dtype") || !json_.contains("torch_dtype")) put("dtype", word);
+    return detail::python_json_text(json_, 2) + "\n";
   }
 
  private:
+  /// A value that says the same already stays as it is spelled.
+  void put(const std::string& name, const Json& value) {
+    Json& held = json_[name];
+    if (detail::with_plain_numbers(held) != value) held = value;
+  }
+
   /// The name under which a row is written: the one that is there already, or the first.
   std::string name_of(const ConfigRow& row) const {
     for (const std::string_view name : row.theirs)
@@ -60,32 +64,36 @@ class Writer {
   }
 
   void write(const ConfigRow& row) {
-    if (row.meaning == Meaning::ignored || !matters(row)) return;
+    if (!matters(row)) return;
     switch (row.meaning) {
       case Meaning::pattern:
         return write_pattern(row);
-      case Meaning::layers:
-        json_[name_of(row)] = blocks_of(family_, pattern_, deck_.cite(row.ours));
+      case Meaning::words:
+        if (json_.contains(name_of(row)) && json_[name_of(row)].is_array())
+          put(name_of(row), words_of());
         return;
+      case Meaning::layers:
+        return put(name_of(row), blocks_of(family_, pattern_, deck_.cite(row.ours)));
       case Meaning::fixed:
         if (row.fallback != "null" || json_.contains(name_of(row)))
-          json_[name_of(row)] = Json::parse(row.fallback);
+          put(name_of(row), Json::parse(row.fallback));
         return;
       case Meaning::ours_fixed:
         if (to_json(deck_.value(row.ours)) != Json::parse(row.fallback))
           refuse(row.ours, row.fallback);
         return;
       case Meaning::limits:
-        json_[name_of(row)] = {to_json(deck_.value("model.mamba_dt_min")),
-                               to_json(deck_.value("model.mamba_dt_max"))};
-        return;
+        return put(name_of(row), {to_json(deck_.value("model.mamba_dt_min")),
+                                  to_json(deck_.value("model.mamba_dt_max"))});
       case Meaning::rope:
         return write_rope(row);
       case Meaning::opposite:
-        json_[name_of(row)] = !deck_.get<bool>(row.ours);
-        return;
-      default:
+        return put(name_of(row), !deck_.get<bool>(row.ours));
+      case Meaning::same:
+      case Meaning::positive:
         return write_same(row);
+      case Meaning::ignored:
+        return;
     }
   }
 
@@ -93,35 +101,40 @@ class Writer {
     const Value& value = deck_.value(row.ours);
     if (row.meaning == Meaning::positive && std::get<std::int64_t>(value) <= 0)
       refuse(row.ours, "above 0");
-    json_[name_of(row)] = to_json(value);
-    if (!std::holds_alternative<std::string>(value)) return;
+    if (!std::holds_alternative<std::string>(value)) return put(name_of(row), to_json(value));
     const std::string theirs = Json::parse(row.fallback).get<std::string>();
     const auto found = std::find_if(words().begin(), words().end(),
                                     [&](const Word& word) { return word.theirs == theirs; });
     if (found->ours != std::get<std::string>(value))
       refuse(row.ours, '"' + std::string(found->ours) + '"');
-    json_[name_of(row)] = theirs;
+    put(name_of(row), theirs);
   }
 
   /// As letters, which every version of the library reads, or as the other file has it.
   void write_pattern(const ConfigRow& row) {
-    json_["num_hidden_layers"] = pattern_.size();
+    if (json_.contains("num_hidden_layers") || is_new_) put("num_hidden_layers", pattern_.size());
     bool written = false;
     for (const std::string_view name : row.theirs) {
       if (!json_.contains(std::string(name))) continue;
-      json_[std::string(name)] = json_[std::string(name)].is_string() ? Json(pattern_) : words_of();
+      put(std::string(name), json_[std::string(name)].is_string() ? Json(pattern_) : words_of());
       written = true;
     }
-    if (!written) json_[std::string(row.theirs.back())] = pattern_;
+    if (!written) put(std::string(row.theirs.back()), pattern_);
   }
 
+  /// The pattern in words of the family.
   Json words_of() const {
     Json list = Json::array();
-    for (const char letter : pattern_)
-      list.push_back(letter == 'M'   ? "linear_attention"
-                     : letter == '*' ? "full_attention"
-                     : letter == '-' ? "mlp"
-                                     : "moe");
+    const std::string_view pattern = pattern_;
+    for (std::size_t at = 0; at < pattern.size();) {
+      const auto word = std::ranges::find_if(
+          family_.words, [&](const Word& one) { return pattern.substr(at).starts_with(one.ours); });
+      if (word == family_.words.end())
+        throw_usage("{}: the family {} has no word for a layer '{}'", deck_.cite("model.pattern"),
+                    family_.model_type, pattern[at]);
+      list.push_back(word->theirs);
+      at += word->ours.size();
+    }
     return list;
   }
 
@@ -132,19 +145,19 @@ class Writer {
     for (const Word& word : scaling_words())
       if (scales) scaling[std::string(word.theirs)] = to_json(deck_.value(word.ours));
     if (json_.contains("rope_theta")) {  // the older form
-      json_["rope_theta"] = theta;
-      if (scales || json_.contains("rope_scaling"))
-        json_["rope_scaling"] = scales ? scaling : Json();
+      put("rope_theta", theta);
+      if (scales || json_.contains("rope_scaling")) put("rope_scaling", scales ? scaling : Json());
       return;
     }
     scaling["rope_theta"] = theta;
-    json_[std::string(row.theirs[0])] = std::move(scaling);
+    put(std::string(row.theirs[0]), scaling);
   }
 
   const Family& family_;
   const Deck& deck_;
   std::string pattern_;
   Json json_;
+  bool is_new_;  ///< there is no other file
 };
 
 }  // namespace
@@ -175,9 +188,11 @@ const Family& family_of(const Deck& deck) {
   throw_usage("no family of published models has this model:{}", reasons);
 }
 
-void require_same_model(const Config& config, const Deck& deck, std::string_view origin) {
-  const Deck theirs = Deck::parse(config.deck_text() + "[data]\nsource = \"synthetic\"\n", origin);
-  std::string differing;
+std::vector<std::string> other_than_model(const Config& config, const Deck& deck,
+                                          std::string_view origin) {
+  const Deck theirs = Deck::parse(config.deck_text() + "[data]\nsource = \"synthetic\"\n", origin,
+                                  {}, config.places);
+  std::vector<std::string> differing;
   for (const auto& [key, value] : config.keys) {
     // How weights began, and in what order sums are made: weights fit whatever these are.
     if (key == "model.init_std" || key == "model.mamba_chunk_size") continue;
@@ -185,14 +200,10 @@ void require_same_model(const Config& config, const Deck& deck, std::string_view
                                                    without_cuts(deck.get<std::string>(key))
                                              : theirs.value(key) == deck.value(key);
     if (!same)
-      differing +=
-          fmt::format("\n  {}, the folder has {}", deck.cite(key), to_toml(theirs.value(key)));
+      differing.push_back(
+          fmt::format("{}, the folder has {}", deck.cite(key), to_toml(theirs.value(key))));
   }
-  if (!differing.empty())
-    throw_usage(
-        "{} describes another model than the deck; change it back, or say "
-        "checkpoint.allow_changes=true:{}",
-        origin, differing);
+  return differing;
 }
 
 ModelSizes sizes_of(const Deck& deck) {

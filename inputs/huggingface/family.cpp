@@ -44,6 +44,12 @@ std::span<const Word> words() {
   return kWords;
 }
 
+std::span<const Word> dtype_words() {
+  static constexpr std::array<Word, 3> kWords = {
+      {{"bfloat16", "bf16"}, {"float32", "fp32"}, {"float64", "fp64"}}};
+  return kWords;
+}
+
 std::span<const Word> scaling_words() {
   static constexpr std::array<Word, 4> kWords = {
       {{"factor", "model.rope_scaling_factor"},
@@ -54,26 +60,27 @@ std::span<const Word> scaling_words() {
 }
 
 std::span<const std::string_view> common_keys() {
-  static constexpr std::array<std::string_view, 20> kKeys = {"model_type",
-                                                             "architectures",
-                                                             "auto_map",
-                                                             "transformers_version",
-                                                             "_name_or_path",
-                                                             "torch_dtype",
-                                                             "dtype",
-                                                             "use_cache",
-                                                             "bos_token_id",
-                                                             "eos_token_id",
-                                                             "pad_token_id",
-                                                             "output_router_logits",
-                                                             "return_dict",
-                                                             "output_hidden_states",
-                                                             "output_attentions",
-                                                             "chunk_size_feed_forward",
-                                                             "id2label",
-                                                             "label2id",
-                                                             "problem_type",
-                                                             "is_encoder_decoder"};
+  static constexpr auto kKeys = std::to_array<std::string_view>(
+      {// what the file is, and how the weights are stored
+       "model_type", "architectures", "auto_map", "transformers_version", "_name_or_path",
+       "name_or_path", "_commit_hash", "torch_dtype", "dtype",
+       // the tokenizer
+       "tokenizer_class", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "prefix",
+       // which code computes attention, to the same result
+       "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
+       "use_flash_attn", "unsloth_fixed", "unsloth_version", "torchscript",
+       "chunk_size_feed_forward",
+       // what a call returns, and heads of other tasks
+       "use_cache", "return_dict", "return_dict_in_generate", "output_router_logits",
+       "output_hidden_states", "output_attentions", "output_scores", "is_encoder_decoder",
+       "id2label", "label2id", "problem_type", "finetuning_task", "task_specific_params",
+       // generation of text
+       "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+       "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
+       "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+       "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id",
+       "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+       "begin_suppress_tokens"});
   return kKeys;
 }
 

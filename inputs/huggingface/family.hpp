@@ -34,8 +34,9 @@ enum class Meaning : unsigned char {
   fixed,       ///< must have the value of `fallback`: anything else is refused, and `help` says why
   ignored,     ///< decides nothing that is computed here or there
   ours_fixed,  ///< no key of theirs: the deck's key must have the value of `fallback`
-  pattern,     ///< one letter a layer, as a string or a list of words
+  pattern,     ///< one letter a layer, as a string or a list of the family's words
   layers,      ///< number of blocks: the deck's pattern repeats the family's
+  words,       ///< a list of the family's words, which says the pattern once more where it is there
   limits,      ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
   rope  ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
         ///< or the older rope_theta and rope_scaling
@@ -46,10 +47,11 @@ struct ConfigRow {
   Meaning meaning = Meaning::same;
   std::vector<std::string_view> theirs;  ///< their key, then older names of it
   std::string_view ours = {};            ///< key of the deck
-  std::string_view fallback = {};        ///< as JSON: what counts where the key is missing or null;
-                                         ///< empty: it must be there
-  std::string_view letters = {};         ///< layers that it matters to; empty: all models
-  std::string_view help = {};            ///< of a fixed key: what another value would need
+  std::string_view fallback =
+      {};  ///< as Python's JSON: what counts where the key is missing or null;
+           ///< empty: it must be there
+  std::string_view letters = {};  ///< layers that it matters to; empty: all models
+  std::string_view help = {};     ///< of a fixed key: what another value would need
 };
 
 /// A word of theirs and ours.
@@ -65,6 +67,8 @@ struct Family {
   std::vector<std::string_view> trunks;  ///< beginnings of names; the first one is written
   std::string_view block;                ///< letters of one of their layers: "M", "*-"; "":
                                          ///< each of ours is one of theirs
+  std::vector<Word> words;               ///< of its layers, with our letters; of several for the
+                                         ///< same letters the first is written
   std::vector<NameRow> names;
   std::vector<ConfigRow> config;
   std::vector<std::string_view> left_out;  ///< tensors that hold no weight: ends of names
@@ -76,8 +80,11 @@ std::span<const Family* const> families();
 /// @throws Error (exit 2) that names `origin` and the families that are known
 const Family& family_of(std::string_view model_type, std::string_view origin);
 
-/// Words of activations and layers, for all families.
+/// Words of activations, for all families.
 std::span<const Word> words();
+
+/// Words of train.dtype.
+std::span<const Word> dtype_words();
 
 /// What rope_type "llama3" needs, and keys of ours.
 std::span<const Word> scaling_words();

@@ -53,6 +53,7 @@ const Family kLlama = {.model_type = "llama",
                        .architecture = "LlamaForCausalLM",
                        .trunks = {"model."},
                        .block = "*-",
+                       .words = {},
                        .names = llama_names(),
                        .config = config(),
                        .left_out = {"rotary_emb.inv_freq"}};

@@ -36,7 +36,7 @@ std::vector<ConfigRow> config() {
       {same, {"state_size"}, "model.mamba_state_dim", "128"},
       {same, {"conv_kernel"}, "model.mamba_conv_width", "4"},
       {same, {"chunk_size"}, "model.mamba_chunk_size", "256"},
-      {limits, {"time_step_limit"}, "", "[0.0, \"Infinity\"]"},
+      {limits, {"time_step_limit"}, "", "[0.0, Infinity]"},
       {ours_fixed, {}, "model.mamba_num_groups", "1"},
       {fixed, {"n_groups"}, "", "1", "", "a gated norm over all groups at once"},
       {fixed, {"use_bias"}, "", "false", "", "biases of projections"},
@@ -44,7 +44,8 @@ std::vector<ConfigRow> config() {
       {fixed, {"hidden_act"}, "", "\"silu\"", "", "another activation of the convolution"},
       {ignored,
        {"expand", "residual_in_fp32", "rescale_prenorm_residual", "time_step_rank", "time_step_min",
-        "time_step_max", "time_step_floor", "rms_norm"}},
+        "time_step_max", "time_step_floor", "rms_norm", "norm_before_gate", "intermediate_size",
+        "time_step_init_scheme", "time_step_scale"}},
   };
 }
 
@@ -54,6 +55,7 @@ const Family kMamba2 = {.model_type = "mamba2",
                         .architecture = "Mamba2ForCausalLM",
                         .trunks = {"backbone."},
                         .block = "M",
+                        .words = {},
                         .names = names(),
                         .config = config(),
                         .left_out = {}};

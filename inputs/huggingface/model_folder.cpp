@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "execution/error.hpp"
+#include "inputs/huggingface/folder_file.hpp"
+#include "inputs/huggingface/json_limits.hpp"
 
 namespace stowage::inputs::huggingface {
 
@@ -18,25 +19,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of an index, at most: read whole, and some forty times as much in memory at worst.
+constexpr std::int64_t kMaxIndexBytes = std::int64_t{32} << 20;
+
+json read_index(const std::string& path) {
+  const std::string text = read_text(path, kMaxIndexBytes);
+  detail::require_shallow(text, path);
+  try {
+    return json::parse(text);
+  } catch (const json::exception& error) {
+    throw_usage("{}: no JSON: {}", path, detail::shown_text(error.what()));
+  }
+}
+
 /// name -> file, of an index.
 std::map<std::string, std::string> read_weight_map(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_usage("{} cannot be read", path);
-  json index;
-  try {
-    index = json::parse(file);
-  } catch (const json::exception& error) {
-    throw_usage("{}: no JSON: {}", path, error.what());
-  }
+  const json index = read_index(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     throw_usage("{}: has no object weight_map", path);
   std::map<std::string, std::string> map;
   for (const auto& [name, shard] : index["weight_map"].items()) {
+    detail::require_name(name, path);
     if (!shard.is_string()) throw_usage("{}: weight_map of '{}' is no string", path, name);
     const fs::path file_name = shard.get<std::string>();
     if (file_name.empty() || file_name != file_name.filename() || file_name == "..")
       throw_usage("{}: weight_map of '{}' is '{}', which is no file of this folder", path, name,
-                  file_name.string());
+                  detail::shown_text(file_name.string()));
+    detail::require_name(file_name.string(), path);
     map[name] = file_name.string();
   }
   return map;
@@ -47,8 +56,8 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
 ModelFolder::ModelFolder(std::string path) : path_(std::move(path)) {
   std::error_code error;
   if (!fs::is_directory(path_, error)) throw_usage("{} is not a folder", path_);
-  const std::string index = (fs::path(path_) / kIndexFile).string();
-  const std::string single = (fs::path(path_) / kSingleFile).string();
+  const std::string index = path_in(path_, kIndexFile);
+  const std::string single = path_in(path_, kSingleFile);
   const bool sharded = fs::exists(index, error);
   if (sharded && fs::exists(single, error))
     throw_usage("{}: has both {} and {}: which one counts?", path_, kIndexFile, kSingleFile);
@@ -65,8 +74,7 @@ void ModelFolder::open_shards(const std::string& index_path) {
   const std::map<std::string, std::string> map = read_weight_map(index_path);
   std::map<std::string, std::size_t> opened;
   for (const auto& [name, shard] : map)
-    if (opened.emplace(shard, files_.size()).second)
-      files_.emplace_back((fs::path(path_) / shard).string());
+    if (opened.emplace(shard, files_.size()).second) files_.emplace_back(path_in(path_, shard));
   for (const auto& [name, shard] : map)
     if (files_[opened[shard]].header().find(name) == nullptr)
       throw_usage("{}: tensor '{}' is said to be in {}, which does not have it", index_path, name,

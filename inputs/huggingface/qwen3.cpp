@@ -43,8 +43,8 @@ std::vector<ConfigRow> with_common(std::vector<ConfigRow> rows) {
            {fixed, {"attention_bias"}, "", "false", "", "biases of attention"},
            {fixed, {"use_sliding_window"}, "", "false", "", "attention in a window"},
            {fixed, {"attention_dropout"}, "", "0.0", "", "dropout"},
-           {ignored,
-            {"max_position_embeddings", "sliding_window", "max_window_layers", "layer_types"}},
+           {words, {"layer_types"}},
+           {ignored, {"max_position_embeddings", "sliding_window", "max_window_layers"}},
        })
     rows.push_back(row);
   return rows;
@@ -86,6 +86,7 @@ const Family kQwen3 = {.model_type = "qwen3",
                        .architecture = "Qwen3ForCausalLM",
                        .trunks = {"model."},
                        .block = "*-",
+                       .words = {{"full_attention", "*-"}},
                        .names = names(),
                        .config = dense(),
                        .left_out = {"rotary_emb.inv_freq"}};
@@ -94,6 +95,7 @@ const Family kQwen3Moe = {.model_type = "qwen3_moe",
                           .architecture = "Qwen3MoeForCausalLM",
                           .trunks = {"model."},
                           .block = "*E",
+                          .words = {{"full_attention", "*E"}},
                           .names = names(),
                           .config = with_experts(),
                           .left_out = {"rotary_emb.inv_freq"}};

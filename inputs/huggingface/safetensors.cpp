@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "execution/error.hpp"
+#include "inputs/huggingface/json_limits.hpp"
 
 namespace stowage::inputs::huggingface {
 
@@ -21,6 +22,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::string_view kMetadata = "__metadata__";
+/// Values that describe one tensor, keys counted: more would only fill memory.
+constexpr std::int64_t kMaxValues = 1'000'000;
 
 struct Type {
   std::string_view name;
@@ -41,13 +44,18 @@ constexpr std::array<std::pair<execution::Dtype, std::string_view>, 6> kOurs = {
      {execution::Dtype::int32, "I32"},
      {execution::Dtype::uint8, "U8"}}};
 
+/// A value for a message.
+std::string shown(const json& value) {
+  return detail::shown_text(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
 /// A whole number of JSON that fits an int64 and is not negative.
 std::int64_t count_of(const json& value, std::string_view what, std::string_view tensor,
                       std::string_view origin) {
   if (!value.is_number_unsigned() ||
       value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
     throw_usage("{}: tensor '{}': {} {} is not a whole number from 0 to 2^63 - 1", origin, tensor,
-                what, value.dump(-1, ' ', true, json::error_handler_t::replace));
+                what, shown(value));
   return value.get<std::int64_t>();
 }
 
@@ -69,7 +77,7 @@ Entry read_entry(const std::string& name, const json& held, std::string_view ori
     throw_usage("{}: tensor '{}' has keys beside dtype, shape and data_offsets", origin, name);
   if (!held["dtype"].is_string() || bits_of(held["dtype"].get<std::string>()) == 0)
     throw_usage("{}: tensor '{}': dtype {} is not one of the format", origin, name,
-                held["dtype"].dump(-1, ' ', true, json::error_handler_t::replace));
+                shown(held["dtype"]));
   entry.dtype = held["dtype"].get<std::string>();
   const json& offsets = held["data_offsets"];
   if (!held["shape"].is_array() || !offsets.is_array() || offsets.size() != 2)
@@ -95,12 +103,20 @@ class Collector {
     using Event = json::parse_event_t;
     if (event == Event::key) {
       const std::string key = value.get<std::string>();
-      if (depth == 1) name_ = key;
+      if (depth == 1) {
+        detail::require_name(key, origin_);
+        name_ = key;
+        values_ = 0;
+      }
       std::set<std::string>& seen = depth == 1 ? names_ : keys_;
       if (depth <= 2 && !seen.insert(key).second)
-        throw_usage("{}: '{}' stands twice in the header", origin_, key);
+        throw_usage("{}: '{}' stands twice in the header", origin_, detail::shown_text(key));
     }
+    if (++values_ > kMaxValues)
+      throw_usage("{}: '{}' is described by more than {} values", origin_, name_, kMaxValues);
     if (event == Event::object_start && depth == 1) keys_.clear();
+    if (event == Event::object_start && depth > 1)  // the parser would search what lies around it
+      throw_usage("{}: '{}' is described by an object in an object", origin_, name_);
     if (depth == 0 && (event == Event::array_start || event == Event::value))
       throw_usage("{}: the header is not a JSON object", origin_);
     const bool closes = event == Event::object_end || event == Event::array_end;
@@ -120,7 +136,8 @@ class Collector {
     if (!value.is_object()) throw_usage("{}: {} is not an object", origin_, kMetadata);
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string())
-        throw_usage("{}: {} has a value at '{}' that is no string", origin_, kMetadata, key);
+        throw_usage("{}: {} has a value at '{}' that is no string", origin_, kMetadata,
+                    detail::shown_text(key));
       header_.metadata[key] = text.get<std::string>();
     }
   }
@@ -128,6 +145,7 @@ class Collector {
   Header& header_;
   std::string_view origin_;
   std::string name_;
+  std::int64_t values_ = 0;  ///< that described the tensor so far
   std::set<std::string> names_;
   std::set<std::string> keys_;
 };
@@ -187,6 +205,7 @@ Header parse_header(std::span<const std::byte> start, std::int64_t file_bytes,
   STOWAGE_ASSERT(start.size() >= 8 + length, "a header of {} bytes, {} are given", length,
                  start.size());
   const char* text = reinterpret_cast<const char*>(start.data()) + 8;
+  detail::require_shallow({text, length}, origin);
   if (length == 0 || *text != '{') throw_usage("{}: the header does not begin with {{", origin);
   Header header;
   header.data_offset = static_cast<std::int64_t>(8 + length);
@@ -196,7 +215,7 @@ Header parse_header(std::span<const std::byte> start, std::int64_t file_bytes,
     const json left = json::parse(text, text + length, std::ref(collect));
     STOWAGE_ASSERT(left.empty(), "{}: {} entries were not collected", origin, left.size());
   } catch (const json::exception& error) {
-    throw_usage("{}: the header is no JSON: {}", origin, error.what());
+    throw_usage("{}: the header is no JSON: {}", origin, detail::shown_text(error.what()));
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const Entry& a, const Entry& b) { return a.name < b.name; });

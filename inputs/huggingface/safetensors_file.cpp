@@ -33,7 +33,8 @@ Header read_header(const Descriptor& file) {
 }  // namespace
 
 Descriptor::Descriptor(std::string path, Mode mode) : path_(std::move(path)) {
-  const int flags = mode == Mode::read ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC;
+  // Without O_NONBLOCK, a FIFO would wait for its writer.
+  const int flags = mode == Mode::read ? O_RDONLY | O_NONBLOCK : O_WRONLY | O_CREAT | O_TRUNC;
   descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
   if (descriptor_ < 0)
     throw_usage("{} cannot be {}: {}", path_, mode == Mode::read ? "read" : "written",

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -15,42 +13,83 @@ constexpr std::int64_t activation_width(Activation kind, std::int64_t columns) {
   return kind == Activation::swiglu ? 2 * columns : columns;
 }
 
-/// A number of leading rows that only the device knows: element `index` of an int32 tensor, such as
-/// the last of a grouped product's offsets. Absent: all rows.
+/// A number of leading rows that only the device knows: element `index` of an int32 tensor of
+/// `counts`, such as the last of a grouped product's offsets. Rows beyond it are neither read nor
+/// written. Without counts there is no such tensor: all rows.
 struct ValidRows {
-  execution::View view;
-  std::int64_t index = 0;
+  std::int64_t counts = 0, index = 0;
+
+  const std::int32_t* of(const std::int32_t* tensor) const {
+    return counts == 0 ? nullptr : tensor + index;
+  }
 };
 
-/// y (rows, F) = row_weight * act(x), x (rows, activation_width(kind, F)). row_weight (rows) in the
-/// accumulation dtype may be absent: 1. Rows beyond `valid_rows` are neither read nor written.
-void activation_forward(execution::Queue& queue, Activation kind, const execution::View& x,
-                        const execution::View& row_weight, const execution::View& y,
-                        const ValidRows& valid_rows = {});
+/// y (rows, F) = row_weight * act(x). If it is not `weighted`, row_weight is absent: 1.
+struct ActivationForward {
+  static constexpr std::string_view kName = "activation_forward";
+  Activation kind;
+  std::int64_t rows, columns;  ///< of y
+  execution::Dtype storage;
+  bool weighted = false;
+  ValidRows valid = {};
 
-/// dx = row_weight * act'(x) dy, and drow_weight[i] = sum over columns of dy * act(x). row_weight
-/// and drow_weight (rows), in the accumulation dtype, are both present or both absent. Rows beyond
-/// `valid_rows` are neither read nor written.
-void activation_backward(execution::Queue& queue, Activation kind, const execution::View& dy,
-                         const execution::View& x, const execution::View& row_weight,
-                         const execution::View& dx, const execution::View& drow_weight,
-                         const ValidRows& valid_rows = {});
+  template <class T>
+  struct Operands {
+    In<T> x;
+    SumsIn<T> row_weight;
+    Out<T> y;
+    Of<T, const std::int32_t> valid_rows;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, activation_width(kind, columns)}), o.x...);
+    f(in("row_weight", execution::accumulation(storage), {rows}).when(weighted), o.row_weight...);
+    f(out("y", storage, {rows, columns}), o.y...);
+    f(in("valid_rows", execution::Dtype::int32, {valid.counts}).when(valid.counts > 0),
+      o.valid_rows...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
-/// `columns` is F.
-execution::Cost activation_forward_cost(Activation kind, std::int64_t rows, std::int64_t columns,
-                                        execution::Dtype storage);
-execution::Cost activation_backward_cost(Activation kind, std::int64_t rows, std::int64_t columns,
-                                         execution::Dtype storage);
+/// dx = row_weight * act'(x) dy, and drow_weight[i] = sum over columns of dy * act(x). If it is not
+/// `weighted`, row_weight and drow_weight are absent.
+struct ActivationBackward {
+  static constexpr std::string_view kName = "activation_backward";
+  Activation kind;
+  std::int64_t rows, columns;  ///< of dy
+  execution::Dtype storage;
+  bool weighted = false;
+  ValidRows valid = {};
 
-/// Host references; absent operands are null.
-template <class S>
-void activation_forward_ref(Activation kind, std::int64_t rows, std::int64_t columns, const S* x,
-                            const execution::Accumulation<S>* row_weight, S* y,
-                            const std::int32_t* valid_rows);
-template <class S>
-void activation_backward_ref(Activation kind, std::int64_t rows, std::int64_t columns, const S* dy,
-                             const S* x, const execution::Accumulation<S>* row_weight, S* dx,
-                             execution::Accumulation<S>* drow_weight,
-                             const std::int32_t* valid_rows);
+  template <class T>
+  struct Operands {
+    In<T> dy, x;
+    SumsIn<T> row_weight;
+    Out<T> dx;
+    SumsOut<T> drow_weight;
+    Of<T, const std::int32_t> valid_rows;
+  };
+  void each(auto&& f, auto&... o) const {
+    const std::int64_t width = activation_width(kind, columns);
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("dy", storage, {rows, columns}), o.dy...);
+    f(in("x", storage, {rows, width}), o.x...);
+    f(in("row_weight", sums, {rows}).when(weighted), o.row_weight...);
+    f(out("dx", storage, {rows, width}), o.dx...);
+    f(out("drow_weight", sums, {rows}).when(weighted), o.drow_weight...);
+    f(in("valid_rows", execution::Dtype::int32, {valid.counts}).when(valid.counts > 0),
+      o.valid_rows...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

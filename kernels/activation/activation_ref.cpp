@@ -9,7 +9,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -60,47 +59,35 @@ void backward_row(Activation kind, std::int64_t columns, const S* dy, const S* x
 }  // namespace
 
 template <class S>
-void activation_forward_ref(Activation kind, std::int64_t rows, std::int64_t columns, const S* x,
-                            const Accumulation<S>* row_weight, S* y,
-                            const std::int32_t* valid_rows) {
+void ActivationForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   const std::int64_t width = activation_width(kind, columns);
-  execution::host_for(valid_count(rows, valid_rows), kRows,
-                      [=](std::int64_t begin, std::int64_t end) {
+  execution::host_for(valid_count(rows, valid.of(o.valid_rows)), kRows,
+                      [&](std::int64_t begin, std::int64_t end) {
                         for (std::int64_t i = begin; i < end; ++i)
-                          forward_row(kind, columns, x + i * width,
-                                      row_weight ? row_weight[i] : A{1}, y + i * columns);
+                          forward_row(kind, columns, o.x + i * width,
+                                      o.row_weight ? o.row_weight[i] : A{1}, o.y + i * columns);
                       });
 }
 
 template <class S>
-void activation_backward_ref(Activation kind, std::int64_t rows, std::int64_t columns, const S* dy,
-                             const S* x, const Accumulation<S>* row_weight, S* dx,
-                             Accumulation<S>* drow_weight, const std::int32_t* valid_rows) {
+void ActivationBackward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   const std::int64_t width = activation_width(kind, columns);
   execution::host_for(
-      valid_count(rows, valid_rows), kRows, [=](std::int64_t begin, std::int64_t end) {
+      valid_count(rows, valid.of(o.valid_rows)), kRows, [&](std::int64_t begin, std::int64_t end) {
         std::vector<A> products(static_cast<std::size_t>(columns));
         for (std::int64_t i = begin; i < end; ++i) {
-          backward_row(kind, columns, dy + i * columns, x + i * width,
-                       row_weight ? row_weight[i] : A{1}, dx + i * width, products.data());
-          if (drow_weight)
-            drow_weight[i] =
+          backward_row(kind, columns, o.dy + i * columns, o.x + i * width,
+                       o.row_weight ? o.row_weight[i] : A{1}, o.dx + i * width, products.data());
+          if (o.drow_weight)
+            o.drow_weight[i] =
                 ordered_sum<A>(columns, [p = products.data()](std::int64_t j) { return p[j]; });
         }
       });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                  \
-  template void activation_forward_ref(Activation, std::int64_t, std::int64_t, const S*,        \
-                                       const Accumulation<S>*, S*, const std::int32_t*);        \
-  template void activation_backward_ref(Activation, std::int64_t, std::int64_t, const S*,       \
-                                        const S*, const Accumulation<S>*, S*, Accumulation<S>*, \
-                                        const std::int32_t*);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(ActivationForward)
+STOWAGE_REFERENCES(ActivationBackward)
 
 }  // namespace stowage::kernels

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "execution/causal_pairs.hpp"
 #include "kernels/attention/attention_cuda.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/dispatch.hpp"
@@ -354,7 +355,7 @@ std::size_t attention_backward_workspace_bytes(const AttentionShape& shape, std:
 std::int64_t attention_pairs(std::span<const std::int64_t> lengths, bool causal) {
   std::int64_t pairs = 0;
   for (const std::int64_t length : lengths)
-    pairs += causal ? length * (length + 1) / 2 : length * length;
+    pairs += causal ? execution::causal_pairs(length, length) : length * length;
   return pairs;
 }
 

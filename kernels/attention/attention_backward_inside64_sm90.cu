@@ -23,7 +23,7 @@
 // whole tile: products 64 wide with both operands in shared memory take all of its bandwidth. K in
 // shared memory is read by dQ to the end of a tile, so dK and dV both leave through V's rows.
 // Limit: turns, where many tiles of a head run at the same time: each is as far behind the one
-// before as an addition takes, some 2 us (heads_per_section in attention_cuda.cpp; README.md).
+// before as an addition takes, some 2 us (heads_per_section in attention_cuda.cpp; NOTES.md).
 
 #include "kernels/attention/attention_backward_shares.cuh"
 #include "kernels/attention/attention_backward_steps.cuh"

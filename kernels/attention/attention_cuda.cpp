@@ -12,6 +12,7 @@
 #include "kernels/attention/attention_launch.hpp"
 #include "kernels/hopper/tensor_map.hpp"
 #include "kernels/machine.hpp"
+#include "kernels/operands.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -21,7 +22,7 @@ using namespace attention;
 void check_layout(const AttentionLayout& s) {
   STOWAGE_ASSERT(s.tokens > 0 && s.tokens < (std::int64_t{1} << 30), "attention over {} tokens",
                  s.tokens);
-  STOWAGE_ASSERT(s.storage != execution::Dtype::fp64, "attention in fp64 is for the host");
+  (void)Operands("attention").is_bf16(s.storage);
   STOWAGE_ASSERT(s.heads > 0 && s.scale > 0, "attention with {} heads and scale {}", s.heads,
                  s.scale);
   STOWAGE_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0,
@@ -85,7 +86,7 @@ constexpr double kReadAgainInside = 72e6;
 
 /// Kv heads side by side where dq is made inside, however many bytes that is: with fewer, more than
 /// a fourth of the multiprocessors stand in one queue for turns. What long rows of wide heads cost
-/// when they are read again is little beside their products. Measured (README.md).
+/// when they are read again is little beside their products. Measured (NOTES.md).
 constexpr int kHeadsInside = 4;
 
 /// Heads whose rows are read side by side: as many as these bytes allow, whole groups of query
@@ -335,7 +336,7 @@ SimpleParameters simple_parameters(const AttentionLayout& s) {
   p.uniform_length = static_cast<int>(std::max<std::int64_t>(s.uniform_length, 0));
   p.scale = s.scale;
   p.causal = s.causal;
-  p.fp32 = s.storage == execution::Dtype::fp32;
+  p.fp32 = !Operands("attention").is_bf16(s.storage);
   p.fp32_keys = s.fp32_key_gradients;
   return p;
 }

@@ -1,4 +1,5 @@
 #include "kernels/attention/attention_layout.hpp"
+#include "execution/causal_pairs.hpp"
 
 #include <algorithm>
 
@@ -15,8 +16,8 @@ std::size_t aligned(std::size_t bytes) {
 /// Visible pairs of a batch at most.
 std::int64_t expected_pairs(const AttentionLayout& s) {
   const std::int64_t length = s.uniform_length > 0 ? s.uniform_length : s.tokens;
-  const std::int64_t most =
-      s.causal ? s.tokens * (length + 1) / 2 : s.tokens * length;  // of documents of that length
+  const std::int64_t most = s.causal ? execution::causal_pairs(s.tokens, length)
+                                     : s.tokens * length;  // of documents of that length
   return s.pairs > 0 ? std::min(s.pairs, most) : most;
 }
 

@@ -67,7 +67,7 @@ constexpr std::int64_t stored_blocks(bool causal, std::int64_t length) {
 /// constant, so that bits are the same on every machine.
 constexpr int kSharedBy = 132;
 /// Tiles are taken in pieces only if the longest has so many products more than an even share has
-/// (a product: 128 keys x 128 queries of one head). Measured (README.md): 7 % are gained by 11 of
+/// (a product: 128 keys x 128 queries of one head). Measured (NOTES.md): 7 % are gained by 11 of
 /// them, 19 to 29 % by 32 to 55.
 constexpr int kLeastGain = 8;
 constexpr int kPieceWarps = 8;  ///< of a tile of keys, 16 keys each: what pieces are added up by

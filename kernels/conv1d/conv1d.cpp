@@ -18,10 +18,21 @@ using execution::View;
 
 namespace {
 
+/// The width of a filter (C, W), checked.
+std::int64_t width_of(const Operands& operands, const View& w, Dtype storage,
+                      std::int64_t channels) {
+  operands.rank(w, "w", 2);
+  const std::int64_t width = w.extent(1);
+  operands.require(width >= kConv1dMinWidth && width <= kConv1dMaxWidth,
+                   "w has neither 2, 3 nor 4 taps");
+  operands.check(w, "w", storage, {channels, width});
+  return width;
+}
+
 void check_halo(const Operands& operands, const Conv1dHalo& halo, Dtype storage,
                 std::int64_t channels) {
-  operands.check_optional(halo.rows, "halo", storage, {kConv1dWidth - 1, channels});
-  operands.check_optional(halo.gradient, "halo gradient", storage, {kConv1dWidth - 1, channels});
+  operands.check_optional(halo.rows, "halo", storage, {kConv1dHalo, channels});
+  operands.check_optional(halo.gradient, "halo gradient", storage, {kConv1dHalo, channels});
 }
 
 }  // namespace
@@ -33,7 +44,7 @@ void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const Vi
   operands.rank(y, "y", 2);
   const std::int64_t n = y.extent(0), channels = y.extent(1);
   operands.check(x, "x", storage, n, channels);
-  operands.check(w, "w", storage, {channels, kConv1dWidth});
+  const std::int64_t width = width_of(operands, w, storage, channels);
   operands.check(b, "b", storage, {channels});
   operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
   check_halo(operands, halo, storage, channels);
@@ -44,12 +55,13 @@ void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const Vi
       [=]<class S>() {
         conv1d_silu_forward_ref(from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
                                 documents.as<const std::int32_t>(), to.as<S>(),
-                                before.as<const S>());
+                                before.as<const S>(), width);
       },
       [&]<class S>(void* stream) {
         return detail::conv1d_forward_cuda<S>(
             from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-            documents.as<const std::int32_t>(), to.as<S>(), before.as<const S>(), stream);
+            documents.as<const std::int32_t>(), to.as<S>(), before.as<const S>(),
+            static_cast<int>(width), stream);
       });
 }
 
@@ -60,12 +72,12 @@ void conv1d_silu_backward(Queue& queue, const Conv1dBackwardOperands& views, boo
   operands.rank(views.dy, "dy", 2);
   const std::int64_t n = views.dy.extent(0), channels = views.dy.extent(1);
   operands.check(views.x, "x", storage, n, channels);
-  operands.check(views.w, "w", storage, {channels, kConv1dWidth});
+  const std::int64_t width = width_of(operands, views.w, storage, channels);
   operands.check(views.b, "b", storage, {channels});
   operands.check(views.seq_idx, "seq_idx", Dtype::int32, {n});
   check_halo(operands, halo, storage, channels);
   operands.check(views.dx, "dx", storage, n, channels);
-  operands.check(views.dw, "dw", execution::accumulation(storage), {channels, kConv1dWidth});
+  operands.check(views.dw, "dw", execution::accumulation(storage), {channels, width});
   operands.check(views.db, "db", execution::accumulation(storage), {channels});
   operands.workspace(views.workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
   const ColumnsAddress from(views.x), to(views.dx);
@@ -79,13 +91,14 @@ void conv1d_silu_backward(Queue& queue, const Conv1dBackwardOperands& views, boo
         conv1d_silu_backward_ref(upstream.as<const S>(), from.as<const S>(), weight.as<const S>(),
                                  bias.as<const S>(), documents.as<const std::int32_t>(), to.as<S>(),
                                  dweight.as<A>(), dbias.as<A>(), room.as<A>(), accumulate,
-                                 before.as<const S>(), dbefore.as<S>());
+                                 before.as<const S>(), dbefore.as<S>(), width);
       },
       [&]<class S>(void* stream) {
         return detail::conv1d_backward_cuda<S>(
             {from.as<const S>(), upstream.as<const S>(), weight.as<const S>(), bias.as<const S>(),
              documents.as<const std::int32_t>(), to.as<S>(), dweight.as<float>(), dbias.as<float>(),
-             room.as<void>(), accumulate, before.as<const S>(), dbefore.as<S>()},
+             room.as<void>(), accumulate, before.as<const S>(), dbefore.as<S>(),
+             static_cast<int>(width)},
             stream);
       });
 }
@@ -93,22 +106,24 @@ void conv1d_silu_backward(Queue& queue, const Conv1dBackwardOperands& views, boo
 std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
                                                  Dtype storage) {
   const std::size_t host =
-      static_cast<std::size_t>(partial_count(tokens) * (kConv1dWidth + 1) * channels) *
+      static_cast<std::size_t>(partial_count(tokens) * (kConv1dMaxWidth + 1) * channels) *
       execution::size_bytes(execution::accumulation(storage));
   return std::max(host, detail::conv1d_cuda_backward_bytes(tokens, channels, storage));
 }
 
 // Flops: a multiply and an add for each tap, and about 5 for SiLU, 10 for its derivative.
-Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage) {
-  return {(2.0 * kConv1dWidth + 5) * static_cast<double>(tokens * channels),
-          2 * bytes(tokens * channels, storage) + bytes((kConv1dWidth + 1) * channels, storage) +
+Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage,
+                              std::int64_t width) {
+  return {(2.0 * static_cast<double>(width) + 5) * static_cast<double>(tokens * channels),
+          2 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
               bytes(tokens, Dtype::int32)};
 }
 
-Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage) {
-  return {(6.0 * kConv1dWidth + 10) * static_cast<double>(tokens * channels),
-          3 * bytes(tokens * channels, storage) + bytes((kConv1dWidth + 1) * channels, storage) +
-              bytes((kConv1dWidth + 1) * channels, execution::accumulation(storage)) +
+Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage,
+                               std::int64_t width) {
+  return {(6.0 * static_cast<double>(width) + 10) * static_cast<double>(tokens * channels),
+          3 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
+              bytes((width + 1) * channels, execution::accumulation(storage)) +
               bytes(tokens, Dtype::int32)};
 }
 

@@ -144,7 +144,7 @@ struct Range {
   Window window;
 
   __device__ __forceinline__ Range(const Conv1dCudaShape& sizes, const Conv1dCudaBackward& operands,
-                                   int first, int from_channel)
+                                   int first, int from_channel, int missing)
       : shape(sizes),
         args(operands),
         channel(from_channel),
@@ -153,7 +153,7 @@ struct Range {
         dx(const_cast<__nv_bfloat16*>(at(args.dx, first, shape.dx_stride, channel))),
         left(static_cast<int>(shape.tokens) - first),
         begins(first == 0),
-        weights(args.w, args.b, channel, shape.bf16_parameters) {}
+        weights(args.w, args.b, channel, shape.bf16_parameters, missing) {}
 
   __device__ static __forceinline__ const __nv_bfloat16* at(const void* base, int row,
                                                             std::int64_t stride, int channel) {
@@ -245,6 +245,7 @@ struct Range {
   }
 };
 
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads, 2)
     backward(const Conv1dCudaShape shape, const Conv1dCudaBackward args, int rows) {
   griddepcontrol_launch_dependents();
@@ -260,7 +261,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   Row sums[kSums];
 #pragma unroll
   for (Row& row : sums) clear(row);
-  Range(shape, args, first, channel).run(stream, stages, rows, lane, sums);
+  Range(shape, args, first, channel, missing_taps<kNarrow>(shape.width))
+      .run(stream, stages, rows, lane, sums);
   auto* partial = static_cast<float*>(args.workspace) +
                   static_cast<std::int64_t>(blockIdx.y) * kSums * shape.channels + channel;
 #pragma unroll
@@ -271,11 +273,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 /// The share of these tokens in the gradient of the three before them; a thread a channel.
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads)
     halo_gradient(const Conv1dCudaShape shape, const Conv1dCudaBackward args) {
   const int c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (c >= shape.channels) return;
-  const Weights<1> weights(args.w, args.b, c, shape.bf16_parameters);
+  const Weights<1> weights(args.w, args.b, c, shape.bf16_parameters,
+                           missing_taps<kNarrow>(shape.width));
   const auto* x = static_cast<const __nv_bfloat16*>(args.x) + c;
   const auto* halo = static_cast<const __nv_bfloat16*>(args.halo) + c;
   const auto* dy = static_cast<const __nv_bfloat16*>(args.dy) + c;
@@ -300,7 +304,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < 3; ++i) dhalo[i * shape.channels] = __float2bfloat16(sums[i]);
 }
 
-/// Adds the ranges' partial sums: eight slices of them, then the slices, in order.
+/// Adds the ranges' partial sums: eight slices of them, then the slices, in order. Those of taps
+/// that a narrower convolution lacks are left out.
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads)
     finish(const Conv1dCudaShape shape, const Conv1dCudaBackward args, int count) {
   __shared__ float slices[kWarps][32];
@@ -322,7 +328,10 @@ __global__ void __launch_bounds__(kThreads)
   sum = 0;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) sum += slices[w][lane];
-  float* to = k < kTaps ? args.dw + static_cast<std::int64_t>(c) * kTaps + k : args.db + c;
+  const int missing = missing_taps<kNarrow>(shape.width);
+  if (kNarrow && k < missing) return;
+  float* to = k < kTaps ? args.dw + static_cast<std::int64_t>(c) * (kTaps - missing) + k - missing
+                        : args.db + c;
   *to = args.accumulate ? *to + sum : sum;
 }
 
@@ -334,13 +343,15 @@ cudaError_t launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackwa
                   static_cast<unsigned>(ranges(shape)));
   const auto warps = static_cast<unsigned>(block_warps(shape));
   const std::size_t bytes = warps * kStages * sizeof(Stage);
+  const auto kernel = shape.width < kTaps ? backward<true> : backward<false>;
   const cudaError_t status = cudaFuncSetAttribute(
-      backward, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (status != cudaSuccess) return status;
-  backward<<<grid, 32 * warps, bytes, stream>>>(shape, args, range_rows(shape));
+  kernel<<<grid, 32 * warps, bytes, stream>>>(shape, args, range_rows(shape));
   if (args.halo != nullptr && args.dhalo != nullptr) {
     const auto channels = static_cast<unsigned>(shape.channels);
-    halo_gradient<<<(channels + kThreads - 1) / kThreads, kThreads, 0, stream>>>(shape, args);
+    const auto of_halo = shape.width < kTaps ? halo_gradient<true> : halo_gradient<false>;
+    of_halo<<<(channels + kThreads - 1) / kThreads, kThreads, 0, stream>>>(shape, args);
   }
   return launch_finish(shape, args, ranges(shape), stream);
 }
@@ -348,7 +359,8 @@ cudaError_t launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackwa
 cudaError_t launch_finish(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
                           std::int64_t count, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((shape.channels + 31) / 32), kSums);
-  return launch_dependent(finish, grid, kThreads, 0, stream, shape, args, static_cast<int>(count));
+  const auto kernel = shape.width < kTaps ? finish<true> : finish<false>;
+  return launch_dependent(kernel, grid, kThreads, 0, stream, shape, args, static_cast<int>(count));
 }
 
 }  // namespace stowage::kernels::conv1d

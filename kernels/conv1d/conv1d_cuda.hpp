@@ -8,11 +8,12 @@ typedef struct CUstream_st* cudaStream_t;
 
 namespace stowage::kernels {
 
-/// Sizes and layout of a causal depthwise convolution of width 4 on the GPU; n tokens of all
+/// Sizes and layout of a causal depthwise convolution on the GPU; n tokens of all
 /// documents lie one after another, matrices are bf16 with 16-byte aligned rows.
 struct Conv1dCudaShape {
   std::int64_t tokens = 0;       ///< n
   int channels = 0;              ///< C, a multiple of 8
+  int width = 4;                 ///< W: 2, 3 or 4
   std::int64_t x_stride = 0;     ///< elements between rows of x, a multiple of 8
   std::int64_t y_stride = 0;     ///< of y and dy
   std::int64_t dx_stride = 0;    ///< of dx
@@ -22,7 +23,7 @@ struct Conv1dCudaShape {
 /// Device pointers of the forward.
 struct Conv1dCudaForward {
   const void* x = nullptr;  ///< (n, C) bf16
-  const void* w = nullptr;  ///< (C, 4), the last tap meets the token itself
+  const void* w = nullptr;  ///< (C, W), the last tap meets the token itself
   const void* b = nullptr;  ///< (C)
   const int* seq_idx =
       nullptr;  ///< (n) int32, non-decreasing: taps stop where it changes; or nullptr
@@ -40,7 +41,7 @@ struct Conv1dCudaBackward {
   const void* halo = nullptr;
   void* dx = nullptr;         ///< (n, C) bf16
   void* dhalo = nullptr;      ///< (3, C) bf16, this rank's share of the halo's gradient, or nullptr
-  float* dw = nullptr;        ///< (C, 4) fp32
+  float* dw = nullptr;        ///< (C, W) fp32
   float* db = nullptr;        ///< (C) fp32
   void* workspace = nullptr;  ///< conv1d_cuda_backward_workspace_bytes, 16-byte aligned
   bool accumulate = false;    ///< dw, db: add to what is there
@@ -49,7 +50,7 @@ struct Conv1dCudaBackward {
 /// Bytes of scratch of the backward; the contents need not survive or be cleared.
 std::size_t conv1d_cuda_backward_workspace_bytes(const Conv1dCudaShape& shape);
 
-/// y_t = silu(b + sum_k w_k x_{t-3+k}) over the taps inside token t's document.
+/// y_t = silu(b + sum_k w_k x_{t-W+1+k}) over the taps inside token t's document.
 ///
 /// Asynchronous on `stream`, capturable; never allocates or synchronises. fp32 sums. Throws Error
 /// when the shape is not served or the launch fails.

@@ -1,9 +1,9 @@
 #include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/conv1d/conv1d_launch.hpp"
+#include "kernels/operands.hpp"
 
 namespace stowage::kernels::detail {
 
@@ -12,14 +12,15 @@ using execution::Bf16;
 namespace {
 
 template <class S>
-Conv1dCudaShape cuda_shape(const Matrix<const S>& x, std::int64_t dx_stride) {
+Conv1dCudaShape cuda_shape(const Matrix<const S>& x, std::int64_t dx_stride, int width) {
   Conv1dCudaShape shape;
   shape.tokens = x.rows;
   shape.channels = static_cast<int>(x.columns);
+  shape.width = width;
   shape.x_stride = x.stride;
   shape.y_stride = x.columns;
   shape.dx_stride = dx_stride;
-  shape.bf16_parameters = std::is_same_v<S, Bf16>;
+  shape.bf16_parameters = Operands("conv1d").is_bf16(execution::kDtypeOf<S>);
   return shape;
 }
 
@@ -35,8 +36,8 @@ bool by_vectors(const Conv1dCudaShape& shape, std::initializer_list<const void*>
 
 template <class S>
 int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                        S* y, const S* halo, void* stream) {
-  const Conv1dCudaShape shape = cuda_shape(x, 0);
+                        S* y, const S* halo, int width, void* stream) {
+  const Conv1dCudaShape shape = cuda_shape(x, 0, width);
   Conv1dCudaForward args;
   args.x = x.data;
   args.w = w;
@@ -52,7 +53,7 @@ int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::in
 
 template <class S>
 int conv1d_backward_cuda(const Conv1dBackward<S>& from, void* stream) {
-  const Conv1dCudaShape shape = cuda_shape(from.x, from.dx.stride);
+  const Conv1dCudaShape shape = cuda_shape(from.x, from.dx.stride, from.width);
   Conv1dCudaBackward args;
   args.dy = from.dy;
   args.x = from.x.data;
@@ -74,7 +75,7 @@ int conv1d_backward_cuda(const Conv1dBackward<S>& from, void* stream) {
 
 #define STOWAGE_INSTANTIATE(S)                                                                   \
   template int conv1d_forward_cuda(Matrix<const S>, const S*, const S*, const std::int32_t*, S*, \
-                                   const S*, void*);                                             \
+                                   const S*, int, void*);                                        \
   template int conv1d_backward_cuda(const Conv1dBackward<S>&, void*);
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

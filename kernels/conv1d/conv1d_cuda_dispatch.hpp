@@ -21,13 +21,14 @@ struct Conv1dBackward {
   bool accumulate = false;
   const S* halo = nullptr;
   S* dhalo = nullptr;
+  int width = 0;  ///< taps of w and dw
 };
 
 /// Asynchronous on `stream`, a cudaStream_t; capturable. S is float or Bf16. Returns the
 /// cudaError_t of the launches.
 template <class S>
 int conv1d_forward_cuda(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                        S* y, const S* halo, void* stream);
+                        S* y, const S* halo, int width, void* stream);
 template <class S>
 int conv1d_backward_cuda(const Conv1dBackward<S>& args, void* stream);
 

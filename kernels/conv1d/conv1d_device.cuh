@@ -62,19 +62,27 @@ __device__ __forceinline__ float silu_gradient(float u) {
   return s + s * (u - u * s);
 }
 
+/// Taps that this convolution has fewer than kTaps: its first weights are zero. Kernels of the full
+/// width (kNarrow false) know it when they are compiled, and have no code for it.
+template <bool kNarrow>
+__device__ __forceinline__ int missing_taps(int width) {
+  return kNarrow ? kTaps - width : 0;
+}
+
 /// One channel group's weights and biases.
 template <int kChannels>
 struct Weights {
   float w[kTaps][kChannels];
   float b[kChannels];
 
-  __device__ __forceinline__ Weights(const void* weights, const void* bias, int channel,
-                                     bool bf16) {
+  __device__ __forceinline__ Weights(const void* weights, const void* bias, int channel, bool bf16,
+                                     int missing) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
 #pragma unroll
       for (int k = 0; k < kTaps; ++k) {
-        w[k][c] = parameter(weights, static_cast<std::int64_t>(channel + c) * kTaps + k, bf16);
+        const std::int64_t row = static_cast<std::int64_t>(channel + c) * (kTaps - missing);
+        w[k][c] = k < missing ? 0 : parameter(weights, row + k - missing, bf16);
       }
       b[c] = parameter(bias, channel + c, bf16);
     }

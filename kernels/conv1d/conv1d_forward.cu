@@ -1,4 +1,5 @@
 // Causal depthwise convolution of width 4, bias and SiLU: y_t = silu(b + sum_k w_k x_{t-3+k}).
+// Narrower ones have zeros for the taps that they lack.
 //
 // x, y: (n, C) bf16 with row strides; sums in fp32. A warp owns 64 tokens of 128 channels, a lane
 // four neighbouring channels (8-byte accesses, few registers, so many warps), and slides over the
@@ -17,10 +18,11 @@ namespace {
 
 constexpr int kGroup = 16;  ///< rows in flight
 
-template <bool kInner>
+template <bool kInner, bool kNarrow>
 __device__ __forceinline__ void strip(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
                                       const Begins& begins, int first, int channel) {
-  const Weights<kChannels> weights(args.w, args.b, channel, shape.bf16_parameters);
+  const Weights<kChannels> weights(args.w, args.b, channel, shape.bf16_parameters,
+                                   missing_taps<kNarrow>(shape.width));
   const auto* halo = static_cast<const __nv_bfloat16*>(args.halo);
   const Rows<kPairs, kInner> x{
       static_cast<const __nv_bfloat16*>(args.x) + first * shape.x_stride + channel,
@@ -72,6 +74,7 @@ __device__ __forceinline__ void strip(const Conv1dCudaShape& shape, const Conv1d
   }
 }
 
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads, 2)
     forward(const Conv1dCudaShape shape, const Conv1dCudaForward args) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -82,9 +85,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int channel = (static_cast<int>(blockIdx.x) * 32 + lane) * kChannels;
   if (channel >= shape.channels) return;
   if (first >= 3 && first + kStrip <= shape.tokens) {
-    strip<true>(shape, args, begins, first, channel);
+    strip<true, kNarrow>(shape, args, begins, first, channel);
   } else {
-    strip<false>(shape, args, begins, first, channel);
+    strip<false, kNarrow>(shape, args, begins, first, channel);
   }
 }
 
@@ -94,7 +97,8 @@ cudaError_t launch_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward
                            cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((shape.channels + 32 * kChannels - 1) / (32 * kChannels)),
                   static_cast<unsigned>(token_blocks(shape)));
-  forward<<<grid, kThreads, 0, stream>>>(shape, args);
+  const auto kernel = shape.width < kTaps ? forward<true> : forward<false>;
+  kernel<<<grid, kThreads, 0, stream>>>(shape, args);
   return cudaGetLastError();
 }
 

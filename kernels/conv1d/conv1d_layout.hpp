@@ -13,7 +13,7 @@ namespace stowage::kernels::conv1d {
 
 inline constexpr int kStrip = 64;  ///< tokens of a warp
 inline constexpr int kWarps = 8;   ///< of a block, along the tokens: 512 tokens
-inline constexpr int kSums = 5;    ///< dw of four taps, db
+inline constexpr int kSums = 5;    ///< dw of four taps, if there are so many or not, db
 
 /// Blocks of the forward along the tokens.
 inline std::int64_t token_blocks(const Conv1dCudaShape& shape) {

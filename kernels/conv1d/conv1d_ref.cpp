@@ -15,21 +15,23 @@ namespace {
 // Tokens and channels of one piece of work: its rows of fp32 sums fit in the first-level cache.
 constexpr std::int64_t kTokens = kRowsPerPartial;
 constexpr std::int64_t kChannels = 64;
-constexpr std::int64_t kHalo = kConv1dWidth - 1;
+constexpr std::int64_t kHalo = kConv1dHalo;
 
-// What is convolved: x (n, C), and the rows before it, (3, C) or nullptr.
+// What is convolved: x (n, C), and the rows before it, (3, C) or nullptr. Taps are counted as if
+// there were four; `missing` of them, the first ones, a narrower convolution has not.
 template <class S>
 struct Input {
   Matrix<const S> x;
   const S* halo;
   const std::int32_t* seq_idx;
+  std::int64_t missing;
 
   const S* row(std::int64_t t) const { return t < 0 ? halo + (t + kHalo) * x.columns : x.row(t); }
 
   // The first tap of token t that falls on a token of its own document.
   std::int64_t first_tap(std::int64_t t) const {
     std::int64_t tap = kHalo;
-    while (tap > 0 && same(t - kHalo + tap - 1, t)) --tap;
+    while (tap > missing && same(t - kHalo + tap - 1, t)) --tap;
     return tap;
   }
   bool same(std::int64_t before, std::int64_t t) const {
@@ -41,12 +43,15 @@ struct Input {
 template <class A>
 struct Filters {
   template <class S>
-  Filters(const S* w, const S* b, std::int64_t first_channel, std::int64_t channels)
-      : first(first_channel), count(std::min(kChannels, channels - first_channel)) {
+  Filters(const S* w, const S* b, std::int64_t first_channel, const Input<S>& input)
+      : first(first_channel), count(std::min(kChannels, input.x.columns - first_channel)) {
+    const std::int64_t width = kConv1dMaxWidth - input.missing;
     for (std::int64_t c = 0; c < count; ++c) {
       bias[c] = static_cast<A>(b[first + c]);
-      for (std::int64_t tap = 0; tap < kConv1dWidth; ++tap)
-        taps[tap][c] = static_cast<A>(w[(first + c) * kConv1dWidth + tap]);
+      for (std::int64_t tap = 0; tap < kConv1dMaxWidth; ++tap) {
+        const std::int64_t own = tap - input.missing;
+        taps[tap][c] = own < 0 ? A{0} : static_cast<A>(w[(first + c) * width + own]);
+      }
     }
   }
 
@@ -54,14 +59,14 @@ struct Filters {
   template <class S>
   void apply(const Input<S>& input, std::int64_t t, A* sum) const {
     std::copy_n(bias, count, sum);
-    for (std::int64_t tap = input.first_tap(t); tap < kConv1dWidth; ++tap) {
+    for (std::int64_t tap = input.first_tap(t); tap < kConv1dMaxWidth; ++tap) {
       const S* from = input.row(t - kHalo + tap) + first;
       for (std::int64_t c = 0; c < count; ++c) sum[c] += taps[tap][c] * static_cast<A>(from[c]);
     }
   }
 
   std::int64_t first, count;
-  A taps[kConv1dWidth][kChannels];
+  A taps[kConv1dMaxWidth][kChannels];
   A bias[kChannels];
 };
 
@@ -96,16 +101,16 @@ class BackwardPiece {
     for (std::int64_t s = -kHalo; s < 0; ++s) store_row(s, dhalo + (s + kHalo) * input_.x.columns);
   }
 
-  // Adds to partial sums (kConv1dWidth + 1, C): a row for each tap, then the bias.
+  // Adds to partial sums (kConv1dMaxWidth + 1, C): a row for each tap, then the bias.
   void add_filter_gradient(A* partial) const {
     for (std::int64_t t = begin_; t < end_; ++t) {
       const A* dsum = dsum_[t - begin_];
-      for (std::int64_t tap = input_.first_tap(t); tap < kConv1dWidth; ++tap) {
+      for (std::int64_t tap = input_.first_tap(t); tap < kConv1dMaxWidth; ++tap) {
         const S* x = input_.row(t - kHalo + tap) + filters_.first;
         A* to = partial + tap * input_.x.columns + filters_.first;
         for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c] * static_cast<A>(x[c]);
       }
-      A* to = partial + kConv1dWidth * input_.x.columns + filters_.first;
+      A* to = partial + kConv1dMaxWidth * input_.x.columns + filters_.first;
       for (std::int64_t c = 0; c < filters_.count; ++c) to[c] += dsum[c];
     }
   }
@@ -132,18 +137,19 @@ class BackwardPiece {
 // Adds the partial sums of all blocks in order; a thread has whole channels.
 template <class A>
 void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t channels, A* dw,
-                         A* db, bool accumulate) {
+                         A* db, std::int64_t width, bool accumulate) {
+  const std::int64_t missing = kConv1dMaxWidth - width;
   execution::host_for(channels, kChannels, [=](std::int64_t begin, std::int64_t end) {
     if (!accumulate) {
-      std::fill(dw + begin * kConv1dWidth, dw + end * kConv1dWidth, A{0});
+      std::fill(dw + begin * width, dw + end * width, A{0});
       std::fill(db + begin, db + end, A{0});
     }
     for (std::int64_t block = 0; block < partial_count(tokens); ++block) {
-      const A* partial = partials + block * (kConv1dWidth + 1) * channels;
+      const A* partial = partials + block * (kConv1dMaxWidth + 1) * channels;
       for (std::int64_t c = begin; c < end; ++c) {
-        for (std::int64_t tap = 0; tap < kConv1dWidth; ++tap)
-          dw[c * kConv1dWidth + tap] += partial[tap * channels + c];
-        db[c] += partial[kConv1dWidth * channels + c];
+        for (std::int64_t tap = 0; tap < width; ++tap)
+          dw[c * width + tap] += partial[(missing + tap) * channels + c];
+        db[c] += partial[kConv1dMaxWidth * channels + c];
       }
     }
   });
@@ -153,12 +159,12 @@ void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t ch
 
 template <class S>
 void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                             S* y, const S* halo) {
+                             S* y, const S* halo, std::int64_t width) {
   using A = Accumulation<S>;
-  const Input<S> input{x, halo, seq_idx};
+  const Input<S> input{x, halo, seq_idx, kConv1dMaxWidth - width};
   execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = 0; first < x.columns; first += kChannels) {
-      const Filters<A> filters(w, b, first, x.columns);
+      const Filters<A> filters(w, b, first, input);
       for (std::int64_t t = begin; t < end; ++t) {
         A sum[kChannels];
         filters.apply(input, t, sum);
@@ -174,15 +180,15 @@ template <class S>
 void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
                               const std::int32_t* seq_idx, Matrix<S> dx, Accumulation<S>* dw,
                               Accumulation<S>* db, Accumulation<S>* workspace, bool accumulate,
-                              const S* halo, S* dhalo) {
+                              const S* halo, S* dhalo, std::int64_t width) {
   using A = Accumulation<S>;
-  const Input<S> input{x, halo, seq_idx};
-  const std::int64_t width = (kConv1dWidth + 1) * x.columns;
+  const Input<S> input{x, halo, seq_idx, kConv1dMaxWidth - width};
+  const std::int64_t sums = (kConv1dMaxWidth + 1) * x.columns;
   execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
-    A* partial = workspace + begin / kTokens * width;
-    std::fill_n(partial, width, A{0});
+    A* partial = workspace + begin / kTokens * sums;
+    std::fill_n(partial, sums, A{0});
     for (std::int64_t first = 0; first < x.columns; first += kChannels) {
-      const Filters<A> filters(w, b, first, x.columns);
+      const Filters<A> filters(w, b, first, input);
       BackwardPiece<S> piece(filters, input, begin, end);
       piece.load(dy);
       piece.store_input_gradient(dx);
@@ -190,15 +196,15 @@ void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const 
       piece.add_filter_gradient(partial);
     }
   });
-  sum_filter_gradient(workspace, x.rows, x.columns, dw, db, accumulate);
+  sum_filter_gradient(workspace, x.rows, x.columns, dw, db, width, accumulate);
 }
 
 #define STOWAGE_INSTANTIATE(S)                                                                    \
   template void conv1d_silu_forward_ref(Matrix<const S>, const S*, const S*, const std::int32_t*, \
-                                        S*, const S*);                                            \
-  template void conv1d_silu_backward_ref(const S*, Matrix<const S>, const S*, const S*,           \
-                                         const std::int32_t*, Matrix<S>, Accumulation<S>*,        \
-                                         Accumulation<S>*, Accumulation<S>*, bool, const S*, S*);
+                                        S*, const S*, std::int64_t);                              \
+  template void conv1d_silu_backward_ref(                                                         \
+      const S*, Matrix<const S>, const S*, const S*, const std::int32_t*, Matrix<S>,              \
+      Accumulation<S>*, Accumulation<S>*, Accumulation<S>*, bool, const S*, S*, std::int64_t);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -17,8 +17,9 @@ constexpr int kThreads = 128;
 __device__ float to_float(float value) { return value; }
 __device__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 
-/// One channel: its filter, and its column of a matrix around a strip.
-template <class S>
+/// One channel: its filter, whose first taps are zero if it has fewer than four (kNarrow), and its
+/// column of a matrix around a strip.
+template <class S, bool kNarrow>
 struct Channel {
   float w[4], b;
   const S* x;
@@ -35,7 +36,10 @@ struct Channel {
         tokens(shape.tokens),
         seq_idx(args.seq_idx) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) w[k] = to_float(static_cast<const S*>(args.w)[4 * channel + k]);
+    for (int k = 0; k < 4; ++k) {
+      const int width = kNarrow ? shape.width : 4, tap = k - (4 - width);
+      w[k] = tap < 0 ? 0 : to_float(static_cast<const S*>(args.w)[width * channel + tap]);
+    }
     b = to_float(static_cast<const S*>(args.b)[channel]);
   }
   __device__ float at(std::int64_t t) const {
@@ -56,8 +60,8 @@ struct Window {
   int age = 0;
 
   /// Goes on to token t.
-  template <class S>
-  __device__ void enter(const Channel<S>& channel, std::int64_t t) {
+  template <class C>
+  __device__ void enter(const C& channel, std::int64_t t) {
     if (!channel.begins(t)) return;
     past[0] = past[1] = past[2] = 0;
     age = 0;
@@ -73,12 +77,12 @@ struct Window {
   }
 };
 
-template <class S>
+template <class S, bool kNarrow>
 __global__ void __launch_bounds__(kThreads)
     simple_forward(const Conv1dCudaShape shape, const Conv1dCudaForward args) {
   const int c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (c >= shape.channels) return;
-  const Channel<S> channel(shape, args, c);
+  const Channel<S, kNarrow> channel(shape, args, c);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kStrip;
   const std::int64_t end = min(first + kStrip, shape.tokens);
   Window window;
@@ -94,12 +98,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class S>
+template <class S, bool kNarrow>
 __global__ void __launch_bounds__(kThreads)
     simple_backward(const Conv1dCudaShape shape, const Conv1dCudaBackward args) {
   const int c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (c >= shape.channels) return;
-  const Channel<S> channel(shape, args, c);
+  const Channel<S, kNarrow> channel(shape, args, c);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * kStrip;
   const std::int64_t end = min(first + kStrip, shape.tokens);
   const auto* dy = static_cast<const S*>(args.dy) + c;
@@ -153,7 +157,11 @@ dim3 grid_of(const Conv1dCudaShape& shape) {
 cudaError_t launch_simple_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
                                   cudaStream_t stream) {
   if (shape.tokens == 0) return cudaSuccess;
-  const auto kernel = shape.bf16_parameters ? simple_forward<__nv_bfloat16> : simple_forward<float>;
+  const bool narrow = shape.width < 4;
+  const auto kernel =
+      shape.bf16_parameters
+          ? (narrow ? simple_forward<__nv_bfloat16, true> : simple_forward<__nv_bfloat16, false>)
+          : (narrow ? simple_forward<float, true> : simple_forward<float, false>);
   kernel<<<grid_of(shape), kThreads, 0, stream>>>(shape, args);
   return cudaGetLastError();
 }
@@ -161,8 +169,12 @@ cudaError_t launch_simple_forward(const Conv1dCudaShape& shape, const Conv1dCuda
 cudaError_t launch_simple_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
                                    cudaStream_t stream) {
   if (shape.tokens > 0) {
+    const bool narrow = shape.width < 4;
     const auto kernel =
-        shape.bf16_parameters ? simple_backward<__nv_bfloat16> : simple_backward<float>;
+        shape.bf16_parameters
+            ? (narrow ? simple_backward<__nv_bfloat16, true>
+                      : simple_backward<__nv_bfloat16, false>)
+            : (narrow ? simple_backward<float, true> : simple_backward<float, false>);
     kernel<<<grid_of(shape), kThreads, 0, stream>>>(shape, args);
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) return status;
   }

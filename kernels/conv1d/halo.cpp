@@ -13,7 +13,7 @@ using execution::View;
 
 namespace {
 
-constexpr std::int64_t kHalo = kConv1dWidth - 1;
+constexpr std::int64_t kHalo = kConv1dHalo;
 
 struct Halo {
   Dtype storage;

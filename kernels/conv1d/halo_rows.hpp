@@ -18,7 +18,7 @@ struct HaloElement {
     return i / channels * stride + i % channels;
   }
   STOWAGE_PORTABLE bool passes(std::int64_t i) const {
-    return seq_idx[border - (kConv1dWidth - 1) + i / channels] == seq_idx[border];
+    return seq_idx[border - kConv1dHalo + i / channels] == seq_idx[border];
   }
 };
 

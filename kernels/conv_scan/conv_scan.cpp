@@ -66,14 +66,19 @@ class Inputs {
         a_log_(p.a_log),
         d_(p.d),
         dt_bias_(p.dt_bias),
-        seq_idx_(seq_idx) {
+        seq_idx_(seq_idx),
+        conv_width_(p.conv_weight.extent(1)) {
     check(operands, storage, shape, p);
     operands.check(seq_idx, "seq_idx", Dtype::int32, {xbc.rows()});
   }
   static void check(const Operands& operands, Dtype dtype, const SsdShape& shape,
                     const ConvScanParameters& p) {
     const std::int64_t channels = conv_scan_channels(shape);
-    operands.check(p.conv_weight, "conv_weight", dtype, {channels, kConv1dWidth});
+    operands.rank(p.conv_weight, "conv_weight", 2);
+    const std::int64_t width = p.conv_weight.extent(1);
+    operands.require(width >= kConv1dMinWidth && width <= kConv1dMaxWidth,
+                     "conv_weight has neither 2, 3 nor 4 taps");
+    operands.check(p.conv_weight, "conv_weight", dtype, {channels, width});
     operands.check(p.conv_bias, "conv_bias", dtype, {channels});
     operands.check(p.a_log, "a_log", dtype, {shape.heads});
     operands.check(p.d, "d", dtype, {shape.heads});
@@ -81,15 +86,21 @@ class Inputs {
   }
   template <class S>
   ConvScanInputs<S> as() const {
-    return {xbc_.as<const S>(),         dt_.as<const S>(),
-            conv_weight_.as<const S>(), conv_bias_.as<const S>(),
-            a_log_.as<const S>(),       d_.as<const S>(),
-            dt_bias_.as<const S>(),     seq_idx_.as<const std::int32_t>()};
+    return {xbc_.as<const S>(),
+            dt_.as<const S>(),
+            conv_weight_.as<const S>(),
+            conv_bias_.as<const S>(),
+            a_log_.as<const S>(),
+            d_.as<const S>(),
+            dt_bias_.as<const S>(),
+            seq_idx_.as<const std::int32_t>(),
+            conv_width_};
   }
 
  private:
   ColumnsAddress xbc_, dt_;
   Address conv_weight_, conv_bias_, a_log_, d_, dt_bias_, seq_idx_;
+  std::int64_t conv_width_;
 };
 
 class Gradients {
@@ -132,7 +143,8 @@ std::int64_t check_shape(const Operands& operands, const SsdShape& shape, const 
 
 template <class S>
 void convolve_ref(const ConvScanInputs<S>& in, S* convolved) {
-  conv1d_silu_forward_ref(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved);
+  conv1d_silu_forward_ref(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
+                          static_cast<const S*>(nullptr), in.conv_width);
 }
 
 }  // namespace
@@ -190,7 +202,8 @@ void conv_scan_backward(Queue& queue, const SsdShape& shape, const ConvScanBackw
                          out.scan(shape, dconvolved), parts, accumulate);
         conv1d_silu_backward_ref(static_cast<const S*>(dconvolved), in.xbc, in.conv_weight,
                                  in.conv_bias, in.seq_idx, out.dxbc, out.dconv_weight,
-                                 out.dconv_bias, parts, accumulate);
+                                 out.dconv_bias, parts, accumulate, static_cast<const S*>(nullptr),
+                                 static_cast<S*>(nullptr), in.conv_width);
       },
       [&]<class S>(void* stream) {
         return detail::conv_scan_backward_cuda(shape, inputs.as<S>(), from.as<const S>(),
@@ -212,18 +225,21 @@ std::size_t conv_scan_backward_workspace_bytes(const SsdShape& shape, std::int64
                   conv1d_silu_backward_workspace_bytes(tokens, conv_scan_channels(shape), storage));
 }
 
-Cost conv_scan_forward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
+Cost conv_scan_forward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage,
+                            std::int64_t conv_width) {
   const Cost scan = ssd_forward_cost(shape, tokens, storage);
-  const Cost conv = conv1d_silu_forward_cost(tokens, conv_scan_channels(shape), storage);
+  const Cost conv =
+      conv1d_silu_forward_cost(tokens, conv_scan_channels(shape), storage, conv_width);
   const double between = 2 * bytes(tokens * conv_scan_channels(shape), storage);
   return {scan.flops + conv.flops, scan.bytes + conv.bytes - between};
 }
 
-Cost conv_scan_backward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
+Cost conv_scan_backward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage,
+                             std::int64_t conv_width) {
   const std::int64_t channels = conv_scan_channels(shape);
   const Cost scan = ssd_backward_cost(shape, tokens, storage);
-  const Cost conv = conv1d_silu_backward_cost(tokens, channels, storage);
-  const Cost again = conv1d_silu_forward_cost(tokens, channels, storage);
+  const Cost conv = conv1d_silu_backward_cost(tokens, channels, storage, conv_width);
+  const Cost again = conv1d_silu_forward_cost(tokens, channels, storage, conv_width);
   const double between = 3 * bytes(tokens * channels, storage);
   return {scan.flops + conv.flops + again.flops, scan.bytes + conv.bytes - between};
 }

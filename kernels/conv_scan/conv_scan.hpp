@@ -4,8 +4,8 @@
 
 namespace stowage::kernels {
 
-/// The parameters of a convolution and a scan, or their gradients: weight (C, 4) and bias (C) of
-/// the convolution, a_log, d and dt_bias (H) of the scan, C = H P + 2 G N.
+/// The parameters of a convolution and a scan, or their gradients: weight (C, W) and bias (C) of
+/// the convolution, a_log, d and dt_bias (H) of the scan, C = H P + 2 G N. W is 2 to 4.
 struct ConvScanParameters {
   execution::View conv_weight, conv_bias, a_log, d, dt_bias;
 };
@@ -55,8 +55,8 @@ std::size_t conv_scan_backward_workspace_bytes(const SsdShape& shape, std::int64
 
 /// The flops of both parts (backward: and of the convolution again); bytes of the operands alone.
 execution::Cost conv_scan_forward_cost(const SsdShape& shape, std::int64_t tokens,
-                                       execution::Dtype storage);
+                                       execution::Dtype storage, std::int64_t conv_width);
 execution::Cost conv_scan_backward_cost(const SsdShape& shape, std::int64_t tokens,
-                                        execution::Dtype storage);
+                                        execution::Dtype storage, std::int64_t conv_width);
 
 }  // namespace stowage::kernels

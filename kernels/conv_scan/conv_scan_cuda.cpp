@@ -51,6 +51,7 @@ ConvolveParameters convolve_parameters(const SsdCudaShape& shape, const Args& ar
   p.steps.records = records;
   p.steps.spans = spans;
   p.state = shape.state;
+  p.width = args.conv_width;
   p.in = tile_map(shape, args.scan.xbc, shape.xbc_stride, ssd::kChunk, hopper::Swizzle::b128);
   p.halo = tile_map(shape, args.scan.xbc, shape.xbc_stride, kHalo, hopper::Swizzle::none);
   p.out = tile_map(shape, args.convolved, channels_of(shape), ssd::kChunk, hopper::Swizzle::b128);
@@ -65,8 +66,9 @@ void convolve(const ConvolveParameters& parameters, cudaStream_t stream) {
                  cudaGetErrorString(status));
 }
 
-Conv1dCudaShape conv_shape(const SsdCudaShape& shape) {
+Conv1dCudaShape conv_shape(const SsdCudaShape& shape, int width = 4) {
   Conv1dCudaShape conv;
+  conv.width = width;
   conv.tokens = shape.tokens;
   conv.channels = static_cast<int>(channels_of(shape));
   conv.x_stride = shape.xbc_stride;
@@ -133,7 +135,7 @@ void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackwa
   conv.db = args.dconv_bias;
   conv.workspace = args.scan.workspace;
   conv.accumulate = args.scan.accumulate;
-  conv1d_cuda_backward(conv_shape(shape), conv, stream);
+  conv1d_cuda_backward(conv_shape(shape, args.conv_width), conv, stream);
 }
 
 }  // namespace stowage::kernels

@@ -10,7 +10,8 @@ namespace stowage::kernels {
 /// Device pointers of the forward; `scan.xbc` are the rows before the convolution.
 struct ConvScanCudaForward {
   SsdCudaForward scan;
-  const void* conv_weight = nullptr;  ///< (C, 4), C = H P + 2 G N; bf16 or fp32 as a_log
+  int conv_width = 4;                 ///< W, 2 to 4
+  const void* conv_weight = nullptr;  ///< (C, W), C = H P + 2 G N; bf16 or fp32 as a_log
   const void* conv_bias = nullptr;    ///< (C)
   void* convolved = nullptr;          ///< scratch (n, C) bf16, 1024-byte aligned
 };
@@ -19,9 +20,10 @@ struct ConvScanCudaForward {
 /// and their gradient.
 struct ConvScanCudaBackward {
   SsdCudaBackward scan;
+  int conv_width = 4;  ///< W, 2 to 4
   const void* conv_weight = nullptr;
   const void* conv_bias = nullptr;
-  float* dconv_weight = nullptr;  ///< (C, 4) fp32
+  float* dconv_weight = nullptr;  ///< (C, W) fp32
   float* dconv_bias = nullptr;    ///< (C) fp32
   void* convolved = nullptr;      ///< scratch (n, C) bf16: xbc, then its gradient in its place
 };

@@ -7,6 +7,7 @@
 #include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
 #include "kernels/conv_scan/conv_scan_cuda.hpp"
 #include "kernels/conv_scan/conv_scan_steps.hpp"
+#include "kernels/operands.hpp"
 #include "kernels/ssd/ssd_cuda_dispatch.hpp"
 #include "kernels/ssd/ssd_layout.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 template <class S>
 SsdCudaShape cuda_shape(const SsdShape& shape, const ConvScanInputs<S>& inputs) {
   SsdCudaShape s = detail::cuda_shape(shape, inputs.xbc.rows);
-  s.bf16_parameters = std::is_same_v<S, Bf16>;
+  s.bf16_parameters = Operands("conv_scan").is_bf16(execution::kDtypeOf<S>);
   s.xbc_stride = inputs.xbc.stride;
   s.dt_stride = inputs.dt.stride;
   return s;
@@ -51,6 +52,7 @@ void put_inputs(Args& args, const ConvScanInputs<S>& inputs, const ConvScanRoom&
   args.scan.dt_bias = inputs.dt_bias;
   args.scan.seq_idx = inputs.seq_idx;
   args.scan.workspace = room.parts;
+  args.conv_width = static_cast<int>(inputs.conv_width);
   args.conv_weight = inputs.conv_weight;
   args.conv_bias = inputs.conv_bias;
   args.convolved = room.convolved;
@@ -59,7 +61,7 @@ void put_inputs(Args& args, const ConvScanInputs<S>& inputs, const ConvScanRoom&
 template <class S>
 int convolve(const ConvScanInputs<S>& in, S* convolved, void* stream) {
   return conv1d_forward_cuda<S>(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
-                                nullptr, stream);
+                                nullptr, static_cast<int>(in.conv_width), stream);
 }
 
 }  // namespace
@@ -122,7 +124,8 @@ int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inpu
     return code;
   return conv1d_backward_cuda<S>(
       {inputs.xbc, dconvolved, inputs.conv_weight, inputs.conv_bias, inputs.seq_idx, gradients.dxbc,
-       gradients.dconv_weight, gradients.dconv_bias, room.parts, accumulate},
+       gradients.dconv_weight, gradients.dconv_bias, room.parts, accumulate, nullptr, nullptr,
+       static_cast<int>(inputs.conv_width)},
       stream);
 }
 

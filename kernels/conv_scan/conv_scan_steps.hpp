@@ -27,6 +27,7 @@ struct ConvScanInputs {
   const S* d = nullptr;
   const S* dt_bias = nullptr;
   const std::int32_t* seq_idx = nullptr;
+  std::int64_t conv_width = 0;  ///< taps of conv_weight
 
   /// The scan's inputs once the convolution is there.
   SsdInputs<S> scan(const SsdShape& shape, const S* convolved) const {

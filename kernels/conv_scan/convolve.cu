@@ -267,7 +267,7 @@ __device__ __forceinline__ void convolve_tile(const conv1d::Weights<kChannels>& 
 }
 
 /// Warp w of those that convolve: tile w of every chunk.
-template <int kState>
+template <int kState, bool kNarrow>
 __device__ void run_convolution(const ConvolveParameters& p, const Block<kState>& block, int w,
                                 std::byte* shared) {
   using L = Layout<kState>;
@@ -277,7 +277,8 @@ __device__ void run_convolution(const ConvolveParameters& p, const Block<kState>
   const int column = block.column_tile(sizes, w);
   const bool stores = block.stores(sizes, w);
   const conv1d::Weights<kChannels> weights(p.weight, p.bias, column * 64 + lane % 16 * kChannels,
-                                           p.steps.bf16_parameters);
+                                           p.steps.bf16_parameters,
+                                           conv1d::missing_taps<kNarrow>(p.width));
   RingPosition<kStages> ring;
   int before = 0;
   for (int i = 0; i < block.chunks; ++i, ring.next()) {
@@ -365,7 +366,7 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState>& blo
   }
 }
 
-template <int kState>
+template <int kState, bool kNarrow>
 __global__ void __launch_bounds__(kThreads, 1)
     convolve(const __grid_constant__ ConvolveParameters p) {
   using L = Layout<kState>;
@@ -393,27 +394,32 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == kProducer) {
       produce<kState>(p, block, shared);
     } else if (warp - kStateWarps < block.tiles()) {
-      run_convolution<kState>(p, block, warp - kStateWarps, shared);
+      run_convolution<kState, kNarrow>(p, block, warp - kStateWarps, shared);
     }
   }
 }
 
-template <int kState>
+template <int kState, bool kNarrow>
 cudaError_t launch(const ConvolveParameters& p, cudaStream_t stream) {
   using L = Layout<kState>;
   const cudaError_t status = cudaFuncSetAttribute(
-      convolve<kState>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+      convolve<kState, kNarrow>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const Sizes& s = p.steps.sizes;
   const dim3 grid(static_cast<unsigned>(s.groups * ((s.group_units + kUnits - 1) / kUnits)),
                   static_cast<unsigned>(s.segments));
-  return launch_dependent(convolve<kState>, grid, kThreads, L::kBytes, stream, p);
+  return launch_dependent(convolve<kState, kNarrow>, grid, kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace
 
 cudaError_t launch_convolve(const ConvolveParameters& parameters, cudaStream_t stream) {
-  return parameters.state == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  const auto with = [&]<bool kNarrow>() {
+    return parameters.state == 128 ? launch<128, kNarrow>(parameters, stream)
+                                   : launch<64, kNarrow>(parameters, stream);
+  };
+  return parameters.width < conv1d::kTaps ? with.template operator()<true>()
+                                          : with.template operator()<false>();
 }
 
 }  // namespace stowage::kernels::conv_scan

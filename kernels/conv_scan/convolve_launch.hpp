@@ -17,10 +17,11 @@ constexpr bool served(int group_units, int state) {
 struct ConvolveParameters {
   ssd::PrepareParameters steps;  ///< dt, where records and spans go; a block has one segment
   int state = 0;
+  int width = 0;                 ///< taps of the convolution: 2, 3 or 4
   CUtensorMap in;                ///< boxes of 64 x 64 of the rows before the convolution, swizzled
   CUtensorMap halo;              ///< boxes of kHalo x 64 of the same, plain
   CUtensorMap out;               ///< boxes of 64 x 64 of xbc, swizzled
-  const void* weight = nullptr;  ///< (C, 4)
+  const void* weight = nullptr;  ///< (C, width)
   const void* bias = nullptr;    ///< (C)
   int piece_chunks = 0;          ///< chunks of a piece; divides those of a segment
   float* partials = nullptr;     ///< states at the far edges of pieces, or nullptr for none

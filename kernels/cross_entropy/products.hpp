@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/linear/dense_product.hpp"
 
@@ -11,8 +10,7 @@ namespace stowage::kernels::cross_entropy {
 /// the logits began, so in bf16 its rows are 2 V elements apart.
 template <class S>
 struct Products {
-  static constexpr execution::Dtype kStorage =
-      std::is_same_v<S, execution::Bf16> ? execution::Dtype::bf16 : execution::Dtype::fp32;
+  static constexpr execution::Dtype kStorage = execution::kDtypeOf<S>;
 
   /// @param accumulate the weight's gradient is added to
   Products(std::int64_t rows, std::int64_t vocabulary, std::int64_t width, bool accumulate)

@@ -132,12 +132,10 @@ void cast(Queue& queue, const View& x, const View& y) {
     for_pieces(queue, detail::Cast<From, To>{source, target, count, aligned(source, target)});
   };
   execution::with_storage_type(from, [&]<class From>() {
-    if constexpr (std::is_same_v<From, double>)
-      launch(x.as<double>(), y.as<double>());
-    else if (to == Dtype::bf16)
-      launch(x.as<From>(), y.as<Bf16>());
-    else
-      launch(x.as<From>(), y.as<float>());
+    execution::with_storage_type(to, [&]<class To>() {
+      if constexpr (std::is_same_v<From, double> == std::is_same_v<To, double>)
+        launch(x.as<From>(), y.as<To>());
+    });
   });
 }
 

@@ -9,7 +9,7 @@
 // product, and 2 bytes for each element of h, dh and a; g never exists in memory.
 // Tiles are 192 columns wide, which begin where lines of L2 do, and the last two 128 where no more
 // is left, so that 1024, 1408 and 5632 columns waste nothing; where there are no such narrow tiles,
-// an expert's last rows may be tall ones. README.md has what was tried besides.
+// an expert's last rows may be tall ones. NOTES.md has what was tried besides.
 // What is behind the products shares the issue slots and the shared memory with them, so it is
 // instructions that count: row addresses in registers that move down, one formula for both results
 // of the activation.

@@ -33,8 +33,7 @@ Sizes check_sizes(const Operands& operands, const View& x, std::string_view x_na
 }
 
 GroupedCudaShape cuda_shape(const Operands& operands, const Sizes& s, Dtype storage) {
-  operands.require(storage != Dtype::fp64, "fp64 is computed on the host only");
-  return {s.rows, s.experts, s.outputs, s.inputs, storage == Dtype::bf16};
+  return {s.rows, s.experts, s.outputs, s.inputs, operands.is_bf16(storage)};
 }
 
 cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }

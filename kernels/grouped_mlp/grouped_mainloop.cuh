@@ -21,8 +21,8 @@ using namespace hopper;
 constexpr int kThreads = 384;
 
 /// Of shared memory that an SM has for a block; of it, what leaves room for a block of
-/// communication beside (execution/beside_products.cuh), which then need not wait for the end of
-/// the products. Only tiles of 208 columns take more.
+/// communication beside (execution/overlapping_products.cuh), which then need not wait for the end
+/// of the products. Only tiles of 208 columns take more.
 constexpr int kSharedOfSm = 227 << 10;
 constexpr int kSharedBesideOthers = 226 << 10;
 

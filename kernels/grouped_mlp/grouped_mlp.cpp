@@ -55,9 +55,8 @@ void grouped_fc1_forward(Queue& queue, Activation kind, const View& x, const Vie
   };
   run(queue, storage, reference, [&]([[maybe_unused]] void* stream) {
     if constexpr (STOWAGE_HAVE_CUDA) {
-      operands.require(storage != Dtype::fp64, "fp64 is computed on the host only");
-      grouped_cuda_fc1_forward({s.rows, s.experts, s.hidden, s.width, storage == Dtype::bf16}, kind,
-                               from.as<const void>(), weight.as<const void>(),
+      grouped_cuda_fc1_forward({s.rows, s.experts, s.hidden, s.width, operands.is_bf16(storage)},
+                               kind, from.as<const void>(), weight.as<const void>(),
                                places.as<const std::int32_t>(), scale.as<const float>(),
                                before.as<void>(), after.as<void>(),
                                static_cast<cudaStream_t>(stream));
@@ -92,9 +91,8 @@ void grouped_fc2_backward_input(Queue& queue, Activation kind,
   };
   run(queue, storage, reference, [&]([[maybe_unused]] void* stream) {
     if constexpr (STOWAGE_HAVE_CUDA) {
-      operands.require(storage != Dtype::fp64, "fp64 is computed on the host only");
       grouped_cuda_fc2_backward_input(
-          {s.rows, s.experts, s.width, s.columns, storage == Dtype::bf16}, kind,
+          {s.rows, s.experts, s.width, s.columns, operands.is_bf16(storage)}, kind,
           {.dy = from.as<const void>(),
            .w = weight.as<const void>(),
            .offsets = places.as<const std::int32_t>(),
@@ -121,7 +119,9 @@ Cost grouped_fc1_forward_cost(Activation kind, std::int64_t rows, std::int64_t e
                               std::int64_t columns, std::int64_t width, Dtype storage) {
   const std::int64_t hidden = activation_width(kind, columns);
   return grouped_linear_forward_cost(rows, experts, hidden, width, storage) +
-         Cost{activation_forward_cost(kind, rows, columns, storage).flops,
+         Cost{ActivationForward{.kind = kind, .rows = rows, .columns = columns, .storage = storage}
+                  .cost()
+                  .flops,
               bytes(rows * columns, storage)};
 }
 
@@ -130,8 +130,13 @@ Cost grouped_fc2_backward_input_cost(Activation kind, std::int64_t rows, std::in
                                      std::int64_t columns, std::int64_t width, Dtype storage) {
   const std::int64_t hidden = activation_width(kind, columns);
   return grouped_linear_backward_input_cost(rows, experts, width, columns, storage, false) +
-         Cost{activation_backward_cost(kind, rows, columns, storage).flops +
-                  activation_forward_cost(kind, rows, columns, storage).flops,
+         Cost{ActivationBackward{.kind = kind, .rows = rows, .columns = columns, .storage = storage}
+                      .cost()
+                      .flops +
+                  ActivationForward{
+                      .kind = kind, .rows = rows, .columns = columns, .storage = storage}
+                      .cost()
+                      .flops,
               2 * bytes(rows * hidden, storage)};
 }
 

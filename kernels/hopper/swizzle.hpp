@@ -28,9 +28,10 @@ STOWAGE_HOST_DEVICE constexpr std::uint32_t row_bytes(Swizzle swizzle) {
       return 64;
     case Swizzle::b32:
       return 32;
-    default:
-      return 16;
+    case Swizzle::none:
+      break;
   }
+  return 16;
 }
 
 /// Where the byte at `offset` of an unswizzled tile lies; both count from the tile's aligned start.

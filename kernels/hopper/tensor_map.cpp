@@ -26,9 +26,10 @@ CUtensorMapDataType driver_type(TensorMapType type) {
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case TensorMapType::int32:
       return CU_TENSOR_MAP_DATA_TYPE_INT32;
-    default:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case TensorMapType::fp32:
+      break;
   }
+  return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
 CUtensorMapSwizzle driver_swizzle(Swizzle swizzle) {
@@ -39,9 +40,10 @@ CUtensorMapSwizzle driver_swizzle(Swizzle swizzle) {
       return CU_TENSOR_MAP_SWIZZLE_64B;
     case Swizzle::b32:
       return CU_TENSOR_MAP_SWIZZLE_32B;
-    default:
-      return CU_TENSOR_MAP_SWIZZLE_NONE;
+    case Swizzle::none:
+      break;
   }
+  return CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
 }  // namespace

@@ -40,7 +40,20 @@ cublasLtHandle_t library() {
   return handle;
 }
 
-cudaDataType_t type(Dtype dtype) { return dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return CUDA_R_16BF;
+    case Dtype::fp32:
+      return CUDA_R_32F;
+    case Dtype::fp64:
+    case Dtype::int32:
+    case Dtype::int64:
+    case Dtype::uint8:
+      break;
+  }
+  execution::throw_no_form("a product on a GPU", dtype);
+}
 
 // A row-major (rows, columns) as the library sees it: a column-major (columns, rows).
 cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t columns,

@@ -9,7 +9,7 @@ namespace stowage::kernels {
 /// Routed rows: the (token, slot) pairs of indices (n, R), sorted by expert, in order of token then
 /// slot within one. Expert e owns rows [offsets[e], offsets[e + 1]). There is room for C of them,
 /// at most n * R; those from offsets[E] to C hold nothing. With room for all, every pair has a row;
-/// with less, the last ones may have none, and limit_offsets (room.hpp) says so.
+/// with less, the last ones may have none, and limit_offsets (capacity.hpp) says so.
 
 /// From indices (n, R) int32 (-1: not routed) and weights (n, R) accum:
 /// offsets (E + 1) int32, of all rows, which may be more than C; token_row (n, R) int32: row of a

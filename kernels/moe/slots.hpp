@@ -9,8 +9,8 @@ namespace stowage::kernels {
 /// Where rows go that are sent once to each of W ranks that has some of their experts. Of what a
 /// rank sends to another there are S slots, all of which travel: rank r of W gets part r, and has
 /// the parts of all in their order. Rows lie in a part in their own order, one behind the other,
-/// without a gap; those that find no slot stay behind, and limit_slots (room.hpp) says so. Sender
-/// and receiver find the same slots, each by a scan of the choices that it has.
+/// without a gap; those that find no slot stay behind, and limit_slots (capacity.hpp) says so.
+/// Sender and receiver find the same slots, each by a scan of the choices that it has.
 
 /// From indices (n, R) int32 (-1: not routed), of experts of which rank r has [r share, (r + 1)
 /// share): row_slot (n, W) int32: slot in [r S, (r + 1) S) of a row for rank r; -1: none of its

@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
 #include "kernels/norm/group_shares.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -13,41 +9,83 @@ namespace stowage::kernels {
 ///
 ///   v = y * silu(z),  out = v * rstd * w,  rstd = 1 / sqrt(mean(v^2) + eps)
 ///
-/// with one mean for each of the `groups` equal parts of a row. y, out (n, d_inner), z d_inner
-/// columns of a wider tensor, w (d_inner), all of one storage dtype.
-/// @param shares if ranks share a group: d_inner is this rank's part of it, and groups is 1
-void gated_rmsnorm_forward(execution::Queue& queue, const execution::View& y, const Columns& z,
-                           const execution::View& w, const execution::View& out,
-                           std::int64_t groups, double eps, const GroupShares& shares = {});
+/// with one mean for each of the `groups` equal parts of a row (n, d_inner). z are columns of a
+/// wider tensor. If ranks share a group, d_inner is this rank's part of it, groups is 1, and
+/// squares (parts, n) are gated_squares of each part.
+struct GatedRmsnormForward {
+  static constexpr std::string_view kName = "gated_rmsnorm_forward";
+  std::int64_t rows, width, groups;
+  execution::Dtype storage;
+  double eps;
+  GroupShares shares = {};
 
-/// Gradient of the above; rstd is computed again from y and z, or from shares. dy (n, d_inner) and
-/// dz (columns) are stored, dw (d_inner) in the accumulation dtype is stored or, with `accumulate`,
-/// added to.
-void gated_rmsnorm_backward(execution::Queue& queue, const execution::View& dout,
-                            const execution::View& y, const Columns& z, const execution::View& w,
-                            const execution::View& dy, const Columns& dz, const execution::View& dw,
-                            const execution::View& workspace, std::int64_t groups, double eps,
-                            bool accumulate, const GroupShares& shares = {});
+  template <class T>
+  struct Operands {
+    In<T> y;
+    InColumns<T> z;
+    In<T> w;
+    SumsIn<T> squares;
+    Out<T> out;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("y", storage, {rows, width}), o.y...);
+    f(in("z", storage, {rows, width}), o.z...);
+    f(in("w", storage, {width}), o.w...);
+    f(in("squares", sums, {shares.parts, rows}).when(shares.shared()), o.squares...);
+    f(out("out", storage, {rows, width}), o.out...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
-/// Room for one partial dw per block of rows.
-std::size_t gated_rmsnorm_backward_workspace_bytes(std::int64_t rows, std::int64_t width,
-                                                   execution::Dtype storage);
+/// Gradient of the above; rstd is computed again from y and z, or from squares. `accumulate` adds
+/// to dw. If ranks share a group, projections (parts, n) are gated_projections of each part.
+struct GatedRmsnormBackward {
+  static constexpr std::string_view kName = "gated_rmsnorm_backward";
+  std::int64_t rows, width, groups;
+  execution::Dtype storage;
+  double eps;
+  bool accumulate;
+  GroupShares shares = {};
 
-execution::Cost gated_rmsnorm_forward_cost(std::int64_t rows, std::int64_t width,
-                                           execution::Dtype storage);
-execution::Cost gated_rmsnorm_backward_cost(std::int64_t rows, std::int64_t width,
-                                            execution::Dtype storage);
-
-/// Host references. Rows and d_inner are those of z; y, out, dout and dy are dense.
-template <class S>
-void gated_rmsnorm_forward_ref(const S* y, Matrix<const S> z, const S* w, S* out,
-                               std::int64_t groups, double eps,
-                               const GroupSharePointers<execution::Accumulation<S>>& shares = {});
-template <class S>
-void gated_rmsnorm_backward_ref(const S* dout, const S* y, Matrix<const S> z, const S* w, S* dy,
-                                Matrix<S> dz, execution::Accumulation<S>* dw,
-                                execution::Accumulation<S>* workspace, std::int64_t groups,
-                                double eps, bool accumulate,
-                                const GroupSharePointers<execution::Accumulation<S>>& shares = {});
+  template <class T>
+  struct Operands {
+    In<T> dout, y;
+    InColumns<T> z;
+    In<T> w;
+    Out<T> dy;
+    OutColumns<T> dz;
+    SumsOut<T> dw, workspace;
+    SumsIn<T> squares, projections;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("dout", storage, {rows, width}), o.dout...);
+    f(in("y", storage, {rows, width}), o.y...);
+    f(in("z", storage, {rows, width}), o.z...);
+    f(in("w", storage, {width}), o.w...);
+    f(out("dy", storage, {rows, width}), o.dy...);
+    f(out("dz", storage, {rows, width}), o.dz...);
+    f(sum("dw", accumulate, sums, {width}), o.dw...);
+    f(workspace(workspace_bytes()), o.workspace...);
+    f(in("squares", sums, {shares.parts, rows}).when(shares.shared()), o.squares...);
+    f(in("projections", sums, {shares.parts, rows}).when(shares.shared()), o.projections...);
+  }
+  /// For one partial dw of each block of rows.
+  std::size_t workspace_bytes() const;
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

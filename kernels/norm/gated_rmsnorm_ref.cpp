@@ -10,7 +10,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -69,55 +68,42 @@ void backward_group(Group<A>& group, std::int64_t row, const S* dout, const S* y
 }  // namespace
 
 template <class S>
-void gated_rmsnorm_forward_ref(const S* y, Matrix<const S> z, const S* w, S* out,
-                               std::int64_t groups, double eps,
-                               const GroupSharePointers<Accumulation<S>>& shares) {
+void GatedRmsnormForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   constexpr std::int64_t kRows = 16;
-  const std::int64_t width = z.columns, size = width / groups;
-  execution::host_for(z.rows, kRows, [=](std::int64_t begin, std::int64_t end) {
-    Group<A> group(size, shares);
+  const std::int64_t size = width / groups;
+  execution::host_for(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+    Group<A> group(size, shares.pointers(rows, o.squares));
     for (std::int64_t i = begin; i < end; ++i)
       for (std::int64_t first = 0; first < width; first += size) {
-        group.load(y + i * width + first, z.row(i) + first, eps, i);
-        S* to = out + i * width + first;
+        group.load(o.y + i * width + first, o.z.row(i) + first, eps, i);
+        S* to = o.out + i * width + first;
         for (std::int64_t j = 0; j < size; ++j)
-          to[j] =
-              static_cast<S>(group.at(group.gated, j) * group.rstd * static_cast<A>(w[first + j]));
+          to[j] = static_cast<S>(group.at(group.gated, j) * group.rstd *
+                                 static_cast<A>(o.w[first + j]));
       }
   });
 }
 
 template <class S>
-void gated_rmsnorm_backward_ref(const S* dout, const S* y, Matrix<const S> z, const S* w, S* dy,
-                                Matrix<S> dz, Accumulation<S>* dw, Accumulation<S>* workspace,
-                                std::int64_t groups, double eps, bool accumulate,
-                                const GroupSharePointers<Accumulation<S>>& shares) {
+void GatedRmsnormBackward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const std::int64_t width = z.columns, size = width / groups;
-  sum_over_rows(z.rows, width, workspace, dw, accumulate,
-                [=](std::int64_t begin, std::int64_t end, A* partial) {
-                  Group<A> group(size, shares);
+  const std::int64_t size = width / groups;
+  sum_over_rows(rows, width, o.workspace, o.dw, accumulate,
+                [&](std::int64_t begin, std::int64_t end, A* partial) {
+                  Group<A> group(size, shares.pointers(rows, o.squares, o.projections));
                   for (std::int64_t i = begin; i < end; ++i)
                     for (std::int64_t first = 0; first < width; first += size) {
                       const std::int64_t at = i * width + first;
-                      const S* zi = z.row(i) + first;
-                      group.load(y + at, zi, eps, i);
-                      backward_group(group, i, dout + at, y + at, zi, w + first, dy + at,
-                                     dz.row(i) + first, partial + first);
+                      const S* z = o.z.row(i) + first;
+                      group.load(o.y + at, z, eps, i);
+                      backward_group(group, i, o.dout + at, o.y + at, z, o.w + first, o.dy + at,
+                                     o.dz.row(i) + first, partial + first);
                     }
                 });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                   \
-  template void gated_rmsnorm_forward_ref(const S*, Matrix<const S>, const S*, S*, std::int64_t, \
-                                          double, const GroupSharePointers<Accumulation<S>>&);   \
-  template void gated_rmsnorm_backward_ref(                                                      \
-      const S*, const S*, Matrix<const S>, const S*, S*, Matrix<S>, Accumulation<S>*,            \
-      Accumulation<S>*, std::int64_t, double, bool, const GroupSharePointers<Accumulation<S>>&);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(GatedRmsnormForward)
+STOWAGE_REFERENCES(GatedRmsnormBackward)
 
 }  // namespace stowage::kernels

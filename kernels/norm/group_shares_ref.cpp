@@ -5,10 +5,10 @@
 
 namespace stowage::kernels {
 
-using execution::Bf16;
+namespace {
 
 template <class S>
-void gated_sums_ref(const GatedSums<S>& args) {
+void gated_sums(const GatedSums<S>& args) {
   using A = execution::Accumulation<S>;
   constexpr std::int64_t kRows = 16;
   execution::host_for(args.rows, kRows, [&args](std::int64_t begin, std::int64_t end) {
@@ -25,8 +25,19 @@ void gated_sums_ref(const GatedSums<S>& args) {
   });
 }
 
-template void gated_sums_ref(const GatedSums<double>&);
-template void gated_sums_ref(const GatedSums<float>&);
-template void gated_sums_ref(const GatedSums<Bf16>&);
+}  // namespace
+
+template <class S>
+void GatedSquares::reference(const Operands<Pointers<S>>& o) const {
+  gated_sums(sums(o));
+}
+
+template <class S>
+void GatedProjections::reference(const Operands<Pointers<S>>& o) const {
+  gated_sums(sums(o));
+}
+
+STOWAGE_REFERENCES(GatedSquares)
+STOWAGE_REFERENCES(GatedProjections)
 
 }  // namespace stowage::kernels

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -20,44 +17,68 @@ struct HeadSizes {
 ///
 ///   y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps),  a mean for each head of each token
 ///
-/// with w = q_weight (P) for queries and k_weight (P) for keys. in, out (n, (H + 2K) P); values are
-/// copied; all of one storage dtype. `out` may be `in`.
-void head_rmsnorm_forward(execution::Queue& queue, const execution::View& in,
-                          const execution::View& q_weight, const execution::View& k_weight,
-                          const execution::View& out, const HeadSizes& sizes, double eps);
+/// with w = q_weight for queries and k_weight for keys; values are copied. `out` may be `in`.
+struct HeadRmsnormForward {
+  static constexpr std::string_view kName = "head_rmsnorm_forward";
+  std::int64_t tokens;
+  HeadSizes sizes;
+  execution::Dtype storage;
+  double eps;
 
-struct HeadRmsnormBackwardOperands {
-  execution::View dout;                  ///< (n, (H + 2K) P)
-  execution::View in;                    ///< of forward
-  execution::View q_weight, k_weight;    ///< (P)
-  execution::View din;                   ///< (n, (H + 2K) P); may be dout
-  execution::View dq_weight, dk_weight;  ///< (P) in the accumulation dtype
-  execution::View workspace;
+  template <class T>
+  struct Operands {
+    In<T> in, q_weight, k_weight;
+    Out<T> out;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("in", storage, {tokens, sizes.width()}), o.in...);
+    f(in("q_weight", storage, {sizes.head_dim}), o.q_weight...);
+    f(in("k_weight", storage, {sizes.head_dim}), o.k_weight...);
+    f(out("out", storage, {tokens, sizes.width()}), o.out...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
 
-/// Gradient of the above; rstd is computed again from `in`. With `accumulate` the gradients of the
-/// weights are added to.
-void head_rmsnorm_backward(execution::Queue& queue, const HeadRmsnormBackwardOperands& operands,
-                           const HeadSizes& sizes, double eps, bool accumulate);
+/// Gradient of the above; rstd is computed again from `in`. din may be dout. With `accumulate` the
+/// gradients of the weights are added to.
+struct HeadRmsnormBackward {
+  static constexpr std::string_view kName = "head_rmsnorm_backward";
+  std::int64_t tokens;
+  HeadSizes sizes;
+  execution::Dtype storage;
+  double eps;
+  bool accumulate;
 
-/// Room for partial sums of the weights' gradients.
-std::size_t head_rmsnorm_backward_workspace_bytes(std::int64_t tokens, const HeadSizes& sizes,
-                                                  execution::Dtype storage);
-
-execution::Cost head_rmsnorm_forward_cost(std::int64_t tokens, const HeadSizes& sizes,
-                                          execution::Dtype storage);
-execution::Cost head_rmsnorm_backward_cost(std::int64_t tokens, const HeadSizes& sizes,
-                                           execution::Dtype storage);
-
-/// Host references.
-template <class S>
-void head_rmsnorm_forward_ref(std::int64_t tokens, const S* in, const S* q_weight,
-                              const S* k_weight, S* out, const HeadSizes& sizes, double eps);
-template <class S>
-void head_rmsnorm_backward_ref(std::int64_t tokens, const S* dout, const S* in, const S* q_weight,
-                               const S* k_weight, S* din, execution::Accumulation<S>* dq_weight,
-                               execution::Accumulation<S>* dk_weight,
-                               execution::Accumulation<S>* workspace, const HeadSizes& sizes,
-                               double eps, bool accumulate);
+  template <class T>
+  struct Operands {
+    In<T> dout, in, q_weight, k_weight;
+    Out<T> din;
+    SumsOut<T> dq_weight, dk_weight, workspace;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("dout", storage, {tokens, sizes.width()}), o.dout...);
+    f(in("in", storage, {tokens, sizes.width()}), o.in...);
+    f(in("q_weight", storage, {sizes.head_dim}), o.q_weight...);
+    f(in("k_weight", storage, {sizes.head_dim}), o.k_weight...);
+    f(out("din", storage, {tokens, sizes.width()}), o.din...);
+    f(sum("dq_weight", accumulate, sums, {sizes.head_dim}), o.dq_weight...);
+    f(sum("dk_weight", accumulate, sums, {sizes.head_dim}), o.dk_weight...);
+    f(workspace(workspace_bytes()), o.workspace...);
+  }
+  /// For partial sums of the weights' gradients.
+  std::size_t workspace_bytes() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

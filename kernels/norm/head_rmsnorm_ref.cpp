@@ -9,7 +9,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -46,17 +45,16 @@ void backward_head(const S* dy, const S* x, const S* w, S* dx, A* dw, std::int64
 }  // namespace
 
 template <class S>
-void head_rmsnorm_forward_ref(std::int64_t tokens, const S* in, const S* q_weight,
-                              const S* k_weight, S* out, const HeadSizes& sizes, double eps) {
+void HeadRmsnormForward::reference(const Operands<Pointers<S>>& o) const {
   constexpr std::int64_t kTokens = 16;
   const std::int64_t dim = sizes.head_dim;
-  execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin * sizes.all(); row < end * sizes.all(); ++row) {
       const std::int64_t head = row % sizes.all();
-      const S* from = in + row * dim;
-      S* to = out + row * dim;
+      const S* from = o.in + row * dim;
+      S* to = o.out + row * dim;
       if (head < sizes.heads + sizes.kv_heads)
-        forward_head(from, head < sizes.heads ? q_weight : k_weight, to, dim, eps);
+        forward_head(from, head < sizes.heads ? o.q_weight : o.k_weight, to, dim, eps);
       else if (to != from)
         std::copy_n(from, dim, to);
     }
@@ -64,38 +62,27 @@ void head_rmsnorm_forward_ref(std::int64_t tokens, const S* in, const S* q_weigh
 }
 
 template <class S>
-void head_rmsnorm_backward_ref(std::int64_t tokens, const S* dout, const S* in, const S* q_weight,
-                               const S* k_weight, S* din, Accumulation<S>* dq_weight,
-                               Accumulation<S>* dk_weight, Accumulation<S>* workspace,
-                               const HeadSizes& sizes, double eps, bool accumulate) {
+void HeadRmsnormBackward::reference(const Operands<Pointers<S>>& o) const {
   const std::int64_t dim = sizes.head_dim;
   const auto heads = [&](std::int64_t first, std::int64_t count, const S* w, Accumulation<S>* dw) {
-    sum_over_rows(tokens * count, dim, workspace, dw, accumulate,
-                  [=](std::int64_t begin, std::int64_t end, Accumulation<S>* partial) {
+    sum_over_rows(tokens * count, dim, o.workspace, dw, accumulate,
+                  [&](std::int64_t begin, std::int64_t end, Accumulation<S>* partial) {
                     for (std::int64_t row = begin; row < end; ++row) {
                       const std::int64_t at =
                           (row / count * sizes.all() + first + row % count) * dim;
-                      backward_head(dout + at, in + at, w, din + at, partial, dim, eps);
+                      backward_head(o.dout + at, o.in + at, w, o.din + at, partial, dim, eps);
                     }
                   });
   };
-  heads(0, sizes.heads, q_weight, dq_weight);
-  heads(sizes.heads, sizes.kv_heads, k_weight, dk_weight);
-  if (din == dout) return;
+  heads(0, sizes.heads, o.q_weight, o.dq_weight);
+  heads(sizes.heads, sizes.kv_heads, o.k_weight, o.dk_weight);
+  if (o.din == o.dout) return;
   const std::int64_t values = sizes.kv_heads * dim;
   for (std::int64_t t = 1; t <= tokens; ++t)
-    std::copy_n(dout + t * sizes.width() - values, values, din + t * sizes.width() - values);
+    std::copy_n(o.dout + t * sizes.width() - values, values, o.din + t * sizes.width() - values);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                  \
-  template void head_rmsnorm_forward_ref(std::int64_t, const S*, const S*, const S*, S*,        \
-                                         const HeadSizes&, double);                             \
-  template void head_rmsnorm_backward_ref(std::int64_t, const S*, const S*, const S*, const S*, \
-                                          S*, Accumulation<S>*, Accumulation<S>*,               \
-                                          Accumulation<S>*, const HeadSizes&, double, bool);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(HeadRmsnormForward)
+STOWAGE_REFERENCES(HeadRmsnormBackward)
 
 }  // namespace stowage::kernels

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -11,45 +8,76 @@ namespace stowage::kernels {
 ///
 ///   sum = round(x + delta),  rstd = 1 / sqrt(mean(sum^2) + eps),  y = sum * rstd * w
 ///
-/// delta (n, D) may be absent, then sum may be absent too and stands for x. w (D). The norm is of
-/// sum as rounded to storage, so it can be repeated from the stored sum. rstd (n) has the
-/// accumulation dtype, all others the storage dtype. sum may be the same tensor as x or delta.
-void add_rmsnorm_forward(execution::Queue& queue, const execution::View& x,
-                         const execution::View& delta, const execution::View& w,
-                         const execution::View& sum, const execution::View& y,
-                         const execution::View& rstd, double eps);
+/// The norm is of sum as rounded to storage, so it can be repeated from the stored sum: without
+/// `residual` there are neither delta nor sum, and x stands for the sum. sum may be the same tensor
+/// as x or delta.
+struct AddRmsnormForward {
+  static constexpr std::string_view kName = "add_rmsnorm_forward";
+  std::int64_t rows, width;
+  execution::Dtype storage;
+  bool residual;
+  double eps;
+
+  template <class T>
+  struct Operands {
+    In<T> x, delta, w;
+    Out<T> sum, y;
+    SumsOut<T> rstd;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, width}), o.x...);
+    f(in("delta", storage, {rows, width}).when(residual), o.delta...);
+    f(in("w", storage, {width}), o.w...);
+    f(out("sum", storage, {rows, width}).when(residual), o.sum...);
+    f(out("y", storage, {rows, width}), o.y...);
+    f(out("rstd", execution::accumulation(storage), {rows}), o.rstd...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 /// Gradient of the above, with x the sum: with h = x * rstd and g = dy * w
 ///
 ///   dx = dresidual + rstd * (g - h * mean(g * h)),  dw = sum over rows of dy * h
 ///
-/// dresidual (n, D), the gradient that arrives at the sum along the residual stream, may be absent;
-/// dx may be the same tensor. dw (D) has the accumulation dtype; `accumulate` adds to it.
-void rmsnorm_backward(execution::Queue& queue, const execution::View& dy, const execution::View& x,
-                      const execution::View& w, const execution::View& rstd,
-                      const execution::View& dresidual, const execution::View& dx,
-                      const execution::View& dw, const execution::View& workspace, bool accumulate);
+/// dresidual, the gradient that arrives at the sum along the residual stream, is there with
+/// `residual`; dx may be the same tensor. `accumulate` adds to dw.
+struct RmsnormBackward {
+  static constexpr std::string_view kName = "rmsnorm_backward";
+  std::int64_t rows, width;
+  execution::Dtype storage;
+  bool residual, accumulate;
 
-/// Room for one partial dw per block of rows.
-std::size_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::int64_t width,
-                                             execution::Dtype storage);
-
-/// `residual`: with delta and sum.
-execution::Cost add_rmsnorm_forward_cost(std::int64_t rows, std::int64_t width,
-                                         execution::Dtype storage, bool residual);
-/// `residual`: with dresidual.
-execution::Cost rmsnorm_backward_cost(std::int64_t rows, std::int64_t width,
-                                      execution::Dtype storage, bool residual);
-
-/// Host references; absent operands are null.
-template <class S>
-void add_rmsnorm_forward_ref(std::int64_t rows, std::int64_t width, const S* x, const S* delta,
-                             const S* w, S* sum, S* y, execution::Accumulation<S>* rstd,
-                             double eps);
-template <class S>
-void rmsnorm_backward_ref(std::int64_t rows, std::int64_t width, const S* dy, const S* x,
-                          const S* w, const execution::Accumulation<S>* rstd, const S* dresidual,
-                          S* dx, execution::Accumulation<S>* dw,
-                          execution::Accumulation<S>* workspace, bool accumulate);
+  template <class T>
+  struct Operands {
+    In<T> dy, x, w;
+    SumsIn<T> rstd;
+    In<T> dresidual;
+    Out<T> dx;
+    SumsOut<T> dw, workspace;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", storage, {rows, width}), o.dy...);
+    f(in("x", storage, {rows, width}), o.x...);
+    f(in("w", storage, {width}), o.w...);
+    f(in("rstd", execution::accumulation(storage), {rows}), o.rstd...);
+    f(in("dresidual", storage, {rows, width}).when(residual), o.dresidual...);
+    f(out("dx", storage, {rows, width}), o.dx...);
+    f(sum("dw", accumulate, execution::accumulation(storage), {width}), o.dw...);
+    f(workspace(workspace_bytes()), o.workspace...);
+  }
+  /// For one partial dw of each block of rows.
+  std::size_t workspace_bytes() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

@@ -8,7 +8,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -42,48 +41,37 @@ void backward_row(std::int64_t width, const S* dy, const S* x, const S* w, A rst
 }  // namespace
 
 template <class S>
-void add_rmsnorm_forward_ref(std::int64_t rows, std::int64_t width, const S* x, const S* delta,
-                             const S* w, S* sum, S* y, Accumulation<S>* rstd, double eps) {
+void AddRmsnormForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   constexpr std::int64_t kRows = 16;
-  execution::host_for(rows, kRows, [=](std::int64_t begin, std::int64_t end) {
+  execution::host_for(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t at = i * width;
-      const S* row =
-          residual_sum(width, x + at, delta ? delta + at : nullptr, sum ? sum + at : nullptr);
+      const S* row = residual_sum(width, o.x + at, o.delta ? o.delta + at : nullptr,
+                                  o.sum ? o.sum + at : nullptr);
       const A squares = ordered_sum<A>(
           width, [=](std::int64_t j) { return static_cast<A>(row[j]) * static_cast<A>(row[j]); });
       const A scale = A{1} / std::sqrt(squares / static_cast<A>(width) + static_cast<A>(eps));
       for (std::int64_t j = 0; j < width; ++j)
-        y[at + j] = static_cast<S>(static_cast<A>(row[j]) * scale * static_cast<A>(w[j]));
-      rstd[i] = scale;
+        o.y[at + j] = static_cast<S>(static_cast<A>(row[j]) * scale * static_cast<A>(o.w[j]));
+      o.rstd[i] = scale;
     }
   });
 }
 
 template <class S>
-void rmsnorm_backward_ref(std::int64_t rows, std::int64_t width, const S* dy, const S* x,
-                          const S* w, const Accumulation<S>* rstd, const S* dresidual, S* dx,
-                          Accumulation<S>* dw, Accumulation<S>* workspace, bool accumulate) {
-  sum_over_rows(rows, width, workspace, dw, accumulate,
-                [=](std::int64_t begin, std::int64_t end, Accumulation<S>* partial) {
+void RmsnormBackward::reference(const Operands<Pointers<S>>& o) const {
+  sum_over_rows(rows, width, o.workspace, o.dw, accumulate,
+                [&](std::int64_t begin, std::int64_t end, Accumulation<S>* partial) {
                   for (std::int64_t i = begin; i < end; ++i) {
                     const std::int64_t at = i * width;
-                    backward_row(width, dy + at, x + at, w, rstd[i],
-                                 dresidual ? dresidual + at : nullptr, dx + at, partial);
+                    backward_row(width, o.dy + at, o.x + at, o.w, o.rstd[i],
+                                 o.dresidual ? o.dresidual + at : nullptr, o.dx + at, partial);
                   }
                 });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                    \
-  template void add_rmsnorm_forward_ref(std::int64_t, std::int64_t, const S*, const S*, const S*, \
-                                        S*, S*, Accumulation<S>*, double);                        \
-  template void rmsnorm_backward_ref(std::int64_t, std::int64_t, const S*, const S*, const S*,    \
-                                     const Accumulation<S>*, const S*, S*, Accumulation<S>*,      \
-                                     Accumulation<S>*, bool);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(AddRmsnormForward)
+STOWAGE_REFERENCES(RmsnormBackward)
 
 }  // namespace stowage::kernels

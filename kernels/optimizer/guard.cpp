@@ -23,18 +23,14 @@ void guard_step(execution::Queue& queue, const View& attempt, const View& norm,
     operands.require(rule.factor > 0 && rule.window > 0 && rule.most_in_a_row >= 0,
                      "a running norm without a rule for spikes");
   }
-  const auto run = [&]<class T>(const T* value) {
+  execution::with_accumulation_type(norm.dtype(), [&]<class T>() {
     execution::parallel_for(
         queue, 1,
-        detail::GuardStep<T>{attempt.as<const std::int64_t>(), value,
+        detail::GuardStep<T>{attempt.as<const std::int64_t>(), norm.as<const T>(),
                              good_steps.as<const std::int64_t>(),
                              running ? running.as<double>() : nullptr, step_ok.as<std::int32_t>(),
                              rule.factor, rule.window, rule.most_in_a_row});
-  };
-  if (norm.dtype() == Dtype::fp64)
-    run(norm.as<const double>());
-  else
-    run(norm.as<const float>());
+  });
 }
 
 }  // namespace stowage::kernels

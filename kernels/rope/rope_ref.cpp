@@ -8,7 +8,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -33,65 +32,34 @@ void rotate_head(const S* from, S* to, const A* cosine, const A* sine, std::int6
   }
 }
 
+}  // namespace
+
 // Rotates by +1 or -1 times the angle. Angles are made in fp64: at position 10^5 an fp32 angle has
 // lost half of its digits.
 template <class S>
-void rotate(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx, S* out,
-            std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-            const RopeFrequencies& frequencies, std::int64_t first_token, double direction) {
+void Rope::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   constexpr std::int64_t kTokens = 32;
-  const std::int64_t width = (heads + 2 * kv_heads) * head_dim, half = head_dim / 2;
+  const std::int64_t half = head_dim / 2, values = (heads + kv_heads) * head_dim;
+  const double direction = backward ? -1 : 1;
   const std::vector<double> frequency = of_pairs(head_dim, frequencies);
   execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> cosine(frequency.size()), sine(frequency.size());
     for (std::int64_t t = begin; t < end; ++t) {
-      const auto position = static_cast<double>(first_token + t - cu_seqlens[seq_idx[t]]);
+      const auto position = static_cast<double>(first_token + t - o.cu_seqlens[o.seq_idx[t]]);
       for (std::size_t i = 0; i < frequency.size(); ++i) {
         cosine[i] = static_cast<A>(std::cos(position * frequency[i]));
         sine[i] = static_cast<A>(direction * std::sin(position * frequency[i]));
       }
-      const S* from = in + t * width;
-      S* to = out + t * width;
-      for (std::int64_t first = 0; first < (heads + kv_heads) * head_dim; first += head_dim)
+      const S* from = o.in + t * width();
+      S* to = o.out + t * width();
+      for (std::int64_t first = 0; first < values; first += head_dim)
         rotate_head(from + first, to + first, cosine.data(), sine.data(), half);
-      if (from != to)
-        std::copy(from + (heads + kv_heads) * head_dim, from + width,
-                  to + (heads + kv_heads) * head_dim);
+      if (from != to) std::copy(from + values, from + width(), to + values);
     }
   });
 }
 
-}  // namespace
-
-template <class S>
-void rope_forward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
-                      S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                      std::int64_t head_dim, const RopeFrequencies& frequencies,
-                      std::int64_t first_token) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, frequencies, first_token,
-         1);
-}
-
-template <class S>
-void rope_backward_ref(const S* in, const std::int32_t* cu_seqlens, const std::int32_t* seq_idx,
-                       S* out, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
-                       std::int64_t head_dim, const RopeFrequencies& frequencies,
-                       std::int64_t first_token) {
-  rotate(in, cu_seqlens, seq_idx, out, tokens, heads, kv_heads, head_dim, frequencies, first_token,
-         -1);
-}
-
-#define STOWAGE_INSTANTIATE(S)                                                            \
-  template void rope_forward_ref(const S*, const std::int32_t*, const std::int32_t*, S*,  \
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t,  \
-                                 const RopeFrequencies&, std::int64_t);                   \
-  template void rope_backward_ref(const S*, const std::int32_t*, const std::int32_t*, S*, \
-                                  std::int64_t, std::int64_t, std::int64_t, std::int64_t, \
-                                  const RopeFrequencies&, std::int64_t);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(Rope)
 
 }  // namespace stowage::kernels

@@ -43,15 +43,12 @@ void pair_values(Queue& queue, const View& rows, const View& token_row, const Vi
   operands.require(rows.dtype() == pairs.dtype(), "rows and pairs differ in their dtype");
   operands.require(token_row.buffer().elements() == count,
                    "token_row and pairs are not of one size");
-  if (rows.dtype() == Dtype::fp64)
-    return execution::parallel_for(
+  execution::with_accumulation_type(rows.dtype(), [&]<class A>() {
+    execution::parallel_for(
         queue, count,
-        detail::PairValues<double>{rows.as<const double>(), token_row.as<const std::int32_t>(),
-                                   pairs.as<double>()});
-  execution::parallel_for(
-      queue, count,
-      detail::PairValues<float>{rows.as<const float>(), token_row.as<const std::int32_t>(),
-                                pairs.as<float>()});
+        detail::PairValues<A>{rows.as<const A>(), token_row.as<const std::int32_t>(),
+                              pairs.as<A>()});
+  });
 }
 
 void pair_rows(Queue& queue, const View& indices, const View& rows) {

@@ -41,15 +41,14 @@ void enter(std::string_view op, Queue& queue, const SsdShape& shape, const View&
   operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
   operands.require(segments > 0 && n % segments == 0, "the tokens do not divide into segments");
   operands.require(segment >= 0 && segment < segments, "there is no such segment");
-  const auto launch = [&]<class A>(A) {
+  operands.require(sums != Dtype::bf16, "states are of an accumulation dtype");
+  execution::with_accumulation_type(sums, [&]<class A>() {
     execution::parallel_for(
         queue, state_elements(shape),
         detail::EnterSegment<A, kReverse>{
             all.as<const A>(), seq_idx.as<const std::int32_t>(), state.as<A>(), segments, segment,
             n / segments, state_elements(shape), shape.head_dim * shape.state, shape.heads});
-  };
-  operands.require(sums != Dtype::bf16, "states are of an accumulation dtype");
-  sums == Dtype::fp64 ? launch(double{}) : launch(float{});
+  });
 }
 
 }  // namespace

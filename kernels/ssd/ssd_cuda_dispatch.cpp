@@ -1,9 +1,8 @@
 #include "kernels/ssd/ssd_cuda_dispatch.hpp"
 
-#include <type_traits>
-
 #include "execution/error.hpp"
 #include "kernels/machine.hpp"
+#include "kernels/operands.hpp"
 #include "kernels/ssd/ssd_simple.hpp"
 
 namespace stowage::kernels::detail {
@@ -21,11 +20,6 @@ ssd::SimpleMatrix simple_matrix(const Matrix<S>& m) {
 }
 
 template <class S>
-constexpr Dtype dtype_of() {
-  return std::is_same_v<S, Bf16> ? Dtype::bf16 : Dtype::fp32;
-}
-
-template <class S>
 ssd::SimpleScan simple_scan(const SsdShape& shape, const SsdInputs<S>& inputs, void* workspace) {
   const std::int64_t shared_bytes =
       ssd::simple_shared_bytes(static_cast<int>(shape.head_dim), static_cast<int>(shape.state));
@@ -34,7 +28,7 @@ ssd::SimpleScan simple_scan(const SsdShape& shape, const SsdInputs<S>& inputs, v
                  "ssd: head_dim {} and state {} need {} bytes of shared memory, of {}",
                  shape.head_dim, shape.state, shared_bytes, machine().shared_bytes);
   ssd::SimpleScan scan;
-  scan.bf16 = dtype_of<S>() == Dtype::bf16;
+  scan.bf16 = Operands("ssd").is_bf16(execution::kDtypeOf<S>);
   scan.tokens = static_cast<int>(inputs.x.rows);
   scan.heads = static_cast<int>(shape.heads);
   scan.head_dim = static_cast<int>(shape.head_dim);
@@ -84,7 +78,7 @@ int ssd_forward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, S* y, vo
                      const SsdFinal<S>& final, void* stream) {
   const std::int64_t tokens = inputs.x.rows;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (tokens == 0 || !on_tensor_cores(shape, dtype_of<S>()))
+  if (tokens == 0 || !on_tensor_cores(shape, execution::kDtypeOf<S>))
     return launch_simple_forward(simple_scan(shape, inputs, workspace),
                                  {{y, inputs.x.columns}, final.state, final.total_decay}, on);
   SsdCudaShape sizes = cuda_shape(shape, tokens);
@@ -104,7 +98,7 @@ int ssd_backward_cuda(const SsdShape& shape, const SsdInputs<S>& inputs, const S
                       void* stream) {
   const std::int64_t tokens = inputs.x.rows;
   const auto on = static_cast<cudaStream_t>(stream);
-  if (tokens == 0 || !on_tensor_cores(shape, dtype_of<S>())) {
+  if (tokens == 0 || !on_tensor_cores(shape, execution::kDtypeOf<S>)) {
     ssd::SimpleGradients g;
     g.dy = {dy, inputs.x.columns};
     g.dx = simple_matrix(gradients.dx);

@@ -38,7 +38,8 @@ void with_values(std::string_view op, std::span<const View> values, const View& 
     elements += value.buffer().elements();
   }
   operands.require(elements == count, "sums have another number of elements than the values");
-  values.front().dtype() == Dtype::fp64 ? work(pack<double>(values)) : work(pack<float>(values));
+  execution::with_accumulation_type(values.front().dtype(),
+                                    [&]<class T>() { work(pack<T>(values)); });
 }
 
 }  // namespace

@@ -44,13 +44,13 @@ std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, b
     const std::int64_t inside = token % sequence;
     return (token / sequence * sequence * (sequence + 1) + inside * (inside + 1)) / 2;
   };
-  const std::int64_t stretches = zigzag ? 2 * ranks : ranks;
-  const auto of = [&](std::int64_t stretch) {
-    return before((stretch + 1) * tokens / stretches) - before(stretch * tokens / stretches);
+  const std::int64_t chunks = zigzag ? 2 * ranks : ranks;
+  const auto of = [&](std::int64_t chunk) {
+    return before((chunk + 1) * tokens / chunks) - before(chunk * tokens / chunks);
   };
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank)
-    most = std::max(most, of(rank) + (zigzag ? of(stretches - 1 - rank) : 0));
+    most = std::max(most, of(rank) + (zigzag ? of(chunks - 1 - rank) : 0));
   return most;
 }
 

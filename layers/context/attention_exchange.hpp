@@ -18,7 +18,7 @@ bool exchanges_heads(const ModelConfig::Attention& attention, const kernels::Att
                      int ranks);
 
 /// (query, key) pairs of a head that the busiest of `ranks` has, which gather keys: of its own
-/// tokens or, with `zigzag`, of two stretches. All `tokens` are taken for equal causal sequences,
+/// tokens or, with `zigzag`, of two chunks. All `tokens` are taken for equal causal sequences,
 /// of `pairs` in all; of one token each if there are fewer pairs.
 std::int64_t busiest_pairs(std::int64_t tokens, std::int64_t pairs, int ranks, bool zigzag);
 

@@ -7,7 +7,7 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "layers/recording/recorder.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

@@ -15,7 +15,7 @@ using kernels::Columns;
 
 namespace {
 
-constexpr std::int64_t kHalo = kernels::kConv1dWidth - 1;
+constexpr std::int64_t kHalo = kernels::kConv1dHalo;
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 
 #include "kernels/ssd/ssd.hpp"
 #include "layers/recording/recorder.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

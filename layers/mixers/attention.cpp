@@ -11,7 +11,7 @@
 #include "kernels/rope/rope.hpp"
 #include "layers/context/attention_exchange.hpp"
 #include "layers/context/head_exchange.hpp"
-#include "layers/context/stretch_exchange.hpp"
+#include "layers/context/zigzag_chunks.hpp"
 #include "layers/mixers/layer.hpp"
 #include "layers/mixers/products.hpp"
 #include "layers/recording/partition.hpp"
@@ -28,7 +28,7 @@ using kernels::Columns;
 /// Ranks that share sequences exchange heads, so that each has all tokens of some of them; or they
 /// have the queries of their own tokens, and keys and values are gathered, again for the backward,
 /// whose shares of their gradients are summed in the order of ranks. Those queries may be exchanged
-/// for ones of an early and a late stretch, which are two parts of the work.
+/// for ones of an early and a late chunk, which are two parts of the work.
 class Attention final : public Mixer {
  public:
   Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
@@ -43,7 +43,7 @@ class Attention final : public Mixer {
         shape_(shape_of(config.attention, partition_)),
         exchange_(ranks.shared_group(parallel::Group::context)),
         by_heads_(exchanges_heads(config.attention, shape_, context_.size())),
-        stretches_(ranks.shared_group(parallel::Group::context)),
+        zigzag_chunks_(ranks.shared_group(parallel::Group::context)),
         zigzag_(config.attention.zigzag && gathers_keys()),
         qkv_{{prefix + ".attn.qkv.weight",
               {query_width(config) + 2 * kv_width(config), width_},
@@ -93,7 +93,7 @@ class Attention final : public Mixer {
     kept.out = recorder.saved("core_out", {n, query_width()}, "attn_proj");
     core(recorder, shape, kept);
     return rows_.reduce_each(
-        recorder, "out", "delta", width_, [&](const SomeRows& y, const RowStretch& some) {
+        recorder, "out", "delta", width_, [&](const SomeRows& y, const RowBlock& some) {
           proj_.forward(recorder, "proj" + some.suffix, {kept.out, some.rows}, y);
         });
   }
@@ -105,7 +105,7 @@ class Attention final : public Mixer {
     const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dout = recorder.scratch("dcore_out", {n, query_width()});
-    for (const RowStretch& some : dy.stretches)
+    for (const RowBlock& some : dy.blocks)
       proj_.backward_input(recorder, "proj_backward" + some.suffix, dy.of(some), {dout, some.rows});
     proj_.backward_weight(recorder, "proj_weight_backward", dy.all, kept.out,
                           rows_.spare_weights());
@@ -118,7 +118,7 @@ class Attention final : public Mixer {
     if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
-    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
+    const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
     qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
     return rows_.sum(recorder, summands);
   }
@@ -133,7 +133,7 @@ class Attention final : public Mixer {
     std::vector<Tensor> lse;  ///< of each part
   };
 
-  /// Queries of one call of the kernel: all that this rank's attention is of, or a stretch of them.
+  /// Queries of one call of the kernel: all that this rank's attention is of, or a chunk of them.
   struct Part {
     std::string name;  ///< behind those of ops and tensors
     std::int64_t first = 0, count = 0;
@@ -144,7 +144,7 @@ class Attention final : public Mixer {
       return {{"", whole ? 0 : recorder.batch().first_token,
                whole ? recorder.batch().sequence_tokens : recorder.tokens()}};
     }
-    const std::array<std::int64_t, 2> first = stretches_.first_tokens(recorder);
+    const std::array<std::int64_t, 2> first = zigzag_chunks_.first_tokens(recorder);
     const std::int64_t count = recorder.tokens() / 2;
     return {{"_early", first[0], count}, {"_late", first[1], count}};
   }
@@ -180,7 +180,7 @@ class Attention final : public Mixer {
       product = kept.raw = recorder.saved("qkv_raw", {n, width}, "core_attn");
     else if (rope_)
       product = recorder.scratch("qkv_raw" + suffix, {n, width});
-    for (const RowStretch& some : x.stretches)
+    for (const RowBlock& some : x.blocks)
       qkv_.forward(recorder, "qkv" + suffix + some.suffix, x.of(some), {product, some.rows},
                    section.outputs);
     if (norms_) {
@@ -223,14 +223,14 @@ class Attention final : public Mixer {
   std::vector<Tensor> of_parts(Recorder& recorder, const std::string& name, Tensor rows) const {
     if (by_heads_) return {exchange_.to_sequence(recorder, name, rows, out_blocks())};
     if (!zigzag_) return {rows};
-    const auto stretches = stretches_.to_stretches(recorder, name, rows);
-    return {stretches.begin(), stretches.end()};
+    const auto chunks = zigzag_chunks_.to_chunks(recorder, name, rows);
+    return {chunks.begin(), chunks.end()};
   }
 
   /// Softmax and products, into kept.out and kept.lse.
   void core(Recorder& recorder, const kernels::AttentionShape& shape, Saved& kept) const {
     const std::vector<Part> parts = this->parts(recorder);
-    // What comes of a message cannot be made again in backward: that of stretches stays.
+    // What comes of a message cannot be made again in backward: that of chunks stays.
     for (const Part& part : parts)
       kept.lse.push_back(recorder.saved("lse" + part.name, recorder.accumulation(),
                                         {shape.heads, part.count}, zigzag_ ? "" : "core_attn"));
@@ -259,7 +259,7 @@ class Attention final : public Mixer {
           });
     }
     if (by_heads_) exchange_.to_rows(recorder, "core_out", outs[0], out_blocks(), kept.out);
-    if (zigzag_) stretches_.to_rows(recorder, "core_out", {outs[0], outs[1]}, kept.out);
+    if (zigzag_) zigzag_chunks_.to_rows(recorder, "core_out", {outs[0], outs[1]}, kept.out);
   }
 
   /// @return gradient of the rows [q | k | v]
@@ -313,12 +313,12 @@ class Attention final : public Mixer {
       own = recorder.scratch("dkv", recorder.accumulation(), {n, 2 * kv_width()});
       exchange_.to_rows(recorder, "dkv", dkv, kv_blocks(), own);
     } else {
-      summands = context_.hand_out(recorder, "dkv", dkv);
+      summands = context_.send_partials(recorder, "dkv", dkv);
     }
     if (separate_queries()) {
       dq = recorder.scratch("dq", {n, query_width()});
       by_heads_ ? exchange_.to_rows(recorder, "dq", dqs[0], out_blocks(), dq)
-                : stretches_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
+                : zigzag_chunks_.to_rows(recorder, "dq", {dqs[0], dqs[1]}, dq);
     }
     if (!by_heads_) own = context_.sum(recorder, summands);
     std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
@@ -458,16 +458,19 @@ class Attention final : public Mixer {
 
   void rotate(Recorder& recorder, Tensor from, Tensor to, const Section& section,
               bool backward) const {
+    const Batch& batch = recorder.batch();
     recorder.compute(
         (backward ? "rope_backward" : "rope") + section.suffix,
-        kernels::rope_cost(recorder.tokens(), section.heads, section.kv_heads, shape_.head_dim,
-                           recorder.storage()),
-        {read(from), read(recorder.batch().cu_seqlens), read(recorder.batch().seq_idx), write(to)},
-        [section, dim = shape_.head_dim, frequencies = frequencies_, backward,
-         first = recorder.batch().first_token](execution::Queue& q, Views v) {
-          const auto rope = backward ? kernels::rope_backward : kernels::rope_forward;
-          rope(q, v[0], v[1], v[2], v[3], section.heads, section.kv_heads, dim, frequencies, first);
-        });
+        kernels::Rope{.tokens = recorder.tokens(),
+                      .heads = section.heads,
+                      .kv_heads = section.kv_heads,
+                      .head_dim = shape_.head_dim,
+                      .starts = recorder.buffer(batch.cu_seqlens).elements(),
+                      .storage = recorder.storage(),
+                      .frequencies = frequencies_,
+                      .backward = backward,
+                      .first_token = batch.first_token},
+        {.in = from, .cu_seqlens = batch.cu_seqlens, .seq_idx = batch.seq_idx, .out = to});
   }
 
   /// Each tensor rank has other heads, so the gradients are summands.
@@ -477,42 +480,36 @@ class Attention final : public Mixer {
   kernels::HeadSizes head_sizes() const { return {shape_.heads, shape_.kv_heads, shape_.head_dim}; }
 
   void norm(Recorder& recorder, Tensor from, Tensor to) const {
-    recorder.compute(
-        "qk_norm",
-        kernels::head_rmsnorm_forward_cost(recorder.tokens(), head_sizes(), recorder.storage()),
-        {read(from), read(recorder.parameter(q_norm_)), read(recorder.parameter(k_norm_)),
-         write(to)},
-        [sizes = head_sizes(), eps = epsilon_](execution::Queue& q, Views v) {
-          kernels::head_rmsnorm_forward(q, v[0], v[1], v[2], v[3], sizes, eps);
-        });
+    recorder.compute("qk_norm",
+                     kernels::HeadRmsnormForward{.tokens = recorder.tokens(),
+                                                 .sizes = head_sizes(),
+                                                 .storage = recorder.storage(),
+                                                 .eps = epsilon_},
+                     {.in = from,
+                      .q_weight = recorder.parameter(q_norm_),
+                      .k_weight = recorder.parameter(k_norm_),
+                      .out = to});
   }
 
   /// @return gradient of the product
   Tensor norm_backward(Recorder& recorder, Tensor raw, Tensor dnormed) const {
     const std::int64_t n = recorder.tokens();
     const Tensor draw = recorder.scratch("dqkv_raw", {n, qkv_.outputs()});
-    const Tensor workspace = recorder.workspace(
-        "qk_norm_workspace",
-        kernels::head_rmsnorm_backward_workspace_bytes(n, head_sizes(), recorder.storage()));
-    const bool accumulate = recorder.batch().accumulate;
-    recorder.compute(
-        "qk_norm_backward",
-        kernels::head_rmsnorm_backward_cost(n, head_sizes(), recorder.storage()),
-        {read(dnormed), read(raw), read(recorder.parameter(q_norm_)),
-         read(recorder.parameter(k_norm_)), write(draw), recorder.into(recorder.gradient(q_norm_)),
-         recorder.into(recorder.gradient(k_norm_)), write(workspace)},
-        [sizes = head_sizes(), eps = epsilon_, accumulate](execution::Queue& q, Views v) {
-          kernels::head_rmsnorm_backward(q,
-                                         {.dout = v[0],
-                                          .in = v[1],
-                                          .q_weight = v[2],
-                                          .k_weight = v[3],
-                                          .din = v[4],
-                                          .dq_weight = v[5],
-                                          .dk_weight = v[6],
-                                          .workspace = v[7]},
-                                         sizes, eps, accumulate);
-        });
+    const kernels::HeadRmsnormBackward norm{.tokens = n,
+                                            .sizes = head_sizes(),
+                                            .storage = recorder.storage(),
+                                            .eps = epsilon_,
+                                            .accumulate = recorder.batch().accumulate};
+    const Tensor workspace = recorder.workspace("qk_norm_workspace", norm.workspace_bytes());
+    recorder.compute("qk_norm_backward", norm,
+                     {.dout = dnormed,
+                      .in = raw,
+                      .q_weight = recorder.parameter(q_norm_),
+                      .k_weight = recorder.parameter(k_norm_),
+                      .din = draw,
+                      .dq_weight = recorder.gradient(q_norm_),
+                      .dk_weight = recorder.gradient(k_norm_),
+                      .workspace = workspace});
     return draw;
   }
 
@@ -527,7 +524,7 @@ class Attention final : public Mixer {
   kernels::AttentionShape shape_;
   HeadExchange exchange_;
   bool by_heads_;
-  StretchExchange stretches_;
+  ZigzagChunks zigzag_chunks_;
   bool zigzag_;
   Product qkv_;
   Product proj_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/moe/capacity.hpp"
 #include "kernels/moe/permute.hpp"
-#include "kernels/moe/room.hpp"
 #include "kernels/moe/slots.hpp"
 #include "kernels/shards/shards.hpp"
 
@@ -35,16 +35,16 @@ double part_for_rank(const ModelConfig::Moe& moe, int ranks) {
 
 }  // namespace
 
-kernels::ExpertRoom expert_room(const ModelConfig& config, const parallel::Ranks& ranks,
-                                std::int64_t tokens, double share) {
+kernels::ExpertCapacity expert_capacity(const ModelConfig& config, const parallel::Ranks& ranks,
+                                        std::int64_t tokens, double factor) {
   const int size = ranks.group(parallel::Group::experts).size();
   const std::int64_t rows = tokens / ranks.group(parallel::Group::tensor).size() /
                             ranks.group(parallel::Group::context).size();
   const std::int64_t balanced = rows * config.moe.topk;
   const bool slots = travel_by_slots(config, ranks);
-  if (share == 0 || share >= size) return {balanced * size, slots ? rows : 0};
-  const auto part = [share](double all) {
-    return static_cast<std::int64_t>(std::ceil(share * all));
+  if (factor == 0 || factor >= size) return {balanced * size, slots ? rows : 0};
+  const auto part = [factor](double all) {
+    return static_cast<std::int64_t>(std::ceil(factor * all));
   };
   const double to_one = static_cast<double>(rows) * part_for_rank(config.moe, size);
   return {part(static_cast<double>(balanced)), slots ? std::min(rows, part(to_one)) : 0};
@@ -63,7 +63,7 @@ SharedExperts::SharedExperts(const ModelConfig& config, const parallel::Ranks& r
 }
 
 std::int64_t SharedExperts::received(const Recorder& recorder) const {
-  return rows_.size() * (by_slots_ ? recorder.batch().expert_room.slots : recorder.rows());
+  return rows_.size() * (by_slots_ ? recorder.batch().expert_capacity.slots : recorder.rows());
 }
 
 SharedExperts::AllChoices SharedExperts::learn(Recorder& recorder, const Choices& choices) const {
@@ -96,7 +96,7 @@ Routed SharedExperts::route(Recorder& recorder, Choices& choices, const AllChoic
 
 void SharedExperts::find_slots(Recorder& recorder, Tensor indices, Tensor local,
                                Routed& routed) const {
-  const std::int64_t ranks = rows_.size(), slots = recorder.batch().expert_room.slots;
+  const std::int64_t ranks = rows_.size(), slots = recorder.batch().expert_capacity.slots;
   routed.row_slot = recorder.saved("row_slot", Dtype::int32, {recorder.rows(), ranks}, "");
   const Tensor wanted = recorder.scratch("slots_wanted", Dtype::int32, {ranks});
   recorder.compute("send_slots", kernels::send_slots_cost(recorder.rows(), topk_, ranks),
@@ -104,8 +104,9 @@ void SharedExperts::find_slots(Recorder& recorder, Tensor indices, Tensor local,
                    [own = own(), slots](execution::Queue& q, Views v) {
                      kernels::send_slots(q, v[0], own, slots, v[1], v[2]);
                    });
-  if (const Tensor most = recorder.program().find(kMostRows))
-    recorder.compute("limit_slots", kernels::limit_slots_cost(ranks), {read(wanted), update(most)},
+  if (const Tensor demand = recorder.program().find(kDemand))
+    recorder.compute("limit_slots", kernels::limit_slots_cost(ranks),
+                     {read(wanted), update(demand)},
                      [](execution::Queue& q, Views v) { kernels::limit_slots(q, v[0], v[1]); });
   routed.received_row =
       recorder.saved("received_row", Dtype::int32, {received(recorder), topk_}, "");
@@ -143,7 +144,7 @@ AllRows SharedExperts::send_each(Recorder& recorder, const std::string& name, Te
 SharedRows::Summands SharedExperts::send_back(Recorder& recorder, const std::string& name,
                                               Tensor summand,
                                               const SharedRows::MakeRows& make) const {
-  if (!by_slots_) return rows_.hand_out_each(recorder, name, summand, make);
+  if (!by_slots_) return rows_.send_partials_each(recorder, name, summand, make);
   make(summand, {});
   const std::int64_t width = recorder.buffer(summand).shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
@@ -183,24 +184,24 @@ Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) c
   const Dtype accum = recorder.accumulation();
   Routed routed{recorder.saved("offsets", Dtype::int32, {own + 1}, ""),
                 recorder.saved("token_row", Dtype::int32, {n, topk_}, ""),
-                recorder.saved("row_weight", accum, {room(recorder)}, ""),
+                recorder.saved("row_weight", accum, {capacity(recorder)}, ""),
                 {},
                 {}};
   routed.received_row = routed.token_row;
-  const Tensor most = recorder.program().find(kMostRows);
+  const Tensor demand = recorder.program().find(kDemand);
   const Tensor wanted =
-      most ? recorder.scratch("offsets_wanted", Dtype::int32, {own + 1}) : routed.offsets;
+      demand ? recorder.scratch("offsets_wanted", Dtype::int32, {own + 1}) : routed.offsets;
   recorder.compute("permute_index", kernels::permute_index_cost(n, topk_, own, accum),
                    {read(indices), write(wanted), write(routed.token_row), write(routed.row_weight),
                     read(weights)},
                    [](execution::Queue& q, Views v) {
                      kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
                    });
-  if (most)
+  if (demand)
     recorder.compute("limit_offsets", kernels::limit_offsets_cost(own),
-                     {read(wanted), write(routed.offsets), update(most)},
-                     [room = room(recorder)](execution::Queue& q, Views v) {
-                       kernels::limit_offsets(q, v[0], room, v[1], v[2]);
+                     {read(wanted), write(routed.offsets), update(demand)},
+                     [capacity = capacity(recorder)](execution::Queue& q, Views v) {
+                       kernels::limit_offsets(q, v[0], capacity, v[1], v[2]);
                      });
   return routed;
 }
@@ -216,7 +217,7 @@ SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
                                                              const Choices& choices,
                                                              const Routed& routed,
                                                              Tensor drow_weight) const {
-  if (rows_.size() == 1) return {rows_.hand_out(recorder, "", drow_weight), routed.token_row};
+  if (rows_.size() == 1) return {rows_.send_partials(recorder, "", drow_weight), routed.token_row};
   const Dtype accum = recorder.accumulation();
   const std::int64_t pairs = tokens(recorder) * topk_;
   const Tensor all = recorder.scratch("dweights_all", accum, {pairs});
@@ -227,7 +228,7 @@ SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
   recorder.compute("pair_rows", kernels::localise_cost(recorder.rows() * topk_),
                    {read(choices.indices), write(rows)},
                    [](execution::Queue& q, Views v) { kernels::pair_rows(q, v[0], v[1]); });
-  return {rows_.hand_out(recorder, "dweights", all), rows};
+  return {rows_.send_partials(recorder, "dweights", all), rows};
 }
 
 }  // namespace stowage::layers

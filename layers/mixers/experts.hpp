@@ -7,17 +7,16 @@
 
 namespace stowage::layers {
 
-/// Room for what the experts of a rank get: `share` times as many rows as if the load is balanced,
-/// and so many times as many slots as a rank then wants of what it sends to another, never more
-/// than there are; share 0: all that there are.
+/// Capacity for what the experts of a rank get: `factor` times as many rows as if the load is
+/// balanced, and `factor` times as many slots as a rank then wants of what it sends to another,
+/// never more than there are; factor 0: all that there are.
 /// @param tokens of a microbatch, of all ranks that share the sequences
-kernels::ExpertRoom expert_room(const ModelConfig& config, const parallel::Ranks& ranks,
-                                std::int64_t tokens, double share);
+kernels::ExpertCapacity expert_capacity(const ModelConfig& config, const parallel::Ranks& ranks,
+                                        std::int64_t tokens, double factor);
 
-/// Name of what was wanted so far, (3) int32: the most rows that this rank's experts were to get,
-/// of all and of the busiest one, and the most slots of what it sends to another rank; in programs
-/// that ask for them, where ranks share experts.
-inline constexpr const char* kMostRows = "experts/most_rows";
+/// Name of the demand so far, (3) int32: rows for this rank's experts; rows for its busiest expert;
+/// slots for its busiest peer. In programs that ask for it, where ranks share experts.
+inline constexpr const char* kDemand = "experts/most_rows";
 
 /// The rows that this rank's experts work on, in the order of experts, then of tokens. Kept for
 /// backward; never moved by a plan.
@@ -34,8 +33,8 @@ struct Routed {
 /// (SharedRows), or each goes once to every rank that has some of its experts, and comes back as
 /// one sum (kernels/moe/slots.hpp). Either way it is known beforehand how many bytes travel, no
 /// count leaves the device, and the results have the same bits. How many rows fall on a rank's
-/// experts, and on a pair of ranks, is not known: there is room for Batch::expert_room, and where
-/// that is too little, kMostRows says so; such a step must change nothing.
+/// experts, and on a pair of ranks, is not known: there is room for Batch::expert_capacity.
+/// If that is too little, kDemand says so, and the step must change nothing.
 class SharedExperts {
  public:
   /// @throws Error (exit 2) if the experts do not divide among the ranks
@@ -49,7 +48,9 @@ class SharedExperts {
   /// Rows that reach this rank, or places for them.
   std::int64_t received(const Recorder& recorder) const;
   /// Rows that there is room for.
-  std::int64_t room(const Recorder& recorder) const { return recorder.batch().expert_room.rows; }
+  std::int64_t capacity(const Recorder& recorder) const {
+    return recorder.batch().expert_capacity.rows;
+  }
 
   /// The choices of all ranks, for route().
   struct AllChoices {

@@ -2,7 +2,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
 using kernels::activation_width;
 
 namespace {
@@ -38,33 +37,37 @@ Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const Al
   const std::int64_t n = recorder.tokens();
   Tensor& hidden = recorder.kept<Hidden>(*this).fc1_out;
   hidden = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
-  for (const RowStretch& some : x.stretches)
+  for (const RowBlock& some : x.blocks)
     fc1_.forward(recorder, name + "fc1" + some.suffix, x.of(some), {hidden, some.rows});
   return activate(recorder, name + "act", hidden);
 }
 
 void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
-                      const RowStretch& some) const {
+                      const RowBlock& some) const {
   fc2_.forward(recorder, name + "fc2" + some.suffix, {active, some.rows}, y);
 }
 
 Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
-                                    WeightsTurn turn) const {
+                                    WeightsPosition position) const {
   const std::int64_t n = recorder.tokens();
   const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
   const Tensor active = activate(recorder, name + "act_again", hidden);
-  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, active, turn);
+  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, active, position);
   const Tensor dactive = recorder.scratch(name + "dact", {n, ffn_});
-  for (const RowStretch& some : dy.stretches)
+  for (const RowBlock& some : dy.blocks)
     fc2_.backward_input(recorder, name + "fc2_backward" + some.suffix, dy.of(some),
                         {dactive, some.rows});
   const Tensor dhidden = recorder.scratch(name + "dfc1", {n, fc1_.outputs()});
-  recorder.compute(name + "act_backward",
-                   kernels::activation_backward_cost(activation_, n, ffn_, recorder.storage()),
-                   {read(dactive), read(hidden), write(dhidden)},
-                   [kind = activation_](execution::Queue& q, Views v) {
-                     kernels::activation_backward(q, kind, v[0], v[1], {}, v[2], {});
-                   });
+  recorder.compute(
+      name + "act_backward",
+      kernels::ActivationBackward{
+          .kind = activation_, .rows = n, .columns = ffn_, .storage = recorder.storage()},
+      {.dy = dactive,
+       .x = hidden,
+       .row_weight = {},
+       .dx = dhidden,
+       .drow_weight = {},
+       .valid_rows = {}});
   return dhidden;
 }
 
@@ -74,18 +77,18 @@ void FeedForward::input_gradient(Recorder& recorder, const std::string& name, Te
 }
 
 void FeedForward::weight_gradient(Recorder& recorder, const std::string& name, Tensor dhidden,
-                                  Tensor x, WeightsTurn turn) const {
-  fc1_.backward_weight(recorder, name + "fc1_weight_backward", dhidden, x, turn);
+                                  Tensor x, WeightsPosition position) const {
+  fc1_.backward_weight(recorder, name + "fc1_weight_backward", dhidden, x, position);
 }
 
 Tensor FeedForward::activate(Recorder& recorder, const std::string& name, Tensor hidden) const {
   const std::int64_t n = recorder.tokens();
   const Tensor active = recorder.scratch(name, {n, ffn_});
-  recorder.compute(name, kernels::activation_forward_cost(activation_, n, ffn_, recorder.storage()),
-                   {read(hidden), write(active)},
-                   [kind = activation_](execution::Queue& q, Views v) {
-                     kernels::activation_forward(q, kind, v[0], {}, v[1]);
-                   });
+  recorder.compute(
+      name,
+      kernels::ActivationForward{
+          .kind = activation_, .rows = n, .columns = ffn_, .storage = recorder.storage()},
+      {.x = hidden, .row_weight = {}, .y = active, .valid_rows = {}});
   return active;
 }
 

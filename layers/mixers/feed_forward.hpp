@@ -31,16 +31,16 @@ class FeedForward {
   Tensor hidden(Recorder& recorder, const std::string& name, const AllRows& x) const;
   /// This rank's summand of some rows of the result.  @param active of hidden()  @param y of (n, D)
   void out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
-           const RowStretch& some = {}) const;
+           const RowBlock& some = {}) const;
   /// The gradient of fc2, and that of fc1's output.  @param dy (n, D), whole  @return (n, F1)
   Tensor hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
-                         WeightsTurn turn) const;
+                         WeightsPosition position) const;
   /// This rank's summand of the gradient of x, stored or added.
   void input_gradient(Recorder& recorder, const std::string& name, Tensor dhidden, Tensor dx,
                       bool accumulate) const;
   /// The gradient of fc1.
   void weight_gradient(Recorder& recorder, const std::string& name, Tensor dhidden, Tensor x,
-                       WeightsTurn turn) const;
+                       WeightsPosition position) const;
 
  private:
   struct Hidden {

@@ -31,9 +31,8 @@ class GatedNorm {
   std::int64_t inner() const { return weight_.local(0); }
   /// Room for a sum of each row.
   Tensor sums(Recorder& recorder, const std::string& name) const;
-  /// The parts of this rank's group, without their sums.
-  kernels::GroupShares parts() const {
-    return {{}, {}, ranks_.rank() / copies_ * copies_, copies_};
+  kernels::GroupShares shares() const {
+    return {.parts = ranks_.size(), .first = ranks_.rank() / copies_ * copies_, .count = copies_};
   }
 
   SharedRows ranks_;

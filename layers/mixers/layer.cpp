@@ -7,8 +7,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
-
 Layer::Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
              std::unique_ptr<Mixer> mixer)
     : width_(config.width),
@@ -44,22 +42,25 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
 
 /// The norm is of the stored sum, so it can be repeated without what was added to it.
 void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const {
-  const std::int64_t n = recorder.rows();
-  const double eps = epsilon_;
   const Tensor w = recorder.parameter(norm_);
-  const Cost cost = kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), false);
-  std::vector<Use> uses{read(kept.sum), read(w), write(kept.normed), write(kept.rstd)};
-  const Launch norm = [eps](execution::Queue& q, Views v) {
-    kernels::add_rmsnorm_forward(q, v[0], {}, v[1], {}, v[2], v[3], eps);
-  };
-  if (!stream.delta) return recorder.compute("norm", cost, std::move(uses), norm);
-  recorder.compute("norm", kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), true),
-                   {read(stream.x), read(stream.delta), read(w), write(kept.sum),
-                    write(kept.normed), write(kept.rstd)},
-                   [eps](execution::Queue& q, Views v) {
-                     kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
-                   });
-  recorder.rerun_only("norm_again", cost, std::move(uses), norm);
+  const kernels::AddRmsnormForward of_sum{.rows = recorder.rows(),
+                                          .width = width_,
+                                          .storage = recorder.storage(),
+                                          .residual = false,
+                                          .eps = epsilon_};
+  const kernels::OperandsOf<kernels::AddRmsnormForward, Tensor> again{
+      .x = kept.sum, .delta = {}, .w = w, .sum = {}, .y = kept.normed, .rstd = kept.rstd};
+  if (!stream.delta) return recorder.compute("norm", of_sum, again);
+  kernels::AddRmsnormForward with_residual = of_sum;
+  with_residual.residual = true;
+  recorder.compute("norm", with_residual,
+                   {.x = stream.x,
+                    .delta = stream.delta,
+                    .w = w,
+                    .sum = kept.sum,
+                    .y = kept.normed,
+                    .rstd = kept.rstd});
+  recorder.rerun_only("norm_again", of_sum, again);
 }
 
 Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
@@ -72,18 +73,22 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
   recorder.postpone_weights_to(&kept.weights, &last);
   const Tensor dnormed = mixer_->backward(recorder, dsum);
   recorder.postpone_weights_to(nullptr, nullptr);
-  const std::int64_t n = recorder.rows();
-  const Tensor dx = recorder.scratch("dsum", {n, width_});
-  const Tensor workspace = recorder.workspace(
-      "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));
-  const bool accumulate = recorder.batch().accumulate;
-  recorder.compute(
-      "norm_backward", kernels::rmsnorm_backward_cost(n, width_, recorder.storage(), true),
-      {read(dnormed), read(kept.sum), read(recorder.parameter(norm_)), read(kept.rstd), read(dsum),
-       write(dx), recorder.into(recorder.gradient(norm_)), write(workspace)},
-      [accumulate](execution::Queue& q, Views v) {
-        kernels::rmsnorm_backward(q, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], accumulate);
-      });
+  const Tensor dx = recorder.scratch("dsum", {recorder.rows(), width_});
+  const kernels::RmsnormBackward norm{.rows = recorder.rows(),
+                                      .width = width_,
+                                      .storage = recorder.storage(),
+                                      .residual = true,
+                                      .accumulate = recorder.batch().accumulate};
+  const Tensor workspace = recorder.workspace("norm_workspace", norm.workspace_bytes());
+  recorder.compute("norm_backward", norm,
+                   {.dy = dnormed,
+                    .x = kept.sum,
+                    .w = recorder.parameter(norm_),
+                    .rstd = kept.rstd,
+                    .dresidual = dsum,
+                    .dx = dx,
+                    .dw = recorder.gradient(norm_),
+                    .workspace = workspace});
   recorder.append_postponed(last);
   return dx;
 }

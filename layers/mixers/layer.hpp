@@ -6,7 +6,7 @@
 
 #include "layers/recording/config.hpp"
 #include "layers/recording/recorder.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

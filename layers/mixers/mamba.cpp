@@ -61,7 +61,7 @@ class Mamba final : public Mixer {
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
                            partition.cut(1, {inner}))};
     conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
-                             Init::uniform_half, false, by_channel, channels);
+                             Init::uniform_taps, false, by_channel, channels);
     conv_bias_ =
         parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel, channels);
     a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
@@ -83,7 +83,7 @@ class Mamba final : public Mixer {
     const AllRows x = rows_.gather_others(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
-    for (const RowStretch& some : x.stretches)
+    for (const RowBlock& some : x.blocks)
       in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.zxbcdt, some.rows});
     if (mamba_.form != Form::fused)
       kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
@@ -92,7 +92,7 @@ class Mamba final : public Mixer {
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
     kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj");
     return rows_.reduce_each(
-        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowStretch& some) {
+        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
           out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
         });
   }
@@ -103,7 +103,7 @@ class Mamba final : public Mixer {
     const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", kept.x);
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
-    for (const RowStretch& some : dy.stretches)
+    for (const RowBlock& some : dy.blocks)
       out_proj_.backward_input(recorder, "out_proj_backward" + some.suffix, dy.of(some),
                                {dgated, some.rows});
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy.all, kept.gated,
@@ -118,7 +118,7 @@ class Mamba final : public Mixer {
     }
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);
-    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
+    const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
     in_proj_.backward_weight(recorder, "in_proj_weight_backward", dzxbcdt, x);
     return rows_.sum(recorder, summands);
   }
@@ -182,12 +182,13 @@ class Mamba final : public Mixer {
                              read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx),
                              write(kept.xbc)};
     if (kept.halo) uses.push_back(read(kept.halo));
-    recorder.compute(
-        "conv1d", kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        std::move(uses), [m = mamba_](execution::Queue& q, Views v) {
-          kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4],
-                                       {.rows = optional(v, 5), .gradient = {}});
-        });
+    recorder.compute("conv1d",
+                     kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(),
+                                                       recorder.storage(), mamba_.conv_width),
+                     std::move(uses), [m = mamba_](execution::Queue& q, Views v) {
+                       kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4],
+                                                    {.rows = optional(v, 5), .gradient = {}});
+                     });
   }
 
   /// What only some ranks have.
@@ -247,22 +248,23 @@ class Mamba final : public Mixer {
                              write(kept.y),
                              write(workspace)};
     if (keeps) uses.push_back(write(kept.xbc));
-    recorder.compute("conv_scan", kernels::conv_scan_forward_cost(shape_, n, recorder.storage()),
-                     std::move(uses),
-                     [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
-                       kernels::conv_scan_forward(q, shape,
-                                                  {.xbc = conv_input(m, v[0]),
-                                                   .dt = dt(m, v[0]),
-                                                   .parameters = {.conv_weight = v[1],
-                                                                  .conv_bias = v[2],
-                                                                  .a_log = v[3],
-                                                                  .d = v[4],
-                                                                  .dt_bias = v[5]},
-                                                   .seq_idx = v[6],
-                                                   .convolved = keeps ? v[9] : execution::View{},
-                                                   .y = v[7],
-                                                   .workspace = v[8]});
-                     });
+    recorder.compute(
+        "conv_scan",
+        kernels::conv_scan_forward_cost(shape_, n, recorder.storage(), mamba_.conv_width),
+        std::move(uses), [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
+          kernels::conv_scan_forward(q, shape,
+                                     {.xbc = conv_input(m, v[0]),
+                                      .dt = dt(m, v[0]),
+                                      .parameters = {.conv_weight = v[1],
+                                                     .conv_bias = v[2],
+                                                     .a_log = v[3],
+                                                     .d = v[4],
+                                                     .dt_bias = v[5]},
+                                      .seq_idx = v[6],
+                                      .convolved = keeps ? v[9] : execution::View{},
+                                      .y = v[7],
+                                      .workspace = v[8]});
+        });
   }
 
   /// Writes the dt columns of din_proj_out; returns the gradient of xBC.
@@ -324,27 +326,27 @@ class Mamba final : public Mixer {
                              write(workspace)};
     Tensor dhalo;
     if (kept.halo) {
-      dhalo = recorder.scratch("dhalo", {kernels::kConv1dWidth - 1, mamba_.conv_channels()});
+      dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, mamba_.conv_channels()});
       uses.push_back(read(kept.halo));
       uses.push_back(write(dhalo));
     }
-    recorder.compute(
-        "conv1d_backward",
-        kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(), recorder.storage()),
-        std::move(uses), [m = mamba_, accumulate](execution::Queue& q, Views v) {
-          kernels::conv1d_silu_backward(q,
-                                        {.dy = v[0],
-                                         .x = conv_input(m, v[1]),
-                                         .w = v[2],
-                                         .b = v[3],
-                                         .seq_idx = v[4],
-                                         .dx = conv_input(m, v[5]),
-                                         .dw = v[6],
-                                         .db = v[7],
-                                         .workspace = v[8]},
-                                        accumulate,
-                                        {.rows = optional(v, 9), .gradient = optional(v, 10)});
-        });
+    recorder.compute("conv1d_backward",
+                     kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(),
+                                                        recorder.storage(), mamba_.conv_width),
+                     std::move(uses), [m = mamba_, accumulate](execution::Queue& q, Views v) {
+                       kernels::conv1d_silu_backward(
+                           q,
+                           {.dy = v[0],
+                            .x = conv_input(m, v[1]),
+                            .w = v[2],
+                            .b = v[3],
+                            .seq_idx = v[4],
+                            .dx = conv_input(m, v[5]),
+                            .dw = v[6],
+                            .db = v[7],
+                            .workspace = v[8]},
+                           accumulate, {.rows = optional(v, 9), .gradient = optional(v, 10)});
+                     });
     if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, dzxbcdt, channels());
   }
 
@@ -357,7 +359,8 @@ class Mamba final : public Mixer {
         kernels::conv_scan_backward_workspace_bytes(shape_, n, recorder.storage()));
     const bool accumulate = recorder.batch().accumulate;
     recorder.compute(
-        "conv_scan_backward", kernels::conv_scan_backward_cost(shape_, n, recorder.storage()),
+        "conv_scan_backward",
+        kernels::conv_scan_backward_cost(shape_, n, recorder.storage(), mamba_.conv_width),
         {read(dscan), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
          read(recorder.parameter(conv_bias_)), read(recorder.parameter(a_log_)),
          read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),

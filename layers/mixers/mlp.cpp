@@ -20,10 +20,9 @@ class Mlp final : public Mixer {
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
     const Tensor active = body_.hidden(recorder, "", rows_.gather_others(recorder, "x", x));
-    return rows_.reduce_each(recorder, "out", "delta", width_,
-                             [&](const SomeRows& y, const RowStretch& some) {
-                               body_.out(recorder, "", active, y, some);
-                             });
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_,
+        [&](const SomeRows& y, const RowBlock& some) { body_.out(recorder, "", active, y, some); });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
@@ -32,8 +31,8 @@ class Mlp final : public Mixer {
     const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
     body_.input_gradient(recorder, "", dhidden, dx, false);
-    const SharedRows::Summands summands = rows_.hand_out(recorder, "dx_mine", dx);
-    body_.weight_gradient(recorder, "", dhidden, x, WeightsTurn::in_place);
+    const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
+    body_.weight_gradient(recorder, "", dhidden, x, WeightsPosition::in_place);
     return rows_.sum(recorder, summands);
   }
 

@@ -121,7 +121,7 @@ class Moe final : public Mixer {
   Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
-    const std::int64_t rows = experts_.room(recorder);
+    const std::int64_t rows = experts_.capacity(recorder);
     const AllRows dy_all = experts_.send_each(recorder, "dy_all", dy, r);
     const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
     router_.count(recorder, kept.choices);
@@ -222,7 +222,7 @@ class Moe final : public Mixer {
     if (!shared_ || one_exchange_) return experts_.sum(recorder, summands, kept.routed);
     const Tensor mine =
         shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
-                                 [&](const SomeRows& to, const RowStretch& some) {
+                                 [&](const SomeRows& to, const RowBlock& some) {
                                    shared_->out(recorder, kShared, active, to, some);
                                  });
     const Tensor delta = experts_.sum(recorder, summands, kept.routed);
@@ -238,7 +238,7 @@ class Moe final : public Mixer {
     const AllRows dy_shared = shared_rows_.gather_each(recorder, "shared_dy", dy);
     const Tensor x_shared = shared_rows_.gather(recorder, "shared_x_again", kept.x);
     return {x_shared,
-            shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsTurn::in_place)};
+            shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsPosition::in_place)};
   }
 
   void add_shared_gradient(Recorder& recorder, Tensor dhidden, Tensor dx) const {
@@ -252,8 +252,9 @@ class Moe final : public Mixer {
   }
 
   /// Those of the shared expert, where neighbouring layers exchange rows.
-  WeightsTurn spare_weights() const {
-    return one_exchange_ || shared_rows_.size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
+  WeightsPosition spare_weights() const {
+    return one_exchange_ || shared_rows_.size() > 1 ? WeightsPosition::last
+                                                    : WeightsPosition::in_place;
   }
 
   /// Rows that they have if the load is balanced: what costs are counted with.
@@ -268,7 +269,7 @@ class Moe final : public Mixer {
   /// @param x that reached this rank  @return the experts' outputs by row
   Tensor experts_forward(Recorder& recorder, Saved& kept, Tensor x) const {
     const Routed& r = kept.routed;
-    const std::int64_t rows = experts_.room(recorder);
+    const std::int64_t rows = experts_.capacity(recorder);
     const Tensor sorted = gather(recorder, "gather", x, r);
     kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act", in_use(recorder, r));
     const Tensor active = recorder.scratch("act_out", {rows, ffn_});
@@ -288,7 +289,7 @@ class Moe final : public Mixer {
 
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
-        recorder.scratch(std::string(name) + "_rows", {experts_.room(recorder), width_});
+        recorder.scratch(std::string(name) + "_rows", {experts_.capacity(recorder), width_});
     recorder.compute(
         name,
         kernels::gather_rows_cost(experts_.received(recorder), topk_, expected(recorder), width_,
@@ -300,7 +301,7 @@ class Moe final : public Mixer {
 
   /// @param y of (received, D)  @param some of their rows
   void combine(Recorder& recorder, const std::string& name, Tensor rows, const Routed& r,
-               const SomeRows& y, const RowStretch& some, bool accumulate) const {
+               const SomeRows& y, const RowBlock& some, bool accumulate) const {
     const RowRange to(recorder, y), from(recorder, {r.received_row, some.rows});
     recorder.compute(
         name + some.suffix,
@@ -316,7 +317,7 @@ class Moe final : public Mixer {
   /// Combines the rows of each rank and hands them out.
   SharedRows::Summands send_back(Recorder& recorder, const char* name, const char* combining,
                                  Tensor rows, const Routed& r, Tensor y, bool accumulate) const {
-    return experts_.send_back(recorder, name, y, [&](const SomeRows& to, const RowStretch& some) {
+    return experts_.send_back(recorder, name, y, [&](const SomeRows& to, const RowBlock& some) {
       combine(recorder, combining, rows, r, to, some, accumulate);
     });
   }
@@ -324,7 +325,7 @@ class Moe final : public Mixer {
   /// Through fc2 and the activation, which is applied once more for the gradient of fc2.
   void backward_to_hidden(Recorder& recorder, const Saved& kept, Tensor drows, Tensor dhidden,
                           Tensor active, Tensor drow_weight) const {
-    const std::int64_t rows = experts_.room(recorder);
+    const std::int64_t rows = experts_.capacity(recorder);
     const Routed& r = kept.routed;
     const Tensor workspace = recorder.workspace(
         "fc2_workspace",

@@ -37,7 +37,7 @@ void Product::backward_input(Recorder& recorder, std::string_view name, const So
 }
 
 void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
-                              WeightsTurn turn) const {
+                              WeightsPosition position) const {
   const auto dtype = recorder.buffer(dy).dtype;
   const bool accumulate = recorder.batch().accumulate;
   recorder.compute_weights(
@@ -48,7 +48,7 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
       [accumulate](execution::Queue& q, Views v) {
         kernels::linear_backward_weight(q, v[0], v[1], v[2], accumulate);
       },
-      turn);
+      position);
 }
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,

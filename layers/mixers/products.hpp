@@ -23,7 +23,7 @@ struct Product {
                       const SomeRows& dx, bool accumulate = false) const;
   /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
   void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
-                       WeightsTurn turn = WeightsTurn::in_place) const;
+                       WeightsPosition position = WeightsPosition::in_place) const;
   /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
   void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;
 };

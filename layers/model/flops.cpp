@@ -1,5 +1,7 @@
 #include "layers/model/flops.hpp"
 
+#include "execution/error.hpp"
+
 namespace stowage::layers {
 namespace {
 
@@ -60,8 +62,11 @@ StepFlops layer(const ModelConfig& model, char letter, const StepWork& work) {
       const double products = work.tokens * experts_row(model);
       return {products + 2 * work.tokens * width * model.moe.experts, products};
     }
-    default:
+    case '|':
       return {};
+    default:
+      execution::throw_usage("model.pattern = \"{}\": the work of a layer '{}' is not known",
+                             model.pattern, letter);
   }
 }
 

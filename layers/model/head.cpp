@@ -41,12 +41,18 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
   const Tensor normed = recorder.scratch("normed", {n, width_});
   kept.sum = recorder.saved("sum", {n, width_}, "");
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, "");
-  recorder.compute("norm", kernels::add_rmsnorm_forward_cost(n, width_, recorder.storage(), true),
-                   {read(stream.x), read(stream.delta), read(recorder.parameter(norm_)),
-                    write(kept.sum), write(normed), write(kept.rstd)},
-                   [eps = epsilon_](execution::Queue& q, Views v) {
-                     kernels::add_rmsnorm_forward(q, v[0], v[1], v[2], v[3], v[4], v[5], eps);
-                   });
+  recorder.compute("norm",
+                   kernels::AddRmsnormForward{.rows = n,
+                                              .width = width_,
+                                              .storage = recorder.storage(),
+                                              .residual = true,
+                                              .eps = epsilon_},
+                   {.x = stream.x,
+                    .delta = stream.delta,
+                    .w = recorder.parameter(norm_),
+                    .sum = kept.sum,
+                    .y = normed,
+                    .rstd = kept.rstd});
   return normed;
 }
 
@@ -193,16 +199,21 @@ Tensor Head::backward(Recorder& recorder) const {
   const std::int64_t n = recorder.rows();
   const Saved& kept = recorder.kept<Saved>(*this);
   const Tensor dsum = recorder.scratch("dsum", {n, width_});
-  const Tensor workspace = recorder.workspace(
-      "norm_workspace", kernels::rmsnorm_backward_workspace_bytes(n, width_, recorder.storage()));
-  const bool accumulate = recorder.batch().accumulate;
-  recorder.compute(
-      "norm_backward", kernels::rmsnorm_backward_cost(n, width_, recorder.storage(), false),
-      {read(kept.dnormed), read(kept.sum), read(recorder.parameter(norm_)), read(kept.rstd),
-       write(dsum), recorder.into(recorder.gradient(norm_)), write(workspace)},
-      [accumulate](execution::Queue& q, Views v) {
-        kernels::rmsnorm_backward(q, v[0], v[1], v[2], v[3], {}, v[4], v[5], v[6], accumulate);
-      });
+  const kernels::RmsnormBackward norm{.rows = n,
+                                      .width = width_,
+                                      .storage = recorder.storage(),
+                                      .residual = false,
+                                      .accumulate = recorder.batch().accumulate};
+  const Tensor workspace = recorder.workspace("norm_workspace", norm.workspace_bytes());
+  recorder.compute("norm_backward", norm,
+                   {.dy = kept.dnormed,
+                    .x = kept.sum,
+                    .w = recorder.parameter(norm_),
+                    .rstd = kept.rstd,
+                    .dresidual = {},
+                    .dx = dsum,
+                    .dw = recorder.gradient(norm_),
+                    .workspace = workspace});
   return dsum;
 }
 

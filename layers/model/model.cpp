@@ -119,14 +119,17 @@ Tensor Model::embed(Recorder& recorder, const Stage& stage) const {
   const bool shared = rows_.size() > 1;
   const Tensor x = shared ? recorder.scratch("rows", {n, config_.width})
                           : recorder.saved("out", {n, config_.width}, input_module(stage));
-  recorder.compute(
-      "forward", kernels::embedding_forward_cost(n, config_.width, recorder.storage()),
-      {read(local_tokens(recorder, "local_tokens")), read(recorder.parameter(embedding_)),
-       write(x)},
-      [](execution::Queue& q, Views v) { kernels::embedding_forward(q, v[0], v[1], v[2]); });
+  recorder.compute("forward",
+                   kernels::EmbeddingForward{.tokens = n,
+                                             .vocabulary = embedding_.local(0),
+                                             .width = config_.width,
+                                             .storage = recorder.storage()},
+                   {.token = local_tokens(recorder, "local_tokens"),
+                    .table = recorder.parameter(embedding_),
+                    .x = x});
   if (!shared) return x;
   const Tensor mine = recorder.saved("out", {recorder.rows(), config_.width}, input_module(stage));
-  rows_.sum_to(recorder, rows_.hand_out(recorder, "out", x), mine);
+  rows_.sum_to(recorder, rows_.send_partials(recorder, "out", x), mine);
   return mine;
 }
 
@@ -186,21 +189,21 @@ void Model::backward_weights(Recorder& recorder, const Stage& stage,
 
 void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) const {
   recorder.set_prefix("embedding");
-  const std::int64_t n = recorder.tokens(), vocabulary = embedding_.local(0);
   const Tensor dx = rows_.gather(recorder, "dsum", dsum);
-  const Tensor workspace =
-      recorder.workspace("workspace", kernels::embedding_backward_workspace_bytes(n, vocabulary));
+  const kernels::EmbeddingBackward embedding{
+      .tokens = recorder.tokens(),
+      .vocabulary = embedding_.local(0),
+      .width = config_.width,
+      .storage = recorder.storage(),
+      // The head of this stage, if the weight is its too, has stored its gradient already.
+      .accumulate = recorder.batch().accumulate || (config_.tied_embeddings && stage.head)};
+  const Tensor workspace = recorder.workspace("workspace", embedding.workspace_bytes());
   const Tensor gradient = recorder.gradient(embedding_);
-  // The head of this stage, if the weight is its too, has stored its gradient already.
-  const bool accumulate = recorder.batch().accumulate || (config_.tied_embeddings && stage.head);
-  recorder.compute("backward",
-                   kernels::embedding_backward_cost(n, vocabulary, config_.width,
-                                                    recorder.storage(), accumulate),
-                   {read(local_tokens(recorder, "local_tokens_again")), read(dx),
-                    accumulate ? update(gradient) : write(gradient), write(workspace)},
-                   [accumulate](execution::Queue& q, Views v) {
-                     kernels::embedding_backward(q, v[0], v[1], v[2], v[3], accumulate);
-                   });
+  recorder.compute("backward", embedding,
+                   {.token = local_tokens(recorder, "local_tokens_again"),
+                    .dx = dx,
+                    .dtable = gradient,
+                    .workspace = workspace});
 }
 
 bool Model::backward_begins_with_exchange(int layer) const {

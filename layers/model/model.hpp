@@ -8,7 +8,7 @@
 #include "layers/mixers/layer.hpp"
 #include "layers/model/head.hpp"
 #include "layers/model/stages.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

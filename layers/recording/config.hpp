@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "kernels/activation/activation.hpp"
@@ -9,18 +10,19 @@
 
 namespace stowage::layers {
 
-/// The model, as plain numbers (design section 4). A driver fills it from a deck, which checks it.
+/// The model, as plain numbers (design section 4): [model] of a deck (config_section.hpp), whose
+/// defaults these are. 0 of a deck stands for what is derived from other keys.
 struct ModelConfig {
-  std::string pattern;          ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
-  int virtual_stages = 1;       ///< of each rank, where several share out the layers
-  std::int64_t width = 0;       ///< D
-  std::int64_t vocabulary = 0;  ///< V
+  std::string pattern;            ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
+  int virtual_stages = 1;         ///< of each rank, where several share out the layers
+  std::int64_t width = 128;       ///< D
+  std::int64_t vocabulary = 256;  ///< V
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
   bool tied_embeddings = false;
 
   struct Attention {
-    int heads = 0;     ///< H
+    int heads = 4;     ///< H
     int kv_heads = 0;  ///< K
     int head_dim = 0;  ///< P
     bool rope = false;
@@ -28,25 +30,25 @@ struct ModelConfig {
     bool norms = false;  ///< RMSNorm of each query and key head before the positions
     /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
     /// shares causal work evenly. automatic: what is expected to be quicker, or in a model that no
-    /// plan is made for heads, where they divide among the ranks (exchange_forecast.hpp).
+    /// plan is made for heads, where they divide among the ranks (choose_exchange.hpp).
     enum class Exchange { automatic, keys, heads } exchange = Exchange::automatic;
-    /// With gathered keys: each rank has queries of an early stretch and of a late one, so that
+    /// With gathered keys: each rank has queries of an early chunk and of a late one, so that
     /// causal work is even, and not those of its own tokens.
     bool zigzag = false;
   } attention;
 
   struct Mamba {
-    int heads = 0;     ///< H
-    int head_dim = 0;  ///< P
-    int groups = 0;    ///< G
-    int state = 0;     ///< N
-    int chunk = 128;   ///< Q
-    int conv_width = 4;
+    int heads = 0;       ///< H
+    int head_dim = 64;   ///< P
+    int groups = 1;      ///< G
+    int state = 64;      ///< N
+    int chunk = 128;     ///< Q
+    int conv_width = 4;  ///< W, 2 to 4
     /// Convolution and scan: two operators; one in forward that saves the rows between, as two do;
     /// one in both directions that saves none.
     enum class Form { separate, fused_forward, fused } form = Form::separate;
     double dt_min = 0;
-    double dt_max = 1e30;
+    double dt_max = std::numeric_limits<double>::infinity();
 
     std::int64_t inner() const { return std::int64_t{heads} * head_dim; }
     std::int64_t conv_channels() const { return inner() + std::int64_t{2} * groups * state; }
@@ -59,8 +61,8 @@ struct ModelConfig {
   } mlp;
 
   struct Moe {
-    int experts = 0;              ///< E
-    int topk = 0;                 ///< R
+    int experts = 8;              ///< E
+    int topk = 2;                 ///< R
     std::int64_t ffn = 0;         ///< F of an expert
     std::int64_t shared_ffn = 0;  ///< F of the shared expert; 0: none
     bool sigmoid = true;
@@ -74,7 +76,7 @@ struct ModelConfig {
     kernels::ForcedLoad forced_load = kernels::ForcedLoad::none;  ///< benchmarks: experts are drawn
     /// How ranks that share experts exchange rows: each gathers all of them, or rows go once to
     /// each rank that has some of their experts, by slots. automatic: what is expected to be
-    /// quicker, or in a model that no plan is made for the former (exchange_forecast.hpp).
+    /// quicker, or in a model that no plan is made for the former (choose_exchange.hpp).
     enum class Exchange { automatic, gather, slots } exchange = Exchange::automatic;
     /// Tests: expert choices of this many tokens are given in a state, not computed; 0: computed.
     std::int64_t frozen_tokens = 0;

@@ -85,11 +85,11 @@ execution::Range Parameter::repeated() const {
   return {repeat.rows.begin * row, repeat.rows.end * row};
 }
 
-std::vector<Stretch> Parameter::stretches() const {
+std::vector<ShardRange> Parameter::shard_ranges() const {
   const execution::Range all{0, elements()};
   if (repeat.copies == 1) return {{all, index()}};
   const execution::Range inside = repeated();
-  std::vector<Stretch> found;
+  std::vector<ShardRange> found;
   const auto add = [&](execution::Range elements, execution::Range rows) {
     if (elements.begin == elements.end) return;
     Parameter part = *this;
@@ -126,8 +126,9 @@ std::vector<float> initial_values(const Parameter& parameter, execution::Range r
         return 1;
       case Init::zeros:
         return 0;
-      case Init::uniform_half:
-        return execution::symmetric_uniform(seed, stream, i, 0.5F);
+      case Init::uniform_taps:
+        return execution::symmetric_uniform(
+            seed, stream, i, 1 / std::sqrt(static_cast<float>(parameter.shape.back())));
       case Init::a_log:
         return static_cast<float>(std::log(1.0 + 15.0 * execution::uniform(seed, stream, i)));
       case Init::dt_bias:

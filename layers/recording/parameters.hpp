@@ -16,7 +16,7 @@ enum class Init : unsigned char {
   residual_normal,  ///< the same, std / sqrt(2 * layers): weights that write the residual stream
   ones,
   zeros,
-  uniform_half,  ///< U(-1/2, 1/2): conv weights of width 4
+  uniform_taps,  ///< U(-l, l), l = 1 / sqrt(W): weights (C, W) of a depthwise convolution
   a_log,         ///< log U(1, 16): Mamba-2's A
   dt_bias        ///< inverse softplus of log-uniform(1e-3, 1e-1): Mamba-2's step size
 };
@@ -38,8 +38,9 @@ struct Repeat {
   int copy = 0;  ///< which of them this rank has
 };
 
-/// Elements of a rank's part, all of which other ranks have too, or none.
-struct Stretch {
+/// A contiguous range of a rank's part that is either wholly replicated on other ranks or wholly
+/// private.
+struct ShardRange {
   execution::Range elements;
   execution::GlobalIndex index;  ///< which element of the whole each of them is
 };
@@ -65,7 +66,7 @@ struct Parameter {
   /// Elements of the part that lie in repeated rows.
   execution::Range repeated() const;
   /// The part, cut where repeated rows begin and end.
-  std::vector<Stretch> stretches() const;
+  std::vector<ShardRange> shard_ranges() const;
 };
 
 /// Names under which a parameter's other tensors live.
@@ -79,8 +80,8 @@ struct Precision {
   execution::Dtype storage = execution::Dtype::fp32;
 
   execution::Dtype accumulation() const { return execution::accumulation(storage); }
-  /// bf16 weights have an fp32 master copy; wider ones are their own.
-  bool has_master() const { return storage == execution::Dtype::bf16; }
+  /// Weights that are narrower than sums have a master copy of the sums' type.
+  bool has_master() const { return accumulation() != storage; }
 };
 
 /// Standard deviation of a parameter whose initial values are nearly normal; 0 for the others.

@@ -77,7 +77,7 @@ std::vector<SharedRows::Step> SharedRows::gather_steps(std::int64_t rows) const 
 
 /// The last one lies beside the product of a rank's own rows. With two ranks the only other one's
 /// rows go in halves, so that the first lies beside the second's.
-std::vector<SharedRows::Step> SharedRows::hand_out_steps(std::int64_t rows) const {
+std::vector<SharedRows::Step> SharedRows::send_partials_steps(std::int64_t rows) const {
   if (size() != 2 || rows % 2 != 0) return gather_steps(rows);
   return {{{1}, {0, rows / 2}}, {{1}, {rows / 2, rows}}};
 }
@@ -104,14 +104,14 @@ AllRows SharedRows::gather_others(Recorder& recorder, const std::string& name, T
   const std::int64_t rows = recorder.buffer(mine).shape.front();
   AllRows gathered{mine, made_for_all(recorder, name, mine), {}};
   const auto add = [&](execution::Range of, bool own) {
-    gathered.stretches.push_back({of, own, fmt::format("/{}", gathered.stretches.size())});
+    gathered.blocks.push_back({of, own, fmt::format("/{}", gathered.blocks.size())});
   };
   add({rank() * rows, (rank() + 1) * rows}, true);
   const std::vector<Step> steps = gather_steps(rows);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    recorder.append(group_->gather_around(recorder.program(),
-                                          recorder.full_name(fmt::format("gather_{}/{}", name, i)),
-                                          {mine, {}}, {gathered.all, {}}, steps[i].distances));
+    recorder.append(group_->gather_ring(recorder.program(),
+                                        recorder.full_name(fmt::format("gather_{}/{}", name, i)),
+                                        {mine, {}}, {gathered.all, {}}, steps[i].distances));
     for (const execution::Range& of : rows_of(steps[i], rows, false)) add(of, false);
   }
   return gathered;
@@ -121,7 +121,7 @@ AllRows SharedRows::gather_each(Recorder& recorder, const std::string& name, Ten
   AllRows gathered = gather_others(recorder, name, mine);
   if (size() == 1) return gathered;
   const execution::BufferInfo& buffer = recorder.buffer(mine);
-  const RowRange own(recorder, {gathered.all, gathered.stretches.front().rows});
+  const RowRange own(recorder, {gathered.all, gathered.blocks.front().rows});
   recorder.compute("own_" + name, {0, 2.0 * static_cast<double>(buffer.bytes())},
                    {read(mine), own.use(Access::write)},
                    [bytes = buffer.bytes()](execution::Queue& q, Views v) {
@@ -159,23 +159,23 @@ SharedRows::Summands SharedRows::start(Recorder& recorder, const std::string& na
           recorder.scratch(name + "_summands", recorder.buffer(summand).dtype, std::move(shape))};
 }
 
-void SharedRows::hand_out_step(Recorder& recorder, const Summands& summands, const Step& step,
-                               const std::string& suffix) const {
+void SharedRows::send_partials_step(Recorder& recorder, const Summands& summands, const Step& step,
+                                    const std::string& suffix) const {
   const execution::BufferInfo& buffer = recorder.buffer(summands.all);
   const std::int64_t row = buffer.elements() / buffer.shape.front();
-  recorder.append(group_->hand_out(recorder.program(),
-                                   recorder.full_name("reduce_" + summands.name + suffix),
-                                   {summands.all, {}}, {summands.others, {}}, step.distances,
-                                   {step.some.begin * row, step.some.end * row}));
+  recorder.append(group_->send_partials(recorder.program(),
+                                        recorder.full_name("reduce_" + summands.name + suffix),
+                                        {summands.all, {}}, {summands.others, {}}, step.distances,
+                                        {step.some.begin * row, step.some.end * row}));
 }
 
-SharedRows::Summands SharedRows::hand_out(Recorder& recorder, const std::string& name,
-                                          Tensor summand) const {
+SharedRows::Summands SharedRows::send_partials(Recorder& recorder, const std::string& name,
+                                               Tensor summand) const {
   const Summands summands = start(recorder, name, summand);
   if (size() == 1) return summands;
   Step all{{}, {0, recorder.buffer(summand).shape.front() / size()}};
   for (int distance = 1; distance < size(); ++distance) all.distances.push_back(distance);
-  hand_out_step(recorder, summands, all, "");
+  send_partials_step(recorder, summands, all, "");
   return summands;
 }
 
@@ -190,12 +190,13 @@ Tensor SharedRows::sum(Recorder& recorder, const Summands& summands) const {
 }
 
 void SharedRows::sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const {
-  recorder.append(group_->sum_up(recorder.program(), recorder.full_name("sum_" + summands.name),
-                                 {summands.all, {}}, {summands.others, {}}, {mine, {}}));
+  recorder.append(group_->reduce_partials(recorder.program(),
+                                          recorder.full_name("sum_" + summands.name),
+                                          {summands.all, {}}, {summands.others, {}}, {mine, {}}));
 }
 
-SharedRows::Summands SharedRows::hand_out_each(Recorder& recorder, const std::string& name,
-                                               Tensor summand, const MakeRows& make) const {
+SharedRows::Summands SharedRows::send_partials_each(Recorder& recorder, const std::string& name,
+                                                    Tensor summand, const MakeRows& make) const {
   const Summands summands = start(recorder, name, summand);
   if (size() == 1) {
     make(summand, {});
@@ -206,10 +207,10 @@ SharedRows::Summands SharedRows::hand_out_each(Recorder& recorder, const std::st
   const auto make_rows = [&](execution::Range of, bool own) {
     make({summand, of}, {of, own, fmt::format("/{}", made++)});
   };
-  const std::vector<Step> steps = hand_out_steps(rows);
+  const std::vector<Step> steps = send_partials_steps(rows);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     for (const execution::Range& of : rows_of(steps[i], rows, true)) make_rows(of, false);
-    hand_out_step(recorder, summands, steps[i], fmt::format("/{}", i));
+    send_partials_step(recorder, summands, steps[i], fmt::format("/{}", i));
   }
   make_rows({rank() * rows, (rank() + 1) * rows}, true);
   return summands;
@@ -219,7 +220,7 @@ Tensor SharedRows::reduce_each(Recorder& recorder, const std::string& summand,
                                const std::string& name, std::int64_t width,
                                const MakeRows& make) const {
   const Tensor all = recorder.scratch(summand, {recorder.tokens(), width});
-  return sum(recorder, hand_out_each(recorder, name, all, make));
+  return sum(recorder, send_partials_each(recorder, name, all, make));
 }
 
 }  // namespace stowage::layers

@@ -9,7 +9,7 @@
 #include "layers/recording/parameters.hpp"
 #include "layers/recording/recorder.hpp"
 #include "layers/recording/row_range.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 
@@ -53,20 +53,20 @@ struct Partition {
 };
 
 /// Rows that a product takes at once.
-struct RowStretch {
+struct RowBlock {
   execution::Range rows;  ///< of all rows; the range that means all: all of them
   bool own = true;        ///< this rank's
-  std::string suffix;     ///< of names; none if there is one stretch
+  std::string suffix;     ///< of names; none if there is one block
 };
 
 /// Rows of all ranks as they come: this rank's own are there at once.
 struct AllRows {
   Tensor mine;
   Tensor all;  ///< in the order of ranks
-  std::vector<RowStretch> stretches = {{}};
+  std::vector<RowBlock> blocks = {{}};
 
-  SomeRows of(const RowStretch& stretch) const {
-    return stretch.own ? SomeRows(mine) : SomeRows(all, stretch.rows);
+  SomeRows of(const RowBlock& block) const {
+    return block.own ? SomeRows(mine) : SomeRows(all, block.rows);
   }
 };
 
@@ -85,20 +85,20 @@ class SharedRows {
   int size() const { return group_ ? group_->size() : 1; }
   int rank() const { return group_ ? group_->rank() : 0; }
   /// Of a product that nothing of the layer's own exchanges needs beside it.
-  WeightsTurn spare_weights() const {
-    return size() > 1 ? WeightsTurn::last : WeightsTurn::in_place;
+  WeightsPosition spare_weights() const {
+    return size() > 1 ? WeightsPosition::last : WeightsPosition::in_place;
   }
   /// (rows, …) of each rank to (rows * size, …), of which only the other ranks' are written.
   AllRows gather_others(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same with this rank's in their place too.
   AllRows gather_each(Recorder& recorder, const std::string& name, Tensor mine) const;
-  /// All of them in one exchange, for what takes no stretch of them.
+  /// All of them in one exchange, for what takes no block of them.
   Tensor gather(Recorder& recorder, const std::string& name, Tensor mine) const;
   /// The same into a tensor that the caller made; several ranks.
   void gather_to(Recorder& recorder, const std::string& name, Tensor mine, Tensor all) const;
   /// Each rank's summand (rows * size, …) to this rank's rows of the sum, in rank order.
   Tensor reduce(Recorder& recorder, const std::string& name, Tensor summand) const {
-    return sum(recorder, hand_out(recorder, name, summand));
+    return sum(recorder, send_partials(recorder, name, summand));
   }
   /// Its two halves, for what may compute between them: summands on their way to the ranks that
   /// have their rows, and the sum of those that came here.
@@ -107,16 +107,16 @@ class SharedRows {
     Tensor all;     ///< (rows * size, …) this rank's
     Tensor others;  ///< (rows * (size - 1), …) of this rank's rows, by rank
   };
-  Summands hand_out(Recorder& recorder, const std::string& name, Tensor summand) const;
+  Summands send_partials(Recorder& recorder, const std::string& name, Tensor summand) const;
   Tensor sum(Recorder& recorder, const Summands& summands) const;
   /// The same into a tensor that the caller made; several ranks.
   void sum_to(Recorder& recorder, const Summands& summands, Tensor mine) const;
-  /// Appends ops that write some rows of a tensor; their names end in the stretch's suffix.
-  using MakeRows = std::function<void(const SomeRows& to, const RowStretch& stretch)>;
-  /// hand_out() of a summand that is made stretch by stretch, each handed out while the next one is
+  /// Appends ops that write some rows of a tensor; their names end in the block's suffix.
+  using MakeRows = std::function<void(const SomeRows& to, const RowBlock& block)>;
+  /// send_partials() of a summand that is made block by block, each sent while the next one is
   /// made.
-  Summands hand_out_each(Recorder& recorder, const std::string& name, Tensor summand,
-                         const MakeRows& make) const;
+  Summands send_partials_each(Recorder& recorder, const std::string& name, Tensor summand,
+                              const MakeRows& make) const;
   /// reduce() of a summand (tokens, width) that is made so.
   Tensor reduce_each(Recorder& recorder, const std::string& summand, const std::string& name,
                      std::int64_t width, const MakeRows& make) const;
@@ -128,13 +128,13 @@ class SharedRows {
     execution::Range some;  ///< of a rank's rows
   };
   std::vector<Step> gather_steps(std::int64_t rows) const;
-  std::vector<Step> hand_out_steps(std::int64_t rows) const;
+  std::vector<Step> send_partials_steps(std::int64_t rows) const;
   /// Neighbouring rows of a step: those of ranks at its distances before this one, or behind it.
   std::vector<execution::Range> rows_of(const Step& step, std::int64_t rows, bool behind) const;
   Tensor made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const;
   Summands start(Recorder& recorder, const std::string& name, Tensor summand) const;
-  void hand_out_step(Recorder& recorder, const Summands& summands, const Step& step,
-                     const std::string& suffix) const;
+  void send_partials_step(Recorder& recorder, const Summands& summands, const Step& step,
+                          const std::string& suffix) const;
 
   std::shared_ptr<const parallel::RankGroup> group_;
 };

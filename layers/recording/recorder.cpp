@@ -58,9 +58,9 @@ void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, 
 }
 
 void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
-                               Launch launch, WeightsTurn turn) {
+                               Launch launch, WeightsPosition position) {
   execution::Op op = make(name, cost, std::move(uses), std::move(launch));
-  PostponedOps* postponed = turn == WeightsTurn::last ? last_ : postponed_;
+  PostponedOps* postponed = position == WeightsPosition::last ? last_ : postponed_;
   if (postponed == nullptr) return program_.append(std::move(op));
   postponed->ops.push_back({std::move(op), program_.ops().size()});
 }
@@ -88,9 +88,17 @@ void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
 }
 
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
-  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  append_rerun(make(name, cost, std::move(uses), std::move(launch)));
+}
+
+void Recorder::append_rerun(execution::Op op) {
   op.only_rerun = true;
   program_.append(std::move(op));
+}
+
+execution::Op Recorder::named(std::string_view name, execution::Op op) const {
+  op.name = full_name(name);
+  return op;
 }
 
 execution::Op Recorder::make(std::string_view name, Cost cost, std::vector<Use> uses,

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "execution/program.hpp"
-#include "kernels/moe/room.hpp"
+#include "kernels/moe/capacity.hpp"
 #include "kernels/moe/row_tokens.hpp"
+#include "kernels/operator.hpp"
 #include "layers/recording/parameters.hpp"
 
 namespace stowage::layers {
@@ -40,21 +41,21 @@ struct Batch {
   std::int64_t first_row = 0;        ///< the same share of tokens begins at this one
   kernels::RowTokens row_tokens;     ///< which tokens those rows are
   std::int64_t attention_pairs = 0;  ///< (query, key) pairs, for costs
-  kernels::ExpertRoom expert_room;   ///< of this rank's experts
-  Tensor tokens;                     ///< (tokens) int32
-  Tensor targets;                    ///< (tokens) int32, -1: counts in no loss
-  Tensor cu_seqlens;                 ///< (C + 1) int32, of all n tokens
-  Tensor seq_idx;                    ///< (tokens) int32
-  Tensor sequence_seq_idx;           ///< (n) int32
-  Tensor loss_scale;                 ///< (1) accum: 1 / counted targets of the whole step
-  int slot = 0;                      ///< which microbatch of the program
-  bool accumulate = false;           ///< gradients are added: not the first microbatch of a step
+  kernels::ExpertCapacity expert_capacity;  ///< of this rank's experts
+  Tensor tokens;                            ///< (tokens) int32
+  Tensor targets;                           ///< (tokens) int32, -1: counts in no loss
+  Tensor cu_seqlens;                        ///< (C + 1) int32, of all n tokens
+  Tensor seq_idx;                           ///< (tokens) int32
+  Tensor sequence_seq_idx;                  ///< (n) int32
+  Tensor loss_scale;                        ///< (1) accum: 1 / counted targets of the whole step
+  int slot = 0;                             ///< which microbatch of the program
+  bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 
 /// When a layer's backward makes the gradient of a weight: where it is recorded, or at the end,
 /// beside the rows that ranks exchange for the layer before.
-enum class WeightsTurn : unsigned char { in_place, last };
+enum class WeightsPosition : unsigned char { in_place, last };
 
 /// Ops that were left for later, and how many ops the program had then.
 struct PostponedOps {
@@ -137,13 +138,19 @@ class Recorder {
     return {gradient, batch_.accumulate ? Access::update : Access::write};
   }
 
+  /// An operator: uses, cost and launch follow from its declaration.
+  template <kernels::Operator Op>
+  void compute(std::string_view name, const Op& op,
+               const kernels::OperandsOf<Op, Tensor>& operands) {
+    program_.append(named(name, kernels::recorded(op, operands)));
+  }
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
   /// schedule may put it where a rank has nothing else to do.
   void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
-                       WeightsTurn turn = WeightsTurn::in_place);
+                       WeightsPosition position = WeightsPosition::in_place);
   /// Where ops for weights go from here on: all to `later` if the batch asks for that, otherwise
-  /// those whose turn is the last to `last`; null: into the program.
+  /// those whose position is the last to `last`; null: into the program.
   void postpone_weights_to(PostponedOps* later, PostponedOps* last) {
     postponed_ = batch_.weights_later ? later : nullptr;
     last_ = batch_.weights_later ? later : last;
@@ -163,9 +170,16 @@ class Recorder {
   std::string full_name(std::string_view name) const;
   /// An op that the step does not run: it computes again what another op wrote, bit by bit, from
   /// what is kept for backward.
+  template <kernels::Operator Op>
+  void rerun_only(std::string_view name, const Op& op,
+                  const kernels::OperandsOf<Op, Tensor>& operands) {
+    append_rerun(named(name, kernels::recorded(op, operands)));
+  }
   void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
 
  private:
+  execution::Op named(std::string_view name, execution::Op op) const;
+  void append_rerun(execution::Op op);
   execution::Op make(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) const;
 
   Program& program_;

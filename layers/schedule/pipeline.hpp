@@ -1,6 +1,6 @@
 #pragma once
 
-#include "layers/schedule/turns.hpp"
+#include "layers/schedule/passes.hpp"
 
 namespace stowage::layers {
 
@@ -36,19 +36,19 @@ struct PipelineShape {
 /// @param delayed by rank, of zero bubble: how many microbatches at most are through backward
 /// without their weights' gradients; 0: backward makes them; none: most_delayed() of each
 /// @throws Error if several stages of a rank are not interleaved, or in groups that are not full
-std::vector<Turns> train_in_pipeline(PipelineShape shape, int microbatches,
-                                     PipelineSchedule schedule,
-                                     const std::vector<PassTimes>& times = {},
-                                     const std::vector<int>& delayed = {});
+std::vector<RankPasses> train_in_pipeline(PipelineShape shape, int microbatches,
+                                          PipelineSchedule schedule,
+                                          const std::vector<PassTimes>& times = {},
+                                          const std::vector<int>& delayed = {});
 /// The microbatches whose weights' gradients fill all that 1F1B has a rank wait at the end, with
 /// the one at work.
 int most_delayed(int rank);
 /// Forward alone.
-std::vector<Turns> evaluate_in_pipeline(PipelineShape shape, int microbatches,
-                                        const std::vector<PassTimes>& times = {});
+std::vector<RankPasses> evaluate_in_pipeline(PipelineShape shape, int microbatches,
+                                             const std::vector<PassTimes>& times = {});
 
 /// What a pass takes of these times.
-double pass_s(const Turn& turn, const PassTimes& times);
+double pass_s(const Pass& pass, const PassTimes& times);
 
 /// The passes of all ranks with what ranks exchange between them, so that no order of passes that
 /// one rank alone could keep can block.
@@ -60,7 +60,8 @@ double pass_s(const Turn& turn, const PassTimes& times);
 /// during which a message is made, so that it comes beside that pass, not behind it.
 /// @param passes by rank  @param times by stage, the same on all ranks; none: forward, backward and
 /// weights take as long each
-std::vector<Turns> with_exchanges(PipelineShape shape, const std::vector<std::vector<Turn>>& passes,
-                                  const std::vector<PassTimes>& times = {});
+std::vector<RankPasses> with_exchanges(PipelineShape shape,
+                                       const std::vector<std::vector<Pass>>& passes,
+                                       const std::vector<PassTimes>& times = {});
 
 }  // namespace stowage::layers

@@ -4,7 +4,7 @@
 
 #include "execution/persistent.hpp"
 #include "layers/recording/parameters.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

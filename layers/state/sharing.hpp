@@ -8,7 +8,7 @@
 #include "execution/persistent.hpp"
 #include "layers/model/stages.hpp"
 #include "layers/recording/parameters.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 

@@ -13,8 +13,8 @@ struct LearningRate {
   enum class Shape : unsigned char { cosine, wsd, constant };
 
   Shape shape = Shape::cosine;
-  double lr = 0;
-  double min_lr = 0;
+  double lr = 3e-4;
+  double min_lr = 3e-5;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
   std::int64_t wsd_decay_steps = 0;

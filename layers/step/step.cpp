@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "kernels/elementwise/elementwise.hpp"
-#include "kernels/moe/room.hpp"
+#include "kernels/moe/capacity.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/mixers/router.hpp"
 #include "layers/schedule/pipeline.hpp"
@@ -36,24 +36,24 @@ PipelineShape pipeline_of(const Model& model) {
           static_cast<int>(model.stages().size())};
 }
 
-/// This rank's turns of those of all ranks of its pipeline.
-const Turns& own(const std::vector<Turns>& turns, const Model& model) {
-  return turns[model.ranks().group(parallel::Group::pipeline).rank()];
+/// This rank's passes of those of all ranks of its pipeline.
+const RankPasses& own(const std::vector<RankPasses>& passes, const Model& model) {
+  return passes[model.ranks().group(parallel::Group::pipeline).rank()];
 }
 
-Turns training_turns(const Model& model, int microbatches, const Sharing& sharing) {
+RankPasses training_passes(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
   if (pipeline.ranks == 1)
     return sharing.overlap_microbatches ? train_side_by_side(microbatches)
-                                        : train_in_turn(microbatches);
+                                        : train_one_by_one(microbatches);
   return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times,
                                sharing.delayed_weights),
              model);
 }
 
-Turns evaluation_turns(const Model& model, int microbatches, const Sharing& sharing) {
+RankPasses evaluation_passes(const Model& model, int microbatches, const Sharing& sharing) {
   const PipelineShape pipeline = pipeline_of(model);
-  if (pipeline.ranks == 1) return evaluate_in_turn(microbatches);
+  if (pipeline.ranks == 1) return evaluate_one_by_one(microbatches);
   return own(evaluate_in_pipeline(pipeline, microbatches, sharing.stage_times), model);
 }
 
@@ -74,8 +74,8 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) 
     recorder.compute("router_losses", {}, {write(step.router_losses)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
   if (step.expert_rows) {
-    const Tensor most = recorder.program().scratch(kMostRows, Dtype::int32, {3});
-    recorder.compute("most_rows", {}, {write(most)},
+    const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
+    recorder.compute("most_rows", {}, {write(demand)},
                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
   }
   clear_loss(recorder, model, step.loss);
@@ -104,11 +104,12 @@ Tensor tell_rows(Recorder& recorder, const Model& model, const TrainingProgram& 
   const parallel::RankGroup& world = model.ranks().group(parallel::Group::world);
   const Tensor rows =
       recorder.scratch("expert_rows", recorder.accumulation(), {1 + 3 * world.size()});
-  recorder.compute("tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
-                   {read(recorder.program().find(kMostRows)), write(rows)},
-                   [room = step.expert_room, rank = world.rank()](execution::Queue& q, Views v) {
-                     kernels::tell_rows(q, v[0], room, rank, v[1]);
-                   });
+  recorder.compute(
+      "tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
+      {read(recorder.program().find(kDemand)), write(rows)},
+      [capacity = step.expert_capacity, rank = world.rank()](execution::Queue& q, Views v) {
+        kernels::tell_rows(q, v[0], capacity, rank, v[1]);
+      });
   return rows;
 }
 
@@ -146,7 +147,8 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
                                 const execution::PersistentLayout& layout, const Sharing& sharing) {
   TrainingProgram step;
   step.shape = shape;
-  step.expert_room = expert_room(model.config(), model.ranks(), shape.tokens, shape.expert_share);
+  step.expert_capacity =
+      expert_capacity(model.config(), model.ranks(), shape.tokens, shape.capacity_factor);
   step.program = Program("train", &layout);
   Program& program = step.program;
   const Dtype accum = model.precision().accumulation();
@@ -169,8 +171,8 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
     if (own) own->finished(parameters);
     buckets.finished(parameters, exchange_follows);
   };
-  TurnRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
-      .record(training_turns(model, shape.microbatches, sharing), finished,
+  PassRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
+      .record(training_passes(model, shape.microbatches, sharing), finished,
               [&] { buckets.sum_due(); });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
@@ -219,8 +221,8 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   recorder.set_prefix("step");
   clear_loss(recorder, model, step.loss);
   clear_loss(recorder, model, step.hits, "no_hits");
-  TurnRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
-      .record(evaluation_turns(model, shape.microbatches, sharing));
+  PassRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
+      .record(evaluation_passes(model, shape.microbatches, sharing));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
   if (world.size() > 1)

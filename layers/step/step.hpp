@@ -6,7 +6,7 @@
 #include "execution/program.hpp"
 #include "kernels/optimizer/guard.hpp"
 #include "layers/model/model.hpp"
-#include "layers/schedule/turns.hpp"
+#include "layers/schedule/passes.hpp"
 #include "layers/state/sharing.hpp"
 
 namespace stowage::layers {
@@ -16,7 +16,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double clip = 1.0;  ///< largest global norm of the gradient; 0: none
+  double weight_decay = 0.1;  ///< of matrices; the host tells it to every step
+  double clip = 1.0;          ///< largest global norm of the gradient; 0: none
   /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
   /// that changed nothing can be done again from the same state though the next one is under way.
   bool attempts = false;
@@ -54,7 +55,7 @@ struct TrainingProgram {
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
       ///< of a layer and microbatch, and the most slots that a rank wanted of what it
       ///< sends to another. None if no ranks share experts
-  kernels::ExpertRoom expert_room;
+  kernels::ExpertCapacity expert_capacity;
   double expert_bytes = 0;  ///< that this rank exchanges in layers of experts
   // None if OptimizerConfig does not ask for them; the second none on one rank.
   Tensor own_loss;  ///< (2) accum, what this rank added to `loss`

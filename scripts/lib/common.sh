@@ -53,8 +53,11 @@ phase() {
 
 # needed_phase: like phase, but what comes after makes no sense without it.
 needed_phase() {
+  local before=$PHASE_FAILED
+  PHASE_FAILED=0
   phase "$@"
   [ "$PHASE_FAILED" -eq 0 ] || exit 1
+  PHASE_FAILED=$before
 }
 
 # skip_phase NAME WHY: a phase that this run leaves out is said, not passed over.

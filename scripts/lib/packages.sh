@@ -1,22 +1,21 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034  # the lists are named by ensure_packages
 # Packages of Debian and Ubuntu: installs what is missing where root or sudo is at hand, otherwise
 # says what is missing and how to get it. Source common.sh first.
 
 # For the build. Any HDF5 will do: the parallel one is asked for only when there is none.
 PACKAGES_BUILD=(
-  g++ cmake ninja-build pkg-config git
+  g++ cmake ninja-build pkg-config git python3
   libopenmpi-dev libopenblas-dev libhwloc-dev
   libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
+  ccache
 )
 # To run the main job: ranks, topology, the text to train on, plots.
-PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3 python3-h5py python3-matplotlib)
-# shellcheck disable=SC2034  # for test.sh alone of those that source this
+PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3-h5py python3-matplotlib)
 PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
 # For the tests of jobs and hosts: a batch system of one node, network namespaces.
-# shellcheck disable=SC2034
 PACKAGES_CLUSTER=(slurm-wlm munge iproute2)
 # To check sources: the version that ctest/lint/tidy.py names, which Debian 12 has.
-# shellcheck disable=SC2034
 PACKAGES_TIDY=(clang-tidy-19)
 
 package_installed() {
@@ -56,24 +55,36 @@ require_tool() {
     die "$name $version is too old: $minimum or newer is needed (Debian 12, Ubuntu 24.04 or newer)"
 }
 
-# ensure_packages PACKAGE...: returns with all of them installed, or ends the script with code 3.
+# install_packages GROUP PACKAGE...: one line for the group; what apt says goes to a log, which is
+# shown when it fails.
+install_packages() {
+  local group=$1 log=$STOWAGE_CACHE/packages.log
+  shift
+  mkdir -p "$STOWAGE_CACHE"
+  say "Installing packages to $group: $*"
+  { as_root apt-get update -qq &&
+    as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -qq -y --no-install-recommends "$@"; } >>"$log" 2>&1 || {
+    tail -n 30 "$log" >&2
+    printf 'error: packages are missing and could not be installed from here (%s):\n' "$log" >&2
+    printf '  %s\n' "$@" >&2
+    die "ask an administrator for: apt-get install --no-install-recommends $*"
+  }
+}
+
+# ensure_packages GROUP...: returns with all packages of the groups installed (build, run, test,
+# cluster, tidy: the lists above), or ends the script with code 3.
 ensure_packages() {
-  if ! have dpkg-query || ! have apt-get; then
-    note "not Debian or Ubuntu: packages are left to you ($*)"
-  else
-    local missing=()
-    mapfile -t missing < <(missing_packages "$@")
-    if [ "${#missing[@]}" -gt 0 ]; then
-      say "Installing packages: ${missing[*]}"
-      as_root apt-get update -qq >&2 &&
-        as_root env DEBIAN_FRONTEND=noninteractive \
-          apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2 || {
-        printf 'error: these packages are missing and could not be installed from here:\n' >&2
-        printf '  %s\n' "${missing[@]}" >&2
-        die "ask an administrator for: apt-get install --no-install-recommends ${missing[*]}"
-      }
+  local group list missing
+  for group in "$@"; do
+    declare -n list=PACKAGES_${group^^}
+    if ! have dpkg-query || ! have apt-get; then
+      note "not Debian or Ubuntu: packages to $group are left to you (${list[*]})"
+      continue
     fi
-  fi
+    mapfile -t missing < <(missing_packages "${list[@]}")
+    [ "${#missing[@]}" -eq 0 ] || install_packages "$group" "${missing[@]}"
+  done
   require_tool "${CXX:-c++}" 12
   require_tool cmake 3.25
 }

@@ -8,22 +8,21 @@
 #   STOWAGE_LAUNCHER  srun or mpirun (srun)
 #   STOWAGE_MPI       srun's way to start MPI (pmix)
 #   STOWAGE_REQUEUE   yes or no: whether a job that was stopped goes back into the queue (yes)
+#   STOWAGE_SIGNAL_S  the N of --signal=B:USR1@N; 0: the job has no such signal (180)
 #   STOWAGE_ENV       a file that is sourced first: modules, paths of libraries
 
-# shellcheck source=/dev/null
-[ -z "${STOWAGE_ENV:-}" ] || source "$STOWAGE_ENV"
-STOWAGE_BIN=${STOWAGE_BIN:-$STOWAGE_SOURCE/build/cuda/bin}
-
+# Ends the job. Never called in $(...) or <(...): `exit` would end that subshell only.
 job_die() {
   echo "error: $*" >&2
   exit 3
 }
 
-# program NAME: its path.
-program() {
-  [ -x "$STOWAGE_BIN/$1" ] || job_die "no $1 in $STOWAGE_BIN: set STOWAGE_BIN to the programs"
-  echo "$STOWAGE_BIN/$1"
-}
+if [ -n "${STOWAGE_ENV:-}" ]; then
+  [ -r "$STOWAGE_ENV" ] || job_die "STOWAGE_ENV=$STOWAGE_ENV: no such file"
+  # shellcheck source=/dev/null
+  source "$STOWAGE_ENV"
+fi
+STOWAGE_BIN=${STOWAGE_BIN:-$STOWAGE_SOURCE/build/cuda/bin}
 
 # Every setting can be overridden from outside.
 set_environment() {
@@ -36,36 +35,57 @@ set_environment() {
   export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
 }
 
-# launcher: the words in front of the program, one a line. One rank a GPU; every rank sees all GPUs
-# of its node and takes that of its own number: binding GPUs to tasks would hide the peers, and with
-# them NVLink.
-launcher() {
+# set_launcher: the array `launcher` holds the words in front of the program. One rank a GPU; every
+# rank sees all GPUs of its node and takes that of its own number: binding GPUs to tasks would hide
+# the peers, and with them NVLink.
+set_launcher() {
   local tasks=${SLURM_NTASKS_PER_NODE:-$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))}
   case ${STOWAGE_LAUNCHER:-srun} in
     srun)
-      printf '%s\n' srun "--mpi=${STOWAGE_MPI:-pmix}" "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}" \
-        --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=1
+      launcher=(srun "--mpi=${STOWAGE_MPI:-pmix}" "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+        --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=1)
       ;;
     mpirun)
-      printf '%s\n' mpirun -np "$SLURM_NTASKS" \
-        --map-by "ppr:$tasks:node:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core
-      [ "$(id -u)" -ne 0 ] || echo --allow-run-as-root
+      launcher=(mpirun -np "$SLURM_NTASKS"
+        --map-by "ppr:$tasks:node:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core)
+      [ "$EUID" -ne 0 ] || launcher+=(--allow-run-as-root)
       ;;
     *) job_die "STOWAGE_LAUNCHER=$STOWAGE_LAUNCHER: allowed are srun and mpirun" ;;
   esac
 }
 
-# run_job COMMAND...: runs it on the ranks of the job, and ends the job with its exit code. SIGUSR1,
-# which Slurm sends before the time is over (--signal=B:USR1@...), and SIGTERM, by which it
-# preempts, are handed on: the program saves what it has and ends with 75. The job is then put back
-# into the queue, and continues where it stopped.
+# job_fact NAME: what `scontrol show job` says of the job: JobState, TimeLimit. Empty if nothing.
+job_fact() {
+  scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | grep -o "\<$1=[^ ]*" | head -n 1 |
+    cut -d= -f2 || true
+}
+
+# The signal must come when the program has had some time.
+require_time() {
+  local limit signal_s=${STOWAGE_SIGNAL_S:-180} seconds
+  limit=$(job_fact TimeLimit)  # [days-]hours:minutes:seconds
+  [[ $limit =~ ^(([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)$ ]] || return 0
+  seconds=$((((10#${BASH_REMATCH[2]:-0} * 24 + 10#${BASH_REMATCH[3]}) * 60 +
+    10#${BASH_REMATCH[4]}) * 60 + 10#${BASH_REMATCH[5]}))
+  [ "$signal_s" -eq 0 ] || [ "$seconds" -gt "$signal_s" ] ||
+    job_die "time limit $limit: the job is told to save $signal_s s before its end, so it would" \
+      "end as it begins; give a longer --time, or --signal=B:USR1@N with STOWAGE_SIGNAL_S=N"
+}
+
+# run_job PROGRAM ARGUMENTS...: runs it on the ranks of the job, and ends the job with its exit
+# code. SIGUSR1, which Slurm sends before the time is over (--signal=B:USR1@...), and SIGTERM, by
+# which it preempts and cancels, are handed on: the program saves what it has and ends with 75.
+# The job is then put back into the queue, and continues where it stopped; but not if Slurm ended it
+# (it is no longer RUNNING) for another reason than its time limit: scancel, which is obeyed, or a
+# preemption that has requeued it already.
 run_job() {
-  local words pid code heard
-  mapfile -t words < <(launcher)
-  [ "${#words[@]}" -gt 0 ] || exit 3
+  local program=$STOWAGE_BIN/$1 launcher pid code heard
+  [ -x "$program" ] || job_die "no $1 in $STOWAGE_BIN: set STOWAGE_BIN to the programs"
+  set_launcher
+  require_time
   set_environment
-  echo "# job ${SLURM_JOB_ID}, restart ${SLURM_RESTART_COUNT:-0}: ${words[*]} $*"
-  "${words[@]}" "$@" &
+  echo "# job ${SLURM_JOB_ID}, restart ${SLURM_RESTART_COUNT:-0}: ${launcher[*]} $program ${*:2}"
+  "${launcher[@]}" "$program" "${@:2}" &
   pid=$!
   trap 'heard=yes; kill -USR1 "$pid" 2>/dev/null' USR1 TERM
   heard=yes
@@ -75,9 +95,20 @@ run_job() {
     wait "$pid" || code=$?
   done
   trap - USR1 TERM
-  if [ "$code" -eq 75 ] && [ "${STOWAGE_REQUEUE:-yes}" = yes ]; then
+  [ "$code" -ne 75 ] || stopped
+  exit "$code"
+}
+
+# What becomes of a job whose program has saved and stopped.
+stopped() {
+  if [ "${STOWAGE_REQUEUE:-yes}" != yes ]; then
+    echo "# job ${SLURM_JOB_ID}: stopped after saving; submitted again it goes on"
+  elif [ "$(job_fact JobState)" = RUNNING ] || [ "$(job_fact Reason)" = TimeLimit ]; then
     echo "# job ${SLURM_JOB_ID}: stopped after saving, goes back into the queue"
     scontrol requeue "$SLURM_JOB_ID" || echo "# it was not requeued: submit it again to go on" >&2
+  elif [ "$(job_fact Restarts)" != "${SLURM_RESTART_COUNT:-0}" ]; then
+    echo "# job ${SLURM_JOB_ID}: stopped after saving, Slurm has put it back into the queue"
+  else
+    echo "# job ${SLURM_JOB_ID}: stopped after saving, ended by Slurm; submitted again it goes on"
   fi
-  exit "$code"
 }

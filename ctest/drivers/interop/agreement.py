@@ -63,12 +63,10 @@ def write_documents(programs, name, rows):
 
 
 def write_tokens(programs, tokens):
-    """The sequences, to train on; and to evaluate, where a token must follow the last batch.
-    Returns keys."""
+    """The sequences, to train on and to evaluate. Returns keys."""
     write_documents(programs, "tokens", tokens)
-    write_documents(programs, "held_out", [*tokens, tokens[0]])
     return ["data.source=megatron", "data.path=tokens.idx",
-            "data.validation_path=held_out.idx", "eval.steps=1",
+            "data.validation_path=tokens.idx", "eval.steps=0",
             f"train.seq_length={tokens.shape[1]}", f"train.micro_batch_size={len(tokens)}",
             f"train.global_batch_size={len(tokens)}"]
 

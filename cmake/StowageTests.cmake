@@ -1,0 +1,185 @@
+# The functions of which the CMakeLists.txt of every folder of ctest/ is made.
+#
+#   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
+#                [EACH_CASE] [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>]
+#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
+#     A GoogleTest program and its entry in ctest, <folder>.<unit>. EACH_CASE: one entry for each case,
+#     <folder>.<suite>.<case>, for programs of many seconds. NP: one entry for each number of ranks,
+#     <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint, plus gpu, mpi, matrix, slow.
+#     A gpu test skips itself (GTEST_SKIP) without a device.
+#
+#   stowage_process_tests(NAME <folder>.<unit> SCRIPT <file.py> [ARGUMENTS <arg>...] [TIMEOUT <seconds, 300>]
+#                         [LABELS <label>...] [PROPERTIES <property> <value>...])
+#     Tests of whole processes: one entry for each case of the script, <folder>.<unit>.<case>. The script
+#     declares its cases, as ctest/support/process_cases.py says.
+#
+# PROCESSORS of an entry is half of its ranks: they wait for one another half the time, and a rank that
+# waits leaves its core to others. So a test of four ranks runs beside others, not alone at the end.
+#
+# COST of an entry is its TIMEOUT: the first run of a build folder starts the longest tests first, as
+# later runs do by their measured times.
+#
+# Labels by cost follow from these: `fast` for unit tests of one process that are neither slow nor of a
+# GPU, `ranks` for NP, `process` for whole processes.
+
+add_custom_target(stowage_unit_tests)  # unit tests without MPI: what runs under the sanitizers
+add_custom_target(stowage_fast_tests)  # what `ctest --preset fast` runs
+
+# Adds a program to the fast tests of all folders, and to stowage_fast_tests_<folder>.
+function(stowage_fast_test folder program)
+  if(NOT TARGET stowage_fast_tests_${folder})
+    add_custom_target(stowage_fast_tests_${folder})
+    add_dependencies(stowage_fast_tests stowage_fast_tests_${folder})
+  endif()
+  add_dependencies(stowage_fast_tests_${folder} ${program})
+endfunction()
+
+function(stowage_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg
+    "EACH_CASE" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
+  if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
+    message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
+  endif()
+  if(NOT arg_LABELS MATCHES "unit|regression|lint")
+    message(FATAL_ERROR "stowage_test ${arg_NAME}: one label of unit, regression, lint")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  string(REGEX REPLACE "\\..*" "" folder "${arg_NAME}")
+  string(REPLACE "." "_" program "test_${arg_NAME}")
+
+  add_executable(${program} ${arg_SOURCES})
+  target_compile_definitions(${program} PRIVATE ${arg_DEFINITIONS})
+  target_link_libraries(${program} PRIVATE stowage::options ${arg_LIBS})
+  stowage_flags(${program})
+  target_precompile_headers(${program} REUSE_FROM stowage_test_headers)
+  stowage_precompiled_warnings(${program})
+  set_target_properties(${program} PROPERTIES
+    LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/ctest/bin")
+  if(STOWAGE_CUDA AND arg_CUDA_SOURCES)
+    stowage_cuda_objects(${program}_cuda SOURCES ${arg_CUDA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
+    target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_cuda>)
+  endif()
+  if(STOWAGE_CUDA AND arg_WGMMA_SOURCES)
+    stowage_cuda_objects(${program}_wgmma ARCHITECTURES 90a-real
+      SOURCES ${arg_WGMMA_SOURCES} LIBS ${arg_LIBS} GTest::gtest)
+    target_sources(${program} PRIVATE $<TARGET_OBJECTS:${program}_wgmma>)
+  endif()
+
+  if("gpu" IN_LIST arg_LABELS)
+    list(JOIN arg_NP " " ranks)
+    set_property(GLOBAL APPEND PROPERTY STOWAGE_GPU_TESTS "${program} ${ranks}")
+  endif()
+
+  if(arg_NP)
+    target_link_libraries(${program} PRIVATE stowage::test_mpi_main)
+    stowage_test_ranks()
+  else()
+    if("unit" IN_LIST arg_LABELS AND NOT "mpi" IN_LIST arg_LABELS)
+      add_dependencies(stowage_unit_tests ${program})
+      set(other_costs ${arg_LABELS})
+      list(FILTER other_costs INCLUDE REGEX "^(gpu|slow|matrix)$")
+      if(NOT other_costs)
+        list(APPEND arg_LABELS fast)
+        stowage_fast_test(${folder} ${program})
+      endif()
+    endif()
+    target_link_libraries(${program} PRIVATE GTest::gtest GTest::gtest_main)
+    if(arg_EACH_CASE)
+      stowage_test_cases()
+    else()
+      stowage_test_program()
+    endif()
+  endif()
+endfunction()
+
+set(STOWAGE_ONE_PROCESS OMP_WAIT_POLICY=passive OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1)
+
+# One ctest entry for the program. GTEST_FILTER in the environment names some of its cases.
+macro(stowage_test_program)
+  if(NOT arg_THREADS)
+    set(arg_THREADS 2)
+  endif()
+  add_test(NAME ${arg_NAME} COMMAND ${program})
+  set_tests_properties(${arg_NAME} PROPERTIES
+    TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+    ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}")
+endmacro()
+
+# One ctest entry per case. Properties that are lists are set by a second script, after discovery:
+# gtest_discover_tests splits them (CMake issue 19690).
+macro(stowage_test_cases)
+  include(GoogleTest)
+  gtest_discover_tests(${program}
+    TEST_PREFIX "${folder}." TEST_LIST ${program}_cases DISCOVERY_TIMEOUT 30
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
+  if(NOT arg_THREADS)
+    set(arg_THREADS 2)
+  endif()
+  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${program}_properties.cmake")
+  file(WRITE "${properties}"
+"foreach(case IN LISTS ${program}_cases)
+  set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\"
+    ENVIRONMENT \"OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}\")
+endforeach()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+endmacro()
+
+# What a test of so many ranks counts against ctest's parallel jobs.
+function(stowage_processors ranks result)
+  math(EXPR half "(${ranks} + 1) / 2")
+  set(${result} ${half} PARENT_SCOPE)
+endfunction()
+
+# One ctest entry per number of ranks.
+macro(stowage_test_ranks)
+  foreach(ranks IN LISTS arg_NP)
+    stowage_processors(${ranks} processors)
+    add_test(NAME ${arg_NAME}.np${ranks}
+      COMMAND ${STOWAGE_MPIRUN} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${program}>)
+    set_tests_properties(${arg_NAME}.np${ranks} PROPERTIES
+      TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS};mpi;ranks"
+      PROCESSORS ${processors}
+      SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+      ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1")
+  endforeach()
+endmacro()
+
+function(stowage_process_tests)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;SCRIPT;TIMEOUT" "ARGUMENTS;LABELS;PROPERTIES")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set(script "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}")
+  file(STRINGS "${script}" lines REGEX "^(@case|def [a-z])")
+  set(ranks "")
+  set(found 0)
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^@case(\\(ranks=([0-9]+)\\))?$")
+      set(ranks 1)
+      if(CMAKE_MATCH_2)
+        set(ranks ${CMAKE_MATCH_2})
+      endif()
+    elseif(line MATCHES "^@case")
+      message(FATAL_ERROR "${script}: '${line}' is neither @case nor @case(ranks=N)")
+    elseif(ranks AND line MATCHES "^def ([a-z0-9_]+)")
+      set(name ${arg_NAME}.${CMAKE_MATCH_1})
+      add_test(NAME ${name}
+        COMMAND ${Python3_EXECUTABLE} "${script}" ${CMAKE_MATCH_1} ${arg_ARGUMENTS})
+      stowage_processors(${ranks} processors)
+      set_tests_properties(${name} PROPERTIES
+        TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} PROCESSORS ${processors}
+        LABELS "regression;process;${arg_LABELS}" SKIP_RETURN_CODE 77
+        ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1" ${arg_PROPERTIES})
+      set(ranks "")
+      math(EXPR found "${found} + 1")
+    endif()
+  endforeach()
+  if(found EQUAL 0)
+    message(FATAL_ERROR "${script} has no case")
+  endif()
+endfunction()

@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""What users read and files hold, as the texts of this folder say: help, decks, the schema.
+
+Usage: texts_test.py CASE --bin FOLDER --source FOLDER. STOWAGE_WRITE_GOLDEN=1 writes the texts
+anew (scripts/golden.sh).
+"""
+import difflib
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "drivers"))
+from process_cases import Cases  # noqa: E402
+
+CASES = case = Cases()
+FOLDER = pathlib.Path(__file__).parent
+PROGRAMS = ("stowage_bench_comm", "stowage_bench_offload", "stowage_bench_scaling",
+            "stowage_convert", "stowage_convert export", "stowage_convert import", "stowage_data",
+            "stowage_data check", "stowage_data documents", "stowage_data prepare",
+            "stowage_data stats", "stowage_plan", "stowage_train")
+
+
+class Texts:
+    def __init__(self, bin_folder, source):
+        self.bin = pathlib.Path(bin_folder)
+        self.source = pathlib.Path(source)
+
+    def run(self, program, *arguments):
+        env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        return subprocess.run([self.bin / program, *arguments], env=env, text=True, timeout=60,
+                              check=True, stdout=subprocess.PIPE).stdout
+
+    def decks(self):
+        return sorted((self.source / "inputs").glob("*.toml"))
+
+
+def is_kept(name, text):
+    """Compares a text with the file that keeps it, or writes that file."""
+    kept = FOLDER / name
+    if os.environ.get("STOWAGE_WRITE_GOLDEN"):
+        kept.write_text(text, encoding="utf-8")
+        return
+    then = kept.read_text(encoding="utf-8")
+    differs = list(difflib.unified_diff(then.splitlines(), text.splitlines(), name,
+                                        "this build", lineterm="", n=1))
+    assert not differs, "\n".join(differs)
+
+
+def once_each(texts):
+    """Texts by name as their paragraphs, each once under the names of all that have it."""
+    names = {}
+    for name, text in texts.items():
+        for paragraph in text.strip().split("\n\n"):
+            names.setdefault(paragraph.strip("\n"), []).append(name)
+    return "".join(f"=== {', '.join(which)}\n{paragraph}\n" for paragraph, which in names.items())
+
+
+@case
+def help_is_kept(t):
+    is_kept("help.txt", once_each({program: t.run(*program.split(), "--help")
+                                   for program in PROGRAMS}))
+
+
+@case
+def resolved_decks_are_kept(t):
+    texts = {deck.stem: t.run("stowage_plan", deck, "--print-config") for deck in t.decks()}
+    sections = {}
+    for deck, text in texts.items():
+        for section in text.strip().split("\n\n"):
+            title, *lines = section.split("\n")
+            for line in lines:
+                sections.setdefault(title, {}).setdefault(line, []).append(deck)
+    out = ""
+    for title, lines in sections.items():
+        out += title + "\n"
+        for line, decks in lines.items():
+            which = "" if len(decks) == len(texts) else f"  # {' '.join(decks)}"
+            out += f"{line}{which}\n"
+    is_kept("decks.txt", out)
+
+
+@case
+def the_schema_is_kept(t):
+    """Every column of the table of result sets but the last, its explanation."""
+    text = (t.source / "results" / "schema.md").read_text(encoding="utf-8")
+    rows = [line.rsplit("|", 2)[0].strip("| ") for line in text.splitlines()
+            if line.startswith("| /")]
+    assert rows
+    is_kept("schema.txt", "\n".join([text.splitlines()[0], *rows]) + "\n")
+
+
+if __name__ == "__main__":
+    CASES.run(Texts, "bin", "source")

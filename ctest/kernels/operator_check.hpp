@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
+
+/// An operator on a GPU in a storage type against the host in fp64, from its declaration alone.
+namespace stowage::kernels::test {
+
+/// How far an output may be from fp64, by name.
+using Tolerances = std::function<double(std::string_view)>;
+
+/// An operator with its arrays, as check_on_gpu runs it.
+template <Operator Op>
+struct OperatorRun {
+  Op op;
+  Arrays<Op> arrays;
+  Tolerances tolerance;
+
+  template <class At>
+  void enqueue(Queue& queue, At& at) const {
+    test::enqueue(queue, op, arrays, at);
+  }
+  /// All that it stores or adds to; of columns the whole, so that a write beside them shows.
+  std::vector<Output> outputs() const {
+    std::vector<Output> all;
+    const auto whole = [](const auto& one) -> const Array& {
+      if constexpr (requires { one.whole; })
+        return one.whole;
+      else
+        return one;
+    };
+    op.each(
+        [&](const Spec& spec, const auto& one) {
+          if (spec.present && !spec.workspace && spec.access != execution::Access::read)
+            all.push_back({spec.name, whole(one), tolerance(spec.name)});
+        },
+        arrays);
+    return all;
+  }
+};
+
+/// Runs `op` on `arrays` on a GPU, at once and from graphs, and on their values in fp64 on the
+/// host. @param replays of the graph, which must leave the same bits
+template <Operator Op>
+void check_on_gpu(const Op& op, const Arrays<Op>& arrays, const Tolerances& tolerance,
+                  int replays = 2) {
+  Op wide = op;
+  wide.storage = Dtype::fp64;
+  check_on_gpu(OperatorRun<Op>{op, arrays, tolerance},
+               OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays);
+}
+
+/// What an operator leaves in `outputs` on a GPU.
+template <Operator Op>
+std::vector<Array> on_gpu(const Op& op, const Arrays<Op>& arrays,
+                          const std::vector<Array>& outputs) {
+  return on_gpu([&](Queue& queue, DeviceMirror& at) { enqueue(queue, op, arrays, at); }, outputs);
+}
+
+}  // namespace stowage::kernels::test

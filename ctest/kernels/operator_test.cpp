@@ -1,0 +1,155 @@
+// What follows from the declaration of an operator: uses, checks and its run.
+#include "kernels/operator.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ctest/kernels/operator_arrays.hpp"
+#include "execution/error.hpp"
+#include "execution/program.hpp"
+#include "kernels/launch.hpp"
+
+namespace stowage::kernels::test {
+namespace {
+
+using execution::Access;
+using execution::Tensor;
+using execution::Use;
+
+/// y = factor * x of columns, or y += that.
+struct Scale {
+  static constexpr std::string_view kName = "scale";
+  std::int64_t rows, width;
+  Dtype storage;
+  bool weighted = false, accumulate = false;
+
+  template <class T>
+  struct Operands {
+    InColumns<T> x;
+    In<T> factor;
+    Out<T> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, width}), o.x...);
+    f(in("factor", storage, {rows}).when(weighted), o.factor...);
+    f(sum("y", accumulate, storage, {rows, width}), o.y...);
+  }
+  std::string fault() const { return rows < 0 ? "rows are negative" : ""; }
+  execution::Cost cost() const { return {1, 2}; }
+  void run(Queue& queue, const Operands<View>& views) const { kernels::run(queue, *this, views); }
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const {
+    using A = execution::Accumulation<S>;
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < width; ++j) {
+        const A factor = o.factor == nullptr ? A{1} : static_cast<A>(o.factor[i]);
+        o.y[i * width + j] = static_cast<S>(factor * static_cast<A>(o.x(i, j)));
+      }
+  }
+  template <class S>
+  int launch(const Operands<Pointers<S>>&, void*) const {
+    return 0;
+  }
+};
+
+std::string message(const Scale& op, const Arrays<Scale>& arrays) {
+  try {
+    run(op, arrays);
+  } catch (const execution::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(operator_declared, runs_on_columns_and_without_an_optional_operand) {
+  Random random;
+  Scale op{.rows = 3, .width = 2, .storage = Dtype::fp64, .weighted = true};
+  const Arrays<Scale> o = make_arrays(op, random);
+  set(o.factor, {1, 2, 3});
+  run(op, o);
+  Values expected = values(o.x);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] *= static_cast<double>(i / 2 + 1);
+  EXPECT_EQ(o.y.values(), expected);
+  op.weighted = false;
+  run(op, {.x = o.x, .factor = {}, .y = o.y});
+  EXPECT_EQ(o.y.values(), values(o.x));
+}
+
+TEST(operator_declared, names_what_is_not_as_declared) {
+  Random random;
+  const Scale op{.rows = 3, .width = 2, .storage = Dtype::fp32, .weighted = true};
+  const Arrays<Scale> good = make_arrays(op, random);
+  Arrays<Scale> bad = good;
+  bad.factor = {};
+  EXPECT_NE(message(op, bad).find("scale: factor is absent"), std::string::npos);
+  bad.factor = Array(Dtype::fp32, {4}, "four");
+  EXPECT_NE(message(op, bad).find("scale: factor is fp32 (4) 'four', it must be fp32 (3)"),
+            std::string::npos);
+  bad = good;
+  bad.x.count = 1;
+  EXPECT_NE(message(op, bad).find("scale: x has 1 columns, it must have 2"), std::string::npos);
+  Scale plain = op;
+  plain.weighted = false;
+  EXPECT_NE(message(plain, good).find("scale: factor is fp32 (3) 'factor', it must be absent"),
+            std::string::npos);
+  plain.rows = -1;
+  EXPECT_NE(message(plain, good).find("scale: rows are negative"), std::string::npos);
+}
+
+TEST(operator_declared, is_recorded_in_the_order_of_its_operands) {
+  execution::Program program("step");
+  const Tensor x = program.scratch("x", Dtype::fp32, {3, 5});
+  const Tensor factor = program.scratch("factor", Dtype::fp32, {3});
+  const Tensor y = program.scratch("y", Dtype::fp32, {3, 2});
+  Scale op{.rows = 3, .width = 2, .storage = Dtype::fp32, .weighted = true};
+  const auto uses = [&](const OperandsOf<Scale, Tensor>& operands) {
+    std::vector<std::pair<int, Access>> found;
+    for (const Use& use : recorded(op, operands).uses)
+      found.emplace_back(use.tensor.id, use.access);
+    return found;
+  };
+  using Found = std::vector<std::pair<int, Access>>;
+  EXPECT_EQ(uses({.x = {x, 1, 2}, .factor = factor, .y = y}),
+            (Found{{x.id, Access::read}, {factor.id, Access::read}, {y.id, Access::write}}));
+  EXPECT_EQ(uses({.x = {x, 1, 2}, .factor = {}, .y = x}), (Found{{x.id, Access::update}}));
+  op.accumulate = true;
+  EXPECT_EQ(uses({.x = {x, 1, 2}, .factor = {}, .y = y}),
+            (Found{{x.id, Access::read}, {y.id, Access::update}}));
+  EXPECT_EQ(recorded(op, {.x = {x, 1, 2}, .factor = factor, .y = y}).cost.bytes, 2);
+}
+
+TEST(operator_declared, views_find_their_operands) {
+  const Array x(Dtype::fp64, {1, 3}, Values{1, 2, 3}), y(Dtype::fp64, {1, 2});
+  const Scale op{.rows = 1, .width = 2, .storage = Dtype::fp64};
+  const execution::Op made = recorded(op, {.x = {Tensor{7}, 1, 2}, .factor = {}, .y = Tensor{4}});
+  on_queue([&](Queue& queue) {
+    const View views[] = {x.view(), y.view()};
+    made.launch(queue, views);
+  });
+  EXPECT_EQ(y.values(), (Values{2, 3}));
+}
+
+/// Its Operands<T> and each() say different things of y.
+struct Wrong {
+  static constexpr std::string_view kName = "wrong";
+  Dtype storage = Dtype::fp64;
+  template <class T>
+  struct Operands {
+    In<T> y;
+  };
+  void each(auto&& f, auto&... o) const { f(out("y", storage, {1}), o.y...); }
+  execution::Cost cost() const { return {}; }
+  void run(Queue& queue, const Operands<View>& views) const { kernels::run(queue, *this, views); }
+  template <class S>
+  void reference(const Operands<Pointers<S>>&) const {}
+  template <class S>
+  int launch(const Operands<Pointers<S>>&, void*) const {
+    return 0;
+  }
+};
+
+TEST(operator_declared, says_the_same_twice) {
+  EXPECT_THROW(run(Wrong{}, {.y = Array(Dtype::fp64, {1})}), execution::Error);
+}
+
+}  // namespace
+}  // namespace stowage::kernels::test

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The file of metrics, its page, and what it is refused for: metrics_test.py TOOLS."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+if not importlib.util.find_spec("h5py"):
+    print(f"skipped: no h5py for {sys.executable}")
+    sys.exit(77)
+
+TOOLS = pathlib.Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(TOOLS))
+
+from stowage_results.check import complete, metrics, recompute  # noqa: E402
+
+RESULTS = TOOLS.parent
+ROW = {"unit": '"s"', "better": '"lower"', "from": '"median"', "due": '"samples"', "help": '"x"'}
+
+
+def printed(kind, *files):
+    return subprocess.run([sys.executable, RESULTS / "metric_registry.py", kind, *files],
+                          text=True, capture_output=True, check=False)
+
+
+class Metrics(unittest.TestCase):
+    def refused(self, text, *words):
+        """What the configuration says of a file of metrics."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "odd.toml"
+            path.write_text(text, encoding="utf-8")
+            ran = printed("cpp", path)
+        self.assertEqual(ran.returncode, 1, ran)
+        self.assertNotIn("Traceback", ran.stderr)
+        for word in ("odd.toml: ", *words):
+            self.assertIn(word, ran.stderr)
+
+    def test_page_is_that_of_the_file(self):
+        page = RESULTS.parent / "docs" / "metrics.md"
+        self.assertEqual(page.read_text(encoding="utf-8"),
+                         printed("page", RESULTS / "metrics.toml").stdout)
+
+    def test_functions_that_rows_name_are_there(self):
+        for row in metrics.metrics():
+            for module, (form, words) in ((recompute, row.rule), (complete, row.when)):
+                if form == "function":
+                    self.assertTrue(callable(getattr(module, words[0], None)), (row.tag, words))
+
+    def test_wrong_rows_are_named_with_their_key(self):
+        for key, value, says in (
+                ("unit", None, "unit is missing"), ("help", None, "help is missing"),
+                ("unit", '"ms"', "unit is 'ms', wanted one of s, B, "),
+                ("unit", "1", "unit is 1, wanted one of s"),
+                ("better", '"more"', "better is 'more', wanted one of higher"),
+                ("help", '""', "help is '', wanted words"),
+                ("from", '"mean"', "from is 'mean', wanted reading, median"),
+                ("from", '"flops / median"', "from is 'flops / median', wanted"),
+                ("from", '"its x / "', "from is 'its x / ', wanted"),
+                ("from", '"median of a/*/*"', "from reads a/*/*, which has more stars than odd/*"),
+                ("due", '"often"', "due is 'often', wanted always, samples"),
+                ("due", '"run and often"', "due is 'run and often', wanted always"),
+                ("samples", '"a/"', "samples is 'a/', wanted a path"),
+                ("samples", '"a/b"', "samples are a/b, which has fewer stars than odd/*/one"),
+                ("signed", '"yes"', "signed is 'yes', wanted one of True, False"),
+                ("units", '"s"', "units is no key of a metric, these are: unit, ")):
+            fields = {name: words for name, words in {**ROW, key: value}.items() if words}
+            row = ", ".join(f"{name} = {words}" for name, words in fields.items())
+            with self.subTest(key=key, value=value):
+                self.refused(f'["odd/*"]\none = {{{row}}}\n', f"odd/*/one: {says}")
+
+    def test_wrong_files_are_named(self):
+        row = "{" + ", ".join(f"{name} = {words}" for name, words in ROW.items()) + "}"
+        for text, says in (
+                (f"[odd]\none = {row}\none = {row}\n", "line 3"),
+                (f'["odd/*"]\none = {row}\n[odd]\n"*/one" = {row}\n',
+                 "odd/*/one: stands there twice"),
+                (f"[odd]\none = {row}, 1\n", "line 2"), ("one = 1\n", "one stands in no table"),
+                ("[odd]\none = 1\n", "odd/one: is no row {unit = "),
+                (f'["odd one"]\none = {row}\n', "odd one/one: is no row")):
+            with self.subTest(text=text):
+                self.refused(text, says)
+        self.assertIn("none.toml: no such file", printed("cpp", "none.toml").stderr)
+
+    def test_stars_stand_for_parts(self):
+        for tag, parts in (("kernels/a/b/c/time", ("a/b", "c")), ("packing/8/steps", ("8",)),
+                           ("comm/data/link/latency", ("data",)), ("train/loss", ())):
+            row, found = metrics.row_of(tag)
+            self.assertEqual((metrics.filled(row.tag, found), found), (tag, parts))
+        for tag in ("kernels/a/time", "packing/8/9/steps", "train/new", "comm/data/latency"):
+            self.assertEqual(metrics.row_of(tag), (None, ()))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,182 @@
+#include "forecast/layouts/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
+#include "forecast/plan/parallel_section.hpp"
+#include "forecast/rates/machine_facts.hpp"
+#include "inputs/data/run_section.hpp"
+#include "layers/recording/config_section.hpp"
+
+namespace stowage::forecast {
+namespace {
+
+using layers::PassTimes;
+using parallel::Axis;
+
+/// Bytes that AdamW moves for an element: gradient, master and both moments read, all but the
+/// gradient written, and the weight; and the gradient once more for its norm.
+constexpr double kUpdateBytes = 4 * 4 + 3 * 4 + 2;
+constexpr double kNormBytes = 4;
+constexpr double kMasterBytes = 4, kMomentBytes = 2 * 4, kGradientBytes = 4;
+
+parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
+  for (const Axis axis : axes) shape.extent[axis] = 1;
+  return shape;
+}
+
+int size_of(const parallel::GridShape& shape, parallel::Group group) {
+  int size = 1;
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    if (axes(group).has(axis)) size *= shape[axis];
+  return size;
+}
+
+/// Of one microbatch on the slowest rank.
+PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& stages) {
+  PassTimes most;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    PassTimes all;
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+      all += stages[static_cast<std::size_t>(shape.stage(rank, chunk))];
+    if (all.all_s() > most.all_s()) most = all;
+  }
+  return most;
+}
+
+}  // namespace
+
+TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                              const CandidateLayout& layout, int rank) {
+  TrainerOptions options = rank_options(deck, data, layout.shape, rank, layout.microbatches);
+  options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
+  options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
+                                                       : layers::PipelineSchedule::automatic;
+  options.model.virtual_stages = layout.virtual_stages;
+  options.larger_classes = false;
+  options.evaluation_microbatches = 0;  // takes less than a step
+  return options;
+}
+
+const LayoutEstimator::Cut& LayoutEstimator::cut(const CandidateLayout& layout) {
+  const parallel::GridShape& shape = layout.shape;
+  const auto [found, added] =
+      cuts_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert]});
+  Cut& cut = found->second;
+  if (!added) return cut;
+  const parallel::Ranks ranks =
+      parallel::planned_ranks(without(shape, {Axis::pipeline, Axis::data}), 0);
+  try {
+    TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
+    std::erase(options.model.pattern, '|');
+    options.step.capacity = options.capacities.back();
+    cut.parts = forecast::predict_parts(options.model, options.precision, options.step, ranks,
+                                        options.planner.rates);
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    cut.refused = error.what();
+  }
+  return cut;
+}
+
+const LayoutEstimator::Elements& LayoutEstimator::elements(const CandidateLayout& layout,
+                                                           const std::string& pattern) {
+  const parallel::GridShape shape = without(layout.shape, {Axis::data});
+  const auto [found, added] =
+      elements_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert],
+                             shape[Axis::pipeline], layout.virtual_stages});
+  Elements& most = found->second;
+  if (!added) return most;
+  layers::ModelConfig config = model_config(deck_);
+  config.pattern = pattern;
+  config.virtual_stages = layout.virtual_stages;
+  double largest = 0;
+  for (int rank = 0; rank < shape[Axis::pipeline]; ++rank) {
+    parallel::PerAxis place;
+    place[Axis::pipeline] = rank;
+    const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
+                              parallel::planned_ranks(shape, parallel::rank_at(shape, place)));
+    Elements of_rank;
+    double all = 0;
+    for (const layers::Parameter& parameter : model.parameters()) {
+      of_rank[parameter.group] += static_cast<double>(parameter.elements());
+      all += static_cast<double>(parameter.elements());
+    }
+    if (all > largest) largest = all, most = std::move(of_rank);
+  }
+  return most;
+}
+
+/// Gradients are summed beside the last backward and weights gathered beside the first forward,
+/// while nothing else is exchanged; of each the bucket at the end is beside nothing.
+/// @param times, exchange of a microbatch
+void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layout,
+                                const Elements& elements, const PassTimes& times,
+                                const PassTimes& exchange) const {
+  const offload::Rates rates = machine_rates(machine_facts(deck_), layout.shape);
+  const bool bf16_wire = read(deck_, &ParallelConfig::bf16_gradients);
+  const double wire = bf16_wire ? 2 : kGradientBytes;
+  const auto weight =
+      static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
+  const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
+  const double master = weight < kGradientBytes ? kMasterBytes : 0;
+  double sums_s = 0, gathers_s = 0, tail_s = 0;
+  for (const auto& [group, count] : elements) {
+    const parallel::Group which = parallel::gradient_group(group);
+    const int ranks = size_of(layout.shape, which);
+    const std::string name(parallel::name(which));
+    const double share = static_cast<double>(ranks - 1) / ranks;
+    const double messages = std::ceil(count / bucket);
+    const auto with_compute_s = [&](const char* kind, double bytes) {
+      return messages * rates.with_compute_s(name, kind, share * bytes / messages);
+    };
+    const auto last_s = [&](const char* kind, double bytes) {
+      return share * bytes / rates.link_of(name, kind).bytes_per_s;
+    };
+    if (ranks > 1 && count > 0) {
+      sums_s += with_compute_s("reduce_scatter", count * wire);
+      gathers_s += with_compute_s("all_gather", count * weight);
+      const double last = std::min(bucket, count);
+      tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
+    }
+    estimate.persistent_bytes +=
+        count * (weight + kGradientBytes) + count / ranks * (master + kMomentBytes);
+    estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /
+                            (rates.device_bytes_per_s * rates.memory_efficiency);
+  }
+  const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
+  const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);
+  estimate.gradients_s =
+      tail_s + std::max(0.0, sums_s - backward_s) + std::max(0.0, gathers_s - forward_s);
+}
+
+Estimate LayoutEstimator::estimate(const CandidateLayout& layout) {
+  Estimate estimate;
+  const Cut& cut = this->cut(layout);
+  estimate.refused = cut.refused;
+  if (!estimate.refused.empty()) return estimate;
+  const layers::PipelineShape shape = layout.pipeline();
+  std::string pattern = inputs::read(deck_, &layers::ModelConfig::pattern);
+  try {
+    if (pattern.find('|') == std::string::npos)
+      pattern = forecast::balanced_cuts(pattern, shape, cut.parts.times);
+    const std::vector<layers::Stage> divided = layers::divide(pattern, shape.stages());
+    const PassTimes times = slowest(shape, forecast::stage_times(divided, cut.parts.times));
+    const PassTimes compute = slowest(shape, forecast::stage_times(divided, cut.parts.compute));
+    estimate.compute_s = layout.microbatches * compute.all_s();
+    estimate.exchange_s = layout.microbatches * (times.all_s() - compute.all_s());
+    const double waited_s = shape.virtual_stages > 1 ? times.all_s() / shape.virtual_stages
+                                                     : times.all_s() - 2 * times.weights_s;
+    estimate.bubble_s = std::max(0.0, (shape.ranks - 1) * waited_s);
+    add_state(estimate, layout, elements(layout, pattern), times,
+              slowest(shape, forecast::stage_times(divided, cut.parts.exchange)));
+  } catch (const execution::Error& error) {
+    if (error.exit() != execution::Exit::usage) throw;
+    estimate.refused = error.what();
+  }
+  return estimate;
+}
+
+}  // namespace stowage::forecast

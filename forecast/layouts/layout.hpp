@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "forecast/pipeline/balance.hpp"
+#include "forecast/plan/planned_rank.hpp"
+#include "forecast/plan/trainer_plan.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::forecast {
+
+/// One way to share a step among ranks, of those that a search compares. ZeRO-1 wherever ranks have
+/// the same parameters.
+struct CandidateLayout {
+  parallel::GridShape shape;
+  int microbatches = 1;    ///< of a step on one rank
+  int virtual_stages = 1;  ///< of each rank of a pipeline; interleaved if there are several
+
+  layers::PipelineShape pipeline() const {
+    return {shape[parallel::Axis::pipeline], virtual_stages};
+  }
+};
+
+/// What a layout is expected to take, part by part, without a plan: seconds of the slowest rank.
+struct Estimate {
+  double compute_s = 0;
+  double exchange_s = 0;   ///< inside layers, all of it waited for
+  double bubble_s = 0;     ///< of the pipeline; of one stage a rank by the quicker schedule
+  double gradients_s = 0;  ///< sums and gathered weights that backward and forward do not hide
+  double optimizer_s = 0;
+  double persistent_bytes = 0;  ///< parameters, gradients, optimizer states
+  std::string refused;          ///< why the model cannot be cut so; empty: it can
+
+  double step_s() const { return compute_s + exchange_s + bubble_s + gradients_s + optimizer_s; }
+};
+
+/// Estimates layouts of one deck. The passes of each layer are recorded once for each way to cut a
+/// layer, and priced by the machine's rates; the rest is arithmetic on them.
+class LayoutEstimator {
+ public:
+  /// @param deck with the machine's rates; what it says of axes is not looked at
+  /// @param data of the deck's run
+  LayoutEstimator(const inputs::Deck& deck, const PlannedData& data) : deck_(deck), data_(data) {}
+
+  Estimate estimate(const CandidateLayout& layout);
+
+ private:
+  /// A model that is cut inside of layers, as one stage.
+  struct Cut {
+    std::string refused;
+    PredictedParts parts;
+  };
+  /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
+  using Elements = std::map<std::string, double>;
+
+  const Cut& cut(const CandidateLayout& layout);
+  const Elements& elements(const CandidateLayout& layout, const std::string& pattern);
+  void add_state(Estimate& estimate, const CandidateLayout& layout, const Elements& elements,
+                 const layers::PassTimes& times, const layers::PassTimes& exchange) const;
+
+  const inputs::Deck& deck_;
+  const PlannedData& data_;
+  std::map<std::array<int, 3>, Cut> cuts_;           ///< by tensor, context, expert
+  std::map<std::array<int, 5>, Elements> elements_;  ///< and pipeline and virtual stages
+};
+
+/// The options of a rank of a layout; of one stage a rank with the quicker schedule.
+/// @param rank of the pipeline
+TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
+                              const CandidateLayout& layout, int rank);
+
+}  // namespace stowage::forecast

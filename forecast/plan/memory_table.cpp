@@ -1,0 +1,37 @@
+#include "forecast/plan/memory_table.hpp"
+
+#include <fmt/core.h>
+
+#include "offload/summary.hpp"
+
+namespace stowage::forecast {
+
+using execution::Lifetime;
+
+std::string memory_row(std::string_view what, std::size_t bytes) {
+  return fmt::format("  {:<28} {:>14} B {:>10.3f} GiB\n", what, bytes, gib(bytes));
+}
+
+std::string memory_table(const TrainerPlan& run, const CheckpointMemory& saving) {
+  std::string text = "# memory of one rank\n";
+  const auto row = [&](std::string_view what, std::size_t bytes) {
+    text += memory_row(what, bytes);
+  };
+  const execution::PersistentLayout& layout = run.layout();
+  const auto& [recorded, choice, plan] = *run.training().back();
+  row("parameters", layout.bytes(Lifetime::parameter));
+  row("gradients", layout.bytes(Lifetime::gradient));
+  row("optimizer states", layout.bytes(Lifetime::optimizer_state));
+  row("transient", run.transient_bytes());
+  row("  live at once, at most", plan.live_bytes);
+  if (const std::size_t bytes = offload::bytes_in_gradient_memory(recorded.program, plan);
+      bytes > 0)
+    row("saved, in gradient memory", bytes);
+  for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
+  row("all device memory", layout.bytes() + run.transient_bytes() + saving.device_bytes());
+  row("pinned host memory", run.host_bytes() + saving.host_bytes());
+  for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
+  return text;
+}
+
+}  // namespace stowage::forecast

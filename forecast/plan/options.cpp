@@ -1,0 +1,148 @@
+#include "forecast/plan/options.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "forecast/plan/checkpoint_memory.hpp"
+#include "forecast/plan/run_section.hpp"
+#include "forecast/rates/machine_facts.hpp"
+#include "inputs/data/data_section.hpp"
+#include "inputs/data/run_section.hpp"
+#include "layers/recording/config_section.hpp"
+#include "layers/step/step_section.hpp"
+#include "offload/offload_section.hpp"
+
+namespace stowage::forecast {
+
+using inputs::Deck;
+using inputs::key;
+using inputs::read;
+using inputs::TrainConfig;
+
+layers::ModelConfig model_config(const Deck& deck) {
+  const auto grid = read<ParallelConfig>(deck);
+  auto model = read<layers::ModelConfig>(deck);
+  model.virtual_stages = grid.virtual_stages;
+  model.attention.exchange = grid.context_attention;
+  model.attention.zigzag = grid.zigzag;
+  model.moe.exchange = grid.expert_exchange;
+  return model;
+}
+
+offload::GraphOptions graph_options(const Deck& deck) {
+  const auto graphs = read<offload::GraphConfig>(deck);
+  return {.mode = graphs.mode,
+          .scopes = graphs.scopes,
+          .copies = graphs.copies,
+          .delay_until_graph = read(deck, &offload::OffloadConfig::delay_until_graph)};
+}
+
+namespace {
+
+layers::OptimizerConfig optimizer(const Deck& deck) {
+  const auto validate = read<ValidateConfig>(deck);
+  auto config = read<layers::OptimizerConfig>(deck);
+  config.spikes = read<kernels::SpikeRule>(deck);
+  config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
+  config.own_loss = validate.bad_steps_again;
+  config.own_norm = validate.bad_steps_again && validate.own_norms;
+  return config;
+}
+
+layers::Sharing sharing(const ParallelConfig& grid, const parallel::Ranks& ranks) {
+  return {.ranks = ranks,
+          .zero = grid.zero == 1,
+          .bf16_gradients = grid.bf16_gradients,
+          .schedule = grid.schedule,
+          .overlap_microbatches = grid.overlap_microbatches,
+          .stage_times = {},
+          .zero_bubble_bytes = static_cast<double>(grid.zero_bubble_bytes)};
+}
+
+}  // namespace
+
+RunNeeds training_needs(const Deck& deck, const inputs::Data& data) {
+  return {.capacities = capacities(deck, data.max_documents()),
+          .pairs = data.max_pairs(),
+          .evaluates = data.held_out != nullptr,
+          .saves = true};
+}
+
+RunNeeds step_needs(const inputs::Data& data) {
+  return {.capacities = {data.max_documents()}, .pairs = data.max_pairs()};
+}
+
+TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int64_t microbatches,
+                               const parallel::Ranks& ranks, parallel::RankOrder order) {
+  const auto train = read<TrainConfig>(deck);
+  const auto config = read<ExecutionConfig>(deck);
+  const auto grid = read<ParallelConfig>(deck);
+  TrainerOptions options;
+  options.model = model_config(deck);
+  options.precision.storage = train.dtype;
+  options.step.sequence = train.seq_length;
+  options.step.tokens = train.microbatch_tokens();
+  options.step.microbatches = static_cast<int>(microbatches);
+  options.step.pairs = needs.pairs;
+  options.capacities = needs.capacities;
+  options.evaluation_microbatches = needs.evaluates ? options.step.microbatches : 0;
+  options.optimizer = optimizer(deck);
+  options.state.bucket_elements = grid.bucket_elements;
+  options.sharing = sharing(grid, ranks);
+  options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
+  options.planner.policy =
+      read<offload::OffloadConfig>(deck).policy(ranks.coordinates[parallel::Axis::pipeline]);
+  options.planner.rates = machine_rates(machine_facts(deck), ranks.shape);
+  options.planner.chains = {order == parallel::RankOrder::chain,
+                            std::string(parallel::name(parallel::kApart))};
+  options.planner.graphs = graph_options(deck);
+  if (config.audit) options.planner.alignment = 4096;
+  options.executor.ring_slots = config.ring_slots;
+  options.executor.audit = config.audit;
+  options.executor.warmup_steps = read(deck, &offload::GraphConfig::warmup_steps);
+  options.capacity_factors = grid.expert_capacity;
+  std::ranges::sort(options.capacity_factors);
+  for (const std::int64_t graphed : read(deck, &inputs::DataConfig::graphed_documents))
+    options.largest_graphed = std::max(options.largest_graphed, graphed);
+  options.state_copy = needs.saves && copies_within_device(deck);
+  options.logits = needs.logits;
+  return options;
+}
+
+parallel::GridShape grid_shape(const Deck& deck, int ranks) {
+  const auto grid = read<ParallelConfig>(deck);
+  return parallel::fit_grid(ranks, grid.tensor, grid.context, grid.expert, grid.pipeline);
+}
+
+parallel::SequencePart sequence_part(const Deck& deck, const parallel::Communicator& world) {
+  return parallel::sequence_part(grid_shape(deck, world.size()), world.rank());
+}
+
+parallel::NcclOptions nccl_options(const Deck& deck) {
+  const auto grid = read<ParallelConfig>(deck);
+  return {.algorithm = grid.nccl_algorithm,
+          .protocol = grid.nccl_protocol,
+          .channels = grid.nccl_channels,
+          .copies = grid.copies,
+          .patience_s = grid.patience_s};
+}
+
+std::string_view host_only(const Deck& deck) {
+  const auto config = read<ExecutionConfig>(deck);
+  if (read(deck, &TrainConfig::dtype) == execution::Dtype::fp64) return key(&TrainConfig::dtype);
+  if (config.audit) return key(&ExecutionConfig::audit);
+  if (config.delay_seed != 0) return key(&ExecutionConfig::delay_seed);
+  return {};
+}
+
+parallel::RankOrder rank_order_on(bool gpus) {
+  return gpus ? parallel::RankOrder::chain : parallel::RankOrder::partial;
+}
+
+parallel::RankOrder planned_order(const Deck& deck) {
+  return rank_order_on(read(deck, &ExecutionConfig::backend) != ExecutionConfig::Backend::host &&
+                       host_only(deck).empty());
+}
+
+}  // namespace stowage::forecast

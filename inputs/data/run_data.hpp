@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "inputs/data/loader.hpp"
+#include "inputs/data/token_source.hpp"
+#include "inputs/deck/deck.hpp"
+
+namespace stowage::inputs {
+
+/// The data of a run: what is trained on, and what is held out.
+struct Data {
+  std::unique_ptr<TokenSource> source;
+  std::unique_ptr<TokenSource> validation_source;  ///< only with data.validation_path
+  std::unique_ptr<Loader> train;
+  std::unique_ptr<Loader> held_out;  ///< none if fewer than two tokens are held out
+
+  /// Batches of an evaluation over the first `batches` held-out ones; 0: over all. The last one of
+  /// all is filled up with sequences that count nothing.
+  std::int64_t evaluated(std::int64_t batches) const;
+
+  /// What is trained on, for people: "text a.txt, masked: 38 documents, 9120 tokens".
+  std::string text() const;
+  /// What is held out, and how much of it an evaluation of so many batches takes.
+  std::string held_out_text(std::int64_t batches) const;
+
+  std::vector<std::string> files() const;
+  /// What tells these tokens from others (inputs/data/digest.hpp).
+  std::string digest() const;
+  /// Documents that a microbatch of either part can have at most.
+  std::int64_t max_documents() const;
+  /// Pairs of tokens (k <= q) in the documents of a microbatch of either part at most.
+  std::int64_t max_pairs() const;
+};
+
+/// Opens and checks the data that a deck names, for one of `ranks` ranks that share each step's
+/// sequences equally.
+/// @throws Error (exit 2) for wrong keys or files, also if held-out data have no counted target
+Data open_data(const Deck& deck, int rank = 0, int ranks = 1);
+
+/// Capacities of the programs of a run: those that the deck names, and one that always fits.
+std::vector<std::int64_t> capacities(const Deck& deck, std::int64_t max_documents);
+
+}  // namespace stowage::inputs

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "execution/dtype.hpp"
+#include "inputs/deck/section.hpp"
+
+namespace stowage::inputs {
+
+/// [run]
+struct RunConfig {
+  std::string name = "run";
+  std::int64_t seed = 1234;
+  std::int64_t steps = 100;
+  std::string output, mllog;
+  std::int64_t log_interval = 10;
+};
+
+/// [train]: the element type, and the sequences of a step.
+struct TrainConfig {
+  execution::Dtype dtype = execution::Dtype::bf16;
+  std::int64_t micro_batch_size = 1;   ///< sequences of a microbatch on one rank
+  std::int64_t global_batch_size = 1;  ///< sequences of a step over all ranks
+  std::int64_t seq_length = 256;       ///< T
+
+  std::int64_t microbatch_tokens() const { return micro_batch_size * seq_length; }
+  std::int64_t step_tokens() const { return global_batch_size * seq_length; }
+};
+
+/// [eval]
+struct EvalConfig {
+  std::int64_t interval = 0;
+  std::int64_t steps = 0;  ///< batches; 0: all that is held out
+};
+
+template <>
+std::vector<Row<RunConfig>> rows<RunConfig>();
+template <>
+std::vector<Row<TrainConfig>> rows<TrainConfig>();
+template <>
+std::vector<Row<EvalConfig>> rows<EvalConfig>();
+
+void check(const TrainConfig& train, const Deck& deck);
+
+}  // namespace stowage::inputs

@@ -1,0 +1,80 @@
+#include "kernels/operator.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "execution/error.hpp"
+
+namespace stowage::kernels {
+
+using execution::Access;
+using execution::Dtype;
+using execution::Tensor;
+using execution::Use;
+using execution::View;
+
+Spec in(const char* name, Dtype dtype, std::vector<std::int64_t> shape) {
+  return {name, Access::read, dtype, std::move(shape)};
+}
+
+Spec out(const char* name, Dtype dtype, std::vector<std::int64_t> shape) {
+  return {name, Access::write, dtype, std::move(shape)};
+}
+
+Spec sum(const char* name, bool accumulate, Dtype dtype, std::vector<std::int64_t> shape) {
+  return {name, accumulate ? Access::update : Access::write, dtype, std::move(shape)};
+}
+
+Spec workspace(std::size_t bytes) {
+  return {"workspace", Access::write, Dtype::uint8, {static_cast<std::int64_t>(bytes)},
+          bytes > 0,   true};
+}
+
+void check(const Operands& operands, const Spec& spec, const View& view) {
+  if (spec.workspace) return operands.workspace(view, static_cast<std::size_t>(spec.shape[0]));
+  if (spec.present) return operands.check(view, spec.name, spec.dtype, spec.shape);
+  operands.absent(view, spec.name);
+}
+
+void check(const Operands& operands, const Spec& spec, const Columns& columns) {
+  operands.check(columns, spec.name, spec.dtype, spec.shape[0], spec.shape[1]);
+}
+
+void require_none(const Operands& operands, const std::string& fault) {
+  operands.require(fault.empty(), fault);
+}
+
+void throw_other_type(std::string_view op, const Spec& spec) {
+  throw execution::Error(
+      execution::Exit::runtime,
+      fmt::format("{}: {} has another type in Operands<T> than in each()", op, spec.name));
+}
+
+UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor) {
+  if (!tensor) return {};
+  const auto use =
+      std::ranges::find_if(uses, [&](const Use& earlier) { return earlier.tensor == tensor; });
+  const auto index = static_cast<int>(use - uses.begin());
+  if (use == uses.end())
+    uses.push_back({tensor, spec.access});
+  else if (use->access != spec.access)
+    use->access = Access::update;
+  return {index};
+}
+
+ColumnsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec,
+                            const ColumnsOf<Tensor>& columns) {
+  return {add_use(uses, spec, columns.whole), columns.first, columns.count};
+}
+
+View view_of(UseIndex use, std::span<const View> views) {
+  return use.index < 0 ? View{} : views[static_cast<std::size_t>(use.index)];
+}
+
+Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const View> views) {
+  return {view_of(columns.whole, views), columns.first, columns.count};
+}
+
+}  // namespace stowage::kernels

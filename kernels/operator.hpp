@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execution/dtype.hpp"
+#include "execution/op.hpp"
+#include "kernels/matrix.hpp"
+#include "kernels/operands.hpp"
+
+/// An operator says once which operands it has. Recording, checks, benchmarks and tests follow:
+///
+///   struct Scale {
+///     static constexpr std::string_view kName = "scale";
+///     std::int64_t rows, width;
+///     execution::Dtype storage;
+///
+///     template <class T>
+///     struct Operands {
+///       In<T> x;
+///       Out<T> y;
+///     };
+///     void each(auto&& f, auto&... o) const {
+///       f(in("x", storage, {rows, width}), o.x...);
+///       f(out("y", storage, {rows, width}), o.y...);
+///     }
+///     execution::Cost cost() const;
+///     void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+///   };
+///
+/// `Operands<T>` is the same list for every T: Tensor in a program, View on a queue, Pointers<S> in
+/// a reference and a launch, Array in a test. `each` visits the operands of any number of such
+/// lists side by side, in the order of the op's uses. Callers name every operand, `{}` is one that
+/// is absent; a compiler warns of one that is left out.
+namespace stowage::kernels {
+
+/// Elements of an operand in its declaration: of the storage type, of its accumulation type.
+struct Storage;
+struct Sums;
+
+/// As the T of Operands<T>: the addresses of operands of storage type S, null if absent.
+template <class S>
+struct Pointers;
+
+/// Columns [first, first + count) of an operand that is a matrix, used in place.
+template <class T>
+struct ColumnsOf {
+  T whole = {};
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+namespace detail {
+
+template <class S, class Element>
+struct ElementOf {
+  using Type = Element;
+};
+template <class S>
+struct ElementOf<S, Storage> {
+  using Type = S;
+};
+template <class S>
+struct ElementOf<S, Sums> {
+  using Type = execution::Accumulation<S>;
+};
+template <class S, class Element>
+struct ElementOf<S, const Element> {
+  using Type = const typename ElementOf<S, Element>::Type;
+};
+
+template <class T, class Element>
+struct Operand {
+  using Whole = T;
+  using Columns = ColumnsOf<T>;
+};
+template <class Element>
+struct Operand<execution::View, Element> {
+  using Whole = execution::View;
+  using Columns = kernels::Columns;
+};
+template <class S, class Element>
+struct Operand<Pointers<S>, Element> {
+  using Whole = typename ElementOf<S, Element>::Type*;
+  using Columns = Matrix<typename ElementOf<S, Element>::Type>;
+};
+
+}  // namespace detail
+
+/// The members of Operands<T>: an operand of any elements, or columns of one.
+template <class T, class Element>
+using Of = typename detail::Operand<T, Element>::Whole;
+template <class T, class Element>
+using ColumnsOfType = typename detail::Operand<T, Element>::Columns;
+
+/// The usual ones: read or written, in the storage type or in that of sums.
+template <class T>
+using In = Of<T, const Storage>;
+template <class T>
+using Out = Of<T, Storage>;
+template <class T>
+using InColumns = ColumnsOfType<T, const Storage>;
+template <class T>
+using OutColumns = ColumnsOfType<T, Storage>;
+template <class T>
+using SumsIn = Of<T, const Sums>;
+template <class T>
+using SumsOut = Of<T, Sums>;
+
+/// How an operator touches an operand, and what must be bound to it.
+struct Spec {
+  const char* name;
+  execution::Access access;
+  execution::Dtype dtype;
+  std::vector<std::int64_t> shape;  ///< of columns: that of the columns
+  bool present = true;              ///< must it be there, or must it be absent
+  bool workspace = false;           ///< any dtype and shape of at least so many bytes
+
+  /// There if `condition` holds, absent otherwise.
+  Spec when(bool condition) && {
+    present = condition;
+    return static_cast<Spec&&>(*this);
+  }
+};
+
+/// Specs of what is read, stored, stored or added to, and of scratch bytes, which are absent where
+/// none are needed.
+Spec in(const char* name, execution::Dtype dtype, std::vector<std::int64_t> shape);
+Spec out(const char* name, execution::Dtype dtype, std::vector<std::int64_t> shape);
+Spec sum(const char* name, bool accumulate, execution::Dtype dtype,
+         std::vector<std::int64_t> shape);
+Spec workspace(std::size_t bytes);
+
+template <class Op, class T>
+using OperandsOf = typename Op::template Operands<T>;
+
+/// A type that declares an operator: `each`, with operands of any kind, and the members below.
+template <class Op>
+concept Operator = requires(const Op& op, execution::Queue& queue,
+                            const OperandsOf<Op, execution::View>& views) {
+  std::string_view(Op::kName);
+  op.each([](const Spec&, const auto&) {}, views);
+  execution::Cost(op.cost());
+  op.run(queue, views);
+};
+
+/// One operand is what its spec says. @throws Error that names the operator and the operand
+void check(const Operands& operands, const Spec& spec, const execution::View& view);
+void check(const Operands& operands, const Spec& spec, const Columns& columns);
+void require_none(const Operands& operands, const std::string& fault);
+/// Ends a run of an operator whose Operands<T> and `each` say different things of an operand.
+[[noreturn]] void throw_other_type(std::string_view op, const Spec& spec);
+
+/// All of them are, and `fault()` of an operator that has it finds none among its sizes.
+template <Operator Op>
+void check(const Op& op, const OperandsOf<Op, execution::View>& views) {
+  const Operands operands(Op::kName);
+  if constexpr (requires { op.fault(); }) require_none(operands, op.fault());
+  op.each([&](const Spec& spec, const auto& view) { check(operands, spec, view); }, views);
+}
+
+/// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
+struct UseIndex {
+  int index = -1;
+};
+
+/// Adds the use of an operand. One that is bound to a tensor of an earlier operand is the same use:
+/// read and written, it is updated.
+UseIndex add_use(std::vector<execution::Use>& uses, const Spec& spec, execution::Tensor tensor);
+ColumnsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
+                            const ColumnsOf<execution::Tensor>& columns);
+/// Its view among those of the op's uses.
+execution::View view_of(UseIndex use, std::span<const execution::View> views);
+Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const execution::View> views);
+
+/// The op of a program, without its name: uses, cost and launch.
+template <Operator Op>
+execution::Op recorded(const Op& op, const OperandsOf<Op, execution::Tensor>& tensors) {
+  execution::Op made;
+  OperandsOf<Op, UseIndex> indices;
+  op.each([&](const Spec& spec, const auto& tensor,
+              auto& index) { index = add_use(made.uses, spec, tensor); },
+          tensors, indices);
+  made.cost = op.cost();
+  made.launch = [op, indices](execution::Queue& queue, std::span<const execution::View> all) {
+    OperandsOf<Op, execution::View> views;
+    op.each([&](const Spec&, const auto& index, auto& view) { view = view_of(index, all); },
+            indices, views);
+    op.run(queue, views);
+  };
+  return made;
+}
+
+}  // namespace stowage::kernels
+
+/// The host references of an operator, behind their definition.
+#define STOWAGE_REFERENCES(Op)                                            \
+  template void Op::reference(const Operands<Pointers<double>>& o) const; \
+  template void Op::reference(const Operands<Pointers<float>>& o) const;  \
+  template void Op::reference(const Operands<Pointers<execution::Bf16>>& o) const;

@@ -1,0 +1,114 @@
+// Rows of [model] about the mixture of experts.
+#include "inputs/data/run_section.hpp"
+#include "inputs/deck/check.hpp"
+#include "layers/recording/config_section.hpp"
+
+namespace stowage::inputs {
+
+using layers::ModelConfig;
+using Moe = ModelConfig::Moe;
+
+template <>
+std::vector<Row<Moe>> rows<Moe>() {
+  return {
+      row(&Moe::experts, {.key = "model.num_moe_experts",
+                          .range = between(1, kMostCount),
+                          .numerics = true,
+                          .help = "Experts E of a mixture layer."}),
+      row(&Moe::topk, {.key = "model.moe_router_topk",
+                       .range = between(1, kMostCount),
+                       .numerics = true,
+                       .help = "Experts R that a token is routed to."}),
+      row(&Moe::ffn,
+          {.key = "model.moe_ffn_hidden_size",
+           .range = between(0, 16 * kMostWidth),
+           .numerics = true,
+           .help = "Width F of one expert. 0: ffn_hidden_size.",
+           .derived = [](const Deck& deck) { return read(deck, &ModelConfig::Mlp::ffn); }}),
+      row(&Moe::shared_ffn, {.key = "model.moe_shared_expert_hidden_size",
+                             .range = between(0, 16 * kMostWidth),
+                             .numerics = true,
+                             .help = "Width of the expert that every token takes. 0: none."}),
+      row(&Moe::sigmoid,
+          {.key = "model.moe_score_function",
+           .numerics = true,
+           .help = "From router logits to scores."},
+          {{"sigmoid", true}, {"softmax", false}}),
+      row(&Moe::groups,
+          {.key = "model.moe_num_groups",
+           .range = between(1, kMostCount),
+           .numerics = true,
+           .help = "Groups of experts for group-limited routing; divides the experts."}),
+      row(&Moe::group_topk, {.key = "model.moe_group_topk",
+                             .range = between(1, kMostCount),
+                             .numerics = true,
+                             .help = "Groups that a token may choose experts from."}),
+      row(&Moe::normalise, {.key = "model.moe_norm_topk_prob",
+                            .numerics = true,
+                            .help = "Divide the chosen scores by their sum."}),
+      row(&Moe::scaling, {.key = "model.moe_router_topk_scaling_factor",
+                          .range = above(0),
+                          .numerics = true,
+                          .help = "Factor on the chosen scores."}),
+      row(&Moe::aux_coeff,
+          {.key = "model.moe_aux_loss_coeff",
+           .range = at_least(0),
+           .numerics = true,
+           .help =
+               "Weight of the load-balancing loss. It is computed in each microbatch, and a step "
+               "takes their mean, so train.micro_batch_size changes it."}),
+      row(&Moe::z_coeff,
+          {.key = "model.moe_z_loss_coeff",
+           .range = at_least(0),
+           .numerics = true,
+           .help =
+               "Weight of the squared log-sum-exp of router logits: a mean over the tokens of each "
+               "microbatch, and then over microbatches, so train.micro_batch_size changes it."}),
+      row(&Moe::bias_rate,
+          {.key = "model.moe_expert_bias_update_rate",
+           .range = at_least(0),
+           .numerics = true,
+           .help = "Step of the selection bias that balances experts without a loss. 0: no bias."}),
+      row(&Moe::forced_load,
+          {.key = "model.moe_router_force_load",
+           .numerics = true,
+           .help =
+               "For benchmarks: a token's experts are drawn whatever their scores are, all alike, "
+               "or the one in place p of a layer p times less likely than the first. Weights stay "
+               "those of the scores. Such a run is not official."},
+          {{"none", kernels::ForcedLoad::none},
+           {"balanced", kernels::ForcedLoad::balanced},
+           {"zipf", kernels::ForcedLoad::zipf}}),
+  };
+}
+
+}  // namespace stowage::inputs
+
+namespace stowage::layers {
+
+using execution::throw_usage;
+using inputs::check_product;
+using inputs::cite;
+using inputs::Deck;
+using inputs::key;
+using inputs::TrainConfig;
+
+void check(const ModelConfig::Moe& moe, const Deck& deck) {
+  using Moe = ModelConfig::Moe;
+  check_at_most(deck, key(&Moe::topk), key(&Moe::experts));
+  check_divides(deck, key(&Moe::groups), key(&Moe::experts));
+  check_at_most(deck, key(&Moe::group_topk), key(&Moe::groups));
+  const int open = moe.group_topk * (moe.experts / moe.groups);
+  if (moe.topk > open)
+    throw_usage("{} is more than the {} experts of {} groups that a token may choose from ({}, {})",
+                cite(deck, &Moe::topk), open, moe.group_topk, cite(deck, &Moe::groups),
+                cite(deck, &Moe::experts));
+  check_product(deck, "elements of the experts",
+                {key(&Moe::experts), key(&ModelConfig::width), key(&Moe::ffn)});
+  check_product(
+      deck, "routed rows",
+      {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), key(&Moe::topk)},
+      0x1p31 - 1);
+}
+
+}  // namespace stowage::layers

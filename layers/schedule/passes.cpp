@@ -1,0 +1,258 @@
+#include "layers/schedule/passes.hpp"
+
+#include <fmt/core.h>
+
+#include "execution/error.hpp"
+#include "kernels/cross_entropy/loss_sum.hpp"
+#include "kernels/documents/document_index.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/microbatch/take_row.hpp"
+#include "layers/mixers/experts.hpp"
+#include "layers/schedule/side_by_side.hpp"
+
+namespace stowage::layers {
+
+using execution::Dtype;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+/// The first microbatch stores what the others add to, and the last completes it; those between are
+/// alike, so they are one section that repeats.
+RankPasses one_by_one(int microbatches, const std::function<std::vector<Pass>(Pass)>& passes_of) {
+  RankPasses passes;
+  passes.push_back({"first", 1, passes_of({.slot = 0, .last = microbatches == 1})});
+  if (microbatches > 2)
+    passes.push_back({"body", microbatches - 2, passes_of({.slot = 1, .accumulate = true})});
+  if (microbatches > 1)
+    passes.push_back({"last", 1, passes_of({.slot = 2, .accumulate = true, .last = true})});
+  return passes;
+}
+
+Pass of_kind(Pass pass, Pass::Kind kind) {
+  pass.kind = kind;
+  return pass;
+}
+
+std::vector<std::int64_t> stacked(const StepShape& shape, std::int64_t width) {
+  if (shape.microbatches == 1) return {width};
+  return {shape.microbatches, width};
+}
+
+}  // namespace
+
+RankPasses train_one_by_one(int microbatches) {
+  return one_by_one(microbatches, [](const Pass& pass) {
+    return std::vector{of_kind(pass, Pass::Kind::forward), of_kind(pass, Pass::Kind::backward)};
+  });
+}
+
+RankPasses train_side_by_side(int microbatches) {
+  std::vector<Pass> passes{{.kind = Pass::Kind::forward}};
+  for (int i = 0; i < microbatches; ++i) {
+    passes.push_back({.kind = Pass::Kind::backward,
+                      .slot = i,
+                      .accumulate = i > 0,
+                      .last = i == microbatches - 1});
+    if (i + 1 < microbatches)
+      passes.push_back(
+          {.kind = Pass::Kind::forward, .slot = i + 1, .accumulate = true, .overlapping = true});
+  }
+  return {{"side_by_side", 1, std::move(passes)}};
+}
+
+RankPasses evaluate_one_by_one(int microbatches) {
+  return one_by_one(microbatches, [](const Pass& pass) {
+    return std::vector{of_kind(pass, Pass::Kind::evaluate)};
+  });
+}
+
+StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& model) {
+  StackedInputs inputs;
+  const auto add = [&](const char* name, std::int64_t width) {
+    return program.input(name, Dtype::int32, stacked(shape, width));
+  };
+  if (model.has_embedding()) inputs.tokens = add("tokens", shape.tokens);
+  if (model.has_head()) inputs.targets = add("targets", shape.tokens);
+  inputs.cu_seqlens = add("cu_seqlens", shape.capacity + 1);
+  return inputs;
+}
+
+PassRecorder::PassRecorder(Program& program, const Model& model, Handles& handles, Options options)
+    : program_(program), model_(model), handles_(handles), options_(options) {
+  const parallel::Ranks& ranks = model_.ranks();
+  const int shared_by =
+      ranks.group(parallel::Group::tensor).size() * ranks.group(parallel::Group::context).size();
+  if (options_.shape.tokens % shared_by != 0)
+    execution::throw_usage("{} tokens of a microbatch do not divide among {} ranks that share rows",
+                           options_.shape.tokens, shared_by);
+  if (options_.shape.microbatches == 1) return;
+  Recorder recorder(program_, model_.precision(), {}, handles_);
+  recorder.set_prefix("inputs");
+  index_ = recorder.scratch("microbatch", Dtype::int32, {1});
+  recorder.compute("microbatch", {}, {write(index_)},
+                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+}
+
+void PassRecorder::record(const RankPasses& passes, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
+  for (const PassSection& section : passes) {
+    program_.begin_section(section.name, section.repeat);
+    record(section, finished, exchanged);
+  }
+}
+
+void PassRecorder::record(const PassSection& section, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
+  int before = -1;  // where the pass before begins, if it is no part of another
+  for (const Pass& pass : section.passes) {
+    const int begin = static_cast<int>(program_.ops().size());
+    record(pass, finished, exchanged);
+    if (pass.overlapping) {
+      STOWAGE_ASSERT(before >= 0, "no pass for microbatch {} to go beside", pass.slot);
+      put_side_by_side(program_, before, begin);
+    }
+    before = pass.overlapping ? -1 : begin;
+  }
+}
+
+void PassRecorder::record(const Pass& pass, const Model::Finished& finished,
+                          const std::function<void()>& exchanged) {
+  if (pass.kind == Pass::Kind::exchange) return exchange(pass.transfers);
+  const bool backward = pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::weights;
+  const auto scope = program_.enter("microbatch", -1, pass.slot, backward);
+  if (!backward && pass.chunk == 0) slots_[pass.slot] = next_batch(pass);
+  Batch batch = slots_.at(pass.slot);
+  batch.weights_later = pass.weights_later;
+  Recorder recorder(program_, model_.precision(), batch, handles_);
+  if (!backward) return forward(pass, recorder);
+  const Model::Finished done = [&](std::span<const Parameter> parameters, bool exchange_follows) {
+    if (pass.last && finished) finished(parameters, exchange_follows);
+  };
+  if (pass.last) recorder.behind_exchanges(exchanged);
+  if (pass.kind == Pass::Kind::weights)
+    return model_.backward_weights(recorder, stage(pass.chunk), done);
+  Passing& passing = passing_[{pass.chunk, pass.slot}];
+  passing.din = model_.backward(recorder, stage(pass.chunk), passing.dout, done);
+}
+
+void PassRecorder::forward(const Pass& pass, Recorder& recorder) {
+  Passing& passing = passing_[{pass.chunk, pass.slot}];
+  const Stage& stage = this->stage(pass.chunk);
+  const Tensor out = pass.kind == Pass::Kind::evaluate
+                         ? model_.evaluate(recorder, stage, passing.in)
+                         : model_.forward(recorder, stage, passing.in);
+  if (stage.head) return sum_losses(recorder, out);
+  passing.out = out;
+}
+
+void PassRecorder::exchange(const std::vector<StageTransfer>& transfers) {
+  std::vector<parallel::Message> messages;
+  std::string name;
+  for (const StageTransfer& transfer : transfers) {
+    const char* const what = transfer.gradient ? "gradient" : "stream";
+    messages.push_back({transfer.peer,
+                        transfer.sends,
+                        {passed(transfer), {}},
+                        fmt::format("{} of microbatch {} to stage {}", what, transfer.slot,
+                                    transfer.destination(stage(transfer.chunk).index))});
+    name +=
+        fmt::format("{}{}_{}", name.empty() ? "" : "+", transfer.sends ? "send" : "receive", what);
+  }
+  const parallel::RankGroup& group = model_.ranks().group(parallel::Group::pipeline);
+  program_.append(group.exchange(program_,
+                                 fmt::format("mb{}/{}/{}", transfers.front().slot,
+                                             stage_prefix(stage(transfers.front().chunk)), name),
+                                 messages));
+}
+
+Tensor PassRecorder::passed(const StageTransfer& transfer) {
+  Passing& passing = passing_[{transfer.chunk, transfer.slot}];
+  if (transfer.sends) return transfer.gradient ? passing.din : passing.out;
+  Recorder recorder(program_, model_.precision(), sizes({.slot = transfer.slot}), handles_);
+  recorder.set_prefix(stage_prefix(stage(transfer.chunk)));
+  const std::vector<std::int64_t> shape{recorder.rows(), model_.config().width};
+  if (transfer.gradient) return passing.dout = recorder.scratch("dout", shape);
+  return passing.in = recorder.saved("in", shape, model_.input_module(stage(transfer.chunk)));
+}
+
+/// A microbatch without its tensors.
+Batch PassRecorder::sizes(const Pass& pass) const {
+  const StepShape& shape = options_.shape;
+  Batch batch;
+  const parallel::RankGroup& tensor = model_.ranks().group(parallel::Group::tensor);
+  const parallel::RankGroup& context = model_.ranks().group(parallel::Group::context);
+  batch.sequence_tokens = shape.tokens;
+  batch.tokens_count = shape.tokens / context.size();
+  batch.first_token = batch.tokens_count * context.rank();
+  batch.rows_count = batch.tokens_count / tensor.size();
+  batch.first_row = batch.rows_count * tensor.rank();
+  batch.row_tokens.first = batch.first_token + batch.first_row;
+  batch.attention_pairs = shape.attention_pairs();
+  batch.expert_capacity =
+      expert_capacity(model_.config(), model_.ranks(), shape.tokens, shape.capacity_factor);
+  batch.loss_scale = options_.loss_scale;
+  batch.slot = pass.slot;
+  batch.accumulate = pass.accumulate;
+  return batch;
+}
+
+Batch PassRecorder::next_batch(const Pass& pass) {
+  const StepShape& shape = options_.shape;
+  Batch batch = sizes(pass);
+  Recorder recorder(program_, model_.precision(), batch, handles_);
+  recorder.set_prefix("inputs");
+  const StackedInputs& inputs = options_.inputs;
+  if (inputs.tokens) batch.tokens = take(recorder, "tokens", inputs.tokens, shape.tokens);
+  if (inputs.targets) batch.targets = take(recorder, "targets", inputs.targets, shape.tokens);
+  batch.cu_seqlens = take(recorder, "cu_seqlens", inputs.cu_seqlens, shape.capacity + 1);
+  if (index_)
+    recorder.compute("advance", {}, {update(index_)},
+                     [](execution::Queue& q, Views v) { kernels::advance_index(q, v[0]); });
+  batch.sequence_seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
+  recorder.compute("document_index", kernels::document_index_cost(shape.tokens, shape.capacity),
+                   {read(batch.cu_seqlens), write(batch.sequence_seq_idx)},
+                   [](execution::Queue& q, Views v) { kernels::document_index(q, v[0], v[1]); });
+  batch.seq_idx = own(recorder, "own_seq_idx", batch.sequence_seq_idx);
+  if (batch.tokens) batch.tokens = own(recorder, "own_tokens", batch.tokens);
+  if (batch.targets) batch.targets = own(recorder, "own_targets", batch.targets);
+  return batch;
+}
+
+/// This rank's part of what all tokens of the sequences have.
+Tensor PassRecorder::own(Recorder& recorder, const char* name, Tensor all) const {
+  const Batch& batch = recorder.batch();
+  if (batch.tokens_count == batch.sequence_tokens) return all;
+  const Tensor part = recorder.scratch(name, Dtype::int32, {batch.tokens_count});
+  const auto bytes = static_cast<double>(batch.tokens_count) * sizeof(std::int32_t);
+  const execution::Range range{batch.first_token, batch.first_token + batch.tokens_count};
+  recorder.compute(name, {0, 2 * bytes}, {{all, Access::read, range}, write(part)},
+                   [](execution::Queue& q, Views v) {
+                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
+                   });
+  return part;
+}
+
+/// The row of a stacked input that belongs to the microbatch at work.
+Tensor PassRecorder::take(Recorder& recorder, const char* name, Tensor stack,
+                          std::int64_t width) const {
+  if (!index_) return stack;
+  const Tensor row = recorder.scratch(name, Dtype::int32, {width});
+  recorder.compute(name, kernels::take_row_cost(width), {read(stack), read(index_), write(row)},
+                   [](execution::Queue& q, Views v) { kernels::take_row(q, v[0], v[1], v[2]); });
+  return row;
+}
+
+void PassRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
+  recorder.set_prefix("loss");
+  const bool accumulate = recorder.batch().accumulate;
+  recorder.compute("sum", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
+                   {{losses, Access::read, recorder.own_rows()},
+                    {recorder.batch().targets, Access::read, recorder.own_rows()},
+                    recorder.into(options_.loss)},
+                   [accumulate](execution::Queue& q, Views v) {
+                     kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
+                   });
+}
+
+}  // namespace stowage::layers

@@ -1,0 +1,131 @@
+// Rows of [optim].
+#include "layers/step/step_section.hpp"
+
+#include "inputs/data/run_section.hpp"
+#include "inputs/deck/check.hpp"
+
+namespace stowage::inputs {
+
+using kernels::SpikeRule;
+using layers::LearningRate;
+using layers::OptimizerConfig;
+
+template <>
+std::vector<Row<LearningRate>> rows<LearningRate>() {
+  return {
+      row(&LearningRate::lr, {.key = "optim.lr",
+                              .range = at_least(0),
+                              .numerics = true,
+                              .help = "Largest learning rate."}),
+      row(&LearningRate::min_lr, {.key = "optim.min_lr",
+                                  .range = at_least(0),
+                                  .numerics = true,
+                                  .help = "Learning rate at and after the end of the decay."}),
+      row(&LearningRate::warmup_steps, {.key = "optim.warmup_steps",
+                                        .unit = "steps",
+                                        .range = between(0, kMostSteps),
+                                        .numerics = true,
+                                        .help = "Steps of linear warm-up."}),
+      row(&LearningRate::shape,
+          {.key = "optim.schedule",
+           .numerics = true,
+           .help = "After warm-up: half a cosine to min_lr, warm-up-stable-decay, or constant lr."},
+          {{"cosine", LearningRate::Shape::cosine},
+           {"wsd", LearningRate::Shape::wsd},
+           {"constant", LearningRate::Shape::constant}}),
+      row(&LearningRate::decay_steps,
+          {.key = "optim.decay_steps",
+           .unit = "steps",
+           .range = between(0, kMostSteps),
+           .numerics = true,
+           .help = "Steps over which the rate falls to min_lr: step decay_steps + 1 is the first "
+                   "that has "
+                   "it. 0: run.steps.",
+           .derived = [](const Deck& deck) { return read(deck, &RunConfig::steps); }}),
+      row(&LearningRate::wsd_decay_steps,
+          {.key = "optim.wsd_decay_steps",
+           .unit = "steps",
+           .range = between(0, kMostSteps),
+           .numerics = true,
+           .help =
+               "Steps of the linear decay that ends schedule wsd. The last of d steps has min_lr + "
+               "(lr - min_lr) / d, so a decay of one step does nothing. 0: a tenth of decay_steps, "
+               "rounded up.",
+           .derived =
+               [](const Deck& deck) { return (read(deck, &LearningRate::decay_steps) + 9) / 10; }}),
+  };
+}
+
+template <>
+std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
+  return {
+      row(&OptimizerConfig::beta1, {.key = "optim.adam_beta1",
+                                    .range = from_to_below(0, 1),
+                                    .numerics = true,
+                                    .help = "Decay of the first moment."}),
+      row(&OptimizerConfig::beta2, {.key = "optim.adam_beta2",
+                                    .range = from_to_below(0, 1),
+                                    .numerics = true,
+                                    .help = "Decay of the second moment."}),
+      row(&OptimizerConfig::epsilon, {.key = "optim.adam_eps",
+                                      .range = above(0),
+                                      .numerics = true,
+                                      .help = "Added to the root of the second moment."}),
+      row(&OptimizerConfig::weight_decay,
+          {.key = "optim.weight_decay",
+           .range = at_least(0),
+           .numerics = true,
+           .help =
+               "Decoupled decay of matrices; vectors and the weights of Mamba layers' convolutions "
+               "are never decayed."}),
+      row(&OptimizerConfig::clip, {.key = "optim.clip_grad",
+                                   .range = at_least(0),
+                                   .numerics = true,
+                                   .help = "Largest global gradient norm. 0: no clipping."}),
+  };
+}
+
+template <>
+std::vector<Row<SpikeRule>> rows<SpikeRule>() {
+  return {
+      row(&SpikeRule::factor,
+          {.key = "optim.spike_factor",
+           .range = zero_or_at_least(1),
+           .numerics = true,
+           .help =
+               "Skip a step whose gradient norm, before clipping, is above so many times the mean "
+               "norm of the steps before. 0: steps are skipped only if the norm is not finite."}),
+      row(&SpikeRule::window,
+          {.key = "optim.spike_window",
+           .unit = "steps",
+           .range = between(1, kMostInt),
+           .numerics = true,
+           .help = "Steps of the mean that spike_factor goes by: of all good steps while there are "
+                   "fewer, then each new one has a weight of 1/spike_window."}),
+      row(&SpikeRule::most_in_a_row, {.key = "optim.spikes_in_a_row",
+                                      .unit = "steps",
+                                      .range = between(1, kMostInt),
+                                      .numerics = true,
+                                      .help = "Most steps that spike_factor skips one behind the "
+                                              "other: the next one is taken, and "
+                                              "the mean begins anew with its norm."}),
+  };
+}
+
+}  // namespace stowage::inputs
+
+namespace stowage::layers {
+
+void check(const LearningRate& schedule, const inputs::Deck& deck) {
+  using inputs::key;
+  if (schedule.min_lr > schedule.lr)
+    execution::throw_usage("{} must be at most {}", cite(deck, &LearningRate::min_lr),
+                           cite(deck, &LearningRate::lr));
+  const std::string_view decay = key(&LearningRate::decay_steps);
+  if (schedule.shape != LearningRate::Shape::constant)
+    check_at_most(deck, key(&LearningRate::warmup_steps), decay);
+  if (schedule.shape == LearningRate::Shape::wsd)
+    check_at_most(deck, key(&LearningRate::wsd_decay_steps), decay);
+}
+
+}  // namespace stowage::layers

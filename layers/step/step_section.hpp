@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "inputs/deck/section.hpp"
+#include "kernels/optimizer/guard.hpp"
+#include "layers/step/learning_rate.hpp"
+#include "layers/step/step.hpp"
+
+namespace stowage::inputs {
+
+// [optim]
+template <>
+std::vector<Row<layers::LearningRate>> rows<layers::LearningRate>();
+template <>
+std::vector<Row<layers::OptimizerConfig>> rows<layers::OptimizerConfig>();
+template <>
+std::vector<Row<kernels::SpikeRule>> rows<kernels::SpikeRule>();
+
+}  // namespace stowage::inputs
+
+namespace stowage::layers {
+
+void check(const LearningRate& schedule, const inputs::Deck& deck);
+
+}  // namespace stowage::layers

@@ -1,0 +1,349 @@
+#include "parallel/groups/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "execution/error.hpp"
+
+namespace stowage::parallel {
+
+using execution::Access;
+using execution::Dtype;
+using execution::Op;
+using execution::Program;
+using execution::Queue;
+using execution::Range;
+using execution::Tensor;
+using Views = std::span<const execution::View>;
+
+namespace {
+
+Range range_of(const Program& program, const Piece& piece) {
+  return program.resolve({piece.tensor, Access::read, piece.range});
+}
+Dtype dtype_of(const Program& program, const Piece& piece) {
+  return program.info(piece.tensor).buffers.front().dtype;
+}
+std::int64_t count_of(const Program& program, const Piece& piece) {
+  const Range range = range_of(program, piece);
+  return range.end - range.begin;
+}
+std::size_t bytes_of(const Program& program, const Piece& piece) {
+  return static_cast<std::size_t>(count_of(program, piece)) *
+         execution::size_bytes(dtype_of(program, piece));
+}
+
+void use(Op& op, const Program& program, const Piece& piece, Access access) {
+  for (const execution::Use& one : program.uses(piece.tensor, range_of(program, piece), access))
+    op.uses.push_back(one);
+}
+
+std::string text(std::string_view what, Dtype dtype, Dtype wire) {
+  return wire == dtype ? std::string(what)
+                       : fmt::format("{}, {} on the wire", what, execution::name(wire));
+}
+
+/// The groups by their names, those of one axis first: of groups with the same members the first
+/// names them all.
+constexpr Group kByName[kGroups] = {Group::tensor,
+                                    Group::context,
+                                    Group::expert,
+                                    Group::pipeline,
+                                    Group::data,
+                                    Group::experts,
+                                    Group::dense_gradients,
+                                    Group::expert_gradients,
+                                    Group::replicated_gradients,
+                                    Group::model,
+                                    Group::world};
+
+}  // namespace
+
+RankGroup::RankGroup(std::string name, std::vector<int> members, int rank,
+                     std::shared_ptr<const Collectives> collectives)
+    : name_(std::move(name)),
+      members_(std::move(members)),
+      rank_(rank),
+      collectives_(std::move(collectives)) {}
+
+Range RankGroup::share(Range range, int rank) const {
+  const std::int64_t count = range.end - range.begin;
+  STOWAGE_ASSERT(count % size() == 0, "{} elements do not divide among {} ranks", count, size());
+  const std::int64_t share = count / size();
+  return {range.begin + rank * share, range.begin + (rank + 1) * share};
+}
+
+/// @param share of the piece's bytes that a rank sends and receives
+Op RankGroup::begin(const Program& program, std::string name, const char* kind, const Piece& piece,
+                    double share, Dtype wire) const {
+  Op op;
+  op.lane = execution::Lane::comm;
+  op.name = std::move(name);
+  const std::int64_t count = count_of(program, piece);
+  op.cost = {static_cast<double>(count),
+             share * static_cast<double>(count) * static_cast<double>(size_bytes(wire))};
+  op.communication =
+      execution::Communication{kind, name_, members_, count, dtype_of(program, piece), {}, {}};
+  return op;
+}
+
+RankGroup::Call RankGroup::call(const std::string& name) const {
+  return {collectives_, collectives_ ? collectives_->transport().announce(name) : 0};
+}
+
+const Collectives* RankGroup::Call::operator->() const {
+  STOWAGE_ASSERT(collectives, "an op of ranks that are only planned for was launched");
+  return collectives.get();
+}
+
+execution::Launch RankGroup::bound(Call call, std::vector<Transfer> transfers) {
+  return [call = std::move(call), transfers = std::move(transfers)](Queue& q, Views v) {
+    std::vector<Transfer> all = transfers;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].data = v[i].as<void>();
+    call->exchange(q, call.index, all);
+  };
+}
+
+Op RankGroup::all_reduce(Program& program, std::string name, Piece piece,
+                         Reduction reduction) const {
+  return all_reduce(program, std::move(name), piece, reduction, dtype_of(program, piece));
+}
+
+Tensor RankGroup::workspace(Program& program, std::string name, std::int64_t elements, Dtype dtype,
+                            Dtype wire) const {
+  const std::size_t bytes = reduce_workspace_bytes(elements, dtype, wire, size());
+  return program.scratch(std::move(name), Dtype::uint8, {static_cast<std::int64_t>(bytes)});
+}
+
+/// Adds the op's room behind its other uses. @return its index among the views
+std::size_t RankGroup::use_workspace(Op& op, Program& program, const Piece& piece, Dtype wire,
+                                     Tensor workspace) const {
+  if (!workspace)
+    workspace = this->workspace(program, op.name + "/workspace", count_of(program, piece),
+                                dtype_of(program, piece), wire);
+  op.uses.push_back({workspace, Access::write});
+  return op.uses.size() - 1;
+}
+
+Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction,
+                         Dtype wire, Tensor workspace) const {
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  Op op = begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
+  op.communication->detail = text(parallel::name(reduction), dtype, wire);
+  use(op, program, piece, Access::update);
+  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire,
+                     v[room].as<void>());
+  };
+  return op;
+}
+
+Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dtype wire,
+                             Tensor workspace) const {
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  Op op =
+      begin(program, std::move(name), "reduce_scatter", piece, 1.0 * (size() - 1) / size(), wire);
+  op.communication->detail = text("sum", dtype, wire);
+  for (int r = 0; r < size(); ++r)
+    use(op, program, {piece.tensor, share(range_of(program, piece), r)},
+        r == rank_ ? Access::update : Access::read);
+  // The first use may lie behind padding that nobody reads: the address is asked for by itself.
+  op.uses.insert(op.uses.begin(),
+                 {piece.tensor,
+                  Access::read,
+                  {range_of(program, piece).begin, range_of(program, piece).begin}});
+  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
+  };
+  return op;
+}
+
+Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const {
+  Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
+                dtype_of(program, piece));
+  for (int r = 0; r < size(); ++r)
+    op.uses.push_back({piece.tensor, r == rank_ ? Access::read : Access::write,
+                       share(range_of(program, piece), r)});
+  const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_gather(q, call.index, v[0].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::send_partials(Program& program, std::string name, Piece piece, Piece others,
+                            const std::vector<int>& distances, Range some) const {
+  const Range all = range_of(program, piece), arriving = range_of(program, others);
+  const std::int64_t part = (all.end - all.begin) / size(), count = some.end - some.begin;
+  STOWAGE_ASSERT(part * size() == all.end - all.begin &&
+                     part * (size() - 1) == arriving.end - arriving.begin && some.end <= part,
+                 "{} hands out {} of {} elements and gets {}", name, count, all.end - all.begin,
+                 arriving.end - arriving.begin);
+  const auto steps = static_cast<double>(distances.size());
+  Op op = begin(program, std::move(name), "all_to_all", piece,
+                steps * static_cast<double>(count) / static_cast<double>(part * size()),
+                dtype_of(program, piece));
+  op.communication->detail =
+      fmt::format("{} of a part to ranks {} behind", count, fmt::join(distances, ", "));
+  std::vector<Transfer> transfers;
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_bytes(dtype_of(program, piece));
+  for (const int distance : distances) {
+    const int to = behind(distance), from = before(distance);
+    const std::int64_t sent = all.begin + to * part + some.begin;
+    const std::int64_t got = arriving.begin + (from < rank_ ? from : from - 1) * part + some.begin;
+    op.uses.push_back({piece.tensor, Access::read, {sent, sent + count}});
+    op.uses.push_back({others.tensor, Access::write, {got, got + count}});
+    transfers.push_back({to, true, nullptr, bytes});
+    transfers.push_back({from, false, nullptr, bytes});
+  }
+  op.launch = bound(call(op.name), std::move(transfers));
+  return op;
+}
+
+Op RankGroup::reduce_partials(Program& program, std::string name, Piece piece, Piece others,
+                              Piece sums) const {
+  const Range own = share(range_of(program, piece), rank_);
+  const std::int64_t count = own.end - own.begin;
+  const Dtype dtype = dtype_of(program, piece);
+  STOWAGE_ASSERT(
+      count_of(program, others) == count * (size() - 1) && count_of(program, sums) == count,
+      "{} has {} elements for {} sums of {}", name, count_of(program, others) + count,
+      count_of(program, sums), size());
+  Op op;
+  op.name = std::move(name);
+  op.cost = {static_cast<double>(count * (size() - 1)),
+             static_cast<double>(count * (size() + 1)) * static_cast<double>(size_bytes(dtype))};
+  op.uses = {{piece.tensor, Access::read, own},
+             {others.tensor, Access::read, others.range},
+             {sums.tensor, Access::write, sums.range}};
+  op.launch = [count, dtype, rank = rank_, ranks = size()](Queue& q, Views v) {
+    sum_rows(q, v[1].as<const void>(), v[0].as<const void>(), v[2].as<void>(), count, dtype, rank,
+             ranks);
+  };
+  return op;
+}
+
+Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, Piece piece) const {
+  Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
+                dtype_of(program, piece));
+  STOWAGE_ASSERT(
+      bytes_of(program, share) * static_cast<std::size_t>(size()) == bytes_of(program, piece),
+      "{} gathers {} bytes from shares of {}", op.name, bytes_of(program, piece),
+      bytes_of(program, share));
+  op.uses = {{share.tensor, Access::read, share.range}, {piece.tensor, Access::write, piece.range}};
+  const std::size_t bytes = bytes_of(program, share);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_gather(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::gather_ring(Program& program, std::string name, Piece mine, Piece piece,
+                          const std::vector<int>& distances) const {
+  const std::size_t bytes = bytes_of(program, mine);
+  STOWAGE_ASSERT(bytes * static_cast<std::size_t>(size()) == bytes_of(program, piece),
+                 "{} gathers {} bytes from parts of {}", name, bytes_of(program, piece), bytes);
+  Op op = begin(program, std::move(name), "all_gather", piece,
+                static_cast<double>(distances.size()) / size(), dtype_of(program, piece));
+  op.communication->detail = fmt::format("of ranks {} before", fmt::join(distances, ", "));
+  std::vector<Transfer> transfers;
+  for (const int distance : distances) {
+    const Range from = share(range_of(program, piece), before(distance));
+    op.uses.push_back({mine.tensor, Access::read, mine.range});
+    op.uses.push_back({piece.tensor, Access::write, from});
+    transfers.push_back({behind(distance), true, nullptr, bytes});
+    transfers.push_back({before(distance), false, nullptr, bytes});
+  }
+  op.launch = bound(call(op.name), std::move(transfers));
+  return op;
+}
+
+Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece to) const {
+  Op op = begin(program, std::move(name), "all_to_all", from, 1.0 * (size() - 1) / size(),
+                dtype_of(program, from));
+  STOWAGE_ASSERT(bytes_of(program, from) == bytes_of(program, to), "{} exchanges {} and {} bytes",
+                 op.name, bytes_of(program, from), bytes_of(program, to));
+  (void)share(range_of(program, from), 0);
+  op.uses = {{from.tensor, Access::read, range_of(program, from)},
+             {to.tensor, Access::write, range_of(program, to)}};
+  const std::size_t bytes = bytes_of(program, from) / static_cast<std::size_t>(size());
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->all_to_all(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
+  };
+  return op;
+}
+
+Op RankGroup::broadcast(Program& program, std::string name, Piece piece, int root) const {
+  Op op = begin(program, std::move(name), "broadcast", piece, 1, dtype_of(program, piece));
+  op.communication->detail = fmt::format("root {}", root);
+  op.uses = {
+      {piece.tensor, rank_ == root ? Access::read : Access::write, range_of(program, piece)}};
+  const std::size_t bytes = bytes_of(program, piece);
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    call->broadcast(q, call.index, v[0].as<void>(), bytes, root);
+  };
+  return op;
+}
+
+Op RankGroup::exchange(Program& program, std::string name,
+                       const std::vector<Message>& messages) const {
+  STOWAGE_ASSERT(!messages.empty(), "{} has no messages", name);
+  Op op = begin(program, std::move(name), "exchange", messages.front().piece, 0,
+                dtype_of(program, messages.front().piece));
+  op.communication->count = 0;
+  std::vector<Transfer> transfers;
+  double sent = 0, received = 0;
+  for (const Message& message : messages) {
+    const std::size_t bytes = bytes_of(program, message.piece);
+    op.uses.push_back({message.piece.tensor, message.sends ? Access::read : Access::write,
+                       range_of(program, message.piece)});
+    op.communication->transfers.push_back(
+        {message.peer, message.sends, count_of(program, message.piece), message.what});
+    transfers.push_back({message.peer, message.sends, nullptr, bytes});
+    (message.sends ? sent : received) += static_cast<double>(bytes);
+  }
+  op.cost.bytes = std::max(sent, received);
+  op.launch = bound(call(op.name), std::move(transfers));
+  return op;
+}
+
+Ranks make_ranks(const GridShape& shape, int rank, const MakeCollectives& make) {
+  Ranks ranks{shape, coordinates(shape, rank), {}};
+  std::vector<std::shared_ptr<const RankGroup>> made;
+  for (const Group group : kByName) {
+    std::vector<int> all = members(shape, rank, axes(group));
+    std::shared_ptr<const RankGroup>& at = ranks.groups[static_cast<std::size_t>(group)];
+    for (const auto& other : made)
+      if (other->members() == all) at = other;
+    if (at) continue;
+    const auto mine = static_cast<int>(std::find(all.begin(), all.end(), rank) - all.begin());
+    const std::string name(parallel::name(group));
+    auto collectives = all.size() > 1 ? make(name, all) : nullptr;
+    at = made.emplace_back(
+        std::make_shared<RankGroup>(name, std::move(all), mine, std::move(collectives)));
+  }
+  return ranks;
+}
+
+void attach(const Ranks& ranks, std::span<std::byte> arena) {
+  std::vector<const RankGroup*> done;
+  for (const auto& group : ranks.groups) {
+    if (std::find(done.begin(), done.end(), group.get()) != done.end()) continue;
+    done.push_back(group.get());
+    if (group->collectives() != nullptr) group->collectives()->transport().attach(arena);
+  }
+}
+
+Ranks planned_ranks(const GridShape& shape, int rank) {
+  return make_ranks(shape, rank, [](const std::string&, const std::vector<int>&) {
+    return std::shared_ptr<const Collectives>();
+  });
+}
+
+}  // namespace stowage::parallel

@@ -1,0 +1,347 @@
+"""The layers of a deck in PyTorch, as step_torch.py times them.
+
+A layer takes the residual stream and what the layer before it adds, and leaves both the same way:
+the sum is made where the next norm reads it. Functions are compiled one by one, or all of them as
+one graph if a caller compiles what calls them.
+"""
+
+import functools
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+DEVICE = torch.device("cuda")
+EPS = 1e-5
+PEER = None  # mamba_ssm's module ssd_combined
+
+compiled = functools.partial(torch.compile, dynamic=False)  # shapes are few, and known to kernels
+
+
+def rms_norm(x, weight):
+    return F.rms_norm(x, (x.shape[-1],), weight, EPS)
+
+
+@compiled
+def add_norm(x, y, norm):
+    """The residual stream with y, and its norm."""
+    x = x if y is None else x + y
+    return x, rms_norm(x, norm)
+
+
+@compiled
+def add_norm_linear(x, y, norm, weight):
+    x = x if y is None else x + y
+    return x, F.linear(rms_norm(x, norm), weight)
+
+
+@compiled
+def activate(h):
+    return F.relu(h).square()
+
+
+@compiled
+def activate_weighted(h, weights):
+    """Rows of experts times the weights that their tokens give them."""
+    return (F.relu(h.float()).square() * weights.unsqueeze(-1)).to(h.dtype)
+
+
+@compiled
+def convolve(x, weight, bias, seq_idx):
+    """Causal over T, within a document: x (B, T, C), weight (C, W)."""
+    y = bias + weight[:, -1] * x
+    for back in range(1, weight.shape[1]):
+        earlier = F.pad(x, (0, 0, back, 0))[:, :x.shape[1]]
+        if seq_idx is not None:
+            same = F.pad(seq_idx, (back, 0), value=-1)[:, :x.shape[1]] == seq_idx
+            earlier = earlier * same.unsqueeze(-1)
+        y = y + weight[:, -1 - back] * earlier
+    return F.silu(y).to(x.dtype)
+
+
+@compiled
+def gated_norm_linear(y, z, norm, weight, groups):
+    gated = (y * F.silu(z.float())).unflatten(-1, (groups, -1)).float()
+    normed = gated * torch.rsqrt(gated.square().mean(-1, keepdim=True) + EPS)
+    return F.linear((normed.flatten(-2) * norm).to(y.dtype), weight)
+
+
+@compiled
+def route(x, weight, top):
+    """Weights and experts of each row, the most likely `top` of them."""
+    scores = torch.sigmoid(F.linear(x.float(), weight))
+    chosen, experts = scores.topk(top, dim=-1)
+    return chosen / chosen.sum(-1, keepdim=True), experts
+
+
+@compiled
+def sums_of_rows(rows, back, top):
+    return rows[back].unflatten(0, (-1, top)).float().sum(1).to(rows.dtype)
+
+
+@compiled
+def add_sums_of_rows(y, rows, back, top):
+    return (y + rows[back].unflatten(0, (-1, top)).float().sum(1)).to(rows.dtype)
+
+
+@compiled
+def loss_and_gradient(logits, targets):
+    """The mean loss of rows that have a target; its gradient takes the place of the logits."""
+    values = logits.float()
+    counts = targets >= 0
+    share = counts.float() / counts.sum()
+    log_sum = torch.logsumexp(values, -1, keepdim=True)
+    hit = torch.arange(logits.shape[-1], device=logits.device) == targets.unsqueeze(-1)
+    chosen = torch.where(hit, values, 0.0).sum(-1)
+    gradient = ((values - log_sum).exp() - hit.float()) * share.unsqueeze(-1)
+    logits.copy_(gradient)
+    return ((log_sum.squeeze(-1) - chosen) * share).sum()
+
+
+class Head(torch.autograd.Function):
+    """The head and its loss, from which a backward pass starts: the gradient of the loss is 1."""
+
+    @staticmethod
+    def forward(ctx, x, weight, targets):
+        logits = F.linear(x, weight)
+        loss = loss_and_gradient(logits, targets)
+        ctx.gradients = [(logits @ weight, logits.t() @ x)]
+        return loss
+
+    @staticmethod
+    def backward(ctx, _):
+        return *ctx.gradients.pop(), None
+
+
+class Gather(torch.autograd.Function):
+    """Rows in the order of their experts: each row is there `top` times."""
+
+    @staticmethod
+    def forward(ctx, x, order, back, top):
+        ctx.save_for_backward(back)
+        ctx.top = top
+        return x[order // top]
+
+    @staticmethod
+    def backward(ctx, dy):
+        back, = ctx.saved_tensors
+        return sums_of_rows(dy, back, ctx.top), None, None, None
+
+
+class Collect(torch.autograd.Function):
+    """y and what the experts of each row made of it."""
+
+    @staticmethod
+    def forward(ctx, y, rows, order, back, top):
+        ctx.save_for_backward(order)
+        ctx.top = top
+        return add_sums_of_rows(y, rows, back, top)
+
+    @staticmethod
+    def backward(ctx, dy):
+        order, = ctx.saved_tensors
+        return dy, dy[order // ctx.top], None, None, None
+
+
+class Permute(torch.autograd.Function):
+    """Values in another order, and back."""
+
+    @staticmethod
+    def forward(ctx, x, order, back):
+        ctx.save_for_backward(back)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, dy):
+        back, = ctx.saved_tensors
+        return dy[back], None, None
+
+
+def columns(xbc, sizes):
+    """X, B and C of the scan as columns of one matrix; sizes: heads, groups, state, chunk."""
+    heads, groups, state, _ = sizes
+    inner = xbc.shape[-1] - 2 * groups * state
+    x, b, c = xbc.split([inner, groups * state, groups * state], dim=-1)
+    return (x.unflatten(-1, (heads, -1)), b.unflatten(-1, (groups, -1)),
+            c.unflatten(-1, (groups, -1)))
+
+
+@torch.library.custom_op("stowage_peer::scan", mutates_args=())
+def scan(xbc: Tensor, dt: Tensor, a: Tensor, d: Tensor, dt_bias: Tensor,
+         seq_idx: Optional[Tensor], sizes: list[int]) -> Tensor:
+    x, b, c = columns(xbc, sizes)
+    y = PEER._mamba_chunk_scan_combined_fwd(x, dt, a, b, c, sizes[-1], D=d, dt_bias=dt_bias,
+                                            dt_softplus=True, seq_idx=seq_idx)[0]
+    return y.flatten(-2)
+
+
+@scan.register_fake
+def _(xbc, dt, a, d, dt_bias, seq_idx, sizes):
+    return xbc.new_empty(*xbc.shape[:2], xbc.shape[-1] - 2 * sizes[1] * sizes[2])
+
+
+@torch.library.custom_op("stowage_peer::scan_backward", mutates_args=())
+def scan_backward(dy: Tensor, xbc: Tensor, dt: Tensor, a: Tensor, d: Tensor, dt_bias: Tensor,
+                  seq_idx: Optional[Tensor], y: Tensor, sizes: list[int]
+                  ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of X, B and C go to columns of one matrix, as the convolution's backward reads."""
+    d_xbc = torch.empty_like(xbc, memory_format=torch.contiguous_format)
+    (x, b, c), (dx, db, dc) = columns(xbc, sizes), columns(d_xbc, sizes)
+    dy, y = (rows.unflatten(-1, (sizes[0], -1)) for rows in (dy, y))
+    _, d_dt, da, _, _, dd, _, d_dt_bias, _ = PEER._mamba_chunk_scan_combined_bwd(
+        dy, x, dt, a, b, c, y, sizes[-1], D=d, dt_bias=dt_bias, dt_softplus=True, seq_idx=seq_idx,
+        dx=dx, dB=db, dC=dc)
+    return d_xbc, d_dt, da, dd, d_dt_bias
+
+
+@scan_backward.register_fake
+def _(dy, xbc, dt, a, d, dt_bias, seq_idx, y, sizes):
+    return (xbc.new_empty(xbc.shape), dt.new_empty(dt.shape),
+            *(torch.empty_like(each) for each in (a, d, dt_bias)))
+
+
+def _scan_context(ctx, inputs, output):
+    *tensors, sizes = inputs
+    ctx.save_for_backward(*tensors, output)
+    ctx.sizes = sizes
+
+
+def _scan_gradients(ctx, dy):
+    return *scan_backward(dy, *ctx.saved_tensors, ctx.sizes), None, None
+
+
+scan.register_autograd(_scan_gradients, setup_context=_scan_context)
+
+
+class Weights:
+    """bf16 weights by name, normal with sigma 0.02 unless said otherwise."""
+
+    def __init__(self):
+        self.all = {}
+
+    def make(self, name, *shape, dtype=torch.bfloat16, sigma=0.02, mean=0.0):
+        value = mean + sigma * torch.randn(*shape, device=DEVICE)
+        self.all[name] = torch.nn.Parameter(value.to(dtype))
+        return self.all[name]
+
+
+class Mamba:
+    def __init__(self, deck, make, name):
+        self.heads, self.head_dim = deck["mamba_num_heads"], deck["mamba_head_dim"]
+        self.groups, self.state = deck["mamba_num_groups"], deck["mamba_state_dim"]
+        self.chunk = deck["mamba_chunk_size"]
+        self.inner = self.heads * self.head_dim
+        self.channels = self.inner + 2 * self.groups * self.state
+        width = deck["hidden_size"]
+        fp32 = {"dtype": torch.float32}
+        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.in_proj = make(f"{name}.in_proj", self.inner + self.channels + self.heads, width)
+        self.conv = make(f"{name}.conv", self.channels, deck.get("mamba_conv_width", 4),
+                         sigma=0.3, **fp32)
+        self.conv_bias = make(f"{name}.conv_bias", self.channels, sigma=0, **fp32)
+        self.a_log = make(f"{name}.a_log", self.heads, mean=1.4, sigma=0.7, **fp32)
+        self.d = make(f"{name}.d", self.heads, mean=1, sigma=0, **fp32)
+        self.dt_bias = make(f"{name}.dt_bias", self.heads, mean=-4.6, sigma=0.5, **fp32)
+        self.gated_norm = make(f"{name}.gated_norm", self.inner, sigma=0, mean=1, **fp32)
+        self.out_proj = make(f"{name}.out_proj", width, self.inner)
+
+    def __call__(self, x, y, batch):
+        x, zxbcdt = add_norm_linear(x, y, self.norm, self.in_proj)
+        z, xbc, dt = zxbcdt.split([self.inner, self.channels, self.heads], dim=-1)
+        xbc = convolve(xbc, self.conv, self.conv_bias, batch.seq_idx)
+        y = scan(xbc, dt, -torch.exp(self.a_log), self.d, self.dt_bias, batch.seq_idx,
+                 [self.heads, self.groups, self.state, self.chunk])
+        return x, gated_norm_linear(y, z, self.gated_norm, self.out_proj, self.groups)
+
+
+class Attention:
+    def __init__(self, deck, make, name):
+        self.heads, self.kv_heads = deck["num_attention_heads"], deck["num_query_groups"]
+        self.head_dim = deck["head_dim"]
+        width, rows = deck["hidden_size"], (self.heads + 2 * self.kv_heads) * self.head_dim
+        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.qkv = make(f"{name}.qkv", rows, width)
+        self.proj = make(f"{name}.proj", width, self.heads * self.head_dim)
+
+    def __call__(self, x, y, batch):
+        x, qkv = add_norm_linear(x, y, self.norm, self.qkv)
+        q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(
+            [self.heads, self.kv_heads, self.kv_heads], dim=-2)
+        if batch.seq_idx is None:
+            y = F.scaled_dot_product_attention(
+                *(t.transpose(1, 2) for t in (q, k, v)), is_causal=True,
+                enable_gqa=self.heads != self.kv_heads).transpose(1, 2)
+        else:
+            y = torch.ops.aten._flash_attention_forward(
+                *(t.flatten(0, 1) for t in (q, k, v)), batch.starts, batch.starts, batch.longest,
+                batch.longest, 0.0, True, False)[0].view_as(q)
+        return x, F.linear(y.flatten(-2), self.proj)
+
+
+class Mlp:
+    def __init__(self, deck, make, name):
+        width, hidden = deck["hidden_size"], deck["ffn_hidden_size"]
+        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.fc1 = make(f"{name}.fc1", hidden, width)
+        self.fc2 = make(f"{name}.fc2", width, hidden)
+
+    def __call__(self, x, y, batch):
+        x, h = add_norm_linear(x, y, self.norm, self.fc1)
+        return x, F.linear(activate(h), self.fc2)
+
+
+class Experts:
+    """Sorted by expert, then products of groups of rows; no count is waited for by the host."""
+
+    def __init__(self, deck, make, name):
+        width, hidden = deck["hidden_size"], deck["moe_ffn_hidden_size"]
+        shared = deck["moe_shared_expert_hidden_size"]
+        self.experts, self.top = deck["num_moe_experts"], deck["moe_router_topk"]
+        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.router = make(f"{name}.router", self.experts, width, dtype=torch.float32)
+        self.fc1 = make(f"{name}.fc1", self.experts, hidden, width)
+        self.fc2 = make(f"{name}.fc2", self.experts, width, hidden)
+        self.shared_fc1 = make(f"{name}.shared_fc1", shared, width)
+        self.shared_fc2 = make(f"{name}.shared_fc2", width, shared)
+
+    def sort(self, experts):
+        """The order of rows, the place of each in it, and where each expert's rows end."""
+        chosen, order = experts.flatten().to(torch.int16).sort(stable=True)
+        back = torch.empty_like(order)
+        back.scatter_(0, order, torch.arange(order.numel(), device=order.device))
+        each = torch.arange(self.experts, device=order.device, dtype=torch.int32)
+        return order, back, torch.searchsorted(chosen.int(), each, right=True, out_int32=True)
+
+    def __call__(self, x, y, batch):
+        x, normed = add_norm(x, y, self.norm)
+        flat = normed.flatten(0, -2)
+        weights, experts = route(flat, self.router, self.top)
+        order, back, ends = self.sort(experts)
+        rows = Gather.apply(flat, order, back, self.top)
+        hidden = torch._grouped_mm(rows, self.fc1.transpose(-2, -1), offs=ends)
+        hidden = activate_weighted(hidden, Permute.apply(weights.flatten(), order, back))
+        rows = torch._grouped_mm(hidden, self.fc2.transpose(-2, -1), offs=ends)
+        shared = F.linear(activate(F.linear(flat, self.shared_fc1)), self.shared_fc2)
+        return x, Collect.apply(shared, rows, order, back, self.top).view_as(x)
+
+
+class Model:
+    def __init__(self, deck, weights):
+        make, width, vocabulary = weights.make, deck["hidden_size"], deck["vocab_size"]
+        self.embedding = make("embedding", vocabulary, width)
+        kinds = {"*": Attention, "-": Mlp, "E": Experts, "M": Mamba}
+        self.layers = [kinds[letter](deck, make, str(place))
+                       for place, letter in enumerate(deck["pattern"])]
+        self.norm = make("norm", width, sigma=0, mean=1)
+        self.head = make("head", vocabulary, width)
+
+    def hidden(self, x, batch):
+        y = None
+        for layer in self.layers:
+            x, y = layer(x, y, batch)
+        return add_norm(x, y, self.norm)[1].flatten(0, -2)
+
+    def loss(self, batch):
+        x = F.embedding(batch.tokens, self.embedding)
+        return Head.apply(self.hidden(x, batch), self.head, batch.targets)

@@ -1,0 +1,1 @@
+"""Result sets of Stowage: checked, tabled, drawn and published."""

@@ -1,0 +1,1 @@
+"""Whether a result set is whole and right, and whether two agree."""

@@ -1,0 +1,1 @@
+"""Copies, pages and reports for others."""

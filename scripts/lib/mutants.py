@@ -1,0 +1,148 @@
+"""Mutants of sources: which there are, which are drawn, how they are counted. Builds nothing."""
+
+import ast
+import collections
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+import random
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EQUIVALENTS = "scripts/mutate_equivalent.txt"
+SHELL_RULES = str(ROOT / "scripts/lib/mutate_shell.rules")
+RULES = {".cpp": ["universal.rules", "c_like.rules", "cpp.rules"],
+         ".py": ["universal.rules", "python.rules"], ".sh": [SHELL_RULES]}
+# Lines that say nothing of what a program computes.
+IGNORED = {".cpp": [r"^\s*(using|namespace|static_assert|template)\b", r"^\s*[{}]+;?\s*(//.*)?$"],
+           ".py": [], ".sh": []}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    path: str
+    line: int  # from 1
+    old: str
+    new: str
+
+    def key(self):
+        return self.path, self.old.strip(), self.new.strip()
+
+    def applied(self, text):
+        lines = text.splitlines(keepends=True)
+        lines[self.line - 1] = self.new
+        return "".join(lines)
+
+
+def mutable(path):
+    """Whether a path is of a source that the run changes: host code, the tools, the scripts."""
+    parts, suffix = pathlib.PurePath(path).parts, pathlib.PurePath(path).suffix
+    return (suffix == ".cpp" and parts[0] != "ctest" or suffix == ".sh" and parts[0] == "scripts"
+            or suffix == ".py" and parts[:2] == ("results", "tools"))
+
+
+def needs_gpu(path, text):
+    """Whether it is a tool that runs PyTorch on a GPU; like device code, no test can try it."""
+    return path.endswith(".py") and re.search(r"^\s*(import|from) torch\b", text, re.M) is not None
+
+
+def candidates(root, path):
+    """All mutants of a file by the rules of universalmutator."""
+    from universalmutator import mutator  # in the environment that mutate.sh makes
+    source = (root / path).read_text(encoding="utf-8").splitlines(keepends=True)
+    suffix = pathlib.PurePath(path).suffix
+    with contextlib.redirect_stdout(io.StringIO()):
+        made = mutator.mutants_regexp(source, RULES[suffix], ignorePatterns=IGNORED[suffix],
+                                      ignoreStringOnly=suffix != ".sh")
+    return [Mutant(path, line, source[line - 1], new) for line, new, *_ in made
+            if new.count("\n") == 1]  # some rules add a line: `break;`
+
+
+def draw(mutants, seed):
+    """The mutants in the order of trying them: folders take turns, a line occurs once."""
+    generator = random.Random(seed)
+    lines = collections.defaultdict(list)
+    for mutant in mutants:
+        lines[mutant.path, mutant.line].append(mutant)
+    folders = collections.defaultdict(list)
+    for (path, _), choices in sorted(lines.items()):
+        folders[folder_of(path)].append(
+            generator.choice(sorted(choices, key=lambda mutant: mutant.new)))
+    for drawn in folders.values():
+        generator.shuffle(drawn)
+    turns = max(map(len, folders.values()), default=0)
+    return [drawn[turn] for turn in range(turns) for drawn in folders.values() if turn < len(drawn)]
+
+
+def folder_of(path):
+    return pathlib.PurePath(path).parts[0]
+
+
+class Log:
+    """Outcomes in a file of JSON lines, which a later run goes on from; no path: none are kept."""
+
+    def __init__(self, path):
+        self.path, self.outcomes = path, {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
+            row = json.loads(line)
+            self.outcomes[row["file"], row["line"], row["old"], row["mutant"]] = row["verdict"]
+
+    def outcome(self, mutant):
+        return self.outcomes.get((mutant.path, mutant.line, mutant.old.strip(), mutant.new.strip()))
+
+    def add(self, mutant, outcome, test, seconds):
+        if self.path:
+            row = {"file": mutant.path, "line": mutant.line, "old": mutant.old.strip(),
+                   "mutant": mutant.new.strip(), "verdict": outcome, "killed_by": test,
+                   "seconds": round(seconds, 1)}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def judged_equivalents(text):
+    """{(path, line, mutated line): reason} of mutate_equivalent.txt, whose head tells its form."""
+    entries = {}
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+        if not lines:
+            continue
+        if len(lines) < 4 or not lines[1].startswith("- ") or not lines[2].startswith("+"):
+            raise ValueError(f"{EQUIVALENTS}: '{lines[0]}' needs a path, a line that begins with "
+                             "'- ', one that begins with '+', and a reason")
+        entries[lines[0], lines[1][2:].strip(), lines[2][1:].strip()] = " ".join(lines[3:]).strip()
+    return entries
+
+
+def meaning(path, text):
+    """What a Python source means, without its layout and docstrings; None if it is no program."""
+    try:
+        compile(text, path, "exec")
+    except (SyntaxError, ValueError):
+        return None
+    tree = ast.parse(text, path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None
+    return ast.dump(tree)
+
+
+def report(tried, judged, elapsed_s):
+    """Prints score, table and survivors of [(mutant, outcome, ...)]; returns the survivors."""
+    columns = ["noticed", "survived", "not compiled", "equal", "judged", "not built"]
+    rows = collections.defaultdict(collections.Counter)
+    for mutant, outcome in [*tried, *((mutant, "judged") for mutant in judged)]:
+        rows[folder_of(mutant.path)][outcome] += 1
+        rows["all"][outcome] += 1
+    print(f"\n{'folder':12}" + "".join(f"{name:>14}" for name in columns) + f"{'score':>8}")
+    for folder in [*sorted(set(rows) - {"all"}), "all"]:
+        counts = rows[folder]
+        counted = counts["noticed"] + counts["survived"]
+        score = f"{100 * counts['noticed'] / counted:.0f} %" if counted else "-"
+        print(f"{folder:12}" + "".join(f"{counts[name]:14}" for name in columns) + f"{score:>8}")
+    survivors = [mutant for mutant, outcome in tried if outcome == "survived"]
+    for mutant in survivors:
+        print(f"\n{mutant.path}:{mutant.line}\n- {mutant.old.strip()}\n+ {mutant.new.strip()}")
+    print(f"\n{elapsed_s:.0f} s")
+    return survivors
