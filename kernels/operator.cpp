@@ -52,6 +52,11 @@ void throw_other_type(std::string_view op, const Spec& spec) {
       fmt::format("{}: {} has another type in Operands<T> than in each()", op, spec.name));
 }
 
+void throw_other_operands(std::string_view op) {
+  throw execution::Error(execution::Exit::runtime,
+                         fmt::format("{}: each() visits other operands than Operands<T> has", op));
+}
+
 UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor) {
   if (!tensor) return {};
   const auto use =

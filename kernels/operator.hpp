@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +49,11 @@ struct Sums;
 template <class S>
 struct Pointers;
 
+/// As the T of Operands<T>: how often `each` visits an operand. One byte, whatever its kind.
+struct Visits {
+  unsigned char count = 0;
+};
+
 /// Columns [first, first + count) of an operand that is a matrix, used in place.
 template <class T>
 struct ColumnsOf {
@@ -82,6 +90,11 @@ template <class Element>
 struct Operand<execution::View, Element> {
   using Whole = execution::View;
   using Columns = kernels::Columns;
+};
+template <class Element>
+struct Operand<Visits, Element> {
+  using Whole = Visits;
+  using Columns = Visits;
 };
 template <class S, class Element>
 struct Operand<Pointers<S>, Element> {
@@ -163,6 +176,17 @@ void check(const Op& op, const OperandsOf<Op, execution::View>& views) {
   op.each([&](const Spec& spec, const auto& view) { check(operands, spec, view); }, views);
 }
 
+[[noreturn]] void throw_other_operands(std::string_view op);
+
+/// @throws Error unless `each` visits every member of Operands<T> once
+template <Operator Op>
+void require_each_once(const Op& op) {
+  OperandsOf<Op, Visits> visits;
+  op.each([](const Spec&, Visits& operand) { ++operand.count; }, visits);
+  const auto counts = std::bit_cast<std::array<unsigned char, sizeof visits>>(visits);
+  if (std::ranges::count(counts, 1) != std::ssize(counts)) throw_other_operands(Op::kName);
+}
+
 /// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
 struct UseIndex {
   int index = -1;
@@ -180,6 +204,7 @@ Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const execution::V
 /// The op of a program, without its name: uses, cost and launch.
 template <Operator Op>
 execution::Op recorded(const Op& op, const OperandsOf<Op, execution::Tensor>& tensors) {
+  require_each_once(op);
   execution::Op made;
   OperandsOf<Op, UseIndex> indices;
   op.each([&](const Spec& spec, const auto& tensor,

@@ -84,6 +84,7 @@ Columns view_of(const ColumnsOf<Array>& columns, At& at) {
 /// are integers until a test sets them.
 template <Operator Op>
 Arrays<Op> make_arrays(const Op& op, Random& random, std::int64_t columns_before = kColumnsBefore) {
+  require_each_once(op);
   Arrays<Op> arrays;
   op.each(
       [&](const Spec& spec, auto& one) {

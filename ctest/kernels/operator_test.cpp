@@ -128,15 +128,23 @@ TEST(operator_declared, views_find_their_operands) {
   EXPECT_EQ(y.values(), (Values{2, 3}));
 }
 
-/// Its Operands<T> and each() say different things of y.
+/// Its Operands<T> and each() say different things: of y, or of how many operands there are.
+template <bool kForgets>
 struct Wrong {
   static constexpr std::string_view kName = "wrong";
   Dtype storage = Dtype::fp64;
   template <class T>
   struct Operands {
+    InColumns<T> x;
     In<T> y;
   };
-  void each(auto&& f, auto&... o) const { f(out("y", storage, {1}), o.y...); }
+  void each(auto&& f, auto&... o) const {
+    if (kForgets)
+      f(in("y", storage, {1}), o.y...);
+    else
+      f(in("x", storage, {1, 1}), o.x...);
+    f(out("y", storage, {1}), o.y...);
+  }
   execution::Cost cost() const { return {}; }
   void run(Queue& queue, const Operands<View>& views) const { kernels::run(queue, *this, views); }
   template <class S>
@@ -148,7 +156,10 @@ struct Wrong {
 };
 
 TEST(operator_declared, says_the_same_twice) {
-  EXPECT_THROW(run(Wrong{}, {.y = Array(Dtype::fp64, {1})}), execution::Error);
+  const Array one(Dtype::fp64, {1, 1}), y(Dtype::fp64, {1});
+  EXPECT_THROW(run(Wrong<false>{}, {.x = {one, 0, 1}, .y = y}), execution::Error);
+  EXPECT_THROW((void)recorded(Wrong<true>{}, {.x = {}, .y = {}}), execution::Error);
+  EXPECT_NO_THROW((void)recorded(Wrong<false>{}, {.x = {}, .y = {}}));
 }
 
 }  // namespace
